@@ -1,1 +1,8 @@
+//! A node autoscaler for Kubernetes on Proxmox VE.
+//!
+//! `docs/architecture.md` has the picture. Dependencies point inward: `cli`, `web` → `agent` →
+//! {`brain`, `kube`, `pve`}; the brain depends on `model` alone; nothing depends on `sim` but the
+//! demo and the tests. `tests/tidy.rs` holds these rules.
 
+pub mod clock;
+pub mod model;

@@ -1,0 +1,212 @@
+//! What the program can do to the world. [`Action`] is the only door to effects: every PVE or
+//! Kubernetes call that changes something belongs to one of these variants.
+//!
+//! The brain names target, precondition and reason; the executor derives the steps and refuses
+//! what the checker does not pass against the newest snapshot.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::cluster::PodKey;
+use super::mark::Mark;
+use super::region::RegionName;
+use super::time::{Span, Time};
+
+/// Version of the action format.
+pub const VERSION: u32 = 1;
+
+/// One action of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Action {
+    /// Format version, [`VERSION`].
+    pub version: u32,
+    /// What to do.
+    pub kind: Kind,
+    /// To what.
+    pub target: Target,
+    /// What must hold right before it is done.
+    pub precondition: Precondition,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Make a new machine and bring it up until its node is initialised. Precondition: the VMID is
+    /// free, no machine has this name, the region is quorate, the host online.
+    Create(Birth),
+    /// Bring an unfinished machine of ours further, from wherever it stands. Precondition: the VM
+    /// carries our mark, or an intent names its placeholder.
+    Continue,
+    /// Take a machine down: cordon and drain its node if it has one, shut down, delete the Node,
+    /// destroy the VM, delete its token. Precondition: our mark, re-read right before.
+    Remove {
+        /// Evict pods first and give up when one may not be evicted. False only where no pod can
+        /// be lost: the machine never became a node, or its node is gone.
+        drain: bool,
+    },
+    /// End an aborted removal: take our leaving taint off and uncordon. Precondition: the node's UID.
+    Release,
+    /// Delete a Node object of ours whose VM no longer exists. Precondition: the node's UID, and
+    /// that no VM of the region has its UUID.
+    DeleteNode,
+    /// Destroy the locked placeholder that a dead clone left. Precondition: an intent names it, no
+    /// clone task runs, the quarantine has passed.
+    ClearPlaceholder,
+    /// Drop the intent of a machine whose VM never came or is gone, and its token.
+    DropIntent,
+}
+
+/// All that is fixed when a machine is planned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Birth {
+    /// The mark it will carry.
+    pub mark: Mark,
+    /// The template's VMID.
+    pub template_vmid: u32,
+    /// The host whose configuration directory holds the template: the clone call goes there.
+    pub template_host: Arc<str>,
+}
+
+/// What an action is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// Region.
+    pub region: RegionName,
+    /// Host: where the VM is or will be.
+    pub host: Arc<str>,
+    /// VMID.
+    pub vmid: u32,
+    /// Machine name.
+    pub machine: Arc<str>,
+    /// The Kubernetes node, when there is one.
+    #[serde(default)]
+    pub node: Option<NodeRef>,
+}
+
+/// A node by name and UID: the name alone may have been used again.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeRef {
+    /// Name.
+    pub name: Arc<str>,
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+}
+
+/// What must hold right before an action.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Precondition {
+    /// The VM carries exactly this mark.
+    pub mark: Option<Mark>,
+    /// The VM's configuration has this digest (when it was read at planning).
+    pub digest: Option<Arc<str>>,
+    /// When the view it was planned on was taken.
+    pub planned: Time,
+    /// The view may be at most this old when the action starts.
+    pub max_view_age: Span,
+    /// Pods that the plan expects to move, for [`Kind::Remove`]: any other drainable pod on the
+    /// node when the removal starts means somebody came in between, and it is given up.
+    pub pods: Vec<PodKey>,
+}
+
+/// Why an action is planned. The event and the log line say it in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "why")]
+pub enum Reason {
+    /// These pods are pending and fit on nothing there is.
+    PendingPods {
+        /// The pods that this machine is for.
+        pods: Vec<PodKey>,
+    },
+    /// The pool is below its `min`.
+    BelowMin {
+        /// Nodes it has, and machines under way.
+        have: u32,
+        /// Nodes it shall have.
+        min: u32,
+    },
+    /// Half made; it goes on.
+    Unfinished,
+    /// Underused or empty for long enough.
+    Unneeded {
+        /// Since when.
+        since: Time,
+        /// Its utilisation in thousandths.
+        utilization_permille: i64,
+    },
+    /// Not Ready for long enough.
+    Unready {
+        /// Since when.
+        since: Time,
+    },
+    /// It failed to become a node.
+    Failed {
+        /// What failed.
+        message: String,
+    },
+    /// The VM is ours and no node belongs to it.
+    NoNode,
+    /// The node is ours and no VM belongs to it.
+    NoVm,
+    /// The removal that tainted the node is over or was given up.
+    Aborted {
+        /// Why.
+        message: String,
+    },
+    /// The clone that made it is dead.
+    DeadClone,
+    /// The pool is no longer in the configuration, or has more nodes than its `max` after failures.
+    NotWanted {
+        /// What makes it unwanted.
+        message: String,
+    },
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reason::PendingPods { pods } => {
+                let names: Vec<String> = pods.iter().take(3).map(ToString::to_string).collect();
+                write!(
+                    f,
+                    "{} pending pods fit nowhere else: {}",
+                    pods.len(),
+                    names.join(", ")
+                )?;
+                if pods.len() > names.len() {
+                    write!(f, ", …")
+                } else {
+                    Ok(())
+                }
+            }
+            Reason::BelowMin { have, min } => {
+                write!(f, "the pool has {have} nodes, its min is {min}")
+            }
+            Reason::Unfinished => write!(f, "it is half made"),
+            Reason::Unneeded {
+                since,
+                utilization_permille,
+            } => write!(
+                f,
+                "unneeded since {since}, {}.{} % of it requested",
+                utilization_permille / 10,
+                (utilization_permille % 10).abs()
+            ),
+            Reason::Unready { since } => write!(f, "not Ready since {since}"),
+            Reason::Failed { message } => write!(f, "it failed: {message}"),
+            Reason::NoNode => write!(f, "its VM has no node"),
+            Reason::NoVm => write!(f, "its node has no VM"),
+            Reason::Aborted { message } => write!(f, "the removal was given up: {message}"),
+            Reason::DeadClone => write!(f, "the clone that made it is dead"),
+            Reason::NotWanted { message } => write!(f, "{message}"),
+        }
+    }
+}

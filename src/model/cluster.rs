@@ -1,0 +1,316 @@
+//! The Kubernetes side of a snapshot: pods, nodes and what constrains them, in compact views.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::resources::Resources;
+use super::scheduling::{Effect, LabelSelector, Labels, NodeTerm, PodShape, Taint, Toleration};
+use super::time::Time;
+
+/// Everything the decision needs of one Kubernetes cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cluster {
+    /// Pods that are not terminal, or terminal but bound and not yet deleted.
+    pub pods: BTreeMap<PodKey, Pod>,
+    /// Nodes by name.
+    pub nodes: BTreeMap<Arc<str>, Node>,
+    /// DaemonSets: their pods are added to every new node they match.
+    pub daemon_sets: BTreeMap<PodKey, DaemonSet>,
+    /// PodDisruptionBudgets.
+    pub budgets: BTreeMap<PodKey, DisruptionBudget>,
+    /// PersistentVolumeClaims.
+    pub claims: BTreeMap<PodKey, Claim>,
+    /// PersistentVolumes by name.
+    pub volumes: BTreeMap<Arc<str>, PersistentVolume>,
+    /// StorageClasses by name.
+    pub storage_classes: BTreeMap<Arc<str>, StorageClass>,
+    /// CSINodes by node name: driver to the number of volumes it can attach.
+    pub csi_nodes: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Option<i32>>>,
+    /// VolumeAttachments by name.
+    pub attachments: BTreeMap<Arc<str>, Attachment>,
+    /// Namespace labels by name.
+    pub namespaces: BTreeMap<Arc<str>, Labels>,
+}
+
+/// Namespace and name of a namespaced object. Serialises as `namespace/name`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodKey {
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+impl PodKey {
+    /// A key from its two parts.
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> PodKey {
+        PodKey {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+}
+
+impl std::fmt::Display for PodKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Serialize for PodKey {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PodKey {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<PodKey, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let (namespace, name) = text
+            .split_once('/')
+            .ok_or_else(|| serde::de::Error::custom(format!("{text:?} is not namespace/name")))?;
+        Ok(PodKey::new(namespace, name))
+    }
+}
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pod {
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// What scheduling reads, shared between equal pods.
+    pub shape: Arc<PodShape>,
+    /// `spec.nodeName`.
+    #[serde(default)]
+    pub node: Option<Arc<str>>,
+    /// `status.nominatedNodeName`.
+    #[serde(default)]
+    pub nominated: Option<Arc<str>>,
+    /// `status.phase`.
+    #[serde(default)]
+    pub phase: Phase,
+    /// `metadata.creationTimestamp`.
+    pub created: Time,
+    /// `metadata.deletionTimestamp`: when the grace period ends.
+    #[serde(default)]
+    pub deletion: Option<Time>,
+    /// The pod's own `deletionGracePeriodSeconds` once it is being deleted.
+    #[serde(default)]
+    pub deletion_grace_seconds: Option<i64>,
+    /// When the condition `PodScheduled=False, reason Unschedulable` began.
+    #[serde(default)]
+    pub unschedulable_since: Option<Time>,
+    /// `PodScheduled=False, reason SchedulingGated`, or scheduling gates in the spec.
+    #[serde(default)]
+    pub gated: bool,
+    /// A static pod's mirror (`kubernetes.io/config.mirror`).
+    #[serde(default)]
+    pub mirror: bool,
+    /// Condition `Ready=True`.
+    #[serde(default)]
+    pub ready: bool,
+}
+
+/// A pod's phase.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum Phase {
+    /// Accepted, not all containers started.
+    #[default]
+    Pending,
+    /// Bound and started.
+    Running,
+    /// All containers ended well.
+    Succeeded,
+    /// All containers ended, one badly.
+    Failed,
+    /// The node cannot be asked.
+    Unknown,
+}
+
+impl Phase {
+    /// Whether the pod has ended and holds nothing on its node any more.
+    pub fn terminal(self) -> bool {
+        matches!(self, Phase::Succeeded | Phase::Failed)
+    }
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// `status.nodeInfo.systemUUID`, lower case: the SMBIOS UUID of the VM.
+    #[serde(default)]
+    pub system_uuid: Arc<str>,
+    /// `spec.providerID`.
+    #[serde(default)]
+    pub provider_id: Option<Arc<str>>,
+    /// `metadata.creationTimestamp`.
+    pub created: Time,
+    /// `metadata.deletionTimestamp`.
+    #[serde(default)]
+    pub deletion: Option<Time>,
+    /// Labels.
+    #[serde(default)]
+    pub labels: Labels,
+    /// The annotations that autoscaling reads, ours (`pve-autoscaler.io/*`) among them.
+    #[serde(default)]
+    pub annotations: Labels,
+    /// `spec.taints`.
+    #[serde(default)]
+    pub taints: Vec<Taint>,
+    /// `spec.unschedulable`.
+    #[serde(default)]
+    pub unschedulable: bool,
+    /// `status.allocatable`.
+    pub allocatable: Resources,
+    /// `status.capacity`.
+    pub capacity: Resources,
+    /// Condition `Ready`: status and since when.
+    #[serde(default)]
+    pub ready: Readiness,
+    /// `status.nodeInfo.kubeletVersion`.
+    #[serde(default)]
+    pub kubelet_version: Arc<str>,
+}
+
+/// The condition `Ready` of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Readiness {
+    /// `True`, `False` or `Unknown` (also when the condition is absent).
+    pub status: ReadyStatus,
+    /// `lastTransitionTime`.
+    #[serde(default)]
+    pub since: Option<Time>,
+}
+
+/// Values of the `Ready` condition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ReadyStatus {
+    /// Ready.
+    True,
+    /// The kubelet says it is not.
+    False,
+    /// The kubelet says nothing.
+    #[default]
+    Unknown,
+}
+
+/// A DaemonSet's pod template.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DaemonSet {
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// The template's shape; the tolerations that the controller adds are in it.
+    pub shape: Arc<PodShape>,
+}
+
+/// A PodDisruptionBudget.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DisruptionBudget {
+    /// Which pods of its namespace; `None` selects none.
+    pub selector: Option<LabelSelector>,
+    /// `status.disruptionsAllowed`; 0 when the controller has not observed this generation.
+    pub allowed: i32,
+    /// `spec.unhealthyPodEvictionPolicy: AlwaysAllow`.
+    #[serde(default)]
+    pub always_allow_unhealthy: bool,
+}
+
+/// A PersistentVolumeClaim.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Claim {
+    /// `spec.volumeName` of a bound claim.
+    pub volume: Option<Arc<str>>,
+    /// `spec.storageClassName`; `None` when absent.
+    pub class: Option<Arc<str>>,
+    /// `status.phase` is `Bound`.
+    pub bound: bool,
+    /// `status.phase` is `Lost`.
+    pub lost: bool,
+    /// Being deleted.
+    pub deleting: bool,
+    /// `ReadWriteOncePod` is among the access modes.
+    pub once_pod: bool,
+    /// `volume.kubernetes.io/selected-node`.
+    pub selected_node: Option<Arc<str>>,
+}
+
+/// A PersistentVolume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PersistentVolume {
+    /// `spec.nodeAffinity.required`: OR of terms; `None` when absent.
+    pub node_affinity: Option<Vec<NodeTerm>>,
+    /// CSI driver name.
+    pub driver: Option<Arc<str>>,
+    /// CSI volume handle: what attach limits count.
+    pub handle: Option<Arc<str>>,
+    /// A `local` or `hostPath` volume: it lives on one node and nowhere else.
+    pub local: bool,
+    /// Being deleted.
+    pub deleting: bool,
+}
+
+/// A StorageClass.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StorageClass {
+    /// Provisioner; `kubernetes.io/no-provisioner` for static volumes.
+    pub provisioner: Arc<str>,
+    /// `volumeBindingMode: WaitForFirstConsumer`.
+    pub wait_for_consumer: bool,
+    /// `allowedTopologies`: OR of terms.
+    pub topologies: Vec<NodeTerm>,
+    /// Annotated as the default class.
+    pub default: bool,
+    /// `metadata.creationTimestamp`; the newest default class wins.
+    pub created: Time,
+}
+
+/// A VolumeAttachment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attachment {
+    /// `spec.nodeName`.
+    pub node: Arc<str>,
+    /// `spec.source.persistentVolumeName`.
+    #[serde(default)]
+    pub volume: Option<Arc<str>>,
+    /// `spec.attacher`.
+    pub driver: Arc<str>,
+}
+
+impl Toleration {
+    /// Whether this toleration covers `taint` (`component-helpers/scheduling/corev1`).
+    pub fn tolerates(&self, taint: &Taint) -> bool {
+        if self.effect.is_some_and(|effect| effect != taint.effect) {
+            return false;
+        }
+        match &self.key {
+            None => self.exists,
+            Some(key) => *key == taint.key && (self.exists || self.value == taint.value),
+        }
+    }
+}
+
+impl Taint {
+    /// A `NoSchedule` taint.
+    pub fn no_schedule(key: &str, value: &str) -> Taint {
+        Taint {
+            key: key.into(),
+            value: value.into(),
+            effect: Effect::NoSchedule,
+        }
+    }
+}

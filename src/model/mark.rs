@@ -1,0 +1,197 @@
+//! The mark: the proof that a VM is ours, in the last line of its description.
+//!
+//! `pve-autoscaler:v1 {"cluster":…,"machine":…,"pool":…,…,"sum":…}`. Human text above it survives.
+//! Tags are for people and prove nothing. A mark of an unknown version means hands off; a doubled
+//! or edited one means quarantine. A copy of a VM carries its original's VMID and is seen by that.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::time::Time;
+
+/// What every mark line of any version begins with.
+pub const PREFIX: &str = "pve-autoscaler:";
+/// The version this program writes.
+pub const VERSION: &str = "v1";
+
+/// The contents of a mark.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mark {
+    /// Our cluster id: kube-system's UID and the configured name, `uid/name`.
+    pub cluster: String,
+    /// The machine's name: VM name, host name in the guest and node name.
+    pub machine: String,
+    /// The VMID it was made with; a copy of the VM has another.
+    pub vmid: u32,
+    /// The pool it belongs to.
+    pub pool: String,
+    /// The instance type it was made as.
+    pub instance_type: String,
+    /// The template it was cloned from.
+    pub template: String,
+    /// The public part of its bootstrap token (`[a-z0-9]{6}`), so that a sweep finds the token.
+    pub token: String,
+    /// When the intent was written.
+    pub created: Time,
+}
+
+/// What a description says about ownership.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ownership {
+    /// No line of it is a mark: somebody else's VM.
+    Unmarked,
+    /// One intact mark in the last line. Whether it is *our* cluster's is the caller's question.
+    Marked(Mark),
+    /// A mark of another version: hands off.
+    UnknownVersion(String),
+    /// Doubled, misplaced, edited or unreadable: quarantine. The text says what is wrong.
+    Damaged(String),
+}
+
+impl Mark {
+    /// The mark's line, without a newline.
+    pub fn line(&self) -> String {
+        let body = self.body();
+        // The body is an object, so its last character is the closing brace.
+        format!(
+            "{PREFIX}{VERSION} {},\"sum\":\"{}\"}}",
+            &body[..body.len() - 1],
+            sum(&body)
+        )
+    }
+
+    /// A description that carries this mark below `text` for people.
+    pub fn describe(&self, text: &str) -> String {
+        let text = text.trim_end();
+        if text.is_empty() {
+            self.line()
+        } else {
+            format!("{text}\n{}", self.line())
+        }
+    }
+
+    fn body(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned())
+    }
+}
+
+/// Twelve hex digits over the body: sees an edit, is no secret.
+fn sum(body: &str) -> String {
+    Sha256::digest(body.as_bytes())
+        .iter()
+        .take(6)
+        .fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+/// Reads the ownership out of a VM's description.
+pub fn read(description: &str) -> Ownership {
+    let lines: Vec<&str> = description
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let marks: Vec<&str> = lines
+        .iter()
+        .copied()
+        .filter(|line| line.starts_with(PREFIX))
+        .collect();
+    match marks.as_slice() {
+        [] => Ownership::Unmarked,
+        [one] if lines.last() == Some(one) => read_line(one),
+        [_] => Ownership::Damaged("the mark is not the last line of the description".to_owned()),
+        many => Ownership::Damaged(format!("the description has {} marks", many.len())),
+    }
+}
+
+fn read_line(line: &str) -> Ownership {
+    let rest = &line[PREFIX.len()..];
+    let (version, body) = rest.split_once(' ').unwrap_or((rest, ""));
+    if version != VERSION {
+        return Ownership::UnknownVersion(version.to_owned());
+    }
+    let parsed = serde_json::from_str(body).and_then(|mut value: serde_json::Value| {
+        if let Some(object) = value.as_object_mut() {
+            object.remove("sum");
+        }
+        serde_json::from_value::<Mark>(value)
+    });
+    match parsed {
+        // Written anew it must come out as it stands: sum, order, spelling and all.
+        Ok(mark) if mark.line() == line => Ownership::Marked(mark),
+        Ok(_) => Ownership::Damaged("the mark was edited: its sum does not match".to_owned()),
+        Err(error) => Ownership::Damaged(format!("the mark cannot be read: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark() -> Mark {
+        Mark {
+            cluster: "0b5f/home".into(),
+            machine: "small-k3x9p".into(),
+            vmid: 9001,
+            pool: "small".into(),
+            instance_type: "s2".into(),
+            template: "debian-13".into(),
+            token: "abc123".into(),
+            created: Time(1_795_000_000_000),
+        }
+    }
+
+    #[test]
+    fn a_mark_survives_below_human_text() {
+        let description = mark().describe("made for the shop\n\ncall Ann\n");
+        assert!(description.starts_with("made for the shop\n\ncall Ann\npve-autoscaler:v1 {"));
+        assert_eq!(read(&description), Ownership::Marked(mark()));
+        assert_eq!(read(&(description + "\n\n")), Ownership::Marked(mark()));
+        assert_eq!(read(&mark().line()), Ownership::Marked(mark()));
+    }
+
+    #[test]
+    fn what_is_not_one_intact_last_line_is_not_ours() {
+        let line = mark().line();
+        assert_eq!(read("just a VM"), Ownership::Unmarked);
+        assert_eq!(read(""), Ownership::Unmarked);
+        assert_eq!(
+            read(&line.replace("v1", "v7")),
+            Ownership::UnknownVersion("v7".into())
+        );
+        for damaged in [
+            format!("{line}\n{line}"),
+            format!("{line}\ntext below"),
+            line.replace("9001", "9002"),
+            line.replace("home", "other"),
+            "pve-autoscaler:v1 {}".to_owned(),
+            "pve-autoscaler:v1 not json".to_owned(),
+        ] {
+            assert!(matches!(read(&damaged), Ownership::Damaged(_)), "{damaged}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(text in "\\PC{0,200}") {
+            let _ = read(&text);
+            let _ = read(&format!("pve-autoscaler:{text}"));
+        }
+
+        #[test]
+        fn any_single_edit_of_a_mark_is_seen(at in 0usize..400, with in "[a-z0-9]") {
+            let line = mark().line();
+            let at = at % line.len();
+            if line.is_char_boundary(at) && line.is_char_boundary(at + 1) && line[at..=at] != with {
+                let edited = format!("{}{with}{}", &line[..at], &line[at + 1..]);
+                assert!(read(&edited) != Ownership::Marked(mark()));
+            }
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The words of the program: plain data that every other module speaks, with no behaviour beyond
+//! arithmetic and look-ups.
+//!
+//! * [`quantity`], [`resources`], [`time`]: units as types; exact integers, never floats.
+//! * [`scheduling`], [`cluster`]: what a decision needs of Kubernetes, compact.
+//! * [`region`]: what a decision needs of Proxmox VE.
+//! * [`mark`]: the proof that a VM is ours.
+//! * [`snapshot`], [`policy`], [`memory`] go into the brain; [`action`], [`report`], [`decision`] come out.
+//!
+//! Everything here serialises, so that a snapshot saved by one run can be decided on by another.
+//! Nothing here reads a clock, a file or a socket, and all maps are ordered.
+
+pub mod action;
+pub mod cluster;
+pub mod decision;
+pub mod mark;
+pub mod memory;
+pub mod policy;
+pub mod quantity;
+pub mod region;
+pub mod report;
+pub mod resources;
+pub mod scheduling;
+pub mod snapshot;
+pub mod time;

@@ -1,0 +1,269 @@
+//! What is wanted: the configuration as the brain reads it, resolved and validated.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::region::RegionName;
+use super::resources::Resources;
+use super::scheduling::{Labels, Taint};
+use super::time::Span;
+
+/// The label that every node of ours carries: its pool's name.
+pub const POOL_LABEL: &str = "pve-autoscaler.io/pool";
+/// The label with the instance type, `node.kubernetes.io/instance-type` as everybody expects it.
+pub const INSTANCE_TYPE_LABEL: &str = "node.kubernetes.io/instance-type";
+/// The well-known zone label: the PVE host.
+pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+/// The well-known region label: the PVE cluster.
+pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
+/// The startup taint that a joining node carries until it is initialised.
+pub const STARTUP_TAINT: &str = "pve-autoscaler.io/uninitialized";
+/// The taint of a node that is leaving; its value is the Unix time it was set.
+pub const LEAVING_TAINT: &str = "pve-autoscaler.io/leaving";
+
+/// Everything the brain must know of the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// Regions by name.
+    pub regions: BTreeMap<RegionName, RegionPolicy>,
+    /// Instance types by name.
+    pub instance_types: BTreeMap<Arc<str>, InstanceType>,
+    /// Pools by name.
+    pub pools: BTreeMap<Arc<str>, PoolPolicy>,
+    /// How to grow.
+    pub scale_up: ScaleUp,
+    /// How to shrink.
+    pub scale_down: ScaleDown,
+}
+
+/// Limits of a region.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegionPolicy {
+    /// First VMID we may use.
+    pub vmid_first: u32,
+    /// Last VMID we may use.
+    pub vmid_last: u32,
+    /// Memory in bytes of each host that machines may not take.
+    pub host_memory_reserve: i64,
+}
+
+/// A VM size.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InstanceType {
+    /// Logical CPUs of the VM.
+    pub cores: u32,
+    /// Memory of the VM in bytes.
+    pub memory: i64,
+    /// Size of the boot disk in bytes; 0 keeps the template's.
+    pub disk: i64,
+    /// Extended resources a node of it offers, such as `nvidia.com/gpu`.
+    #[serde(default)]
+    pub extended: BTreeMap<Arc<str>, i64>,
+    /// Labels that a node of it carries.
+    #[serde(default)]
+    pub labels: Labels,
+    /// Price of one node in millionths per hour; `None` for the default by memory and CPU.
+    #[serde(default)]
+    pub price: Option<i64>,
+    /// Volumes that a node of it can attach, by CSI driver.
+    #[serde(default)]
+    pub attach_limits: BTreeMap<Arc<str>, i32>,
+}
+
+/// A node pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolPolicy {
+    /// Its region.
+    pub region: RegionName,
+    /// The template its machines are cloned from.
+    pub template: Arc<str>,
+    /// Its instance types, in the order given.
+    pub instance_types: Vec<Arc<str>>,
+    /// Hosts it may use; empty for all of the region.
+    #[serde(default)]
+    pub hosts: Vec<Arc<str>>,
+    /// Nodes to keep.
+    pub min: u32,
+    /// Nodes at most.
+    pub max: u32,
+    /// Ceiling of CPU in millicores over its nodes' VMs.
+    #[serde(default)]
+    pub max_cpu_milli: Option<i64>,
+    /// Ceiling of memory in bytes over its nodes' VMs.
+    #[serde(default)]
+    pub max_memory: Option<i64>,
+    /// The heavier pool wins when several would do.
+    #[serde(default)]
+    pub weight: i32,
+    /// Labels its nodes carry.
+    #[serde(default)]
+    pub labels: Labels,
+    /// Taints its nodes keep.
+    #[serde(default)]
+    pub taints: Vec<Taint>,
+    /// Taints its nodes carry only until something else takes them away (a CNI's for example).
+    #[serde(default)]
+    pub startup_taints: Vec<Taint>,
+    /// What kubelet and system keep of a node's capacity.
+    pub reserved: Reserved,
+    /// `maxPods` of the kubelet.
+    pub max_pods: u32,
+    /// Nothing of this pool is removed for being underused.
+    #[serde(default)]
+    pub scale_down_disabled: bool,
+    /// Its own scale-down settings where they differ from the general ones.
+    #[serde(default)]
+    pub scale_down: Option<ScaleDown>,
+    /// `kubernetes.io/arch` of its nodes.
+    pub arch: Arc<str>,
+}
+
+/// The way from a VM's size to a node's allocatable.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reserved {
+    /// Kernel, firmware and balloon take this much of the VM's memory, in bytes plus …
+    pub kernel_memory: i64,
+    /// … this many thousandths of it.
+    pub kernel_memory_permille: i64,
+    /// `kubeReserved` + `systemReserved` CPU in millicores.
+    pub cpu_milli: i64,
+    /// `kubeReserved` + `systemReserved` memory in bytes.
+    pub memory: i64,
+    /// `evictionHard` `memory.available` in bytes (the kubelet's default is 100Mi).
+    pub eviction_memory: i64,
+    /// Thousandths of the disk that pods cannot have: file system, image and `nodefs` eviction.
+    pub disk_permille: i64,
+}
+
+/// How to grow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScaleUp {
+    /// A batch is planned when nothing new came for this long …
+    pub batch_idle: Span,
+    /// … and at the latest after this long.
+    pub batch_max: Span,
+    /// Pods of a lower priority never cause a node (`expendable-pods-priority-cutoff`).
+    pub expendable_priority: i32,
+    /// Ceiling of all nodes, ours and others' (`max-nodes-total`); 0 for none.
+    pub max_nodes_total: u32,
+    /// Machines being made at the same time over all pools.
+    pub max_in_flight: u32,
+    /// A machine that is not initialised after this long has failed (`max-node-provision-time`).
+    pub max_provision_time: Span,
+    /// First back-off of a pool after a failure (`initial-node-group-backoff-duration`).
+    pub backoff_first: Span,
+    /// Longest back-off.
+    pub backoff_max: Span,
+    /// Back-off is forgotten after this long without a failure.
+    pub backoff_reset: Span,
+    /// No decision on a view older than this.
+    pub max_view_age: Span,
+}
+
+/// How to shrink; cluster-autoscaler's flags of the same names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScaleDown {
+    /// Off switch.
+    pub enabled: bool,
+    /// Thousandths of allocatable requested below which a node is a candidate.
+    pub utilization_threshold_permille: i64,
+    /// Unneeded for this long.
+    pub unneeded_time: Span,
+    /// Unready for this long.
+    pub unready_time: Span,
+    /// Not before this long after an addition.
+    pub delay_after_add: Span,
+    /// … a deletion.
+    pub delay_after_delete: Span,
+    /// … a failed deletion.
+    pub delay_after_failure: Span,
+    /// A node younger than this stays.
+    pub min_node_age: Span,
+    /// Nodes being removed at once.
+    pub max_parallel: u32,
+    /// Of these, nodes being drained.
+    pub max_parallel_drain: u32,
+    /// Brake: this many unready nodes are always fine …
+    pub ok_total_unready: u32,
+    /// … beyond that, at most this percentage (`max-total-unready-percentage`).
+    pub max_total_unready_percent: u32,
+    /// `skip-nodes-with-system-pods`.
+    pub skip_system_pods: bool,
+    /// `skip-nodes-with-local-storage`.
+    pub skip_local_storage: bool,
+    /// `skip-nodes-with-custom-controller-pods`.
+    pub skip_custom_controllers: bool,
+    /// DaemonSet pods count for nothing in the utilisation (`ignore-daemonsets-utilization`).
+    pub ignore_daemonsets: bool,
+    /// A kube-system pod without a budget blocks only while younger than this.
+    pub system_pod_timeout: Span,
+    /// Nothing is removed on a view older than this.
+    pub max_view_age: Span,
+    /// A half-made or orphaned thing is left alone for this long before it is removed.
+    pub quarantine: Span,
+}
+
+impl Default for ScaleUp {
+    fn default() -> ScaleUp {
+        ScaleUp {
+            batch_idle: Span::seconds(1),
+            batch_max: Span::seconds(10),
+            expendable_priority: -10,
+            max_nodes_total: 0,
+            max_in_flight: 10,
+            max_provision_time: Span::minutes(15),
+            backoff_first: Span::minutes(5),
+            backoff_max: Span::minutes(30),
+            backoff_reset: Span::minutes(180),
+            max_view_age: Span::minutes(3),
+        }
+    }
+}
+
+impl Default for ScaleDown {
+    fn default() -> ScaleDown {
+        ScaleDown {
+            enabled: true,
+            utilization_threshold_permille: 500,
+            unneeded_time: Span::minutes(10),
+            unready_time: Span::minutes(20),
+            delay_after_add: Span::minutes(10),
+            delay_after_delete: Span::ZERO,
+            delay_after_failure: Span::minutes(3),
+            min_node_age: Span::minutes(10),
+            max_parallel: 10,
+            max_parallel_drain: 1,
+            ok_total_unready: 3,
+            max_total_unready_percent: 45,
+            skip_system_pods: true,
+            skip_local_storage: true,
+            skip_custom_controllers: true,
+            ignore_daemonsets: false,
+            system_pod_timeout: Span::minutes(60),
+            max_view_age: Span::minutes(3),
+            quarantine: Span::minutes(5),
+        }
+    }
+}
+
+impl InstanceType {
+    /// What a VM of this type has, before anything is reserved; extended resources included.
+    pub fn capacity(&self) -> Resources {
+        Resources {
+            cpu_milli: i64::from(self.cores).saturating_mul(1000),
+            memory: self.memory,
+            ephemeral: self.disk,
+            pods: 0,
+            extended: self.extended.clone(),
+        }
+    }
+}

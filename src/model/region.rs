@@ -1,0 +1,214 @@
+//! The Proxmox VE side of a snapshot: one region is one PVE cluster.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::mark::{Mark, Ownership};
+use super::time::Time;
+
+/// Name of a region in the configuration.
+pub type RegionName = Arc<str>;
+
+/// What is seen of one PVE cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Region {
+    /// `/cluster/status`: the cluster has quorum (a single host always has).
+    pub quorate: bool,
+    /// Hosts by name.
+    pub hosts: BTreeMap<Arc<str>, Host>,
+    /// Every VM *and container* of the cluster: they take VMIDs and memory.
+    pub vms: BTreeMap<u32, Vm>,
+    /// Storages by host and name.
+    pub storages: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Storage>>,
+    /// Where each configured template was found, by its name in the configuration.
+    pub templates: BTreeMap<Arc<str>, Vec<TemplateCopy>>,
+}
+
+/// A PVE node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Host {
+    /// `status: online`.
+    pub online: bool,
+    /// Logical CPUs; 0 when unknown.
+    pub cpus: u32,
+    /// Installed memory in bytes; 0 when unknown.
+    pub memory: i64,
+    /// Memory in use in bytes, 10 s old at best.
+    pub memory_used: i64,
+}
+
+/// What kind of guest holds a VMID.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestKind {
+    /// A virtual machine.
+    #[default]
+    Qemu,
+    /// A container.
+    Lxc,
+}
+
+/// A VM or container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Vm {
+    /// The host it is on now; it moves.
+    pub host: Arc<str>,
+    /// VM or container.
+    pub kind: GuestKind,
+    /// Name; empty while unknown (a new clone shows none for up to 10 s).
+    pub name: Arc<str>,
+    /// `status: running`.
+    pub running: bool,
+    /// A template, which never runs.
+    pub template: bool,
+    /// The configuration's `lock`, such as `clone` or `backup`.
+    pub lock: Option<Arc<str>>,
+    /// Configured logical CPUs.
+    pub cpus: u32,
+    /// Configured memory in bytes.
+    pub memory: i64,
+    /// What its description says; `None` when not read (outside our VMID range, or a container).
+    pub ownership: Option<Ownership>,
+}
+
+/// A storage on a host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Storage {
+    /// Reachable and enabled.
+    pub active: bool,
+    /// The same storage on every host.
+    pub shared: bool,
+    /// Free bytes; 0 when unknown.
+    pub free: i64,
+    /// Size in bytes.
+    pub total: i64,
+}
+
+/// A template VM found in a region.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TemplateCopy {
+    /// Its VMID.
+    pub vmid: u32,
+    /// The host whose configuration directory holds it.
+    pub host: Arc<str>,
+    /// Every disk, the cloud-init drive too, is on shared storage: clones may target other hosts.
+    pub shared: bool,
+    /// Size of its boot disk in bytes; 0 when unknown.
+    pub disk: i64,
+}
+
+/// A machine: a VM we own or have intended, joined from the intent, the VM, the node and the
+/// executor's journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Its region.
+    pub region: RegionName,
+    /// Its host: where the VM is, else where it is intended.
+    pub host: Arc<str>,
+    /// Its contents, from the VM's mark or else from the intent (same fields).
+    pub mark: Mark,
+    /// A durable intent of ours names it. A machine without one was made by an earlier installation.
+    pub intended: bool,
+    /// The VM as seen; `None` when there is none (yet, or no more).
+    #[serde(default)]
+    pub vm: Option<MachineVm>,
+    /// The Kubernetes node whose `systemUUID` is the VM's SMBIOS UUID.
+    #[serde(default)]
+    pub node: Option<Arc<str>>,
+    /// The step the executor last reached, with the time it began; from its durable journal.
+    #[serde(default)]
+    pub step: Option<(Step, Time)>,
+    /// Why it will not become a node.
+    #[serde(default)]
+    pub failure: Option<Failure>,
+    /// An action on it runs in the executor right now.
+    #[serde(default)]
+    pub busy: Option<Busy>,
+}
+
+/// The VM behind a machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MachineVm {
+    /// It runs.
+    pub running: bool,
+    /// The configuration's `lock`.
+    pub lock: Option<Arc<str>>,
+    /// It carries our intact mark; false for the placeholder of a clone under way.
+    pub marked: bool,
+    /// SMBIOS UUID that PVE gave the clone, lower case; `None` until the configuration was read.
+    pub uuid: Option<Arc<str>>,
+    /// The configuration's digest when it was last read.
+    pub digest: Option<Arc<str>>,
+}
+
+/// The steps of a machine's life, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// The intent is durable; no call was made yet.
+    Intent,
+    /// The clone task runs.
+    Clone,
+    /// The first configuration write, which undoes what templates pass on.
+    Configure,
+    /// The boot disk grows.
+    Resize,
+    /// The VM starts.
+    Start,
+    /// The guest agent must answer.
+    Agent,
+    /// The operating system must be ready (cloud-init finished; degraded counts).
+    Os,
+    /// `kubeadm join` runs.
+    Join,
+    /// The node must appear, with the VM's UUID.
+    Register,
+    /// The node must be Ready; labels are set and the startup taint goes.
+    Initialize,
+    /// It is a working node.
+    Done,
+    /// Pods are being evicted.
+    Drain,
+    /// Volumes must be detached.
+    Detach,
+    /// The VM shuts down.
+    Shutdown,
+    /// The Node object goes.
+    DeleteNode,
+    /// The VM is destroyed and must be seen gone.
+    Destroy,
+}
+
+/// Why a machine failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Failure {
+    /// In which step.
+    pub step: Step,
+    /// What came back, kubeadm's last lines for instance.
+    pub message: String,
+    /// When.
+    pub at: Time,
+    /// Nobody's fault but this attempt's (VMID taken, storage lock): no back-off of the pool.
+    #[serde(default)]
+    pub transient: bool,
+}
+
+/// What the executor is doing with a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Busy {
+    /// Bringing it up.
+    Up,
+    /// Taking it down.
+    Down,
+}

@@ -1,0 +1,132 @@
+//! Why: for every pending pod, every node and every pool, and what holds the whole back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::cluster::PodKey;
+use super::time::Time;
+
+/// The reasons of one decision.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Report {
+    /// What keeps the brain from acting at all or in part: stale views, no quorum, pause, brake.
+    pub holds: Vec<Hold>,
+    /// Every pod that is not bound.
+    pub pods: BTreeMap<PodKey, PodVerdict>,
+    /// Every node, ours or not.
+    pub nodes: BTreeMap<Arc<str>, NodeVerdict>,
+    /// Every pool.
+    pub pools: BTreeMap<Arc<str>, PoolState>,
+    /// What a person should look at: damaged marks, foreign VMs in our range, orphans in quarantine.
+    pub warnings: Vec<String>,
+}
+
+/// Something that holds the brain back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hold {
+    /// `everything`, `scale-up`, `scale-down`, or `pool NAME`.
+    pub scope: String,
+    /// Why, in words, with numbers.
+    pub why: String,
+    /// When it may end, if that is known.
+    #[serde(default)]
+    pub until: Option<Time>,
+}
+
+/// What becomes of a pod that is not bound.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "verdict")]
+pub enum PodVerdict {
+    /// It fits on a node there is; kube-scheduler will see.
+    FitsNode {
+        /// The node.
+        node: Arc<str>,
+    },
+    /// It fits on a machine that is on its way.
+    FitsMachine {
+        /// The machine.
+        machine: Arc<str>,
+    },
+    /// A machine is planned for it now.
+    Triggers {
+        /// The machine.
+        machine: Arc<str>,
+        /// Why the other pools and types lost or failed, by `pool/type`.
+        others: BTreeMap<Arc<str>, String>,
+    },
+    /// It waits for its batch to close.
+    Batched {
+        /// At the latest.
+        until: Time,
+    },
+    /// A node would help but may not be made now: limits, back-off, host capacity.
+    Held {
+        /// Why, by `pool/type`.
+        why: BTreeMap<Arc<str>, String>,
+    },
+    /// No node of ours could ever run it.
+    Hopeless {
+        /// The first predicate that fails, with numbers, by `pool/type`.
+        why: BTreeMap<Arc<str>, String>,
+    },
+    /// It is not our business: gated, expendable, a DaemonSet's, another scheduler's, too young.
+    Ignored {
+        /// Why.
+        why: String,
+    },
+}
+
+/// Why a node is kept or goes. Reasons carry cluster-autoscaler's names (`UnremovableReason`,
+/// `BlockingPodReason`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "verdict")]
+pub enum NodeVerdict {
+    /// Not a node of ours.
+    NotAutoscaled,
+    /// It stays.
+    Kept {
+        /// The rule, such as `NotUnderutilized` or `NoPlaceToMovePods`.
+        reason: Arc<str>,
+        /// The rule in words, with numbers.
+        why: String,
+        /// The pod that blocks, if one does.
+        #[serde(default)]
+        pod: Option<PodKey>,
+        /// When to look again, if that is known.
+        #[serde(default)]
+        until: Option<Time>,
+    },
+    /// It is being removed, or its removal is planned now.
+    Leaving {
+        /// Why.
+        why: String,
+    },
+}
+
+/// A pool in numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolState {
+    /// Its `min`.
+    pub min: u32,
+    /// Its `max`.
+    pub max: u32,
+    /// Initialised nodes.
+    pub ready: u32,
+    /// Machines on their way up.
+    pub coming: u32,
+    /// Machines on their way down.
+    pub leaving: u32,
+    /// Nodes that are not Ready.
+    pub unready: u32,
+    /// Back-off, if one runs.
+    #[serde(default)]
+    pub backoff_until: Option<Time>,
+    /// The failure that began the back-off.
+    #[serde(default)]
+    pub backoff_message: Option<String>,
+}

@@ -1,0 +1,50 @@
+//! All that a decision may know of the world, with the age of every source.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::cluster::Cluster;
+use super::region::{Machine, Region, RegionName};
+use super::time::Time;
+
+/// Version of the snapshot format that this program writes.
+pub const VERSION: u32 = 1;
+
+/// One view of the world. It holds no secret and may be shown to anybody who may see the cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    /// Format version, [`VERSION`].
+    pub version: u32,
+    /// When it was put together, by this host's clock.
+    pub taken: Time,
+    /// `kube-system`'s UID and the configured name, `uid/name`; `None` until known.
+    pub cluster_id: Option<Arc<str>>,
+    /// The state of every source by name: `kube/pods`, `pve/REGION`, …
+    pub sources: BTreeMap<Arc<str>, SourceState>,
+    /// Kubernetes.
+    pub cluster: Cluster,
+    /// Proxmox VE, by region.
+    pub regions: BTreeMap<RegionName, Region>,
+    /// Our machines by name.
+    pub machines: BTreeMap<Arc<str>, Machine>,
+    /// This instance holds the lease.
+    pub leader: bool,
+    /// A person said pause: who or why, as given.
+    #[serde(default)]
+    pub paused: Option<String>,
+}
+
+/// How far a source can be trusted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SourceState {
+    /// It has been read completely at least once. A missing answer is not an empty answer.
+    pub complete: bool,
+    /// Until when its view is known to be right: the last list, event or bookmark.
+    pub as_of: Time,
+    /// What is wrong with it now.
+    pub error: Option<String>,
+}

@@ -1,0 +1,135 @@
+//! Points in time and spans, in whole milliseconds.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A point in time: milliseconds since the Unix epoch, UTC. Serialises as RFC 3339.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub i64);
+
+/// A span of time in milliseconds; never negative when it comes from the configuration.
+/// Serialises as a whole number of milliseconds.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Span(pub i64);
+
+impl Time {
+    /// The span since `earlier`; zero when `earlier` lies in the future (a clock that was set back
+    /// may delay an action, never hasten one).
+    pub fn since(self, earlier: Time) -> Span {
+        Span(self.0.saturating_sub(earlier.0).max(0))
+    }
+}
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Span = Span(0);
+
+    /// A span of whole seconds.
+    pub const fn seconds(seconds: i64) -> Span {
+        Span(seconds * 1_000)
+    }
+
+    /// A span of whole minutes.
+    pub const fn minutes(minutes: i64) -> Span {
+        Span(minutes * 60_000)
+    }
+
+    /// The span as the standard library's duration; a negative span is zero.
+    pub fn to_std(self) -> std::time::Duration {
+        std::time::Duration::from_millis(u64::try_from(self.0).unwrap_or(0))
+    }
+}
+
+impl Add<Span> for Time {
+    type Output = Time;
+    fn add(self, span: Span) -> Time {
+        Time(self.0.saturating_add(span.0))
+    }
+}
+
+impl Sub<Span> for Time {
+    type Output = Time;
+    fn sub(self, span: Span) -> Time {
+        Time(self.0.saturating_sub(span.0))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(timestamp) => write!(f, "{timestamp}"),
+            Err(_) => write!(f, "{} ms", self.0),
+        }
+    }
+}
+
+impl fmt::Display for Span {
+    /// The way people write spans: `1h30m`, `10m`, `45s`, `250ms`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut rest, mut written) = (self.0, false);
+        if rest < 0 {
+            write!(f, "-")?;
+            rest = rest.saturating_neg();
+        }
+        for (unit, size) in [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)] {
+            if rest >= size {
+                write!(f, "{}{unit}", rest / size)?;
+                rest %= size;
+                written = true;
+            }
+        }
+        if written { Ok(()) } else { write!(f, "0s") }
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse::<jiff::Timestamp>()
+            .map(|timestamp| Time(timestamp.as_millisecond()))
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_read_as_people_write_them() {
+        for (span, text) in [
+            (Span::ZERO, "0s"),
+            (Span::minutes(90), "1h30m"),
+            (Span::seconds(45), "45s"),
+            (Span(250), "250ms"),
+        ] {
+            assert_eq!(span.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_time_survives_its_text_form() {
+        let time = Time(1_795_000_000_123);
+        let text = serde_json::to_string(&time).expect("a time serialises");
+        assert_eq!(
+            serde_json::from_str::<Time>(&text).expect("and parses"),
+            time
+        );
+    }
+
+    #[test]
+    fn a_clock_set_back_yields_no_age() {
+        assert_eq!(Time(5).since(Time(9)), Span::ZERO);
+    }
+}
