@@ -5,4 +5,5 @@
 //! demo and the tests. `tests/tidy.rs` holds these rules.
 
 pub mod clock;
+pub mod config;
 pub mod model;

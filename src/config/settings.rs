@@ -1,0 +1,256 @@
+//! The configuration, resolved: what the program works with after a file was read and checked.
+//!
+//! The brain gets [`Settings::policy`] and nothing else.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::model::policy::Policy;
+use crate::model::scheduling::{Labels, Taint};
+use crate::model::time::Span;
+
+/// Everything a valid file says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// False while the shipped file was not edited (no region or no pool): start, say so, do nothing.
+    pub configured: bool,
+    /// What the brain reads.
+    pub policy: Policy,
+    /// Kubernetes.
+    pub kubernetes: Kubernetes,
+    /// The broker.
+    pub broker: Broker,
+    /// Regions by name.
+    pub regions: BTreeMap<Arc<str>, Region>,
+    /// Templates by name.
+    pub templates: BTreeMap<Arc<str>, Template>,
+    /// Pools by name: what the executor needs beyond the policy.
+    pub pools: BTreeMap<Arc<str>, Pool>,
+    /// Deadlines of a machine's steps.
+    pub deadlines: Deadlines,
+    /// The web server.
+    pub web: Web,
+}
+
+/// `[kubernetes]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Kubernetes {
+    /// Path of the kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// Context in it; the current one when absent.
+    pub context: Option<String>,
+    /// The name that, with kube-system's UID, makes our cluster id.
+    pub name: String,
+    /// Namespace of the Lease, the status ConfigMap and the Events without an object.
+    pub namespace: String,
+}
+
+/// `[broker]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Broker {
+    /// The broker's socket.
+    pub socket: PathBuf,
+    /// Group whose members may talk to it.
+    pub group: String,
+    /// What each region with `channel = "local"` may do; made from regions, pools and templates.
+    pub allow: BrokerAllow,
+}
+
+/// What the broker lets the daemon do, all from the root-owned file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BrokerAllow {
+    /// First and last VMID.
+    pub vmids: Vec<(u32, u32)>,
+    /// Template VMIDs that may be cloned; empty with `template_names` for look-up by name.
+    pub template_vmids: Vec<u32>,
+    /// Template names that may be cloned.
+    pub template_names: Vec<String>,
+    /// Storages that clones and disks may be on; the template's own always.
+    pub storages: Vec<String>,
+    /// Bridges that NICs may be on.
+    pub bridges: Vec<String>,
+    /// PVE resource pools that clones may be put in.
+    pub resource_pools: Vec<String>,
+    /// Passthrough devices (resource mappings) that the policy names.
+    pub device_mappings: Vec<String>,
+    /// Largest cores, memory (bytes) and disk (bytes) of any instance type.
+    pub max_cores: u32,
+    /// Largest memory in bytes.
+    pub max_memory: i64,
+    /// Largest disk in bytes.
+    pub max_disk: i64,
+    /// Second part of the cluster ids that a clone's mark may carry.
+    pub cluster_name: String,
+    /// A locked, markless placeholder may be destroyed only this long after its clone was asked for.
+    pub quarantine: Span,
+}
+
+/// `[region.NAME]`, or `[proxmox]` for the region `default`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Region {
+    /// How the PVE API is reached.
+    pub channel: Channel,
+    /// How often the region is read while nothing happens.
+    pub poll: Span,
+    /// Clones of one storage at the same time.
+    pub max_clones_per_storage: u32,
+}
+
+/// How the PVE API is reached.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Channel {
+    /// Through the broker on this host.
+    Local,
+    /// HTTPS with an API token.
+    Token {
+        /// `https://host:8006`, tried in turn.
+        endpoints: Vec<String>,
+        /// `user@realm!name`.
+        token_id: String,
+        /// File with the secret, readable by the daemon.
+        secret_file: PathBuf,
+        /// CA bundle to trust.
+        ca_file: Option<PathBuf>,
+        /// SHA-256 fingerprint of the leaf, as PVE shows it.
+        fingerprint: Option<String>,
+    },
+}
+
+/// `[template.NAME]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Template {
+    /// Its region.
+    pub region: Arc<str>,
+    /// By VMID …
+    pub vmid: Option<u32>,
+    /// … or by VM name (one copy per host is fine).
+    pub vm_name: Option<String>,
+    /// Full clone instead of a linked one.
+    pub full_clone: bool,
+    /// Storage of a full clone.
+    pub storage: Option<String>,
+    /// The disk that grows; found by the boot order when absent.
+    pub boot_disk: Option<String>,
+    /// Bridge, VLAN and so on are the template's unless set here: `net0` parameters without MAC.
+    pub bridge: Option<String>,
+    /// VLAN tag of `net0`.
+    pub vlan: Option<u16>,
+    /// PVE resource pool.
+    pub resource_pool: Option<String>,
+    /// `cpu` of the VM, such as `host`; the template's when absent.
+    pub cpu_type: Option<String>,
+    /// `ipconfig0`; the template's when absent.
+    pub ipconfig: Option<String>,
+    /// `sshkeys`, plain text.
+    pub ssh_keys: Option<String>,
+    /// `ciuser`.
+    pub ci_user: Option<String>,
+    /// `nameserver`.
+    pub nameserver: Option<String>,
+    /// `searchdomain`.
+    pub searchdomain: Option<String>,
+}
+
+/// What the executor needs of a pool beyond the policy.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pool {
+    /// Annotations its nodes carry.
+    pub annotations: Labels,
+    /// PVE tags of its VMs, for people.
+    pub tags: Vec<String>,
+    /// Human text above the mark.
+    pub description: String,
+    /// How its machines join.
+    pub join: Join,
+    /// Drain settings.
+    pub drain: Drain,
+    /// Taints for the JoinConfiguration (the policy's, kept here for the executor's convenience).
+    pub taints: Vec<Taint>,
+}
+
+/// `[pool.NAME.join]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Join {
+    /// API server `host:port` that overrides cluster-info's.
+    pub endpoint: Option<String>,
+    /// Life of the bootstrap token; at most 15 minutes.
+    pub token_ttl: Span,
+    /// Extra kubelet arguments.
+    pub kubelet_args: BTreeMap<String, String>,
+    /// `--ignore-preflight-errors`.
+    pub ignore_preflight_errors: Vec<String>,
+    /// CRI socket.
+    pub cri_socket: Option<String>,
+}
+
+/// How a node is drained.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Drain {
+    /// Longest grace period given to a pod (`max-graceful-termination-sec`).
+    pub max_grace: Span,
+    /// A drain that is not done after this is given up.
+    pub timeout: Span,
+    /// Wait for volumes to detach at most this long; then the removal is given up.
+    pub detach_timeout: Span,
+    /// Time for the guest to shut down before the VM is stopped.
+    pub shutdown_timeout: Span,
+}
+
+/// Deadlines of the steps of bringing a machine up, `[lifecycle]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deadlines {
+    /// The clone task.
+    pub clone: Span,
+    /// The first configuration write, lock waits and a backup's lock included.
+    pub configure: Span,
+    /// The resize task.
+    pub resize: Span,
+    /// The start task.
+    pub start: Span,
+    /// Until the agent answers.
+    pub agent: Span,
+    /// Until the operating system is ready.
+    pub os: Span,
+    /// `kubeadm join`.
+    pub join: Span,
+    /// Until the node appears.
+    pub register: Span,
+    /// Until it is initialised.
+    pub initialize: Span,
+    /// The destroy task.
+    pub destroy: Span,
+}
+
+impl Default for Deadlines {
+    fn default() -> Deadlines {
+        Deadlines {
+            clone: Span::minutes(10),
+            configure: Span::minutes(2),
+            resize: Span::minutes(2),
+            start: Span::minutes(3),
+            agent: Span::minutes(5),
+            os: Span::minutes(5),
+            join: Span::minutes(5),
+            register: Span::minutes(2),
+            initialize: Span::minutes(5),
+            destroy: Span::minutes(5),
+        }
+    }
+}
+
+/// `[web]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Web {
+    /// Where it listens.
+    pub listen: SocketAddr,
+}
+
+impl Default for Web {
+    fn default() -> Web {
+        Web {
+            listen: SocketAddr::from(([127, 0, 0, 1], 9808)),
+        }
+    }
+}
