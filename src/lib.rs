@@ -4,6 +4,14 @@
 //! {`brain`, `kube`, `pve`}; the brain depends on `model` alone; nothing depends on `sim` but the
 //! demo and the tests. `tests/tidy.rs` holds these rules.
 
+pub mod agent;
+pub mod brain;
+pub mod broker;
+pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod kube;
 pub mod model;
+pub mod pve;
+pub mod sim;
+pub mod web;

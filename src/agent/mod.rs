@@ -1,0 +1,1 @@
+//! The daemon: observe, decide, check, act.

@@ -1,0 +1,1 @@
+//! The root process between the daemon and Proxmox VE.

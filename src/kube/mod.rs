@@ -1,0 +1,1 @@
+//! The Kubernetes client: connecting, watching, acting.

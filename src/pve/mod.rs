@@ -1,0 +1,1 @@
+//! The Proxmox VE client: only the calls we use.

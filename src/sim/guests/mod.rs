@@ -1,0 +1,65 @@
+//! What runs inside the simulated VMs.
+//!
+//! The fake PVE powers guests on and off and hands agent calls to them through [`Guests`]; what a
+//! guest then does (boot, join, act as a kubelet) is its implementation's business.
+
+use futures::future::BoxFuture;
+
+/// A VM as its guest sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestVm {
+    /// VMID.
+    pub vmid: u32,
+    /// SMBIOS UUID, lower case.
+    pub uuid: String,
+    /// VM name: the guest's host name by cloud-init.
+    pub name: String,
+    /// Logical CPUs.
+    pub cores: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Size of the boot disk in bytes.
+    pub disk: u64,
+    /// Network address the hypervisor knows for it, if any (`ipconfig0`).
+    pub address: Option<String>,
+}
+
+/// What a command run by the guest agent left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecResult {
+    /// Exit code; `None` when a signal ended it.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: Vec<u8>,
+}
+
+/// Why the agent did not run a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExecError {
+    /// No agent answers.
+    NotRunning,
+    /// The agent answered with an error, such as a missing program.
+    Agent(String),
+}
+
+/// The inside of VMs.
+pub trait Guests: Send + Sync + std::fmt::Debug {
+    /// The VM was started; the guest boots in its own time.
+    fn power_on(&self, vm: GuestVm);
+    /// The VM's power goes. `graceful`: the guest was asked to shut down and agrees by calling
+    /// nothing more; the future ends when it is off (a guest may refuse: the caller has a timeout).
+    fn power_off(&self, vmid: u32, graceful: bool) -> BoxFuture<'_, ()>;
+    /// Whether the guest agent answers.
+    fn ping(&self, vmid: u32) -> BoxFuture<'_, bool>;
+    /// Runs a command to its end.
+    fn exec<'a>(
+        &'a self,
+        vmid: u32,
+        argv: Vec<String>,
+        stdin: Vec<u8>,
+    ) -> BoxFuture<'a, Result<ExecResult, ExecError>>;
+}

@@ -1,0 +1,1 @@
+//! The fake Kubernetes API server with a small scheduler and controllers.

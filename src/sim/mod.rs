@@ -1,0 +1,5 @@
+//! A world in a box: fake Proxmox VE and fake Kubernetes that speak the true wire protocols.
+
+pub mod guests;
+pub mod kube;
+pub mod pve;

@@ -1,0 +1,1 @@
+//! The fake Proxmox VE API.

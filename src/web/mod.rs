@@ -1,0 +1,1 @@
+//! The web server: metrics and health.
