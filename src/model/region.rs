@@ -126,10 +126,16 @@ pub struct Machine {
     /// The step the executor last reached, with the time it began; from its durable journal.
     #[serde(default)]
     pub step: Option<(Step, Time)>,
-    /// Why it will not become a node.
+    /// Why the last action on it ended. With a step before [`Step::Done`]: it will not become a
+    /// node, and must be removed. With [`Step::Drain`] or later: a *removal* failed and was given
+    /// up (the node was released); the machine goes on working, and `at` counts as the time of a
+    /// failed scale-down. Kept until a later action on the machine succeeds.
     #[serde(default)]
     pub failure: Option<Failure>,
-    /// An action on it runs in the executor right now.
+    /// An action on it runs in the executor right now. A machine that is not busy but whose `step`
+    /// is [`Step::Shutdown`] or later was interrupted while going: plan its removal again
+    /// (`drain: true` is safe from any point). With step [`Step::Drain`] or [`Step::Detach`] and
+    /// not busy, decide afresh: remove it if it is still unneeded, else release its node.
     #[serde(default)]
     pub busy: Option<Busy>,
 }
