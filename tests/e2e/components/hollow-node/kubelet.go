@@ -22,6 +22,7 @@ import (
 	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
 	kubeletconfigvalidation "k8s.io/kubernetes/pkg/kubelet/apis/config/validation"
 	containertest "k8s.io/kubernetes/pkg/kubelet/container/testing"
+	"k8s.io/kubernetes/pkg/kubelet/eviction"
 	"k8s.io/kubernetes/pkg/kubelet/kubeletconfig/configfiles"
 	probetest "k8s.io/kubernetes/pkg/kubelet/prober/testing"
 	utilfs "k8s.io/kubernetes/pkg/util/filesystem"
@@ -104,6 +105,10 @@ func parseKubelet(ctx context.Context, args []string) (*options.KubeletServer, e
 		if err := parseInto(args, options.NewKubeletFlags(), configuration); err != nil {
 			return nil, err
 		}
+	}
+	// These defaults depend on the system, so the kubelet adds them itself.
+	if configuration.EvictionHard == nil {
+		configuration.EvictionHard = eviction.DefaultEvictionHard
 	}
 	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(configuration.FeatureGates); err != nil {
 		return nil, err
