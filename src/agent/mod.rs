@@ -1,1 +1,9 @@
 //! The daemon: observe, decide, check, act.
+
+pub mod control;
+pub mod drain_order;
+pub mod guest;
+pub mod join;
+pub mod journal;
+pub mod state;
+pub mod vm_config;

@@ -1,0 +1,228 @@
+//! The control socket: how `status`, `pause`, `resume`, `snapshot` and `plan` reach the daemon.
+//!
+//! One JSON object per line each way. The socket's mode lets in root and the daemon's group; on top
+//! the peer is asked for: only root and the daemon's own user may change anything.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// Longest request line: a pause's reason is the longest part of one.
+const MAX_REQUEST: u64 = 64 * 1024;
+/// Longest answer: a snapshot of 150,000 pods is some 200 MB of JSON at the worst.
+const MAX_ANSWER: u64 = 1 << 30;
+/// Connections served at the same time; people type these commands.
+const MAX_CONNECTIONS: usize = 8;
+/// A peer that does not get on within this time is dropped.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What may be asked of the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "command")]
+pub enum Command {
+    /// How things stand.
+    Status,
+    /// Begin a pause.
+    Pause {
+        /// Why, for those who look later.
+        reason: String,
+    },
+    /// End a pause.
+    Resume,
+    /// What the daemon sees, without secrets.
+    Snapshot,
+    /// What it would do now, and why.
+    Plan,
+}
+
+impl Command {
+    /// Whether it changes anything.
+    fn changes(&self) -> bool {
+        matches!(self, Command::Pause { .. } | Command::Resume)
+    }
+}
+
+/// The daemon's answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// As asked.
+    Ok(Value),
+    /// Not done, and why.
+    Error(String),
+}
+
+/// Why the daemon could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Nobody listens, or we may not.
+    #[error(
+        "cannot reach the daemon at {path}: {source}; is pve-autoscaler running, and are you root?"
+    )]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// No or no readable answer.
+    #[error("the daemon at {path} did not answer: {why}")]
+    NoAnswer {
+        /// The socket.
+        path: PathBuf,
+        /// What came instead.
+        why: String,
+    },
+    /// It refused.
+    #[error("the daemon refused: {0}")]
+    Refused(String),
+}
+
+/// Asks the daemon behind `socket`.
+pub async fn ask(socket: &Path, command: &Command) -> Result<Value, ControlError> {
+    let unreachable = |source| ControlError::Unreachable {
+        path: socket.to_owned(),
+        source,
+    };
+    let silent = |why: String| ControlError::NoAnswer {
+        path: socket.to_owned(),
+        why,
+    };
+    let exchange = async {
+        let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
+        let mut stream = BufReader::new(stream);
+        let mut line = serde_json::to_vec(command).map_err(|e| silent(e.to_string()))?;
+        line.push(b'\n');
+        stream
+            .get_mut()
+            .write_all(&line)
+            .await
+            .map_err(unreachable)?;
+        let mut answer = Vec::new();
+        stream
+            .take(MAX_ANSWER)
+            .read_to_end(&mut answer)
+            .await
+            .map_err(unreachable)?;
+        match serde_json::from_slice(&answer).map_err(|e| silent(e.to_string()))? {
+            Answer::Ok(value) => Ok(value),
+            Answer::Error(why) => Err(ControlError::Refused(why)),
+        }
+    };
+    timeout(DEADLINE, exchange)
+        .await
+        .map_err(|_| silent("it took too long".to_owned()))?
+}
+
+/// Answers one command. Given by the daemon.
+pub type Handler = Arc<dyn Fn(Command) -> BoxFuture<'static, Answer> + Send + Sync>;
+
+/// Binds the socket; a stale one of an earlier run is replaced.
+pub fn bind(path: &Path) -> std::io::Result<UnixListener> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+/// Serves until dropped.
+pub async fn serve(listener: UnixListener, handler: Handler) {
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(slot) = slots.clone().acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let handler = handler.clone();
+                tokio::spawn(async move {
+                    if timeout(DEADLINE, answer(stream, handler)).await.is_err() {
+                        tracing::debug!("a peer of the control socket took too long");
+                    }
+                    drop(slot);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept on the control socket");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+async fn answer(stream: UnixStream, handler: Handler) {
+    let peer = stream.peer_cred().ok().map(|peer| peer.uid());
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    let read = (&mut stream).take(MAX_REQUEST).read_line(&mut line).await;
+    let answer = match read.map(|_| serde_json::from_str::<Command>(&line)) {
+        Err(error) => Answer::Error(error.to_string()),
+        Ok(Err(error)) => Answer::Error(format!("not a command: {error}")),
+        Ok(Ok(command)) if command.changes() && !may_change(peer) => {
+            Answer::Error("only root and the daemon's own user may do this".to_owned())
+        }
+        Ok(Ok(command)) => handler(command).await,
+    };
+    if let Ok(text) = serde_json::to_vec(&answer) {
+        // A peer that went away is no concern of ours.
+        let _ = stream.get_mut().write_all(&text).await;
+        let _ = stream.get_mut().shutdown().await;
+    }
+}
+
+fn may_change(peer: Option<u32>) -> bool {
+    peer.is_some_and(|uid| uid == 0 || uid == nix::unistd::geteuid().as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_command_is_answered_and_nonsense_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("control.sock");
+        let handler: Handler = Arc::new(|command| {
+            Box::pin(async move {
+                match command {
+                    Command::Pause { reason } => Answer::Ok(Value::String(reason)),
+                    _ => Answer::Error("no".to_owned()),
+                }
+            })
+        });
+        let server = tokio::spawn(serve(bind(&path).expect("binds"), handler));
+        let said = ask(
+            &path,
+            &Command::Pause {
+                reason: "lunch".into(),
+            },
+        )
+        .await
+        .expect("answered");
+        assert_eq!(said, "lunch");
+        let refused = ask(&path, &Command::Status).await.expect_err("refused");
+        assert_eq!(refused.to_string(), "the daemon refused: no");
+        let mut raw = UnixStream::connect(&path).await.expect("connects");
+        raw.write_all(b"nonsense\n").await.expect("writes");
+        let mut text = String::new();
+        raw.read_to_string(&mut text).await.expect("reads");
+        assert!(text.contains("not a command"), "{text}");
+        server.abort();
+        assert!(bind(&path).is_ok(), "a stale socket is replaced");
+    }
+}

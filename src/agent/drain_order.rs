@@ -1,0 +1,235 @@
+//! What a drain does with each pod of a node, and in which order. Pure: pods in, decision out.
+//!
+//! Tiers follow Karpenter's terminator and the kubelet's graceful shutdown: pods of the workload
+//! before those of the system, those that something recreates elsewhere before DaemonSet pods.
+
+use crate::model::cluster::{Pod, PodKey};
+use crate::model::policy::LEAVING_TAINT;
+use crate::model::time::{Span, Time};
+
+/// Priority of `system-cluster-critical`; at or above it a pod is critical.
+const CRITICAL: i32 = 2_000_000_000;
+/// A pod that should have ended this long ago does not hold a drain up (cluster-autoscaler's
+/// `PodLongTerminatingExtraThreshold`).
+const LONG_TERMINATING: Span = Span::seconds(30);
+
+/// What becomes of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It ends with the node or does not matter: mirror pods, ended ones, those that tolerate the leaving.
+    Left(&'static str),
+    /// It is evicted in this tier, 0 first; a tier waits for those before it.
+    Evicted {
+        /// Tier.
+        tier: u8,
+        /// Failing to evict it does not fail the drain (DaemonSet pods).
+        best_effort: bool,
+        /// It is being deleted already and only waited for.
+        going: bool,
+    },
+    /// It must not be evicted: the removal is given up.
+    Blocks(&'static str),
+}
+
+/// The last tier.
+pub const LAST_TIER: u8 = 3;
+
+/// What becomes of `pod` when its node is drained at `now`.
+pub fn fate(pod: &Pod, now: Time) -> Fate {
+    let shape = &pod.shape;
+    if pod.mirror {
+        return Fate::Left("a static pod ends with its node");
+    }
+    if pod.phase.terminal() {
+        return Fate::Left("it has ended");
+    }
+    let tolerates =
+        |t: &crate::model::scheduling::Toleration| t.key.as_deref() == Some(LEAVING_TAINT);
+    if shape.tolerations.iter().any(tolerates) {
+        return Fate::Left("it tolerates the leaving taint by name");
+    }
+    let daemon = shape
+        .owner
+        .as_ref()
+        .is_some_and(|owner| &*owner.kind == "DaemonSet");
+    let tier = 2 * u8::from(shape.priority >= CRITICAL) + u8::from(daemon);
+    if let Some(deletion) = pod.deletion {
+        return if now.since(deletion) > LONG_TERMINATING {
+            Fate::Left("it should have ended long ago")
+        } else {
+            Fate::Evicted {
+                tier,
+                best_effort: daemon,
+                going: true,
+            }
+        };
+    }
+    if !daemon {
+        let says =
+            |key: &str, value: &str| shape.annotations.get(key).is_some_and(|v| &**v == value);
+        if says("cluster-autoscaler.kubernetes.io/safe-to-evict", "false") {
+            return Fate::Blocks(
+                "it is annotated cluster-autoscaler.kubernetes.io/safe-to-evict=false",
+            );
+        }
+        if says("karpenter.sh/do-not-disrupt", "true") {
+            return Fate::Blocks("it is annotated karpenter.sh/do-not-disrupt=true");
+        }
+    }
+    Fate::Evicted {
+        tier,
+        best_effort: daemon,
+        going: false,
+    }
+}
+
+/// The pod that makes a planned removal void: one that came since the plan was made and would have
+/// to move, or one that must not be evicted. `planned` are the pods that the plan expects.
+pub fn obstacle<'a>(
+    pods: &'a [(PodKey, Pod)],
+    planned: &[PodKey],
+    now: Time,
+) -> Option<(&'a PodKey, String)> {
+    pods.iter().find_map(|(key, pod)| match fate(pod, now) {
+        Fate::Blocks(why) => Some((key, why.to_owned())),
+        Fate::Evicted {
+            best_effort: false,
+            going: false,
+            ..
+        } if !planned.contains(key) => {
+            Some((key, "it came after the removal was planned".to_owned()))
+        }
+        _ => None,
+    })
+}
+
+/// Grace period for an eviction: the pod's own, at most `limit`.
+pub fn grace_seconds(pod: &Pod, limit: Span) -> i64 {
+    pod.shape.grace_seconds.clamp(0, (limit.0 / 1000).max(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::cluster::Phase;
+    use crate::model::scheduling::{Owner, PodShape, Toleration};
+
+    fn pod(change: impl FnOnce(&mut PodShape)) -> Pod {
+        let mut shape = PodShape {
+            grace_seconds: 30,
+            ..PodShape::default()
+        };
+        change(&mut shape);
+        Pod {
+            uid: "u".into(),
+            shape: Arc::new(shape),
+            node: Some("n".into()),
+            nominated: None,
+            phase: Phase::Running,
+            created: Time(0),
+            deletion: None,
+            deletion_grace_seconds: None,
+            unschedulable_since: None,
+            gated: false,
+            mirror: false,
+            ready: true,
+        }
+    }
+
+    fn owned(kind: &str) -> impl FnOnce(&mut PodShape) + '_ {
+        move |shape| {
+            shape.owner = Some(Owner {
+                kind: kind.into(),
+                name: "x".into(),
+                uid: "o".into(),
+            });
+        }
+    }
+
+    fn tier(pod: &Pod) -> Option<u8> {
+        match fate(pod, Time(0)) {
+            Fate::Evicted { tier, .. } => Some(tier),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn tm_04_workload_before_daemons_before_critical_ones() {
+        let critical = |kind: &'static str| {
+            pod(move |shape| {
+                owned(kind)(shape);
+                shape.priority = CRITICAL;
+            })
+        };
+        let tiers: Vec<_> = [
+            pod(owned("ReplicaSet")),
+            pod(owned("DaemonSet")),
+            critical("ReplicaSet"),
+            critical("DaemonSet"),
+        ]
+        .iter()
+        .map(tier)
+        .collect();
+        assert_eq!(tiers, [Some(0), Some(1), Some(2), Some(LAST_TIER)]);
+    }
+
+    #[test]
+    fn tm_01_tm_05_tm_07_what_is_left_alone() {
+        let tolerant = pod(|shape| {
+            shape.tolerations = vec![Toleration {
+                key: Some(LEAVING_TAINT.into()),
+                exists: true,
+                ..Toleration::default()
+            }];
+        });
+        assert_eq!(tier(&tolerant), None);
+        let anything = pod(|shape| {
+            shape.tolerations = vec![Toleration {
+                exists: true,
+                ..Toleration::default()
+            }]
+        });
+        assert_eq!(tier(&anything), Some(0));
+        let mirror = Pod {
+            mirror: true,
+            ..pod(|_| ())
+        };
+        assert_eq!(tier(&mirror), None);
+        let stuck = Pod {
+            deletion: Some(Time(0)),
+            ..pod(|_| ())
+        };
+        assert!(matches!(fate(&stuck, Time(31_000)), Fate::Left(_)));
+        assert!(matches!(
+            fate(&stuck, Time(30_000)),
+            Fate::Evicted { going: true, .. }
+        ));
+    }
+
+    #[test]
+    fn nx_15_a_pod_that_came_in_between_voids_the_plan() {
+        let key = PodKey::new("default", "late");
+        let pods = [(key.clone(), pod(owned("ReplicaSet")))];
+        assert!(obstacle(&pods, &[], Time(0)).is_some());
+        assert!(obstacle(&pods, std::slice::from_ref(&key), Time(0)).is_none());
+        let daemon = [(key.clone(), pod(owned("DaemonSet")))];
+        assert!(obstacle(&daemon, &[], Time(0)).is_none());
+        let protected = [(
+            key.clone(),
+            pod(|shape| {
+                shape
+                    .annotations
+                    .insert("karpenter.sh/do-not-disrupt".into(), "true".into());
+            }),
+        )];
+        assert!(obstacle(&protected, std::slice::from_ref(&key), Time(0)).is_some());
+    }
+
+    #[test]
+    fn grace_is_the_pods_own_within_the_limit() {
+        let long = pod(|shape| shape.grace_seconds = 9_999);
+        assert_eq!(grace_seconds(&long, Span::minutes(10)), 600);
+    }
+}

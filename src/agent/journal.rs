@@ -1,0 +1,270 @@
+//! The journal: one small file per machine, written before anything is done to it.
+//!
+//! It holds what neither PVE nor Kubernetes can show: that a machine is *intended* (durable before
+//! the clone call, so that a VM without name and description is ours only if an entry names it),
+//! the step it is in and since when, the task being followed, and why the last action failed.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::action::{Birth, Target};
+use crate::model::region::{Failure, Step};
+use crate::model::time::Time;
+
+/// Version of the format that this program writes.
+const VERSION: u32 = 1;
+
+/// What is known of one machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Format version.
+    pub version: u32,
+    /// Region, host, VMID, name.
+    pub target: Target,
+    /// Mark, template, instance type.
+    pub birth: Birth,
+    /// The step reached.
+    pub step: Step,
+    /// Since when.
+    pub since: Time,
+    /// The task of this step, to be followed after a restart.
+    #[serde(default)]
+    pub upid: Option<String>,
+    /// Why the last action on it ended.
+    #[serde(default)]
+    pub failure: Option<Failure>,
+}
+
+impl Entry {
+    /// A new machine's entry.
+    pub fn new(target: Target, birth: Birth, now: Time) -> Entry {
+        Entry {
+            version: VERSION,
+            target,
+            birth,
+            step: Step::Intent,
+            since: now,
+            upid: None,
+            failure: None,
+        }
+    }
+}
+
+/// Why the journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot {verb} the journal at {path}: {source}; nothing may be done to a machine without it"
+)]
+pub struct JournalError {
+    verb: &'static str,
+    path: PathBuf,
+    source: std::io::Error,
+}
+
+/// The journal, shared by everything that reads or writes it.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    directory: Arc<PathBuf>,
+    entries: Arc<Mutex<BTreeMap<Arc<str>, Entry>>>,
+}
+
+impl Journal {
+    /// Reads the journal in `directory`, made if need be. Returns with it what could not be read;
+    /// such files stay where they are for a person to look at.
+    pub fn open(directory: &Path) -> Result<(Journal, Vec<String>), JournalError> {
+        let fail = |verb, source| JournalError {
+            verb,
+            path: directory.to_owned(),
+            source,
+        };
+        std::fs::create_dir_all(directory).map_err(|e| fail("make", e))?;
+        let mut entries = BTreeMap::new();
+        let mut unreadable = Vec::new();
+        for file in std::fs::read_dir(directory).map_err(|e| fail("list", e))? {
+            let path = file.map_err(|e| fail("list", e))?.path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let text = std::fs::read(&path).map_err(|e| fail("read", e))?;
+            match serde_json::from_slice::<Entry>(&text) {
+                Ok(entry) if entry.version == VERSION => {
+                    entries.insert(entry.target.machine.clone(), entry);
+                }
+                Ok(entry) => unreadable.push(format!(
+                    "{}: version {} is unknown",
+                    path.display(),
+                    entry.version
+                )),
+                Err(error) => unreadable.push(format!("{}: {error}", path.display())),
+            }
+        }
+        let journal = Journal {
+            directory: Arc::new(directory.to_owned()),
+            entries: Arc::new(Mutex::new(entries)),
+        };
+        Ok((journal, unreadable))
+    }
+
+    /// All entries by machine name.
+    pub fn entries(&self) -> BTreeMap<Arc<str>, Entry> {
+        self.lock().clone()
+    }
+
+    /// One machine's entry.
+    pub fn get(&self, machine: &str) -> Option<Entry> {
+        self.lock().get(machine).cloned()
+    }
+
+    /// Writes an entry, durable when this returns.
+    pub fn put(&self, entry: Entry) -> Result<(), JournalError> {
+        let mut entries = self.lock();
+        if entries.get(&entry.target.machine) == Some(&entry) {
+            return Ok(());
+        }
+        let path = self.path(&entry.target.machine);
+        let text = serde_json::to_vec_pretty(&entry).map_err(|e| JournalError {
+            verb: "encode",
+            path: path.clone(),
+            source: e.into(),
+        })?;
+        write_durably(&path, &text).map_err(|source| JournalError {
+            verb: "write",
+            path,
+            source,
+        })?;
+        entries.insert(entry.target.machine.clone(), entry);
+        Ok(())
+    }
+
+    /// Changes an entry, if there is one.
+    pub fn update(
+        &self,
+        machine: &str,
+        change: impl FnOnce(&mut Entry),
+    ) -> Result<(), JournalError> {
+        match self.get(machine) {
+            Some(mut entry) => {
+                change(&mut entry);
+                self.put(entry)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Removes an entry; one that is not there is fine.
+    pub fn remove(&self, machine: &str) -> Result<(), JournalError> {
+        let mut entries = self.lock();
+        let path = self.path(machine);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(JournalError {
+                verb: "remove from",
+                path,
+                source: error,
+            }),
+            _ => {
+                entries.remove(machine);
+                Ok(())
+            }
+        }
+    }
+
+    fn path(&self, machine: &str) -> PathBuf {
+        // Machine names are DNS labels; anything else must not become a path.
+        let safe: String = machine
+            .chars()
+            .map(|c| {
+                if c.is_ascii_alphanumeric() || c == '-' {
+                    c
+                } else {
+                    '_'
+                }
+            })
+            .collect();
+        self.directory.join(format!("{safe}.json"))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Entry>> {
+        // The map is consistent at every point where a panic could happen.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes a file so that after a crash either the old or the new content is there, never less.
+pub fn write_durably(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let next = path.with_extension("new");
+    let mut file = std::fs::File::create(&next)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    std::fs::rename(&next, path)?;
+    if let Some(directory) = path.parent() {
+        std::fs::File::open(directory)?.sync_all()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::mark::Mark;
+
+    fn entry(machine: &str) -> Entry {
+        let mark = Mark {
+            cluster: "uid/home".into(),
+            machine: machine.into(),
+            vmid: 9001,
+            pool: "small".into(),
+            instance_type: "s2".into(),
+            template: "debian".into(),
+            token: "abcdef".into(),
+            created: Time(1_000),
+        };
+        let target = Target {
+            region: "default".into(),
+            host: "pve1".into(),
+            vmid: 9001,
+            machine: machine.into(),
+            node: None,
+        };
+        Entry::new(
+            target,
+            Birth {
+                mark,
+                template_vmid: 9000,
+                template_host: "pve1".into(),
+            },
+            Time(1_000),
+        )
+    }
+
+    #[test]
+    fn an_intent_survives_a_crash_and_goes_when_told() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (journal, _) = Journal::open(directory.path()).expect("opens");
+        journal.put(entry("small-aaaaa")).expect("is written");
+        journal
+            .update("small-aaaaa", |e| e.step = Step::Clone)
+            .expect("is changed");
+        let (again, unreadable) = Journal::open(directory.path()).expect("opens again");
+        assert!(unreadable.is_empty());
+        assert_eq!(again.get("small-aaaaa").map(|e| e.step), Some(Step::Clone));
+        again.remove("small-aaaaa").expect("goes");
+        again.remove("small-aaaaa").expect("is gone already");
+        let (last, _) = Journal::open(directory.path()).expect("opens");
+        assert!(last.entries().is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_and_kept() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let bad = directory.path().join("x.json");
+        std::fs::write(&bad, "{").expect("written");
+        let (journal, unreadable) = Journal::open(directory.path()).expect("opens");
+        assert!(journal.entries().is_empty());
+        assert_eq!(unreadable.len(), 1);
+        assert!(bad.exists());
+    }
+}

@@ -1,0 +1,145 @@
+//! What the daemon keeps on disk beside the journal: the brain's memory, and the pause.
+
+use std::path::{Path, PathBuf};
+
+use crate::model::memory::{self, Memory};
+
+use super::journal::write_durably;
+
+/// The state directory's files.
+#[derive(Clone, Debug)]
+pub struct StateFiles {
+    directory: PathBuf,
+}
+
+/// A state file that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {verb} {path}: {source}; is the state directory writable by the daemon's user?")]
+pub struct StateError {
+    verb: &'static str,
+    path: PathBuf,
+    source: std::io::Error,
+}
+
+impl StateFiles {
+    /// The files in `directory`, which is made if need be.
+    pub fn open(directory: &Path) -> Result<StateFiles, StateError> {
+        std::fs::create_dir_all(directory).map_err(|source| StateError {
+            verb: "make",
+            path: directory.to_owned(),
+            source,
+        })?;
+        Ok(StateFiles {
+            directory: directory.to_owned(),
+        })
+    }
+
+    /// Where the journal lies.
+    pub fn journal(&self) -> PathBuf {
+        self.directory.join("journal")
+    }
+
+    /// The memory, and a word about it when it was there but could not be used. A lost memory may
+    /// delay an action and never hastens one, so the daemon goes on with an empty one.
+    pub fn load_memory(&self) -> (Memory, Option<String>) {
+        let path = self.memory_path();
+        let lost = |why: String| {
+            (
+                Memory::default(),
+                Some(format!("{}: {why}; timers begin anew", path.display())),
+            )
+        };
+        match std::fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (Memory::default(), None),
+            Err(error) => lost(error.to_string()),
+            Ok(text) => match serde_json::from_slice::<Memory>(&text) {
+                Ok(memory) if memory.version == memory::VERSION => (memory, None),
+                Ok(memory) => lost(format!("version {} is unknown", memory.version)),
+                Err(error) => lost(error.to_string()),
+            },
+        }
+    }
+
+    /// Writes the memory.
+    pub fn save_memory(&self, memory: &Memory) -> Result<(), StateError> {
+        let path = self.memory_path();
+        let text = serde_json::to_vec(memory).map_err(|e| StateError {
+            verb: "encode",
+            path: path.clone(),
+            source: e.into(),
+        })?;
+        write_durably(&path, &text).map_err(|source| StateError {
+            verb: "write",
+            path,
+            source,
+        })
+    }
+
+    /// The reason given for a pause, if one holds.
+    pub fn paused(&self) -> Option<String> {
+        match std::fs::read_to_string(self.pause_path()) {
+            Ok(reason) => Some(reason.trim().to_owned()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            // A pause that cannot be read is a pause.
+            Err(error) => Some(format!("the pause file cannot be read: {error}")),
+        }
+    }
+
+    /// Begins or ends a pause; it survives restarts.
+    pub fn set_paused(&self, reason: Option<&str>) -> Result<(), StateError> {
+        let path = self.pause_path();
+        let done = match reason {
+            Some(reason) => write_durably(&path, reason.as_bytes()),
+            None => match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
+        };
+        done.map_err(|source| StateError {
+            verb: "write",
+            path,
+            source,
+        })
+    }
+
+    fn memory_path(&self) -> PathBuf {
+        self.directory.join("memory.json")
+    }
+
+    fn pause_path(&self) -> PathBuf {
+        self.directory.join("paused")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::time::Time;
+
+    #[test]
+    fn memory_and_pause_survive_and_a_broken_memory_is_said() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let files = StateFiles::open(directory.path()).expect("opens");
+        assert_eq!(files.load_memory(), (Memory::default(), None));
+        let memory = Memory {
+            version: memory::VERSION,
+            born: Some(Time(5)),
+            ..Memory::default()
+        };
+        files.save_memory(&memory).expect("saved");
+        assert_eq!(files.load_memory(), (memory, None));
+        std::fs::write(directory.path().join("memory.json"), "{").expect("written");
+        assert!(
+            files
+                .load_memory()
+                .1
+                .is_some_and(|word| word.contains("timers begin anew"))
+        );
+        assert_eq!(files.paused(), None);
+        files.set_paused(Some("maintenance")).expect("paused");
+        assert_eq!(files.paused().as_deref(), Some("maintenance"));
+        files.set_paused(None).expect("resumed");
+        files.set_paused(None).expect("again");
+        assert_eq!(files.paused(), None);
+    }
+}

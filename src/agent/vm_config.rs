@@ -1,0 +1,232 @@
+//! What a machine's VM configuration must say, and the smallest write that makes it so. Pure.
+//!
+//! A clone inherits `ciupgrade`, `protection`, `onboot`, tags and more from its template; the first
+//! write after the clone undoes that. Source: `qemu-server` `PVE/API2/Qemu.pm`, clone and update.
+
+use std::collections::BTreeMap;
+
+use crate::config::settings::{Pool, Template};
+use crate::model::policy::InstanceType;
+
+/// The tag that every machine carries, for people; it proves nothing.
+pub const TAG: &str = "pve-autoscaler";
+
+/// One configuration write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Write {
+    /// Keys to set.
+    pub set: BTreeMap<String, String>,
+    /// Keys to delete.
+    pub delete: Vec<String>,
+}
+
+impl Write {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.delete.is_empty()
+    }
+
+    /// The parameters of the call.
+    pub fn params(self) -> Vec<(String, String)> {
+        let mut params: Vec<(String, String)> = self.set.into_iter().collect();
+        if !self.delete.is_empty() {
+            params.push(("delete".to_owned(), self.delete.join(",")));
+        }
+        params
+    }
+}
+
+/// What `current` (the configuration as PVE tells it, values as text) lacks.
+pub fn write(
+    current: &BTreeMap<String, String>,
+    machine: &str,
+    instance_type: &InstanceType,
+    template: &Template,
+    pool: &Pool,
+) -> Write {
+    let mut wanted: BTreeMap<&str, String> = BTreeMap::new();
+    wanted.insert("name", machine.to_owned());
+    wanted.insert("cores", instance_type.cores.to_string());
+    wanted.insert("memory", (instance_type.memory / (1 << 20)).to_string());
+    // A ballooned node would lie to kube-scheduler about its memory.
+    wanted.insert("balloon", "0".to_owned());
+    // The autoscaler, not the host's boot, decides which machines run.
+    wanted.insert("onboot", "0".to_owned());
+    wanted.insert("protection", "0".to_owned());
+    // An upgrade at first boot costs minutes and may change the kubelet.
+    wanted.insert("ciupgrade", "0".to_owned());
+    wanted.insert("tags", tags(pool).join(";"));
+    let optional = [
+        ("cpu", &template.cpu_type),
+        ("ipconfig0", &template.ipconfig),
+        ("ciuser", &template.ci_user),
+        ("nameserver", &template.nameserver),
+        ("searchdomain", &template.searchdomain),
+    ];
+    for (key, value) in optional {
+        if let Some(value) = value {
+            wanted.insert(key, value.clone());
+        }
+    }
+    if let Some(keys) = &template.ssh_keys {
+        wanted.insert("sshkeys", percent_encode(keys.trim()));
+    }
+    if let Some(net) = net0(current.get("net0"), template) {
+        wanted.insert("net0", net);
+    }
+    let mut write = Write::default();
+    for (key, value) in wanted {
+        if !same(key, current.get(key).map(String::as_str), &value) {
+            write.set.insert(key.to_owned(), value);
+        }
+    }
+    // Logical CPUs are cores × sockets; a template with two sockets would double them.
+    for (key, harmless) in [("sockets", "1"), ("vcpus", "")] {
+        if current.get(key).is_some_and(|value| value != harmless) {
+            write.delete.push(key.to_owned());
+        }
+    }
+    write
+}
+
+/// Whether PVE's value already means what is wanted. Absent keys mean PVE's default.
+fn same(key: &str, current: Option<&str>, wanted: &str) -> bool {
+    match (key, current) {
+        ("tags", Some(current)) => tag_set(current) == tag_set(wanted),
+        ("onboot" | "protection", None) => wanted == "0",
+        (_, Some(current)) => current.trim_end() == wanted.trim_end(),
+        (_, None) => false,
+    }
+}
+
+fn tag_set(text: &str) -> Vec<String> {
+    let mut tags: Vec<String> = text
+        .split([';', ',', ' '])
+        .filter(|tag| !tag.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    tags.sort();
+    tags.dedup();
+    tags
+}
+
+fn tags(pool: &Pool) -> Vec<String> {
+    let mut tags: Vec<String> = pool.tags.iter().map(|tag| tag.to_lowercase()).collect();
+    tags.push(TAG.to_owned());
+    tags.sort();
+    tags.dedup();
+    tags
+}
+
+/// `net0` with the bridge and VLAN that the template's settings want; model, MAC and the rest stay.
+fn net0(current: Option<&String>, template: &Template) -> Option<String> {
+    if template.bridge.is_none() && template.vlan.is_none() {
+        return None;
+    }
+    let mut parts: Vec<(String, Option<String>)> = current
+        .map_or("virtio", String::as_str)
+        .split(',')
+        .map(|part| match part.split_once('=') {
+            Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
+            None => (part.to_owned(), None),
+        })
+        .collect();
+    let mut put = |key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            parts.retain(|(name, _)| name != key);
+            parts.push((key.to_owned(), Some(value)));
+        }
+    };
+    put("bridge", template.bridge.clone());
+    put("tag", template.vlan.map(|vlan| vlan.to_string()));
+    let text: Vec<String> = parts
+        .into_iter()
+        .map(|(key, value)| value.map_or(key.clone(), |value| format!("{key}={value}")))
+        .collect();
+    Some(text.join(","))
+}
+
+/// `encodeURIComponent`, which `sshkeys` wants on top of the form's own encoding.
+fn percent_encode(text: &str) -> String {
+    use std::fmt::Write as _;
+    text.bytes().fold(String::new(), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    }
+
+    fn kind() -> InstanceType {
+        InstanceType {
+            cores: 4,
+            memory: 8 << 30,
+            ..InstanceType::default()
+        }
+    }
+
+    fn applied(mut config: BTreeMap<String, String>, write: Write) -> BTreeMap<String, String> {
+        for key in &write.delete {
+            config.remove(key);
+        }
+        config.extend(write.set);
+        config
+    }
+
+    #[test]
+    fn what_a_template_passes_on_is_undone_once() {
+        let inherited = config(&[
+            ("name", "m"),
+            ("cores", "2"),
+            ("memory", "2048"),
+            ("protection", "1"),
+            ("onboot", "1"),
+            ("sockets", "2"),
+            ("tags", "Template;gold"),
+            ("net0", "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=1"),
+        ]);
+        let template = Template {
+            bridge: Some("vmbr7".into()),
+            vlan: Some(42),
+            ..Template::default()
+        };
+        let pool = Pool {
+            tags: vec!["K8s".into()],
+            ..Pool::default()
+        };
+        let first = write(&inherited, "m", &kind(), &template, &pool);
+        assert_eq!(first.set["memory"], "8192");
+        assert_eq!(first.set["ciupgrade"], "0");
+        assert_eq!(first.set["tags"], "k8s;pve-autoscaler");
+        assert_eq!(
+            first.set["net0"],
+            "virtio=AA:BB:CC:00:11:22,firewall=1,bridge=vmbr7,tag=42"
+        );
+        assert_eq!(first.delete, ["sockets"]);
+        let second = write(&applied(inherited, first), "m", &kind(), &template, &pool);
+        assert!(second.is_empty(), "{second:?}");
+    }
+
+    #[test]
+    fn ssh_keys_are_encoded_as_pve_wants() {
+        let template = Template {
+            ssh_keys: Some("ssh-ed25519 AAA+b= me\n".into()),
+            ..Template::default()
+        };
+        let write = write(&BTreeMap::new(), "m", &kind(), &template, &Pool::default());
+        assert_eq!(write.set["sshkeys"], "ssh-ed25519%20AAA%2Bb%3D%20me");
+    }
+}
