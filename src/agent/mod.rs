@@ -5,5 +5,7 @@ pub mod drain_order;
 pub mod guest;
 pub mod join;
 pub mod journal;
+pub mod machines;
 pub mod state;
+pub mod turn;
 pub mod vm_config;

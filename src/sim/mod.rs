@@ -1,5 +1,6 @@
 //! A world in a box: fake Proxmox VE and fake Kubernetes that speak the true wire protocols.
 
+pub mod demo;
 pub mod guests;
 pub mod kube;
 pub mod pve;

@@ -1,0 +1,264 @@
+//! Joins what PVE shows, what Kubernetes shows and what the journal remembers into our machines.
+//! Pure.
+//!
+//! A VM is a machine when its mark is ours and intact; a VM without a mark only while it is the
+//! locked placeholder of a clone that the journal intends. A node belongs to a machine when its
+//! `systemUUID` is the VM's SMBIOS UUID, and in no other case.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::agent::journal::Entry;
+use crate::model::cluster::Cluster;
+use crate::model::mark::{Mark, Ownership};
+use crate::model::region::{Busy, GuestKind, Machine, MachineVm, Region, RegionName, Vm};
+
+/// A region as observed: the brain's view and what was read of single VMs beside it.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// The view.
+    pub region: Region,
+    /// SMBIOS UUID and digest by VMID, of VMs whose configuration was read.
+    pub facts: BTreeMap<u32, Facts>,
+}
+
+/// What a VM's configuration said when it was last read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// SMBIOS UUID, lower case.
+    pub uuid: Option<Arc<str>>,
+    /// The digest.
+    pub digest: Option<Arc<str>>,
+}
+
+/// All machines by name. `cluster_id` as in the marks.
+pub fn machines(
+    cluster_id: &str,
+    regions: &BTreeMap<RegionName, Observed>,
+    cluster: &Cluster,
+    journal: &BTreeMap<Arc<str>, Entry>,
+    busy: &BTreeMap<Arc<str>, Busy>,
+) -> BTreeMap<Arc<str>, Machine> {
+    let nodes: BTreeMap<&str, &Arc<str>> = cluster
+        .nodes
+        .iter()
+        .filter(|(_, node)| !node.system_uuid.is_empty())
+        .map(|(name, node)| (&*node.system_uuid, name))
+        .collect();
+    let node_of = |vm: &MachineVm| {
+        vm.uuid
+            .as_deref()
+            .filter(|_| vm.marked)
+            .and_then(|uuid| nodes.get(uuid))
+            .map(|name| (*name).clone())
+    };
+    let mut machines = BTreeMap::new();
+    for (name, observed) in regions {
+        for (vmid, vm) in &observed.region.vms {
+            let Some(mark) = our_mark(vm, *vmid, cluster_id) else {
+                continue;
+            };
+            let seen = seen(vm, observed.facts.get(vmid), true);
+            let machine = Machine {
+                region: name.clone(),
+                host: vm.host.clone(),
+                mark: mark.clone(),
+                intended: false,
+                node: node_of(&seen),
+                vm: Some(seen),
+                step: None,
+                failure: None,
+                busy: None,
+            };
+            machines.insert(Arc::from(mark.machine.as_str()), machine);
+        }
+    }
+    for (name, entry) in journal {
+        let machine = machines
+            .entry(name.clone())
+            .or_insert_with(|| intended(entry, regions));
+        machine.intended = true;
+        machine.step = Some((entry.step, entry.since));
+        machine.failure.clone_from(&entry.failure);
+    }
+    for (name, busy) in busy {
+        if let Some(machine) = machines.get_mut(name) {
+            machine.busy = Some(*busy);
+        }
+    }
+    machines
+}
+
+/// The mark of a VM that is ours: intact, of our cluster, and made for this very VMID.
+fn our_mark<'a>(vm: &'a Vm, vmid: u32, cluster_id: &str) -> Option<&'a Mark> {
+    match &vm.ownership {
+        Some(Ownership::Marked(mark))
+            if vm.kind == GuestKind::Qemu
+                && !vm.template
+                && mark.cluster == cluster_id
+                && mark.vmid == vmid =>
+        {
+            Some(mark)
+        }
+        _ => None,
+    }
+}
+
+/// A machine known from the journal alone, with its placeholder if a clone is under way.
+fn intended(entry: &Entry, regions: &BTreeMap<RegionName, Observed>) -> Machine {
+    let target = &entry.target;
+    let observed = regions.get(&target.region);
+    let placeholder = observed.and_then(|observed| {
+        let vm = observed.region.vms.get(&target.vmid)?;
+        let unmarked = matches!(vm.ownership, None | Some(Ownership::Unmarked));
+        let cloning =
+            vm.lock.as_deref() == Some("clone") && vm.kind == GuestKind::Qemu && !vm.running;
+        (unmarked && cloning).then(|| {
+            (
+                vm.host.clone(),
+                seen(vm, observed.facts.get(&target.vmid), false),
+            )
+        })
+    });
+    let (host, vm) = placeholder.unzip();
+    Machine {
+        region: target.region.clone(),
+        host: host.unwrap_or_else(|| target.host.clone()),
+        mark: entry.birth.mark.clone(),
+        intended: true,
+        vm,
+        node: None,
+        step: None,
+        failure: None,
+        busy: None,
+    }
+}
+
+fn seen(vm: &Vm, facts: Option<&Facts>, marked: bool) -> MachineVm {
+    let facts = facts.cloned().unwrap_or_default();
+    MachineVm {
+        running: vm.running,
+        lock: vm.lock.clone(),
+        marked,
+        uuid: facts.uuid,
+        digest: facts.digest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::action::{Birth, Target};
+    use crate::model::cluster::{Node, Readiness};
+    use crate::model::resources::Resources;
+    use crate::model::time::Time;
+
+    const CLUSTER: &str = "uid/home";
+
+    fn mark(vmid: u32, cluster: &str) -> Mark {
+        Mark {
+            cluster: cluster.into(),
+            machine: format!("small-{vmid}"),
+            vmid,
+            pool: "small".into(),
+            instance_type: "s2".into(),
+            template: "debian".into(),
+            token: "abcdef".into(),
+            created: Time(0),
+        }
+    }
+
+    fn region(vms: &[(u32, Option<Ownership>, Option<&str>)]) -> BTreeMap<RegionName, Observed> {
+        let mut observed = Observed::default();
+        for (vmid, ownership, lock) in vms {
+            let vm = Vm {
+                host: "pve1".into(),
+                ownership: ownership.clone(),
+                lock: lock.map(Arc::from),
+                ..Vm::default()
+            };
+            observed.region.vms.insert(*vmid, vm);
+            let uuid = Some(Arc::from(format!("uuid-{vmid}")));
+            observed.facts.insert(*vmid, Facts { uuid, digest: None });
+        }
+        BTreeMap::from([(RegionName::from("default"), observed)])
+    }
+
+    fn cluster_with_node(uuid: &str) -> Cluster {
+        let node = Node {
+            uid: "n1".into(),
+            system_uuid: uuid.into(),
+            provider_id: None,
+            created: Time(0),
+            deletion: None,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            taints: Vec::new(),
+            unschedulable: false,
+            allocatable: Resources::default(),
+            capacity: Resources::default(),
+            ready: Readiness::default(),
+            kubelet_version: "v1.36.0".into(),
+        };
+        Cluster {
+            nodes: BTreeMap::from([(Arc::from("any-name"), node)]),
+            ..Cluster::default()
+        }
+    }
+
+    fn entry(vmid: u32) -> (Arc<str>, Entry) {
+        let mark = mark(vmid, CLUSTER);
+        let name: Arc<str> = mark.machine.as_str().into();
+        let target = Target {
+            region: "default".into(),
+            host: "pve1".into(),
+            vmid,
+            machine: name.clone(),
+            node: None,
+        };
+        let birth = Birth {
+            mark,
+            template_vmid: 9000,
+            template_host: "pve1".into(),
+        };
+        (name, Entry::new(target, birth, Time(0)))
+    }
+
+    #[test]
+    fn only_an_intact_mark_of_ours_for_this_vmid_makes_a_machine() {
+        let marked = |mark| Some(Ownership::Marked(mark));
+        let regions = region(&[
+            (1, marked(mark(1, CLUSTER)), None),
+            (2, marked(mark(2, "uid/other")), None),
+            (3, marked(mark(1, CLUSTER)), None),
+            (4, Some(Ownership::Damaged("x".into())), None),
+            (5, Some(Ownership::Unmarked), Some("clone")),
+            (6, None, None),
+        ]);
+        let found = machines(
+            CLUSTER,
+            &regions,
+            &cluster_with_node("uuid-1"),
+            &BTreeMap::new(),
+            &BTreeMap::new(),
+        );
+        assert_eq!(found.keys().map(|k| &**k).collect::<Vec<_>>(), ["small-1"]);
+        assert_eq!(found["small-1"].node.as_deref(), Some("any-name"));
+        assert!(!found["small-1"].intended);
+    }
+
+    #[test]
+    fn an_intent_owns_a_locked_placeholder_and_nothing_else() {
+        let journal = BTreeMap::from([entry(5), entry(6), entry(7)]);
+        let regions = region(&[
+            (5, Some(Ownership::Unmarked), Some("clone")),
+            (6, Some(Ownership::Unmarked), None),
+        ]);
+        let cluster = cluster_with_node("uuid-5");
+        let found = machines(CLUSTER, &regions, &cluster, &journal, &BTreeMap::new());
+        assert!(found["small-5"].vm.as_ref().is_some_and(|vm| !vm.marked));
+        assert_eq!(found["small-5"].node, None, "a placeholder has no node");
+        assert_eq!(found["small-6"].vm, None, "somebody else took the VMID");
+        assert_eq!(found["small-7"].vm, None);
+    }
+}
