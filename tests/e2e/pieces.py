@@ -24,6 +24,9 @@ from harness.kube import Status, is_ready
 from harness.processes import Processes, run
 from harness.until import Failed, expect, say, until
 
+SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/agent/guest")
+
+BOOT_SECONDS = 30
 JOIN_SECONDS = 60
 READY_SECONDS = 60
 RUNNING_SECONDS = 60
@@ -84,17 +87,34 @@ def join_configuration(plane, token, pool):
     }
 
 
+def script(guest, verb, stdin=None):
+    """Runs one of the product's guest scripts as its daemon does; returns what it says."""
+    with open(os.path.join(SCRIPTS, f"{verb}.sh"), encoding="utf-8") as file:
+        text = file.read()
+    said = guest.exec("/bin/sh", "-c", text, "pve-autoscaler", stdin=stdin).stdout
+    head, _, log = said.partition("---\n")
+    values = dict(line.split("=", 1) for line in head.splitlines() if "=" in line)
+    return values, log
+
+
 def join(plane, guest, token_id):
-    """Joins a booted guest; returns what kubeadm did."""
+    """Joins a booted guest with the product's own scripts; returns kubeadm's exit code and log."""
     token = make_token(plane.kube, token_id, "0123456789abcdef")
     configuration = json.dumps(join_configuration(plane, token, "pieces"))
-    until(30, "the guest's cloud-init is done", lambda: "done" in guest.exec("cloud-init", "status").stdout)
-    guest.exec(
-        "/bin/sh", "-c", "umask 077; mkdir -p /run/pve-autoscaler; cat >/run/pve-autoscaler/join.yaml", stdin=configuration
-    )
-    return guest.exec(
-        "kubeadm", "join", "--config", "/run/pve-autoscaler/join.yaml", check=False, seconds=JOIN_SECONDS
-    )
+    until(BOOT_SECONDS, "the guest has booted", lambda: script(guest, "probe")[0]["cloud_init"] == "done")
+    values, _ = script(guest, "probe")
+    expect(values["system"] == "running", f"probe: {values}")
+    expect(values["kubeadm"] == plane.version(), f"probe: {values}")
+    values, _ = script(guest, "join", stdin=configuration)
+    expect(values["state"] == "started", f"join: {values}")
+    again, _ = script(guest, "join", stdin=configuration)
+    expect(again["state"] != "started", f"a second join was started: {again}")
+
+    def ended():
+        values, log = script(guest, "state")
+        return (int(values["exit"]), log) if values["state"] == "exited" else None
+
+    return until(JOIN_SECONDS, "kubeadm join ends", ended)
 
 
 def check_identity(kube, guest):
@@ -129,8 +149,8 @@ def good_guest(plane, guest, token_id):
     kube = plane.kube
     guest.verb("start")
     guest.verb("ping")
-    done = join(plane, guest, token_id)
-    expect(done.returncode == 0, f"kubeadm join: {done.returncode}\n{done.stdout}{done.stderr}")
+    code, log = join(plane, guest, token_id)
+    expect(code == 0, f"kubeadm join: {code}\n{log}")
     say(f"{guest.name} joined")
 
     def ready():
@@ -174,9 +194,9 @@ def failing_guest(plane, directory, components):
     with open(guest.env["GUEST_FAULTS"], "w", encoding="utf-8") as file:
         file.write("broken-* dirty-template\n")
     guest.verb("start")
-    done = join(plane, guest, "cccccc")
-    expect(done.returncode != 0, "a dirty template joined")
-    expect("kubelet.conf already exists" in done.stderr, f"kubeadm said: {done.stderr}")
+    code, log = join(plane, guest, "cccccc")
+    expect(code != 0, "a dirty template joined")
+    expect("ca.crt already exists" in log, f"kubeadm said: {log}")
     expect(plane.kube.get("/api/v1/nodes/broken-1") is None, "a failed join left a node")
     guest.verb("stop")
     say("a dirty template does not join, and kubeadm says why")
