@@ -4,6 +4,7 @@
 //! The brain names target, precondition and reason; the executor derives the steps and refuses
 //! what the checker does not pass against the newest snapshot.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -115,6 +116,9 @@ pub struct Precondition {
     /// Pods that the plan expects to move, for [`Kind::Remove`]: any other drainable pod on the
     /// node when the removal starts means somebody came in between, and it is given up.
     pub pods: Vec<PodKey>,
+    /// Where each pod that must move will find room, for [`Kind::Remove`] of a working node: a node
+    /// that stays. The checker adds it up anew; kube-scheduler may choose another place.
+    pub landing: BTreeMap<PodKey, Arc<str>>,
 }
 
 /// Why an action is planned. The event and the log line say it in words.

@@ -34,7 +34,8 @@ pub struct Memory {
     pub backoff: BTreeMap<Arc<str>, Backoff>,
     /// Machines whose failure has been counted already.
     pub counted_failures: BTreeSet<Arc<str>>,
-    /// What nodes really offered, by `pool/instance type/template`.
+    /// What nodes really offered, by `pool/instance type/template#promise`, where `promise` stands
+    /// for the size and reservation they were made with: a lesson ends when the promise changes.
     pub learned: BTreeMap<Arc<str>, Resources>,
     /// The open batch of pending pods.
     pub batch: Option<Batch>,

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::cluster::PodKey;
 use super::time::Time;
 
+/// Reasons by `pool/type`, shared between the pods of one shape.
+pub type Reasons = Arc<BTreeMap<Arc<str>, String>>;
+
 /// The reasons of one decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,7 +31,7 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hold {
-    /// `everything`, `scale-up`, `scale-down`, or `pool NAME`.
+    /// `everything`, `scale-up`, `scale-down`, `region NAME` or `pool NAME`.
     pub scope: String,
     /// Why, in words, with numbers.
     pub why: String,
@@ -56,7 +59,7 @@ pub enum PodVerdict {
         /// The machine.
         machine: Arc<str>,
         /// Why the other pools and types lost or failed, by `pool/type`.
-        others: BTreeMap<Arc<str>, String>,
+        others: Reasons,
     },
     /// It waits for its batch to close.
     Batched {
@@ -66,12 +69,12 @@ pub enum PodVerdict {
     /// A node would help but may not be made now: limits, back-off, host capacity.
     Held {
         /// Why, by `pool/type`.
-        why: BTreeMap<Arc<str>, String>,
+        why: Reasons,
     },
     /// No node of ours could ever run it.
     Hopeless {
         /// The first predicate that fails, with numbers, by `pool/type`.
-        why: BTreeMap<Arc<str>, String>,
+        why: Reasons,
     },
     /// It is not our business: gated, expendable, a DaemonSet's, another scheduler's, too young.
     Ignored {
