@@ -1,0 +1,85 @@
+# shellcheck shell=bash
+# Format, lints, tests, and the parts that need more than Rust.
+
+dev_lint() {
+    [ $# -eq 0 ] || die "lint takes no argument"
+    need_build
+    part_lint
+}
+
+part_lint() {
+    if cargo fmt --version >/dev/null 2>&1; then
+        part "format" cargo fmt --check
+    else
+        skip "format: this toolchain has no rustfmt"
+    fi
+    if cargo clippy --version >/dev/null 2>&1; then
+        part "lints" cargo clippy --quiet --locked --all-targets -- -D warnings
+    else
+        skip "lints: this toolchain has no clippy"
+    fi
+    if have shellcheck; then
+        part "shell scripts" shell_scripts
+    else
+        skip "shell scripts: no shellcheck"
+    fi
+    if have cargo-deny; then
+        part "dependencies" cargo deny --offline --all-features check bans licenses sources
+    else
+        skip "dependencies: no cargo-deny (cargo install cargo-deny; four minutes)"
+    fi
+}
+
+shell_scripts() {
+    # shellcheck disable=SC2046 # none of our paths has a blank
+    shellcheck --severity=warning -x --shell=bash \
+        contrib/dev contrib/dev.d/*.sh .ci/run $(git ls-files 'packaging/*.sh')
+}
+
+dev_test() {
+    local e2e=yes
+    while [ $# -gt 0 ]; do
+        case "$1" in
+            --no-e2e) e2e=no ;;
+            *) die "test knows --no-e2e alone; a single test runs with: cargo test NAME" ;;
+        esac
+        shift
+    done
+    need_build
+    part_lint
+    part "tests" env INSTA_UPDATE=no cargo test --locked
+    part_clients
+    if [ "$e2e" = no ]; then
+        skip "end to end: --no-e2e"
+    else
+        dev_e2e
+    fi
+}
+
+# Other people's clients against the listening simulators: what the fakes say must satisfy those
+# who know the real thing.
+part_clients() {
+    local venv=target/clients/venv
+    if [ ! -f tests/clients/requirements.txt ]; then
+        return 0
+    elif ! have python3; then
+        skip "Python clients: no python3"
+        return 0
+    elif ! clients_venv "$venv"; then
+        skip "Python clients: their packages could not be installed (no venv module, or no registry)"
+        return 0
+    fi
+    cargo build --quiet --locked
+    part "Python clients" timeout 600 "$venv/bin/python" tests/clients/run.py "${CARGO_TARGET_DIR:-target}/debug/pve-autoscaler"
+}
+
+clients_venv() {
+    local venv="$1"
+    if cmp -s tests/clients/requirements.txt "$venv/installed.txt"; then
+        return 0
+    fi
+    mkdir -p "$venv"
+    python3 -m venv --clear "$venv" &&
+        timeout 300 "$venv/bin/pip" install --quiet -r tests/clients/requirements.txt &&
+        cp tests/clients/requirements.txt "$venv/installed.txt"
+}
