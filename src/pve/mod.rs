@@ -1,1 +1,35 @@
-//! The Proxmox VE client: only the calls we use.
+//! The Proxmox VE client: only the calls we use, over whichever way leads to the API.
+//!
+//! [`Client`] has one typed function per call; nothing else in the program writes a PVE path. It
+//! speaks through a [`Transport`]: the broker's unix socket, HTTPS with an API token, or an
+//! in-memory router. A [`CallError`] says whether the request may have been carried out; after
+//! [`Outcome::Unknown`] the caller looks again before it acts.
+
+mod calls;
+mod client;
+mod encode;
+mod pem;
+pub mod perl;
+mod tasks;
+pub mod texts;
+pub mod transport;
+mod types;
+mod upid;
+mod vm_config;
+
+pub use calls::MAX_STDIN;
+pub use client::Client;
+pub use encode::{form, percent};
+pub use pem::certificates;
+pub use tasks::{Poll, TaskEnd, WaitError};
+pub use texts::Cause;
+pub use transport::{CallError, Method, Outcome, Request, Transport};
+pub use types::{
+    CloneVm, ClusterStatus, ConfigUpdate, ExecResult, GuestResource, HostResource, Member,
+    NodeStatus, Resources, StorageResource, Task, TaskState, Version, VmStatus,
+};
+pub use upid::Upid;
+pub use vm_config::{Disk, Net, VmConfig};
+
+#[cfg(test)]
+mod tests;

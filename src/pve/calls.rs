@@ -1,0 +1,360 @@
+//! Every call the program makes, each with its deadline. The broker's allow-list lists the same.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::client::Client;
+use super::encode::path;
+use super::perl::Fields;
+use super::texts::Cause;
+use super::transport::{CallError, Method, Outcome, Request};
+use super::types::{
+    CloneVm, ClusterStatus, ConfigUpdate, ExecResult, NodeStatus, Resources, Task, TaskState,
+    Version, VmStatus, deadline,
+};
+use super::upid::Upid;
+use super::vm_config::VmConfig;
+
+/// Lines of a task's log asked for at once.
+const LOG_PAGE: usize = 500;
+/// Pages of a task's log read at most: a full clone's progress is some hundred lines.
+const LOG_PAGES: usize = 8;
+/// Largest input for a guest command in bytes (qemu-server PVE/API2/Qemu/Agent.pm, `input-data`).
+pub const MAX_STDIN: usize = 64 * 1024;
+
+type Params = Vec<(String, String)>;
+
+fn pair(key: &str, value: impl Into<String>) -> (String, String) {
+    (key.to_owned(), value.into())
+}
+
+fn request(
+    call: &'static str,
+    method: Method,
+    path: String,
+    params: Params,
+    timeout: Duration,
+) -> Request {
+    Request {
+        call,
+        method,
+        path,
+        params,
+        timeout,
+    }
+}
+
+/// Host names come from PVE and go into paths: what is no host name is not sent.
+fn host_path(host: &str, rest: &[&str]) -> Result<String, CallError> {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if host.is_empty() || host.len() > 63 || !host.bytes().all(fine) {
+        let message = format!("{host:?} is no name of a PVE host");
+        return Err(CallError::new(Outcome::NotSent, message));
+    }
+    let mut segments = vec!["nodes", host];
+    segments.extend_from_slice(rest);
+    Ok(path(&segments))
+}
+
+fn vm_path(host: &str, vmid: u32, rest: &[&str]) -> Result<String, CallError> {
+    let id = vmid.to_string();
+    let mut segments = vec!["qemu", id.as_str()];
+    segments.extend_from_slice(rest);
+    host_path(host, &segments)
+}
+
+/// A task's id where one must be: without it the call's outcome cannot be followed.
+fn upid(data: &Value) -> Result<Upid, CallError> {
+    data.as_str()
+        .unwrap_or_default()
+        .parse()
+        .map_err(|error| CallError::new(Outcome::Unknown, format!("PVE's answer: {error}")))
+}
+
+impl Client {
+    async fn get(
+        &self,
+        call: &'static str,
+        path: String,
+        params: Params,
+        timeout: Duration,
+    ) -> Result<Value, CallError> {
+        self.send(request(call, Method::Get, path, params, timeout))
+            .await
+    }
+
+    async fn task(
+        &self,
+        call: &'static str,
+        method: Method,
+        path: String,
+        params: Params,
+    ) -> Result<Upid, CallError> {
+        let request = request(call, method, path, params, deadline::CHANGE);
+        let named = request.clone();
+        let data = self.send(request).await?;
+        upid(&data).map_err(|error| error.about(&named))
+    }
+
+    /// `GET /version`.
+    pub async fn version(&self) -> Result<Version, CallError> {
+        let data = self
+            .get("version", path(&["version"]), vec![], deadline::READ)
+            .await?;
+        Ok(Version::read(&data))
+    }
+
+    /// `GET /cluster/status`: quorum and members.
+    pub async fn cluster_status(&self) -> Result<ClusterStatus, CallError> {
+        let at = path(&["cluster", "status"]);
+        let data = self
+            .get("cluster_status", at, vec![], deadline::READ)
+            .await?;
+        Ok(ClusterStatus::read(&data))
+    }
+
+    /// `GET /cluster/resources`: hosts, guests and storages in one call.
+    pub async fn resources(&self) -> Result<Resources, CallError> {
+        let at = path(&["cluster", "resources"]);
+        let data = self.get("resources", at, vec![], deadline::READ).await?;
+        Ok(Resources::read(&data))
+    }
+
+    /// `GET /nodes/{host}/status`: true capacity, now.
+    pub async fn node_status(&self, host: &str) -> Result<NodeStatus, CallError> {
+        let at = host_path(host, &["status"])?;
+        let data = self
+            .get("node_status", at, vec![], deadline::READ_HOST)
+            .await?;
+        Ok(NodeStatus::read(&data))
+    }
+
+    /// `GET …/qemu/{vmid}/config`. [`Cause::Gone`] also when the VM is on another host.
+    pub async fn vm_config(&self, host: &str, vmid: u32) -> Result<VmConfig, CallError> {
+        let at = vm_path(host, vmid, &["config"])?;
+        let data = self
+            .get("vm_config", at, vec![], deadline::READ_HOST)
+            .await?;
+        Ok(VmConfig::read(&data))
+    }
+
+    /// `GET …/qemu/{vmid}/status/current`.
+    pub async fn vm_status(&self, host: &str, vmid: u32) -> Result<VmStatus, CallError> {
+        let at = vm_path(host, vmid, &["status", "current"])?;
+        let data = self
+            .get("vm_status", at, vec![], deadline::READ_HOST)
+            .await?;
+        Ok(VmStatus::read(&data))
+    }
+
+    /// `POST …/qemu/{template}/clone` on the host that has the template. The task's id names the
+    /// *template*, not the new VM (qemu-server PVE/API2/Qemu.pm:4749).
+    pub async fn clone_vm(
+        &self,
+        host: &str,
+        template: u32,
+        clone: &CloneVm,
+    ) -> Result<Upid, CallError> {
+        let at = vm_path(host, template, &["clone"])?;
+        self.task("clone", Method::Post, at, clone.params()).await
+    }
+
+    /// `PUT …/qemu/{vmid}/config`: done when it returns (PVE waits up to 10 s for the VM's lock).
+    pub async fn update_config(
+        &self,
+        host: &str,
+        vmid: u32,
+        update: &ConfigUpdate,
+    ) -> Result<(), CallError> {
+        let at = vm_path(host, vmid, &["config"])?;
+        self.send(request(
+            "update_config",
+            Method::Put,
+            at,
+            update.params(),
+            deadline::CHANGE,
+        ))
+        .await
+        .map(drop)
+    }
+
+    /// `PUT …/qemu/{vmid}/resize` to `bytes` (whole KiB, rounded up). `None` from a PVE that does it
+    /// synchronously (before qemu-server 8.0.2).
+    pub async fn resize(
+        &self,
+        host: &str,
+        vmid: u32,
+        disk: &str,
+        bytes: i64,
+    ) -> Result<Option<Upid>, CallError> {
+        let at = vm_path(host, vmid, &["resize"])?;
+        let size = format!(
+            "{}K",
+            bytes.max(0).div_euclid(1024) + i64::from(bytes % 1024 > 0)
+        );
+        let params = vec![pair("disk", disk), pair("size", size)];
+        let request = request("resize", Method::Put, at, params, deadline::CHANGE);
+        let named = request.clone();
+        let data = self.send(request).await?;
+        if data.is_null() {
+            return Ok(None);
+        }
+        upid(&data).map(Some).map_err(|error| error.about(&named))
+    }
+
+    /// `POST …/status/start`.
+    pub async fn start(&self, host: &str, vmid: u32) -> Result<Upid, CallError> {
+        let at = vm_path(host, vmid, &["status", "start"])?;
+        self.task("start", Method::Post, at, vec![]).await
+    }
+
+    /// `POST …/status/shutdown`: asks the guest, for at most `timeout`. PVE holds the VM's lock all
+    /// that time; only [`Client::stop`] with `overrule` gets by.
+    pub async fn shutdown(
+        &self,
+        host: &str,
+        vmid: u32,
+        timeout: Duration,
+    ) -> Result<Upid, CallError> {
+        let at = vm_path(host, vmid, &["status", "shutdown"])?;
+        let params = vec![pair("timeout", timeout.as_secs().to_string())];
+        self.task("shutdown", Method::Post, at, params).await
+    }
+
+    /// `POST …/status/stop`: the power goes. `overrule` ends a shutdown that runs (qemu-server
+    /// 8.1.2 and newer; refused for VMs in HA).
+    pub async fn stop(&self, host: &str, vmid: u32, overrule: bool) -> Result<Upid, CallError> {
+        let at = vm_path(host, vmid, &["status", "stop"])?;
+        let params = if overrule {
+            vec![pair("overrule-shutdown", "1")]
+        } else {
+            vec![]
+        };
+        self.task("stop", Method::Post, at, params).await
+    }
+
+    /// `DELETE …/qemu/{vmid}` with `purge=1`: VM, disks, backup jobs, replication.
+    pub async fn destroy(&self, host: &str, vmid: u32) -> Result<Upid, CallError> {
+        let at = vm_path(host, vmid, &[])?;
+        let params = vec![pair("purge", "1")];
+        self.task("destroy", Method::Delete, at, params).await
+    }
+
+    /// `GET /nodes/{host}/tasks/{upid}/status`, on the host that the id names.
+    pub async fn task_status(&self, upid: &Upid) -> Result<TaskState, CallError> {
+        let at = host_path(upid.node(), &["tasks", upid.as_str(), "status"])?;
+        let data = self
+            .get("task_status", at, vec![], deadline::READ_HOST)
+            .await?;
+        Ok(TaskState::read(&data))
+    }
+
+    /// The last `lines` lines of a task's log.
+    pub async fn task_log(&self, upid: &Upid, lines: usize) -> Result<Vec<String>, CallError> {
+        let at = host_path(upid.node(), &["tasks", upid.as_str(), "log"])?;
+        let mut kept: Vec<String> = Vec::new();
+        for page in 0..LOG_PAGES {
+            let params = vec![
+                pair("start", (page * LOG_PAGE).to_string()),
+                pair("limit", LOG_PAGE.to_string()),
+            ];
+            let data = self
+                .get("task_log", at.clone(), params, deadline::READ_HOST)
+                .await?;
+            let found = data.as_array().map_or(0, Vec::len);
+            let texts = data.as_array().into_iter().flatten();
+            kept.extend(texts.filter_map(|line| Fields::of(line).text("t")));
+            kept.drain(..kept.len().saturating_sub(lines));
+            if found < LOG_PAGE {
+                break;
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Tasks on `vmid` that have not ended, on `host`: `GET /nodes/{host}/tasks?source=active`. A
+    /// clone's task is its template's.
+    pub async fn active_tasks(&self, host: &str, vmid: u32) -> Result<Vec<Task>, CallError> {
+        let at = host_path(host, &["tasks"])?;
+        let params = vec![
+            pair("source", "active"),
+            pair("vmid", vmid.to_string()),
+            pair("limit", LOG_PAGE.to_string()),
+        ];
+        let data = self
+            .get("active_tasks", at, params, deadline::READ_HOST)
+            .await?;
+        let mut tasks = Task::read_all(&data);
+        tasks.retain(|task| task.running);
+        Ok(tasks)
+    }
+
+    /// `POST …/agent/ping`: the guest agent answers.
+    pub async fn agent_ping(&self, host: &str, vmid: u32) -> Result<(), CallError> {
+        let at = vm_path(host, vmid, &["agent", "ping"])?;
+        self.send(request(
+            "agent_ping",
+            Method::Post,
+            at,
+            vec![],
+            deadline::PING,
+        ))
+        .await
+        .map(drop)
+    }
+
+    /// `POST …/agent/exec`: starts `argv` in the guest with `stdin`, and gives its pid there. PVE
+    /// that waited for the agent in vain does not know whether it started: [`Outcome::Unknown`].
+    pub async fn agent_exec(
+        &self,
+        host: &str,
+        vmid: u32,
+        argv: &[&str],
+        stdin: &str,
+    ) -> Result<i64, CallError> {
+        let at = vm_path(host, vmid, &["agent", "exec"])?;
+        if stdin.len() > MAX_STDIN {
+            let message = format!(
+                "input of {} bytes is more than PVE takes (64 KiB)",
+                stdin.len()
+            );
+            return Err(CallError::new(Outcome::NotSent, message));
+        }
+        let mut params: Params = argv.iter().map(|word| pair("command", *word)).collect();
+        if !stdin.is_empty() {
+            params.push(pair("input-data", stdin));
+        }
+        let request = request("agent_exec", Method::Post, at, params, deadline::CHANGE);
+        let named = request.clone();
+        let data = self.send(request).await.map_err(|mut error| {
+            if error.outcome == Outcome::Refused && error.cause() == Cause::Timeout {
+                error.outcome = Outcome::Unknown;
+            }
+            error
+        })?;
+        Fields::of(&data).integer("pid").ok_or_else(|| {
+            CallError::new(Outcome::Unknown, "PVE's answer has no pid").about(&named)
+        })
+    }
+
+    /// `GET …/agent/exec-status`: `None` while it runs. The first read after the end consumes the
+    /// result; a later one is [`Cause::ExecForgotten`].
+    pub async fn agent_exec_status(
+        &self,
+        host: &str,
+        vmid: u32,
+        pid: i64,
+    ) -> Result<Option<ExecResult>, CallError> {
+        let at = vm_path(host, vmid, &["agent", "exec-status"])?;
+        let data = self
+            .get(
+                "agent_exec_status",
+                at,
+                vec![pair("pid", pid.to_string())],
+                deadline::CHANGE,
+            )
+            .await?;
+        Ok(ExecResult::read(&data))
+    }
+}

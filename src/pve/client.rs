@@ -1,0 +1,24 @@
+//! The client: cheap to clone, one transport behind all clones.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::transport::{CallError, Request, Transport};
+
+/// PVE's API, typed. The calls stand in `calls`, waiting for tasks in `tasks`.
+#[derive(Clone, Debug)]
+pub struct Client {
+    transport: Arc<dyn Transport>,
+}
+
+impl Client {
+    /// A client on `transport`.
+    pub fn new(transport: Arc<dyn Transport>) -> Client {
+        Client { transport }
+    }
+
+    pub(super) async fn send(&self, request: Request) -> Result<Value, CallError> {
+        self.transport.call(request).await
+    }
+}

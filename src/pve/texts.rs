@@ -1,0 +1,277 @@
+//! What PVE's error texts mean.
+//!
+//! PVE answers nearly every failure with status 500 (or a failed task) and a text: the text is all
+//! there is to tell "gone" from "locked". Every text the program knows stands here and nowhere
+//! else, with the file and line of PVE 9.2 that writes it (qemu-server 9.2.6, pve-common 9.2.1,
+//! pve-cluster 9.1.6, pve-guest-common 6.0, pve-manager 9.2.11).
+
+/// What a PVE failure is about, read from its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The VM's configuration does not exist, or not on the host in the path (VMs move): look in
+    /// the resources before concluding that it is gone.
+    Gone,
+    /// The configuration is locked, by `backup`, `clone`, `migrate`, `snapshot` ….
+    Locked(String),
+    /// The VM's own lock file was held for the 10 seconds that PVE waits.
+    LockTimeout,
+    /// A storage's or another cluster-wide lock was not had in time.
+    StorageLock,
+    /// The VMID exists already, here or on another host.
+    VmidTaken,
+    /// A disk file of that VMID was left over by an earlier VM.
+    DiskExists,
+    /// The guest agent does not answer.
+    AgentNotRunning,
+    /// The VM's configuration has no `agent`.
+    AgentNotConfigured,
+    /// The agent answered with an error of its own.
+    Agent(String),
+    /// The result of a guest command was read before (it can be read once), or never was.
+    ExecForgotten,
+    /// The VM does not run.
+    NotRunning,
+    /// The VM runs already.
+    AlreadyRunning,
+    /// The VM runs and so cannot be destroyed.
+    StillRunning,
+    /// A shutdown's time passed and the guest still runs.
+    ShutdownTimeout,
+    /// The task was stopped by somebody, a stop that overrules a shutdown for instance.
+    Interrupted,
+    /// The cluster has no quorum: nothing can be changed.
+    NoQuorum,
+    /// `protection` is set.
+    Protected,
+    /// The configuration's digest is another: somebody changed it in between.
+    Changed,
+    /// The VM is managed by HA.
+    HighAvailability,
+    /// No task has this id (any more).
+    NoSuchTask,
+    /// The disk is larger already.
+    Shrink,
+    /// A clone that needs another storage or host than is possible.
+    CloneImpossible,
+    /// The host in the path is unknown or cannot be reached.
+    HostUnreachable,
+    /// PVE waited for something in vain; whether it happened is not known.
+    Timeout,
+    /// Something else.
+    Other,
+}
+
+impl Cause {
+    /// Reads `text`: an error's message or a failed task's exit status. Total: what is not known is
+    /// [`Cause::Other`].
+    pub fn of(text: &str) -> Cause {
+        let text = text.trim();
+        locked(text)
+            .or_else(|| agent(text))
+            .or_else(|| known(text))
+            .unwrap_or(Cause::Other)
+    }
+
+    /// The same call can succeed a little later without anybody doing anything.
+    pub fn passes(&self) -> bool {
+        match self {
+            Cause::Locked(_)
+            | Cause::LockTimeout
+            | Cause::StorageLock
+            | Cause::NoQuorum
+            | Cause::HostUnreachable
+            | Cause::Timeout
+            | Cause::Changed => true,
+            Cause::Gone
+            | Cause::VmidTaken
+            | Cause::DiskExists
+            | Cause::AgentNotRunning
+            | Cause::AgentNotConfigured
+            | Cause::Agent(_)
+            | Cause::ExecForgotten
+            | Cause::NotRunning
+            | Cause::AlreadyRunning
+            | Cause::StillRunning
+            | Cause::ShutdownTimeout
+            | Cause::Interrupted
+            | Cause::Protected
+            | Cause::HighAvailability
+            | Cause::NoSuchTask
+            | Cause::Shrink
+            | Cause::CloneImpossible
+            | Cause::Other => false,
+        }
+    }
+}
+
+/// pve-guest-common src/PVE/AbstractConfig.pm:339, `VM is locked (backup)`.
+fn locked(text: &str) -> Option<Cause> {
+    let (_, rest) = text.split_once("VM is locked (")?;
+    let (kind, _) = rest.split_once(')')?;
+    Some(Cause::Locked(kind.to_owned()))
+}
+
+fn agent(text: &str) -> Option<Cause> {
+    // qemu-server src/PVE/QemuServer/Agent.pm:110 and :112.
+    if text.contains("No QEMU guest agent configured") {
+        return Some(Cause::AgentNotConfigured);
+    }
+    if text.contains("QEMU guest agent is not running") {
+        return Some(Cause::AgentNotRunning);
+    }
+    // qemu-server src/PVE/QemuServer/Agent.pm:94 and :96 before QEMU's own words; the agent's text
+    // for a result that was read already is `PID ld does not exist`.
+    let (_, said) = text.split_once("Agent error: ")?;
+    if said.starts_with("PID ") && said.contains("does not exist") {
+        return Some(Cause::ExecForgotten);
+    }
+    Some(Cause::Agent(said.trim().to_owned()))
+}
+
+fn known(text: &str) -> Option<Cause> {
+    let has = |part: &str| text.contains(part);
+    let cause = match () {
+        // pve-cluster src/PVE/Cluster.pm:628, inside `cfs-lock 'storage-…' error: …`.
+        () if has("got lock request timeout") || has("cfs-lock '") => Cause::StorageLock,
+        // pve-common src/PVE/Tools.pm:264.
+        () if has("can't lock file") => Cause::LockTimeout,
+        // pve-common src/PVE/File.pm:98: the rename that makes VMIDs unique in the cluster.
+        () if has("close (rename) atomic file") && has("File exists") => Cause::VmidTaken,
+        // qemu-server src/PVE/API2/Qemu.pm:4502; pve-cluster src/PVE/Cluster.pm `check_vmid_unused`.
+        () if has("config file already exists") => Cause::VmidTaken,
+        () if has("VM ") && has(" already exists") && !has("disk image") => Cause::VmidTaken,
+        // pve-storage src/PVE/Storage/Plugin.pm, a file of that name.
+        () if has("disk image") && has("already exists") => Cause::DiskExists,
+        // pve-guest-common src/PVE/AbstractConfig.pm:57.
+        () if has("Configuration file '") && has("does not exist") => Cause::Gone,
+        // pve-cluster src/PVE/Cluster.pm:129; pve-common src/PVE/File.pm:60 under /etc/pve.
+        () if has("no quorum") => Cause::NoQuorum,
+        () if has("unable to open file '/etc/pve/") && has("Permission denied") => Cause::NoQuorum,
+        // pve-guest-common src/PVE/AbstractConfig.pm:393.
+        () if has("protection mode enabled") => Cause::Protected,
+        // qemu-server src/PVE/API2/Qemu.pm:2211 and :6006.
+        () if has("checksum mismatch (file change") => Cause::Changed,
+        // qemu-server src/PVE/API2/Qemu.pm:2842.
+        () if has("is running - destroy failed") => Cause::StillRunning,
+        // qemu-server src/PVE/QemuServer.pm:5531.
+        () if has("already running") => Cause::AlreadyRunning,
+        // qemu-server src/PVE/QemuServer.pm:6295 and :6310.
+        () if has("VM quit/powerdown failed") => Cause::ShutdownTimeout,
+        // qemu-server src/PVE/QemuServer/Agent.pm:111.
+        () if has("VM ") && has("is not running") => Cause::NotRunning,
+        // qemu-server src/PVE/API2/Qemu.pm, destroy of a VM in HA without purge.
+        () if has("used in HA resources") => Cause::HighAvailability,
+        // pve-manager PVE/API2/Tasks.pm:316 and :517.
+        () if has("no such task") => Cause::NoSuchTask,
+        // qemu-server src/PVE/API2/Qemu.pm, `resize_vm`.
+        () if has("shrinking disks is not supported") => Cause::Shrink,
+        // qemu-server src/PVE/API2/Qemu.pm, `clone_vm`.
+        () if has("can't clone ")
+            || has("not allowed for linked clones")
+            || has("Linked clone feature is not supported") =>
+        {
+            Cause::CloneImpossible
+        }
+        // pve-common src/PVE/RESTEnvironment.pm, a worker that was told to end.
+        () if has("received interrupt") => Cause::Interrupted,
+        // pve-cluster, the name in the path.
+        () if has("hostname lookup '") => Cause::HostUnreachable,
+        // qemu-server src/PVE/QMPClient.pm:503.
+        () if has("got timeout") => Cause::Timeout,
+        () => return None,
+    };
+    Some(cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pves_texts_are_told_apart() {
+        let table = [
+            ("VM is locked (backup)\n", Cause::Locked("backup".into())),
+            (
+                "can't lock file '/var/lock/qemu-server/lock-125.conf' - got timeout",
+                Cause::LockTimeout,
+            ),
+            (
+                "clone failed: cfs-lock 'storage-ceph' error: got lock request timeout",
+                Cause::StorageLock,
+            ),
+            (
+                "unable to create VM 140: config file already exists",
+                Cause::VmidTaken,
+            ),
+            ("VM 140 already exists", Cause::VmidTaken),
+            (
+                "close (rename) atomic file '/etc/pve/nodes/pve1/qemu-server/131.conf' failed: File exists",
+                Cause::VmidTaken,
+            ),
+            (
+                "unable to create VM 9100 - VM 9100 already exists on node 'pve1'",
+                Cause::VmidTaken,
+            ),
+            (
+                "disk image '/var/lib/vz/images/9/vm-9-disk-0.qcow2' already exists",
+                Cause::DiskExists,
+            ),
+            (
+                "Configuration file 'nodes/pve1/qemu-server/131.conf' does not exist",
+                Cause::Gone,
+            ),
+            ("cluster not ready - no quorum?", Cause::NoQuorum),
+            (
+                "unable to open file '/etc/pve/nodes/p/qemu-server/101.conf.tmp.158' - Permission denied",
+                Cause::NoQuorum,
+            ),
+            (
+                "can't remove VM 120 - protection mode enabled",
+                Cause::Protected,
+            ),
+            (
+                "checksum mismatch (file change by other user?)",
+                Cause::Changed,
+            ),
+            ("VM 123 is running - destroy failed", Cause::StillRunning),
+            ("VM 123 already running", Cause::AlreadyRunning),
+            (
+                "VM quit/powerdown failed - got timeout",
+                Cause::ShutdownTimeout,
+            ),
+            ("VM 9 is not running", Cause::NotRunning),
+            ("QEMU guest agent is not running", Cause::AgentNotRunning),
+            ("No QEMU guest agent configured", Cause::AgentNotConfigured),
+            ("Agent error: PID ld does not exist", Cause::ExecForgotten),
+            (
+                "Agent error: command disabled",
+                Cause::Agent("command disabled".into()),
+            ),
+            ("no such task", Cause::NoSuchTask),
+            ("shrinking disks is not supported", Cause::Shrink),
+            (
+                "can't clone VM to node 'pve2' (VM uses local storage)",
+                Cause::CloneImpossible,
+            ),
+            ("received interrupt", Cause::Interrupted),
+            (
+                "VM 9 qga command 'guest-exec' failed - got timeout",
+                Cause::Timeout,
+            ),
+            ("QEMU exited with code 1", Cause::Other),
+            ("", Cause::Other),
+        ];
+        for (text, cause) in table {
+            assert_eq!(Cause::of(text), cause, "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_has_a_cause(text in "\\PC{0,80}") {
+            let _ = Cause::of(&text);
+            let _ = Cause::of(&format!("VM is locked ({text}"));
+            let _ = Cause::of(&format!("Agent error: {text}"));
+        }
+    }
+}

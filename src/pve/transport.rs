@@ -1,0 +1,217 @@
+//! The seam to PVE: one call in, data or a classified error out.
+//!
+//! Three ends: [`unix::UnixSocket`] to the broker, [`https::Https`] with an API token,
+//! [`memory::Memory`] on a router in this process. All read answers in `answer` alone, so an error
+//! means the same whichever way it came.
+
+pub(crate) mod answer;
+pub mod https;
+pub mod memory;
+pub mod tls;
+pub mod unix;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::texts::Cause;
+
+/// Every PVE path begins with this on the wire.
+pub const BASE: &str = "/api2/json";
+/// Largest request body in bytes: PVE refuses more with 501 (pve-http-server AnyEvent.pm).
+pub const MAX_BODY: usize = 512 * 1024;
+/// Largest answer read, in bytes: a guest command's output of 2 × 16 MiB is cut by PVE before, ten
+/// thousand VMs in the resources are 6 MB.
+pub const MAX_ANSWER: usize = 40 * 1024 * 1024;
+
+/// An HTTP method that PVE knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Method {
+    /// Reads; may be repeated.
+    Get,
+    /// Does.
+    Post,
+    /// Changes.
+    Put,
+    /// Removes.
+    Delete,
+}
+
+impl Method {
+    /// The method on the wire.
+    pub fn as_http(self) -> http::Method {
+        match self {
+            Method::Get => http::Method::GET,
+            Method::Post => http::Method::POST,
+            Method::Put => http::Method::PUT,
+            Method::Delete => http::Method::DELETE,
+        }
+    }
+
+    /// Parameters go into the query, not into a form.
+    pub fn has_query(self) -> bool {
+        matches!(self, Method::Get | Method::Delete)
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Delete => "DELETE",
+        })
+    }
+}
+
+/// One call. Its `Debug` shows parameter names only: values may be secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Request {
+    /// What is called, without ids: a label for metrics, such as `clone`.
+    pub call: &'static str,
+    /// The method.
+    pub method: Method,
+    /// Below [`BASE`], segments percent-encoded: `/nodes/pve1/qemu/100/config`.
+    pub path: String,
+    /// Query for GET and DELETE, form for POST and PUT; a repeated key is an array.
+    pub params: Vec<(String, String)>,
+    /// The whole call must end in this time.
+    pub timeout: Duration,
+}
+
+impl Request {
+    /// Path and, for GET and DELETE, query as they stand in the request line.
+    pub fn target(&self) -> String {
+        if self.method.has_query() && !self.params.is_empty() {
+            format!("{BASE}{}?{}", self.path, super::form(&self.params))
+        } else {
+            format!("{BASE}{}", self.path)
+        }
+    }
+
+    /// The form, for POST and PUT.
+    pub fn body(&self) -> Option<String> {
+        (!self.method.has_query()).then(|| super::form(&self.params))
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.params.iter().map(|(key, _)| key.as_str()).collect();
+        write!(f, "{} {} {names:?}", self.method, self.path)
+    }
+}
+
+/// A way to the PVE API.
+pub trait Transport: Send + Sync + fmt::Debug {
+    /// Makes one call and gives the answer's `data`.
+    fn call(&self, request: Request) -> BoxFuture<'_, Result<Value, CallError>>;
+}
+
+/// Whether a failed call was carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// No: nothing was sent.
+    NotSent,
+    /// No: the broker does not allow it.
+    RefusedByBroker,
+    /// No: PVE answered with an error.
+    Refused,
+    /// Perhaps: look again before acting.
+    Unknown,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Outcome::NotSent => "not sent",
+            Outcome::RefusedByBroker => "refused by the broker",
+            Outcome::Refused => "refused by PVE",
+            Outcome::Unknown => "outcome unknown",
+        })
+    }
+}
+
+/// A call that gave no data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallError {
+    /// Whether it was carried out.
+    pub outcome: Outcome,
+    /// The answer's status, when one came.
+    pub status: Option<u16>,
+    /// What came back, or why nothing did.
+    pub message: String,
+    /// PVE's complaint about each parameter.
+    pub errors: BTreeMap<String, String>,
+    /// Method and path of the call.
+    pub call: String,
+}
+
+impl CallError {
+    /// An error without an answer.
+    pub fn new(outcome: Outcome, message: impl Into<String>) -> CallError {
+        CallError {
+            outcome,
+            status: None,
+            message: message.into(),
+            errors: BTreeMap::new(),
+            call: String::new(),
+        }
+    }
+
+    /// The same error, naming the call it is about.
+    #[must_use]
+    pub fn about(mut self, request: &Request) -> CallError {
+        self.call = format!("{} {}", request.method, request.path);
+        self
+    }
+
+    /// What the error is about, by PVE's text. A broker's refusal or a broken connection has no
+    /// cause of PVE's.
+    pub fn cause(&self) -> Cause {
+        match self.outcome {
+            Outcome::RefusedByBroker => Cause::Other,
+            Outcome::NotSent => Cause::HostUnreachable,
+            Outcome::Refused | Outcome::Unknown => match Cause::of(&self.message) {
+                Cause::Other => self
+                    .errors
+                    .values()
+                    .map(|text| Cause::of(text))
+                    .find(|cause| *cause != Cause::Other)
+                    .unwrap_or(Cause::Other),
+                cause => cause,
+            },
+        }
+    }
+
+    /// The call may have had its effect.
+    pub fn maybe_done(&self) -> bool {
+        self.outcome == Outcome::Unknown
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.call.is_empty() {
+            write!(f, "PVE call ")?;
+        } else {
+            write!(f, "PVE call {} ", self.call)?;
+        }
+        write!(f, "failed ({}", self.outcome)?;
+        if let Some(status) = self.status {
+            write!(f, ", status {status}")?;
+        }
+        write!(f, "): {}", self.message)?;
+        for (parameter, complaint) in &self.errors {
+            write!(f, "; {parameter}: {}", complaint.trim())?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for CallError {}

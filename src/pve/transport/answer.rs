@@ -1,0 +1,169 @@
+//! Reading an HTTP answer of PVE: data, or an error that says whether the call was carried out.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{CallError, Outcome};
+use crate::pve::perl::{self, Fields};
+
+/// Longest message kept, in characters: PVE's own are a line; a proxy's may be a page.
+const MAX_MESSAGE: usize = 2_000;
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer<'a> {
+    /// Status code.
+    pub(crate) status: u16,
+    /// Reason phrase; carries the message where the body is empty.
+    pub(crate) reason: String,
+    /// Body.
+    pub(crate) body: &'a [u8],
+}
+
+/// The reason phrase of a response, from the wire.
+pub(crate) fn reason(extensions: &http::Extensions, status: http::StatusCode) -> String {
+    extensions.get::<hyper::ext::ReasonPhrase>().map_or_else(
+        || status.canonical_reason().unwrap_or_default().to_owned(),
+        |reason| String::from_utf8_lossy(reason.as_bytes()).into_owned(),
+    )
+}
+
+impl Answer<'_> {
+    /// The answer's data or what it means that there is none.
+    pub(crate) fn read(&self) -> Result<Value, CallError> {
+        if (200..300).contains(&self.status) {
+            return self.data();
+        }
+        Err(self.error(outcome_of(self.status)))
+    }
+
+    fn data(&self) -> Result<Value, CallError> {
+        match serde_json::from_slice::<Value>(self.body) {
+            Ok(Value::Object(mut answer)) => Ok(answer.remove("data").unwrap_or(Value::Null)),
+            Ok(_) => Err(self.unreadable("it is no JSON object")),
+            Err(error) => Err(self.unreadable(&error.to_string())),
+        }
+    }
+
+    fn unreadable(&self, why: &str) -> CallError {
+        CallError {
+            status: Some(self.status),
+            ..CallError::new(
+                Outcome::Unknown,
+                format!("cannot read the answer ({} bytes): {why}", self.body.len()),
+            )
+        }
+    }
+
+    /// The error the answer carries, with the outcome the caller knows.
+    pub(crate) fn error(&self, outcome: Outcome) -> CallError {
+        let body = serde_json::from_slice::<Value>(self.body).unwrap_or(Value::Null);
+        let fields = Fields::of(&body);
+        let said = fields.text("message").unwrap_or_default();
+        let message = [said.trim(), self.reason.trim(), pseudo_code(self.status)]
+            .into_iter()
+            .find(|text| !text.is_empty())
+            .unwrap_or("no message")
+            .chars()
+            .take(MAX_MESSAGE)
+            .collect::<String>();
+        let errors: BTreeMap<String, String> = fields
+            .get("errors")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+            .filter_map(|(key, value)| Some((key.clone(), perl::text(value)?.trim().to_owned())))
+            .collect();
+        CallError {
+            status: Some(self.status),
+            errors,
+            ..CallError::new(outcome, message)
+        }
+    }
+}
+
+/// 595 means that pveproxy did not reach the host; every other code of AnyEvent::HTTP, and a
+/// gateway's, leaves open what the host behind did (semantics of pve-http-server AnyEvent.pm:833).
+fn outcome_of(status: u16) -> Outcome {
+    match status {
+        595 => Outcome::NotSent,
+        502..=504 | 590..=599 => Outcome::Unknown,
+        _ => Outcome::Refused,
+    }
+}
+
+fn pseudo_code(status: u16) -> &'static str {
+    match status {
+        595 => "the PVE host does not reach the host in the path",
+        596 => "the connection to the host in the path broke mid-way",
+        599 => "the call through the PVE host failed",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(status: u16, reason: &str, body: &str) -> Result<Value, CallError> {
+        Answer {
+            status,
+            reason: reason.to_owned(),
+            body: body.as_bytes(),
+        }
+        .read()
+    }
+
+    #[test]
+    fn data_comes_out_whatever_stands_beside_it() {
+        assert_eq!(read(200, "OK", r#"{"data":[1],"total":1}"#), Ok(json!([1])));
+        assert_eq!(read(200, "OK", r#"{"data":null}"#), Ok(Value::Null));
+        assert_eq!(read(200, "OK", "{}"), Ok(Value::Null));
+    }
+
+    #[test]
+    fn the_outcome_follows_the_status() {
+        for (status, outcome) in [
+            (400, Outcome::Refused),
+            (401, Outcome::Refused),
+            (403, Outcome::Refused),
+            (500, Outcome::Refused),
+            (501, Outcome::Refused),
+            (502, Outcome::Unknown),
+            (504, Outcome::Unknown),
+            (595, Outcome::NotSent),
+            (596, Outcome::Unknown),
+            (599, Outcome::Unknown),
+        ] {
+            let error = read(status, "why", "").expect_err("an error");
+            assert_eq!((error.outcome, error.status), (outcome, Some(status)));
+            assert_eq!(error.message, "why");
+        }
+    }
+
+    #[test]
+    fn the_body_says_more_than_the_reason() {
+        let error = read(
+            400,
+            "Parameter verification failed.",
+            r#"{"data":null,"message":"Parameter verification failed.\n","errors":{"newid":"VM 9 already exists"}}"#,
+        )
+        .expect_err("an error");
+        assert_eq!(error.message, "Parameter verification failed.");
+        assert_eq!(error.errors["newid"], "VM 9 already exists");
+        assert_eq!(error.cause(), crate::pve::Cause::VmidTaken);
+        let old = read(500, "VM is locked (backup)", r#"{"data":null}"#).expect_err("an error");
+        assert_eq!(old.cause(), crate::pve::Cause::Locked("backup".into()));
+    }
+
+    #[test]
+    fn a_good_status_with_an_unreadable_body_may_have_been_carried_out() {
+        for body in ["", "<html>", "[]", "{\"data\":"] {
+            let error = read(200, "OK", body).expect_err("an error");
+            assert_eq!(error.outcome, Outcome::Unknown, "{body}");
+        }
+    }
+}

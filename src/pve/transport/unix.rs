@@ -1,0 +1,84 @@
+//! The end to the broker's unix socket: for `channel = "local"`.
+
+use std::path::{Path, PathBuf};
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use http::HeaderMap;
+use serde_json::Value;
+
+use super::answer::Answer;
+use super::wire::{chain, client_builder, exchange};
+use super::{CallError, Outcome, Request, Transport};
+
+/// The header in which the broker says what became of a call.
+pub const OUTCOME_HEADER: &str = "x-pve-autoscaler-outcome";
+
+/// HTTP over the broker's socket.
+#[derive(Debug)]
+pub struct UnixSocket {
+    client: reqwest::Client,
+    path: PathBuf,
+}
+
+impl UnixSocket {
+    /// An end on the socket at `path`; nothing is sent yet.
+    pub fn new(path: &Path) -> Result<UnixSocket, CallError> {
+        let client = client_builder()
+            .unix_socket(path)
+            .build()
+            .map_err(|error| CallError::new(Outcome::NotSent, chain(&error)))?;
+        Ok(UnixSocket {
+            client,
+            path: path.to_owned(),
+        })
+    }
+
+    async fn exchange(&self, request: &Request) -> Result<Value, CallError> {
+        let got = exchange(
+            &self.client,
+            "http://broker",
+            request,
+            HeaderMap::new(),
+            request.timeout,
+        )
+        .await
+        .map_err(|error| CallError {
+            message: format!("broker at {}: {}", self.path.display(), error.message),
+            ..error
+        })?;
+        let answer = Answer {
+            status: got.status,
+            reason: got.reason,
+            body: &got.body,
+        };
+        let said = got.headers.get(OUTCOME_HEADER);
+        match said.and_then(|value| value.to_str().ok()) {
+            Some("done") => answer.read(),
+            Some("refused") => Err(answer.error(Outcome::Refused)),
+            Some("refused-by-broker") => Err(answer.error(Outcome::RefusedByBroker)),
+            Some("not-sent") => Err(answer.error(Outcome::NotSent)),
+            Some("unknown") => Err(answer.error(Outcome::Unknown)),
+            // Not our broker, or one that speaks another language: nothing can be concluded.
+            _ => Err(CallError {
+                message: format!(
+                    "what listens at {} answered without saying what became of the call; is it the broker of this version? ({})",
+                    self.path.display(),
+                    answer.error(Outcome::Unknown).message,
+                ),
+                ..answer.error(Outcome::Unknown)
+            }),
+        }
+    }
+}
+
+impl Transport for UnixSocket {
+    fn call(&self, request: Request) -> BoxFuture<'_, Result<Value, CallError>> {
+        async move {
+            self.exchange(&request)
+                .await
+                .map_err(|error| error.about(&request))
+        }
+        .boxed()
+    }
+}

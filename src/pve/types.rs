@@ -1,0 +1,552 @@
+//! What the calls take and give.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::perl::{self, Fields};
+use super::upid::Upid;
+use crate::model::region::{self, GuestKind};
+
+/// `GET /version`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Version {
+    /// Such as `9.2.11`.
+    pub version: String,
+    /// Such as `9.2`.
+    pub release: String,
+}
+
+impl Version {
+    pub(super) fn read(data: &Value) -> Version {
+        let fields = Fields::of(data);
+        Version {
+            version: fields.text("version").unwrap_or_default(),
+            release: fields.text("release").unwrap_or_default(),
+        }
+    }
+
+    /// The major version: 8, 9 …; 0 when it cannot be read.
+    pub fn major(&self) -> u32 {
+        let first = self.version.split('.').next().unwrap_or_default();
+        first.parse().unwrap_or(0)
+    }
+}
+
+/// `GET /cluster/status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterStatus {
+    /// The cluster's name; `None` on a single host.
+    pub name: Option<String>,
+    /// The cluster has quorum; a single host always has.
+    pub quorate: bool,
+    /// The hosts by name.
+    pub members: BTreeMap<Arc<str>, Member>,
+}
+
+/// A host as the cluster sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Member {
+    /// It is part of the cluster now.
+    pub online: bool,
+    /// It is the one that answered.
+    pub local: bool,
+    /// Its cluster address.
+    pub address: Option<String>,
+}
+
+impl ClusterStatus {
+    pub(super) fn read(data: &Value) -> ClusterStatus {
+        let mut status = ClusterStatus {
+            // Without an entry of type `cluster` there is no corosync and nothing to lose.
+            quorate: true,
+            ..ClusterStatus::default()
+        };
+        for entry in data.as_array().into_iter().flatten() {
+            let fields = Fields::of(entry);
+            let name = fields.text("name").unwrap_or_default();
+            match fields.text("type").as_deref() {
+                Some("cluster") => {
+                    status.quorate = fields.flag("quorate");
+                    status.name = Some(name);
+                }
+                Some("node") => {
+                    let member = Member {
+                        online: fields.flag("online"),
+                        local: fields.flag("local"),
+                        address: fields.text("ip"),
+                    };
+                    status.members.insert(name.into(), member);
+                }
+                _ => {}
+            }
+        }
+        // An answer that names no host is no answer about quorum.
+        status.quorate &= !status.members.is_empty();
+        status
+    }
+}
+
+/// `GET /cluster/resources`. Existence, host, type, pool, tags and lock are immediate; names,
+/// states and numbers are up to 10 s old, and a new clone shows none of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Resources {
+    /// Hosts by name.
+    pub hosts: BTreeMap<Arc<str>, HostResource>,
+    /// VMs and containers by VMID.
+    pub guests: BTreeMap<u32, GuestResource>,
+    /// Storages by host and name.
+    pub storages: BTreeMap<Arc<str>, BTreeMap<Arc<str>, StorageResource>>,
+}
+
+/// A host in the resources.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostResource {
+    /// `status: online`.
+    pub online: bool,
+    /// Logical CPUs; 0 when unknown.
+    pub cpus: u32,
+    /// CPU in use, 0 to 1.
+    pub cpu_used: f64,
+    /// Installed memory in bytes; 0 when unknown.
+    pub memory: i64,
+    /// Memory in use in bytes.
+    pub memory_used: i64,
+    /// Seconds since it booted.
+    pub uptime: i64,
+}
+
+/// A VM or container in the resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GuestResource {
+    /// VM or container.
+    pub kind: GuestKind,
+    /// Its host.
+    pub host: Arc<str>,
+    /// Name; empty while unknown.
+    pub name: Arc<str>,
+    /// `running`, `stopped`, `unknown` …
+    pub status: Arc<str>,
+    /// A template.
+    pub template: bool,
+    /// The configuration's lock.
+    pub lock: Option<Arc<str>>,
+    /// PVE resource pool.
+    pub pool: Option<Arc<str>>,
+    /// Tags, as PVE separates them; lower-cased and sorted by PVE's settings.
+    pub tags: Vec<String>,
+    /// State by HA, when HA manages it.
+    pub ha_state: Option<Arc<str>>,
+    /// Configured logical CPUs.
+    pub cpus: u32,
+    /// Configured memory in bytes.
+    pub memory: i64,
+    /// Size of the boot disk in bytes.
+    pub disk: i64,
+    /// Seconds since it started.
+    pub uptime: i64,
+}
+
+/// A storage on a host in the resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StorageResource {
+    /// `status: available`.
+    pub active: bool,
+    /// The same on every host.
+    pub shared: bool,
+    /// Size in bytes.
+    pub total: i64,
+    /// In use in bytes.
+    pub used: i64,
+    /// `lvmthin`, `dir`, `rbd` …
+    pub plugin: Arc<str>,
+    /// What may lie on it: `images`, `snippets` …
+    pub content: Vec<String>,
+}
+
+impl Resources {
+    pub(super) fn read(data: &Value) -> Resources {
+        let mut resources = Resources::default();
+        for entry in data.as_array().into_iter().flatten() {
+            let fields = Fields::of(entry);
+            let Some(host) = fields.text("node").map(Arc::<str>::from) else {
+                continue;
+            };
+            match fields.text("type").as_deref() {
+                Some("node") => {
+                    resources.hosts.insert(host, HostResource::read(fields));
+                }
+                Some(kind @ ("qemu" | "lxc")) => {
+                    if let Ok(vmid) = u32::try_from(fields.integer("vmid").unwrap_or(-1)) {
+                        let guest = GuestResource::read(kind, host, fields);
+                        resources.guests.insert(vmid, guest);
+                    }
+                }
+                Some("storage") => {
+                    if let Some(storage) = fields.text("storage") {
+                        let of_host = resources.storages.entry(host).or_default();
+                        of_host.insert(storage.into(), StorageResource::read(fields));
+                    }
+                }
+                _ => {}
+            }
+        }
+        resources
+    }
+}
+
+impl HostResource {
+    fn read(fields: Fields<'_>) -> HostResource {
+        HostResource {
+            online: fields.text("status").as_deref() == Some("online"),
+            cpus: fields.count("maxcpu"),
+            cpu_used: fields.number("cpu").unwrap_or(0.0),
+            memory: fields.integer("maxmem").unwrap_or(0),
+            memory_used: fields.integer("mem").unwrap_or(0),
+            uptime: fields.integer("uptime").unwrap_or(0),
+        }
+    }
+}
+
+impl GuestResource {
+    fn read(kind: &str, host: Arc<str>, fields: Fields<'_>) -> GuestResource {
+        let name = |key: &str| fields.text(key).filter(|text| !text.is_empty());
+        GuestResource {
+            kind: match kind {
+                "lxc" => GuestKind::Lxc,
+                _ => GuestKind::Qemu,
+            },
+            host,
+            name: name("name").unwrap_or_default().into(),
+            status: name("status").unwrap_or_else(|| "unknown".into()).into(),
+            template: fields.flag("template"),
+            lock: name("lock").map(Arc::from),
+            pool: name("pool").map(Arc::from),
+            tags: list(&fields.text("tags").unwrap_or_default()),
+            ha_state: name("hastate").map(Arc::from),
+            cpus: fields.count("maxcpu"),
+            memory: fields.integer("maxmem").unwrap_or(0),
+            disk: fields.integer("maxdisk").unwrap_or(0),
+            uptime: fields.integer("uptime").unwrap_or(0),
+        }
+    }
+
+    /// `status: running`, up to 10 s old.
+    pub fn running(&self) -> bool {
+        &*self.status == "running"
+    }
+}
+
+impl StorageResource {
+    fn read(fields: Fields<'_>) -> StorageResource {
+        StorageResource {
+            active: fields.text("status").as_deref() == Some("available"),
+            shared: fields.flag("shared"),
+            total: fields.integer("maxdisk").unwrap_or(0),
+            used: fields.integer("disk").unwrap_or(0),
+            plugin: fields.text("plugintype").unwrap_or_default().into(),
+            content: list(&fields.text("content").unwrap_or_default()),
+        }
+    }
+}
+
+impl From<&HostResource> for region::Host {
+    fn from(host: &HostResource) -> region::Host {
+        region::Host {
+            online: host.online,
+            cpus: host.cpus,
+            memory: host.memory,
+            memory_used: host.memory_used,
+        }
+    }
+}
+
+impl From<&GuestResource> for region::Vm {
+    /// Without ownership, which only the configuration tells.
+    fn from(guest: &GuestResource) -> region::Vm {
+        region::Vm {
+            host: Arc::clone(&guest.host),
+            kind: guest.kind,
+            name: Arc::clone(&guest.name),
+            running: guest.running(),
+            template: guest.template,
+            lock: guest.lock.clone(),
+            cpus: guest.cpus,
+            memory: guest.memory,
+            ownership: None,
+        }
+    }
+}
+
+impl From<&StorageResource> for region::Storage {
+    fn from(storage: &StorageResource) -> region::Storage {
+        region::Storage {
+            active: storage.active,
+            shared: storage.shared,
+            free: storage.total.saturating_sub(storage.used).max(0),
+            total: storage.total,
+        }
+    }
+}
+
+/// PVE's lists: separated by comma, semicolon or blanks.
+fn list(text: &str) -> Vec<String> {
+    text.split(|c: char| c == ',' || c == ';' || c.is_whitespace())
+        .filter(|item| !item.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// `GET /nodes/{node}/status`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeStatus {
+    /// Logical CPUs.
+    pub cpus: u32,
+    /// Physical cores of all sockets.
+    pub cores: u32,
+    /// Sockets.
+    pub sockets: u32,
+    /// CPU model.
+    pub cpu_model: String,
+    /// CPU in use, 0 to 1; the first reading of an API worker can be either end.
+    pub cpu_used: f64,
+    /// Load averages over 1, 5 and 15 minutes.
+    pub load: Vec<f64>,
+    /// Installed memory in bytes.
+    pub memory: i64,
+    /// Memory in use in bytes.
+    pub memory_used: i64,
+    /// Seconds since it booted.
+    pub uptime: i64,
+    /// Such as `pve-manager/9.2.11/…`.
+    pub pve_version: String,
+    /// Kernel.
+    pub kernel: String,
+}
+
+impl NodeStatus {
+    pub(super) fn read(data: &Value) -> NodeStatus {
+        let fields = Fields::of(data);
+        let (cpu, memory) = (fields.inner("cpuinfo"), fields.inner("memory"));
+        NodeStatus {
+            cpus: cpu.count("cpus"),
+            cores: cpu.count("cores"),
+            sockets: cpu.count("sockets"),
+            cpu_model: cpu.text("model").unwrap_or_default(),
+            cpu_used: fields.number("cpu").unwrap_or(0.0),
+            load: fields
+                .get("loadavg")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter_map(perl::number)
+                .collect(),
+            memory: memory.integer("total").unwrap_or(0),
+            memory_used: memory.integer("used").unwrap_or(0),
+            uptime: fields.integer("uptime").unwrap_or(0),
+            pve_version: fields.text("pveversion").unwrap_or_default(),
+            kernel: fields.text("kversion").unwrap_or_default(),
+        }
+    }
+}
+
+/// `GET …/status/current`: the truth about a VM's state, by QEMU itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VmStatus {
+    /// `status: running`.
+    pub running: bool,
+    /// QEMU's own word: `running`, `paused`, `stopped` …
+    pub qmp: Option<Arc<str>>,
+    /// The configuration's lock.
+    pub lock: Option<Arc<str>>,
+    /// Seconds since it started; 0 when stopped.
+    pub uptime: i64,
+    /// HA manages it: start and stop only change what HA wants.
+    pub ha_managed: bool,
+}
+
+impl VmStatus {
+    pub(super) fn read(data: &Value) -> VmStatus {
+        let fields = Fields::of(data);
+        let name = |key: &str| fields.text(key).filter(|text| !text.is_empty());
+        VmStatus {
+            running: fields.text("status").as_deref() == Some("running"),
+            qmp: name("qmpstatus").map(Arc::from),
+            lock: name("lock").map(Arc::from),
+            uptime: fields.integer("uptime").unwrap_or(0),
+            ha_managed: fields.inner("ha").flag("managed"),
+        }
+    }
+}
+
+/// Parameters of a clone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CloneVm {
+    /// VMID of the new VM.
+    pub newid: u32,
+    /// Its name: a DNS name.
+    pub name: String,
+    /// Its description, whose last line is the mark.
+    pub description: String,
+    /// PVE resource pool.
+    pub pool: Option<String>,
+    /// The host it shall be on; only when every disk of the template is on shared storage.
+    pub target: Option<String>,
+    /// A full clone, to this storage or, when `None`, to the template's.
+    pub full: Option<Option<String>>,
+}
+
+impl CloneVm {
+    pub(super) fn params(&self) -> Vec<(String, String)> {
+        let mut params = vec![
+            ("newid".to_owned(), self.newid.to_string()),
+            ("name".to_owned(), self.name.clone()),
+            ("description".to_owned(), self.description.clone()),
+        ];
+        let mut add = |key: &str, value: &Option<String>| {
+            if let Some(value) = value {
+                params.push((key.to_owned(), value.clone()));
+            }
+        };
+        add("pool", &self.pool);
+        add("target", &self.target);
+        if let Some(storage) = &self.full {
+            add("full", &Some("1".to_owned()));
+            add("storage", storage);
+        }
+        params
+    }
+}
+
+/// Changes of a VM's configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigUpdate {
+    /// Keys with their new values. `sshkeys` must be percent-encoded already ([`super::percent`]).
+    pub set: BTreeMap<String, String>,
+    /// Keys to remove.
+    pub delete: Vec<String>,
+    /// Refuse when the configuration is no longer the one with this digest.
+    pub digest: Option<Arc<str>>,
+}
+
+impl ConfigUpdate {
+    pub(super) fn params(&self) -> Vec<(String, String)> {
+        let mut params: Vec<(String, String)> = self.set.clone().into_iter().collect();
+        if !self.delete.is_empty() {
+            params.push(("delete".to_owned(), self.delete.join(",")));
+        }
+        if let Some(digest) = &self.digest {
+            params.push(("digest".to_owned(), digest.to_string()));
+        }
+        params
+    }
+}
+
+/// A task in a host's list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Its id.
+    pub upid: Upid,
+    /// It has not ended.
+    pub running: bool,
+}
+
+impl Task {
+    pub(super) fn read_all(data: &Value) -> Vec<Task> {
+        data.as_array()
+            .into_iter()
+            .flatten()
+            .map(Fields::of)
+            .filter_map(|fields| {
+                let status = fields.text("status").unwrap_or_default();
+                Some(Task {
+                    upid: fields.text("upid")?.parse().ok()?,
+                    // pve-manager Tasks.pm writes RUNNING for what has no status yet.
+                    running: fields.get("endtime").is_none()
+                        && (status.is_empty() || status.eq_ignore_ascii_case("running")),
+                })
+            })
+            .collect()
+    }
+}
+
+/// How a task stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskState {
+    /// It runs.
+    Running,
+    /// It succeeded.
+    Ok,
+    /// It succeeded, with warnings in its log.
+    Warnings(String),
+    /// It failed, with this text ([`super::Cause::of`] reads it).
+    Failed(String),
+}
+
+impl TaskState {
+    pub(super) fn read(data: &Value) -> TaskState {
+        let fields = Fields::of(data);
+        if fields.text("status").as_deref() != Some("stopped") {
+            return TaskState::Running;
+        }
+        // pve-common PVE/UPID.pm:91.
+        let text = fields.text("exitstatus").unwrap_or_default();
+        let warnings = text.strip_prefix("WARNINGS: ");
+        if text == "OK" {
+            TaskState::Ok
+        } else if warnings.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())) {
+            TaskState::Warnings(text)
+        } else if text.is_empty() {
+            TaskState::Failed("it stopped without a status".to_owned())
+        } else {
+            TaskState::Failed(text)
+        }
+    }
+}
+
+/// What a command in the guest left. It is given once: the read that sees it consumes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecResult {
+    /// Exit code; `None` when a signal ended it.
+    pub exit_code: Option<i64>,
+    /// The signal that ended it.
+    pub signal: Option<i64>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// One of the two was cut.
+    pub truncated: bool,
+}
+
+impl ExecResult {
+    /// `None` while the command runs.
+    pub(super) fn read(data: &Value) -> Option<ExecResult> {
+        let fields = Fields::of(data);
+        fields.flag("exited").then(|| ExecResult {
+            exit_code: fields.integer("exitcode"),
+            signal: fields.integer("signal"),
+            stdout: fields.text("out-data").unwrap_or_default(),
+            stderr: fields.text("err-data").unwrap_or_default(),
+            truncated: fields.flag("out-truncated") || fields.flag("err-truncated"),
+        })
+    }
+}
+
+/// Deadlines of the calls.
+pub(super) mod deadline {
+    use super::Duration;
+
+    /// A read that PVE answers from memory or one file.
+    pub(crate) const READ: Duration = Duration::from_secs(10);
+    /// A read that is proxied to another host, which may be slow or gone: pveproxy itself gives up
+    /// after 30 s, a hanging host must not hold a turn that long.
+    pub(crate) const READ_HOST: Duration = Duration::from_secs(15);
+    /// A change: longer than pveproxy's own 30 s and the broker's, so that PVE's answer, not our
+    /// impatience, decides the outcome.
+    pub(crate) const CHANGE: Duration = Duration::from_secs(45);
+    /// A ping of the agent: PVE waits 3 s for it.
+    pub(crate) const PING: Duration = Duration::from_secs(15);
+}
