@@ -4,6 +4,7 @@ import base64
 import http.client
 import json
 import os
+import re
 import ssl
 import tempfile
 from urllib.parse import quote, urlencode, urlsplit
@@ -41,7 +42,7 @@ class Kube:
             self.address.hostname, self.address.port, timeout=TIMEOUT_SECONDS, context=self.tls
         )
         target = path + ("?" + urlencode(query) if query else "")
-        data = None if body is None else json.dumps(body)
+        data = body if body is None or isinstance(body, str) else json.dumps(body)
         try:
             connection.request(method, target, data, {"Content-Type": content_type})
             answer = connection.getresponse()
@@ -87,6 +88,28 @@ class Kube:
                 raise
             return None
 
+    def apply(self, manifest):
+        """Server-side apply of a file with YAML documents."""
+        with open(manifest, encoding="utf-8") as file:
+            documents = re.split(r"^---\s*$", file.read(), flags=re.MULTILINE)
+        for document in documents:
+            kind = re.search(r"^kind: *(\w+)", document, re.MULTILINE)
+            if kind:
+                metadata = document[document.index("\nmetadata:") :]
+                name = re.search(r"^  name: *(\S+)", metadata, re.MULTILINE)[1].strip("\"'")
+                namespace = re.search(r"^  namespace: *(\S+)", metadata, re.MULTILINE)
+                path = collection(kind[1], namespace and namespace[1].strip("\"'"))
+                self.call(
+                    "PATCH", f"{path}/{quote(name)}", document, "application/apply-patch+yaml", fieldManager="e2e", force="true"
+                )
+
+    def events(self):
+        """All events, as (reason, object's name, message)."""
+        return [
+            (event.get("reason"), event.get("involvedObject", {}).get("name"), event.get("message") or "")
+            for event in self.items("/api/v1/events")
+        ]
+
     def evict(self, namespace, name):
         """The Eviction API for one pod."""
         body = {
@@ -113,6 +136,25 @@ class Kube:
             fieldSelector="type=bootstrap.kubernetes.io/token",
         )
         return [secret["metadata"]["name"].removeprefix("bootstrap-token-") for secret in secrets]
+
+
+def collection(kind, namespace):
+    """The path of a kind's objects."""
+    group, plural = KINDS[kind]
+    return group + (f"/namespaces/{namespace}" if namespace else "") + "/" + plural
+
+
+# Kinds that manifests of the product have.
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+KINDS = {
+    "Namespace": ("/api/v1", "namespaces"),
+    "Secret": ("/api/v1", "secrets"),
+    "ServiceAccount": ("/api/v1", "serviceaccounts"),
+    "ClusterRole": (RBAC, "clusterroles"),
+    "ClusterRoleBinding": (RBAC, "clusterrolebindings"),
+    "Role": (RBAC, "roles"),
+    "RoleBinding": (RBAC, "rolebindings"),
+}
 
 
 def is_ready(node):

@@ -27,7 +27,14 @@ class Processes:
         whole.update(env or {})
         with open(self.log(name), "ab") as log:
             process = subprocess.Popen(
-                argv, env=whole, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=before
+                argv,
+                env=whole,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=before,
+                # A listening socket handed on by `before` must stay open.
+                close_fds=before is None,
             )
         self.running[name] = process
         return process

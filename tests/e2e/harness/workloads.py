@@ -4,9 +4,19 @@
 IMAGE = "registry.k8s.io/pause:3.10"
 
 
-def pod_spec(cpu, memory, node_selector=None, tolerations=None):
-    """One container with requests."""
+# The names that the product and the stories know a pool by.
+POOL_LABEL = "pve-autoscaler.io/pool"
+
+
+def pod_spec(cpu, memory, node_selector=None, tolerations=None, prefers=None):
+    """One container with requests; `prefers` is a label that its node better has."""
+    preference = {
+        "weight": 100,
+        "preference": {"matchExpressions": [{"key": key, "operator": "In", "values": [value]} for key, value in (prefers or {}).items()]},
+    }
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preference]}}
     return {
+        "affinity": affinity if prefers else {},
         "terminationGracePeriodSeconds": 1,
         "nodeSelector": node_selector or {},
         "tolerations": tolerations or [],
