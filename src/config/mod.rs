@@ -1,4 +1,79 @@
 //! `/etc/pve-autoscaler.toml`: from text to validated settings, with errors that name line, column,
 //! key, value and what was expected.
 
+mod error;
+pub mod file;
+mod hash;
+mod place;
+mod read;
+mod rules;
+pub mod scalar;
+pub mod schema;
 pub mod settings;
+mod syntax;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+pub use error::{ConfigErrors, Problem};
+pub use settings::Settings;
+
+use error::Collector;
+
+/// Where the file lies unless `--config` says otherwise.
+pub const DEFAULT_PATH: &str = "/etc/pve-autoscaler.toml";
+
+/// Largest file that is read: a file with a hundred pools has some 50 kB.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Reads and checks the file.
+///
+/// # Errors
+/// Everything that is wrong with it, at once.
+pub fn load(path: &Path) -> Result<Settings, ConfigErrors> {
+    let name = path.display().to_string();
+    let text = read_bounded(path).map_err(|message| ConfigErrors::whole(&name, message))?;
+    parse(&text, &name)
+}
+
+fn read_bounded(path: &Path) -> Result<String, String> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|error| format!("cannot be read: {error}"))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(format!(
+            "is larger than {MAX_BYTES} bytes; is it the right file?"
+        ));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        format!("is not UTF-8 text: byte {at} is wrong")
+    })
+}
+
+/// Checks a text; `name` is the file's name in errors.
+///
+/// # Errors
+/// Everything that is wrong with it, at once.
+pub fn parse(text: &str, name: &str) -> Result<Settings, ConfigErrors> {
+    let mut problems = Collector::new(text);
+    let Some(read) = read::read(text, &mut problems) else {
+        return Err(problems.finish(name));
+    };
+    let mut found = rules::Problems::default();
+    let settings = rules::resolve(&read.file, &mut found);
+    for (path, message) in found.0 {
+        // What could not be read has been reported; that its default is wrong too is no news.
+        if !read.unread.iter().any(|unread| unread.leads_to(&path)) {
+            problems.at_path(&read.root, &path, message);
+        }
+    }
+    if problems.is_empty() {
+        Ok(settings)
+    } else {
+        Err(problems.finish(name))
+    }
+}

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::model::policy::Policy;
 use crate::model::scheduling::{Labels, Taint};
 use crate::model::time::Span;
@@ -32,6 +34,8 @@ pub struct Settings {
     pub deadlines: Deadlines,
     /// The web server.
     pub web: Web,
+    /// What is allowed but looks like a mistake.
+    pub warnings: Vec<String>,
 }
 
 /// `[kubernetes]`.
@@ -59,7 +63,7 @@ pub struct Broker {
 }
 
 /// What the broker lets the daemon do, all from the root-owned file.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct BrokerAllow {
     /// First and last VMID.
     pub vmids: Vec<(u32, u32)>,

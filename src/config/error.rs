@@ -1,0 +1,145 @@
+//! What is wrong with a file, all of it at once.
+
+use std::fmt;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::DeTable;
+
+use super::place::{self, KeyPath};
+
+/// Everything that is wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigErrors {
+    /// The file's name, as it was given.
+    pub file: String,
+    /// The problems, in the order of the text. Never empty.
+    pub problems: Vec<Problem>,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Line and column, from 1; `None` for the file as a whole.
+    pub position: Option<(usize, usize)>,
+    /// The key, such as `pool.small.max`; empty for the file as a whole.
+    pub key: String,
+    /// The value as written, when the key has one.
+    pub value: Option<String>,
+    /// What is wrong or was expected.
+    pub message: String,
+    /// The line, with a caret under the place.
+    pub excerpt: Option<String>,
+}
+
+impl std::error::Error for ConfigErrors {}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, problem) in self.problems.iter().enumerate() {
+            if position > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{}", self.file)?;
+            if let Some((line, column)) = problem.position {
+                write!(f, ":{line}:{column}")?;
+            }
+            write!(f, ": ")?;
+            match (&problem.key, &problem.value) {
+                (key, _) if key.is_empty() => {}
+                (key, Some(value)) => write!(f, "{key} = {value}: ")?,
+                (key, None) => write!(f, "{key}: ")?,
+            }
+            write!(f, "{}", problem.message)?;
+            if let Some(excerpt) = &problem.excerpt {
+                write!(f, "\n{excerpt}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ConfigErrors {
+    /// The one problem of a file that could not be read.
+    pub(super) fn whole(file: &str, message: String) -> ConfigErrors {
+        ConfigErrors {
+            file: file.to_owned(),
+            problems: vec![Problem {
+                position: None,
+                key: String::new(),
+                value: None,
+                message,
+                excerpt: None,
+            }],
+        }
+    }
+}
+
+/// Problems of one text, by span.
+#[derive(Debug)]
+pub(super) struct Collector<'t> {
+    text: &'t str,
+    found: Vec<(usize, Problem)>,
+}
+
+impl<'t> Collector<'t> {
+    pub(super) fn new(text: &'t str) -> Collector<'t> {
+        Collector {
+            text,
+            found: Vec::new(),
+        }
+    }
+
+    /// A problem at a span.
+    pub(super) fn at_span(&mut self, path: Option<&KeyPath>, span: &Range<usize>, message: String) {
+        let written = place::value_text(self.text, span);
+        let is_key = path.is_some_and(|path| {
+            let last = path.0.last().map_or("", String::as_str);
+            written.trim_matches(['"', '\'']) == last
+        });
+        let problem = Problem {
+            position: Some(place::line_and_column(self.text, span.start)),
+            key: path.map(ToString::to_string).unwrap_or_default(),
+            value: (path.is_some() && !is_key && !written.is_empty()).then_some(written),
+            message,
+            excerpt: Some(place::excerpt(self.text, span)),
+        };
+        self.found.push((span.start, problem));
+    }
+
+    /// A problem at a path, which need not be in the text.
+    pub(super) fn at_path(&mut self, root: &Spanned<DeTable<'_>>, path: &KeyPath, message: String) {
+        match place::span_of(root, path) {
+            Some(span) => {
+                let present = place::path_of(root, &span).as_ref() == Some(path);
+                self.at_span(Some(path), &span, message);
+                if let (false, Some((_, problem))) = (present, self.found.last_mut()) {
+                    problem.value = None;
+                }
+            }
+            None => self.found.push((
+                0,
+                Problem {
+                    position: Some((1, 1)),
+                    key: path.to_string(),
+                    value: None,
+                    message,
+                    excerpt: None,
+                },
+            )),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// All of them, in the order of the text.
+    pub(super) fn finish(mut self, file: &str) -> ConfigErrors {
+        self.found.sort_by_key(|(at, _)| *at);
+        ConfigErrors {
+            file: file.to_owned(),
+            problems: self.found.into_iter().map(|(_, problem)| problem).collect(),
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! The file as it is written: one type per table. The comments here are the reference manual
+//! (`docs/configuration.md`) and the JSON schema's descriptions.
+
+mod pool;
+mod region;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use pool::MAX_TOKEN_TTL;
+pub use pool::{Drain, InstanceType, Join, Pool, PoolScaleDown, Reserved};
+pub use region::{Broker, ChannelKind, CloneKind, Region, Template};
+
+use super::scalar::{Duration, Ratio};
+use super::settings;
+use crate::model::policy;
+
+/// The configuration of pve-autoscaler, `/etc/pve-autoscaler.toml`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(title = "pve-autoscaler.toml")]
+pub struct File {
+    /// Version of the format. Always 1.
+    #[schemars(required, range(min = 1, max = 1))]
+    pub version: Option<i64>,
+    /// The Kubernetes cluster.
+    #[schemars(default)]
+    pub kubernetes: Kubernetes,
+    /// The broker: the small root process through which the daemon reaches PVE on this host.
+    #[schemars(default)]
+    pub broker: Broker,
+    /// The PVE cluster, when there is one: the same as `[region.default]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxmox: Option<Region>,
+    /// PVE clusters by name. The name becomes the label `topology.kubernetes.io/region`.
+    #[schemars(default)]
+    pub region: BTreeMap<String, Region>,
+    /// VM templates by name.
+    #[schemars(default)]
+    pub template: BTreeMap<String, Template>,
+    /// VM sizes by name. The name becomes the label `node.kubernetes.io/instance-type`.
+    #[schemars(default)]
+    pub instance_type: BTreeMap<String, InstanceType>,
+    /// Node pools by name. Nodes are called `NAME-xxxxx`.
+    #[schemars(default)]
+    pub pool: BTreeMap<String, Pool>,
+    /// How to grow.
+    #[schemars(default)]
+    pub scale_up: ScaleUp,
+    /// How to shrink. Keys and defaults are cluster-autoscaler's flags.
+    #[schemars(default)]
+    pub scale_down: ScaleDown,
+    /// How long each step of a machine's way to a working node may take.
+    #[schemars(default)]
+    pub lifecycle: Lifecycle,
+    /// The web server with `/metrics`, `/livez` and `/readyz`.
+    #[schemars(default)]
+    pub web: Web,
+}
+
+/// The Kubernetes cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Kubernetes {
+    /// The kubeconfig, owned by root:pve-autoscaler, mode 0640. It is read again when it changes.
+    /// `pve-autoscaler kubeconfig` makes one.
+    pub kubeconfig: PathBuf,
+    /// The context in the kubeconfig. Default: its current context.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// Together with the UID of the namespace kube-system this name makes the cluster id that
+    /// every VM carries in its mark. Changing it disowns the VMs there are.
+    pub name: String,
+    /// Namespace of the Lease and of the status ConfigMap.
+    pub namespace: String,
+}
+
+/// How to grow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ScaleUp {
+    /// A batch of pending pods is planned for when none came for this long …
+    pub batch_idle: Duration,
+    /// … and at the latest this long after its first pod.
+    pub batch_max: Duration,
+    /// Pods of a lower priority never cause a node.
+    pub expendable_pods_priority_cutoff: i32,
+    /// Nodes of the whole cluster at most, other nodes included; 0 for no limit.
+    pub max_nodes_total: u32,
+    /// Machines being made at the same time, over all pools.
+    pub max_in_flight: u32,
+    /// A machine that is not a working node after this long has failed and is removed.
+    pub max_node_provision_time: Duration,
+    /// A pool waits this long after a failure; every further failure doubles it …
+    pub initial_backoff: Duration,
+    /// … up to this.
+    pub max_backoff: Duration,
+    /// The back-off is forgotten after this long without a failure.
+    pub backoff_reset_timeout: Duration,
+    /// No machine is made on a view of Kubernetes or PVE older than this.
+    pub max_view_age: Duration,
+}
+
+/// How to shrink.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ScaleDown {
+    /// Whether nodes are removed for being underused.
+    pub enabled: bool,
+    /// A node is a candidate while pods request less than this share of its CPU and memory.
+    pub utilization_threshold: Ratio,
+    /// A candidate goes after it was unneeded for this long without a gap.
+    pub unneeded_time: Duration,
+    /// A node that is not Ready goes after this long.
+    pub unready_time: Duration,
+    /// No removal before this long after a node came.
+    pub delay_after_add: Duration,
+    /// No removal before this long after a removal.
+    pub delay_after_delete: Duration,
+    /// No removal before this long after a failed removal.
+    pub delay_after_failure: Duration,
+    /// A node younger than this stays.
+    pub min_node_age: Duration,
+    /// Nodes being removed at the same time.
+    pub max_parallelism: u32,
+    /// Of these, nodes that have pods to move.
+    pub max_drain_parallelism: u32,
+    /// This many nodes may always be unready …
+    pub ok_total_unready_count: u32,
+    /// … beyond them, when more than this percentage of all nodes is, nothing is added or removed.
+    pub max_total_unready_percentage: u32,
+    /// Nodes with pods of kube-system stay, unless a disruption budget covers those pods.
+    pub skip_nodes_with_system_pods: bool,
+    /// Nodes with pods that use `emptyDir` or `hostPath` stay.
+    pub skip_nodes_with_local_storage: bool,
+    /// Nodes with pods that no well-known controller owns stay.
+    pub skip_nodes_with_custom_controller_pods: bool,
+    /// DaemonSet pods do not count as utilisation.
+    pub ignore_daemonsets_utilization: bool,
+    /// A kube-system pod without a disruption budget holds its node only for this long.
+    pub blocking_system_pod_disruption_timeout: Duration,
+    /// Nothing is removed on a view older than this.
+    pub max_view_age: Duration,
+    /// What looks orphaned or half made is left alone for this long before it is removed.
+    pub quarantine: Duration,
+}
+
+/// How long each step may take before the machine has failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Lifecycle {
+    /// The clone, waiting for a storage's lock included. Full clones of large disks need more.
+    pub clone: Duration,
+    /// The first write of its configuration, waiting for a backup's lock included.
+    pub configure: Duration,
+    /// Growing the boot disk.
+    pub resize: Duration,
+    /// Starting the VM.
+    pub start: Duration,
+    /// Until the guest agent answers.
+    pub agent: Duration,
+    /// Until cloud-init and systemd say that the system is ready.
+    pub os: Duration,
+    /// `kubeadm join`.
+    pub join: Duration,
+    /// Until the node is seen in Kubernetes.
+    pub register: Duration,
+    /// Until the node is Ready and its startup taints are gone.
+    pub initialize: Duration,
+    /// Destroying the VM.
+    pub destroy: Duration,
+}
+
+/// The web server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Web {
+    /// Where it listens. It has no authentication and nothing secret.
+    #[schemars(with = "String")]
+    pub listen: SocketAddr,
+}
+
+impl Default for Kubernetes {
+    fn default() -> Kubernetes {
+        Kubernetes {
+            kubeconfig: "/etc/pve-autoscaler/kubeconfig".into(),
+            context: None,
+            name: "default".to_owned(),
+            namespace: "kube-system".to_owned(),
+        }
+    }
+}
+
+impl Default for ScaleUp {
+    fn default() -> ScaleUp {
+        let policy = policy::ScaleUp::default();
+        ScaleUp {
+            batch_idle: Duration(policy.batch_idle),
+            batch_max: Duration(policy.batch_max),
+            expendable_pods_priority_cutoff: policy.expendable_priority,
+            max_nodes_total: policy.max_nodes_total,
+            max_in_flight: policy.max_in_flight,
+            max_node_provision_time: Duration(policy.max_provision_time),
+            initial_backoff: Duration(policy.backoff_first),
+            max_backoff: Duration(policy.backoff_max),
+            backoff_reset_timeout: Duration(policy.backoff_reset),
+            max_view_age: Duration(policy.max_view_age),
+        }
+    }
+}
+
+impl ScaleUp {
+    /// As the brain reads it.
+    pub fn policy(&self) -> policy::ScaleUp {
+        policy::ScaleUp {
+            batch_idle: self.batch_idle.0,
+            batch_max: self.batch_max.0,
+            expendable_priority: self.expendable_pods_priority_cutoff,
+            max_nodes_total: self.max_nodes_total,
+            max_in_flight: self.max_in_flight,
+            max_provision_time: self.max_node_provision_time.0,
+            backoff_first: self.initial_backoff.0,
+            backoff_max: self.max_backoff.0,
+            backoff_reset: self.backoff_reset_timeout.0,
+            max_view_age: self.max_view_age.0,
+        }
+    }
+}
+
+impl Default for ScaleDown {
+    fn default() -> ScaleDown {
+        let policy = policy::ScaleDown::default();
+        ScaleDown {
+            enabled: policy.enabled,
+            utilization_threshold: Ratio(policy.utilization_threshold_permille),
+            unneeded_time: Duration(policy.unneeded_time),
+            unready_time: Duration(policy.unready_time),
+            delay_after_add: Duration(policy.delay_after_add),
+            delay_after_delete: Duration(policy.delay_after_delete),
+            delay_after_failure: Duration(policy.delay_after_failure),
+            min_node_age: Duration(policy.min_node_age),
+            max_parallelism: policy.max_parallel,
+            max_drain_parallelism: policy.max_parallel_drain,
+            ok_total_unready_count: policy.ok_total_unready,
+            max_total_unready_percentage: policy.max_total_unready_percent,
+            skip_nodes_with_system_pods: policy.skip_system_pods,
+            skip_nodes_with_local_storage: policy.skip_local_storage,
+            skip_nodes_with_custom_controller_pods: policy.skip_custom_controllers,
+            ignore_daemonsets_utilization: policy.ignore_daemonsets,
+            blocking_system_pod_disruption_timeout: Duration(policy.system_pod_timeout),
+            max_view_age: Duration(policy.max_view_age),
+            quarantine: Duration(policy.quarantine),
+        }
+    }
+}
+
+impl ScaleDown {
+    /// As the brain reads it.
+    pub fn policy(&self) -> policy::ScaleDown {
+        policy::ScaleDown {
+            enabled: self.enabled,
+            utilization_threshold_permille: self.utilization_threshold.0,
+            unneeded_time: self.unneeded_time.0,
+            unready_time: self.unready_time.0,
+            delay_after_add: self.delay_after_add.0,
+            delay_after_delete: self.delay_after_delete.0,
+            delay_after_failure: self.delay_after_failure.0,
+            min_node_age: self.min_node_age.0,
+            max_parallel: self.max_parallelism,
+            max_parallel_drain: self.max_drain_parallelism,
+            ok_total_unready: self.ok_total_unready_count,
+            max_total_unready_percent: self.max_total_unready_percentage,
+            skip_system_pods: self.skip_nodes_with_system_pods,
+            skip_local_storage: self.skip_nodes_with_local_storage,
+            skip_custom_controllers: self.skip_nodes_with_custom_controller_pods,
+            ignore_daemonsets: self.ignore_daemonsets_utilization,
+            system_pod_timeout: self.blocking_system_pod_disruption_timeout.0,
+            max_view_age: self.max_view_age.0,
+            quarantine: self.quarantine.0,
+        }
+    }
+}
+
+impl Default for Lifecycle {
+    fn default() -> Lifecycle {
+        let deadlines = settings::Deadlines::default();
+        Lifecycle {
+            clone: Duration(deadlines.clone),
+            configure: Duration(deadlines.configure),
+            resize: Duration(deadlines.resize),
+            start: Duration(deadlines.start),
+            agent: Duration(deadlines.agent),
+            os: Duration(deadlines.os),
+            join: Duration(deadlines.join),
+            register: Duration(deadlines.register),
+            initialize: Duration(deadlines.initialize),
+            destroy: Duration(deadlines.destroy),
+        }
+    }
+}
+
+impl Lifecycle {
+    /// As the executor reads it.
+    pub fn deadlines(&self) -> settings::Deadlines {
+        settings::Deadlines {
+            clone: self.clone.0,
+            configure: self.configure.0,
+            resize: self.resize.0,
+            start: self.start.0,
+            agent: self.agent.0,
+            os: self.os.0,
+            join: self.join.0,
+            register: self.register.0,
+            initialize: self.initialize.0,
+            destroy: self.destroy.0,
+        }
+    }
+}
+
+impl Default for Web {
+    fn default() -> Web {
+        Web {
+            listen: settings::Web::default().listen,
+        }
+    }
+}

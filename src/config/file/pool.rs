@@ -1,0 +1,248 @@
+//! `[instance_type.NAME]` and `[pool.NAME]`: what nodes there may be.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::scalar::{Amount, Cpu, Duration, Price, Ratio, Size, TaintText};
+use crate::model::time::Span;
+
+/// A VM size.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct InstanceType {
+    /// Cores of the VM.
+    #[schemars(required, range(min = 1))]
+    pub cores: Option<u32>,
+    /// Memory of the VM, in whole MiB.
+    #[schemars(required)]
+    pub memory: Option<Size>,
+    /// Size of the boot disk, in whole GiB. Default: the template's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Size>,
+    /// Extended resources that a node of it offers, such as `"nvidia.com/gpu" = 1`.
+    pub extended: BTreeMap<String, Amount>,
+    /// Labels that a node of it carries.
+    pub labels: BTreeMap<String, String>,
+    /// Price of one node per hour, in any currency. Default: by cores and memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
+    /// Volumes that a node of it can attach, by CSI driver, for a pool that has no node yet.
+    pub attach_limits: BTreeMap<String, i32>,
+}
+
+/// A pool of nodes that may stand for one another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Pool {
+    /// Its region. Default: that of its template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// The template its machines are cloned from.
+    #[schemars(required)]
+    pub template: Option<String>,
+    /// The instance types its machines may have.
+    #[schemars(required, length(min = 1))]
+    pub instance_types: Option<Vec<String>>,
+    /// The hosts it may use. Default: all of the region.
+    pub hosts: Vec<String>,
+    /// Nodes to keep.
+    pub min: u32,
+    /// Nodes at most.
+    #[schemars(required)]
+    pub max: Option<u32>,
+    /// CPU of all its VMs together, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cpu: Option<Cpu>,
+    /// Memory of all its VMs together, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_memory: Option<Size>,
+    /// When several pools would do, the heaviest is taken.
+    pub weight: i32,
+    /// Labels its nodes carry.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations its nodes carry.
+    pub annotations: BTreeMap<String, String>,
+    /// Taints its nodes carry, such as `"dedicated=gpu:NoSchedule"`.
+    pub taints: Vec<TaintText>,
+    /// Taints its nodes carry at first and that something else (a CNI for instance) takes away.
+    /// The node is not in use before.
+    pub startup_taints: Vec<TaintText>,
+    /// What pods cannot have of a node's size.
+    #[schemars(default)]
+    pub reserved: Reserved,
+    /// The kubelet's `maxPods`.
+    pub max_pods: u32,
+    /// `kubernetes.io/arch` of its nodes.
+    pub arch: String,
+    /// Tags of its VMs in PVE, for people.
+    pub tags: Vec<String>,
+    /// Text in the VMs' description, above the mark.
+    pub description: String,
+    /// How machines become nodes.
+    #[schemars(default)]
+    pub join: Join,
+    /// How nodes are emptied.
+    #[schemars(default)]
+    pub drain: Drain,
+    /// Where this pool differs from `[scale_down]`.
+    #[schemars(default)]
+    pub scale_down: PoolScaleDown,
+}
+
+/// The way from a VM's size to a node's allocatable. Only a pool without a node needs it: what the
+/// first node really offers is learned from it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Reserved {
+    /// The guest's kernel and firmware keep this much of the memory, plus …
+    pub kernel_memory: Size,
+    /// … this share of it.
+    pub kernel_memory_share: Ratio,
+    /// CPU of `kubeReserved` and `systemReserved` together.
+    pub cpu: Cpu,
+    /// Memory of `kubeReserved` and `systemReserved` together.
+    pub memory: Size,
+    /// The kubelet's `evictionHard` for `memory.available`.
+    pub eviction_memory: Size,
+    /// Share of the disk that pods cannot have: file system, image and the kubelet's eviction limit.
+    pub disk_share: Ratio,
+}
+
+/// How machines become nodes: `kubeadm join` with a token made for each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Join {
+    /// The API server as `host:port`. Default: the one that the ConfigMap cluster-info names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Life of the bootstrap token; it is deleted right after the join. At most 15 minutes.
+    pub token_ttl: Duration,
+    /// Further arguments of the kubelet.
+    pub kubelet_args: BTreeMap<String, String>,
+    /// Preflight errors of kubeadm to ignore.
+    pub ignore_preflight_errors: Vec<String>,
+    /// The container runtime's socket. Default: what kubeadm finds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cri_socket: Option<String>,
+}
+
+/// How nodes are emptied and VMs stopped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Drain {
+    /// A pod gets its own grace period, but at most this.
+    pub max_graceful_termination: Duration,
+    /// A drain that is not done after this long is given up and the node is used again.
+    pub timeout: Duration,
+    /// Volumes must be detached after this long; else the removal is given up.
+    pub detach_timeout: Duration,
+    /// A guest that has not shut down after this long is stopped.
+    pub shutdown_timeout: Duration,
+}
+
+/// Where a pool differs from `[scale_down]`. What is not set is as it is there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PoolScaleDown {
+    /// Whether nodes of this pool are removed for being underused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// A node is a candidate while pods request less than this share of its CPU and memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub utilization_threshold: Option<Ratio>,
+    /// A candidate goes after it was unneeded for this long without a gap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unneeded_time: Option<Duration>,
+    /// A node that is not Ready goes after this long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unready_time: Option<Duration>,
+    /// A node younger than this stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_node_age: Option<Duration>,
+    /// Nodes with pods of kube-system stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skip_nodes_with_system_pods: Option<bool>,
+    /// Nodes with pods that use `emptyDir` or `hostPath` stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skip_nodes_with_local_storage: Option<bool>,
+    /// Nodes with pods that no well-known controller owns stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skip_nodes_with_custom_controller_pods: Option<bool>,
+    /// DaemonSet pods do not count as utilisation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ignore_daemonsets_utilization: Option<bool>,
+    /// A kube-system pod without a disruption budget holds its node only for this long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocking_system_pod_disruption_timeout: Option<Duration>,
+}
+
+impl Default for Pool {
+    fn default() -> Pool {
+        Pool {
+            region: None,
+            template: None,
+            instance_types: None,
+            hosts: Vec::new(),
+            min: 0,
+            max: None,
+            max_cpu: None,
+            max_memory: None,
+            weight: 0,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            taints: Vec::new(),
+            startup_taints: Vec::new(),
+            reserved: Reserved::default(),
+            max_pods: 110,
+            arch: "amd64".to_owned(),
+            tags: vec!["pve-autoscaler".to_owned()],
+            description: String::new(),
+            join: Join::default(),
+            drain: Drain::default(),
+            scale_down: PoolScaleDown::default(),
+        }
+    }
+}
+
+impl Default for Reserved {
+    /// On the safe side for Debian and Ubuntu guests between 2 and 64 GiB, with a kubelet as kubeadm
+    /// sets it up (nothing reserved, eviction below 100Mi).
+    fn default() -> Reserved {
+        Reserved {
+            kernel_memory: Size(96 << 20),
+            kernel_memory_share: Ratio(20),
+            cpu: Cpu(0),
+            memory: Size(0),
+            eviction_memory: Size(100 << 20),
+            disk_share: Ratio(150),
+        }
+    }
+}
+
+/// Longest life of a bootstrap token.
+pub(crate) const MAX_TOKEN_TTL: Span = Span::minutes(15);
+
+impl Default for Join {
+    fn default() -> Join {
+        Join {
+            endpoint: None,
+            token_ttl: Duration(MAX_TOKEN_TTL),
+            kubelet_args: BTreeMap::new(),
+            ignore_preflight_errors: Vec::new(),
+            cri_socket: None,
+        }
+    }
+}
+
+impl Default for Drain {
+    fn default() -> Drain {
+        Drain {
+            max_graceful_termination: Duration(Span::minutes(10)),
+            timeout: Duration(Span::minutes(30)),
+            detach_timeout: Duration(Span::minutes(6)),
+            shutdown_timeout: Duration(Span::minutes(3)),
+        }
+    }
+}

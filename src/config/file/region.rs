@@ -1,0 +1,167 @@
+//! `[broker]`, `[region.NAME]` and `[template.NAME]`: what there is on the Proxmox side.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::scalar::{Duration, Size, VmidRange};
+use crate::model::time::Span;
+
+/// The broker. What it lets the daemon do follows from the regions, templates, instance types and
+/// pools of this file; the lists here add to that.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Broker {
+    /// The broker's socket.
+    pub socket: PathBuf,
+    /// The group whose members may use it.
+    pub group: String,
+    /// Storages that disks may be on, besides those of the templates.
+    pub storages: Vec<String>,
+    /// Bridges that network cards may be on, besides those of the templates.
+    pub bridges: Vec<String>,
+    /// PVE resource pools that VMs may be put into, besides those of the templates.
+    pub resource_pools: Vec<String>,
+    /// Passthrough devices (PVE resource mappings) that VMs may have.
+    pub device_mappings: Vec<String>,
+}
+
+/// How the PVE API is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ChannelKind {
+    /// Through the broker on this host.
+    #[default]
+    Local,
+    /// Over HTTPS with an API token.
+    Token,
+}
+
+/// A PVE cluster (or a single host).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Region {
+    /// `local`: through the broker on this host, no credentials needed. `token`: over HTTPS with an
+    /// API token.
+    pub channel: ChannelKind,
+    /// For `token`: API endpoints, tried in turn, such as `https://pve1.example:8006`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<String>,
+    /// For `token`: the token's id, `user@realm!name`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_id: Option<String>,
+    /// For `token`: the file with the token's secret, readable by the daemon alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_secret_file: Option<PathBuf>,
+    /// For `token`: the CA certificate to trust, a copy of `/etc/pve/pve-root-ca.pem`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
+    /// For `token`: the SHA-256 fingerprint of the server's certificate, as PVE shows it; instead of
+    /// `ca_file`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
+    /// VMIDs that machines get. Nothing else should use them. At least as many as the pools' `max`.
+    #[schemars(required)]
+    pub vmids: Option<VmidRange>,
+    /// Memory of each host that machines may not take.
+    pub host_memory_reserve: Size,
+    /// How often PVE is read while nothing happens.
+    pub poll: Duration,
+    /// Clones from or to one storage at the same time.
+    pub max_clones_per_storage: u32,
+}
+
+/// Linked or full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CloneKind {
+    /// Shares the template's disk: made in seconds, needs a storage that can (ZFS, LVM-thin, Ceph, qcow2).
+    #[default]
+    Linked,
+    /// Copies the template's disk.
+    Full,
+}
+
+/// A VM template: cloud-init, qemu-guest-agent, a container runtime, kubelet and kubeadm installed.
+/// What is not set here stays as the template has it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Template {
+    /// Its region. Default: the only region.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// The template's VMID; this or `vm_name`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vmid: Option<u32>,
+    /// The template's VM name; several hosts may each have a copy of this name on local storage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vm_name: Option<String>,
+    /// `linked` shares the template's disk, `full` copies it.
+    pub clone: CloneKind,
+    /// The storage of a full clone. Default: the template's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<String>,
+    /// The disk that grows to the instance type's `disk`, such as `scsi0`. Default: found by the
+    /// boot order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_disk: Option<String>,
+    /// The bridge of `net0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bridge: Option<String>,
+    /// The VLAN tag of `net0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4094))]
+    pub vlan: Option<u16>,
+    /// The PVE resource pool that machines are put into.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_pool: Option<String>,
+    /// The CPU model, such as `host` or `x86-64-v3`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_type: Option<String>,
+    /// Cloud-init's `ipconfig0`, such as `ip=dhcp`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipconfig: Option<String>,
+    /// Public SSH keys for cloud-init's user.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ssh_keys: Vec<String>,
+    /// Cloud-init's user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ci_user: Option<String>,
+    /// Name servers, separated by spaces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nameserver: Option<String>,
+    /// DNS search domain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub searchdomain: Option<String>,
+}
+
+impl Default for Broker {
+    fn default() -> Broker {
+        Broker {
+            socket: "/run/pve-autoscaler/pve.sock".into(),
+            group: "pve-autoscaler".to_owned(),
+            storages: Vec::new(),
+            bridges: Vec::new(),
+            resource_pools: Vec::new(),
+            device_mappings: Vec::new(),
+        }
+    }
+}
+
+impl Default for Region {
+    fn default() -> Region {
+        Region {
+            channel: ChannelKind::Local,
+            endpoints: Vec::new(),
+            token_id: None,
+            token_secret_file: None,
+            ca_file: None,
+            fingerprint: None,
+            vmids: None,
+            host_memory_reserve: Size(2 << 30),
+            poll: Duration(Span::seconds(30)),
+            max_clones_per_storage: 2,
+        }
+    }
+}

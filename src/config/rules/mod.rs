@@ -1,0 +1,245 @@
+//! From the file to the settings: references resolved, cross-field rules checked. Pure.
+
+mod pools;
+mod regions;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::file::{self, File};
+use super::place::KeyPath;
+use super::settings::{Kubernetes, Settings, Web};
+use super::syntax;
+use crate::model::policy::Policy;
+
+/// What the rules found, by path.
+#[derive(Debug, Default)]
+pub(super) struct Problems(pub(super) Vec<(KeyPath, String)>);
+
+impl Problems {
+    /// A problem at a path.
+    fn add(&mut self, path: &KeyPath, message: impl Into<String>) {
+        self.0.push((path.clone(), message.into()));
+    }
+
+    /// A problem unless `holds`.
+    fn unless(&mut self, holds: bool, path: &KeyPath, message: impl FnOnce() -> String) {
+        if !holds {
+            self.add(path, message());
+        }
+    }
+
+    /// The value of a required key.
+    fn require<T>(&mut self, value: Option<T>, path: &KeyPath, what: &str) -> Option<T> {
+        if value.is_none() {
+            self.add(path, format!("is missing; expected {what}"));
+        }
+        value
+    }
+}
+
+/// The version of the format that this program reads.
+const VERSION: i64 = 1;
+
+/// The settings a file means. What is wrong goes to `problems`; the settings are only of use when
+/// there is none.
+pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
+    let root = KeyPath::default();
+    if let Some(version) = problems.require(file.version, &root.at("version"), "version = 1") {
+        problems.unless(version == VERSION, &root.at("version"), || {
+            format!("expected {VERSION}, the only version of the format that this program knows")
+        });
+    }
+    check_kubernetes(&file.kubernetes, problems);
+    check_scaling(file, problems);
+    let regions = regions::regions(file, problems);
+    let templates = regions::templates(file, &regions, problems);
+    let instance_types = pools::instance_types(file, problems);
+    let pools = pools::pools(file, &regions, &templates, problems);
+    pools::check_vmids(&regions, &pools, problems);
+    let policy = Policy {
+        regions: regions
+            .iter()
+            .map(|(name, region)| (name.clone(), region.policy.clone()))
+            .collect(),
+        instance_types,
+        pools: pools
+            .iter()
+            .map(|(name, pool)| (name.clone(), pool.policy.clone()))
+            .collect(),
+        scale_up: file.scale_up.policy(),
+        scale_down: file.scale_down.policy(),
+    };
+    let broker = regions::broker(file, &regions, &templates, &policy, problems);
+    Settings {
+        configured: !regions.is_empty() && !pools.is_empty(),
+        warnings: warnings(file, &policy),
+        policy,
+        kubernetes: Kubernetes {
+            kubeconfig: file.kubernetes.kubeconfig.clone(),
+            context: file.kubernetes.context.clone(),
+            name: file.kubernetes.name.clone(),
+            namespace: file.kubernetes.namespace.clone(),
+        },
+        broker,
+        regions: regions
+            .into_iter()
+            .map(|(name, region)| (name, region.settings))
+            .collect(),
+        templates,
+        pools: pools
+            .into_iter()
+            .map(|(name, pool)| (name, pool.settings))
+            .collect(),
+        deadlines: file.lifecycle.deadlines(),
+        web: Web {
+            listen: file.web.listen,
+        },
+    }
+}
+
+fn check_kubernetes(kubernetes: &file::Kubernetes, problems: &mut Problems) {
+    let path = KeyPath::default().at("kubernetes");
+    problems.unless(
+        kubernetes.kubeconfig.is_absolute(),
+        &path.at("kubeconfig"),
+        || "expected an absolute path".to_owned(),
+    );
+    name(&path.at("name"), &kubernetes.name, 63, problems);
+    name(&path.at("namespace"), &kubernetes.namespace, 63, problems);
+}
+
+fn check_scaling(file: &File, problems: &mut Problems) {
+    let up = &file.scale_up;
+    let path = KeyPath::default().at("scale_up");
+    problems.unless(
+        up.batch_idle <= up.batch_max,
+        &path.at("batch_idle"),
+        || format!("expected at most batch_max, which is {}", up.batch_max),
+    );
+    problems.unless(
+        up.initial_backoff <= up.max_backoff,
+        &path.at("initial_backoff"),
+        || format!("expected at most max_backoff, which is {}", up.max_backoff),
+    );
+    problems.unless(up.max_in_flight > 0, &path.at("max_in_flight"), || {
+        "expected at least 1; to keep the program from acting use `pve-autoscaler pause`".to_owned()
+    });
+    let down = &file.scale_down;
+    let path = KeyPath::default().at("scale_down");
+    problems.unless(
+        down.max_parallelism > 0,
+        &path.at("max_parallelism"),
+        || "expected at least 1; to keep nodes set enabled = false".to_owned(),
+    );
+    problems.unless(
+        (1..=down.max_parallelism.max(1)).contains(&down.max_drain_parallelism),
+        &path.at("max_drain_parallelism"),
+        || {
+            format!(
+                "expected 1 to max_parallelism, which is {}",
+                down.max_parallelism
+            )
+        },
+    );
+    problems.unless(
+        down.max_total_unready_percentage <= 100,
+        &path.at("max_total_unready_percentage"),
+        || "expected a percentage, 0 to 100".to_owned(),
+    );
+    for (path, age) in [
+        (
+            KeyPath::default().at("scale_up").at("max_view_age"),
+            up.max_view_age,
+        ),
+        (path.at("max_view_age"), down.max_view_age),
+    ] {
+        for (name, region) in region_tables(file) {
+            problems.unless(age > region.poll, &path, || {
+                format!(
+                    "expected more than poll of region {name}, which is {}",
+                    region.poll
+                )
+            });
+        }
+    }
+}
+
+/// The region tables by name, `[proxmox]` as `default`.
+fn region_tables(file: &File) -> BTreeMap<&str, &file::Region> {
+    let sugar = file.proxmox.iter().map(|region| ("default", region));
+    let named = file
+        .region
+        .iter()
+        .map(|(name, region)| (name.as_str(), region));
+    sugar.chain(named).collect()
+}
+
+/// A name that becomes a label, a host name or part of one.
+fn name(path: &KeyPath, name: &str, longest: usize, problems: &mut Problems) {
+    problems.unless(syntax::dns_label(name) && name.len() <= longest, path, || {
+        format!("expected a name of lower-case letters, digits and '-', at most {longest} characters")
+    });
+}
+
+/// Every element of a list keeps a rule of syntax.
+fn each(
+    list: &[String],
+    path: &KeyPath,
+    holds: fn(&str) -> bool,
+    expected: &str,
+    problems: &mut Problems,
+) {
+    for (position, element) in list.iter().enumerate() {
+        problems.unless(holds(element), &path.at(&position), || {
+            format!("expected {expected}")
+        });
+        problems.unless(
+            !list[..position].contains(element),
+            &path.at(&position),
+            || "is named twice".to_owned(),
+        );
+    }
+}
+
+/// What is allowed but looks like a mistake.
+fn warnings(file: &File, policy: &Policy) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let used =
+        |pick: &dyn Fn(&crate::model::policy::PoolPolicy) -> bool| policy.pools.values().any(pick);
+    for name in file.template.keys() {
+        if !used(&|pool| *pool.template == **name) {
+            warnings.push(format!("template.{name}: no pool uses it"));
+        }
+    }
+    for name in policy.instance_types.keys() {
+        if !used(&|pool| pool.instance_types.contains(name)) {
+            warnings.push(format!("instance_type.{name}: no pool uses it"));
+        }
+    }
+    for name in policy.regions.keys() {
+        if !used(&|pool| pool.region == *name) {
+            warnings.push(format!("region.{name}: no pool uses it"));
+        }
+    }
+    if !policy.pools.is_empty() && !file.web.listen.ip().is_loopback() {
+        let listen = file.web.listen;
+        warnings.push(format!(
+            "web.listen: {listen} can be reached from other machines; the metrics have no authentication"
+        ));
+    }
+    for (name, pool) in &file.pool {
+        if pool.drain.max_graceful_termination > pool.drain.timeout {
+            warnings.push(format!(
+                "pool.{name}.drain: a pod may use its grace period of up to {}, but the drain is given up after {}",
+                pool.drain.max_graceful_termination, pool.drain.timeout
+            ));
+        }
+    }
+    warnings
+}
+
+/// A name as the settings keep it.
+fn shared(text: &str) -> Arc<str> {
+    text.into()
+}

@@ -1,0 +1,471 @@
+//! Instance types and pools.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::regions::{Regions, region_of};
+use super::{Problems, each, name, shared};
+use crate::config::file::{self, File};
+use crate::config::place::KeyPath;
+use crate::config::scalar::{Ratio, TaintText};
+use crate::config::settings::{Drain, Join, Pool, Template};
+use crate::config::syntax;
+use crate::model::mark;
+use crate::model::policy::{
+    INSTANCE_TYPE_LABEL, InstanceType, PoolPolicy, REGION_LABEL, Reserved, ScaleDown, ZONE_LABEL,
+};
+use crate::model::scheduling::{Labels, Taint};
+
+/// A pool with where it stands in the file.
+pub(super) struct ResolvedPool {
+    pub(super) path: KeyPath,
+    pub(super) policy: PoolPolicy,
+    pub(super) settings: Pool,
+}
+
+const MIB: i64 = 1 << 20;
+const GIB: i64 = 1 << 30;
+/// Less memory than this no kubelet runs in.
+const MIN_MEMORY: i64 = 512 * MIB;
+/// A node is called `POOL-xxxxx`, and is a DNS label.
+const MAX_POOL_NAME: usize = 63 - 6;
+/// Machines of one pool; a typing error should not fill a cluster.
+const MAX_NODES: u32 = 5000;
+
+/// The instance types.
+pub(super) fn instance_types(
+    file: &File,
+    problems: &mut Problems,
+) -> BTreeMap<Arc<str>, InstanceType> {
+    let mut types = BTreeMap::new();
+    for (key, kind) in &file.instance_type {
+        let path = KeyPath::default().at("instance_type").at(key);
+        name(&path, key, 63, problems);
+        let cores = problems
+            .require(kind.cores, &path.at("cores"), "a number of cores")
+            .unwrap_or(1);
+        problems.unless(cores > 0, &path.at("cores"), || {
+            "expected at least 1".to_owned()
+        });
+        let memory = problems.require(kind.memory, &path.at("memory"), "a size such as \"4GiB\"");
+        if let Some(memory) = memory {
+            problems.unless(
+                memory.0 >= MIN_MEMORY && memory.0 % MIB == 0,
+                &path.at("memory"),
+                || "expected whole MiB, at least 512MiB".to_owned(),
+            );
+        }
+        if let Some(disk) = kind.disk {
+            problems.unless(disk.0 >= GIB && disk.0 % GIB == 0, &path.at("disk"), || {
+                "expected whole GiB, at least 1GiB".to_owned()
+            });
+        }
+        for resource in kind.extended.keys() {
+            let named = syntax::label_key(resource)
+                && (resource.contains('/') || resource.starts_with("hugepages-"));
+            problems.unless(named, &path.at("extended").at(resource), || {
+                "expected an extended resource's name such as \"nvidia.com/gpu\"".to_owned()
+            });
+        }
+        for (driver, limit) in &kind.attach_limits {
+            problems.unless(
+                syntax::dns_subdomain(driver) && *limit >= 0,
+                &path.at("attach_limits").at(driver),
+                || "expected a CSI driver's name and a number of volumes".to_owned(),
+            );
+        }
+        types.insert(
+            shared(key),
+            InstanceType {
+                cores,
+                memory: memory.unwrap_or_default().0,
+                disk: kind.disk.unwrap_or_default().0,
+                extended: kind
+                    .extended
+                    .iter()
+                    .filter(|(_, amount)| amount.0 > 0)
+                    .map(|(name, amount)| (shared(name), amount.0))
+                    .collect(),
+                labels: labels(&kind.labels, &path.at("labels"), problems),
+                price: kind.price.map(|price| price.0),
+                attach_limits: kind
+                    .attach_limits
+                    .iter()
+                    .map(|(driver, limit)| (shared(driver), *limit))
+                    .collect(),
+            },
+        );
+    }
+    types
+}
+
+/// The pools.
+pub(super) fn pools(
+    file: &File,
+    regions: &Regions,
+    templates: &BTreeMap<Arc<str>, Template>,
+    problems: &mut Problems,
+) -> BTreeMap<Arc<str>, ResolvedPool> {
+    let mut pools = BTreeMap::new();
+    for (key, pool) in &file.pool {
+        let path = KeyPath::default().at("pool").at(key);
+        name(&path, key, MAX_POOL_NAME, problems);
+        let template = template_of(pool, templates, &path, problems);
+        let region = match (&pool.region, template) {
+            (None, Some((_, template))) => Some(template.region.clone()),
+            (named, _) => region_of(named.as_deref(), regions, &path.at("region"), problems),
+        };
+        if let (Some(region), Some((template_name, template))) = (&region, template) {
+            problems.unless(template.region == *region, &path.at("template"), || {
+                format!(
+                    "template {template_name} is in region {}, the pool in {region}",
+                    template.region
+                )
+            });
+        }
+        let policy = PoolPolicy {
+            region: region.unwrap_or_default(),
+            template: template.map(|(name, _)| name.clone()).unwrap_or_default(),
+            ..policy(pool, file, &path, problems)
+        };
+        let settings = settings(pool, &path, problems);
+        pools.insert(
+            shared(key),
+            ResolvedPool {
+                path,
+                policy,
+                settings,
+            },
+        );
+    }
+    pools
+}
+
+fn template_of<'a>(
+    pool: &file::Pool,
+    templates: &'a BTreeMap<Arc<str>, Template>,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> Option<(&'a Arc<str>, &'a Template)> {
+    let named = problems.require(
+        pool.template.as_deref(),
+        &path.at("template"),
+        "a template's name",
+    )?;
+    let found = templates.get_key_value(named);
+    problems.unless(found.is_some(), &path.at("template"), || {
+        format!("there is no table [template.{named}]")
+    });
+    found
+}
+
+fn policy(pool: &file::Pool, file: &File, path: &KeyPath, problems: &mut Problems) -> PoolPolicy {
+    let max = problems
+        .require(pool.max, &path.at("max"), "the largest number of nodes")
+        .unwrap_or(pool.min);
+    problems.unless(pool.min <= max, &path.at("min"), || {
+        format!("expected at most max, which is {max}")
+    });
+    problems.unless(max <= MAX_NODES, &path.at("max"), || {
+        format!("expected at most {MAX_NODES}")
+    });
+    let types = problems
+        .require(
+            pool.instance_types.clone(),
+            &path.at("instance_types"),
+            "a list of instance types",
+        )
+        .unwrap_or_default();
+    problems.unless(
+        pool.instance_types
+            .as_ref()
+            .is_none_or(|types| !types.is_empty()),
+        &path.at("instance_types"),
+        || "expected at least one instance type".to_owned(),
+    );
+    for (position, kind) in types.iter().enumerate() {
+        problems.unless(
+            file.instance_type.contains_key(kind),
+            &path.at("instance_types").at(&position),
+            || format!("there is no table [instance_type.{kind}]"),
+        );
+    }
+    each(
+        &types,
+        &path.at("instance_types"),
+        |_| true,
+        "an instance type",
+        problems,
+    );
+    each(
+        &pool.hosts,
+        &path.at("hosts"),
+        |host| syntax::dns_label(&host.to_ascii_lowercase()),
+        "a PVE host's name",
+        problems,
+    );
+    problems.unless(
+        (1..=1000).contains(&pool.max_pods),
+        &path.at("max_pods"),
+        || "expected 1 to 1000".to_owned(),
+    );
+    problems.unless(
+        matches!(pool.arch.as_str(), "amd64" | "arm64"),
+        &path.at("arch"),
+        || "expected \"amd64\" or \"arm64\"".to_owned(),
+    );
+    check_reserved(pool, &types, file, path, problems);
+    PoolPolicy {
+        instance_types: types.iter().map(|kind| shared(kind)).collect(),
+        hosts: pool.hosts.iter().map(|host| shared(host)).collect(),
+        min: pool.min,
+        max,
+        max_cpu_milli: pool.max_cpu.map(|cpu| cpu.0),
+        max_memory: pool.max_memory.map(|size| size.0),
+        weight: pool.weight,
+        labels: labels(&pool.labels, &path.at("labels"), problems),
+        taints: taints(&pool.taints, &path.at("taints"), problems),
+        startup_taints: taints(&pool.startup_taints, &path.at("startup_taints"), problems),
+        reserved: reserved(&pool.reserved),
+        max_pods: pool.max_pods,
+        scale_down_disabled: pool.scale_down.enabled == Some(false),
+        scale_down: scale_down(&file.scale_down.policy(), &pool.scale_down),
+        arch: shared(&pool.arch),
+        ..PoolPolicy::default()
+    }
+}
+
+fn reserved(reserved: &file::Reserved) -> Reserved {
+    Reserved {
+        kernel_memory: reserved.kernel_memory.0,
+        kernel_memory_permille: reserved.kernel_memory_share.0,
+        cpu_milli: reserved.cpu.0,
+        memory: reserved.memory.0,
+        eviction_memory: reserved.eviction_memory.0,
+        disk_permille: reserved.disk_share.0,
+    }
+}
+
+/// Something must be left for pods on every instance type.
+fn check_reserved(
+    pool: &file::Pool,
+    types: &[String],
+    file: &File,
+    path: &KeyPath,
+    problems: &mut Problems,
+) {
+    let kept = &pool.reserved;
+    for name in types {
+        let Some(kind) = file.instance_type.get(name) else {
+            continue;
+        };
+        let memory = kind.memory.unwrap_or_default().0;
+        let share = memory / 1000 * kept.kernel_memory_share.0;
+        let taken = [kept.kernel_memory, kept.memory, kept.eviction_memory]
+            .iter()
+            .fold(share, |sum, size| sum.saturating_add(size.0));
+        problems.unless(
+            memory == 0 || taken < memory,
+            &path.at("reserved").at("memory"),
+            || format!("nothing of the memory of instance type {name} is left for pods"),
+        );
+        let cores = i64::from(kind.cores.unwrap_or(0)) * 1000;
+        problems.unless(
+            cores == 0 || kept.cpu.0 < cores,
+            &path.at("reserved").at("cpu"),
+            || format!("nothing of the CPUs of instance type {name} is left for pods"),
+        );
+    }
+    problems.unless(
+        kept.disk_share < Ratio(1000),
+        &path.at("reserved").at("disk_share"),
+        || "expected less than 1".to_owned(),
+    );
+}
+
+/// The pool's own scale-down settings, when it has any.
+fn scale_down(general: &ScaleDown, own: &file::PoolScaleDown) -> Option<ScaleDown> {
+    let merged = ScaleDown {
+        enabled: own.enabled.unwrap_or(general.enabled),
+        utilization_threshold_permille: own
+            .utilization_threshold
+            .map_or(general.utilization_threshold_permille, |ratio| ratio.0),
+        unneeded_time: own
+            .unneeded_time
+            .map_or(general.unneeded_time, |time| time.0),
+        unready_time: own.unready_time.map_or(general.unready_time, |time| time.0),
+        min_node_age: own.min_node_age.map_or(general.min_node_age, |time| time.0),
+        skip_system_pods: own
+            .skip_nodes_with_system_pods
+            .unwrap_or(general.skip_system_pods),
+        skip_local_storage: own
+            .skip_nodes_with_local_storage
+            .unwrap_or(general.skip_local_storage),
+        skip_custom_controllers: own
+            .skip_nodes_with_custom_controller_pods
+            .unwrap_or(general.skip_custom_controllers),
+        ignore_daemonsets: own
+            .ignore_daemonsets_utilization
+            .unwrap_or(general.ignore_daemonsets),
+        system_pod_timeout: own
+            .blocking_system_pod_disruption_timeout
+            .map_or(general.system_pod_timeout, |time| time.0),
+        ..general.clone()
+    };
+    (*own != file::PoolScaleDown::default()).then_some(merged)
+}
+
+fn settings(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Pool {
+    let join = &pool.join;
+    let at = path.at("join");
+    let endpoint = join.endpoint.as_deref().is_none_or(syntax::host_port);
+    problems.unless(endpoint, &at.at("endpoint"), || {
+        "expected host:port".to_owned()
+    });
+    let ttl = join.token_ttl.0;
+    problems.unless(
+        ttl >= crate::model::time::Span::minutes(1) && ttl <= file::MAX_TOKEN_TTL,
+        &at.at("token_ttl"),
+        || format!("expected 1m to {}", file::MAX_TOKEN_TTL),
+    );
+    for key in join.kubelet_args.keys() {
+        problems.unless(
+            syntax::dns_label(key),
+            &at.at("kubelet_args").at(key),
+            || "expected an argument's name without dashes in front, such as \"v\"".to_owned(),
+        );
+    }
+    each(
+        &pool.tags,
+        &path.at("tags"),
+        syntax::tag,
+        "a tag: lower-case letters, digits, '_', '-', '+' and '.'",
+        problems,
+    );
+    let marked = pool
+        .description
+        .lines()
+        .any(|line| line.trim().starts_with(mark::PREFIX));
+    problems.unless(!marked, &path.at("description"), || {
+        format!(
+            "no line may begin with {:?}: that is the mark's",
+            mark::PREFIX
+        )
+    });
+    problems.unless(
+        pool.description.len() <= 4096,
+        &path.at("description"),
+        || "expected at most 4096 bytes".to_owned(),
+    );
+    for key in pool.annotations.keys() {
+        check_key(key, &path.at("annotations"), problems);
+    }
+    Pool {
+        annotations: pool
+            .annotations
+            .iter()
+            .map(|(key, value)| (shared(key), shared(value)))
+            .collect(),
+        tags: pool.tags.clone(),
+        description: pool.description.clone(),
+        join: Join {
+            endpoint: join.endpoint.clone(),
+            token_ttl: ttl,
+            kubelet_args: join.kubelet_args.clone(),
+            ignore_preflight_errors: join.ignore_preflight_errors.clone(),
+            cri_socket: join.cri_socket.clone(),
+        },
+        drain: Drain {
+            max_grace: pool.drain.max_graceful_termination.0,
+            timeout: pool.drain.timeout.0,
+            detach_timeout: pool.drain.detach_timeout.0,
+            shutdown_timeout: pool.drain.shutdown_timeout.0,
+        },
+        taints: pool.taints.iter().map(|taint| taint.0.clone()).collect(),
+    }
+}
+
+/// Labels that this program or the kubelet sets itself.
+const OWN_LABELS: [&str; 6] = [
+    INSTANCE_TYPE_LABEL,
+    ZONE_LABEL,
+    REGION_LABEL,
+    "kubernetes.io/hostname",
+    "kubernetes.io/arch",
+    "kubernetes.io/os",
+];
+
+fn labels(labels: &BTreeMap<String, String>, path: &KeyPath, problems: &mut Problems) -> Labels {
+    for (key, value) in labels {
+        check_key(key, path, problems);
+        problems.unless(!OWN_LABELS.contains(&key.as_str()), &path.at(key), || {
+            "is set by the program itself".to_owned()
+        });
+        problems.unless(syntax::label_value(value), &path.at(key), || {
+            "expected a label's value: letters, digits, '-', '_' and '.', at most 63".to_owned()
+        });
+    }
+    labels
+        .iter()
+        .map(|(key, value)| (shared(key), shared(value)))
+        .collect()
+}
+
+fn check_key(key: &str, path: &KeyPath, problems: &mut Problems) {
+    problems.unless(syntax::label_key(key), &path.at(key), || {
+        "expected a key such as example.com/name".to_owned()
+    });
+    problems.unless(
+        !key.starts_with("pve-autoscaler.io/"),
+        &path.at(key),
+        || "keys of pve-autoscaler.io are the program's own".to_owned(),
+    );
+}
+
+fn taints(taints: &[TaintText], path: &KeyPath, problems: &mut Problems) -> Vec<Taint> {
+    for (position, TaintText(taint)) in taints.iter().enumerate() {
+        problems.unless(
+            !taint.key.starts_with("pve-autoscaler.io/"),
+            &path.at(&position),
+            || "taints of pve-autoscaler.io are the program's own".to_owned(),
+        );
+        let twice = taints[..position]
+            .iter()
+            .any(|TaintText(other)| other.key == taint.key && other.effect == taint.effect);
+        problems.unless(!twice, &path.at(&position), || {
+            "key and effect are there twice".to_owned()
+        });
+    }
+    taints.iter().map(|taint| taint.0.clone()).collect()
+}
+
+/// Every region has a VMID for every machine that its pools may have.
+pub(super) fn check_vmids(
+    regions: &Regions,
+    pools: &BTreeMap<Arc<str>, ResolvedPool>,
+    problems: &mut Problems,
+) {
+    for (name, region) in regions {
+        let wanted = pools
+            .values()
+            .filter(|pool| pool.policy.region == *name)
+            .fold(0u32, |sum, pool| sum.saturating_add(pool.policy.max));
+        problems.unless(
+            region.vmids.len() >= wanted,
+            &region.path.at("vmids"),
+            || {
+                format!(
+                    "has {} VMIDs, but the pools may have {wanted} machines",
+                    region.vmids.len()
+                )
+            },
+        );
+    }
+    for pool in pools.values() {
+        problems.unless(
+            pool.policy.region.is_empty() || regions.contains_key(&pool.policy.region),
+            &pool.path,
+            || "its region is not usable".to_owned(),
+        );
+    }
+}

@@ -1,0 +1,436 @@
+//! The values of the file that are more than a TOML number or string: durations, sizes, quantities,
+//! VMID ranges, taints, prices. Each reads from text, writes itself back, and says what it expects.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::model::quantity::Quantity;
+use crate::model::scheduling::{Effect, Taint};
+use crate::model::time::Span;
+
+/// A value that is written as text in the file.
+trait Scalar: Sized + fmt::Display {
+    /// What the text must be, for errors and the schema.
+    const EXPECTED: &'static str;
+    /// A bare TOML number is read like its text.
+    const NUMBERS: bool = false;
+    /// Its name in the schema.
+    const NAME: &'static str;
+    /// Reads the text; `None` when it is not what is expected.
+    fn read(text: &str) -> Option<Self>;
+}
+
+struct ScalarVisitor<T>(std::marker::PhantomData<T>);
+
+impl<T: Scalar> ScalarVisitor<T> {
+    fn number<E: de::Error>(number: &str, found: de::Unexpected<'_>) -> Result<T, E> {
+        if T::NUMBERS {
+            T::read(number).ok_or_else(|| E::custom(format!("expected {}", T::EXPECTED)))
+        } else {
+            Err(E::invalid_type(found, &T::EXPECTED))
+        }
+    }
+}
+
+impl<T: Scalar> Visitor<'_> for ScalarVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::EXPECTED)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        T::read(text).ok_or_else(|| E::custom(format!("expected {}", T::EXPECTED)))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        Self::number(&number.to_string(), de::Unexpected::Signed(number))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        Self::number(&number.to_string(), de::Unexpected::Unsigned(number))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
+        Self::number(&number.to_string(), de::Unexpected::Float(number))
+    }
+}
+
+/// Gives a scalar its serde and schema forms.
+macro_rules! in_the_file {
+    ($($name:ident),*) => {$(
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                deserializer.deserialize_any(ScalarVisitor(std::marker::PhantomData))
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                <$name as Scalar>::NAME.into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                if <$name as Scalar>::NUMBERS {
+                    json_schema!({ "type": ["string", "number"], "description": <$name as Scalar>::EXPECTED })
+                } else {
+                    json_schema!({ "type": "string", "description": <$name as Scalar>::EXPECTED })
+                }
+            }
+        }
+    )*};
+}
+
+in_the_file!(
+    Duration, Size, Cpu, Amount, VmidRange, TaintText, Price, Ratio
+);
+
+/// A span of time: `"10m"`, `"1h30m"`, `"45s"`, `"250ms"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Duration(pub Span);
+
+impl Scalar for Duration {
+    const EXPECTED: &'static str = "a duration such as \"10m\", \"1h30m\" or \"45s\", not negative";
+    const NAME: &'static str = "duration";
+
+    fn read(text: &str) -> Option<Duration> {
+        let parsed: jiff::SignedDuration = text.parse().ok()?;
+        let millis = i64::try_from(parsed.as_millis()).ok()?;
+        let sub_millisecond = parsed.subsec_nanos() % 1_000_000 != 0;
+        (millis >= 0 && !sub_millisecond).then_some(Duration(Span(millis)))
+    }
+}
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A size in bytes: `"4GiB"`, `"4Gi"`, `"4GB"`. A bare number is refused: PVE counts memory in MiB,
+/// Kubernetes in bytes, and a reader cannot know which was meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub i64);
+
+const BINARY: [(&str, i64); 4] = [
+    ("Ti", 1 << 40),
+    ("Gi", 1 << 30),
+    ("Mi", 1 << 20),
+    ("Ki", 1 << 10),
+];
+
+impl Scalar for Size {
+    const EXPECTED: &'static str =
+        "a size with a unit, such as \"4GiB\" (or \"4Gi\"), \"512MiB\" or \"100GB\" (or \"100G\")";
+    const NAME: &'static str = "size";
+
+    fn read(text: &str) -> Option<Size> {
+        let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
+        let (number, unit) = text.split_at(end);
+        let short = unit
+            .trim_start()
+            .strip_suffix('B')
+            .unwrap_or(unit.trim_start());
+        let suffix = match short {
+            "" if unit.trim_start() == "B" => "",
+            "k" | "K" => "k",
+            "Ki" | "M" | "Mi" | "G" | "Gi" | "T" | "Ti" => short,
+            _ => return None,
+        };
+        let quantity: Quantity = format!("{number}{suffix}").parse().ok()?;
+        Some(Size(quantity.units()))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match BINARY
+            .iter()
+            .find(|(_, size)| self.0 != 0 && self.0 % size == 0)
+        {
+            Some((unit, size)) => write!(f, "{}{unit}B", self.0 / size),
+            None => write!(f, "{}B", self.0),
+        }
+    }
+}
+
+/// CPU in thousandths of a core: `64`, `"1.5"`, `"500m"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cpu(pub i64);
+
+impl Scalar for Cpu {
+    const EXPECTED: &'static str = "a number of CPUs such as 64, 1.5 or \"500m\", not negative";
+    const NUMBERS: bool = true;
+    const NAME: &'static str = "cpu";
+
+    fn read(text: &str) -> Option<Cpu> {
+        let quantity: Quantity = text.parse().ok()?;
+        (quantity.milli() >= 0).then_some(Cpu(quantity.milli()))
+    }
+}
+
+impl fmt::Display for Cpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 % 1000 == 0 {
+            write!(f, "{}", self.0 / 1000)
+        } else {
+            write!(f, "{}m", self.0)
+        }
+    }
+}
+
+/// A whole amount of an extended resource: `1`, `"2Gi"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Amount(pub i64);
+
+impl Scalar for Amount {
+    const EXPECTED: &'static str = "a whole amount such as 1 or \"2Gi\", not negative";
+    const NUMBERS: bool = true;
+    const NAME: &'static str = "amount";
+
+    fn read(text: &str) -> Option<Amount> {
+        let quantity: Quantity = text.parse().ok()?;
+        let whole = quantity.units().saturating_mul(1000) == quantity.milli()
+            || quantity.units() > i64::MAX / 1000;
+        (quantity.units() >= 0 && whole).then_some(Amount(quantity.units()))
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// First and last VMID: `"9000-9999"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VmidRange {
+    /// First.
+    pub first: u32,
+    /// Last, itself in the range.
+    pub last: u32,
+}
+
+/// PVE's own bounds of a VMID (`pve-vmid`).
+const VMIDS: std::ops::RangeInclusive<u32> = 100..=999_999_999;
+
+impl VmidRange {
+    /// Whether a VMID lies in the range.
+    pub fn contains(&self, vmid: u32) -> bool {
+        (self.first..=self.last).contains(&vmid)
+    }
+
+    /// How many VMIDs it has.
+    pub fn len(&self) -> u32 {
+        self.last - self.first + 1
+    }
+
+    /// Never: a range has at least one VMID.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+impl Scalar for VmidRange {
+    const EXPECTED: &'static str =
+        "a range of VMIDs such as \"9000-9999\", between 100 and 999999999, first not above last";
+    const NAME: &'static str = "vmid-range";
+
+    fn read(text: &str) -> Option<VmidRange> {
+        let (first, last) = text.split_once('-')?;
+        let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        (first <= last && VMIDS.contains(&first) && VMIDS.contains(&last))
+            .then_some(VmidRange { first, last })
+    }
+}
+
+impl fmt::Display for VmidRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+/// A taint: `"key=value:NoSchedule"` or `"key:NoExecute"`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TaintText(pub Taint);
+
+impl Scalar for TaintText {
+    const EXPECTED: &'static str = "a taint such as \"dedicated=gpu:NoSchedule\" or \"dedicated:NoExecute\", \
+         its effect NoSchedule, PreferNoSchedule or NoExecute";
+    const NAME: &'static str = "taint";
+
+    fn read(text: &str) -> Option<TaintText> {
+        let (rest, effect) = text.rsplit_once(':')?;
+        let effect = match effect {
+            "NoSchedule" => Effect::NoSchedule,
+            "PreferNoSchedule" => Effect::PreferNoSchedule,
+            "NoExecute" => Effect::NoExecute,
+            _ => return None,
+        };
+        let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
+        let valid = super::syntax::label_key(key) && super::syntax::label_value(value);
+        valid.then(|| {
+            TaintText(Taint {
+                key: key.into(),
+                value: value.into(),
+                effect,
+            })
+        })
+    }
+}
+
+impl fmt::Display for TaintText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Taint { key, value, effect } = &self.0;
+        if value.is_empty() {
+            write!(f, "{key}:{effect:?}")
+        } else {
+            write!(f, "{key}={value}:{effect:?}")
+        }
+    }
+}
+
+/// A price per hour in any currency, kept in millionths: `0.035`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Price(pub i64);
+
+impl Scalar for Price {
+    const EXPECTED: &'static str = "a price per hour such as 0.035, not negative";
+    const NUMBERS: bool = true;
+    const NAME: &'static str = "price";
+
+    fn read(text: &str) -> Option<Price> {
+        millionths(text).map(Price)
+    }
+}
+
+impl fmt::Display for Price {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        decimal(f, self.0, 1_000_000)
+    }
+}
+
+/// A share between 0 and 1, kept in thousandths: `0.5`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ratio(pub i64);
+
+impl Scalar for Ratio {
+    const EXPECTED: &'static str = "a number between 0 and 1, such as 0.5";
+    const NUMBERS: bool = true;
+    const NAME: &'static str = "ratio";
+
+    fn read(text: &str) -> Option<Ratio> {
+        let millionths = millionths(text)?;
+        (millionths <= 1_000_000 && millionths % 1000 == 0).then_some(Ratio(millionths / 1000))
+    }
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        decimal(f, self.0, 1000)
+    }
+}
+
+/// A decimal number in millionths, digits beyond rounded up; no suffix.
+fn millionths(text: &str) -> Option<i64> {
+    let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let quantity: Quantity = text.parse().ok()?;
+    let scaled: Quantity = format!("{text}M").parse().ok()?;
+    (plain && quantity.units() < i64::MAX / 2_000_000).then_some(scaled.units())
+}
+
+fn decimal(f: &mut fmt::Formatter<'_>, value: i64, parts: i64) -> fmt::Result {
+    let digits = if parts == 1000 { 3 } else { 6 };
+    let text = format!("{}.{:0digits$}", value / parts, value % parts);
+    let trimmed = text.trim_end_matches('0').trim_end_matches('.');
+    f.write_str(trimmed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_exact_and_need_a_unit() {
+        for (text, bytes) in [
+            ("4GiB", 4 << 30),
+            ("4Gi", 4 << 30),
+            ("1.5GiB", 3 << 29),
+            ("4GB", 4_000_000_000),
+            ("4G", 4_000_000_000),
+            ("512 MiB", 512 << 20),
+            ("0B", 0),
+        ] {
+            assert_eq!(Size::read(text), Some(Size(bytes)), "{text}");
+        }
+        for text in ["4096", "4m", "GiB", "", "4e3", "-4GiB", "4GiBB", "4 X"] {
+            assert_eq!(Size::read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_not_negative_and_whole_milliseconds() {
+        assert_eq!(Duration::read("1h30m"), Some(Duration(Span::minutes(90))));
+        assert_eq!(Duration::read("250ms"), Some(Duration(Span(250))));
+        for text in ["10", "-5m", "1ns", "soon", "", "9999999999999h"] {
+            assert_eq!(Duration::read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn ratios_and_prices_keep_their_digits() {
+        assert_eq!(Ratio::read("0.5"), Some(Ratio(500)));
+        assert_eq!(Ratio::read("1"), Some(Ratio(1000)));
+        for text in ["1.5", "-0.1", "0.5m", "0.00001", "half"] {
+            assert_eq!(Ratio::read(text), None, "{text}");
+        }
+        assert_eq!(Price::read("0.035"), Some(Price(35_000)));
+        assert_eq!(Price(35_000).to_string(), "0.035");
+    }
+
+    #[test]
+    fn taints_have_a_key_and_an_effect() {
+        let taint = TaintText::read("dedicated=gpu:NoSchedule").expect("a taint");
+        assert_eq!(&*taint.0.value, "gpu");
+        for text in [
+            "dedicated",
+            "dedicated:Never",
+            "=x:NoSchedule",
+            "a b:NoSchedule",
+        ] {
+            assert_eq!(TaintText::read(text), None, "{text}");
+        }
+    }
+
+    fn survives<T: Scalar + PartialEq + fmt::Debug>(value: &T) {
+        assert_eq!(T::read(&value.to_string()).as_ref(), Some(value), "{value}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_written_reads_back(number in 0i64..1 << 52, small in 0i64..=1000) {
+            survives(&Size(number));
+            survives(&Duration(Span(number)));
+            survives(&Cpu(number));
+            survives(&Amount(number));
+            survives(&Price(number % (1 << 40)));
+            survives(&Ratio(small));
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "\\PC{0,30}") {
+            let _ = (Size::read(&text), Duration::read(&text), Cpu::read(&text), Price::read(&text));
+            let _ = (VmidRange::read(&text), TaintText::read(&text), Ratio::read(&text));
+        }
+    }
+}

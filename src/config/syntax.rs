@@ -1,0 +1,188 @@
+//! How names must be written, by Kubernetes' and PVE's own rules.
+
+/// A DNS label (RFC 1123): lower-case letters, digits and `-`, at most 63.
+pub(super) fn dns_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    framed(text, 63, inner, |b| inner(b) || b == b'-')
+}
+
+/// A DNS subdomain (RFC 1123): labels joined by dots, at most 253.
+pub(super) fn dns_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(dns_label)
+}
+
+/// A label's or annotation's key: `[prefix/]name`.
+pub(super) fn label_key(key: &str) -> bool {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    prefix.is_none_or(dns_subdomain) && qualified(name)
+}
+
+/// A label's value; may be empty.
+pub(super) fn label_value(value: &str) -> bool {
+    value.is_empty() || qualified(value)
+}
+
+/// PVE's names of storages, pools, mappings and bridges (`pve-storage-id`, `pve-configid`, …).
+pub(super) fn pve_id(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.len() <= 64
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+/// A resource pool; PVE 8 and later nest them with `/` (`pve-poolid`).
+pub(super) fn pve_pool(text: &str) -> bool {
+    text.split('/').count() <= 3 && text.split('/').all(pve_id)
+}
+
+/// A disk of a VM, such as `scsi0`.
+pub(super) fn disk(text: &str) -> bool {
+    ["ide", "sata", "scsi", "virtio"].iter().any(|bus| {
+        text.strip_prefix(bus).is_some_and(|number| {
+            (1..=2).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit())
+        })
+    })
+}
+
+/// A VM's tag (`pve-tag`), as PVE keeps it: lower case.
+pub(super) fn tag(text: &str) -> bool {
+    let first = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    text.bytes().next().is_some_and(first)
+        && text
+            .bytes()
+            .all(|b| first(b) || matches!(b, b'-' | b'+' | b'.'))
+}
+
+/// An API token's id: `user@realm!name`.
+pub(super) fn token_id(text: &str) -> bool {
+    let part = |text: &str| !text.is_empty() && !text.contains([' ', '=', ':', '/', '!', '@']);
+    text.split_once('!').is_some_and(|(user, name)| {
+        part(name)
+            && user
+                .rsplit_once('@')
+                .is_some_and(|(user, realm)| part(user) && part(realm))
+    })
+}
+
+/// A SHA-256 fingerprint as PVE shows it: 32 pairs of hex digits joined by colons.
+pub(super) fn fingerprint(text: &str) -> bool {
+    text.split(':').count() == 32
+        && text
+            .split(':')
+            .all(|pair| pair.len() == 2 && pair.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// `https://host` or `https://host:port`, nothing behind.
+pub(super) fn endpoint(text: &str) -> bool {
+    text.strip_prefix("https://").is_some_and(host_maybe_port)
+}
+
+/// `host:port`.
+pub(super) fn host_port(text: &str) -> bool {
+    text.rsplit_once(':')
+        .is_some_and(|(host, port)| is_host(host) && is_port(port))
+}
+
+fn host_maybe_port(text: &str) -> bool {
+    is_host(text) || host_port(text)
+}
+
+fn is_host(text: &str) -> bool {
+    let name = text.to_ascii_lowercase();
+    dns_subdomain(&name)
+        || text
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+            .is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok())
+}
+
+fn is_port(text: &str) -> bool {
+    text.parse::<u16>().is_ok_and(|port| port != 0)
+}
+
+fn qualified(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric();
+    framed(text, 63, inner, |b| {
+        inner(b) || matches!(b, b'-' | b'_' | b'.')
+    })
+}
+
+/// 1 to `longest` bytes, all `middle`, the first and last `edge`.
+fn framed(
+    text: &str,
+    longest: usize,
+    edge: impl Fn(u8) -> bool,
+    middle: impl Fn(u8) -> bool,
+) -> bool {
+    let bytes = text.as_bytes();
+    bytes.len() <= longest
+        && bytes.first().is_some_and(|b| edge(*b))
+        && bytes.last().is_some_and(|b| edge(*b))
+        && bytes.iter().all(|b| middle(*b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_their_owners_read_them() {
+        let long = "a".repeat(64);
+        for (holds, wrong) in [
+            (
+                dns_label as fn(&str) -> bool,
+                &["", "A", "-a", "a-", "a.b", &long][..],
+            ),
+            (label_key, &["", "a/", "/a", "a/b/c", "A.b/c", "-a", "a b"]),
+            (label_value, &["-", "a b", "a/b", &long]),
+            (pve_id, &["", "-a", "a b", "a/b", "a:b"]),
+            (disk, &["scsi", "scsi100", "efidisk0", "virtio1a"]),
+            (tag, &["", "A", "-a", "a b", "a;b"]),
+            (token_id, &["root@pam", "root!x", "a@b!c=d", "@b!c", "a@b!"]),
+            (
+                endpoint,
+                &[
+                    "http://a:1",
+                    "https://",
+                    "https://a/b",
+                    "https://a:0",
+                    "a:8006",
+                ],
+            ),
+            (host_port, &["a", ":1", "a:", "a:70000", "a b:1"]),
+            (fingerprint, &["", "AA:BB", "zz"]),
+        ] {
+            for text in wrong {
+                assert!(!holds(text), "{text:?} was accepted");
+            }
+        }
+        let print = ["AB"; 32].join(":");
+        for (holds, right) in [
+            (dns_label as fn(&str) -> bool, &["a", "0a", "a-1"][..]),
+            (label_key, &["a", "example.com/A_b.c", "A"]),
+            (label_value, &["", "A_b.c"]),
+            (pve_id, &["local-lvm", "vmbr0", "a.b_c"]),
+            (pve_pool, &["k8s", "a/b/c"]),
+            (disk, &["scsi0", "virtio15"]),
+            (token_id, &["root@pam!auto", "a.b@pve!x-1"]),
+            (
+                endpoint,
+                &[
+                    "https://pve1",
+                    "https://10.0.0.1:8006",
+                    "https://[fd00::1]:8006",
+                ],
+            ),
+            (host_port, &["api.example:6443", "[::1]:6443"]),
+            (fingerprint, &[&print]),
+        ] {
+            for text in right {
+                assert!(holds(text), "{text:?} was refused");
+            }
+        }
+    }
+}

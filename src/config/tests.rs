@@ -1,0 +1,282 @@
+use std::fmt::Write as _;
+
+use super::settings::Channel;
+use super::*;
+use crate::model::time::Span;
+
+/// A complete small file; tests append to it.
+const SMALL: &str = r#"
+version = 1
+
+[proxmox]
+vmids = "9000-9019"
+
+[template.debian]
+vmid = 8000
+
+[instance_type.s]
+cores = 2
+memory = "4GiB"
+
+[pool.small]
+template = "debian"
+instance_types = ["s"]
+max = 3
+"#;
+
+fn errors(text: &str) -> String {
+    match parse(text, "test.toml") {
+        Ok(_) => "no errors".to_owned(),
+        Err(errors) => errors.to_string(),
+    }
+}
+
+/// The messages alone, one a line.
+fn messages(text: &str) -> String {
+    let Err(errors) = parse(text, "test.toml") else {
+        return String::new();
+    };
+    errors
+        .problems
+        .iter()
+        .fold(String::new(), |mut all, problem| {
+            let value = problem
+                .value
+                .as_deref()
+                .map(|value| format!(" = {value}"))
+                .unwrap_or_default();
+            let _ = writeln!(all, "{}{value}: {}", problem.key, problem.message);
+            all
+        })
+}
+
+#[test]
+fn the_small_file_is_enough() {
+    let settings = parse(SMALL, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    assert!(settings.configured);
+    let pool = &settings.policy.pools["small"];
+    assert_eq!(
+        (&*pool.region, pool.min, pool.max, pool.max_pods),
+        ("default", 0, 3, 110)
+    );
+    assert_eq!(settings.policy.instance_types["s"].memory, 4 << 30);
+    assert_eq!(settings.regions["default"].channel, Channel::Local);
+    assert_eq!(settings.broker.allow.vmids, [(9000, 9019)]);
+    assert_eq!(settings.broker.allow.template_vmids, [8000]);
+    assert_eq!(settings.broker.allow.max_memory, 4 << 30);
+    assert_eq!(
+        settings.policy.scale_down,
+        crate::model::policy::ScaleDown::default()
+    );
+    assert_eq!(
+        settings.policy.scale_up,
+        crate::model::policy::ScaleUp::default()
+    );
+    assert!(settings.warnings.is_empty());
+}
+
+#[test]
+fn a_file_with_nothing_in_it_is_valid_and_not_configured() {
+    let settings = parse("version = 1\n", "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    assert!(!settings.configured);
+}
+
+#[test]
+fn all_that_is_wrong_is_said_at_once_and_where() {
+    insta::assert_snapshot!(errors(
+        r#"
+version = 1
+colour = "red"
+
+[proxmox]
+vmids = "9000-8999"
+
+[template.debian]
+vmid = 8000
+bridge = "vmbr 0"
+
+[instance_type.s]
+cores = "two"
+memory = 4096
+
+[pool.small]
+template = "debian"
+instance_types = ["s", "m"]
+min = 5
+max = 3
+labels = { "a b" = "c", ok = true }
+taints = ["dedicated=gpu:NoSchedule", "dedicated"]
+
+[scale_down]
+unneeded_time = "ten minutes"
+utilization_threshold = 50
+"#
+    ));
+}
+
+#[test]
+fn syntax_errors_name_the_place() {
+    insta::assert_snapshot!(errors(
+        "version = 1\n[proxmox\nvmids = \n[pool.a]\nmax = 1\nmax = 2\n"
+    ));
+}
+
+#[test]
+fn what_is_missing_is_named_where_it_should_be() {
+    insta::assert_snapshot!(errors(
+        "[region.a]\n[region.b]\nvmids = \"9000-9999\"\nchannel = \"token\"\n[pool.p]\n[instance_type.t]\n[template.t]\n"
+    ));
+}
+
+#[test]
+fn references_and_ranges_are_checked_across_tables() {
+    let text = SMALL
+        .replace("\"debian\"", "\"ubuntu\"")
+        .replace("9000-9019", "7999-8001");
+    insta::assert_snapshot!(messages(&text));
+}
+
+#[test]
+fn names_stay_short_enough_for_a_host_name() {
+    let longest = "p".repeat(57);
+    assert_eq!(messages(&SMALL.replace("small", &longest)), "");
+    let text = SMALL.replace("small", &(longest + "p"));
+    assert!(
+        messages(&text).contains("at most 57 characters"),
+        "{}",
+        messages(&text)
+    );
+    let text = SMALL.replace("pool.small", "pool.Small_1");
+    assert!(
+        messages(&text).contains("lower-case letters"),
+        "{}",
+        messages(&text)
+    );
+}
+
+#[test]
+fn the_range_has_a_vmid_for_every_machine() {
+    let text = SMALL.replace("max = 3", "max = 21");
+    insta::assert_snapshot!(messages(&text));
+}
+
+#[test]
+fn a_pool_overrides_what_it_names_and_keeps_the_rest() {
+    let text = format!(
+        "{SMALL}scale_down = {{ unneeded_time = \"1h\", enabled = false }}\n[scale_down]\nunready_time = \"5m\"\n"
+    );
+    let settings = parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    let pool = &settings.policy.pools["small"];
+    assert!(pool.scale_down_disabled);
+    let own = pool.scale_down.as_ref().expect("the pool has its own");
+    assert_eq!(own.unneeded_time, Span::minutes(60));
+    assert_eq!(own.unready_time, Span::minutes(5));
+}
+
+#[test]
+fn a_token_channel_needs_all_its_parts() {
+    let token = SMALL.replace(
+        "[proxmox]",
+        "[proxmox]\nchannel = \"token\"\nendpoints = [\"pve1:8006\"]\ntoken_id = \"root\"\ntoken_secret_file = \"secret\"",
+    );
+    insta::assert_snapshot!(messages(&token));
+    let local = SMALL.replace("[proxmox]", "[proxmox]\ntoken_id = \"a@pve!b\"");
+    assert!(messages(&local).contains("only with channel = \"token\""));
+}
+
+#[test]
+fn the_policy_hash_follows_the_meaning_and_not_the_text() {
+    let hash = |text: &str| {
+        parse(text, "test.toml")
+            .unwrap_or_else(|e| panic!("{e}"))
+            .policy_hash()
+    };
+    let base = hash(SMALL);
+    assert_eq!(base.len(), 64);
+    assert_eq!(
+        base,
+        hash(
+            &SMALL
+                .replace("4GiB", "4096MiB")
+                .replace("[proxmox]", "[region.default]")
+        )
+    );
+    assert_eq!(base, hash(&SMALL.replace("max = 3", "max = 4")));
+    for (from, to) in [
+        ("9000-9019", "9000-9020"),
+        ("vmid = 8000", "vmid = 8001"),
+        ("4GiB", "8GiB"),
+        ("cores = 2", "cores = 3"),
+        ("[proxmox]", "[broker]\nstorages = [\"fast\"]\n[proxmox]"),
+        ("[proxmox]", "[kubernetes]\nname = \"other\"\n[proxmox]"),
+    ] {
+        assert_ne!(base, hash(&SMALL.replace(from, to)), "{from} -> {to}");
+    }
+}
+
+#[test]
+fn unknown_keys_are_errors_in_every_table() {
+    for header in [
+        "[kubernetes]",
+        "[broker]",
+        "[region.r]",
+        "[template.t]",
+        "[instance_type.t]",
+        "[pool.p]",
+        "[pool.p.join]",
+        "[pool.p.drain]",
+        "[pool.p.reserved]",
+        "[pool.p.scale_down]",
+        "[scale_up]",
+        "[scale_down]",
+        "[lifecycle]",
+        "[web]",
+    ] {
+        let text = format!("version = 1\n{header}\nsurprise = 1\n");
+        assert!(
+            messages(&text).contains("unknown key `surprise`"),
+            "{header}: {}",
+            messages(&text)
+        );
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let missing = load(&folder.path().join("none.toml")).expect_err("no file");
+    assert!(missing.to_string().contains("cannot be read"), "{missing}");
+    let binary = folder.path().join("binary.toml");
+    std::fs::write(&binary, [b'a', 0xff]).expect("written");
+    let error = load(&binary).expect_err("not text");
+    assert!(error.to_string().contains("byte 1"), "{error}");
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in "(version = 1\n)?[\\[\\]a-z_.= \"\n0-9{}:,ü-]{0,80}") {
+        let _ = errors(&text);
+    }
+
+    /// Any value in the place of any other is either accepted or reported with its line.
+    #[test]
+    fn every_wrong_value_is_found(line in 0usize..20, value in "(true|-1|99999999999|\"\"|\"x\"|[1]|\\{\\}|1979-05-27|0.5)") {
+        let lines: Vec<&str> = SMALL.lines().collect();
+        let line = line % lines.len();
+        if let Some((key, _)) = lines[line].split_once(" = ") {
+            let mut changed: Vec<String> = lines.iter().map(ToString::to_string).collect();
+            changed[line] = format!("{key} = {value}");
+            if let Err(errors) = parse(&changed.join("\n"), "test.toml") {
+                assert!(errors.problems.iter().all(|problem| problem.position.is_some()), "{errors}");
+            }
+        }
+    }
+}
+
+#[test]
+fn wrong_types_are_named_in_the_files_words() {
+    insta::assert_snapshot!(messages(
+        "version = \"1\"\npool = 3\ntemplate = []\n[instance_type.t]\ncores = -1\nmemory = \"1GiB\"\nlabels = true\n\
+         [kubernetes]\nkubeconfig = 5\n[web]\nlisten = \"here\"\n[scale_down]\nenabled = \"yes\"\n[proxmox]\nchannel = \"pigeon\"\nvmids = \"100-200\"\n"
+    ));
+}
