@@ -18,8 +18,10 @@ PVE_ADDRESS = "127.0.0.1:8006"
 HOST = "pve1"
 # root@pam's password in the simulator's default world.
 PASSWORD = "simulated"
+BINARY = "/usr/bin/pve-autoscaler"
 CONFIG = "/etc/pve-autoscaler.toml"
-KUBECONFIG = "/etc/pve-autoscaler/kubeconfig"
+KUBEBINARY = "/usr/bin/pve-autoscaler"
+CONFIG = "/etc/pve-autoscaler/kubeconfig"
 WEB = "http://127.0.0.1:9808"
 
 ANSWER_SECONDS = 20
@@ -29,22 +31,20 @@ COMMAND_SECONDS = 30
 class Product:
     """Everything of ours that runs, and how it is asked."""
 
-    def __init__(self, binary, directory, components, plane, processes):
-        self.binary, self.directory = binary, directory
+    def __init__(self, built, directory, components, plane, processes):
+        self.built, self.directory = built, directory
         self.components, self.plane, self.processes = components, plane, processes
         self.faults = os.path.join(directory, "faults")
         self.pve = None
-        self.broker = service.Service(processes, "broker", [binary, "broker"])
-        self.daemon = service.Service(processes, "daemon", [binary, "run"], user=service.USER)
+        self.broker = service.Service(processes, "broker", [BINARY, "broker"])
+        self.daemon = service.Service(processes, "daemon", [BINARY, "run"], user=service.USER)
 
     def install(self):
         """A host as it is after the package was installed and the simulator serves its API."""
         root = os.path.join(self.directory, "pve-root")
         run([os.path.join(PVE_ROOT, "mount"), root, HOST, PVE_ADDRESS, PASSWORD], COMMAND_SECONDS)
         service.make_user()
-        # What the unit calls /usr/bin/pve-autoscaler must be readable for its user.
-        shutil.copy(self.binary, "/var/lib/pve-autoscaler-e2e")
-        os.chmod("/var/lib/pve-autoscaler-e2e", 0o755)
+        shutil.copy(self.built, BINARY)
         self.start_simulator()
         self.pve = Pve(PVE_ADDRESS, "/etc/pve/pve-root-ca.pem", PASSWORD)
         until(ANSWER_SECONDS, "the simulator answers", self._simulator_answers)
@@ -53,7 +53,7 @@ class Product:
         """`sim pve`, with the host's certificate and real guests."""
         vms = os.path.join(self.directory, "vms")
         os.makedirs(vms, exist_ok=True)
-        argv = [self.binary, "sim", "pve", "--listen", PVE_ADDRESS]
+        argv = [BINARY, "sim", "pve", "--listen", PVE_ADDRESS]
         argv += ["--tls-cert", "/etc/pve/local/pve-ssl.pem", "--tls-key", "/etc/pve/local/pve-ssl.key"]
         argv += ["--guest-program", guests.GUEST, "--guest-dir", vms]
         self.processes.start("sim-pve", argv, env=guests.environment(self.components, self.directory))
@@ -69,7 +69,7 @@ class Product:
         """The manifest of the package, and the kubeconfig that the command makes of it."""
         self.plane.kube.apply(os.path.join(REPOSITORY, "contrib/kubernetes/pve-autoscaler.yaml"))
         admin = self.plane.kubeconfig("super-admin")
-        argv = [self.binary, "kubeconfig", "--kubeconfig", admin, "--output", KUBECONFIG]
+        argv = [BINARY, "kubeconfig", "--kubeconfig", admin, "--output", KUBECONFIG]
         run(argv, COMMAND_SECONDS)
         shutil.chown(KUBECONFIG, "root", service.USER)
         os.chmod(KUBECONFIG, 0o640)
@@ -79,7 +79,7 @@ class Product:
         with open(CONFIG, "w", encoding="utf-8") as file:
             file.write(text)
         os.chmod(CONFIG, 0o644)
-        run([self.binary, "check"], COMMAND_SECONDS)
+        run([BINARY, "check"], COMMAND_SECONDS)
 
     def start(self):
         """The broker behind its socket, then the daemon."""
@@ -104,7 +104,7 @@ class Product:
 
     def ask(self, *arguments):
         """One of the product's commands, as JSON."""
-        return json.loads(run([self.binary, *arguments, "-o", "json"], COMMAND_SECONDS).stdout)
+        return json.loads(run([BINARY, *arguments, "-o", "json"], COMMAND_SECONDS).stdout)
 
     def fail_guests(self, lines):
         """Which guests shall fail from now on, and how (guest.d/init)."""

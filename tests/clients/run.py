@@ -1,0 +1,80 @@
+"""Runs other people's clients against the listening simulators.
+
+    python tests/clients/run.py target/debug/pve-autoscaler
+
+The interpreter is one that has the packages of requirements.txt.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+UP_SECONDS = 30
+CLIENT_SECONDS = 240
+STOP_SECONDS = 10
+
+
+def free_address():
+    """An address of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def listens(address):
+    """Whether somebody accepts connections there."""
+    host, port = address.split(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+        return True
+    except OSError:
+        return False
+
+
+def against(simulator, ready, client):
+    """Starts a simulator, waits until it is ready, runs a client, ends the simulator."""
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(simulator, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            end = time.monotonic() + UP_SECONDS
+            while not ready():
+                if process.poll() is not None or time.monotonic() > end:
+                    log.seek(0)
+                    raise SystemExit(f"{' '.join(simulator)} did not come up:\n{log.read().decode()}")
+                time.sleep(0.1)
+            done = subprocess.run([sys.executable, *client], timeout=CLIENT_SECONDS, check=False)
+            if done.returncode != 0:
+                log.seek(0)
+                print(log.read().decode()[-4000:], file=sys.stderr)
+                raise SystemExit(f"{client[0]} failed with {done.returncode}")
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def main(binary):
+    """Both simulators, one after the other."""
+    pve = free_address()
+    against(
+        [binary, "sim", "pve", "--listen", pve],
+        lambda: listens(pve),
+        [os.path.join(HERE, "with_proxmoxer.py"), pve],
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        kube, kubeconfig = free_address(), os.path.join(scratch, "kubeconfig")
+        against(
+            [binary, "sim", "kube", "--listen", kube, "--kubeconfig", kubeconfig],
+            lambda: listens(kube) and os.path.exists(kubeconfig),
+            [os.path.join(HERE, "with_kubernetes.py"), kubeconfig],
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
