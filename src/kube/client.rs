@@ -1,0 +1,607 @@
+//! One call to the API server: a request with a deadline, an answer or an [`Error`] that says
+//! whether it may have been carried out. Everything in [`crate::kube`] goes through here.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use ::kube::client::Body;
+use http::{HeaderMap, Method, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::connect::{self, Connector};
+use super::error::{Call, Error};
+use crate::clock::Clock;
+use crate::model::time::{Span, Time};
+
+/// Longest a call may take, body and all. A list page of 100 pods takes well under a second.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Largest body that is read. A page of 100 objects of etcd's largest size would be 150 MiB, but
+/// real pages stay below 1 MiB; this bounds what a broken server can make us hold.
+pub const MAX_BODY: usize = 64 * 1024 * 1024;
+/// How often the kubeconfig's files are looked at.
+pub const FILE_POLL: Duration = Duration::from_secs(30);
+/// After a 401 the file is read again at most this often: a broken file must not be read per call.
+const RELOAD_PAUSE: Duration = Duration::from_secs(5);
+const USER_AGENT: &str = concat!("pve-autoscaler/", env!("CARGO_PKG_VERSION"));
+
+/// Is told of every call that ended, for metrics.
+pub trait CallObserver: Send + Sync + fmt::Debug {
+    /// A call ended. Watches are told when their headers came, or did not.
+    fn called(&self, verb: &'static str, kind: &'static str, outcome: CallOutcome, took: Duration);
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CallOutcome {
+    /// 2xx.
+    Done,
+    /// Not carried out: it never left.
+    NotSent,
+    /// Not carried out: the server said no, with this status.
+    Refused(u16),
+    /// Nobody knows.
+    Unknown,
+}
+
+impl CallOutcome {
+    /// A label for metrics: `done`, `not_sent`, `refused`, `unknown`.
+    pub fn label(self) -> &'static str {
+        match self {
+            CallOutcome::Done => "done",
+            CallOutcome::NotSent => "not_sent",
+            CallOutcome::Refused(_) => "refused",
+            CallOutcome::Unknown => "unknown",
+        }
+    }
+}
+
+/// An observer that looks away.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unobserved;
+
+impl CallObserver for Unobserved {
+    fn called(&self, _: &'static str, _: &'static str, _: CallOutcome, _: Duration) {}
+}
+
+/// The state of our credentials, for the log, `/readyz` and the metric
+/// `kubeconfig_expiry_timestamp`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Credentials {
+    /// When the client certificate ends; `None` without one (or with a given client).
+    pub expires: Option<Time>,
+    /// Set from 14 days before the end.
+    pub warning: Option<String>,
+    /// Why there is no client, or why the newest file was not taken.
+    pub error: Option<String>,
+    /// The API server's URL; empty with a given client.
+    pub server: String,
+}
+
+/// The Kubernetes client. Clones share one connection.
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    connector: Connector,
+    clock: Clock,
+    observer: Arc<dyn CallObserver>,
+    link: Mutex<Link>,
+    /// Counts clients made: a watch that sees it change begins anew.
+    generation: watch::Sender<u64>,
+}
+
+struct Link {
+    client: Result<::kube::Client, String>,
+    expires: Option<Time>,
+    server: String,
+    /// The newest file was not taken, and why.
+    error: Option<String>,
+    stamps: BTreeMap<PathBuf, Option<(SystemTime, u64)>>,
+    read: Option<Instant>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner")
+            .field("connector", &self.connector)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a request carries.
+#[derive(Debug)]
+pub(super) enum Payload {
+    Nothing,
+    Json(serde_json::Value),
+    /// RFC 7386.
+    MergePatch(serde_json::Value),
+}
+
+/// One request.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) call: Call,
+    pub(super) path: String,
+    pub(super) query: Vec<(&'static str, String)>,
+    pub(super) payload: Payload,
+}
+
+impl Request {
+    pub(super) fn new(
+        verb: &'static str,
+        kind: &'static str,
+        name: impl Into<String>,
+        path: String,
+    ) -> Request {
+        Request {
+            call: Call {
+                verb,
+                kind,
+                name: name.into(),
+            },
+            path,
+            query: Vec::new(),
+            payload: Payload::Nothing,
+        }
+    }
+
+    pub(super) fn query(mut self, key: &'static str, value: impl Into<String>) -> Request {
+        self.query.push((key, value.into()));
+        self
+    }
+
+    pub(super) fn json(mut self, value: serde_json::Value) -> Request {
+        self.payload = Payload::Json(value);
+        self
+    }
+
+    pub(super) fn merge_patch(mut self, value: serde_json::Value) -> Request {
+        self.payload = Payload::MergePatch(value);
+        self
+    }
+
+    /// Whether it changes something.
+    fn changes(&self) -> bool {
+        !matches!(self.call.verb, "get" | "list" | "watch")
+    }
+
+    fn build(self) -> Result<http::Request<Body>, http::Error> {
+        let method = match self.call.verb {
+            "create" => Method::POST,
+            "update" => Method::PUT,
+            "patch" => Method::PATCH,
+            "delete" => Method::DELETE,
+            _ => Method::GET,
+        };
+        let mut target = self.path;
+        for (index, (key, value)) in self.query.iter().enumerate() {
+            target.push(if index == 0 { '?' } else { '&' });
+            target.push_str(key);
+            target.push('=');
+            target.push_str(&encode(value));
+        }
+        let builder = http::Request::builder()
+            .method(method)
+            .uri(target)
+            .header(header::USER_AGENT, USER_AGENT)
+            .header(header::ACCEPT, "application/json");
+        match self.payload {
+            Payload::Nothing => builder.body(Body::empty()),
+            Payload::Json(value) => builder
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(Body::from(value.to_string().into_bytes())),
+            Payload::MergePatch(value) => builder
+                .header(header::CONTENT_TYPE, "application/merge-patch+json")
+                .body(Body::from(value.to_string().into_bytes())),
+        }
+    }
+}
+
+/// A whole answer with a 2xx status.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) headers: HeaderMap,
+    pub(super) body: hyper::body::Bytes,
+}
+
+/// An answer with a 2xx status whose body still comes.
+pub(super) struct Stream {
+    pub(super) body: Body,
+}
+
+impl Client {
+    /// A client; with a file that cannot be used it is made all the same, and every call says why
+    /// until [`Client::maintain`] finds a better file.
+    pub async fn new(
+        connector: Connector,
+        clock: Clock,
+        observer: Arc<dyn CallObserver>,
+    ) -> Client {
+        let link = Link {
+            client: match &connector {
+                Connector::Given(client) => Ok(client.clone()),
+                Connector::File { .. } => Err("the kubeconfig was not read yet".to_owned()),
+            },
+            expires: None,
+            server: String::new(),
+            error: None,
+            stamps: BTreeMap::new(),
+            read: None,
+        };
+        let client = Client {
+            inner: Arc::new(Inner {
+                connector,
+                clock,
+                observer,
+                link: Mutex::new(link),
+                generation: watch::Sender::new(0),
+            }),
+        };
+        client.reload().await;
+        client
+    }
+
+    /// Looks at the kubeconfig's files every [`FILE_POLL`] and reads them again when one changed.
+    /// Never returns; the daemon runs it as a task.
+    pub async fn maintain(&self) {
+        loop {
+            tokio::time::sleep(FILE_POLL).await;
+            let changed = {
+                let link = self.link();
+                link.stamps
+                    .iter()
+                    .any(|(path, stamp)| connect::stamp(path) != *stamp)
+            };
+            if changed {
+                self.reload().await;
+            }
+        }
+    }
+
+    /// The state of our credentials now.
+    pub fn credentials(&self) -> Credentials {
+        let link = self.link();
+        Credentials {
+            expires: link.expires,
+            warning: link
+                .expires
+                .and_then(|expires| connect::expiry_warning(expires, self.inner.clock.now())),
+            error: link
+                .error
+                .clone()
+                .or_else(|| link.client.as_ref().err().cloned()),
+            server: link.server.clone(),
+        }
+    }
+
+    /// The clock that this client's times are of.
+    pub fn clock(&self) -> Clock {
+        self.inner.clock
+    }
+
+    /// Changes whenever the client was made anew from a changed file.
+    pub(super) fn generation(&self) -> watch::Receiver<u64> {
+        self.inner.generation.subscribe()
+    }
+
+    fn link(&self) -> MutexGuard<'_, Link> {
+        // A poisoned lock guards plain data that is replaced as a whole: it is still good.
+        self.inner
+            .link
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn reload(&self) {
+        let Connector::File { path, context } = &self.inner.connector else {
+            return;
+        };
+        let first = [(path.clone(), connect::stamp(path))];
+        let loaded = connect::load(path, context.as_deref()).await;
+        let mut link = self.link();
+        link.read = Some(Instant::now());
+        match loaded {
+            Ok(loaded) => {
+                link.stamps = loaded
+                    .files
+                    .into_iter()
+                    .map(|path| {
+                        let stamp = connect::stamp(&path);
+                        (path, stamp)
+                    })
+                    .chain(first)
+                    .collect();
+                link.client = Ok(loaded.client);
+                link.expires = loaded.expires;
+                link.server = loaded.server;
+                link.error = None;
+                drop(link);
+                self.inner.generation.send_modify(|count| *count += 1);
+                tracing::info!(file = %path.display(), "read the kubeconfig");
+            }
+            Err(error) => {
+                link.stamps.extend(first);
+                if link.client.is_err() {
+                    link.client = Err(error.clone());
+                }
+                tracing::error!(%error, "the kubeconfig cannot be used");
+                link.error = Some(error);
+            }
+        }
+    }
+
+    /// After a 401: the credentials may have been rotated on disk since they were read.
+    async fn unauthorized(&self) {
+        let due = self
+            .link()
+            .read
+            .is_none_or(|read| read.elapsed() >= RELOAD_PAUSE);
+        if due {
+            self.reload().await;
+        }
+    }
+
+    /// Sends `request` and reads the whole answer, within [`CALL_TIMEOUT`].
+    pub(super) async fn call(&self, request: Request) -> Result<Reply, Error> {
+        let started = Instant::now();
+        let call = request.call.clone();
+        let changes = request.changes();
+        let result = match tokio::time::timeout(CALL_TIMEOUT, self.exchange(request)).await {
+            Ok(result) => result,
+            Err(_) => Err(Error::Unknown {
+                call: call.clone(),
+                code: None,
+                message: format!("no answer within {} s", CALL_TIMEOUT.as_secs()),
+            }),
+        };
+        self.observe(&call, &result, started, changes);
+        if result
+            .as_ref()
+            .is_err_and(|error| error.code() == Some(401))
+        {
+            self.unauthorized().await;
+        }
+        result
+    }
+
+    fn observe<T>(&self, call: &Call, result: &Result<T, Error>, started: Instant, changes: bool) {
+        let outcome = match result {
+            Ok(_) => CallOutcome::Done,
+            Err(Error::NotSent { .. }) => CallOutcome::NotSent,
+            Err(Error::Refused { code, .. }) => CallOutcome::Refused(*code),
+            Err(Error::Unknown { .. }) => CallOutcome::Unknown,
+        };
+        self.inner
+            .observer
+            .called(call.verb, call.kind, outcome, started.elapsed());
+        match result {
+            Ok(_) if changes => tracing::debug!(%call, "done"),
+            Err(error) => tracing::debug!(%error, "call failed"),
+            Ok(_) => {}
+        }
+    }
+
+    /// Like [`Client::call`], read as JSON.
+    pub(super) async fn read<T: DeserializeOwned>(&self, request: Request) -> Result<T, Error> {
+        let call = request.call.clone();
+        let reply = self.call(request).await?;
+        parse(call, &reply.body)
+    }
+
+    /// Sends a watch and returns its open body; only the wait for the headers is bounded here.
+    pub(super) async fn open(&self, request: Request) -> Result<Stream, Error> {
+        let started = Instant::now();
+        let call = request.call.clone();
+        let opened = tokio::time::timeout(CALL_TIMEOUT, self.send(request)).await;
+        let result = match opened {
+            Ok(Ok(response)) if response.status().is_success() => Ok(Stream {
+                body: response.into_body(),
+            }),
+            Ok(Ok(response)) => {
+                match tokio::time::timeout(CALL_TIMEOUT, whole(&call, response)).await {
+                    Ok(Ok((status, reply))) => Err(refusal(&call, status, &reply, false)),
+                    Ok(Err(error)) => Err(error),
+                    Err(_) => Err(unanswered(&call)),
+                }
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(unanswered(&call)),
+        };
+        self.observe(&call, &result, started, false);
+        if result
+            .as_ref()
+            .is_err_and(|error| error.code() == Some(401))
+        {
+            self.unauthorized().await;
+        }
+        result
+    }
+
+    async fn exchange(&self, request: Request) -> Result<Reply, Error> {
+        let call = request.call.clone();
+        let changes = request.changes();
+        let response = self.send(request).await?;
+        let (status, reply) = whole(&call, response).await?;
+        if status.is_success() {
+            Ok(reply)
+        } else {
+            Err(refusal(&call, status, &reply, changes))
+        }
+    }
+
+    async fn send(&self, request: Request) -> Result<http::Response<Body>, Error> {
+        let call = request.call.clone();
+        let not_sent = |message: String| Error::NotSent {
+            call: call.clone(),
+            message,
+        };
+        let client = self.link().client.clone().map_err(not_sent)?;
+        let request = request
+            .build()
+            .map_err(|error| not_sent(format!("it cannot be written as HTTP: {error}")))?;
+        client
+            .send(request)
+            .await
+            .map_err(|error| transport_error(&call, &error))
+    }
+}
+
+fn unanswered(call: &Call) -> Error {
+    Error::Unknown {
+        call: call.clone(),
+        code: None,
+        message: format!("no answer within {} s", CALL_TIMEOUT.as_secs()),
+    }
+}
+
+async fn whole(call: &Call, response: http::Response<Body>) -> Result<(StatusCode, Reply), Error> {
+    let (parts, body) = response.into_parts();
+    let body = Limited::new(body, MAX_BODY)
+        .collect()
+        .await
+        .map_err(|error| Error::Unknown {
+            call: call.clone(),
+            code: Some(parts.status.as_u16()),
+            message: format!("the answer broke off: {error}"),
+        })?
+        .to_bytes();
+    Ok((
+        parts.status,
+        Reply {
+            headers: parts.headers,
+            body,
+        },
+    ))
+}
+
+/// Reads a 2xx body. A change whose answer cannot be read was carried out, but how is not known.
+pub(super) fn parse<T: DeserializeOwned>(call: Call, body: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(body).map_err(|error| Error::Unknown {
+        call,
+        code: None,
+        message: format!("the answer cannot be read: {error}"),
+    })
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    reason: Option<String>,
+    message: Option<String>,
+    details: Option<StatusDetails>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct StatusDetails {
+    retry_after_seconds: Option<i64>,
+}
+
+/// Text of an answer that is no `Status`, at most this long in an error.
+const MAX_QUOTE: usize = 300;
+
+/// The error for an answer that is not 2xx.
+fn refusal(call: &Call, status: StatusCode, reply: &Reply, changes: bool) -> Error {
+    let parsed: Status = serde_json::from_slice(&reply.body).unwrap_or_default();
+    let message = parsed.message.unwrap_or_else(|| {
+        let text = String::from_utf8_lossy(&reply.body);
+        text.trim().chars().take(MAX_QUOTE).collect()
+    });
+    let code = status.as_u16();
+    // A 5xx to a change may come after etcd took it ("etcdserver: request timed out").
+    if changes && status.is_server_error() {
+        return Error::Unknown {
+            call: call.clone(),
+            code: Some(code),
+            message,
+        };
+    }
+    let header = reply
+        .headers
+        .get(header::RETRY_AFTER)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.trim().parse().ok());
+    let details = parsed.details.and_then(|d| d.retry_after_seconds);
+    Error::Refused {
+        call: call.clone(),
+        code,
+        reason: parsed.reason.unwrap_or_default(),
+        message,
+        retry_after: header
+            .or(details)
+            .filter(|seconds| (0..=MAX_RETRY_AFTER).contains(seconds))
+            .map(Span::seconds),
+    }
+}
+
+/// A longer `Retry-After`, in seconds, is not believed.
+const MAX_RETRY_AFTER: i64 = 3_600;
+
+fn transport_error(call: &Call, error: &::kube::Error) -> Error {
+    let message = chain(error);
+    if never_connected(error) {
+        Error::NotSent {
+            call: call.clone(),
+            message,
+        }
+    } else {
+        Error::Unknown {
+            call: call.clone(),
+            code: None,
+            message,
+        }
+    }
+}
+
+/// Whether no connection came about, so that nothing can have been carried out.
+fn never_connected(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if error
+            .downcast_ref::<hyper_util::client::legacy::Error>()
+            .is_some_and(hyper_util::client::legacy::Error::is_connect)
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// An error with its causes, each said once.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// Percent-encodes one path segment or query value (RFC 3986 unreserved characters stay).
+pub(super) fn encode(text: &str) -> String {
+    use std::fmt::Write as _;
+    text.bytes()
+        .fold(String::with_capacity(text.len()), |mut out, byte| {
+            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                out.push(char::from(byte));
+            } else {
+                let _ = write!(out, "%{byte:02X}");
+            }
+            out
+        })
+}

@@ -1,0 +1,262 @@
+//! From a kubeconfig file to a client that cannot hang.
+//!
+//! Exec and auth-provider plugins are refused: they would run other people's programs inside the
+//! daemon. Nothing here quotes the file: parsers' errors are reduced to line and column.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use ::kube::Config;
+use ::kube::client::{Body, ClientBuilder};
+use ::kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use base64::Engine as _;
+use http::{Request, Response};
+use tower::timeout::TimeoutLayer;
+use tower::{BoxError, Service};
+
+use super::certificate;
+use crate::model::time::{Span, Time};
+
+/// Longest wait for the first header of an answer. kube has no bound of its own, so an API server
+/// that accepts and never answers would freeze a caller for ever.
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest silence within a body; longer than a watch, which the server ends after
+/// 290 s.
+pub const READ_TIMEOUT: Duration = Duration::from_secs(330);
+/// Longest wait for a TCP connection and its TLS handshake.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long before its end a client certificate is warned about.
+pub const EXPIRY_WARNING: Span = Span::minutes(14 * 24 * 60);
+
+/// Where the client comes from.
+#[derive(Clone)]
+pub enum Connector {
+    /// A kubeconfig file, re-read when it changes.
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// Context in it; its `current-context` when absent.
+        context: Option<String>,
+    },
+    /// A client made elsewhere: see [`in_memory`].
+    Given(::kube::Client),
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Connector::File { path, context } => f
+                .debug_struct("File")
+                .field("path", path)
+                .field("context", context)
+                .finish(),
+            Connector::Given(_) => f.write_str("Given"),
+        }
+    }
+}
+
+/// A connector to a service in this process, such as the simulator's `axum::Router`, under the
+/// same header timeout as a real connection.
+pub fn in_memory<S, B>(service: S) -> Connector
+where
+    S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: hyper::body::Body<Data = hyper::body::Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    Connector::Given(
+        ClientBuilder::new(service, "default")
+            .with_layer(&TimeoutLayer::new(HEADER_TIMEOUT))
+            .build(),
+    )
+}
+
+/// What a kubeconfig gave.
+pub(super) struct Loaded {
+    pub(super) client: ::kube::Client,
+    /// End of the client certificate, when the user has one.
+    pub(super) expires: Option<Time>,
+    /// `https://host:port` of the cluster.
+    pub(super) server: String,
+    /// Every file that went into it.
+    pub(super) files: Vec<PathBuf>,
+}
+
+/// Reads the file and builds a client. Errors name file, context and what to do.
+pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<Loaded, String> {
+    let at = |message: String| format!("kubeconfig {}: {message}", path.display());
+    let file = Kubeconfig::read_from(path).map_err(|error| at(explain(&error)))?;
+    let context = context
+        .map(str::to_owned)
+        .or_else(|| file.current_context.clone())
+        .ok_or_else(|| at("it has no current-context: set it, or set kubernetes.context".into()))?;
+    let at = |message: String| at(format!("context {context:?}: {message}"));
+    let (cluster, user_name, user) = resolve(&file, &context).map_err(&at)?;
+    refuse_plugins(&user_name, &user).map_err(&at)?;
+    let expires = client_certificate(&user)
+        .map_err(|error| at(format!("client certificate of user {user_name:?}: {error}")))?;
+    let mut files = vec![path.to_owned()];
+    files.extend(
+        [
+            user.client_certificate.as_ref(),
+            user.client_key.as_ref(),
+            cluster.certificate_authority.as_ref(),
+        ]
+        .into_iter()
+        .flatten()
+        .map(PathBuf::from),
+    );
+    let server = cluster.server.clone().unwrap_or_default();
+    let client = build(file, &context).await.map_err(at)?;
+    Ok(Loaded {
+        client,
+        expires,
+        server,
+        files,
+    })
+}
+
+fn resolve(
+    file: &Kubeconfig,
+    name: &str,
+) -> Result<(::kube::config::Cluster, String, AuthInfo), String> {
+    let context = file
+        .contexts
+        .iter()
+        .find(|context| context.name == name)
+        .and_then(|context| context.context.clone())
+        .ok_or_else(|| {
+            let known: Vec<&str> = file.contexts.iter().map(|c| c.name.as_str()).collect();
+            format!("no such context; the file has: {}", known.join(", "))
+        })?;
+    let cluster = file
+        .clusters
+        .iter()
+        .find(|cluster| cluster.name == context.cluster)
+        .and_then(|cluster| cluster.cluster.clone())
+        .ok_or_else(|| {
+            format!(
+                "it names cluster {:?}, which the file lacks",
+                context.cluster
+            )
+        })?;
+    if cluster
+        .proxy_url
+        .as_deref()
+        .is_some_and(|url| !url.is_empty())
+    {
+        return Err(format!(
+            "cluster {:?} has a proxy-url, and proxies are not supported: give the API server's own address",
+            context.cluster
+        ));
+    }
+    let user_name = context.user.unwrap_or_default();
+    let user = file
+        .auth_infos
+        .iter()
+        .find(|user| user.name == user_name)
+        .and_then(|user| user.auth_info.clone())
+        .ok_or_else(|| format!("it names user {user_name:?}, which the file lacks"))?;
+    Ok((cluster, user_name, user))
+}
+
+fn refuse_plugins(name: &str, user: &AuthInfo) -> Result<(), String> {
+    let key = if user.exec.is_some() {
+        "exec"
+    } else if user.auth_provider.is_some() {
+        "auth-provider"
+    } else {
+        return Ok(());
+    };
+    Err(format!(
+        "user {name:?} has the key {key:?}: credential plugins are not run by this daemon; make a \
+         kubeconfig with a client certificate by `pve-autoscaler kubeconfig`"
+    ))
+}
+
+/// When the user's client certificate ends; `None` for token users.
+fn client_certificate(user: &AuthInfo) -> Result<Option<Time>, String> {
+    let pem = if let Some(data) = user
+        .client_certificate_data
+        .as_ref()
+        .filter(|d| !d.is_empty())
+    {
+        base64::engine::general_purpose::STANDARD
+            .decode(data.trim())
+            .map_err(|_| "client-certificate-data is not base64".to_owned())?
+    } else if let Some(path) = user.client_certificate.as_ref().filter(|p| !p.is_empty()) {
+        std::fs::read(path).map_err(|error| format!("{path} cannot be read: {error}"))?
+    } else {
+        return Ok(None);
+    };
+    let chain = certificate::read_pem(&pem)?;
+    Ok(chain.first().map(|leaf| leaf.expires))
+}
+
+async fn build(file: Kubeconfig, context: &str) -> Result<::kube::Client, String> {
+    let options = KubeConfigOptions {
+        context: Some(context.to_owned()),
+        ..KubeConfigOptions::default()
+    };
+    let mut config = Config::from_custom_kubeconfig(file, &options)
+        .await
+        .map_err(|error| explain(&error))?;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    config.write_timeout = Some(HEADER_TIMEOUT);
+    config.reset_reader_on_write = true;
+    // 429 "blocked by a disruption budget" is an answer that the executor wants to see.
+    config.default_retry = false;
+    // The file's own proxy-url was refused above; this could only come from the environment.
+    config.proxy_url = None;
+    let builder = ClientBuilder::try_from(config)
+        .map_err(|error| format!("no client can be made of it: {error}"))?;
+    Ok(builder
+        .with_layer(&TimeoutLayer::new(HEADER_TIMEOUT))
+        .build())
+}
+
+/// A kubeconfig error without any of the file's text.
+fn explain(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(error, _) => {
+            let hint = match error.kind() {
+                std::io::ErrorKind::NotFound => "make it with `pve-autoscaler kubeconfig`",
+                std::io::ErrorKind::PermissionDenied => {
+                    "it must be readable by the group pve-autoscaler (root:pve-autoscaler 0640)"
+                }
+                _ => "see that it is a plain file",
+            };
+            format!("it cannot be read ({error}): {hint}")
+        }
+        KubeconfigError::Parse(error) => match error.location() {
+            Some(location) => format!("it is not a kubeconfig: line {}", location.line()),
+            None => "it is not a kubeconfig".to_owned(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// What tells one state of a file from another, cheaply.
+pub(super) fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+/// The warning for a client certificate that ends soon or has ended.
+pub fn expiry_warning(expires: Time, now: Time) -> Option<String> {
+    if expires <= now {
+        return Some(format!(
+            "the kubeconfig's client certificate ended at {expires}: renew it with `pve-autoscaler kubeconfig`"
+        ));
+    }
+    let left = expires.since(now);
+    (left <= EXPIRY_WARNING).then(|| {
+        format!(
+            "the kubeconfig's client certificate ends at {expires}, in {} days: renew it with `pve-autoscaler kubeconfig`",
+            left.0 / Span::minutes(24 * 60).0
+        )
+    })
+}

@@ -1,0 +1,102 @@
+//! What went wrong with a call to the API server, and whether it may have been carried out.
+
+use crate::model::time::Span;
+
+/// A call in words, for errors, logs and metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Kubernetes' verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
+    pub verb: &'static str,
+    /// Plural resource, with the subresource: `pods`, `pods/eviction`.
+    pub kind: &'static str,
+    /// The object, `namespace/name` or `name`; empty for lists.
+    pub name: String,
+}
+
+impl std::fmt::Display for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.verb, self.kind)?;
+        if self.name.is_empty() {
+            Ok(())
+        } else {
+            write!(f, " {}", self.name)
+        }
+    }
+}
+
+/// Why a call failed. The variant says whether a change may have been carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It never left this host, or no connection came about: not carried out.
+    #[error("{call} was not sent: {message}")]
+    NotSent {
+        /// The call.
+        call: Call,
+        /// What hindered it, and what to do.
+        message: String,
+    },
+    /// The API server said no: not carried out.
+    #[error("{call} was refused with {code} {reason}: {message}")]
+    Refused {
+        /// The call.
+        call: Call,
+        /// HTTP status.
+        code: u16,
+        /// `status.reason`, such as `NotFound`, `Conflict`, `AlreadyExists`; empty when absent.
+        reason: String,
+        /// `status.message`.
+        message: String,
+        /// `Retry-After`, or `details.retryAfterSeconds`.
+        retry_after: Option<Span>,
+    },
+    /// Nobody knows: look again before acting. A read that failed this way can simply be repeated.
+    #[error("the outcome of {call} is unknown: {message}")]
+    Unknown {
+        /// The call.
+        call: Call,
+        /// HTTP status, if there was one.
+        code: Option<u16>,
+        /// What came instead of an answer.
+        message: String,
+    },
+}
+
+impl Error {
+    /// The HTTP status, if an answer came.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Error::NotSent { .. } => None,
+            Error::Refused { code, .. } => Some(*code),
+            Error::Unknown { code, .. } => *code,
+        }
+    }
+
+    /// The object is not there (404).
+    pub fn not_found(&self) -> bool {
+        matches!(self, Error::Refused { code: 404, .. })
+    }
+
+    /// Somebody else changed the object first, or a precondition failed (409).
+    pub fn conflict(&self) -> bool {
+        matches!(self, Error::Refused { code: 409, .. })
+    }
+
+    /// An object of this name is there already (409 `AlreadyExists`).
+    pub fn already_exists(&self) -> bool {
+        matches!(self, Error::Refused { code: 409, reason, .. } if reason == "AlreadyExists")
+    }
+
+    /// A change may have been carried out all the same.
+    pub fn maybe_done(&self) -> bool {
+        matches!(self, Error::Unknown { .. })
+    }
+
+    /// The call that failed.
+    pub fn call(&self) -> &Call {
+        match self {
+            Error::NotSent { call, .. }
+            | Error::Refused { call, .. }
+            | Error::Unknown { call, .. } => call,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Equal strings and equal pod shapes are kept once.
+//!
+//! Thousands of pods of a few dozen controllers share namespaces, label texts and all that
+//! scheduling reads; this is what keeps a pod below a kilobyte.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::model::scheduling::{Labels, PodShape};
+
+/// Entries that nobody uses are looked for when a set has doubled since the last time, and not
+/// below this size.
+const PRUNE_FLOOR: usize = 256;
+
+/// Two sets of shared values.
+#[derive(Debug)]
+pub struct Interner {
+    texts: BTreeSet<Arc<str>>,
+    shapes: BTreeSet<Arc<PodShape>>,
+    prune_texts_at: usize,
+    prune_shapes_at: usize,
+}
+
+impl Default for Interner {
+    fn default() -> Interner {
+        Interner {
+            texts: BTreeSet::new(),
+            shapes: BTreeSet::new(),
+            prune_texts_at: PRUNE_FLOOR,
+            prune_shapes_at: PRUNE_FLOOR,
+        }
+    }
+}
+
+impl Interner {
+    /// The shared form of `text`.
+    pub fn text(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return known.clone();
+        }
+        if self.texts.len() >= self.prune_texts_at {
+            self.texts.retain(|text| Arc::strong_count(text) > 1);
+            self.prune_texts_at = (self.texts.len() * 2).max(PRUNE_FLOOR);
+        }
+        let shared: Arc<str> = text.into();
+        self.texts.insert(shared.clone());
+        shared
+    }
+
+    /// The shared form of a label map.
+    pub fn labels<'a>(
+        &mut self,
+        labels: impl IntoIterator<Item = (&'a String, &'a String)>,
+    ) -> Labels {
+        labels
+            .into_iter()
+            .map(|(key, value)| (self.text(key), self.text(value)))
+            .collect()
+    }
+
+    /// The shared form of `shape`.
+    pub fn shape(&mut self, shape: PodShape) -> Arc<PodShape> {
+        if let Some(known) = self.shapes.get(&shape) {
+            return known.clone();
+        }
+        if self.shapes.len() >= self.prune_shapes_at {
+            self.shapes.retain(|shape| Arc::strong_count(shape) > 1);
+            self.prune_shapes_at = (self.shapes.len() * 2).max(PRUNE_FLOOR);
+        }
+        let shared = Arc::new(shape);
+        self.shapes.insert(shared.clone());
+        shared
+    }
+
+    /// How many different texts and shapes are kept.
+    pub fn sizes(&self) -> (usize, usize) {
+        (self.texts.len(), self.shapes.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_values_are_one_and_unused_ones_go() {
+        let mut interner = Interner::default();
+        let first = interner.text("kube-system");
+        assert!(Arc::ptr_eq(&first, &interner.text("kube-system")));
+        let shape = interner.shape(PodShape::default());
+        assert!(Arc::ptr_eq(&shape, &interner.shape(PodShape::default())));
+        for number in 0..10_000 {
+            let _ = interner.text(&number.to_string());
+            let _ = interner.shape(PodShape {
+                priority: number,
+                ..PodShape::default()
+            });
+        }
+        let (texts, shapes) = interner.sizes();
+        assert!(
+            texts <= PRUNE_FLOOR && shapes <= PRUNE_FLOOR,
+            "{texts} {shapes}"
+        );
+        assert!(Arc::ptr_eq(&first, &interner.text("kube-system")));
+        assert!(Arc::ptr_eq(&shape, &interner.shape(PodShape::default())));
+    }
+}

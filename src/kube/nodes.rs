@@ -1,0 +1,263 @@
+//! Effects on nodes. Every change reads the node first and carries its `resourceVersion`, so that
+//! nothing that came in between is overwritten, and is refused for a node of another UID.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::client::{Client, Request, encode};
+use super::error::Error;
+use super::intern::Interner;
+use super::list::{Listing, object};
+use super::translate::{self, Reader};
+use super::wire;
+use crate::model::action::NodeRef;
+use crate::model::cluster::Node;
+use crate::model::policy::LEAVING_TAINT;
+use crate::model::scheduling::Labels;
+use crate::model::time::Time;
+
+/// How often a change is tried anew after somebody else changed the node in between. The kubelet
+/// and the node controller write every few seconds at most.
+const CONFLICT_TRIES: usize = 5;
+
+/// Remembers that a node had been cordoned before we cordoned it, so that giving its removal up
+/// does not undo what a person did.
+pub const WAS_CORDONED: &str = "pve-autoscaler.io/was-cordoned";
+
+/// What a change of a node came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeChange {
+    /// It was changed.
+    Changed,
+    /// It was so already; nothing was written.
+    AlreadySo,
+    /// There is no node of this name and UID.
+    Gone,
+}
+
+/// What a change needs to know of the node.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Current {
+    metadata: wire::Meta,
+    spec: CurrentSpec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CurrentSpec {
+    /// Raw: fields that we do not know (`timeAdded`) stay as they are.
+    taints: Option<Vec<Value>>,
+    unschedulable: Option<bool>,
+}
+
+impl Current {
+    fn taints(&self) -> &[Value] {
+        self.spec.taints.as_deref().unwrap_or_default()
+    }
+
+    fn without_taint(&self, key: &str) -> Vec<Value> {
+        self.taints()
+            .iter()
+            .filter(|taint| taint["key"] != key)
+            .cloned()
+            .collect()
+    }
+
+    fn has_taint(&self, key: &str) -> bool {
+        self.taints().iter().any(|taint| taint["key"] == key)
+    }
+}
+
+impl Client {
+    /// One node, fresh from etcd (`GET /api/v1/nodes/NAME`); `None` when there is none.
+    pub async fn node(&self, name: &str) -> Result<Option<Node>, Error> {
+        match self.read::<wire::Node>(get(name)).await {
+            Ok(node) => Ok(view(&node).map(|(_, node)| node)),
+            Err(error) if error.not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All nodes, fresh from etcd.
+    ///
+    /// # Errors
+    /// Also when one node cannot be read: an incomplete list is no list.
+    pub async fn nodes(&self) -> Result<Vec<(Arc<str>, Node)>, Error> {
+        let mut nodes = Vec::new();
+        let mut damaged = None;
+        let listing = Listing {
+            kind: "nodes",
+            path: "/api/v1/nodes",
+            field_selector: "",
+        };
+        self.list(listing, |raw| match object::<wire::Node>(raw) {
+            Ok(node) => nodes.extend(view(&node)),
+            Err(unreadable) => damaged = Some(unreadable),
+        })
+        .await?;
+        match damaged {
+            None => Ok(nodes),
+            Some(unreadable) => Err(Error::Unknown {
+                call: Request::new("list", "nodes", "", String::new()).call,
+                code: None,
+                message: format!(
+                    "node {:?} cannot be read: {}",
+                    unreadable.meta.name.unwrap_or_default(),
+                    unreadable.message
+                ),
+            }),
+        }
+    }
+
+    /// Cordons the node and puts our leaving taint on it, in one write. `since` is the taint's
+    /// value; a node that carries the taint already keeps the older value.
+    pub async fn mark_leaving(&self, node: &NodeRef, since: Time) -> Result<NodeChange, Error> {
+        self.change_node(node, |current| {
+            let cordoned = current.spec.unschedulable == Some(true);
+            let tainted = current.has_taint(LEAVING_TAINT);
+            if cordoned && tainted {
+                return None;
+            }
+            let mut patch = json!({ "spec": { "unschedulable": true } });
+            if !tainted {
+                let mut taints = current.taints().to_vec();
+                taints.push(json!({
+                    "key": LEAVING_TAINT,
+                    "value": (since.0 / 1_000).to_string(),
+                    "effect": "NoSchedule",
+                }));
+                patch["spec"]["taints"] = Value::Array(taints);
+                if cordoned {
+                    patch["metadata"]["annotations"] = json!({ WAS_CORDONED: "true" });
+                }
+            }
+            Some(patch)
+        })
+        .await
+    }
+
+    /// Ends a removal that was given up: takes our leaving taint off and uncordons, unless the node
+    /// had been cordoned before.
+    pub async fn release_node(&self, node: &NodeRef) -> Result<NodeChange, Error> {
+        self.change_node(node, |current| {
+            if !current.has_taint(LEAVING_TAINT) {
+                return None;
+            }
+            let annotations = current.metadata.annotations.as_ref();
+            let was_cordoned = annotations.is_some_and(|all| all.contains_key(WAS_CORDONED));
+            let mut patch = json!({ "spec": { "taints": current.without_taint(LEAVING_TAINT) } });
+            if was_cordoned {
+                patch["metadata"]["annotations"] = json!({ WAS_CORDONED: null });
+            } else {
+                patch["spec"]["unschedulable"] = Value::Null;
+            }
+            Some(patch)
+        })
+        .await
+    }
+
+    /// Takes every taint of this key off, such as the startup taint.
+    pub async fn remove_taint(&self, node: &NodeRef, key: &str) -> Result<NodeChange, Error> {
+        self.change_node(node, |current| {
+            current
+                .has_taint(key)
+                .then(|| json!({ "spec": { "taints": current.without_taint(key) } }))
+        })
+        .await
+    }
+
+    /// Sets labels and annotations; those not named stay as they are.
+    pub async fn label_node(
+        &self,
+        node: &NodeRef,
+        labels: &Labels,
+        annotations: &Labels,
+    ) -> Result<NodeChange, Error> {
+        self.change_node(node, |current| {
+            let labels = missing(labels, current.metadata.labels.as_ref());
+            let annotations = missing(annotations, current.metadata.annotations.as_ref());
+            if labels.is_empty() && annotations.is_empty() {
+                return None;
+            }
+            Some(json!({ "metadata": { "labels": labels, "annotations": annotations } }))
+        })
+        .await
+    }
+
+    /// Deletes the Node object, if it is still the one of this UID.
+    pub async fn delete_node(&self, node: &NodeRef) -> Result<NodeChange, Error> {
+        let path = format!("/api/v1/nodes/{}", encode(&node.name));
+        let request = Request::new("delete", "nodes", &*node.name, path).json(json!({
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "preconditions": { "uid": &*node.uid },
+        }));
+        match self.call(request).await {
+            Ok(_) => Ok(NodeChange::Changed),
+            // 409: the name is in use again, for another node
+            Err(error) if error.not_found() || error.conflict() => Ok(NodeChange::Gone),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads, computes a merge patch and writes it under the version that was read.
+    async fn change_node(
+        &self,
+        node: &NodeRef,
+        patch: impl Fn(&Current) -> Option<Value>,
+    ) -> Result<NodeChange, Error> {
+        let mut last = None;
+        for _ in 0..CONFLICT_TRIES {
+            let current: Current = match self.read(get(&node.name)).await {
+                Ok(current) => current,
+                Err(error) if error.not_found() => return Ok(NodeChange::Gone),
+                Err(error) => return Err(error),
+            };
+            if current.metadata.uid.as_deref() != Some(&*node.uid) {
+                return Ok(NodeChange::Gone);
+            }
+            let Some(mut patch) = patch(&current) else {
+                return Ok(NodeChange::AlreadySo);
+            };
+            patch["metadata"]["resourceVersion"] = json!(current.metadata.resource_version);
+            patch["metadata"]["uid"] = json!(current.metadata.uid);
+            let path = format!("/api/v1/nodes/{}", encode(&node.name));
+            let request = Request::new("patch", "nodes", &*node.name, path).merge_patch(patch);
+            match self.call(request).await {
+                Ok(_) => return Ok(NodeChange::Changed),
+                Err(error) if error.not_found() => return Ok(NodeChange::Gone),
+                Err(error) if error.conflict() => last = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        // The loop ran at least once and every way round ended in a conflict.
+        last.map_or(Ok(NodeChange::AlreadySo), Err)
+    }
+}
+
+fn get(name: &str) -> Request {
+    let path = format!("/api/v1/nodes/{}", encode(name));
+    Request::new("get", "nodes", name, path)
+}
+
+fn view(node: &wire::Node) -> Option<(Arc<str>, Node)> {
+    let mut interner = Interner::default();
+    translate::node(&mut Reader::new(&mut interner), node)
+}
+
+/// Those of `wanted` that `have` lacks or has differently.
+fn missing<'a>(
+    wanted: &'a Labels,
+    have: Option<&wire::Map>,
+) -> std::collections::BTreeMap<&'a str, &'a str> {
+    wanted
+        .iter()
+        .map(|(key, value)| (&**key, &**value))
+        .filter(|(key, value)| {
+            have.and_then(|have| have.get(*key)).map(String::as_str) != Some(*value)
+        })
+        .collect()
+}

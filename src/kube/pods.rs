@@ -1,0 +1,177 @@
+//! Effects on pods: what runs on a node now, evictions, and the volumes that hang on a node.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::client::{Client, Request, encode};
+use super::error::Error;
+use super::intern::Interner;
+use super::list::{Listing, object};
+use super::translate::{self, Reader};
+use super::wire;
+use crate::model::cluster::{Attachment, Pod, PodKey};
+use crate::model::time::Span;
+
+/// What an eviction came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EvictOutcome {
+    /// The pod is being deleted.
+    Accepted,
+    /// There is no such pod.
+    Gone,
+    /// Not now: a disruption budget, or an API server under load. Try again.
+    Blocked {
+        /// The API server's reason, which names the budget.
+        why: String,
+        /// How long it asks to wait.
+        retry_after: Option<Span>,
+    },
+    /// A pod of this name is there, but it is another one (UID precondition).
+    Conflict,
+    /// Anything else; with [`Error::maybe_done`] look again first.
+    Failed(Error),
+}
+
+/// The API server's answer when several budgets select one pod: a 500 that will not go away by
+/// itself, but that is no accident either (`pkg/registry/core/pod/storage/eviction.go`).
+const SEVERAL_BUDGETS: &str = "more than one PodDisruptionBudget";
+
+/// The pod's place where nothing else could be read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Placed {
+    spec: PlacedSpec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PlacedSpec {
+    node_name: Option<String>,
+}
+
+/// Reads one pod for the store or a drain; problems are sentences that name it.
+pub(super) fn read_pod(
+    interner: &mut Interner,
+    raw: &serde_json::value::RawValue,
+) -> (Option<(PodKey, Pod)>, Vec<String>) {
+    let mut reader = Reader::new(interner);
+    match object::<wire::Pod>(raw) {
+        Ok(pod) => {
+            let view = translate::pod(&mut reader, &pod);
+            (view, reader.problems)
+        }
+        Err(unreadable) => {
+            let placed: Placed = serde_json::from_str(raw.get()).unwrap_or_default();
+            let view = translate::unreadable_pod(
+                &mut reader,
+                &unreadable.meta,
+                placed.spec.node_name.as_deref(),
+            );
+            (view, vec![unreadable.message])
+        }
+    }
+}
+
+impl Client {
+    /// The pods bound to a node, fresh from etcd, ended ones among them. A pod that cannot be read
+    /// is there with a request that fits nowhere, so that it is never overlooked.
+    pub async fn pods_on(&self, node: &str) -> Result<Vec<(PodKey, Pod)>, Error> {
+        let selector = format!("spec.nodeName={node}");
+        let listing = Listing {
+            kind: "pods",
+            path: "/api/v1/pods",
+            field_selector: &selector,
+        };
+        let mut interner = Interner::default();
+        let mut pods = Vec::new();
+        self.list(listing, |raw| {
+            pods.extend(read_pod(&mut interner, raw).0);
+        })
+        .await?;
+        // A server that does not know the selector would answer with every pod there is.
+        pods.retain(|(_, pod)| pod.node.as_deref() == Some(node));
+        Ok(pods)
+    }
+
+    /// Asks for the eviction of one pod (`policy/v1`), which respects disruption budgets. `grace`
+    /// in seconds; the pod's own when absent.
+    pub async fn evict(&self, pod: &PodKey, uid: &str, grace: Option<i64>) -> EvictOutcome {
+        let path = format!(
+            "/api/v1/namespaces/{}/pods/{}/eviction",
+            encode(&pod.namespace),
+            encode(&pod.name)
+        );
+        let mut options = json!({ "preconditions": { "uid": uid } });
+        if let Some(seconds) = grace {
+            options["gracePeriodSeconds"] = json!(seconds);
+        }
+        let request = Request::new("create", "pods/eviction", pod.to_string(), path).json(json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": { "namespace": &*pod.namespace, "name": &*pod.name },
+            "deleteOptions": options,
+        }));
+        match self.call(request).await {
+            Ok(_) => EvictOutcome::Accepted,
+            Err(Error::Refused { code: 404, .. }) => EvictOutcome::Gone,
+            Err(Error::Refused { code: 409, .. }) => EvictOutcome::Conflict,
+            Err(Error::Refused {
+                code: 429,
+                message,
+                retry_after,
+                ..
+            }) => EvictOutcome::Blocked {
+                why: message,
+                retry_after,
+            },
+            Err(Error::Unknown {
+                code: Some(500),
+                message,
+                ..
+            }) if message.contains(SEVERAL_BUDGETS) => EvictOutcome::Blocked {
+                why: message,
+                retry_after: None,
+            },
+            Err(error) => EvictOutcome::Failed(error),
+        }
+    }
+
+    /// The VolumeAttachments of a node, fresh from etcd: a node whose volumes still hang on it must
+    /// not be destroyed.
+    ///
+    /// # Errors
+    /// Also when an attachment cannot be read: it might be of this node.
+    pub async fn attachments_on(&self, node: &str) -> Result<Vec<(Arc<str>, Attachment)>, Error> {
+        let listing = Listing {
+            kind: "volumeattachments",
+            path: "/apis/storage.k8s.io/v1/volumeattachments",
+            field_selector: "",
+        };
+        let mut interner = Interner::default();
+        let mut found = Vec::new();
+        let mut damaged = None;
+        self.list(listing, |raw| match object::<wire::Attachment>(raw) {
+            Ok(attachment) => found.extend(translate::attachment(
+                &mut Reader::new(&mut interner),
+                &attachment,
+            )),
+            Err(unreadable) => damaged = Some(unreadable),
+        })
+        .await?;
+        if let Some(unreadable) = damaged {
+            return Err(Error::Unknown {
+                call: Request::new("list", "volumeattachments", "", String::new()).call,
+                code: None,
+                message: format!(
+                    "volumeattachment {:?} cannot be read: {}",
+                    unreadable.meta.name.unwrap_or_default(),
+                    unreadable.message
+                ),
+            });
+        }
+        found.retain(|(_, attachment)| &*attachment.node == node);
+        Ok(found)
+    }
+}

@@ -1,0 +1,334 @@
+//! Everything but pods.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::pod::find;
+use super::{Reader, node_annotation, nonempty, uid};
+use crate::kube::wire;
+use crate::model::cluster::{
+    Attachment, Claim, DaemonSet, DisruptionBudget, Node, PersistentVolume, PodKey, Readiness,
+    ReadyStatus, StorageClass,
+};
+use crate::model::resources::Resources;
+use crate::model::scheduling::{
+    Effect, Labels, NodeTerm, Operator, PodShape, Requirement, Taint, Toleration,
+};
+
+/// A node's view.
+pub(in crate::kube) fn node(
+    reader: &mut Reader<'_>,
+    node: &wire::Node,
+) -> Option<(Arc<str>, Node)> {
+    let meta = &node.metadata;
+    let name = reader.name(meta)?;
+    let conditions = node.status.conditions.as_deref().unwrap_or_default();
+    let ready = find(conditions, "Ready");
+    let info = node.status.node_info.as_ref();
+    let view = Node {
+        uid: uid(meta),
+        system_uuid: info
+            .and_then(|info| info.system_uuid.as_deref())
+            .unwrap_or_default()
+            .to_ascii_lowercase()
+            .into(),
+        provider_id: nonempty(node.spec.provider_id.as_deref()).map(Into::into),
+        created: reader.created(meta),
+        deletion: reader.time(
+            "metadata.deletionTimestamp",
+            meta.deletion_timestamp.as_deref(),
+        ),
+        labels: reader.labels(meta.labels.as_ref()),
+        annotations: reader.labels_if(meta.annotations.as_ref(), node_annotation),
+        taints: taints(reader, node.spec.taints.as_deref()),
+        unschedulable: node.spec.unschedulable.unwrap_or(false),
+        allocatable: reader.offered("status.allocatable", node.status.allocatable.as_ref()),
+        capacity: reader.offered("status.capacity", node.status.capacity.as_ref()),
+        ready: Readiness {
+            status: match ready.and_then(|condition| condition.status.as_deref()) {
+                Some("True") => ReadyStatus::True,
+                Some("False") => ReadyStatus::False,
+                _ => ReadyStatus::Unknown,
+            },
+            since: reader.time(
+                "the condition Ready's lastTransitionTime",
+                ready.and_then(|condition| condition.last_transition_time.as_deref()),
+            ),
+        },
+        kubelet_version: reader.text(info.and_then(|info| info.kubelet_version.as_deref())),
+    };
+    Some((name, view))
+}
+
+fn taints(reader: &mut Reader<'_>, taints: Option<&[wire::Taint]>) -> Vec<Taint> {
+    taints
+        .unwrap_or_default()
+        .iter()
+        .map(|taint| Taint {
+            key: reader.text(taint.key.as_deref()),
+            value: reader.text(taint.value.as_deref()),
+            // an effect we do not know keeps pods away
+            effect: reader
+                .effect(taint.effect.as_deref().unwrap_or_default())
+                .unwrap_or(Effect::NoSchedule),
+        })
+        .collect()
+}
+
+/// What a PriorityClass gives a pod that names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::kube) struct PriorityClass {
+    pub(in crate::kube) value: i32,
+    pub(in crate::kube) default: bool,
+    pub(in crate::kube) never_preempts: bool,
+}
+
+/// What a RuntimeClass adds to a pod that names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::kube) struct RuntimeClass {
+    pub(in crate::kube) overhead: Resources,
+    pub(in crate::kube) node_selector: Labels,
+    pub(in crate::kube) tolerations: Vec<Toleration>,
+}
+
+/// A PriorityClass.
+pub(in crate::kube) fn priority_class(
+    reader: &mut Reader<'_>,
+    class: &wire::PriorityClass,
+) -> Option<(Arc<str>, PriorityClass)> {
+    let view = PriorityClass {
+        value: class.value,
+        default: class.global_default.unwrap_or(false),
+        never_preempts: class.preemption_policy.as_deref() == Some("Never"),
+    };
+    Some((reader.name(&class.metadata)?, view))
+}
+
+/// A RuntimeClass.
+pub(in crate::kube) fn runtime_class(
+    reader: &mut Reader<'_>,
+    class: &wire::RuntimeClass,
+) -> Option<(Arc<str>, RuntimeClass)> {
+    let name = reader.name(&class.metadata)?;
+    let overhead = class.overhead.as_ref().and_then(|o| o.pod_fixed.as_ref());
+    let scheduling = class.scheduling.as_ref();
+    let view = RuntimeClass {
+        overhead: overhead.map_or_else(Resources::default, |o| reader.asked("overhead", o)),
+        node_selector: reader.labels(scheduling.and_then(|s| s.node_selector.as_ref())),
+        tolerations: reader.tolerations(scheduling.and_then(|s| s.tolerations.as_deref())),
+    };
+    Some((name, view))
+}
+
+/// Taints that the DaemonSet controller makes every one of its pods tolerate
+/// (`pkg/controller/daemon/util` `AddOrUpdateDaemonPodTolerations`).
+const DAEMON_TOLERATIONS: [(&str, Effect); 6] = [
+    ("node.kubernetes.io/not-ready", Effect::NoExecute),
+    ("node.kubernetes.io/unreachable", Effect::NoExecute),
+    ("node.kubernetes.io/disk-pressure", Effect::NoSchedule),
+    ("node.kubernetes.io/memory-pressure", Effect::NoSchedule),
+    ("node.kubernetes.io/pid-pressure", Effect::NoSchedule),
+    ("node.kubernetes.io/unschedulable", Effect::NoSchedule),
+];
+
+/// A DaemonSet's view. Its template has not seen admission, so the classes it names are passed in.
+pub(in crate::kube) fn daemon_set(
+    reader: &mut Reader<'_>,
+    set: &wire::DaemonSet,
+    priorities: &BTreeMap<Arc<str>, PriorityClass>,
+    runtimes: &BTreeMap<Arc<str>, RuntimeClass>,
+) -> Option<(PodKey, DaemonSet)> {
+    let key = reader.key(&set.metadata)?;
+    let template = &set.spec.template;
+    let spec = &template.spec;
+    let meta = template.metadata.clone().unwrap_or_default();
+    let mut shape = reader.shape(&meta, spec, &wire::PodStatus::default());
+    for (taint, effect) in DAEMON_TOLERATIONS {
+        tolerate(reader, &mut shape, taint, effect);
+    }
+    if spec.host_network == Some(true) {
+        let taint = "node.kubernetes.io/network-unavailable";
+        tolerate(reader, &mut shape, taint, Effect::NoSchedule);
+    }
+    if spec.priority.is_none() {
+        let class = match nonempty(spec.priority_class_name.as_deref()) {
+            Some(name) => priorities.get(name),
+            None => priorities.values().find(|class| class.default),
+        };
+        if let Some(class) = class {
+            shape.priority = class.value;
+            shape.never_preempts |= class.never_preempts;
+        }
+    }
+    if let Some(class) = nonempty(spec.runtime_class_name.as_deref()).and_then(|n| runtimes.get(n))
+    {
+        if spec.overhead.is_none() {
+            shape.requests.add(&class.overhead);
+        }
+        shape.node_selector.extend(class.node_selector.clone());
+        shape.tolerations.extend(class.tolerations.iter().cloned());
+    }
+    let view = DaemonSet {
+        uid: uid(&set.metadata),
+        shape: reader.interner.shape(shape),
+    };
+    Some((key, view))
+}
+
+fn tolerate(reader: &mut Reader<'_>, shape: &mut PodShape, taint: &str, effect: Effect) {
+    shape.tolerations.push(Toleration {
+        key: Some(reader.interner.text(taint)),
+        exists: true,
+        value: reader.interner.text(""),
+        effect: Some(effect),
+    });
+}
+
+/// A PodDisruptionBudget's view.
+pub(in crate::kube) fn budget(
+    reader: &mut Reader<'_>,
+    budget: &wire::Budget,
+) -> Option<(PodKey, DisruptionBudget)> {
+    let observed = budget.status.observed_generation.unwrap_or(0);
+    let current = observed >= budget.metadata.generation.unwrap_or(0);
+    let allowed = budget.status.disruptions_allowed.unwrap_or(0);
+    let view = DisruptionBudget {
+        selector: budget.spec.selector.as_ref().map(|s| reader.selector(s)),
+        allowed: if current { allowed } else { 0 },
+        always_allow_unhealthy: budget.spec.unhealthy_pod_eviction_policy.as_deref()
+            == Some("AlwaysAllow"),
+    };
+    Some((reader.key(&budget.metadata)?, view))
+}
+
+/// A PersistentVolumeClaim's view.
+pub(in crate::kube) fn claim(
+    reader: &mut Reader<'_>,
+    claim: &wire::Claim,
+) -> Option<(PodKey, Claim)> {
+    let annotation = |key: &str| {
+        let annotations = claim.metadata.annotations.as_ref();
+        annotations.and_then(|all| all.get(key)).map(String::as_str)
+    };
+    let phase = claim.status.phase.as_deref();
+    let modes = claim.spec.access_modes.as_deref().unwrap_or_default();
+    // The old annotation wins over the field (`component-helpers/storage/volume`).
+    let class = annotation("volume.beta.kubernetes.io/storage-class")
+        .or(claim.spec.storage_class_name.as_deref());
+    let selected = nonempty(annotation("volume.kubernetes.io/selected-node"));
+    let view = Claim {
+        volume: nonempty(claim.spec.volume_name.as_deref()).map(|n| reader.interner.text(n)),
+        class: class.map(|class| reader.interner.text(class)),
+        bound: phase == Some("Bound"),
+        lost: phase == Some("Lost"),
+        deleting: claim.metadata.deletion_timestamp.is_some(),
+        once_pod: modes.iter().any(|mode| mode == "ReadWriteOncePod"),
+        selected_node: selected.map(|name| reader.interner.text(name)),
+    };
+    Some((reader.key(&claim.metadata)?, view))
+}
+
+/// A PersistentVolume's view.
+pub(in crate::kube) fn persistent_volume(
+    reader: &mut Reader<'_>,
+    volume: &wire::PersistentVolume,
+) -> Option<(Arc<str>, PersistentVolume)> {
+    let name = reader.name(&volume.metadata)?;
+    let affinity = volume.spec.node_affinity.as_ref();
+    let csi = volume.spec.csi.as_ref();
+    let view = PersistentVolume {
+        node_affinity: affinity
+            .and_then(|affinity| affinity.required.as_ref())
+            .map(|terms| reader.node_terms(terms)),
+        driver: nonempty(csi.and_then(|csi| csi.driver.as_deref()))
+            .map(|driver| reader.interner.text(driver)),
+        handle: nonempty(csi.and_then(|csi| csi.volume_handle.as_deref())).map(Into::into),
+        local: volume.spec.local.is_some() || volume.spec.host_path.is_some(),
+        deleting: volume.metadata.deletion_timestamp.is_some(),
+    };
+    Some((name, view))
+}
+
+/// A StorageClass's view.
+pub(in crate::kube) fn storage_class(
+    reader: &mut Reader<'_>,
+    class: &wire::StorageClass,
+) -> Option<(Arc<str>, StorageClass)> {
+    let meta = &class.metadata;
+    let is_default = |key: &str| {
+        let annotations = meta.annotations.as_ref();
+        annotations
+            .and_then(|all| all.get(key))
+            .is_some_and(|value| value == "true")
+    };
+    let topologies = class
+        .allowed_topologies
+        .iter()
+        .flatten()
+        .map(|topology| NodeTerm {
+            expressions: topology
+                .match_label_expressions
+                .iter()
+                .flatten()
+                .map(|label| Requirement {
+                    key: reader.text(label.key.as_deref()),
+                    operator: Operator::In,
+                    values: reader.texts(label.values.as_deref()),
+                })
+                .collect(),
+            fields: Vec::new(),
+        })
+        .collect();
+    let view = StorageClass {
+        provisioner: reader.text(class.provisioner.as_deref()),
+        wait_for_consumer: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
+        topologies,
+        default: is_default("storageclass.kubernetes.io/is-default-class")
+            || is_default("storageclass.beta.kubernetes.io/is-default-class"),
+        created: reader.created(meta),
+    };
+    Some((reader.name(meta)?, view))
+}
+
+/// A CSINode's view: driver to the volumes it can attach, `None` for no limit.
+pub(in crate::kube) fn csi_node(
+    reader: &mut Reader<'_>,
+    node: &wire::CsiNode,
+) -> Option<(Arc<str>, BTreeMap<Arc<str>, Option<i32>>)> {
+    let drivers = node
+        .spec
+        .drivers
+        .iter()
+        .flatten()
+        .map(|driver| {
+            let count = driver.allocatable.as_ref().and_then(|a| a.count);
+            (reader.text(driver.name.as_deref()), count)
+        })
+        .collect();
+    Some((reader.name(&node.metadata)?, drivers))
+}
+
+/// A VolumeAttachment's view.
+pub(in crate::kube) fn attachment(
+    reader: &mut Reader<'_>,
+    attachment: &wire::Attachment,
+) -> Option<(Arc<str>, Attachment)> {
+    let spec = &attachment.spec;
+    let name = nonempty(attachment.metadata.name.as_deref())?;
+    let view = Attachment {
+        node: reader.text(spec.node_name.as_deref()),
+        volume: nonempty(spec.source.persistent_volume_name.as_deref())
+            .map(|volume| reader.interner.text(volume)),
+        driver: reader.text(spec.attacher.as_deref()),
+    };
+    Some((name.into(), view))
+}
+
+/// A namespace's labels.
+pub(in crate::kube) fn namespace(
+    reader: &mut Reader<'_>,
+    namespace: &wire::Bare,
+) -> Option<(Arc<str>, Labels)> {
+    let name = reader.name(&namespace.metadata)?;
+    Some((name, reader.labels(namespace.metadata.labels.as_ref())))
+}

@@ -1,0 +1,108 @@
+//! Pods.
+
+use super::{Reader, nonempty, uid};
+use crate::kube::wire::{self, Condition};
+use crate::model::cluster::{Phase, Pod, PodKey};
+use crate::model::resources::Resources;
+use crate::model::scheduling::PodShape;
+
+/// A pod's view; `None` when it lacks namespace or name.
+pub(in crate::kube) fn pod(reader: &mut Reader<'_>, pod: &wire::Pod) -> Option<(PodKey, Pod)> {
+    let meta = &pod.metadata;
+    let key = reader.key(meta)?;
+    let conditions = pod.status.conditions.as_deref().unwrap_or_default();
+    let scheduled = find(conditions, "PodScheduled");
+    let held_back = scheduled
+        .filter(|condition| condition.status.as_deref() == Some("False"))
+        .and_then(|condition| condition.reason.as_deref());
+    let shape = reader.shape(meta, &pod.spec, &pod.status);
+    let view = Pod {
+        uid: uid(meta),
+        shape: reader.interner.shape(shape),
+        node: nonempty(pod.spec.node_name.as_deref()).map(|name| reader.interner.text(name)),
+        nominated: nonempty(pod.status.nominated_node_name.as_deref())
+            .map(|name| reader.interner.text(name)),
+        phase: phase(pod.status.phase.as_deref()),
+        created: reader.created(meta),
+        deletion: reader.time(
+            "metadata.deletionTimestamp",
+            meta.deletion_timestamp.as_deref(),
+        ),
+        deletion_grace_seconds: meta.deletion_grace_period_seconds,
+        unschedulable_since: match held_back {
+            Some("Unschedulable") => {
+                let since = scheduled.and_then(|c| c.last_transition_time.as_deref());
+                Some(
+                    reader
+                        .time("the condition PodScheduled's lastTransitionTime", since)
+                        .unwrap_or_else(|| reader.created(meta)),
+                )
+            }
+            _ => None,
+        },
+        gated: held_back == Some("SchedulingGated")
+            || pod
+                .spec
+                .scheduling_gates
+                .as_ref()
+                .is_some_and(|gates| !gates.is_empty()),
+        mirror: meta
+            .annotations
+            .as_ref()
+            .is_some_and(|all| all.contains_key("kubernetes.io/config.mirror")),
+        ready: find(conditions, "Ready")
+            .is_some_and(|condition| condition.status.as_deref() == Some("True")),
+    };
+    Some((key, view))
+}
+
+/// The view of a pod of which only the metadata could be read: it asks for more than any node has
+/// and, when its node is known, fills that up.
+pub(in crate::kube) fn unreadable_pod(
+    reader: &mut Reader<'_>,
+    meta: &wire::Meta,
+    node: Option<&str>,
+) -> Option<(PodKey, Pod)> {
+    let key = reader.key(meta)?;
+    let shape = PodShape {
+        requests: Resources {
+            cpu_milli: i64::MAX,
+            memory: i64::MAX,
+            ephemeral: i64::MAX,
+            pods: 1,
+            ..Resources::default()
+        },
+        ..PodShape::default()
+    };
+    let view = Pod {
+        uid: uid(meta),
+        shape: reader.interner.shape(shape),
+        node: nonempty(node).map(|name| reader.interner.text(name)),
+        nominated: None,
+        phase: Phase::Unknown,
+        created: reader.created(meta),
+        deletion: None,
+        deletion_grace_seconds: None,
+        unschedulable_since: None,
+        gated: false,
+        mirror: false,
+        ready: false,
+    };
+    Some((key, view))
+}
+
+pub(super) fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+    conditions
+        .iter()
+        .find(|condition| condition.kind.as_deref() == Some(kind))
+}
+
+fn phase(text: Option<&str>) -> Phase {
+    match text.unwrap_or_default() {
+        "" | "Pending" => Phase::Pending,
+        "Running" => Phase::Running,
+        "Succeeded" => Phase::Succeeded,
+        "Failed" => Phase::Failed,
+        _ => Phase::Unknown,
+    }
+}

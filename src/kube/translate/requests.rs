@@ -1,0 +1,159 @@
+//! A pod's effective request and a node's amounts.
+//!
+//! Source: `component-helpers/resource/helpers.go` `PodRequests` (KEP-753 sidecars, KEP-2837
+//! pod-level resources, KEP-1287 in-place resize with status resources, as kube-scheduler calls it).
+
+use super::Reader;
+use crate::kube::wire::{Amounts, Container, ContainerStatus, PodSpec, PodStatus};
+use crate::model::quantity::Quantity;
+use crate::model::resources::Resources;
+
+impl Reader<'_> {
+    /// What the scheduler counts for the pod, with `pods` = 1.
+    pub(super) fn pod_requests(&mut self, spec: &PodSpec, status: &PodStatus) -> Resources {
+        let mut total = Resources::default();
+        for container in spec.containers.iter().flatten() {
+            let asked = self.container(container, status.container_statuses.as_deref());
+            total.add(&asked);
+        }
+        // Init containers run one after the other, beside the sidecars that were started before.
+        let mut sidecars = Resources::default();
+        let mut init_peak = Resources::default();
+        for container in spec.init_containers.iter().flatten() {
+            let mut asked = self.container(container, status.init_container_statuses.as_deref());
+            if container.restart_policy.as_deref() == Some("Always") {
+                total.add(&asked);
+                sidecars.add(&asked);
+                asked.clone_from(&sidecars);
+            } else {
+                asked.add(&sidecars);
+            }
+            init_peak.raise_to(&asked);
+        }
+        total.raise_to(&init_peak);
+        if let Some(resources) = &spec.resources {
+            let mut own = resources.requests.clone().unwrap_or_default();
+            for (name, limit) in resources.limits.iter().flatten() {
+                // A limit stands in only where neither the pod nor a container asks.
+                if !own.contains_key(name) && total.get(name) == 0 {
+                    own.insert(name.clone(), limit.clone());
+                }
+            }
+            self.replace(&mut total, &own);
+        }
+        if let Some(overhead) = &spec.overhead {
+            let overhead = self.asked("overhead", overhead);
+            total.add(&overhead);
+        }
+        total.pods = 1;
+        total
+    }
+
+    fn container(
+        &mut self,
+        container: &Container,
+        statuses: Option<&[ContainerStatus]>,
+    ) -> Resources {
+        let resources = container.resources.as_ref();
+        let own = with_limits(
+            resources.and_then(|r| r.requests.as_ref()),
+            resources.and_then(|r| r.limits.as_ref()),
+        );
+        let name = container.name.as_deref().unwrap_or_default();
+        let mut asked = self.asked(name, &own);
+        let status = statuses
+            .unwrap_or_default()
+            .iter()
+            .find(|status| status.name == container.name);
+        // While a resize is under way the larger of old and new is held.
+        if let Some(status) = status {
+            let running = status.resources.as_ref().and_then(|r| r.requests.as_ref());
+            for amounts in [running, status.allocated_resources.as_ref()] {
+                if let Some(amounts) = amounts {
+                    let held = self.asked(name, amounts);
+                    asked.raise_to(&held);
+                }
+            }
+        }
+        asked
+    }
+
+    /// Pod-level requests take the place of the containers' sum, resource by resource.
+    fn replace(&mut self, total: &mut Resources, own: &Amounts) {
+        let amounts = self.asked("the pod", own);
+        for name in own.keys() {
+            match name.as_str() {
+                "cpu" => total.cpu_milli = amounts.cpu_milli,
+                "memory" => total.memory = amounts.memory,
+                name if name.starts_with("hugepages-") => {
+                    let name = self.interner.text(name);
+                    let amount = amounts.get(&name);
+                    total.extended.insert(name, amount);
+                }
+                // No other resource can be asked for at pod level.
+                _ => {}
+            }
+        }
+    }
+
+    /// Amounts that are asked for: what cannot be read is more than any node has.
+    pub(super) fn asked(&mut self, whose: &str, amounts: &Amounts) -> Resources {
+        self.amounts(amounts, i64::MAX, |name, error| {
+            format!("request {name} of {whose:?}: {error}; it is taken to fit nowhere")
+        })
+    }
+
+    /// Amounts that a node offers: what cannot be read is nothing.
+    pub(super) fn offered(&mut self, field: &str, amounts: Option<&Amounts>) -> Resources {
+        let Some(amounts) = amounts else {
+            return Resources::default();
+        };
+        self.amounts(amounts, 0, |name, error| {
+            format!("{field}.{name}: {error}; it is taken for nothing")
+        })
+    }
+
+    fn amounts(
+        &mut self,
+        amounts: &Amounts,
+        unreadable: i64,
+        problem: impl Fn(&str, String) -> String,
+    ) -> Resources {
+        let mut resources = Resources::default();
+        for (name, amount) in amounts {
+            let parsed = amount.to_string().parse::<Quantity>();
+            if let Err(error) = &parsed {
+                self.problems.push(problem(name, error.to_string()));
+            }
+            let units = parsed
+                .as_ref()
+                .map_or(unreadable, |quantity| quantity.units());
+            match name.as_str() {
+                "cpu" => {
+                    resources.cpu_milli = parsed.map_or(unreadable, Quantity::milli);
+                }
+                "memory" => resources.memory = units,
+                "ephemeral-storage" => resources.ephemeral = units,
+                "pods" => resources.pods = units,
+                _ if units == 0 => {}
+                other => {
+                    let name = self.interner.text(other);
+                    resources.extended.insert(name, units);
+                }
+            }
+        }
+        resources
+    }
+}
+
+/// Requests, filled up from the limits: the API server does this for pods, but not for templates.
+fn with_limits(requests: Option<&Amounts>, limits: Option<&Amounts>) -> Amounts {
+    let mut all = limits.cloned().unwrap_or_default();
+    all.extend(
+        requests
+            .into_iter()
+            .flatten()
+            .map(|(name, amount)| (name.clone(), amount.clone())),
+    );
+    all
+}
