@@ -6,6 +6,7 @@ pub mod file;
 mod hash;
 mod place;
 mod read;
+pub mod reference;
 mod rules;
 pub mod scalar;
 pub mod schema;

@@ -60,6 +60,16 @@ impl<T: Scalar> Visitor<'_> for ScalarVisitor<T> {
     }
 }
 
+/// A number where the file may have a number, else text.
+fn write_out<T: Scalar, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    let text = value.to_string();
+    match (text.parse::<i64>(), text.parse::<f64>()) {
+        (Ok(whole), _) if T::NUMBERS => serializer.serialize_i64(whole),
+        (_, Ok(number)) if T::NUMBERS => serializer.serialize_f64(number),
+        _ => serializer.serialize_str(&text),
+    }
+}
+
 /// Gives a scalar its serde and schema forms.
 macro_rules! in_the_file {
     ($($name:ident),*) => {$(
@@ -71,7 +81,7 @@ macro_rules! in_the_file {
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
+                write_out(self, serializer)
             }
         }
 

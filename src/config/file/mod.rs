@@ -25,7 +25,7 @@ use crate::model::policy;
 #[schemars(title = "pve-autoscaler.toml")]
 pub struct File {
     /// Version of the format. Always 1.
-    #[schemars(required, range(min = 1, max = 1))]
+    #[schemars(range(min = 1, max = 1))]
     pub version: Option<i64>,
     /// The Kubernetes cluster.
     #[schemars(default)]
@@ -83,9 +83,9 @@ pub struct Kubernetes {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScaleUp {
-    /// A batch of pending pods is planned for when none came for this long …
+    /// Pending pods are gathered into a batch; it is planned for when none came for this long.
     pub batch_idle: Duration,
-    /// … and at the latest this long after its first pod.
+    /// A batch is planned for at the latest this long after its first pod.
     pub batch_max: Duration,
     /// Pods of a lower priority never cause a node.
     pub expendable_pods_priority_cutoff: i32,
@@ -95,9 +95,9 @@ pub struct ScaleUp {
     pub max_in_flight: u32,
     /// A machine that is not a working node after this long has failed and is removed.
     pub max_node_provision_time: Duration,
-    /// A pool waits this long after a failure; every further failure doubles it …
+    /// A pool waits this long after a failure; every further failure doubles it, up to `max_backoff`.
     pub initial_backoff: Duration,
-    /// … up to this.
+    /// The longest back-off of a pool.
     pub max_backoff: Duration,
     /// The back-off is forgotten after this long without a failure.
     pub backoff_reset_timeout: Duration,
@@ -127,11 +127,12 @@ pub struct ScaleDown {
     pub min_node_age: Duration,
     /// Nodes being removed at the same time.
     pub max_parallelism: u32,
-    /// Of these, nodes that have pods to move.
+    /// Nodes being removed at the same time that have pods to move.
     pub max_drain_parallelism: u32,
-    /// This many nodes may always be unready …
+    /// This many nodes may always be unready.
     pub ok_total_unready_count: u32,
-    /// … beyond them, when more than this percentage of all nodes is, nothing is added or removed.
+    /// When more than `ok_total_unready_count` nodes and more than this percentage of all nodes are
+    /// unready, nothing is added or removed.
     pub max_total_unready_percentage: u32,
     /// Nodes with pods of kube-system stay, unless a disruption budget covers those pods.
     pub skip_nodes_with_system_pods: bool,

@@ -13,10 +13,9 @@ use crate::model::time::Span;
 #[serde(default, deny_unknown_fields)]
 pub struct InstanceType {
     /// Cores of the VM.
-    #[schemars(required, range(min = 1))]
+    #[schemars(range(min = 1))]
     pub cores: Option<u32>,
     /// Memory of the VM, in whole MiB.
-    #[schemars(required)]
     pub memory: Option<Size>,
     /// Size of the boot disk, in whole GiB. Default: the template's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,17 +39,15 @@ pub struct Pool {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// The template its machines are cloned from.
-    #[schemars(required)]
     pub template: Option<String>,
     /// The instance types its machines may have.
-    #[schemars(required, length(min = 1))]
+    #[schemars(length(min = 1))]
     pub instance_types: Option<Vec<String>>,
     /// The hosts it may use. Default: all of the region.
     pub hosts: Vec<String>,
     /// Nodes to keep.
     pub min: u32,
     /// Nodes at most.
-    #[schemars(required)]
     pub max: Option<u32>,
     /// CPU of all its VMs together, at most.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,9 +93,9 @@ pub struct Pool {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reserved {
-    /// The guest's kernel and firmware keep this much of the memory, plus …
+    /// The guest's kernel and firmware keep this much of the memory, and `kernel_memory_share` of it.
     pub kernel_memory: Size,
-    /// … this share of it.
+    /// Share of the memory that the guest's kernel keeps, on top of `kernel_memory`.
     pub kernel_memory_share: Ratio,
     /// CPU of `kubeReserved` and `systemReserved` together.
     pub cpu: Cpu,

@@ -62,7 +62,6 @@ pub struct Region {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
     /// VMIDs that machines get. Nothing else should use them. At least as many as the pools' `max`.
-    #[schemars(required)]
     pub vmids: Option<VmidRange>,
     /// Memory of each host that machines may not take.
     pub host_memory_reserve: Size,

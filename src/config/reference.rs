@@ -1,0 +1,150 @@
+//! The reference manual, `docs/configuration.md`, made from the schema and so from the types.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+
+use super::schema::schema;
+
+/// The tables in the order of the manual: heading and definition; the file itself has none.
+const TABLES: [(&str, &str); 15] = [
+    ("`[kubernetes]`", "Kubernetes"),
+    ("`[proxmox]` or `[region.NAME]`", "Region"),
+    ("`[template.NAME]`", "Template"),
+    ("`[instance_type.NAME]`", "InstanceType"),
+    ("`[pool.NAME]`", "Pool"),
+    ("`[pool.NAME.reserved]`", "Reserved"),
+    ("`[pool.NAME.join]`", "Join"),
+    ("`[pool.NAME.drain]`", "Drain"),
+    ("`[pool.NAME.scale_down]`", "PoolScaleDown"),
+    ("`[scale_up]`", "ScaleUp"),
+    ("`[scale_down]`", "ScaleDown"),
+    ("`[lifecycle]`", "Lifecycle"),
+    ("`[broker]`", "Broker"),
+    ("`[web]`", "Web"),
+    ("Values", ""),
+];
+
+const INTRODUCTION: &str = "# Configuration
+
+<!-- Made from the types in src/config/file by `pve-autoscaler generate`; do not edit. -->
+
+`/etc/pve-autoscaler.toml` is TOML, owned by root, and holds no secrets. Unknown keys are errors.
+`pve-autoscaler check` says everything that is wrong with it, with line and column; `systemctl reload
+pve-autoscaler pve-autoscaler-broker` takes a change up. A file with an error is not taken up: the daemon keeps
+the old one and says so. The broker reads the same file; when the two run with different policies, `status`
+and the log say it.
+
+The smallest useful file:
+
+```toml
+version = 1
+
+[proxmox]
+vmids = \"9000-9999\"
+
+[template.debian]
+vmid = 8000
+
+[instance_type.small]
+cores = 2
+memory = \"4GiB\"
+
+[pool.workers]
+template = \"debian\"
+instance_types = [\"small\"]
+max = 5
+```
+";
+
+/// The manual.
+pub fn reference() -> String {
+    let schema = schema();
+    let mut text = INTRODUCTION.to_owned();
+    for (heading, definition) in TABLES {
+        if definition.is_empty() {
+            values(&mut text, &schema);
+            continue;
+        }
+        let definition = &schema["$defs"][definition];
+        let _ = write!(text, "\n## {heading}\n\n{}\n\n", prose(definition));
+        let Some(properties) = definition["properties"].as_object() else {
+            continue;
+        };
+        let _ = writeln!(
+            text,
+            "| key | value | default | meaning |\n|---|---|---|---|"
+        );
+        for (key, property) in properties {
+            let _ = writeln!(
+                text,
+                "| `{key}` | {} | {} | {} |",
+                kind(property, &schema),
+                default(key, property, definition),
+                prose(property).replace('|', "\\|"),
+            );
+        }
+    }
+    text
+}
+
+/// The kinds of values that are more than TOML's own.
+fn values(text: &mut String, schema: &Value) {
+    let _ = writeln!(text, "\n## Values\n\n| name | written as |\n|---|---|");
+    let nothing = Map::new();
+    let definitions = schema["$defs"].as_object().unwrap_or(&nothing);
+    for (name, definition) in definitions {
+        if name.starts_with(|c: char| c.is_ascii_lowercase()) {
+            let _ = writeln!(text, "| {name} | {} |", prose(definition));
+        }
+    }
+}
+
+fn prose(node: &Value) -> String {
+    node["description"]
+        .as_str()
+        .unwrap_or_default()
+        .replace('\n', " ")
+}
+
+fn kind(property: &Value, schema: &Value) -> String {
+    if let Some(reference) = property["$ref"].as_str() {
+        let name = reference.trim_start_matches("#/$defs/");
+        let choices: Vec<String> = schema["$defs"][name]["oneOf"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|choice| choice["const"].as_str())
+            .map(|choice| format!("`\"{choice}\"`"))
+            .collect();
+        let is_table = schema["$defs"][name]["type"] == "object";
+        return match (choices.is_empty(), is_table) {
+            (false, _) => choices.join(" or "),
+            (true, true) => "table".to_owned(),
+            (true, false) => name.to_owned(),
+        };
+    }
+    match property["type"].as_str() {
+        Some("array") => format!("list of {}", kind(&property["items"], schema)),
+        Some("object") => format!(
+            "table of {}",
+            kind(&property["additionalProperties"], schema)
+        ),
+        Some("boolean") => "true or false".to_owned(),
+        Some(other) => other.to_owned(),
+        None => String::new(),
+    }
+}
+
+fn default(key: &str, property: &Value, definition: &Value) -> String {
+    let required = definition["required"].as_array();
+    if required.is_some_and(|keys| keys.iter().any(|name| name == key)) {
+        return "**required**".to_owned();
+    }
+    match &property["default"] {
+        Value::Null | Value::Object(_) => String::new(),
+        Value::Array(list) if list.is_empty() => String::new(),
+        Value::String(text) if text.is_empty() => String::new(),
+        value => format!("`{value}`"),
+    }
+}

@@ -1,0 +1,82 @@
+//! The shipped file, the schema and the reference manual agree with the types.
+
+use pve_autoscaler::config;
+use pve_autoscaler::config::file::File;
+
+const SHIPPED: &str = include_str!("../contrib/pve-autoscaler.toml");
+
+/// The shipped file with every setting switched on.
+fn switched_on() -> String {
+    SHIPPED.lines().fold(String::new(), |text, line| {
+        let setting = line
+            .strip_prefix('#')
+            .filter(|rest| !rest.is_empty() && !rest.starts_with(' '));
+        text + setting.unwrap_or(line) + "\n"
+    })
+}
+
+#[test]
+fn the_shipped_file_is_valid_and_configures_nothing() {
+    let settings = config::parse(SHIPPED, "shipped").unwrap_or_else(|e| panic!("{e}"));
+    assert!(!settings.configured);
+    assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
+}
+
+#[test]
+fn every_setting_shown_in_the_shipped_file_is_valid() {
+    let settings = config::parse(&switched_on(), "shipped").unwrap_or_else(|e| panic!("{e}"));
+    assert!(settings.configured);
+    assert_eq!(settings.policy.pools["workers"].max, 5);
+    assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
+}
+
+/// The shipped file says "the default is shown": where a value is the same in the types' defaults,
+/// the text must not drift from it.
+#[test]
+fn the_scaling_defaults_shown_are_the_real_ones() {
+    let shown: File = toml::from_str(&switched_on()).expect("it is valid");
+    assert_eq!(shown.scale_up, File::default().scale_up);
+    assert_eq!(shown.scale_down, File::default().scale_down);
+    assert_eq!(shown.web, File::default().web);
+    assert_eq!(shown.kubernetes.name, File::default().kubernetes.name);
+}
+
+#[test]
+fn the_schema_in_contrib_is_up_to_date() {
+    let stored = include_str!("../contrib/pve-autoscaler.schema.json");
+    assert!(
+        stored == config::schema::schema_text(),
+        "contrib/pve-autoscaler.schema.json is out of date: run `pve-autoscaler schema > contrib/pve-autoscaler.schema.json`"
+    );
+}
+
+#[test]
+fn the_reference_manual_is_up_to_date() {
+    let stored = include_str!("../docs/configuration.md");
+    assert!(
+        stored == config::reference::reference(),
+        "docs/configuration.md is out of date: run `pve-autoscaler generate DIR` and copy it"
+    );
+}
+
+/// What the schema calls required is what the rules require.
+#[test]
+fn required_keys_of_the_schema_are_those_of_the_rules() {
+    let schema = config::schema::schema();
+    for (kind, header) in [
+        ("Region", "region.a"),
+        ("Pool", "pool.a"),
+        ("InstanceType", "instance_type.a"),
+    ] {
+        let required = schema["$defs"][kind]["required"]
+            .as_array()
+            .expect("it has some");
+        let errors = config::parse(&format!("version = 1\n[{header}]\n"), "test")
+            .expect_err("keys are missing")
+            .problems;
+        for key in required {
+            let path = format!("{header}.{}", key.as_str().unwrap_or_default());
+            assert!(errors.iter().any(|problem| problem.key == path), "{path}");
+        }
+    }
+}
