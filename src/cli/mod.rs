@@ -1,1 +1,96 @@
-//! The commands.
+//! The commands: from arguments to the entry points of the other modules, and the one place that
+//! prints errors and picks the exit code.
+
+mod args;
+mod check;
+mod control;
+mod generate;
+mod log;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+pub use args::Cli;
+use args::Command;
+
+use crate::config::{self, ConfigErrors, Settings};
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+enum Failure {
+    /// The configuration file is wrong.
+    Config(ConfigErrors),
+    /// Something else, with its causes.
+    Other(anyhow::Error),
+    /// Everything was said already.
+    Said,
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::Other(error.into())
+    }
+}
+
+/// Done, but not as hoped.
+const EXIT_FAILED: u8 = 1;
+/// The command line or the configuration is wrong. clap uses the same code.
+const EXIT_USAGE: u8 = 2;
+
+/// The program.
+pub fn main() -> ExitCode {
+    // Two rustls providers in one tree would make every TLS connection panic; naming one does not.
+    // It fails only when one is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match dispatch(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Said) => ExitCode::from(EXIT_FAILED),
+        Err(Failure::Config(errors)) => {
+            eprintln!("{errors}");
+            ExitCode::from(EXIT_USAGE)
+        }
+        Err(Failure::Other(error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(Failure::Other(error)) => {
+            eprintln!("pve-autoscaler: {error:#}");
+            ExitCode::from(EXIT_FAILED)
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        Command::Check(options) => check::run(&cli.config, &options),
+        Command::Pause(options) => control::pause(&options),
+        Command::Resume(options) => control::resume(&options),
+        Command::Schema => print(&config::schema::schema_text()),
+        Command::Generate(options) => Ok(generate::run(&options.directory)?),
+    }
+}
+
+fn load(path: &std::path::Path) -> Result<Settings, Failure> {
+    config::load(path).map_err(Failure::Config)
+}
+
+/// Writes to standard output; a reader that went away (`| head`) is no error.
+fn print(text: &str) -> Result<(), Failure> {
+    use std::io::Write as _;
+    let mut output = std::io::stdout().lock();
+    output.write_all(text.as_bytes())?;
+    Ok(output.flush()?)
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// A runtime on this thread alone: what the commands and the broker need, what the simulation runs
+/// on, and the smallest in memory.
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?)
+}

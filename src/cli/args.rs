@@ -1,0 +1,84 @@
+//! The command line. The comments are the help texts and the man pages.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::DEFAULT_PATH;
+
+/// Where the daemon listens for `status`, `pause`, `resume`, `snapshot` and `plan`.
+pub(super) const CONTROL_SOCKET: &str = "/run/pve-autoscaler/control.sock";
+
+/// Node autoscaler for Kubernetes on Proxmox VE.
+///
+/// Pods that no node can run get a node: a VM cloned from a template, joined with kubeadm. A node
+/// that is not needed any more is drained, deleted and its VM destroyed.
+#[derive(Debug, Parser)]
+#[command(name = "pve-autoscaler", version, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.")]
+pub struct Cli {
+    /// The configuration file.
+    #[arg(long, global = true, value_name = "FILE", default_value = DEFAULT_PATH)]
+    pub(super) config: PathBuf,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Check the configuration file and say everything that is wrong with it.
+    Check(CheckOptions),
+    /// Stop making and removing machines until `resume`. What has begun is finished.
+    Pause(PauseOptions),
+    /// End a pause.
+    Resume(ControlOptions),
+    /// Print the JSON schema of the configuration file.
+    Schema,
+    /// Write man pages, completions, schema and reference manual into a directory.
+    #[command(hide = true)]
+    Generate(GenerateOptions),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CheckOptions {}
+
+/// How a command reaches the daemon.
+#[derive(Debug, Args)]
+pub(super) struct ControlOptions {
+    /// The daemon's control socket.
+    #[arg(long, value_name = "PATH", default_value = CONTROL_SOCKET)]
+    pub(super) socket: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct OutputOptions {
+    #[command(flatten)]
+    pub(super) control: ControlOptions,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub(super) output: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PauseOptions {
+    #[command(flatten)]
+    pub(super) control: ControlOptions,
+    /// Why, for those who look later.
+    #[arg(default_value = "")]
+    pub(super) reason: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct GenerateOptions {
+    /// The directory; it is made.
+    pub(super) directory: PathBuf,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}

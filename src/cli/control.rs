@@ -1,0 +1,28 @@
+//! The commands that ask the running daemon, over its control socket.
+
+use serde_json::Value;
+
+use super::args::{ControlOptions, PauseOptions};
+use super::{Failure, print, runtime};
+use crate::agent::control::{self, Command};
+
+/// Begins a pause.
+pub(super) fn pause(options: &PauseOptions) -> Result<(), Failure> {
+    let reason = if options.reason.is_empty() {
+        "no reason given".to_owned()
+    } else {
+        options.reason.clone()
+    };
+    ask(&options.control, &Command::Pause { reason })?;
+    print("paused; `pve-autoscaler resume` ends it\n")
+}
+
+/// Ends a pause.
+pub(super) fn resume(options: &ControlOptions) -> Result<(), Failure> {
+    ask(options, &Command::Resume)?;
+    print("resumed\n")
+}
+
+fn ask(options: &ControlOptions, command: &Command) -> Result<Value, Failure> {
+    Ok(runtime()?.block_on(control::ask(&options.socket, command))?)
+}
