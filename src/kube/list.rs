@@ -83,14 +83,12 @@ impl Client {
 }
 
 /// Reads one object; an error is a sentence that names it.
-pub(super) fn object<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, Unreadable> {
+pub(super) fn object<T: serde::de::DeserializeOwned>(raw: &RawValue) -> Result<T, Unreadable> {
     serde_json::from_str(raw.get()).map_err(|error| {
-        let meta = serde_json::from_str::<wire::Bare>(raw.get())
-            .unwrap_or_default()
-            .metadata;
+        let bare: wire::Bare = serde_json::from_str(raw.get()).unwrap_or_default();
         Unreadable {
             message: error.to_string(),
-            meta,
+            meta: Box::new(bare.metadata),
         }
     })
 }
@@ -100,5 +98,5 @@ pub(super) fn object<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, Unr
 pub(super) struct Unreadable {
     pub(super) message: String,
     /// Its metadata where at least that could be read.
-    pub(super) meta: wire::Meta,
+    pub(super) meta: Box<wire::Meta>,
 }

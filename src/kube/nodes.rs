@@ -207,7 +207,7 @@ impl Client {
     async fn change_node(
         &self,
         node: &NodeRef,
-        patch: impl Fn(&Current) -> Option<Value>,
+        compute: impl Fn(&Current) -> Option<Value>,
     ) -> Result<NodeChange, Error> {
         let mut last = None;
         for _ in 0..CONFLICT_TRIES {
@@ -219,13 +219,13 @@ impl Client {
             if current.metadata.uid.as_deref() != Some(&*node.uid) {
                 return Ok(NodeChange::Gone);
             }
-            let Some(mut patch) = patch(&current) else {
+            let Some(mut patch) = compute(&current) else {
                 return Ok(NodeChange::AlreadySo);
             };
             patch["metadata"]["resourceVersion"] = json!(current.metadata.resource_version);
             patch["metadata"]["uid"] = json!(current.metadata.uid);
-            let path = format!("/api/v1/nodes/{}", encode(&node.name));
-            let request = Request::new("patch", "nodes", &*node.name, path).merge_patch(patch);
+            let url = format!("/api/v1/nodes/{}", encode(&node.name));
+            let request = Request::new("patch", "nodes", &*node.name, url).merge_patch(patch);
             match self.call(request).await {
                 Ok(_) => return Ok(NodeChange::Changed),
                 Err(error) if error.not_found() => return Ok(NodeChange::Gone),

@@ -290,11 +290,14 @@ pub(in crate::kube) fn storage_class(
     Some((reader.name(meta)?, view))
 }
 
+/// CSI driver to the volumes a node can attach; `None` for no limit.
+type AttachLimits = BTreeMap<Arc<str>, Option<i32>>;
+
 /// A CSINode's view: driver to the volumes it can attach, `None` for no limit.
 pub(in crate::kube) fn csi_node(
     reader: &mut Reader<'_>,
     node: &wire::CsiNode,
-) -> Option<(Arc<str>, BTreeMap<Arc<str>, Option<i32>>)> {
+) -> Option<(Arc<str>, AttachLimits)> {
     let drivers = node
         .spec
         .drivers

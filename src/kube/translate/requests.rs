@@ -68,11 +68,9 @@ impl Reader<'_> {
         // While a resize is under way the larger of old and new is held.
         if let Some(status) = status {
             let running = status.resources.as_ref().and_then(|r| r.requests.as_ref());
-            for amounts in [running, status.allocated_resources.as_ref()] {
-                if let Some(amounts) = amounts {
-                    let held = self.asked(name, amounts);
-                    asked.raise_to(&held);
-                }
+            for amounts in running.into_iter().chain(&status.allocated_resources) {
+                let held = self.asked(name, amounts);
+                asked.raise_to(&held);
             }
         }
         asked

@@ -1,0 +1,397 @@
+//! The kinds of objects that are watched, and how one of each gets into and out of the view.
+//!
+//! PriorityClasses and RuntimeClasses are watched although pods carry what they give: DaemonSet
+//! templates have not seen admission, and their pods count on every new node.
+
+use serde_json::value::RawValue;
+
+use super::list::object;
+use super::pods::read_pod;
+use super::store::State;
+use super::translate::{self, Reader};
+use super::wire;
+use crate::model::cluster::PodKey;
+
+/// A watched kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Pods that have not ended.
+    Pods,
+    /// Nodes.
+    Nodes,
+    /// DaemonSets.
+    DaemonSets,
+    /// PodDisruptionBudgets.
+    Budgets,
+    /// PersistentVolumeClaims.
+    Claims,
+    /// PersistentVolumes.
+    Volumes,
+    /// StorageClasses.
+    StorageClasses,
+    /// CSINodes.
+    CsiNodes,
+    /// VolumeAttachments.
+    Attachments,
+    /// Namespaces.
+    Namespaces,
+    /// PriorityClasses.
+    PriorityClasses,
+    /// RuntimeClasses.
+    RuntimeClasses,
+}
+
+impl Kind {
+    /// All of them, in the order in which they are first listed.
+    pub const ALL: [Kind; 12] = [
+        Kind::Nodes,
+        Kind::Namespaces,
+        Kind::PriorityClasses,
+        Kind::RuntimeClasses,
+        Kind::DaemonSets,
+        Kind::Budgets,
+        Kind::StorageClasses,
+        Kind::Claims,
+        Kind::Volumes,
+        Kind::CsiNodes,
+        Kind::Attachments,
+        Kind::Pods,
+    ];
+
+    /// The plural resource: `pods`.
+    pub fn resource(self) -> &'static str {
+        self.names().0
+    }
+
+    /// The source's name in a snapshot: `kube/pods`.
+    pub fn source(self) -> &'static str {
+        self.names().1
+    }
+
+    /// The path of its list over all namespaces.
+    pub(super) fn path(self) -> &'static str {
+        self.names().2
+    }
+
+    fn names(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Kind::Pods => ("pods", "kube/pods", "/api/v1/pods"),
+            Kind::Nodes => ("nodes", "kube/nodes", "/api/v1/nodes"),
+            Kind::DaemonSets => ("daemonsets", "kube/daemonsets", "/apis/apps/v1/daemonsets"),
+            Kind::Budgets => (
+                "poddisruptionbudgets",
+                "kube/poddisruptionbudgets",
+                "/apis/policy/v1/poddisruptionbudgets",
+            ),
+            Kind::Claims => (
+                "persistentvolumeclaims",
+                "kube/persistentvolumeclaims",
+                "/api/v1/persistentvolumeclaims",
+            ),
+            Kind::Volumes => (
+                "persistentvolumes",
+                "kube/persistentvolumes",
+                "/api/v1/persistentvolumes",
+            ),
+            Kind::StorageClasses => (
+                "storageclasses",
+                "kube/storageclasses",
+                "/apis/storage.k8s.io/v1/storageclasses",
+            ),
+            Kind::CsiNodes => (
+                "csinodes",
+                "kube/csinodes",
+                "/apis/storage.k8s.io/v1/csinodes",
+            ),
+            Kind::Attachments => (
+                "volumeattachments",
+                "kube/volumeattachments",
+                "/apis/storage.k8s.io/v1/volumeattachments",
+            ),
+            Kind::Namespaces => ("namespaces", "kube/namespaces", "/api/v1/namespaces"),
+            Kind::PriorityClasses => (
+                "priorityclasses",
+                "kube/priorityclasses",
+                "/apis/scheduling.k8s.io/v1/priorityclasses",
+            ),
+            Kind::RuntimeClasses => (
+                "runtimeclasses",
+                "kube/runtimeclasses",
+                "/apis/node.k8s.io/v1/runtimeclasses",
+            ),
+        }
+    }
+
+    /// Ended pods hold nothing and are not even sent; a pod that ends comes as deleted.
+    pub(super) fn field_selector(self) -> &'static str {
+        match self {
+            Kind::Pods => "status.phase!=Succeeded,status.phase!=Failed",
+            _ => "",
+        }
+    }
+}
+
+/// What became of one object.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    /// Its key; cluster-wide objects have an empty namespace. `None` when it has no name.
+    pub(super) key: Option<PodKey>,
+    /// The view changed.
+    pub(super) changed: bool,
+    /// A pod began to be unschedulable.
+    pub(super) unschedulable: bool,
+    /// What could not be understood, and was taken for the worst.
+    pub(super) problems: Vec<String>,
+    /// It could not be read at all, and nothing cautious can stand in for it.
+    pub(super) unreadable: Option<String>,
+}
+
+/// Puts a view into a map; tells whether that changed anything.
+fn put<K: Ord, V: PartialEq>(map: &mut std::collections::BTreeMap<K, V>, key: K, value: V) -> bool {
+    match map.get(&key) {
+        Some(old) if *old == value => false,
+        _ => {
+            map.insert(key, value);
+            true
+        }
+    }
+}
+
+/// Translates a named, cluster-wide object and puts it into `$map`.
+macro_rules! named {
+    ($state:ident, $raw:ident, $wire:ty, $translate:path, $map:expr) => {{
+        let mut applied = Applied::default();
+        match object::<$wire>($raw) {
+            Ok(read) => {
+                let mut reader = Reader::new(&mut $state.interner);
+                if let Some((name, view)) = $translate(&mut reader, &read) {
+                    applied.problems = reader.problems;
+                    applied.key = Some(PodKey::new("", name.clone()));
+                    applied.changed = put(&mut $map, name, view);
+                }
+            }
+            Err(error) => applied.damaged(error),
+        }
+        applied
+    }};
+}
+
+/// Translates a namespaced object and puts it into `$map`.
+macro_rules! keyed {
+    ($state:ident, $raw:ident, $wire:ty, $translate:path, $map:expr) => {{
+        let mut applied = Applied::default();
+        match object::<$wire>($raw) {
+            Ok(read) => {
+                let mut reader = Reader::new(&mut $state.interner);
+                if let Some((key, view)) = $translate(&mut reader, &read) {
+                    applied.problems = reader.problems;
+                    applied.key = Some(key.clone());
+                    applied.changed = put(&mut $map, key, view);
+                }
+            }
+            Err(error) => applied.damaged(error),
+        }
+        applied
+    }};
+}
+
+impl Applied {
+    fn damaged(&mut self, error: super::list::Unreadable) {
+        let name = error.meta.name.unwrap_or_default();
+        self.key = Some(PodKey::new(error.meta.namespace.unwrap_or_default(), name));
+        self.unreadable = Some(error.message);
+    }
+}
+
+impl State {
+    /// Puts one object into the view.
+    pub(super) fn put_object(&mut self, kind: Kind, raw: &RawValue) -> Applied {
+        match kind {
+            Kind::Pods => self.put_pod(raw),
+            Kind::Nodes => named!(self, raw, wire::Node, translate::node, self.cluster.nodes),
+            Kind::DaemonSets => self.put_daemon_set(raw),
+            Kind::Budgets => {
+                keyed!(
+                    self,
+                    raw,
+                    wire::Budget,
+                    translate::budget,
+                    self.cluster.budgets
+                )
+            }
+            Kind::Claims => keyed!(
+                self,
+                raw,
+                wire::Claim,
+                translate::claim,
+                self.cluster.claims
+            ),
+            Kind::Volumes => named!(
+                self,
+                raw,
+                wire::PersistentVolume,
+                translate::persistent_volume,
+                self.cluster.volumes
+            ),
+            Kind::StorageClasses => named!(
+                self,
+                raw,
+                wire::StorageClass,
+                translate::storage_class,
+                self.cluster.storage_classes
+            ),
+            Kind::CsiNodes => named!(
+                self,
+                raw,
+                wire::CsiNode,
+                translate::csi_node,
+                self.cluster.csi_nodes
+            ),
+            Kind::Attachments => named!(
+                self,
+                raw,
+                wire::Attachment,
+                translate::attachment,
+                self.cluster.attachments
+            ),
+            Kind::Namespaces => named!(
+                self,
+                raw,
+                wire::Bare,
+                translate::namespace,
+                self.cluster.namespaces
+            ),
+            Kind::PriorityClasses => {
+                let mut applied = named!(
+                    self,
+                    raw,
+                    wire::PriorityClass,
+                    translate::priority_class,
+                    self.priorities
+                );
+                applied.changed = applied.changed && self.retranslate_daemon_sets();
+                applied
+            }
+            Kind::RuntimeClasses => {
+                let mut applied = named!(
+                    self,
+                    raw,
+                    wire::RuntimeClass,
+                    translate::runtime_class,
+                    self.runtimes
+                );
+                applied.changed = applied.changed && self.retranslate_daemon_sets();
+                applied
+            }
+        }
+    }
+
+    fn put_pod(&mut self, raw: &RawValue) -> Applied {
+        let (view, problems) = read_pod(&mut self.interner, raw);
+        let Some((key, pod)) = view else {
+            return Applied {
+                unreadable: problems.into_iter().next(),
+                ..Applied::default()
+            };
+        };
+        let mut applied = Applied {
+            key: Some(key.clone()),
+            problems,
+            ..Applied::default()
+        };
+        if pod.phase.terminal() {
+            applied.changed = self.cluster.pods.remove(&key).is_some();
+            return applied;
+        }
+        let waited = self
+            .cluster
+            .pods
+            .get(&key)
+            .is_some_and(|old| old.unschedulable_since.is_some());
+        applied.unschedulable = pod.unschedulable_since.is_some() && !waited;
+        applied.changed = put(&mut self.cluster.pods, key, pod);
+        applied
+    }
+
+    fn put_daemon_set(&mut self, raw: &RawValue) -> Applied {
+        let mut applied = Applied::default();
+        match object::<wire::DaemonSet>(raw) {
+            Ok(read) => {
+                let mut reader = Reader::new(&mut self.interner);
+                let view =
+                    translate::daemon_set(&mut reader, &read, &self.priorities, &self.runtimes);
+                if let Some((key, view)) = view {
+                    applied.problems = reader.problems;
+                    applied.key = Some(key.clone());
+                    self.daemon_templates.insert(key.clone(), Box::new(read));
+                    applied.changed = put(&mut self.cluster.daemon_sets, key, view);
+                }
+            }
+            Err(error) => applied.damaged(error),
+        }
+        applied
+    }
+
+    /// After a class changed; tells whether that changed a DaemonSet.
+    fn retranslate_daemon_sets(&mut self) -> bool {
+        let mut changed = false;
+        for read in self.daemon_templates.values() {
+            let mut reader = Reader::new(&mut self.interner);
+            let view = translate::daemon_set(&mut reader, read, &self.priorities, &self.runtimes);
+            if let Some((key, view)) = view {
+                changed |= put(&mut self.cluster.daemon_sets, key, view);
+            }
+        }
+        changed
+    }
+
+    /// Takes one object out of the view; tells whether it was there.
+    pub(super) fn remove_object(&mut self, kind: Kind, key: &PodKey) -> bool {
+        let cluster = &mut self.cluster;
+        match kind {
+            Kind::Pods => cluster.pods.remove(key).is_some(),
+            Kind::Nodes => cluster.nodes.remove(&key.name).is_some(),
+            Kind::DaemonSets => {
+                self.daemon_templates.remove(key);
+                cluster.daemon_sets.remove(key).is_some()
+            }
+            Kind::Budgets => cluster.budgets.remove(key).is_some(),
+            Kind::Claims => cluster.claims.remove(key).is_some(),
+            Kind::Volumes => cluster.volumes.remove(&key.name).is_some(),
+            Kind::StorageClasses => cluster.storage_classes.remove(&key.name).is_some(),
+            Kind::CsiNodes => cluster.csi_nodes.remove(&key.name).is_some(),
+            Kind::Attachments => cluster.attachments.remove(&key.name).is_some(),
+            Kind::Namespaces => cluster.namespaces.remove(&key.name).is_some(),
+            Kind::PriorityClasses => {
+                self.priorities.remove(&key.name).is_some() && self.retranslate_daemon_sets()
+            }
+            Kind::RuntimeClasses => {
+                self.runtimes.remove(&key.name).is_some() && self.retranslate_daemon_sets()
+            }
+        }
+    }
+
+    /// The keys of all objects of a kind that are in the view.
+    pub(super) fn keys(&self, kind: Kind) -> Vec<PodKey> {
+        fn named<V>(map: &std::collections::BTreeMap<std::sync::Arc<str>, V>) -> Vec<PodKey> {
+            map.keys()
+                .map(|name| PodKey::new("", name.clone()))
+                .collect()
+        }
+        let cluster = &self.cluster;
+        match kind {
+            Kind::Pods => cluster.pods.keys().cloned().collect(),
+            Kind::Nodes => named(&cluster.nodes),
+            Kind::DaemonSets => cluster.daemon_sets.keys().cloned().collect(),
+            Kind::Budgets => cluster.budgets.keys().cloned().collect(),
+            Kind::Claims => cluster.claims.keys().cloned().collect(),
+            Kind::Volumes => named(&cluster.volumes),
+            Kind::StorageClasses => named(&cluster.storage_classes),
+            Kind::CsiNodes => named(&cluster.csi_nodes),
+            Kind::Attachments => named(&cluster.attachments),
+            Kind::Namespaces => named(&cluster.namespaces),
+            Kind::PriorityClasses => named(&self.priorities),
+            Kind::RuntimeClasses => named(&self.runtimes),
+        }
+    }
+}

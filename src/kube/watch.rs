@@ -1,0 +1,289 @@
+//! Lists and watches of all kinds into the [`ClusterStore`], with a bound on every wait.
+//!
+//! Not kube's reflector: the age of the view is an input of every decision, so it must be known
+//! when the view was last right. A source is as new as the moment before its list was asked for,
+//! and then as its newest event or bookmark (the API server sends one a minute).
+
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::{Instant, timeout};
+
+use super::client::{Client, Request, Stream};
+use super::error::Error;
+use super::kinds::Kind;
+use super::list::Listing;
+use super::store::{ClusterStore, Listed};
+use super::wire;
+use crate::model::time::Span;
+
+/// How long one watch is asked to last; below the idle limit of load balancers that cut silently.
+pub const WATCH_SECONDS: u32 = 290;
+/// Bookmarks come each minute: after this silence the watch is dead and begun anew.
+pub const SILENCE: Duration = Duration::from_secs(100);
+/// First wait after a failure; doubles up to [`BACKOFF_MAX`], plus up to half of it by the dice.
+pub const BACKOFF_FIRST: Duration = Duration::from_millis(800);
+/// Longest wait after a failure.
+pub const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Failures in a row after which even a resourceVersion that was never refused is given up and
+/// everything is listed again: some proxies answer an expired one with any error at all.
+const FAILURES_TO_RELIST: u32 = 5;
+/// A watch that ended sooner than this without a word counts as a failure, lest it spins.
+const SHORT: Duration = Duration::from_secs(5);
+/// Longest line of a watch. etcd holds 1.5 MiB an object; JSON may double that.
+const MAX_LINE: usize = 16 * 1024 * 1024;
+/// A line buffer above this is given back once it is empty.
+const KEEP_BUFFER: usize = 64 * 1024;
+
+/// Keeps `store` up to date. Never returns; the daemon runs it as a task. `seed` is for the jitter
+/// of the waits.
+pub async fn watch(client: Client, store: ClusterStore, seed: u64) {
+    let watchers = Kind::ALL.iter().zip(seed..).map(|(kind, seed)| Watcher {
+        client: client.clone(),
+        store: store.clone(),
+        kind: *kind,
+        dice: StdRng::seed_from_u64(seed),
+        failures: 0,
+    });
+    futures::future::join_all(watchers.map(Watcher::run)).await;
+}
+
+struct Watcher {
+    client: Client,
+    store: ClusterStore,
+    kind: Kind,
+    dice: StdRng,
+    /// Failures in a row.
+    failures: u32,
+}
+
+/// Why a watch ended without its server's will.
+enum Broken {
+    /// The resourceVersion is too old (410): list again.
+    Expired,
+    /// Anything else: go on from the same version, unless what came cannot be trusted.
+    Failed {
+        message: String,
+        retry_after: Option<Duration>,
+        relist: bool,
+    },
+}
+
+impl From<Error> for Broken {
+    fn from(error: Error) -> Broken {
+        if error.code() == Some(410) {
+            return Broken::Expired;
+        }
+        let retry_after = match &error {
+            Error::Refused { retry_after, .. } => retry_after.map(Span::to_std),
+            _ => None,
+        };
+        Broken::Failed {
+            message: error.to_string(),
+            retry_after,
+            relist: false,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    code: Option<u16>,
+    message: Option<String>,
+}
+
+impl Watcher {
+    async fn run(mut self) {
+        let mut version = None;
+        loop {
+            let mut generation = self.client.generation();
+            let turn = self.turn(&mut version);
+            tokio::select! {
+                biased;
+                () = turn => {}
+                // A new client may speak to another cluster: nothing of the old view counts on.
+                Ok(()) = generation.changed() => version = None,
+            }
+        }
+    }
+
+    /// One list where needed, one watch, and the wait after a failure.
+    async fn turn(&mut self, version: &mut Option<String>) {
+        let result = match version {
+            None => self.list().await.map(|listed| *version = Some(listed)),
+            Some(version) => self.follow(version).await,
+        };
+        let Err(broken) = result else { return };
+        self.failures += 1;
+        let retry_after = match broken {
+            // Listing at once is right once; a server that says 410 again and again is waited for.
+            Broken::Expired if self.failures == 1 => {
+                *version = None;
+                return;
+            }
+            Broken::Expired => {
+                *version = None;
+                self.store
+                    .failed(self.kind, "the API server says 410 Gone again and again");
+                None
+            }
+            Broken::Failed {
+                message,
+                retry_after,
+                relist,
+            } => {
+                self.store.failed(self.kind, &message);
+                if relist || self.failures.is_multiple_of(FAILURES_TO_RELIST) {
+                    *version = None;
+                }
+                retry_after
+            }
+        };
+        let wait = self.backoff().max(retry_after.unwrap_or_default());
+        tokio::time::sleep(wait).await;
+    }
+
+    fn backoff(&mut self) -> Duration {
+        let doublings = self.failures.saturating_sub(1).min(16);
+        let wait = BACKOFF_FIRST
+            .saturating_mul(1 << doublings)
+            .min(BACKOFF_MAX);
+        wait + wait.mul_f64(self.dice.random_range(0.0..0.5))
+    }
+
+    /// Lists everything; returns the version to watch from.
+    async fn list(&mut self) -> Result<String, Broken> {
+        let asked = self.client.clock().now();
+        let mut listed = Listed::new(self.kind);
+        let listing = Listing {
+            kind: self.kind.resource(),
+            path: self.kind.path(),
+            field_selector: self.kind.field_selector(),
+        };
+        let store = self.store.clone();
+        let version = self
+            .client
+            .list(listing, |raw| store.take_listed(&mut listed, raw))
+            .await?;
+        self.store.end_list(&listed, asked);
+        Ok(version)
+    }
+
+    /// Watches from `version`, which moves along, until the server ends it.
+    async fn follow(&mut self, version: &mut String) -> Result<(), Broken> {
+        let mut request = Request::new("watch", self.kind.resource(), "", self.kind.path().into())
+            .query("watch", "true")
+            .query("allowWatchBookmarks", "true")
+            .query("timeoutSeconds", WATCH_SECONDS.to_string())
+            .query("resourceVersion", version.as_str());
+        if !self.kind.field_selector().is_empty() {
+            request = request.query("fieldSelector", self.kind.field_selector());
+        }
+        let opened = Instant::now();
+        let stream = self.client.open(request).await?;
+        self.store.watch_opened(self.kind);
+        let before = version.clone();
+        self.read(stream, version).await?;
+        if opened.elapsed() < SHORT && *version == before {
+            return Err(failed("the watch ended at once without an event"));
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self, stream: Stream, version: &mut String) -> Result<(), Broken> {
+        let mut body = stream.body;
+        let mut buffer: Vec<u8> = Vec::new();
+        loop {
+            let frame = match timeout(SILENCE, body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(error))) => {
+                    return Err(failed(&format!("the watch broke off: {error}")));
+                }
+                Ok(None) => return Ok(()),
+                Err(_) => {
+                    let seconds = SILENCE.as_secs();
+                    return Err(failed(&format!("the watch was silent for {seconds} s")));
+                }
+            };
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            let searched = buffer.len();
+            buffer.extend_from_slice(&data);
+            let mut start = 0;
+            let mut from = searched;
+            while let Some(offset) = buffer[from..].iter().position(|byte| *byte == b'\n') {
+                let end = from + offset;
+                self.line(&buffer[start..end], version)?;
+                start = end + 1;
+                from = start;
+            }
+            buffer.drain(..start);
+            if buffer.is_empty() && buffer.capacity() > KEEP_BUFFER {
+                buffer = Vec::new();
+            }
+            if buffer.len() > MAX_LINE {
+                return Err(failed("a line of the watch is longer than 16 MiB"));
+            }
+        }
+    }
+
+    /// Takes one line. What cannot be read at all ends the watch, and the next list brings it.
+    fn line(&mut self, line: &[u8], version: &mut String) -> Result<(), Broken> {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return Ok(());
+        }
+        let event: Event<'_> = serde_json::from_slice(line).map_err(|error| Broken::Failed {
+            message: format!("an event of the watch cannot be read: {error}"),
+            retry_after: None,
+            relist: true,
+        })?;
+        if event.kind == "ERROR" {
+            let status: Status = serde_json::from_str(event.object.get()).unwrap_or_default();
+            if status.code == Some(410) {
+                return Err(Broken::Expired);
+            }
+            let message = status.message.unwrap_or_default();
+            return Err(failed(&format!(
+                "the API server ended the watch: {message}"
+            )));
+        }
+        let now = self.client.clock().now();
+        let meta = serde_json::from_str::<wire::Bare>(event.object.get())
+            .unwrap_or_default()
+            .metadata;
+        match event.kind {
+            "ADDED" | "MODIFIED" => self.store.take_changed(self.kind, event.object, now),
+            "DELETED" => self.store.take_deleted(self.kind, &meta, now),
+            "BOOKMARK" => self.store.take_bookmark(self.kind, now),
+            // A type of event that does not exist yet cannot be about the state of an object.
+            other => tracing::debug!(event = other, "unknown watch event"),
+        }
+        self.failures = 0;
+        if let Some(newer) = meta.resource_version.filter(|version| !version.is_empty()) {
+            *version = newer;
+        }
+        Ok(())
+    }
+}
+
+fn failed(message: &str) -> Broken {
+    Broken::Failed {
+        message: message.to_owned(),
+        retry_after: None,
+        relist: false,
+    }
+}
