@@ -3,6 +3,8 @@
 //! The fake PVE powers guests on and off and hands agent calls to them through [`Guests`]; what a
 //! guest then does (boot, join, act as a kubelet) is its implementation's business.
 
+pub(in crate::sim) mod api;
+
 use futures::future::BoxFuture;
 
 /// A VM as its guest sees it.

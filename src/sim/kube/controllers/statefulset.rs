@@ -1,0 +1,98 @@
+//! StatefulSets: named pods with claims of their own, one after another.
+
+use serde_json::{Value, json};
+
+use super::{active, erase, from_template, owned, store};
+use crate::sim::kube::object::{deleting, is_true, list, name, namespace, number, set, text, uid};
+use crate::sim::kube::resources::{PODS, PVCS, STATEFULSETS};
+use crate::sim::kube::store::State;
+
+pub(super) fn reconcile(state: &mut State) {
+    let pods = owned(state, PODS);
+    for target in state.snapshot(STATEFULSETS) {
+        if deleting(&target) {
+            continue;
+        }
+        let own = pods.get(uid(&target)).map_or(&[][..], Vec::as_slice);
+        let wanted = number(&target, "/spec/replicas").unwrap_or(1);
+        let parallel = text(&target, "/spec/podManagementPolicy") == "Parallel";
+        for at in 0..wanted {
+            let title = format!("{}-{at}", name(&target));
+            match own.iter().find(|p| name(p) == title) {
+                Some(pod) if !active(pod) && !deleting(pod) => erase(state, PODS, pod),
+                Some(pod) => {
+                    if !parallel && !is_true(pod, "Ready") {
+                        break;
+                    }
+                }
+                None => {
+                    add(state, &target, &title, at);
+                    if !parallel {
+                        break;
+                    }
+                }
+            }
+        }
+        let surplus = own.iter().rfind(|p| {
+            let at = name(p).rsplit('-').next().and_then(|n| n.parse().ok());
+            at.is_some_and(|n: i64| n >= wanted) && !deleting(p)
+        });
+        if let Some(pod) = surplus {
+            erase(state, PODS, pod);
+        }
+        let count = |ready: bool| {
+            own.iter()
+                .filter(|p| active(p) && (!ready || is_true(p, "Ready")))
+                .count()
+        };
+        let mut new = Value::clone(&target);
+        for (field, value) in [
+            ("replicas", json!(count(false))),
+            ("readyReplicas", json!(count(true))),
+            ("availableReplicas", json!(count(true))),
+            ("currentReplicas", json!(count(false))),
+            ("updatedReplicas", json!(count(false))),
+            (
+                "observedGeneration",
+                target["metadata"]["generation"].clone(),
+            ),
+        ] {
+            set(&mut new, &["status", field], value);
+        }
+        state.replace(STATEFULSETS, new);
+    }
+}
+
+fn add(state: &mut State, target: &Value, title: &str, at: i64) {
+    let mut pod = from_template(target);
+    set(&mut pod, &["metadata", "name"], json!(title));
+    for (key, value) in [
+        ("statefulset.kubernetes.io/pod-name", title.to_owned()),
+        ("apps.kubernetes.io/pod-index", at.to_string()),
+    ] {
+        set(&mut pod, &["metadata", "labels", key], json!(value));
+    }
+    let mut volumes = list(&pod, "/spec/volumes").to_vec();
+    for template in list(target, "/spec/volumeClaimTemplates") {
+        let claim = format!("{}-{title}", name(template));
+        if state.get(PVCS, namespace(target), &claim).is_none() {
+            let mut object = template.clone();
+            set(&mut object, &["apiVersion"], json!("v1"));
+            set(&mut object, &["kind"], json!("PersistentVolumeClaim"));
+            set(&mut object, &["metadata", "name"], json!(claim));
+            set(
+                &mut object,
+                &["metadata", "namespace"],
+                json!(namespace(target)),
+            );
+            store(state, PVCS, object);
+        }
+        volumes.push(json!({
+            "name": name(template), "persistentVolumeClaim": {"claimName": claim},
+        }));
+    }
+    if !volumes.is_empty() {
+        set(&mut pod, &["spec", "volumes"], Value::Array(volumes));
+    }
+    store(state, PODS, pod);
+}

@@ -1,0 +1,295 @@
+//! The fake API server, driven over its router on paused time.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Kube, KubeSpec};
+use crate::clock::Clock;
+use crate::model::time::Time;
+use crate::sim::guests::api::Api;
+
+const EPOCH: Time = Time(1_795_000_000_000);
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn cluster() -> (Kube, Api) {
+    let spec = KubeSpec {
+        keep_trace: true,
+        ..KubeSpec::default()
+    };
+    let kube = Kube::new(spec, Clock::starting_at(EPOCH), 7);
+    let api = Api::new(kube.router());
+    (kube, api)
+}
+
+async fn pause(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+fn pod(name: &str, cpu: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": cpu}}}]},
+    })
+}
+
+async fn add_node(api: &Api, name: &str, cpu: &str) {
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {
+            "capacity": {"cpu": cpu, "memory": "8Gi", "pods": "110"},
+            "allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    });
+    api.post("/api/v1/nodes", &node).await.expect("a node");
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": name, "namespace": "kube-node-lease"},
+        "spec": {"renewTime": "2100-01-01T00:00:00.000000Z"},
+    });
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    api.post(leases, &lease).await.expect("a lease");
+}
+
+/// Does what a kubelet does to the pods of its node, at once.
+async fn run_pods(api: &Api) {
+    for item in items(&api.get(PODS).await.expect("pods")) {
+        let path = format!("{PODS}/{}", item["metadata"]["name"].as_str().unwrap_or(""));
+        if item["metadata"]["deletionTimestamp"].is_string() {
+            let now = json!({"gracePeriodSeconds": 0});
+            api.delete(&path, &now).await.expect("the pod ended");
+        } else if item["spec"]["nodeName"].is_string() && item["status"]["phase"] == "Pending" {
+            let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+            api.patch(&format!("{path}/status"), &status)
+                .await
+                .expect("the pod runs");
+        }
+    }
+}
+
+fn items(list: &Value) -> Vec<Value> {
+    list["items"].as_array().cloned().unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_without_room_is_unschedulable_until_a_node_comes() {
+    let (_kube, api) = cluster();
+    api.post(PODS, &pod("a", "500m")).await.expect("created");
+    pause(1).await;
+    let seen = api.get(&format!("{PODS}/a")).await.expect("the pod");
+    let condition = &seen["status"]["conditions"][0];
+    assert_eq!(condition["reason"], "Unschedulable");
+    assert_eq!(condition["message"], "no nodes available to schedule pods");
+    add_node(&api, "small", "250m").await;
+    pause(1).await;
+    let seen = api.get(&format!("{PODS}/a")).await.expect("the pod");
+    assert_eq!(
+        seen["status"]["conditions"][0]["message"],
+        "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    );
+    add_node(&api, "large", "4").await;
+    pause(1).await;
+    let seen = api.get(&format!("{PODS}/a")).await.expect("the pod");
+    assert_eq!(seen["spec"]["nodeName"], "large");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_come_in_pages_of_one_version() {
+    let (_kube, api) = cluster();
+    for at in 0..5 {
+        api.post(PODS, &pod(&format!("p{at}"), "1"))
+            .await
+            .expect("created");
+    }
+    pause(1).await;
+    let first = api.get(&format!("{PODS}?limit=2")).await.expect("a page");
+    assert_eq!(items(&first).len(), 2);
+    assert_eq!(first["metadata"]["remainingItemCount"], 3);
+    assert_eq!(items(&first)[0].get("kind"), None);
+    api.delete(&format!("{PODS}/p3"), &json!({}))
+        .await
+        .expect("deleted");
+    let token = first["metadata"]["continue"].as_str().expect("more");
+    let rest = api
+        .get(&format!("{PODS}?limit=9&continue={token}"))
+        .await
+        .expect("the rest");
+    let names: Vec<_> = items(&rest)
+        .iter()
+        .map(|p| p["metadata"]["name"].clone())
+        .collect();
+    assert_eq!(names, ["p2", "p3", "p4"], "the page shows the old version");
+    assert_eq!(
+        rest["metadata"]["resourceVersion"],
+        first["metadata"]["resourceVersion"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_show_changes_bookmarks_and_gone() {
+    let (kube, api) = cluster();
+    let list = api.get(PODS).await.expect("a list");
+    let version = list["metadata"]["resourceVersion"]
+        .as_str()
+        .expect("a version")
+        .to_owned();
+    let path = format!(
+        "{PODS}?watch=true&allowWatchBookmarks=true&timeoutSeconds=100&resourceVersion={version}&labelSelector=app%3Da"
+    );
+    let mut watch = api.watch(&path).await.expect("a watch");
+    api.post(PODS, &pod("b", "1")).await.expect("created");
+    api.post(PODS, &pod("a", "1")).await.expect("created");
+    let event = watch.next().await.expect("an event");
+    assert_eq!(event["type"], "ADDED");
+    assert_eq!(event["object"]["metadata"]["name"], "a");
+    let event = watch.next().await.expect("an event");
+    assert_eq!(event["type"], "MODIFIED", "the scheduler's refusal");
+    let unlabel = json!({"metadata": {"labels": {"app": null}}});
+    api.merge(&format!("{PODS}/a"), &unlabel)
+        .await
+        .expect("patched");
+    assert_eq!(watch.next().await.expect("an event")["type"], "DELETED");
+    let bookmark = watch.next().await.expect("a bookmark");
+    assert_eq!(bookmark["type"], "BOOKMARK");
+    assert_eq!(
+        watch.next().await.expect("the last bookmark")["type"],
+        "BOOKMARK"
+    );
+    assert_eq!(watch.next().await, None, "100 s are over");
+    kube.compact();
+    let mut watch = api.watch(&path).await.expect("a watch");
+    let event = watch.next().await.expect("an event");
+    assert_eq!(event["type"], "ERROR");
+    assert_eq!(event["object"]["code"], 410);
+    assert_eq!(event["object"]["reason"], "Expired");
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_conflict_as_they_should() {
+    let (_kube, api) = cluster();
+    add_node(&api, "n", "1").await;
+    pause(1).await;
+    let node = api.get("/api/v1/nodes/n").await.expect("the node");
+    let mut first = node.clone();
+    first["metadata"]["labels"]["a"] = json!("1");
+    api.put("/api/v1/nodes/n", &first)
+        .await
+        .expect("the first write");
+    let refused = api
+        .put("/api/v1/nodes/n", &first)
+        .await
+        .expect_err("a stale write");
+    assert_eq!((refused.code, refused.reason.as_str()), (409, "Conflict"));
+    let twice = json!({"spec": {"taints": [
+        {"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoSchedule"},
+    ]}});
+    let refused = api
+        .merge("/api/v1/nodes/n", &twice)
+        .await
+        .expect_err("twins");
+    assert_eq!(refused.code, 422);
+    let options = json!({"preconditions": {"uid": "other"}});
+    let refused = api
+        .delete("/api/v1/nodes/n", &options)
+        .await
+        .expect_err("another");
+    assert_eq!(refused.code, 409);
+    let dry = json!({"metadata": {"labels": {"dry": "1"}}});
+    api.merge("/api/v1/nodes/n?dryRun=All", &dry)
+        .await
+        .expect("a dry run");
+    let seen = api.get("/api/v1/nodes/n").await.expect("the node");
+    assert_eq!(seen["metadata"]["labels"].get("dry"), None);
+    let refused = api.get("/api/v1/nodes/m").await.expect_err("none");
+    assert_eq!(refused.message, "nodes \"m\" not found");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_stops_evictions_until_the_pod_is_back() {
+    let (_kube, api) = cluster();
+    add_node(&api, "n", "4").await;
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 2, "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "100m"}}}]},
+            },
+        },
+    });
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    api.post(deployments, &deployment).await.expect("created");
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    });
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    api.post(budgets, &budget).await.expect("created");
+    pause(1).await;
+    run_pods(&api).await;
+    pause(1).await;
+    let status = &api
+        .get(&format!("{budgets}/web"))
+        .await
+        .expect("the budget")["status"];
+    assert_eq!(status["disruptionsAllowed"], 1);
+    let pods = items(&api.get(PODS).await.expect("pods"));
+    let name = |at: usize| {
+        pods[at]["metadata"]["name"]
+            .as_str()
+            .expect("a name")
+            .to_owned()
+    };
+    let evict = async |name: &str, uid: &Value| {
+        let eviction = json!({
+            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        });
+        api.post(&format!("{PODS}/{name}/eviction"), &eviction)
+            .await
+    };
+    let refused = evict(&name(0), &json!("other"))
+        .await
+        .expect_err("another pod");
+    assert_eq!(refused.code, 409);
+    evict(&name(0), &pods[0]["metadata"]["uid"])
+        .await
+        .expect("evicted");
+    let refused = evict(&name(1), &pods[1]["metadata"]["uid"])
+        .await
+        .expect_err("spent");
+    assert_eq!(
+        (refused.code, refused.reason.as_str()),
+        (429, "TooManyRequests")
+    );
+    assert_eq!(
+        refused.body["details"]["causes"][0]["reason"],
+        "DisruptionBudget"
+    );
+    run_pods(&api).await;
+    pause(1).await;
+    run_pods(&api).await;
+    pause(1).await;
+    evict(&name(1), &pods[1]["metadata"]["uid"])
+        .await
+        .expect("the budget is whole again");
+    let twin = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "twin"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    });
+    api.post(budgets, &twin).await.expect("created");
+    pause(1).await;
+    let alive = items(&api.get(PODS).await.expect("pods"))
+        .into_iter()
+        .find(|p| p["metadata"]["deletionTimestamp"].is_null() && p["status"]["phase"] == "Running")
+        .expect("a pod that runs");
+    let name = alive["metadata"]["name"].as_str().expect("a name");
+    let refused = evict(name, &alive["metadata"]["uid"])
+        .await
+        .expect_err("two budgets");
+    assert_eq!(refused.code, 500);
+}
