@@ -1,0 +1,199 @@
+#!/bin/bash
+# The checks of packaging/try-deb.sh, run inside a booted root: one line each, exit 1 on a miss.
+set -uo pipefail
+
+readonly this=/root/try/this.deb next=/root/try/next.deb
+readonly config=/etc/pve-autoscaler.toml
+readonly daemon=pve-autoscaler.service socket=pve-autoscaler-broker.socket broker=pve-autoscaler-broker.service
+# What systemd-analyze may find at most, in tenths.
+readonly daemon_exposure=15 broker_exposure=30
+missed=0
+
+# hold TEXT COMMAND...: TEXT must hold, that is, COMMAND succeed.
+hold() {
+    local text="$1" said
+    shift
+    if said="$("$@" 2>&1)"; then
+        echo "ok   $text"
+    else
+        echo "MISS $text"
+        printf '%s\n' "$said" | tail -n 15 | sed 's/^/     | /'
+        missed=$((missed + 1))
+    fi
+}
+
+# soon SECONDS COMMAND...: waits until COMMAND succeeds.
+soon() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$end" ] || return 1
+        sleep 0.5
+    done
+}
+
+active() { [ "$(systemctl is-active "$1")" = active ]; }
+inactive() { ! active "$1"; }
+main_pid() { systemctl show --property=MainPID --value "$daemon"; }
+restarts() { systemctl show --property=NRestarts --value "$daemon"; }
+status_says() { systemctl status --no-pager --lines=0 "$daemon" | tee /dev/stderr | grep -qi -- "$1"; }
+log_says() { journalctl --no-pager --unit="$daemon" | tee /dev/stderr | grep -qi -- "$1"; }
+# owned PATH OWNER:GROUP MODE
+owned() { [ "$(stat -c '%U:%G %a' "$1")" = "$2 $3" ] || { stat -c '%n %U:%G %a' "$1" && false; }; }
+absent() { [ ! -e "$1" ]; }
+changed_pid() { active "$daemon" && [ "$(main_pid)" != "$1" ]; }
+quiet_dpkg() { DEBIAN_FRONTEND=noninteractive dpkg --force-confdef --force-confold "$@"; }
+
+# Every file of the root that a package could have made; what the system itself writes as it runs
+# is left out.
+files() {
+    find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /root/try \
+        -o -path /run/systemd -o -path /run/udev -o -path /var/log -o -path /var/tmp \) -prune \
+        -o -print | sort
+}
+
+exposure_at_most() {
+    local figure
+    figure="$(systemd-analyze security "$1" --no-pager | sed -n 's/.*Overall exposure level.*: \([0-9.]*\) .*/\1/p')"
+    echo "systemd-analyze security $1: $figure"
+    [ -n "$figure" ] && [ "$(printf '%s' "$figure" | tr -d .)" -le "$2" ]
+}
+
+# Talks to the broker as a user: prints the answer's status line and body.
+# shellcheck disable=SC2016 # the dollars are Perl's
+ask_broker() {
+    timeout 20 setpriv --reuid="$1" --regid="$1" --init-groups perl -MIO::Socket::UNIX -e '
+        my $s = IO::Socket::UNIX->new(Peer => "/run/pve-autoscaler/pve.sock") or die "connect: $!\n";
+        print $s "GET /broker/info HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        print while <$s>;'
+}
+broker_answers() { ask_broker pve-autoscaler | tee /dev/stderr | grep -q '"version"'; }
+broker_refuses() { ! ask_broker "$1"; }
+
+no_capabilities() {
+    local pid
+    pid="$(systemctl show --property=MainPID --value "$1")"
+    grep -E '^Cap(Prm|Eff|Bnd)' "/proc/$pid/status"
+    ! grep -E '^Cap(Prm|Eff|Bnd):.*[1-9a-f]' "/proc/$pid/status"
+}
+
+runs_as() { [ "$(stat -c %U "/proc/$(main_pid)")" = "$1" ]; }
+
+installed_and_idle() {
+    hold "installs" quiet_dpkg -i "$this"
+    hold "the daemon runs" soon 20 active "$daemon"
+    hold "the broker's socket listens" active "$socket"
+    hold "status says that it is not configured" status_says "not configured"
+    hold "it does nothing: the broker was not even started" inactive "$broker"
+    hold "it runs as its own user" runs_as pve-autoscaler
+    hold "it has no capability" no_capabilities "$daemon"
+    hold "configuration is root's, readable" owned "$config" root:root 644
+    hold "credentials are for root and the daemon alone" owned /etc/pve-autoscaler root:pve-autoscaler 750
+    hold "the broker's socket is for the daemon's group" owned /run/pve-autoscaler/pve.sock root:pve-autoscaler 660
+    hold "the control socket is for the daemon's group" owned /run/pve-autoscaler/control.sock pve-autoscaler:pve-autoscaler 660
+    hold "state is the daemon's alone" owned /var/lib/pve-autoscaler pve-autoscaler:pve-autoscaler 700
+    hold "pve-autoscaler status answers" pve-autoscaler status
+    hold "pve-autoscaler check accepts the shipped file" pve-autoscaler check
+    hold "manual page and completions are there" ls /usr/share/bash-completion/completions/pve-autoscaler
+}
+
+broker_and_sandbox() {
+    hold "the broker answers the daemon's user" broker_answers
+    hold "the broker runs" active "$broker"
+    hold "the broker has no capability" no_capabilities "$broker"
+    hold "the broker's state is root's alone" owned /var/lib/pve-autoscaler-broker root:root 700
+    hold "the broker refuses another user" broker_refuses nobody
+    hold "the daemon's exposure is at most 1.5" exposure_at_most "$daemon" "$daemon_exposure"
+    hold "the broker's exposure is at most 3.0" exposure_at_most "$broker" "$broker_exposure"
+    hold "systemd-analyze verify finds nothing" verify_units
+    hold "starting logged no error" no_error_logged
+}
+
+verify_units() {
+    local said
+    said="$(systemd-analyze verify --man=no "$daemon" "$socket" "$broker" 2>&1)" || { echo "$said" && return 1; }
+    [ -z "$said" ] || { echo "$said" && return 1; }
+}
+
+no_error_logged() {
+    local said
+    said="$(journalctl --no-pager --quiet --priority=err --unit="$daemon" --unit="$socket" --unit="$broker")"
+    [ -z "$said" ] || { echo "$said" && return 1; }
+}
+
+edited_and_reloaded() {
+    local before
+    before="$(main_pid)"
+    echo "# edited by the administrator" >>"$config"
+    hold "reloads an edited file" systemctl reload "$daemon"
+    hold "the same process goes on" soon 5 test "$before" = "$(main_pid)"
+    cp "$config" /root/try/edited.toml
+    echo "nonsense = [" >>"$config"
+    systemctl reload "$daemon"
+    hold "a bad file keeps the old one and is named in the log" soon 10 log_says "pve-autoscaler.toml"
+    hold "and the same process goes on" test "$before" = "$(main_pid)"
+    cp /root/try/edited.toml "$config"
+    hold "reloads the mended file" systemctl reload "$daemon"
+}
+
+crashed_and_frozen() {
+    local before
+    before="$(main_pid)"
+    hold "a process to end is there" test "$before" -gt 1
+    # Process 0 would be this script's own group.
+    [ "$before" -gt 1 ] || return
+    kill -KILL "$before"
+    hold "starts again after a crash" soon 30 changed_pid "$before"
+    before="$(main_pid)"
+    [ "$before" -gt 1 ] || return
+    kill -STOP "$before"
+    hold "the watchdog ends a frozen daemon and starts it again" soon 120 changed_pid "$before"
+    hold "both were counted as restarts" test "$(restarts)" -eq 2
+}
+
+upgraded() {
+    local before broker_before
+    before="$(main_pid)"
+    broker_before="$(systemctl show --property=MainPID --value "$broker")"
+    hold "upgrades" quiet_dpkg -i "$next"
+    hold "the new version runs" soon 20 changed_pid "$before"
+    hold "the edited file was kept" cmp "$config" /root/try/edited.toml
+    hold "the socket listens again" active "$socket"
+    hold "the old broker is gone" test "$broker_before" != "$(systemctl show --property=MainPID --value "$broker")"
+    hold "the new broker answers" broker_answers
+}
+
+removed() {
+    hold "removes" quiet_dpkg -r pve-autoscaler
+    hold "nothing of it runs" test -z "$(pgrep -x pve-autoscaler 2>/dev/null || grep -lsx pve-autoscaler /proc/[0-9]*/comm)"
+    hold "the socket is closed" inactive "$socket"
+    hold "the edited file stays" cmp "$config" /root/try/edited.toml
+    hold "state stays" test -d /var/lib/pve-autoscaler
+    hold "purges" quiet_dpkg -P pve-autoscaler
+    hold "nothing is left but the system user" nothing_left
+    hold "the system user is left" getent passwd pve-autoscaler
+    hold "installs again" quiet_dpkg -i "$this"
+    hold "and runs again" soon 20 active "$daemon"
+    quiet_dpkg -P pve-autoscaler >/dev/null 2>&1
+}
+
+# dpkg's and systemd's own books, and the backups that sysusers makes of the user files, may differ.
+nothing_left() {
+    local left
+    files >/root/try/after
+    left="$(comm -13 /root/try/before /root/try/after |
+        grep -vE '^/etc/(passwd|group|shadow|gshadow)-$|^/var/lib/dpkg/|^/var/cache/|^/var/lib/systemd/(timers|random-seed|catalog)|^/etc/\.pwd\.lock$')"
+    [ -z "$left" ] || { echo "$left" && return 1; }
+}
+
+files >/root/try/before
+hold "lintian of this release finds nothing" lintian --pedantic --display-experimental \
+    --fail-on error,warning --allow-root "$this"
+installed_and_idle
+broker_and_sandbox
+edited_and_reloaded
+crashed_and_frozen
+upgraded
+removed
+echo "$missed missed"
+[ "$missed" -eq 0 ]
