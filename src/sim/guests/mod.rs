@@ -4,6 +4,7 @@
 //! guest then does (boot, join, act as a kubelet) is its implementation's business.
 
 pub(in crate::sim) mod api;
+pub mod none;
 
 use futures::future::BoxFuture;
 

@@ -1,1 +1,415 @@
 //! The fake Proxmox VE API.
+//!
+//! Speaks PVE's true wire under `/api2/json`: parameters, errors, texts, tasks, locks and the
+//! oddities of PVE 9.2. It knows the calls in `table` and no others. It shares no type with the
+//! client in `crate::pve`. Everything runs on tokio's time and one seeded generator.
+
+mod access;
+
+mod agent;
+mod clone;
+mod cluster;
+mod config;
+mod create;
+mod disks;
+mod facts;
+mod locks;
+mod options;
+mod power;
+mod remove;
+mod schema;
+
+mod spec;
+mod table;
+mod tasks;
+mod wire;
+mod world;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use http::{Response, header};
+use http_body_util::{BodyExt as _, Limited};
+use serde_json::Value;
+
+use self::access::Caller;
+use self::locks::Locks;
+use self::table::{Act, Call, Need, Pace};
+use self::wire::{Fault, Given, Params};
+use self::world::World;
+use super::guests::Guests;
+use crate::clock::Clock;
+use crate::model::time::{Span, Time};
+
+pub use self::facts::{Change, Seen, VmFacts};
+
+pub use self::spec::{
+    AclSpec, GIB, HostSpec, LOCAL_TEMPLATE, MachineSpec, PveSpec, StorageKind, StorageSpec,
+    TEMPLATE, Timings, TokenSpec, UserSpec,
+};
+
+/// How long after a host's loss the first ones who connect wait in vain, as its address is still known.
+const ADDRESS_KNOWN: Span = Span::seconds(60);
+/// How long pveproxy tries then (AnyEvent.pm).
+const PROXY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long it takes until the network says that there is no such neighbour.
+const NO_ROUTE: Duration = Duration::from_secs(3);
+
+/// A simulated cluster. Clones are the same cluster.
+#[derive(Clone, Debug)]
+pub struct Pve {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    world: Mutex<World>,
+    locks: Mutex<Locks>,
+    guests: Arc<dyn Guests>,
+    clock: Clock,
+}
+
+/// What a router is: which host answers, and whom it trusts without credentials.
+#[derive(Clone, Debug)]
+struct Door {
+    pve: Pve,
+    host: String,
+    trusted: Option<String>,
+}
+
+/// A call that passed authentication, rights and parameter checks.
+#[derive(Clone, Debug)]
+struct Asked {
+    caller: Caller,
+    /// The host that answers.
+    node: String,
+    vmid: u32,
+    params: Params,
+}
+
+impl Asked {
+    /// A parameter's text.
+    fn given(&self, name: &str) -> Option<&str> {
+        match self.params.get(name)? {
+            Given::Text(text) | Given::Number(text) => Some(text),
+            Given::List(_) => None,
+        }
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.given(name).unwrap_or_default()
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        self.given(name) == Some("1")
+    }
+
+    fn count(&self, name: &str) -> Option<usize> {
+        self.given(name)?.parse().ok()
+    }
+
+    fn seconds(&self, name: &str) -> Option<Duration> {
+        self.given(name)?.parse().ok().map(Duration::from_secs)
+    }
+}
+
+impl Pve {
+    /// A cluster as `spec` says. The same seed and calls make the same history.
+    pub fn new(spec: PveSpec, guests: Arc<dyn Guests>, clock: Clock, seed: u64) -> Pve {
+        let world = World::new(spec, seed, clock.now());
+        Pve {
+            inner: Arc::new(Inner {
+                world: Mutex::new(world),
+                locks: Mutex::new(Locks::default()),
+                guests,
+                clock,
+            }),
+        }
+    }
+
+    /// The API as the first host serves it, with authentication.
+    pub fn router(&self) -> Router {
+        self.door(None)
+    }
+
+    /// The API for a caller that is trusted to be `user` (such as `root@pam`) when a request
+    /// carries no credentials: what stands behind a broker.
+    pub fn router_as(&self, user: &str) -> Router {
+        self.door(Some(user.to_owned()))
+    }
+
+    fn door(&self, trusted: Option<String>) -> Router {
+        let host = self.world(|world, _| world.spec.hosts.first().map(|host| host.name.clone()));
+        let door = Door {
+            pve: self.clone(),
+            host: host.unwrap_or_default(),
+            trusted,
+        };
+        Router::new().fallback(answer).with_state(door)
+    }
+
+    fn world<R>(&self, act: impl FnOnce(&mut World, Time) -> R) -> R {
+        let now = self.inner.clock.now();
+        let mut world = self
+            .inner
+            .world
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        act(&mut world, now)
+    }
+
+    fn timings(&self) -> Timings {
+        self.world(|world, _| world.spec.timings.clone())
+    }
+
+    /// Power, for a VM that was started: tells its guest.
+    fn guests(&self) -> &Arc<dyn Guests> {
+        &self.inner.guests
+    }
+}
+
+/// Answers one request. What it sets off goes on when the caller loses patience.
+async fn answer(State(door): State<Door>, request: Request) -> Response<Body> {
+    let seen = door.pve.world(|world, now| world.saw(&request, now));
+    let worker = tokio::spawn(async move {
+        let result = handle(&door, request, seen).await;
+        if let Err(fault) = &result
+            && !fault.delay.is_zero()
+        {
+            tokio::time::sleep(fault.delay).await;
+        }
+        let status = result.as_ref().map_or_else(|fault| fault.status, |_| 200);
+        door.pve.world(|world, _| world.answered(seen, status));
+        wire::answer(result)
+    });
+    match worker.await {
+        Ok(response) => response,
+        Err(_) => wire::answer(Err(Fault::bare(596, "Broken pipe"))),
+    }
+}
+
+async fn handle(door: &Door, request: Request, seen: u64) -> Result<Value, Fault> {
+    let method = request.method().as_str().to_owned();
+    if !matches!(method.as_str(), "GET" | "POST" | "PUT" | "DELETE") {
+        return Err(Fault::bare(
+            501,
+            &format!("method '{method}' not available"),
+        ));
+    }
+    let (parts, body) = request.into_parts();
+    let Some(path) = parts
+        .uri
+        .path()
+        .strip_prefix("/api2/json")
+        .map(str::to_owned)
+    else {
+        return Err(Fault::bare(
+            404,
+            &format!("No such file '{}'", parts.uri.path()),
+        ));
+    };
+    let caller = door.authenticate(&method, &path, &parts.headers)?;
+    door.pve.world(|world, _| world.asked(seen, &caller.name));
+    let body = read(body).await?;
+    let mut params = wire::urlencoded(parts.uri.query().unwrap_or_default());
+    if !matches!(method.as_str(), "GET" | "DELETE") {
+        params.extend(wire::body(parts.headers.get(header::CONTENT_TYPE), &body)?);
+    }
+    let path = if path.is_empty() {
+        "/".to_owned()
+    } else {
+        path
+    };
+    let (call, segments) =
+        table::find(&method, &path).ok_or_else(|| Fault::not_implemented(&method, &path))?;
+    for (name, value) in segments {
+        let clash = params.insert(name.to_owned(), Given::Text(value.clone()));
+        if clash.is_some_and(|old| old != Given::Text(value)) {
+            let why = "duplicate parameter (already defined in URI) with conflicting values!";
+            return Err(Fault::parameter(name, why));
+        }
+    }
+    if !call.token && caller.is_token() {
+        let text = format!("URI '{path}' not available with API token, need proper ticket.");
+        return Err(Fault::forbidden(text));
+    }
+    door.pve.run(call, caller, params, &door.host).await
+}
+
+async fn read(body: Body) -> Result<Bytes, Fault> {
+    match Limited::new(body, wire::MAX_BODY).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(_) => Err(Fault::bare(501, "for data too large")),
+    }
+}
+
+impl Pve {
+    async fn run(
+        &self,
+        call: &'static Call,
+        caller: Caller,
+        params: Params,
+        host: &str,
+    ) -> Result<Value, Fault> {
+        let text = |name: &str| match params.get(name) {
+            Some(Given::Text(text) | Given::Number(text)) => text.clone(),
+            _ => String::new(),
+        };
+        if let Need::Any(path, privileges) = call.need {
+            let path = ["node", "vmid", "storage"]
+                .iter()
+                .fold(path.to_owned(), |path, name| {
+                    path.replace(&format!("{{{name}}}"), &text(name))
+                });
+            self.need(&caller, &path, privileges)?;
+        }
+        let node = match text("node") {
+            node if node.is_empty() || node == "localhost" => host.to_owned(),
+            node => node,
+        };
+        self.reach(&node, host).await?;
+        let params = schema::verify(call.params, params)?;
+        let timings = self.timings();
+        self.take(match call.pace {
+            Pace::Read => timings.read,
+            Pace::Change => timings.change,
+            Pace::Fork => timings.fork,
+        })
+        .await;
+        let vmid = match params.get("vmid") {
+            Some(Given::Text(text) | Given::Number(text)) => text.parse().unwrap_or_default(),
+            _ => 0,
+        };
+        self.dispatch(
+            call.act,
+            Asked {
+                caller,
+                node,
+                vmid,
+                params,
+            },
+        )
+        .await
+    }
+
+    /// The proxy's way to the host of the path.
+    async fn reach(&self, node: &str, host: &str) -> Result<(), Fault> {
+        let state = self.world(|world, now| {
+            let to = world.hosts.get(node)?;
+            Some(to.offline_since.map(|since| now.since(since)))
+        });
+        match state {
+            None => Err(Fault::die(format!(
+                "hostname lookup '{node}' failed - failed to get address info for: {node}: Name or service not known"
+            ))),
+            Some(None) => Ok(()),
+            // The host that is asked itself is off: its clients get no connection.
+            Some(Some(_)) if node == host => Err(Fault::bare(595, "No route to host")),
+            Some(Some(gone)) if gone < ADDRESS_KNOWN => {
+                tokio::time::sleep(PROXY_TIMEOUT).await;
+                Err(Fault::bare(595, "Connection timed out"))
+            }
+            Some(Some(_)) => {
+                tokio::time::sleep(NO_ROUTE).await;
+                Err(Fault::bare(595, "No route to host"))
+            }
+        }
+    }
+
+    async fn dispatch(&self, act: Act, asked: Asked) -> Result<Value, Fault> {
+        match act {
+            Act::VmConfigSet => self.config_set(asked).await,
+            Act::AgentCommand
+            | Act::AgentPing
+            | Act::AgentExec
+            | Act::AgentExecStatus
+            | Act::AgentOsInfo
+            | Act::AgentHostName
+            | Act::AgentNetwork
+            | Act::AgentInfo
+            | Act::AgentTime => self.agent(act, &asked).await,
+            Act::VmCreate => self.create(asked),
+            Act::VmDestroy => self.destroy(&asked),
+            Act::VmConfigSetLater => self.config_set_later(asked),
+            Act::VmStart => self.start(&asked),
+            Act::VmStop => self.stop(&asked),
+            Act::VmShutdown => self.shutdown(&asked),
+            Act::VmReboot => self.reboot(&asked),
+            Act::VmReset => self.reset(&asked),
+            Act::VmSuspend => self.pause(&asked, true),
+            Act::VmResume => self.pause(&asked, false),
+            Act::VmClone => self.clone_vm(&asked),
+            Act::VmTemplate => self.template(&asked),
+            Act::VmResize => self.resize(&asked),
+            Act::VmMigrate => self.migrate_vm(&asked),
+            Act::Login => self.login(&asked),
+            Act::Tasks => Ok(self.task_list(&asked)),
+            Act::ClusterTasks => Ok(self.cluster_tasks(&asked)),
+            Act::TaskIndex => self.task_index(&asked),
+            Act::TaskStatus => self.task_status(&asked),
+            Act::TaskLog => self.task_log(&asked),
+            Act::TaskStop => self.task_stop(&asked),
+            Act::VmConfig
+            | Act::VmPending
+            | Act::VmCurrent
+            | Act::VmFeature
+            | Act::VmSnapshots
+            | Act::CloudInit
+            | Act::CloudInitWrite
+            | Act::CloudInitDump => self.vm_read(act, &asked),
+            _ => self.cluster_read(act, &asked),
+        }
+    }
+}
+
+impl World {
+    fn saw(&mut self, request: &Request, now: Time) -> u64 {
+        let path = request.uri().path();
+        self.seen.push_back(Seen {
+            at: now,
+            method: request.method().as_str().to_owned(),
+            path: path.strip_prefix("/api2/json").unwrap_or(path).to_owned(),
+            changing: !matches!(request.method().as_str(), "GET" | "HEAD"),
+            user: String::new(),
+            status: None,
+        });
+        if self.seen.len() > facts::MAX_SEEN {
+            self.seen.pop_front();
+        }
+        self.requests += 1;
+        self.requests
+    }
+
+    fn seen_mut(&mut self, number: u64) -> Option<&mut Seen> {
+        let back = usize::try_from(self.requests - number).ok()?;
+        let at = self.seen.len().checked_sub(back + 1)?;
+        self.seen.get_mut(at)
+    }
+
+    fn asked(&mut self, number: u64, user: &str) {
+        if let Some(seen) = self.seen_mut(number) {
+            user.clone_into(&mut seen.user);
+        }
+    }
+
+    fn answered(&mut self, number: u64, status: u16) {
+        if let Some(seen) = self.seen_mut(number) {
+            seen.status = Some(status);
+        }
+    }
+}
+
+/// Property strings as PVE writes them: `KEY=VALUE,…`, a part without `=` being the default key's.
+fn properties<'a>(text: &'a str, default: &'a str) -> BTreeMap<&'a str, &'a str> {
+    let parts = text.split(',').filter(|part| !part.is_empty());
+    parts
+        .map(|part| part.split_once('=').unwrap_or((default, part)))
+        .collect()
+}

@@ -1,0 +1,444 @@
+//! Cloning: linked and full, with the placeholder that stands there before the first disk.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::disks::{Drive, NewVolume};
+use super::locks::CLONE_LOCK;
+use super::power::is_local;
+use super::spec::{GIB, StorageKind};
+use super::tasks::{Outcome, Worker};
+use super::wire::Fault;
+use super::world::{PLACEHOLDER, Vm, World};
+use super::{Asked, Pve};
+
+/// Bytes that a fresh overlay or thin snapshot takes.
+const OVERLAY: u64 = 1 << 20;
+/// How long PVE waits before it removes the volumes of a failed clone.
+const RELEASE: Duration = Duration::from_secs(1);
+
+/// A clone that passed its early checks.
+#[derive(Clone, Debug)]
+struct Plan {
+    node: String,
+    source: u32,
+    newid: u32,
+    full: bool,
+    name: Option<String>,
+    description: Option<String>,
+    storage: Option<String>,
+    target: String,
+    pool: Option<String>,
+}
+
+impl Pve {
+    pub(super) fn clone_vm(&self, asked: &Asked) -> Result<Value, Fault> {
+        let plan = self.world(|world, _| {
+            world.check_quorum()?;
+            let source = world.vm(&asked.node, asked.vmid)?;
+            let text = |name: &str| asked.given(name).map(str::to_owned);
+            let plan = Plan {
+                node: asked.node.clone(),
+                source: asked.vmid,
+                newid: asked.text("newid").parse().unwrap_or_default(),
+                full: asked
+                    .given("full")
+                    .map_or(!source.flag("template"), |full| full == "1"),
+                name: text("name"),
+                description: text("description").map(|text| text.trim_end_matches('\n').to_owned()),
+                storage: text("storage"),
+                target: asked.given("target").unwrap_or(&asked.node).to_owned(),
+                pool: text("pool"),
+            };
+            if let Some(name) = asked.given("snapname") {
+                return Err(format!("snapshot '{name}' does not exist"));
+            }
+            world.check_clone(&plan, asked.given("format").is_some())?;
+            Ok(plan)
+        });
+        let plan = plan.map_err(Fault::die)?;
+        self.check_clone_rights(asked, &plan)?;
+        let (id, user) = (plan.source.to_string(), asked.caller.name.clone());
+        Ok(
+            self.fork(&asked.node, "qmclone", &id, &user, true, |worker| {
+                Box::pin(async move { clone(worker, plan).await })
+            }),
+        )
+    }
+
+    fn check_clone_rights(&self, asked: &Asked, plan: &Plan) -> Result<(), Fault> {
+        let path = plan.pool.as_ref().map_or_else(
+            || format!("/vms/{}", plan.newid),
+            |pool| format!("/pool/{pool}"),
+        );
+        self.need(&asked.caller, &path, &["VM.Allocate"])?;
+        let (storages, bridges) = self.world(|world, _| {
+            let Some(vm) = world.vms.get(&plan.source) else {
+                return (Vec::new(), Vec::new());
+            };
+            let storage = |drive: &Drive| {
+                plan.storage
+                    .clone()
+                    .unwrap_or_else(|| drive.storage().to_owned())
+            };
+            let storages: Vec<String> = vm
+                .drives()
+                .iter()
+                .map(|(_, drive)| storage(drive))
+                .collect();
+            let nets = vm.config.iter().filter(|(key, _)| key.starts_with("net"));
+            let bridges: Vec<String> = nets
+                .filter_map(|(_, text)| {
+                    super::properties(text, "model")
+                        .get("bridge")
+                        .map(|name| (*name).to_owned())
+                })
+                .collect();
+            (storages, bridges)
+        });
+        for storage in storages {
+            self.need(
+                &asked.caller,
+                &format!("/storage/{storage}"),
+                &["Datastore.AllocateSpace"],
+            )?;
+        }
+        for bridge in bridges {
+            self.need(
+                &asked.caller,
+                &format!("/sdn/zones/localnetwork/{bridge}"),
+                &["SDN.Use"],
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl World {
+    fn check_clone(&self, plan: &Plan, format: bool) -> Outcome {
+        let source = self.vm(&plan.node, plan.source)?;
+        if let Some(pool) = plan
+            .pool
+            .as_ref()
+            .filter(|pool| !self.pools.contains_key(*pool))
+        {
+            return Err(format!("pool '{pool}' does not exist"));
+        }
+        if !self.hosts.contains_key(&plan.target) {
+            return Err(format!("no such cluster node '{}'", plan.target));
+        }
+        if let Some(storage) = &plan.storage {
+            self.usable(storage, &plan.node)?;
+            if plan.target != plan.node
+                && self
+                    .storages
+                    .get(storage)
+                    .is_some_and(|storage| !storage.shared)
+            {
+                return Err(format!("can't clone to non-shared storage '{storage}'"));
+            }
+        }
+        source.check_lock()?;
+        if self
+            .vms
+            .get(&plan.newid)
+            .is_some_and(|vm| vm.host == plan.node)
+        {
+            return Err(format!(
+                "unable to create VM {}: config file already exists",
+                plan.newid
+            ));
+        }
+        if !plan.full && plan.storage.is_some() {
+            return Err("parameter 'storage' not allowed for linked clones".to_owned());
+        }
+        if !plan.full && format {
+            return Err("parameter 'format' not allowed for linked clones".to_owned());
+        }
+        for (key, drive) in source.drives() {
+            if plan.target != plan.node && is_local(self, &drive) {
+                return Err(format!(
+                    "can't clone VM to node '{}' (VM uses local storage)",
+                    plan.target
+                ));
+            }
+            if !plan.full && !drive.is_cloudinit() {
+                let base = drive
+                    .file
+                    .rsplit(['/', ':'])
+                    .next()
+                    .is_some_and(|name| name.starts_with("base-"));
+                if !base {
+                    return Err(format!(
+                        "Linked clone feature is not supported for drive '{key}'"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The clone's configuration, without its disks.
+    fn cloned(&mut self, plan: &Plan) -> Result<Vm, String> {
+        let source = self.vm(&plan.node, plan.source)?.clone();
+        let mut vm = Vm::new(plan.newid, &plan.node);
+        vm.numbers.clone_from(&source.numbers);
+        let skipped = |key: &str| {
+            matches!(key, "template" | "lock" | "vmgenid")
+                || key.starts_with("unused")
+                || super::schema::is_disk(key)
+        };
+        vm.config = source
+            .config
+            .iter()
+            .filter(|(key, _)| !skipped(key))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
+        for (key, text) in &mut vm.config {
+            if key.starts_with("net")
+                && let Some((model, rest)) = text
+                    .split_once('=')
+                    .map(|(a, b)| (a.to_owned(), b.to_owned()))
+            {
+                let rest = rest
+                    .split_once(',')
+                    .map(|(_, rest)| format!(",{rest}"))
+                    .unwrap_or_default();
+                *text = format!("{model}={}{rest}", self.mac());
+            }
+        }
+        // An empty CD drive is copied as it is.
+        for (key, text) in source
+            .config
+            .iter()
+            .filter(|(key, _)| super::schema::is_disk(key))
+        {
+            if Drive::parse(text).is_empty_cdrom() {
+                vm.config.insert(key.clone(), text.clone());
+            }
+        }
+        self.identify(&mut vm);
+        let name = plan
+            .name
+            .clone()
+            .unwrap_or_else(|| match source.config.get("name") {
+                Some(name) => format!("Copy-of-VM-{name}"),
+                None => format!("Copy-of-VM-{}", plan.source),
+            });
+        vm.config.insert("name".to_owned(), name);
+        match &plan.description {
+            Some(text) if text.is_empty() => vm.config.remove("description"),
+            Some(text) => vm.config.insert("description".to_owned(), text.clone()),
+            None => None,
+        };
+        vm.config.insert("lock".to_owned(), "clone".to_owned());
+        Ok(vm)
+    }
+}
+
+/// The worker: locks, placeholder, disks one after the other, and the way back when it fails.
+async fn clone(worker: Worker, plan: Plan) -> Outcome {
+    let pve = worker.pve.clone();
+    let running =
+        pve.world(|world, _| world.vm(&plan.node, plan.source).map(|vm| vm.run.is_on()))?;
+    let _source = if running {
+        (Some(pve.lock_vm(plan.source, CLONE_LOCK).await?), None)
+    } else {
+        (None, Some(pve.share_vm(plan.source, CLONE_LOCK).await?))
+    };
+    let _own = pve.lock_vm(plan.newid, CLONE_LOCK).await?;
+    pve.world(|world, now| {
+        world.check_clone(&plan, false)?;
+        world.writable(&plan.node, plan.newid)?;
+        if world.vms.contains_key(&plan.newid) {
+            return Err(format!(
+                "close (rename) atomic file '/etc/pve/nodes/{}/qemu-server/{}.conf' failed: File exists",
+                plan.node, plan.newid
+            ));
+        }
+        let mut vm = Vm::new(plan.newid, &plan.node);
+        vm.config.insert("description".to_owned(), PLACEHOLDER.to_owned());
+        vm.config.insert("lock".to_owned(), "clone".to_owned());
+        world.vms.insert(plan.newid, vm);
+        world.touch(plan.newid, now);
+        Ok(())
+    })?;
+    let mut made = Vec::new();
+    let outcome = tokio::select! {
+        biased;
+        () = worker.cancel.cancelled() => Err("received interrupt".to_owned()),
+        outcome = copy(&worker, &plan, &mut made) => outcome,
+    };
+    let Err(words) = outcome else { return Ok(()) };
+    tokio::time::sleep(RELEASE).await;
+    pve.world(|world, _| {
+        for volume in &made {
+            world.free(volume, &plan.node);
+        }
+        world.vms.remove(&plan.newid);
+    });
+    Err(format!("clone failed: {words}"))
+}
+
+async fn copy(worker: &Worker, plan: &Plan, made: &mut Vec<String>) -> Outcome {
+    let pve = &worker.pve;
+    let (mut vm, drives) = pve.world(|world, _| {
+        let drives = world.vm(&plan.node, plan.source)?.drives();
+        Ok::<(Vm, Vec<(String, Drive)>), String>((world.cloned(plan)?, drives))
+    })?;
+    for (key, drive) in drives {
+        let copied = copy_drive(worker, plan, &drive, made).await?;
+        worker.log(format!("created {key} as {}", copied.file));
+        vm.config.insert(key, copied.to_string());
+        pve.world(|world, now| {
+            world.writable(&plan.node, plan.newid)?;
+            let mut written = vm.clone();
+            if let Some(before) = world.vms.remove(&plan.newid) {
+                // What others saw of the placeholder stays seen.
+                written = before;
+                written.config.clone_from(&vm.config);
+                written.numbers.clone_from(&vm.numbers);
+            }
+            world.vms.insert(plan.newid, written);
+            world.touch(plan.newid, now);
+            Ok::<(), String>(())
+        })?;
+    }
+    pve.take(pve.timings().clone).await;
+    pve.world(|world, now| {
+        world.writable(&plan.node, plan.newid)?;
+        let vm = world.vm_mut(&plan.node, plan.newid)?;
+        vm.config.remove("lock");
+        plan.target.clone_into(&mut vm.host);
+        if let Some(pool) = &plan.pool {
+            world
+                .pools
+                .entry(pool.clone())
+                .or_default()
+                .insert(plan.newid);
+        }
+        world.touch(plan.newid, now);
+        world.note(now, &worker.user, plan.newid, "clone");
+        Ok(())
+    })
+}
+
+async fn copy_drive(
+    worker: &Worker,
+    plan: &Plan,
+    drive: &Drive,
+    made: &mut Vec<String>,
+) -> Result<Drive, String> {
+    let pve = &worker.pve;
+    let cloudinit = drive.is_cloudinit();
+    let full = plan.full || cloudinit;
+    let storage = plan
+        .storage
+        .as_deref()
+        .filter(|_| full)
+        .unwrap_or_else(|| drive.storage())
+        .to_owned();
+    let word = if full { "full" } else { "linked" };
+    worker.log(format!("create {word} clone of drive ({})", drive.file));
+    let (size, used) = pve.world(|world, _| {
+        let volume = world.volume(&drive.file, &plan.node);
+        let volume = volume.ok_or_else(|| format!("volume '{}' does not exist", drive.file))?;
+        Ok::<(u64, u64), String>((volume.size, volume.used))
+    })?;
+    let id = {
+        let _lock = pve.lock_storage(&storage, &plan.node).await?;
+        let timings = pve.timings();
+        let shared = pve.world(|world, _| world.place(&storage, &plan.node).is_empty());
+        pve.take(if shared {
+            timings.allocate_shared
+        } else {
+            timings.allocate_local
+        })
+        .await;
+        pve.world(|world, now| {
+            world.allocate(&NewVolume {
+                storage: &storage,
+                host: &plan.node,
+                vmid: plan.newid,
+                size,
+                used: if full { 0 } else { OVERLAY },
+                parent: (!full).then_some(drive.file.as_str()),
+                cloudinit,
+                base: false,
+                ctime: now.0 / 1_000,
+            })
+        })?
+    };
+    made.push(id.clone());
+    if full {
+        copy_bytes(worker, plan, &storage, &id, used).await?;
+    }
+    let mut copied = drive.clone();
+    copied.file = id;
+    Ok(copied)
+}
+
+/// Copies a volume's content: the more copies on a storage, the slower each.
+async fn copy_bytes(worker: &Worker, plan: &Plan, storage: &str, id: &str, bytes: u64) -> Outcome {
+    let pve = &worker.pve;
+    let key = pve.world(|world, _| {
+        let key = (
+            world.place(storage, &plan.node).to_owned(),
+            storage.to_owned(),
+        );
+        *world.copies.entry(key.clone()).or_default() += 1;
+        key
+    });
+    let _copying = Copying {
+        pve: pve.clone(),
+        key: key.clone(),
+    };
+    let others = pve.world(|world, _| world.copies.get(&key).copied().unwrap_or(1));
+    let pace = pve.draw(pve.timings().copy_gib);
+    // Rounded up, so that the smallest copy takes a moment too.
+    let millis = pace
+        .saturating_mul(bytes)
+        .div_ceil(GIB)
+        .saturating_mul(others);
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+    worker.log(format!("transferred {bytes} of {bytes} bytes (100.00%)"));
+    pve.world(|world, _| {
+        let (_, available) = world.space(storage, &plan.node);
+        let kind = world.storages.get(storage).map_or(StorageKind::Dir, |storage| storage.kind);
+        if available < bytes {
+            let format = if kind == StorageKind::LvmThin { "raw" } else { "qcow2" };
+            return Err(format!(
+                "copy failed: command '/usr/bin/qemu-img convert -p -n -O {format} {id}' failed: exit code 1"
+            ));
+        }
+        if let Some(volume) = world.volume_mut(id, &plan.node) {
+            volume.used = bytes;
+        }
+        Ok(())
+    })
+}
+
+/// Counts a copy until it ends, however it ends.
+#[derive(Debug)]
+struct Copying {
+    pve: Pve,
+    key: (String, String),
+}
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        self.pve
+            .world(|world, _| decrement(&mut world.copies, &self.key));
+    }
+}
+
+fn decrement(copies: &mut BTreeMap<(String, String), u64>, key: &(String, String)) {
+    if let Some(count) = copies.get_mut(key) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            copies.remove(key);
+        }
+    }
+}

@@ -1,0 +1,593 @@
+//! Reading the cluster: hosts, resources, storages, and what a VM is doing.
+
+use serde_json::{Value, json};
+
+use super::schema::split;
+use super::table::Act;
+use super::wire::{Fault, encode};
+use super::world::{Host, Run, Shown, Vm, World};
+use super::{Asked, Pve, access::Caller};
+use crate::model::time::Time;
+
+impl Pve {
+    pub(super) fn cluster_read(&self, act: Act, asked: &Asked) -> Result<Value, Fault> {
+        if act == Act::Permissions {
+            return Ok(self.permissions(asked));
+        }
+        self.world(|world, now| match act {
+            Act::Version | Act::NodeVersion => Ok(world.version()),
+            Act::LoginForm => Ok(Value::Null),
+            Act::ClusterStatus => Ok(world.status(&asked.node)),
+            Act::ClusterResources => Ok(world.resources(asked, now)),
+            Act::NextId => world.next_id(asked),
+            Act::HaList => Ok(world.ha_list()),
+            Act::HaAdd => world.ha_add(asked),
+            Act::HaRemove => world.ha_remove(asked),
+            Act::Pools => Ok(world.pool_list(asked)),
+            Act::Storages => Ok(world.storage_definitions(&asked.caller)),
+            Act::Nodes => Ok(world.nodes(&asked.caller, now)),
+            Act::NodeStatus => Ok(world.node_status(&asked.node, now)),
+            Act::NodeTime => {
+                let seconds = now.0 / 1_000;
+                Ok(json!({ "time": seconds, "localtime": seconds, "timezone": "UTC" }))
+            }
+            Act::NodeNetwork => Ok(world.network(&asked.node)),
+            Act::NodeStorages => Ok(world.node_storages(asked)),
+            Act::StorageStatus => world.storage_status(asked),
+            Act::StorageContent => world.storage_content(asked),
+            Act::VmList => Ok(world.vm_list(asked, now)),
+            _ => Err(Fault::not_implemented("", "")),
+        })
+    }
+
+    pub(super) fn vm_read(&self, act: Act, asked: &Asked) -> Result<Value, Fault> {
+        self.world(|world, now| {
+            let vm = world.vm(&asked.node, asked.vmid).map_err(Fault::die)?;
+            match act {
+                Act::VmConfig => match asked.given("snapshot") {
+                    Some(name) => Err(Fault::die(format!("snapshot '{name}' does not exist"))),
+                    None => Ok(vm.config_answer(asked.flag("current"))),
+                },
+                Act::VmPending => Ok(vm.pending_answer()),
+                Act::VmCurrent => Ok(world.current(vm, now)),
+                Act::VmFeature => Ok(world.feature(vm, asked.text("feature"))),
+                Act::VmSnapshots => Ok(json!([{
+                    "name": "current", "description": "You are here!", "digest": vm.digest(),
+                    "running": u8::from(vm.run.is_on()),
+                }])),
+                Act::CloudInit => Ok(vm.cloud_init()),
+                Act::CloudInitDump => Ok(json!(vm.dump(asked.text("type")))),
+                _ => {
+                    if vm.drives().iter().any(|(_, drive)| drive.is_cloudinit()) {
+                        Ok(Value::Null)
+                    } else {
+                        Err(Fault::die("No cloudinit drive found"))
+                    }
+                }
+            }
+        })
+    }
+}
+
+impl World {
+    fn version(&self) -> Value {
+        let release = self
+            .spec
+            .version
+            .rsplit_once('.')
+            .map_or(self.spec.version.as_str(), |(release, _)| release);
+        json!({ "version": self.spec.version, "release": release, "repoid": "5155a0f50e2c3a3e" })
+    }
+
+    fn status(&self, local: &str) -> Value {
+        let mut rows = vec![json!({
+            "type": "cluster", "id": "cluster", "name": self.spec.cluster, "nodes": self.hosts.len(),
+            "quorate": u8::from(self.quorate), "version": self.hosts.len(),
+        })];
+        rows.extend(self.hosts.values().enumerate().map(|(at, host)| {
+            let name = &host.spec.name;
+            json!({
+                "type": "node", "id": format!("node/{name}"), "name": name, "nodeid": at + 1,
+                "ip": host.spec.address, "online": u8::from(host.offline_since.is_none()),
+                "local": u8::from(name == local), "level": "",
+            })
+        }));
+        json!(rows)
+    }
+
+    fn next_id(&self, asked: &Asked) -> Result<Value, Fault> {
+        if let Some(vmid) = asked.given("vmid") {
+            let taken = vmid
+                .parse()
+                .is_ok_and(|vmid: u32| self.vms.contains_key(&vmid));
+            return match taken {
+                true => Err(Fault::parameter(
+                    "vmid",
+                    format!("VM {vmid} already exists"),
+                )),
+                false => Ok(json!(vmid)),
+            };
+        }
+        let [lower, upper] = self.spec.next_id;
+        match (lower..upper).find(|vmid| !self.vms.contains_key(vmid)) {
+            Some(vmid) => Ok(json!(vmid.to_string())),
+            None => Err(Fault::die(format!(
+                "unable to get any free VMID in range [{lower}, {upper}]"
+            ))),
+        }
+    }
+
+    fn resources(&self, asked: &Asked, now: Time) -> Value {
+        let wanted = asked.given("type");
+        let is = |kind: &str| wanted.is_none_or(|wanted| wanted == kind);
+        let mut rows = Vec::new();
+        if is("vm") {
+            let seen = self.vms.values().filter(|vm| {
+                self.allowed(&asked.caller, &format!("/vms/{}", vm.vmid), &["VM.Audit"])
+            });
+            rows.extend(seen.map(|vm| self.vm_resource(vm, now)));
+        }
+        if is("node") {
+            rows.extend(
+                self.hosts
+                    .values()
+                    .map(|host| self.node_row(&asked.caller, host, now, true)),
+            );
+        }
+        if is("storage") {
+            rows.extend(self.storage_resources(&asked.caller));
+        }
+        if is("sdn") {
+            rows.extend(self.hosts.values().map(|host| {
+                let name = &host.spec.name;
+                let status = if host.offline_since.is_none() {
+                    "ok"
+                } else {
+                    "unknown"
+                };
+                json!({
+                    "id": format!("sdn/{name}/localnetwork"), "node": name, "sdn": "localnetwork",
+                    "status": status, "type": "sdn",
+                })
+            }));
+        }
+        json!(rows)
+    }
+
+    fn vm_resource(&self, vm: &Vm, now: Time) -> Value {
+        let kind = if vm.container { "lxc" } else { "qemu" };
+        let mut row = json!({
+            "id": format!("{kind}/{}", vm.vmid), "type": kind, "vmid": vm.vmid, "node": vm.host, "status": "unknown",
+        });
+        if let Some(shown) = self.shown(vm, now) {
+            fill(&mut row, shown, now);
+        }
+        for key in ["tags", "lock"] {
+            if let Some(text) = vm.config.get(key) {
+                row[key] = json!(text);
+            }
+        }
+        if let Some((pool, _)) = self
+            .pools
+            .iter()
+            .find(|(_, members)| members.contains(&vm.vmid))
+        {
+            row["pool"] = json!(pool);
+        }
+        if let Some(state) = self.ha.get(&vm.vmid) {
+            row["hastate"] = json!(state);
+        }
+        row
+    }
+
+    fn node_row(&self, caller: &Caller, host: &Host, now: Time, resource: bool) -> Value {
+        let name = &host.spec.name;
+        let online = host.offline_since.is_none();
+        let mut row = json!({
+            "id": format!("node/{name}"), "node": name, "type": "node", "level": "",
+            "status": if online { "online" } else { "offline" },
+        });
+        if resource && host.maintenance {
+            row["hastate"] = json!("maintenance");
+        }
+        if !resource {
+            row["ssl_fingerprint"] = json!(format!("{:0<95}", "AA:").replace("00", ":0"));
+        }
+        if online && self.allowed(caller, &format!("/nodes/{name}"), &["Sys.Audit"]) {
+            row["cpu"] = json!(0.02);
+            row["maxcpu"] = json!(host.spec.cpus);
+            row["mem"] = json!(self.memory_used(name));
+            row["maxmem"] = json!(host.spec.memory);
+            row["uptime"] = json!(now.since(host.booted).0 / 1_000);
+            row["disk"] = json!(super::GIB * 8);
+            row["maxdisk"] = json!(super::GIB * 96);
+            row["cgroup-mode"] = json!(2);
+        }
+        row
+    }
+
+    fn nodes(&self, caller: &Caller, now: Time) -> Value {
+        json!(
+            self.hosts
+                .values()
+                .map(|host| self.node_row(caller, host, now, false))
+                .collect::<Vec<_>>()
+        )
+    }
+
+    /// Memory that the host's own system and its running machines take, in bytes.
+    fn memory_used(&self, host: &str) -> u64 {
+        let running = self
+            .vms
+            .values()
+            .filter(|vm| vm.host == host && vm.run.is_on());
+        2 * super::GIB + running.map(|vm| vm.memory_mib() << 20).sum::<u64>()
+    }
+
+    fn node_status(&self, name: &str, now: Time) -> Value {
+        let Some(host) = self.hosts.get(name) else {
+            return Value::Null;
+        };
+        let used = self.memory_used(name).min(host.spec.memory);
+        let free = host.spec.memory - used;
+        let (total, taken) = (96 * super::GIB, 8 * super::GIB);
+        json!({
+            "cpu": 0.02, "idle": 0, "wait": 0.001,
+            "cpuinfo": {
+                "cpus": host.spec.cpus, "cores": host.spec.cpus.div_ceil(2), "sockets": 1,
+                "model": "Simulated CPU", "mhz": "3000.000", "flags": "fpu vme sse2", "hvm": "1", "user_hz": 100,
+            },
+            "memory": { "total": host.spec.memory, "used": used, "free": free, "available": free },
+            "swap": { "total": 0, "used": 0, "free": 0 },
+            "rootfs": { "total": total, "used": taken, "free": total - taken, "avail": total - taken },
+            "loadavg": ["0.10", "0.12", "0.09"], "uptime": now.since(host.booted).0 / 1_000,
+            "kversion": "Linux 6.17.2-1-pve #1 SMP PREEMPT_DYNAMIC", "ksm": { "shared": 0 },
+            "current-kernel": {
+                "sysname": "Linux", "release": "6.17.2-1-pve", "version": "#1 SMP PREEMPT_DYNAMIC", "machine": "x86_64",
+            },
+            "boot-info": { "mode": "efi", "secureboot": 0 },
+            "pveversion": format!("pve-manager/{}/5155a0f50e2c3a3e", self.spec.version),
+        })
+    }
+
+    fn network(&self, name: &str) -> Value {
+        let bridges = self
+            .hosts
+            .get(name)
+            .map(|host| host.spec.bridges.clone())
+            .unwrap_or_default();
+        let rows = bridges.iter().map(|bridge| {
+            json!({ "iface": bridge, "type": "bridge", "active": 1, "autostart": 1, "method": "static", "method6": "manual" })
+        });
+        json!(rows.collect::<Vec<_>>())
+    }
+
+    fn storage_row(&self, storage: &str, host: &str) -> Value {
+        let Some(spec) = self.storages.get(storage) else {
+            return Value::Null;
+        };
+        let mut row = json!({
+            "storage": storage, "type": spec.kind.as_str(), "content": spec.content, "enabled": 1,
+            "active": u8::from(spec.active), "shared": u8::from(spec.shared),
+        });
+        if spec.active {
+            let (used, available) = self.space(storage, host);
+            row["total"] = json!(spec.total);
+            row["used"] = json!(used);
+            row["avail"] = json!(available);
+            #[expect(clippy::cast_precision_loss, reason = "a fraction for people")]
+            let fraction = if spec.total == 0 {
+                0.0
+            } else {
+                used as f64 / spec.total as f64
+            };
+            row["used_fraction"] = json!(fraction);
+        }
+        row
+    }
+
+    fn on_host(&self, host: &str) -> impl Iterator<Item = &super::StorageSpec> {
+        let host = host.to_owned();
+        self.storages.values().filter(move |spec| {
+            spec.hosts
+                .as_ref()
+                .is_none_or(|hosts| hosts.contains(&host))
+        })
+    }
+
+    fn node_storages(&self, asked: &Asked) -> Value {
+        let content = asked.given("content");
+        let held = |spec: &super::StorageSpec| {
+            content.is_none_or(|wanted| {
+                split(wanted).all(|one| split(&spec.content).any(|held| held == one))
+            })
+        };
+        let rows = self
+            .on_host(&asked.node)
+            .filter(|spec| {
+                asked.given("storage").is_none_or(|name| name == spec.name) && held(spec)
+            })
+            .filter(|spec| self.sees_storage(&asked.caller, &spec.name))
+            .map(|spec| self.storage_row(&spec.name, &asked.node));
+        json!(rows.collect::<Vec<_>>())
+    }
+
+    fn sees_storage(&self, caller: &Caller, storage: &str) -> bool {
+        self.allowed(
+            caller,
+            &format!("/storage/{storage}"),
+            &["Datastore.Audit", "Datastore.AllocateSpace"],
+        )
+    }
+
+    fn storage_resources(&self, caller: &Caller) -> Vec<Value> {
+        let mut rows = Vec::new();
+        for host in self.hosts.values() {
+            let name = &host.spec.name;
+            for spec in self
+                .on_host(name)
+                .filter(|spec| self.sees_storage(caller, &spec.name))
+            {
+                let online = host.offline_since.is_none() && spec.active;
+                let mut row = json!({
+                    "id": format!("storage/{name}/{}", spec.name), "type": "storage", "storage": spec.name,
+                    "node": name, "plugintype": spec.kind.as_str(), "content": spec.content,
+                    "shared": u8::from(spec.shared), "status": if online { "available" } else { "unknown" },
+                });
+                if online {
+                    row["disk"] = json!(self.space(&spec.name, name).0);
+                    row["maxdisk"] = json!(spec.total);
+                }
+                rows.push(row);
+            }
+        }
+        rows
+    }
+
+    fn storage_definitions(&self, caller: &Caller) -> Value {
+        let seen = self
+            .storages
+            .values()
+            .filter(|spec| self.sees_storage(caller, &spec.name));
+        let rows = seen.map(|spec| {
+            let mut row = json!({ "storage": spec.name, "type": spec.kind.as_str(), "content": spec.content });
+            if spec.shared {
+                row["shared"] = json!(1);
+            }
+            if let Some(hosts) = &spec.hosts {
+                row["nodes"] = json!(hosts.join(","));
+            }
+            row
+        });
+        json!(rows.collect::<Vec<_>>())
+    }
+
+    fn storage_status(&self, asked: &Asked) -> Result<Value, Fault> {
+        let name = asked.text("storage");
+        if !self.storages.contains_key(name) {
+            return Err(Fault::die(format!("storage '{name}' does not exist")));
+        }
+        if self.on_host(&asked.node).all(|spec| spec.name != name) {
+            return Err(Fault::die(format!(
+                "storage '{name}' is not available on node '{}'",
+                asked.node
+            )));
+        }
+        Ok(self.storage_row(name, &asked.node))
+    }
+
+    fn storage_content(&self, asked: &Asked) -> Result<Value, Fault> {
+        let name = asked.text("storage");
+        self.usable(name, &asked.node).map_err(Fault::die)?;
+        let place = self.place(name, &asked.node).to_owned();
+        let kind = asked
+            .given("content")
+            .is_none_or(|wanted| wanted == "images");
+        let rows = self
+            .volumes
+            .values()
+            .filter(|volume| kind && volume.storage == name && volume.host == place)
+            .filter(|volume| asked.given("vmid").is_none_or(|vmid| volume.vmid.to_string() == vmid))
+            .map(|volume| {
+                let mut row = json!({
+                    "volid": volume.id, "vmid": volume.vmid, "size": volume.size, "used": volume.used,
+                    "format": volume.format, "content": "images", "ctime": volume.ctime,
+                });
+                if let Some(parent) = &volume.parent {
+                    row["parent"] = json!(parent.split_once(':').map_or(parent.as_str(), |(_, name)| name));
+                }
+                row
+            });
+        Ok(json!(rows.collect::<Vec<_>>()))
+    }
+
+    fn vm_list(&self, asked: &Asked, now: Time) -> Value {
+        let rows = self
+            .vms
+            .values()
+            .filter(|vm| vm.host == asked.node && !vm.container)
+            .filter(|vm| self.allowed(&asked.caller, &format!("/vms/{}", vm.vmid), &["VM.Audit"]))
+            .map(|vm| self.current(vm, now));
+        json!(rows.collect::<Vec<_>>())
+    }
+
+    /// `status/current`: the truth, without staleness.
+    fn current(&self, vm: &Vm, now: Time) -> Value {
+        let on = vm.run.process();
+        let mut row = json!({
+            "vmid": vm.vmid, "status": if on.is_some() { "running" } else { "stopped" },
+            "qmpstatus": match vm.run { Run::Stopped => "stopped", Run::Running { .. } => "running", Run::Paused { .. } => "paused" },
+            "cpus": vm.cpus(), "maxmem": vm.memory_mib() << 20, "maxdisk": vm.boot_disk(),
+            "cpu": 0, "mem": 0, "disk": 0, "netin": 0, "netout": 0, "diskread": 0, "diskwrite": 0, "uptime": 0,
+            "ha": { "managed": u8::from(self.ha.contains_key(&vm.vmid)) },
+        });
+        if let Some(state) = self.ha.get(&vm.vmid) {
+            row["ha"]["state"] = json!(state);
+        }
+        if let Some((since, pid)) = on {
+            row["pid"] = json!(pid);
+            row["uptime"] = json!(now.since(since).0 / 1_000);
+            row["cpu"] = json!(0.01);
+            row["mem"] = json!((vm.memory_mib() << 20) / 2);
+            row["running-qemu"] = json!("10.1.2");
+            row["running-machine"] = json!("pc-i440fx-10.1+pve0");
+        }
+        for key in ["name", "tags", "lock"] {
+            if let Some(text) = vm.config.get(key) {
+                row[key] = json!(text);
+            }
+        }
+        if vm.flag("template") {
+            row["template"] = json!(1);
+        }
+        if super::properties(vm.text("agent"), "enabled").get("enabled") == Some(&"1") {
+            row["agent"] = json!(1);
+        }
+        row
+    }
+
+    fn feature(&self, vm: &Vm, feature: &str) -> Value {
+        let shared = vm
+            .drives()
+            .iter()
+            .all(|(_, drive)| !super::power::is_local(self, drive));
+        let nodes: Vec<&String> = match shared {
+            true => self.hosts.keys().collect(),
+            false => vec![&vm.host],
+        };
+        let has = feature != "clone" || vm.flag("template");
+        json!({ "hasFeature": u8::from(has), "nodes": nodes })
+    }
+
+    fn ha_list(&self) -> Value {
+        let rows = self.ha.iter().map(|(vmid, state)| {
+            json!({ "sid": format!("vm:{vmid}"), "type": "vm", "state": state, "max_restart": 1, "max_relocate": 1 })
+        });
+        json!(rows.collect::<Vec<_>>())
+    }
+
+    fn ha_add(&mut self, asked: &Asked) -> Result<Value, Fault> {
+        let vmid = resource(asked)?;
+        if !self.vms.contains_key(&vmid) {
+            return Err(Fault::die(format!("unable to read vm {vmid} config")));
+        }
+        if self.ha.contains_key(&vmid) {
+            return Err(Fault::die(format!(
+                "resource ID 'vm:{vmid}' already defined"
+            )));
+        }
+        self.ha
+            .insert(vmid, asked.given("state").unwrap_or("started").to_owned());
+        Ok(Value::Null)
+    }
+
+    fn ha_remove(&mut self, asked: &Asked) -> Result<Value, Fault> {
+        let vmid = resource(asked)?;
+        match self.ha.remove(&vmid) {
+            Some(_) => Ok(Value::Null),
+            None => Err(Fault::die(format!("no such resource 'vm:{vmid}'"))),
+        }
+    }
+
+    fn pool_list(&self, asked: &Asked) -> Value {
+        let seen = self.pools.iter().filter(|(name, _)| {
+            asked
+                .given("poolid")
+                .is_none_or(|wanted| wanted == name.as_str())
+                && self.allowed(&asked.caller, &format!("/pool/{name}"), &["Pool.Audit"])
+        });
+        let rows = seen.map(|(name, members)| {
+            let mut row = json!({ "poolid": name });
+            if asked.given("poolid").is_some() {
+                let machines = members.iter().filter_map(|vmid| self.vms.get(vmid));
+                let members = machines.map(|vm| {
+                    let kind = if vm.container { "lxc" } else { "qemu" };
+                    json!({ "id": format!("{kind}/{}", vm.vmid), "type": kind, "vmid": vm.vmid, "node": vm.host })
+                });
+                row["members"] = json!(members.collect::<Vec<_>>());
+            }
+            row
+        });
+        json!(rows.collect::<Vec<_>>())
+    }
+}
+
+fn resource(asked: &Asked) -> Result<u32, Fault> {
+    let sid = asked.text("sid");
+    let vmid = sid.strip_prefix("vm:").unwrap_or(sid).parse();
+    vmid.map_err(|_| {
+        Fault::parameter(
+            "sid",
+            "invalid format - value does not look like a valid ha resource id\n",
+        )
+    })
+}
+
+/// What a broadcast says, as the resources show it.
+fn fill(row: &mut Value, shown: &Shown, now: Time) {
+    let on = shown.run.process();
+    row["status"] = json!(if on.is_some() { "running" } else { "stopped" });
+    if let Some(name) = &shown.name {
+        row["name"] = json!(name);
+    }
+    row["template"] = json!(u8::from(shown.template));
+    row["maxcpu"] = json!(shown.cpus);
+    row["maxmem"] = json!(shown.memory);
+    row["maxdisk"] = json!(shown.disk);
+    row["uptime"] = json!(on.map_or(0, |(since, _)| now.since(since).0 / 1_000));
+    row["cpu"] = if on.is_some() { json!(0.01) } else { json!(0) };
+    row["mem"] = json!(if on.is_some() { shown.memory / 2 } else { 0 });
+    for key in ["disk", "netin", "netout", "diskread", "diskwrite"] {
+        row[key] = json!(0);
+    }
+}
+
+impl Vm {
+    fn cloud_init(&self) -> Value {
+        let keys = self.config.iter().filter(|(key, _)| {
+            matches!(
+                key.as_str(),
+                "cicustom"
+                    | "cipassword"
+                    | "ciuser"
+                    | "ciupgrade"
+                    | "citype"
+                    | "nameserver"
+                    | "searchdomain"
+                    | "sshkeys"
+                    | "name"
+            ) || key.starts_with("ipconfig")
+        });
+        let rows = keys.map(|(key, value)| {
+            let mut row = json!({ "key": key, "value": value });
+            if let Some(pending) = self.pending.get(key).cloned().flatten() {
+                row["pending"] = json!(pending);
+            }
+            row
+        });
+        json!(rows.collect::<Vec<_>>())
+    }
+
+    /// What PVE generates for cloud-init; the custom files of `cicustom` are not looked at.
+    fn dump(&self, kind: &str) -> String {
+        match kind {
+            "user" => {
+                let name = self.text("name");
+                let upgrade = self.text("ciupgrade") != "0";
+                let user = self
+                    .config
+                    .get("ciuser")
+                    .map(|user| format!("user: {user}\n"))
+                    .unwrap_or_default();
+                format!(
+                    "#cloud-config\nhostname: {name}\nmanage_etc_hosts: true\nfqdn: {name}\n{user}package_upgrade: {upgrade}\n"
+                )
+            }
+            "network" => format!(
+                "version: 1\nconfig:\n    - type: physical\n      name: eth0\n      ipconfig: {}\n",
+                self.text("ipconfig0")
+            ),
+            _ => format!("instance-id: {}\n", encode(&self.digest())),
+        }
+    }
+}

@@ -1,0 +1,562 @@
+//! A VM's configuration: reading and changing it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::disks::{CLOUDINIT_SIZE, Drive, NewVolume, format_size, parse_size};
+use super::locks::VM_LOCK;
+use super::options::{Right, applies_running, is_numeric, is_uuid, option, right};
+use super::schema::{is_disk, split};
+use super::wire::{Fault, Given};
+use super::world::{Vm, World};
+use super::{Asked, Pve, properties};
+use crate::model::time::Time;
+
+/// Parameters of the calls that are no options.
+const NO_OPTIONS: &[&str] = &[
+    "node",
+    "vmid",
+    "delete",
+    "revert",
+    "force",
+    "digest",
+    "skiplock",
+    "background_delay",
+    "import-working-storage",
+    "storage",
+    "pool",
+    "start",
+    "bwlimit",
+];
+/// Options that PVE does not show.
+const HIDDEN: &str = "**********";
+
+/// A change to a configuration.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Edit {
+    pub(super) set: BTreeMap<String, String>,
+    numbers: BTreeSet<String>,
+    delete: Vec<String>,
+    revert: Vec<String>,
+    force: bool,
+    digest: Option<String>,
+    skiplock: bool,
+    by: String,
+    root: bool,
+}
+
+impl Edit {
+    /// Reads and checks the parameters of a call, its caller's rights included.
+    pub(super) fn read(pve: &Pve, asked: &Asked) -> Result<Edit, Fault> {
+        let list = |name: &str| {
+            split(asked.text(name))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let mut edit = Edit {
+            delete: list("delete"),
+            revert: list("revert"),
+            force: asked.flag("force"),
+            digest: asked.given("digest").map(str::to_owned),
+            skiplock: asked.flag("skiplock"),
+            by: asked.caller.name.clone(),
+            root: asked.caller.is_root(),
+            ..Edit::default()
+        };
+        for (key, given) in asked
+            .params
+            .iter()
+            .filter(|(key, _)| !NO_OPTIONS.contains(&key.as_str()))
+        {
+            let text = match given {
+                Given::Text(text) => text,
+                Given::Number(text) => {
+                    edit.numbers.insert(key.clone());
+                    text
+                }
+                Given::List(_) => continue,
+            };
+            edit.set.insert(key.clone(), normal(key, text)?);
+        }
+        only_root(asked, "skiplock")?;
+        for key in edit.delete.iter().chain(&edit.revert) {
+            if option(key).is_none() {
+                return Err(Fault::parameter(
+                    "delete",
+                    format!("unknown option '{key}'"),
+                ));
+            }
+            if edit.set.contains_key(key) {
+                return Err(Fault::parameter(
+                    "delete",
+                    format!("you can't use '-{key}' and -delete {key}' at the same time"),
+                ));
+            }
+        }
+        pve.check_rights(asked, edit.set.keys().chain(&edit.delete))?;
+        Ok(edit)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.delete.is_empty() && self.revert.is_empty()
+    }
+}
+
+/// An option that only root@pam in person may use.
+pub(super) fn only_root(asked: &Asked, name: &str) -> Result<(), Fault> {
+    if asked.flag(name) && !asked.caller.is_root() {
+        return Err(Fault::parameter(name, "Only root may use this option."));
+    }
+    Ok(())
+}
+
+/// A value as PVE stores it.
+fn normal(key: &str, text: &str) -> Result<String, Fault> {
+    let bad = |why: String| {
+        Err(Fault::parameter(
+            key,
+            format!("invalid format - format error\n{why}\n"),
+        ))
+    };
+    Ok(match key {
+        "tags" => {
+            let tags: BTreeSet<String> = split(text).map(str::to_lowercase).collect();
+            tags.into_iter().collect::<Vec<_>>().join(";")
+        }
+        "description" => text.trim_end_matches('\n').to_owned(),
+        "cipassword" => format!("$5$simulated${}", text.len()),
+        "memory" => {
+            let size = text.strip_prefix("current=").unwrap_or(text);
+            match size.parse::<u64>() {
+                Ok(16..) => size.to_owned(),
+                Ok(_) => {
+                    return bad("memory.current: value must have a minimum value of 16".to_owned());
+                }
+                Err(_) => {
+                    return bad(format!(
+                        "memory.current: type check ('integer') failed - got '{size}'"
+                    ));
+                }
+            }
+        }
+        "agent" => match properties(text, "enabled").get("enabled") {
+            Some(&("0" | "1")) => text.to_owned(),
+            other => {
+                let got = other.copied().unwrap_or_default();
+                return bad(format!(
+                    "agent.enabled: type check ('boolean') failed - got '{got}'"
+                ));
+            }
+        },
+        "smbios1" => match properties(text, "").get("uuid") {
+            Some(uuid) if !is_uuid(uuid) => {
+                return bad("smbios1.uuid: value does not match the regex pattern".to_owned());
+            }
+            _ => text.to_owned(),
+        },
+        _ => text.to_owned(),
+    })
+}
+
+impl Pve {
+    fn check_rights<'a>(
+        &self,
+        asked: &Asked,
+        keys: impl Iterator<Item = &'a String>,
+    ) -> Result<(), Fault> {
+        if asked.caller.is_root() {
+            return Ok(());
+        }
+        let path = format!("/vms/{}", asked.vmid);
+        for key in keys {
+            match right(key) {
+                Right::Root => return Err(Fault::die(format!("only root can set '{key}' config"))),
+                Right::Any(privileges) => self.need(&asked.caller, &path, privileges)?,
+            }
+            if key == "startup" {
+                self.need(&asked.caller, "/", &["Sys.Modify"])?;
+            }
+            let value = asked.text(key);
+            if is_disk(key)
+                && value.contains("/dev/")
+                    | value.starts_with('/')
+                    | value.contains("import-from=/")
+            {
+                return Err(Fault::die("Only root can pass arbitrary filesystem paths."));
+            }
+            if is_disk(key) && !value.is_empty() {
+                let drive = Drive::parse(value);
+                if !drive.is_empty_cdrom() {
+                    let path = format!("/storage/{}", drive.storage());
+                    self.need(&asked.caller, &path, &["Datastore.AllocateSpace"])?;
+                }
+            }
+            if let Some(bridge) = properties(value, "model")
+                .get("bridge")
+                .filter(|_| key.starts_with("net"))
+            {
+                self.need(
+                    &asked.caller,
+                    &format!("/sdn/zones/localnetwork/{bridge}"),
+                    &["SDN.Use"],
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `PUT config`: waits for the VM's lock while the caller waits.
+    pub(super) async fn config_set(&self, asked: Asked) -> Result<Value, Fault> {
+        let edit = Edit::read(self, &asked)?;
+        self.world(|world, _| world.vm(&asked.node, asked.vmid).map(|_| ()))
+            .map_err(Fault::die)?;
+        if edit.is_empty() {
+            return Err(Fault::die("no options specified"));
+        }
+        self.write_config(&asked.node, asked.vmid, &edit)
+            .await
+            .map_err(Fault::die)?;
+        Ok(Value::Null)
+    }
+
+    /// `POST config`: the same in a task.
+    pub(super) fn config_set_later(&self, asked: Asked) -> Result<Value, Fault> {
+        let edit = Edit::read(self, &asked)?;
+        self.world(|world, _| world.vm(&asked.node, asked.vmid).map(|_| ()))
+            .map_err(Fault::die)?;
+        if edit.is_empty() {
+            return Err(Fault::die("no options specified"));
+        }
+        let id = asked.vmid.to_string();
+        let user = asked.caller.name.clone();
+        Ok(self.fork(
+            &asked.node.clone(),
+            "qmconfig",
+            &id,
+            &user,
+            false,
+            |worker| {
+                Box::pin(async move {
+                    worker
+                        .pve
+                        .write_config(&asked.node, asked.vmid, &edit)
+                        .await
+                })
+            },
+        ))
+    }
+
+    pub(super) async fn write_config(
+        &self,
+        node: &str,
+        vmid: u32,
+        edit: &Edit,
+    ) -> Result<(), String> {
+        let _lock = self.lock_vm(vmid, VM_LOCK).await?;
+        self.world(|world, now| world.edit(node, vmid, edit, now))
+    }
+}
+
+impl World {
+    /// Changes a configuration; the lock is held.
+    pub(super) fn edit(
+        &mut self,
+        node: &str,
+        vmid: u32,
+        edit: &Edit,
+        now: Time,
+    ) -> Result<(), String> {
+        let vm = self.vm(node, vmid)?;
+        if !edit.skiplock {
+            vm.check_lock()?;
+        }
+        if edit
+            .digest
+            .as_ref()
+            .is_some_and(|digest| *digest != vm.digest())
+        {
+            return Err("checksum mismatch (file change by other user?)".to_owned());
+        }
+        self.writable(node, vmid)?;
+        let mut vm = vm.clone();
+        for key in &edit.revert {
+            vm.pending.remove(key);
+        }
+        for key in &edit.delete {
+            self.remove_option(&mut vm, key, edit.force);
+        }
+        for (key, value) in &edit.set {
+            let value = self.prepare(&vm, key, value, edit.root, now)?;
+            let at_once = !vm.run.is_on() || applies_running(key) || hotplugged(key);
+            vm.pending.remove(key);
+            if edit.numbers.contains(key) {
+                vm.numbers.insert(key.clone());
+            } else {
+                vm.numbers.remove(key);
+            }
+            if at_once && value.is_empty() {
+                vm.config.remove(key);
+            } else if at_once {
+                vm.config.insert(key.clone(), value);
+            } else if vm.config.get(key) != Some(&value) {
+                vm.pending.insert(key.clone(), Some(value));
+            }
+        }
+        // Noted before it takes effect: what the VM was when somebody changed it.
+        self.note(now, &edit.by, vmid, "config");
+        self.vms.insert(vmid, vm);
+        self.touch(vmid, now);
+        Ok(())
+    }
+
+    fn remove_option(&mut self, vm: &mut Vm, key: &str, force: bool) {
+        vm.pending.remove(key);
+        let Some(old) = vm.config.get(key).cloned() else {
+            return;
+        };
+        if key.starts_with("unused") || is_disk(key) {
+            let drive = Drive::parse(&old);
+            vm.config.remove(key);
+            if key.starts_with("unused") || force || drive.is_cloudinit() {
+                self.free(&drive.file, &vm.host);
+            } else if !drive.is_empty_cdrom() {
+                let slot = (0..256)
+                    .map(|n| format!("unused{n}"))
+                    .find(|slot| !vm.config.contains_key(slot));
+                if let Some(slot) = slot {
+                    vm.config.insert(slot, drive.file);
+                }
+            }
+        } else if vm.run.is_on() && !applies_running(key) {
+            vm.pending.insert(key.to_owned(), None);
+        } else {
+            vm.config.remove(key);
+        }
+    }
+
+    /// The value to store: volumes are made, addresses filled in.
+    pub(super) fn prepare(
+        &mut self,
+        vm: &Vm,
+        key: &str,
+        value: &str,
+        root: bool,
+        now: Time,
+    ) -> Result<String, String> {
+        if is_disk(key) {
+            return self.prepare_drive(vm, value, root, now);
+        }
+        if key
+            .strip_prefix("net")
+            .is_some_and(|rest| rest.parse::<u32>().is_ok())
+        {
+            let mut parts: Vec<String> = value.split(',').map(str::to_owned).collect();
+            if let Some(first) = parts.first_mut()
+                && !first.contains('=')
+            {
+                let old = vm
+                    .text(key)
+                    .split(',')
+                    .next()
+                    .and_then(|part| part.split_once('='));
+                let mac = old.map_or_else(|| self.mac(), |(_, mac)| mac.to_owned());
+                *first = format!("{first}={mac}");
+            }
+            return Ok(parts.join(","));
+        }
+        if key == "vmgenid" && value == "1" {
+            return Ok(self.uuid());
+        }
+        Ok(value.to_owned())
+    }
+
+    fn prepare_drive(
+        &mut self,
+        vm: &Vm,
+        value: &str,
+        root: bool,
+        now: Time,
+    ) -> Result<String, String> {
+        let mut drive = Drive::parse(value);
+        if drive.is_empty_cdrom() || (root && drive.file.starts_with('/')) {
+            return Ok(drive.to_string());
+        }
+        let Some((storage, name)) = drive
+            .file
+            .split_once(':')
+            .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        else {
+            return Err(format!("unable to parse volume ID '{}'", drive.file));
+        };
+        let cloudinit = name == "cloudinit";
+        let gib = name.parse::<f64>().ok();
+        if !cloudinit && gib.is_none() {
+            let Some(volume) = self.volume(&drive.file, &vm.host) else {
+                return Err(format!("volume '{}' does not exist", drive.file));
+            };
+            let size = format_size(volume.size);
+            if drive.option("media") != Some("cdrom") {
+                drive.set("size", &size);
+            }
+            return Ok(drive.to_string());
+        }
+        // An import's size is its source's; the fake knows no sources and takes a small image.
+        let gib = if drive.option("import-from").is_some() {
+            3.0
+        } else {
+            gib.unwrap_or_default()
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a size in MiB"
+        )]
+        let size = if cloudinit {
+            CLOUDINIT_SIZE
+        } else {
+            ((gib * 1024.0) as u64) << 20
+        };
+        let new = NewVolume {
+            storage: &storage,
+            host: &vm.host,
+            vmid: vm.vmid,
+            size,
+            used: if cloudinit {
+                CLOUDINIT_SIZE
+            } else {
+                size / 100
+            },
+            parent: None,
+            cloudinit,
+            base: false,
+            ctime: now.0 / 1_000,
+        };
+        drive.file = self.allocate(&new)?;
+        drive.options.retain(|(key, _)| key != "import-from");
+        if cloudinit {
+            drive.set("media", "cdrom");
+        } else {
+            drive.set("size", &format_size(size));
+        }
+        Ok(drive.to_string())
+    }
+
+    /// At the power's return the pending changes become the configuration.
+    pub(super) fn settle(&mut self, vmid: u32) {
+        if let Some(vm) = self.vms.get_mut(&vmid) {
+            for (key, value) in std::mem::take(&mut vm.pending) {
+                match value {
+                    Some(value) => vm.config.insert(key, value),
+                    None => vm.config.remove(&key),
+                };
+            }
+        }
+    }
+
+    /// Resizes a drive; the lock is held.
+    pub(super) fn resize(
+        &mut self,
+        node: &str,
+        vmid: u32,
+        key: &str,
+        size: &str,
+    ) -> Result<(), String> {
+        self.writable(node, vmid)?;
+        let vm = self.vm(node, vmid)?;
+        let text = vm
+            .config
+            .get(key)
+            .ok_or_else(|| format!("disk '{key}' does not exist"))?;
+        let mut drive = Drive::parse(text);
+        let host = vm.host.clone();
+        let volume = self.volume(&drive.file, &host);
+        let old = volume
+            .ok_or_else(|| format!("volume '{}' does not exist", drive.file))?
+            .size;
+        let bytes = parse_size(size.trim_start_matches('+'))
+            .ok_or_else(|| format!("unable to parse size '{size}'"))?;
+        let new = if size.starts_with('+') {
+            old.saturating_add(bytes)
+        } else {
+            bytes
+        };
+        if new < old {
+            return Err("shrinking disks is not supported".to_owned());
+        }
+        if new == old {
+            return Ok(());
+        }
+        if let Some(volume) = self.volume_mut(&drive.file, &host) {
+            volume.size = new;
+        }
+        drive.set("size", &format_size(new));
+        self.vm_mut(node, vmid)?
+            .config
+            .insert(key.to_owned(), drive.to_string());
+        Ok(())
+    }
+}
+
+/// Options that the default `hotplug` (network, disk, usb) gives to a running VM at once.
+fn hotplugged(key: &str) -> bool {
+    let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    matches!(stem, "net" | "scsi" | "virtio" | "usb")
+}
+
+impl Vm {
+    /// A value as PVE answers it.
+    fn answered(&self, key: &str, value: &str) -> Value {
+        match key {
+            "cipassword" => json!(HIDDEN),
+            // Kept as comment lines, each of which ends in a newline when read back.
+            "description" => json!(format!("{value}\n")),
+            _ if is_numeric(key) || self.numbers.contains(key) => match value.parse::<i64>() {
+                Ok(number) => json!(number),
+                Err(_) => json!(value),
+            },
+            _ => json!(value),
+        }
+    }
+
+    /// `GET config`: with the pending changes merged in, or as applied now.
+    pub(super) fn config_answer(&self, current: bool) -> Value {
+        let mut config = self.config.clone();
+        if !current {
+            for (key, value) in &self.pending {
+                match value {
+                    Some(value) => config.insert(key.clone(), value.clone()),
+                    None => config.remove(key),
+                };
+            }
+        }
+        let mut answer: serde_json::Map<String, Value> = config
+            .iter()
+            .map(|(key, value)| (key.clone(), self.answered(key, value)))
+            .collect();
+        answer.insert("digest".to_owned(), json!(self.digest()));
+        Value::Object(answer)
+    }
+
+    /// `GET pending`.
+    pub(super) fn pending_answer(&self) -> Value {
+        let keys: BTreeSet<&String> = self.config.keys().chain(self.pending.keys()).collect();
+        let mut rows: Vec<Value> = keys
+            .into_iter()
+            .map(|key| {
+                let mut row = json!({ "key": key });
+                if let Some(value) = self.config.get(key) {
+                    row["value"] = self.answered(key, value);
+                }
+                match self.pending.get(key) {
+                    Some(Some(value)) => row["pending"] = self.answered(key, value),
+                    Some(None) => row["delete"] = json!(1),
+                    None => {}
+                }
+                row
+            })
+            .collect();
+        rows.push(json!({ "key": "digest", "value": self.digest() }));
+        json!(rows)
+    }
+}

@@ -1,0 +1,443 @@
+//! Power: start, stop, shutdown and their kin.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::config::only_root;
+use super::disks::Drive;
+use super::locks::VM_LOCK;
+use super::tasks::{Outcome, Worker};
+use super::wire::Fault;
+use super::world::{Run, Vm, World};
+use super::{Asked, Pve, properties};
+use crate::model::time::Time;
+use crate::sim::guests::GuestVm;
+
+/// How long a shutdown waits unless told.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long QEMU gets to end after SIGTERM.
+const TERM_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Pve {
+    /// The early checks that all share, then a task.
+    fn power(
+        &self,
+        asked: &Asked,
+        kind: &'static str,
+        work: impl FnOnce(Worker, Asked) -> futures::future::BoxFuture<'static, Outcome>,
+    ) -> Result<Value, Fault> {
+        only_root(asked, "skiplock")?;
+        self.world(|world, _| world.vm(&asked.node, asked.vmid).map(|_| ()))
+            .map_err(Fault::die)?;
+        let asked = asked.clone();
+        let (node, id, user) = (
+            asked.node.clone(),
+            asked.vmid.to_string(),
+            asked.caller.name.clone(),
+        );
+        Ok(self.fork(&node, kind, &id, &user, false, |worker| work(worker, asked)))
+    }
+
+    /// For a machine that the HA manager keeps, only the wanted state changes.
+    fn by_manager(&self, asked: &Asked, kind: &'static str, state: &'static str) -> Option<Value> {
+        let managed = self.world(|world, _| world.ha.contains_key(&asked.vmid));
+        if !managed {
+            return None;
+        }
+        let vmid = asked.vmid;
+        let (node, id, user) = (
+            asked.node.clone(),
+            vmid.to_string(),
+            asked.caller.name.clone(),
+        );
+        let asked = asked.clone();
+        Some(self.fork(&node, kind, &id, &user, false, |worker| {
+            Box::pin(async move {
+                worker
+                    .pve
+                    .world(|world, _| world.ha.insert(vmid, state.to_owned()));
+                let pve = worker.pve.clone();
+                tokio::spawn(async move {
+                    pve.take(pve.timings().ha).await;
+                    if state == "started" {
+                        let _ = pve.start(&Asked {
+                            caller: manager(),
+                            ..asked
+                        });
+                    } else {
+                        let _ = pve.shutdown(&Asked {
+                            caller: manager(),
+                            ..asked
+                        });
+                    }
+                });
+                Ok(())
+            })
+        }))
+    }
+
+    pub(super) fn start(&self, asked: &Asked) -> Result<Value, Fault> {
+        self.world(|world, _| world.check_quorum())
+            .map_err(Fault::die)?;
+        if !asked.caller.name.is_empty()
+            && let Some(upid) = self.by_manager(asked, "hastart", "started")
+        {
+            return Ok(upid);
+        }
+        self.power(asked, "qmstart", |worker, asked| {
+            Box::pin(async move {
+                let pve = worker.pve.clone();
+                let _lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
+                pve.switch_on(&asked, &worker.user).await
+            })
+        })
+    }
+
+    /// Powers a VM on; its lock is held.
+    async fn switch_on(&self, asked: &Asked, by: &str) -> Outcome {
+        let (node, vmid) = (&asked.node, asked.vmid);
+        self.world(|world, now| world.check_start(node, vmid, asked.flag("skiplock"), now))?;
+        self.take(self.timings().start).await;
+        let guest = self.world(|world, now| {
+            world.vm(node, vmid)?;
+            world.settle(vmid);
+            let pid = world.pid();
+            world.note(now, by, vmid, "start");
+            let vm = world.vm_mut(node, vmid)?;
+            vm.run = Run::Running { since: now, pid };
+            vm.commands.clear();
+            let guest = vm.guest();
+            world.touch(vmid, now);
+            Ok::<GuestVm, String>(guest)
+        })?;
+        self.guests().power_on(guest);
+        Ok(())
+    }
+
+    pub(super) fn stop(&self, asked: &Asked) -> Result<Value, Fault> {
+        if asked.flag("overrule-shutdown")
+            && self.world(|world, _| world.ha.contains_key(&asked.vmid))
+        {
+            return Err(Fault::parameter(
+                "overrule-shutdown",
+                "not supported for HA resources",
+            ));
+        }
+        if let Some(upid) = self.by_manager(asked, "hastop", "stopped") {
+            return Ok(upid);
+        }
+        self.power(asked, "qmstop", |worker, asked| {
+            Box::pin(async move {
+                let pve = worker.pve.clone();
+                if asked.flag("overrule-shutdown") {
+                    pve.world(|world, _| world.abort_shutdown(asked.vmid));
+                }
+                let _lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
+                let on = pve.world(|world, _| {
+                    let vm = world.vm(&asked.node, asked.vmid)?;
+                    if vm.run.is_on() && !asked.flag("skiplock") {
+                        vm.check_lock()?;
+                    }
+                    Ok::<bool, String>(vm.run.is_on())
+                })?;
+                if on {
+                    pve.take(pve.timings().stop).await;
+                    pve.switch_off(asked.vmid, false, &worker.user, "stop")
+                        .await;
+                }
+                Ok(())
+            })
+        })
+    }
+
+    /// Takes the power away, or waits until the guest gives it up.
+    async fn switch_off(&self, vmid: u32, graceful: bool, by: &str, what: &str) {
+        self.guests().power_off(vmid, graceful).await;
+        self.world(|world, now| {
+            world.note(now, by, vmid, what);
+            world.powered_off(vmid, now);
+        });
+    }
+
+    pub(super) fn shutdown(&self, asked: &Asked) -> Result<Value, Fault> {
+        let paused = self.world(|world, _| {
+            let vm = world.vm(&asked.node, asked.vmid)?;
+            Ok::<bool, String>(matches!(vm.run, Run::Paused { .. }))
+        });
+        if paused.map_err(Fault::die)? && !asked.flag("forceStop") {
+            return Err(Fault::die("VM is paused - cannot shutdown"));
+        }
+        if !asked.caller.name.is_empty()
+            && let Some(upid) = self.by_manager(asked, "hastop", "stopped")
+        {
+            return Ok(upid);
+        }
+        self.power(asked, "qmshutdown", |worker, asked| {
+            Box::pin(async move {
+                let pve = worker.pve.clone();
+                let _lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
+                pve.shut_down(&asked, &worker.user).await
+            })
+        })
+    }
+
+    /// Asks the guest to shut down and waits; the VM's lock is held all the while.
+    async fn shut_down(&self, asked: &Asked, by: &str) -> Outcome {
+        let wait = self.world(|world, _| {
+            let vm = world.vm(&asked.node, asked.vmid)?;
+            if !asked.flag("skiplock") && vm.run.is_on() {
+                vm.check_lock()?;
+            }
+            let down = properties(vm.text("startup"), "order")
+                .get("down")
+                .and_then(|text| text.parse().ok());
+            let configured = down.map_or(SHUTDOWN_TIMEOUT, Duration::from_secs);
+            Ok::<Option<Duration>, String>(vm.run.is_on().then_some(configured))
+        })?;
+        let Some(configured) = wait else {
+            return Ok(());
+        };
+        let wait = asked.seconds("timeout").unwrap_or(configured);
+        if timeout(wait, self.switch_off(asked.vmid, true, by, "shutdown"))
+            .await
+            .is_ok()
+        {
+            return Ok(());
+        }
+        if !asked.flag("forceStop") {
+            return Err("VM quit/powerdown failed - got timeout".to_owned());
+        }
+        // A guest that hangs does not hold QEMU up: SIGTERM, then SIGKILL.
+        let _ = timeout(TERM_TIMEOUT, self.switch_off(asked.vmid, false, by, "stop")).await;
+        self.world(|world, now| world.powered_off(asked.vmid, now));
+        Ok(())
+    }
+
+    pub(super) fn reboot(&self, asked: &Asked) -> Result<Value, Fault> {
+        self.power(asked, "qmreboot", |worker, asked| {
+            Box::pin(async move {
+                let pve = worker.pve.clone();
+                let _lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
+                let on = pve.world(|world, _| {
+                    Ok::<bool, String>(world.vm(&asked.node, asked.vmid)?.run.is_on())
+                })?;
+                if !on {
+                    return Err(format!("VM {} not running", asked.vmid));
+                }
+                pve.shut_down(&asked, &worker.user).await?;
+                pve.switch_on(&asked, &worker.user).await
+            })
+        })
+    }
+
+    pub(super) fn reset(&self, asked: &Asked) -> Result<Value, Fault> {
+        self.power(asked, "qmreset", |worker, asked| {
+            Box::pin(async move {
+                let pve = worker.pve.clone();
+                let _lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
+                let guest = pve.world(|world, now| {
+                    let vm = world.vm_mut(&asked.node, asked.vmid)?;
+                    if !asked.flag("skiplock") {
+                        vm.check_lock()?;
+                    }
+                    if !vm.run.is_on() {
+                        return Err(format!("VM {} not running", asked.vmid));
+                    }
+                    vm.commands.clear();
+                    let guest = vm.guest();
+                    world.note(now, &worker.user, asked.vmid, "reset");
+                    Ok(guest)
+                })?;
+                pve.guests().power_off(asked.vmid, false).await;
+                pve.guests().power_on(guest);
+                Ok(())
+            })
+        })
+    }
+
+    pub(super) fn pause(&self, asked: &Asked, pause: bool) -> Result<Value, Fault> {
+        let kind = if pause { "qmpause" } else { "qmresume" };
+        self.power(asked, kind, move |worker, asked| {
+            Box::pin(async move {
+                let pve = worker.pve.clone();
+                let _lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
+                pve.world(|world, now| {
+                    let vm = world.vm_mut(&asked.node, asked.vmid)?;
+                    if !asked.flag("skiplock") {
+                        vm.check_lock()?;
+                    }
+                    let (since, pid) = vm
+                        .run
+                        .process()
+                        .ok_or_else(|| format!("VM {} not running", asked.vmid))?;
+                    vm.run = if pause {
+                        Run::Paused { since, pid }
+                    } else {
+                        Run::Running { since, pid }
+                    };
+                    world.note(
+                        now,
+                        &worker.user,
+                        asked.vmid,
+                        if pause { "suspend" } else { "resume" },
+                    );
+                    world.touch(asked.vmid, now);
+                    Ok(())
+                })
+            })
+        })
+    }
+}
+
+/// The HA manager acts in nobody's name.
+fn manager() -> super::access::Caller {
+    super::access::Caller {
+        name: String::new(),
+    }
+}
+
+impl Vm {
+    /// The VM as its guest sees it.
+    pub(super) fn guest(&self) -> GuestVm {
+        let address = properties(self.text("ipconfig0"), "").get("ip").copied();
+        GuestVm {
+            vmid: self.vmid,
+            uuid: self.uuid(),
+            name: self.text("name").to_owned(),
+            cores: self.cpus(),
+            memory_mib: self.memory_mib(),
+            disk: self.boot_disk(),
+            address: address.filter(|ip| *ip != "dhcp").map(str::to_owned),
+        }
+    }
+}
+
+impl World {
+    /// What QEMU and PVE look at before a VM runs.
+    fn check_start(&mut self, node: &str, vmid: u32, skiplock: bool, _now: Time) -> Outcome {
+        let vm = self.vm(node, vmid)?;
+        if !skiplock {
+            vm.check_lock()?;
+        }
+        if vm.flag("template") {
+            return Err("you can't start a vm if it's a template".to_owned());
+        }
+        if vm.run.is_on() {
+            return Err(format!("VM {vmid} already running"));
+        }
+        let mut vm = vm.clone();
+        for (key, value) in std::mem::take(&mut vm.pending) {
+            match value {
+                Some(value) => vm.config.insert(key, value),
+                None => vm.config.remove(&key),
+            };
+        }
+        let Some(host) = self.hosts.get(node) else {
+            return Err(format!("no such cluster node '{node}'"));
+        };
+        if vm.cpus() > host.spec.cpus {
+            return Err(format!(
+                "MAX {} vcpus allowed per VM on this node",
+                host.spec.cpus
+            ));
+        }
+        for (_, drive) in vm.drives() {
+            self.usable(drive.storage(), node)?;
+            if self.volume(&drive.file, node).is_none() {
+                return Err(format!("volume '{}' does not exist", drive.file));
+            }
+        }
+        for (key, value) in &vm.config {
+            let bridge = properties(value, "model")
+                .get("bridge")
+                .copied()
+                .filter(|_| key.starts_with("net"));
+            if let Some(bridge) =
+                bridge.filter(|bridge| !host.spec.bridges.iter().any(|one| one == bridge))
+            {
+                return Err(format!("bridge '{bridge}' does not exist"));
+            }
+        }
+        check_numa(&vm)?;
+        self.check_snippets(&vm)?;
+        let taken: u64 = self
+            .vms
+            .values()
+            .filter(|other| other.host == node && other.run.is_on())
+            .map(Vm::memory_mib)
+            .sum();
+        // PVE does not look at overcommitment: QEMU gets no memory and exits.
+        if (taken + vm.memory_mib()) << 20 > host.spec.memory {
+            return Err("start failed: QEMU exited with code 1".to_owned());
+        }
+        Ok(())
+    }
+
+    fn check_snippets(&self, vm: &Vm) -> Outcome {
+        for (_, volume) in properties(vm.text("cicustom"), "") {
+            let storage = volume.split_once(':').map_or("", |(storage, _)| storage);
+            if !self.storages.contains_key(storage) {
+                return Err(format!("storage '{storage}' does not exist"));
+            }
+            if self.volume(volume, &vm.host).is_none() {
+                return Err(format!("volume '{volume}' does not exist"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The VM's power is off: nothing in it runs any more.
+    pub(super) fn powered_off(&mut self, vmid: u32, now: Time) {
+        self.settle(vmid);
+        if let Some(vm) = self.vms.get_mut(&vmid) {
+            vm.run = Run::Stopped;
+            vm.commands.clear();
+        }
+        self.touch(vmid, now);
+    }
+
+    fn abort_shutdown(&mut self, vmid: u32) {
+        let id = vmid.to_string();
+        for task in self
+            .tasks
+            .values()
+            .filter(|task| task.kind == "qmshutdown" && task.id == id)
+        {
+            if task.end.is_none() {
+                task.cancel.cancel();
+            }
+        }
+    }
+}
+
+fn check_numa(vm: &Vm) -> Outcome {
+    if !vm.text("hugepages").is_empty() && !vm.flag("numa") {
+        return Err("numa needs to be enabled to use hugepages".to_owned());
+    }
+    let nodes = vm.config.iter().filter(|(key, _)| {
+        key.strip_prefix("numa")
+            .is_some_and(|number| number.parse::<u32>().is_ok())
+    });
+    let memory: Vec<u64> = nodes
+        .map(|(_, text)| {
+            properties(text, "cpus")
+                .get("memory")
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0)
+        })
+        .collect();
+    if vm.flag("numa") && !memory.is_empty() && memory.iter().sum::<u64>() != vm.memory_mib() {
+        return Err("total memory for NUMA nodes must be equal to vm static memory".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether a configuration's value is a drive on a storage that only one host sees.
+pub(super) fn is_local(world: &World, drive: &Drive) -> bool {
+    world
+        .storages
+        .get(drive.storage())
+        .is_none_or(|storage| !storage.shared)
+}

@@ -1,0 +1,370 @@
+//! The types of parameters and how PVE checks them (its JSONSchema.pm), with its words.
+
+use std::collections::BTreeMap;
+
+use super::wire::{Fault, Given, Params};
+
+/// What a parameter may hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// An integer within bounds.
+    Integer(Option<i64>, Option<i64>),
+    /// A number within bounds.
+    Number(Option<i64>, Option<i64>),
+    /// `0` or `1`.
+    Boolean,
+    /// Text of at most so many characters.
+    Text(Option<usize>),
+    /// One of these.
+    Enum(&'static [&'static str]),
+    /// Text that matches the schema's pattern, checked by the function.
+    Pattern(&'static str, fn(&str) -> bool),
+    /// Text in one of PVE's formats of at most so many characters; the function says what is wrong.
+    Format(&'static str, Option<usize>, fn(&str) -> Result<(), String>),
+    /// A property string; the handler reads it.
+    Properties,
+    /// A list of text.
+    List,
+    /// A name of a disk of a VM.
+    Disk,
+}
+
+/// One parameter. A name ending in `[n]` stands for the numbered ones below `count`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Param {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// What it holds.
+    pub(super) kind: Kind,
+    /// It may be missing.
+    pub(super) optional: bool,
+    /// It only makes sense with this other one.
+    pub(super) requires: Option<&'static str>,
+    /// How many numbered ones.
+    pub(super) count: u32,
+}
+
+/// A parameter that must be given.
+pub(super) const fn must(name: &'static str, kind: Kind) -> Param {
+    Param {
+        name,
+        kind,
+        optional: false,
+        requires: None,
+        count: 0,
+    }
+}
+
+/// A parameter that may be given.
+pub(super) const fn may(name: &'static str, kind: Kind) -> Param {
+    Param {
+        name,
+        kind,
+        optional: true,
+        requires: None,
+        count: 0,
+    }
+}
+
+/// A parameter that may be given together with another.
+pub(super) const fn with(name: &'static str, kind: Kind, requires: &'static str) -> Param {
+    Param {
+        name,
+        kind,
+        optional: true,
+        requires: Some(requires),
+        count: 0,
+    }
+}
+
+/// Numbered parameters.
+pub(super) const fn many(name: &'static str, kind: Kind, count: u32) -> Param {
+    Param {
+        name,
+        kind,
+        optional: true,
+        requires: None,
+        count,
+    }
+}
+
+impl Param {
+    /// Whether this describes the parameter `name`.
+    pub(super) fn is(&self, name: &str) -> bool {
+        let Some(stem) = self.name.strip_suffix("[n]") else {
+            return self.name == name;
+        };
+        name.strip_prefix(stem).is_some_and(|number| {
+            !number.is_empty()
+                && number.bytes().all(|byte| byte.is_ascii_digit())
+                && (number == "0" || !number.starts_with('0'))
+                && number
+                    .parse::<u32>()
+                    .is_ok_and(|number| number < self.count)
+        })
+    }
+}
+
+/// Bounds of a VMID.
+pub(super) const VMID: Kind = Kind::Integer(Some(100), Some(999_999_999));
+/// A host's name.
+pub(super) const NODE: Kind = Kind::Format("pve-node", None, node_name);
+/// A storage's name.
+pub(super) const STORAGE: Kind = Kind::Format("pve-storage-id", None, storage_id);
+/// A configuration's identifier, such as a snapshot's name.
+pub(super) const CONFIG_ID: Kind = Kind::Format("pve-configid", Some(40), config_id);
+/// A VM's name.
+pub(super) const DNS_NAME: Kind = Kind::Format("dns-name", None, dns_name);
+
+/// Checks parameters against their descriptions; a lone value of a list becomes a list.
+pub(super) fn verify(described: &[&[Param]], mut params: Params) -> Result<Params, Fault> {
+    let find = |name: &str| {
+        described
+            .iter()
+            .flat_map(|group| group.iter())
+            .find(|param| param.is(name))
+    };
+    let mut errors = BTreeMap::new();
+    for (name, given) in &mut params {
+        let Some(param) = find(name) else {
+            errors.insert(
+                name.clone(),
+                "property is not defined in schema and the schema does not allow additional properties".to_owned(),
+            );
+            continue;
+        };
+        if let (Kind::List, Given::Text(text) | Given::Number(text)) = (param.kind, &*given) {
+            *given = Given::List(vec![text.clone()]);
+        }
+        if let Err(why) = check(param.kind, given) {
+            errors.insert(name.clone(), why);
+        }
+    }
+    for param in described.iter().flat_map(|group| group.iter()) {
+        if !param.optional && !params.contains_key(param.name) {
+            errors.insert(
+                param.name.to_owned(),
+                "property is missing and it is not optional".to_owned(),
+            );
+        }
+        if let Some(other) = param.requires
+            && params.contains_key(param.name)
+            && !params.contains_key(other)
+        {
+            errors.insert(
+                other.to_owned(),
+                format!("missing property - '{}' requires this property", param.name),
+            );
+        }
+    }
+    if errors.is_empty() {
+        Ok(params)
+    } else {
+        Err(Fault::parameters(errors))
+    }
+}
+
+fn type_error(kind: &str, got: &str) -> String {
+    format!("type check ('{kind}') failed - got '{got}'")
+}
+
+fn check(kind: Kind, given: &Given) -> Result<(), String> {
+    let text = match given {
+        Given::Text(text) | Given::Number(text) => text.as_str(),
+        Given::List(_) if matches!(kind, Kind::List) => return Ok(()),
+        Given::List(_) => return Err(type_error("string", "ARRAY")),
+    };
+    match kind {
+        Kind::Integer(least, most) => {
+            let number: i64 = text.parse().map_err(|_| type_error("integer", text))?;
+            bounds(number, least, most)
+        }
+        Kind::Number(least, most) => {
+            let number: f64 = text.parse().map_err(|_| type_error("number", text))?;
+            #[expect(clippy::cast_precision_loss, reason = "bounds are small")]
+            let below = least.is_some_and(|least| number < least as f64);
+            #[expect(clippy::cast_precision_loss, reason = "bounds are small")]
+            let above = most.is_some_and(|most| number > most as f64);
+            match (below, above) {
+                (true, _) => Err(minimum(least)),
+                (_, true) => Err(maximum(most)),
+                _ => Ok(()),
+            }
+        }
+        Kind::Boolean if matches!(text, "0" | "1") => Ok(()),
+        Kind::Boolean => Err(type_error("boolean", text)),
+        Kind::Text(limit) => length(text, limit),
+        Kind::Enum(values) if values.contains(&text) => Ok(()),
+        Kind::Enum(values) => Err(format!(
+            "value '{text}' does not have a value in the enumeration '{}'",
+            values.join(", ")
+        )),
+        Kind::Pattern(_, matches) if matches(text) => Ok(()),
+        Kind::Pattern(..) => Err("value does not match the regex pattern".to_owned()),
+        Kind::Format(_, limit, verify) => {
+            length(text, limit)?;
+            verify(text).map_err(|why| format!("invalid format - {why}\n"))
+        }
+        Kind::Disk if is_disk(text) => Ok(()),
+        Kind::Disk => Err(format!(
+            "value '{text}' does not have a value in the enumeration '{}'",
+            disks().join(", ")
+        )),
+        Kind::Properties | Kind::List => Ok(()),
+    }
+}
+
+fn bounds(number: i64, least: Option<i64>, most: Option<i64>) -> Result<(), String> {
+    if least.is_some_and(|least| number < least) {
+        return Err(minimum(least));
+    }
+    if most.is_some_and(|most| number > most) {
+        return Err(maximum(most));
+    }
+    Ok(())
+}
+
+fn minimum(least: Option<i64>) -> String {
+    format!(
+        "value must have a minimum value of {}",
+        least.unwrap_or_default()
+    )
+}
+
+fn maximum(most: Option<i64>) -> String {
+    format!(
+        "value must have a maximum value of {}",
+        most.unwrap_or_default()
+    )
+}
+
+fn length(text: &str, limit: Option<usize>) -> Result<(), String> {
+    match limit {
+        Some(limit) if text.chars().count() > limit => {
+            Err(format!("value may only be {limit} characters long"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The drives a VM can have, in PVE's order.
+pub(super) fn disks() -> Vec<String> {
+    [("ide", 4), ("scsi", 31), ("virtio", 16), ("sata", 6)]
+        .iter()
+        .flat_map(|(bus, count)| (0..*count).map(move |number| format!("{bus}{number}")))
+        .chain(["efidisk0".to_owned(), "tpmstate0".to_owned()])
+        .collect()
+}
+
+/// Whether a key names a drive.
+pub(super) fn is_disk(key: &str) -> bool {
+    disks().iter().any(|disk| disk == key)
+}
+
+fn node_name(text: &str) -> Result<(), String> {
+    let fine = text.len() <= 63
+        && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && text.ends_with(|last: char| last.is_ascii_alphanumeric())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if fine {
+        Ok(())
+    } else {
+        Err("value does not look like a valid node name".to_owned())
+    }
+}
+
+fn storage_id(text: &str) -> Result<(), String> {
+    let fine = text.len() >= 2
+        && text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.ends_with(|last: char| last.is_ascii_alphanumeric())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if fine {
+        Ok(())
+    } else {
+        Err(format!("storage ID '{text}' contains illegal characters"))
+    }
+}
+
+fn config_id(text: &str) -> Result<(), String> {
+    let fine = text.len() >= 2
+        && text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    if fine {
+        Ok(())
+    } else {
+        Err(format!("invalid configuration ID '{text}'"))
+    }
+}
+
+fn dns_name(text: &str) -> Result<(), String> {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    if text.split('.').all(label) {
+        Ok(())
+    } else {
+        Err("value does not look like a valid DNS name".to_owned())
+    }
+}
+
+/// `pve-configid-list`, but of configuration keys: names only.
+pub(super) fn key_list(text: &str) -> Result<(), String> {
+    split(text).try_for_each(|key| {
+        match key
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+        {
+            true => Ok(()),
+            false => Err(format!("invalid configuration ID '{key}'")),
+        }
+    })
+}
+
+/// `pve-tag-list`.
+pub(super) fn tag_list(text: &str) -> Result<(), String> {
+    split(text).try_for_each(|tag| {
+        let fine = tag.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '_')
+            && tag
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"_-+.".contains(&byte));
+        if fine {
+            Ok(())
+        } else {
+            Err("invalid characters in tag".to_owned())
+        }
+    })
+}
+
+/// `urlencoded`: percent-encoded text without blanks.
+pub(super) fn url_encoded(text: &str) -> Result<(), String> {
+    let fine = text
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"%-_.!~*'()".contains(&byte));
+    if fine {
+        Ok(())
+    } else {
+        Err("invalid urlencoded string".to_owned())
+    }
+}
+
+/// A format that the handlers look at, if anybody.
+pub(super) fn anything(_: &str) -> Result<(), String> {
+    Ok(())
+}
+
+/// Splits one of PVE's lists: commas, semicolons, blanks, NUL.
+pub(super) fn split(text: &str) -> impl Iterator<Item = &str> {
+    text.split([',', ';', ' ', '\t', '\n', '\0'])
+        .filter(|part| !part.is_empty())
+}

@@ -1,0 +1,429 @@
+//! What a simulated cluster looks like at the start: hosts, storages, machines, users, timings.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// One gibibyte in bytes.
+pub const GIB: u64 = 1 << 30;
+/// The VMID of the default template; its disks lie on shared storage.
+pub const TEMPLATE: u32 = 9000;
+/// The VMID of the default template whose disks lie on a host's own storage.
+pub const LOCAL_TEMPLATE: u32 = 9001;
+
+/// A simulated cluster. Every field has a default, so a file names only what differs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PveSpec {
+    /// The cluster's name.
+    pub cluster: String,
+    /// pve-manager's version.
+    pub version: String,
+    /// `next-id` of datacenter.cfg: lower bound (inclusive) and upper bound (exclusive).
+    pub next_id: [u32; 2],
+    /// The key that signs tickets, see `access`.
+    pub ticket_key: String,
+    /// Hosts; the API answers on the first.
+    pub hosts: Vec<HostSpec>,
+    /// Storages.
+    pub storages: Vec<StorageSpec>,
+    /// Machines that exist at the start.
+    pub machines: Vec<MachineSpec>,
+    /// Pools, by name.
+    pub pools: Vec<String>,
+    /// Users who log in with a password. `root@pam` may do everything.
+    pub users: Vec<UserSpec>,
+    /// API tokens.
+    pub tokens: Vec<TokenSpec>,
+    /// How long things take.
+    pub timings: Timings,
+}
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostSpec {
+    /// Its name.
+    pub name: String,
+    /// Logical CPUs.
+    pub cpus: u32,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Its address in the cluster network.
+    pub address: String,
+    /// Its bridges.
+    #[serde(default = "bridges")]
+    pub bridges: Vec<String>,
+}
+
+fn bridges() -> Vec<String> {
+    vec!["vmbr0".to_owned()]
+}
+
+/// What kind of storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StorageKind {
+    /// Files in a directory (qcow2).
+    Dir,
+    /// Files on a network file system (qcow2).
+    Nfs,
+    /// Thin logical volumes (raw).
+    LvmThin,
+}
+
+impl StorageKind {
+    /// PVE's name of the type.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            StorageKind::Dir => "dir",
+            StorageKind::Nfs => "nfs",
+            StorageKind::LvmThin => "lvmthin",
+        }
+    }
+}
+
+/// A storage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StorageSpec {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub kind: StorageKind,
+    /// Whether all hosts see the same content.
+    #[serde(default)]
+    pub shared: bool,
+    /// Size in bytes (of each host's, when not shared).
+    pub total: u64,
+    /// Bytes that other things use.
+    #[serde(default)]
+    pub used: u64,
+    /// Content types.
+    pub content: String,
+    /// The hosts that have it; absent: all.
+    #[serde(default)]
+    pub hosts: Option<Vec<String>>,
+    /// Whether it is enabled and mounted.
+    #[serde(default = "yes")]
+    pub active: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A machine that exists at the start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineSpec {
+    /// VMID.
+    pub vmid: u32,
+    /// The host whose configuration directory holds it.
+    pub host: String,
+    /// A container (seen in the resources only) instead of a VM.
+    #[serde(default)]
+    pub container: bool,
+    /// A template: its disks are base images.
+    #[serde(default)]
+    pub template: bool,
+    /// Running at the start.
+    #[serde(default)]
+    pub running: bool,
+    /// Storage of the boot disk and the cloud-init drive.
+    pub storage: String,
+    /// Size of the boot disk (`scsi0`) in bytes.
+    pub disk: u64,
+    /// Bytes of it that are written.
+    #[serde(default)]
+    pub disk_used: u64,
+    /// Whether it has a cloud-init drive (`ide2`).
+    #[serde(default)]
+    pub cloudinit: bool,
+    /// The pool it is in.
+    #[serde(default)]
+    pub pool: Option<String>,
+    /// Further configuration, as in the file.
+    #[serde(default)]
+    pub config: BTreeMap<String, String>,
+}
+
+/// What somebody may do where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AclSpec {
+    /// Such as `/` or `/pool/k8s`; holds for everything below unless a deeper entry exists.
+    pub path: String,
+    /// Privileges.
+    pub privileges: Vec<String>,
+}
+
+/// A user with a password.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserSpec {
+    /// Such as `root@pam`.
+    pub name: String,
+    /// The simulated password.
+    pub password: String,
+    /// Rights; `root@pam` needs none.
+    #[serde(default)]
+    pub acl: Vec<AclSpec>,
+}
+
+/// An API token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenSpec {
+    /// Such as `scaler@pve!sim`.
+    pub id: String,
+    /// Its secret.
+    pub secret: String,
+    /// Rights.
+    #[serde(default)]
+    pub acl: Vec<AclSpec>,
+}
+
+/// How long things take: `[least, most]` in milliseconds, drawn evenly.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timings {
+    /// A read.
+    pub read: [u64; 2],
+    /// A synchronous change.
+    pub change: [u64; 2],
+    /// A call that forks a task, until its UPID.
+    pub fork: [u64; 2],
+    /// Making a linked clone's overlay or thin snapshot, or an empty volume, with the lock held; local storage.
+    pub allocate_local: [u64; 2],
+    /// The same on shared storage (cluster-wide lock).
+    pub allocate_shared: [u64; 2],
+    /// Copying one GiB in a full clone, with no other copy on that storage.
+    pub copy_gib: [u64; 2],
+    /// The rest of a clone: reading, writing configurations.
+    pub clone: [u64; 2],
+    /// Resizing a disk.
+    pub resize: [u64; 2],
+    /// Starting QEMU.
+    pub start: [u64; 2],
+    /// Killing QEMU.
+    pub stop: [u64; 2],
+    /// Turning into a template.
+    pub template: [u64; 2],
+    /// Destroying.
+    pub destroy: [u64; 2],
+    /// Moving a VM to another host.
+    pub migrate: [u64; 2],
+    /// The guest agent's answer.
+    pub agent: [u64; 2],
+    /// The HA manager's turn.
+    pub ha: [u64; 2],
+}
+
+impl Default for Timings {
+    fn default() -> Timings {
+        Timings {
+            read: [12, 15],
+            change: [40, 100],
+            fork: [40, 90],
+            allocate_local: [150, 250],
+            allocate_shared: [700, 900],
+            copy_gib: [600, 800],
+            clone: [100, 200],
+            resize: [200, 300],
+            start: [600, 1_200],
+            stop: [400, 600],
+            template: [200, 300],
+            destroy: [200, 300],
+            migrate: [5_000, 15_000],
+            agent: [20, 60],
+            ha: [2_000, 10_000],
+        }
+    }
+}
+
+impl Timings {
+    /// Everything at once: shows what a client's own time is.
+    pub fn none() -> Timings {
+        Timings {
+            read: [0; 2],
+            change: [0; 2],
+            fork: [0; 2],
+            allocate_local: [0; 2],
+            allocate_shared: [0; 2],
+            copy_gib: [0; 2],
+            clone: [0; 2],
+            resize: [0; 2],
+            start: [0; 2],
+            stop: [0; 2],
+            template: [0; 2],
+            destroy: [0; 2],
+            migrate: [0; 2],
+            agent: [0; 2],
+            ha: [0; 2],
+        }
+    }
+}
+
+fn host(number: u8) -> HostSpec {
+    HostSpec {
+        name: format!("pve{number}"),
+        cpus: 32,
+        memory: 128 * GIB,
+        address: format!("192.0.2.{}", 10 + number),
+        bridges: bridges(),
+    }
+}
+
+fn template(vmid: u32, name: &str, storage: &str) -> MachineSpec {
+    let config = [
+        ("name", name),
+        ("description", "built by hand\ndo not start"),
+        ("cores", "2"),
+        ("memory", "2048"),
+        ("balloon", "1024"),
+        ("agent", "1"),
+        ("onboot", "1"),
+        ("protection", "1"),
+        ("ostype", "l26"),
+        ("scsihw", "virtio-scsi-single"),
+        ("boot", "order=scsi0"),
+        ("serial0", "socket"),
+        ("vga", "serial0"),
+        ("tags", "debian;template"),
+        ("ipconfig0", "ip=dhcp"),
+        ("ciuser", "debian"),
+    ];
+    MachineSpec {
+        vmid,
+        host: "pve1".to_owned(),
+        container: false,
+        template: true,
+        running: false,
+        storage: storage.to_owned(),
+        disk: 8 * GIB,
+        disk_used: 2 * GIB,
+        cloudinit: true,
+        pool: None,
+        config: config
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+    }
+}
+
+fn foreign(vmid: u32, name: &str, container: bool) -> MachineSpec {
+    let config = [
+        ("name", name),
+        ("cores", "2"),
+        ("memory", "2048"),
+        ("ostype", "l26"),
+    ];
+    MachineSpec {
+        vmid,
+        host: "pve1".to_owned(),
+        container,
+        template: false,
+        running: true,
+        storage: "local-lvm".to_owned(),
+        disk: 8 * GIB,
+        disk_used: 3 * GIB,
+        cloudinit: false,
+        pool: None,
+        config: config
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+    }
+}
+
+/// The privileges found sufficient for the autoscaler, on `/`.
+fn scaler() -> Vec<AclSpec> {
+    let privileges = [
+        "VM.Clone",
+        "VM.Allocate",
+        "VM.Audit",
+        "VM.PowerMgmt",
+        "VM.Config.CPU",
+        "VM.Config.Memory",
+        "VM.Config.Disk",
+        "VM.Config.Network",
+        "VM.Config.Options",
+        "VM.Config.Cloudinit",
+        "VM.Config.HWType",
+        "VM.Migrate",
+        "VM.GuestAgent.Audit",
+        "VM.GuestAgent.Unrestricted",
+        "Pool.Audit",
+        "Datastore.AllocateSpace",
+        "Datastore.Audit",
+        "SDN.Use",
+        "Sys.Audit",
+    ];
+    vec![AclSpec {
+        path: "/".to_owned(),
+        privileges: privileges.map(str::to_owned).into(),
+    }]
+}
+
+impl Default for PveSpec {
+    fn default() -> PveSpec {
+        let storage = |name: &str, kind, shared, total, content: &str| StorageSpec {
+            name: name.to_owned(),
+            kind,
+            shared,
+            total,
+            used: total / 20,
+            content: content.to_owned(),
+            hosts: None,
+            active: true,
+        };
+        PveSpec {
+            cluster: "sim".to_owned(),
+            version: "9.2.11".to_owned(),
+            next_id: [100, 1_000_000],
+            ticket_key: "simulated".to_owned(),
+            hosts: (1..=3).map(host).collect(),
+            storages: vec![
+                storage(
+                    "local",
+                    StorageKind::Dir,
+                    false,
+                    100 * GIB,
+                    "backup,iso,snippets,vztmpl",
+                ),
+                storage(
+                    "local-lvm",
+                    StorageKind::LvmThin,
+                    false,
+                    800 * GIB,
+                    "images,rootdir",
+                ),
+                storage("shared", StorageKind::Nfs, true, 4_000 * GIB, "images"),
+            ],
+            machines: vec![
+                foreign(100, "router", false),
+                foreign(101, "dns", true),
+                template(TEMPLATE, "debian-13-k8s", "shared"),
+                template(LOCAL_TEMPLATE, "debian-13-k8s-local", "local-lvm"),
+            ],
+            pools: vec!["k8s".to_owned()],
+            users: vec![UserSpec {
+                name: "root@pam".to_owned(),
+                password: "simulated".to_owned(),
+                acl: Vec::new(),
+            }],
+            tokens: vec![
+                TokenSpec {
+                    id: "scaler@pve!sim".to_owned(),
+                    secret: "00000000-0000-4000-8000-000000000001".to_owned(),
+                    acl: scaler(),
+                },
+                TokenSpec {
+                    id: "root@pam!sim".to_owned(),
+                    secret: "00000000-0000-4000-8000-000000000002".to_owned(),
+                    acl: scaler(),
+                },
+            ],
+            timings: Timings::default(),
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Tasks: forked workers with UPIDs, their status, log and lists.
+
+use futures::future::BoxFuture;
+use rand::RngExt as _;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::Asked;
+use super::Pve;
+use super::wire::{Fault, paged};
+use super::world::World;
+use crate::model::time::Time;
+
+/// Tasks kept; PVE keeps about as many in its index files.
+const MAX_TASKS: usize = 20_000;
+/// How many a list has unless told.
+const DEFAULT_LIMIT: usize = 50;
+/// How many finished tasks `/cluster/tasks` shows (PVE::API2::Cluster: the last 25 of each node).
+const CLUSTER_TASKS: usize = 25;
+
+/// A task.
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    pub(super) upid: String,
+    pub(super) node: String,
+    pub(super) pid: u32,
+    pub(super) pstart: u32,
+    pub(super) start: Time,
+    pub(super) kind: &'static str,
+    pub(super) id: String,
+    pub(super) user: String,
+    pub(super) end: Option<Time>,
+    /// The last line of the log: `OK`, or what went wrong.
+    pub(super) exit: String,
+    pub(super) log: Vec<String>,
+    pub(super) cancel: CancellationToken,
+}
+
+impl Task {
+    /// `root@pam!name` as user and token name.
+    fn who(&self) -> (&str, Option<&str>) {
+        match self.user.split_once('!') {
+            Some((user, token)) => (user, Some(token)),
+            None => (&self.user, None),
+        }
+    }
+
+    fn row(&self) -> Value {
+        let (user, token) = self.who();
+        let mut row = json!({
+            "upid": self.upid, "node": self.node, "pid": self.pid, "pstart": self.pstart,
+            "starttime": self.start.0 / 1_000, "type": self.kind, "id": self.id, "user": user,
+        });
+        if let Some(token) = token {
+            row["tokenid"] = json!(token);
+        }
+        if let Some(end) = self.end {
+            row["endtime"] = json!(end.0 / 1_000);
+            row["status"] = json!(self.exit);
+        }
+        row
+    }
+
+    fn failed(&self) -> bool {
+        self.end.is_some() && self.exit != "OK" && !self.exit.starts_with("WARNINGS: ")
+    }
+}
+
+/// What a worker has at hand.
+#[derive(Clone, Debug)]
+pub(super) struct Worker {
+    pub(super) pve: Pve,
+    pub(super) upid: String,
+    pub(super) user: String,
+    pub(super) cancel: CancellationToken,
+}
+
+impl Worker {
+    /// Writes a line into the task's log.
+    pub(super) fn log(&self, line: impl Into<String>) {
+        let line = line.into();
+        self.pve.world(|world, _| {
+            if let Some(task) = world.tasks.get_mut(&self.upid) {
+                task.log.push(line);
+            }
+        });
+    }
+}
+
+/// What a worker's end is: nothing, or its last words.
+pub(super) type Outcome = Result<(), String>;
+
+impl Pve {
+    /// Forks a worker on `node`; the answer is its UPID. `careful` workers mind a stop themselves.
+    pub(super) fn fork<F>(
+        &self,
+        node: &str,
+        kind: &'static str,
+        id: &str,
+        user: &str,
+        careful: bool,
+        work: F,
+    ) -> Value
+    where
+        F: FnOnce(Worker) -> BoxFuture<'static, Outcome>,
+    {
+        let task = self.world(|world, now| world.begin(node, kind, id, user, now));
+        let worker = Worker {
+            pve: self.clone(),
+            upid: task.upid.clone(),
+            user: user.to_owned(),
+            cancel: task.cancel.clone(),
+        };
+        let future = work(worker);
+        let pve = self.clone();
+        let upid = task.upid.clone();
+        tokio::spawn(async move {
+            let outcome = if careful {
+                future.await
+            } else {
+                tokio::select! {
+                    biased;
+                    () = task.cancel.cancelled() => Err("received interrupt".to_owned()),
+                    outcome = future => outcome,
+                }
+            };
+            pve.world(|world, now| world.finish(&task.upid, outcome, now));
+        });
+        json!(upid)
+    }
+
+    fn task<R>(&self, asked: &Asked, read: impl FnOnce(&Task) -> R) -> Result<R, Fault> {
+        let upid = asked.text("upid");
+        if upid.split(':').count() != 9 || !upid.starts_with("UPID:") {
+            return Err(Fault::die(format!("unable to parse worker upid '{upid}'")));
+        }
+        let found = self.world(|world, _| {
+            let task = world
+                .tasks
+                .get(upid)
+                .filter(|task| task.node == asked.node)?;
+            let owner = task.who().0 == asked.caller.user();
+            Some((owner, task.clone()))
+        });
+        let Some((owner, task)) = found else {
+            return Err(Fault::parameter("upid", "no such task"));
+        };
+        if !owner {
+            self.need(
+                &asked.caller,
+                &format!("/nodes/{}", asked.node),
+                &["Sys.Audit"],
+            )?;
+        }
+        Ok(read(&task))
+    }
+
+    pub(super) fn task_index(&self, asked: &Asked) -> Result<Value, Fault> {
+        self.task(asked, |_| json!([{ "name": "log" }, { "name": "status" }]))
+    }
+
+    pub(super) fn task_status(&self, asked: &Asked) -> Result<Value, Fault> {
+        self.task(asked, |task| {
+            let mut row = task.row();
+            if let Value::Object(fields) = &mut row {
+                fields.remove("endtime");
+                fields.remove("status");
+            }
+            if task.end.is_some() {
+                row["status"] = json!("stopped");
+                row["exitstatus"] = json!(task.exit);
+            } else {
+                row["status"] = json!("running");
+            }
+            row
+        })
+    }
+
+    pub(super) fn task_log(&self, asked: &Asked) -> Result<Value, Fault> {
+        let start = asked.count("start").unwrap_or(0);
+        let limit = asked
+            .count("limit")
+            .filter(|limit| *limit > 0)
+            .unwrap_or(DEFAULT_LIMIT);
+        self.task(asked, |task| {
+            let mut lines = task.log.clone();
+            if task.end.is_some() {
+                lines.push(if task.exit == "OK" {
+                    "TASK OK".to_owned()
+                } else {
+                    format!("TASK ERROR: {}", task.exit)
+                });
+            }
+            let total = lines.len();
+            let rows = lines.into_iter().enumerate().skip(start).take(limit);
+            paged(
+                rows.map(|(at, text)| json!({ "n": at + 1, "t": text }))
+                    .collect(),
+                total,
+            )
+        })
+    }
+
+    pub(super) fn task_stop(&self, asked: &Asked) -> Result<Value, Fault> {
+        let task = self.task(asked, Task::clone)?;
+        if task.who().0 != asked.caller.user() {
+            self.need(
+                &asked.caller,
+                &format!("/nodes/{}", asked.node),
+                &["Sys.Modify"],
+            )?;
+        }
+        task.cancel.cancel();
+        Ok(Value::Null)
+    }
+
+    pub(super) fn task_list(&self, asked: &Asked) -> Value {
+        let start = asked.count("start").unwrap_or(0);
+        let limit = asked.count("limit").unwrap_or(DEFAULT_LIMIT);
+        let source = asked.given("source").unwrap_or("archive");
+        let all = self.allowed(
+            &asked.caller,
+            &format!("/nodes/{}", asked.node),
+            &["Sys.Audit"],
+        );
+        self.world(|world, _| {
+            let newest = world
+                .task_order
+                .iter()
+                .rev()
+                .filter_map(|upid| world.tasks.get(upid));
+            let chosen: Vec<Value> = newest
+                .filter(|task| task.node == asked.node)
+                .filter(|task| match source {
+                    "archive" => task.end.is_some(),
+                    "active" => task.end.is_none(),
+                    _ => true,
+                })
+                .filter(|task| all || task.who().0 == asked.caller.user())
+                .filter(|task| asked.picks(task))
+                .map(Task::row)
+                .collect();
+            let total = chosen.len();
+            paged(chosen.into_iter().skip(start).take(limit).collect(), total)
+        })
+    }
+
+    pub(super) fn cluster_tasks(&self, asked: &Asked) -> Value {
+        let all = self.allowed(&asked.caller, "/", &["Sys.Audit"]);
+        self.world(|world, _| {
+            // PVE compares the task's user with the whole name of the caller: a token without
+            // rights sees nothing, its own tasks included.
+            let newest = world
+                .task_order
+                .iter()
+                .rev()
+                .filter_map(|upid| world.tasks.get(upid));
+            let seen = newest.filter(|task| all || task.who().0 == asked.caller.name);
+            let rows: Vec<Value> = seen
+                .take(CLUSTER_TASKS * world.hosts.len())
+                .map(Task::row)
+                .collect();
+            json!(rows)
+        })
+    }
+}
+
+impl Asked {
+    fn picks(&self, task: &Task) -> bool {
+        let number = |name: &str| self.given(name).and_then(|text| text.parse::<i64>().ok());
+        let start = task.start.0 / 1_000;
+        let status = |filter: &str| {
+            super::schema::split(filter).any(|wanted| match wanted {
+                "ok" => task.exit == "OK",
+                "warning" => task.exit.starts_with("WARNINGS: "),
+                "error" => task.failed(),
+                _ => task.end.is_none(),
+            })
+        };
+        self.given("vmid").is_none_or(|vmid| task.id == vmid)
+            && self
+                .given("typefilter")
+                .is_none_or(|kind| task.kind == kind)
+            && self
+                .given("userfilter")
+                .is_none_or(|user| task.user.contains(user))
+            && self.given("statusfilter").is_none_or(status)
+            && number("since").is_none_or(|since| start >= since)
+            && number("until").is_none_or(|until| start <= until)
+            && (!self.flag("errors") || task.failed())
+    }
+}
+
+impl World {
+    fn begin(&mut self, node: &str, kind: &'static str, id: &str, user: &str, now: Time) -> Task {
+        let pid = self.pid();
+        let booted = self.hosts.get(node).map_or(now, |host| host.booted);
+        let jiffies = now.since(booted).0 / 10;
+        let pstart = u32::try_from(jiffies).unwrap_or(u32::MAX);
+        let upid = format!(
+            "UPID:{node}:{pid:08X}:{pstart:08X}:{:08X}:{kind}:{id}:{user}:",
+            now.0 / 1_000
+        );
+        let task = Task {
+            upid: upid.clone(),
+            node: node.to_owned(),
+            pid,
+            pstart,
+            start: now,
+            kind,
+            id: id.to_owned(),
+            user: user.to_owned(),
+            end: None,
+            exit: String::new(),
+            log: Vec::new(),
+            cancel: CancellationToken::new(),
+        };
+        self.tasks.insert(upid.clone(), task.clone());
+        self.task_order.push_back(upid);
+        if self.task_order.len() > MAX_TASKS
+            && let Some(oldest) = self.task_order.pop_front()
+        {
+            self.tasks.remove(&oldest);
+        }
+        task
+    }
+
+    fn finish(&mut self, upid: &str, outcome: Outcome, now: Time) {
+        if let Some(task) = self.tasks.get_mut(upid).filter(|task| task.end.is_none()) {
+            task.end = Some(now);
+            task.exit = match outcome {
+                Ok(()) => "OK".to_owned(),
+                Err(words) => words.trim_end().replace('\n', " "),
+            };
+        }
+    }
+
+    /// The host lost its power: its workers are gone without a last line.
+    pub(super) fn kill_tasks(&mut self, node: &str, now: Time) {
+        let running = self
+            .tasks
+            .values_mut()
+            .filter(|task| task.node == node && task.end.is_none());
+        for task in running {
+            task.end = Some(now);
+            "unexpected status".clone_into(&mut task.exit);
+            task.cancel.cancel();
+        }
+    }
+}
+
+impl Pve {
+    /// Sleeps as long as the range says.
+    pub(super) async fn take(&self, range: [u64; 2]) {
+        let millis = self.draw(range);
+        if millis > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(millis)).await;
+        }
+    }
+
+    /// Draws from a range.
+    pub(super) fn draw(&self, [least, most]: [u64; 2]) -> u64 {
+        if most <= least {
+            least
+        } else {
+            self.world(|world, _| world.rng.random_range(least..=most))
+        }
+    }
+}
