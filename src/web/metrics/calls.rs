@@ -1,0 +1,76 @@
+//! Calls to PVE and Kubernetes, counted at their seams.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::Metrics;
+use crate::kube::{CallObserver, CallOutcome};
+use crate::pve::transport::{CallError, Outcome, Request, Transport};
+
+/// A transport whose calls are counted.
+#[derive(Debug)]
+pub struct Metered {
+    inner: Arc<dyn Transport>,
+    metrics: Arc<Metrics>,
+}
+
+impl Metered {
+    /// Counts the calls of `inner`.
+    pub fn new(inner: Arc<dyn Transport>, metrics: Arc<Metrics>) -> Metered {
+        Metered { inner, metrics }
+    }
+}
+
+impl Transport for Metered {
+    fn call(&self, request: Request) -> BoxFuture<'_, Result<Value, CallError>> {
+        let call = request.call;
+        let began = Instant::now();
+        Box::pin(async move {
+            let result = self.inner.call(request).await;
+            self.metrics
+                .pve_call(call, result.as_ref().err(), began.elapsed());
+            result
+        })
+    }
+}
+
+impl Metrics {
+    fn pve_call(&self, call: &'static str, error: Option<&CallError>, took: Duration) {
+        let outcome = match error.map(|error| error.outcome) {
+            None => "done",
+            Some(Outcome::NotSent) => "not_sent",
+            Some(Outcome::RefusedByBroker) => "refused_by_broker",
+            Some(Outcome::Refused) => "refused",
+            Some(Outcome::Unknown) => "unknown",
+        };
+        let call = ("call", call.to_owned());
+        self.pve_calls
+            .get_or_create(&vec![call.clone(), ("outcome", outcome.to_owned())])
+            .inc();
+        self.pve_seconds
+            .get_or_create(&vec![call])
+            .observe(took.as_secs_f64());
+        if error.is_some() {
+            self.error("cloudProviderError");
+        }
+    }
+}
+
+impl CallObserver for Metrics {
+    fn called(&self, verb: &'static str, kind: &'static str, outcome: CallOutcome, took: Duration) {
+        let call = vec![("verb", verb.to_owned()), ("kind", kind.to_owned())];
+        let mut counted = call.clone();
+        counted.push(("outcome", outcome.label().to_owned()));
+        self.kube_calls.get_or_create(&counted).inc();
+        self.kube_seconds
+            .get_or_create(&call)
+            .observe(took.as_secs_f64());
+        if outcome != CallOutcome::Done {
+            self.error("apiCallError");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What the counters and histograms are told.
+
+use std::time::Duration;
+
+use super::Metrics;
+use super::gauges::name;
+use crate::model::action::{Action, Kind, Reason};
+use crate::model::region::{Failure, Step};
+use crate::model::time::{Span, Time};
+
+impl Metrics {
+    /// A turn of the loop ended after `took`.
+    pub fn turned(&self, took: Duration) {
+        let series = vec![("function", "main".to_owned())];
+        self.turns
+            .get_or_create(&series)
+            .observe(took.as_secs_f64());
+    }
+
+    /// A step of a machine's life ended after `took`.
+    pub fn step(&self, step: Step, took: Span, ok: bool) {
+        let series = vec![("phase", name(&step)), ("outcome", outcome(ok))];
+        self.phases
+            .get_or_create(&series)
+            .observe(took.to_std().as_secs_f64());
+    }
+
+    /// An eviction was answered.
+    pub fn evicted(&self, ok: bool) {
+        let result = if ok { "succeeded" } else { "failed" };
+        self.evicted
+            .get_or_create(&vec![("eviction_result", result.to_owned())])
+            .inc();
+    }
+
+    /// An action came to its end.
+    pub fn ended(&self, action: &Action, failure: Option<&Failure>) {
+        match (&action.kind, failure) {
+            (Kind::Create(_) | Kind::Continue, None) => {
+                self.scaled_up.inc();
+            }
+            (Kind::Create(_) | Kind::Continue, Some(failure)) => {
+                self.failed_scale_ups
+                    .get_or_create(&vec![("reason", name(&failure.step))])
+                    .inc();
+                self.error(if failure.transient {
+                    "transientError"
+                } else {
+                    "cloudProviderError"
+                });
+            }
+            (Kind::Remove { .. }, None) => {
+                self.scaled_down
+                    .get_or_create(&vec![("reason", removal(&action.reason).to_owned())])
+                    .inc();
+            }
+            (Kind::Remove { .. }, Some(failure)) => {
+                self.failed_scale_downs
+                    .get_or_create(&vec![("step", name(&failure.step))])
+                    .inc();
+                self.error(if failure.transient {
+                    "transientError"
+                } else {
+                    "cloudProviderError"
+                });
+            }
+            (_, None) => {}
+            (_, Some(_)) => self.error("internalError"),
+        }
+    }
+
+    /// An error of one of cluster-autoscaler's types.
+    pub(super) fn error(&self, kind: &str) {
+        self.errors
+            .get_or_create(&vec![("type", kind.to_owned())])
+            .inc();
+    }
+
+    /// When the kubeconfig's client certificate ends; `None` without one.
+    pub fn kubeconfig_expires(&self, at: Option<Time>) {
+        self.gauges.kubeconfig_expires(at);
+    }
+
+    /// Whether the configuration file, as it is now, is valid. A wrong one counts as an error.
+    pub fn config_valid(&self, valid: bool) {
+        self.gauges.config_valid(valid);
+        if !valid {
+            self.error("configurationError");
+        }
+    }
+
+    /// Whether the broker runs with the same policy as the daemon.
+    pub fn policies_agree(&self, agree: bool) {
+        self.gauges.policies_agree(agree);
+    }
+}
+
+fn outcome(ok: bool) -> String {
+    if ok { "done" } else { "failed" }.to_owned()
+}
+
+/// cluster-autoscaler's words for why a node went.
+fn removal(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::Unneeded {
+            utilization_permille: 0,
+            ..
+        } => "empty",
+        Reason::Unneeded { .. } => "underutilized",
+        Reason::Unready { .. } => "unready",
+        Reason::Failed { .. } | Reason::NoNode | Reason::DeadClone => "failed",
+        _ => "other",
+    }
+}

@@ -1,0 +1,394 @@
+//! The gauges: how things stood after the last turn.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::LabelSet;
+use crate::agent::turn::Turn;
+use crate::model::action::Kind;
+use crate::model::cluster::{Node, ReadyStatus};
+use crate::model::policy::STARTUP_TAINT;
+use crate::model::report::{NodeVerdict, PodVerdict, Report};
+use crate::model::snapshot::Snapshot;
+use crate::model::time::Time;
+
+type Number = Gauge<f64, AtomicU64>;
+type Numbers = Family<LabelSet, Number>;
+
+/// Registers one gauge or family per line: field, name, help.
+macro_rules! gauges {
+    ($($prefix:literal { $($field:ident: $kind:ty = $name:literal, $help:literal;)* })*) => {
+        /// Every gauge.
+        #[derive(Debug)]
+        pub(super) struct Gauges { $($($field: $kind,)*)* }
+
+        impl Gauges {
+            /// All of them, registered.
+            pub(super) fn register(registry: &mut Registry) -> Gauges {
+                $($(let $field = <$kind>::default();)*)*
+                $(
+                    let prefix: &str = $prefix;
+                    let within = if prefix.is_empty() {
+                        &mut *registry
+                    } else {
+                        registry.sub_registry_with_prefix(prefix)
+                    };
+                    $(within.register($name, $help, $field.clone());)*
+                )*
+                Gauges { $($($field,)*)* }
+            }
+        }
+    };
+}
+
+gauges! {
+    // kproximate's eight, under its names.
+    "" {
+        kp_total: Number = "kpnodes_total", "Machines there are";
+        kp_running: Number = "kpnodes_running", "Machines whose VM runs";
+        cpu_provisioned: Number = "cpu_provisioned_total", "Cores of all machines";
+        memory_provisioned: Number = "memory_provisioned_total", "Memory of all machines in bytes";
+        cpu_allocatable: Number = "cpu_allocatable_total", "Allocatable cores of the machines' nodes";
+        memory_allocatable: Number = "memory_allocatable_total", "Allocatable memory of the machines' nodes in bytes";
+        cpu_allocated: Number = "cpu_allocated_total", "Cores requested by pods on the machines' nodes";
+        memory_allocated: Number = "memory_allocated_total", "Memory requested by pods on the machines' nodes in bytes";
+    }
+    // cluster-autoscaler's, where the meaning is the same.
+    "cluster_autoscaler" {
+        safe: Number = "cluster_safe_to_autoscale", "Whether nothing holds everything back";
+        nodes: Numbers = "nodes_count", "Nodes of the cluster, by state";
+        groups: Numbers = "node_groups_count", "Pools";
+        group_min: Numbers = "node_group_min_count", "The least nodes of a pool";
+        group_max: Numbers = "node_group_max_count", "The most nodes of a pool";
+        group_target: Numbers = "node_group_target_count", "Nodes of a pool, those that come included";
+        group_backoff: Numbers = "node_group_backoff_status", "Whether a pool waits after a failure";
+        unschedulable: Numbers = "unschedulable_pods_count", "Pods that wait for a node";
+        cores: Number = "cluster_cpu_current_cores", "Cores of all nodes";
+        memory: Number = "cluster_memory_current_bytes", "Memory of all nodes";
+        unneeded: Number = "unneeded_nodes_count", "Nodes that are candidates for removal";
+        unremovable: Numbers = "unremovable_nodes_count", "Nodes that stay, by reason";
+        pending_deletions: Number = "pending_node_deletions", "Nodes being removed";
+        cooldown: Number = "scale_down_in_cooldown", "Whether scale-down is held back";
+        activity: Numbers = "last_activity", "When an activity was last begun, in Unix seconds";
+    }
+    "pve_autoscaler" {
+        build: Numbers = "build_info", "The program's version";
+        leader: Number = "leader", "Whether this instance holds the lease";
+        paused: Number = "paused", "Whether somebody said pause";
+        view_age: Numbers = "view_age_seconds", "Age of each view that decisions rest on";
+        view_complete: Numbers = "view_complete", "Whether each view was read completely";
+        machines: Numbers = "machines", "Machines, by pool and step";
+        verdicts: Numbers = "pending_pods", "Pods that are not bound, by what becomes of them";
+        holds: Numbers = "holds", "What is held back, by scope";
+        warnings: Number = "warnings", "Things that a person should look at";
+        kubeconfig_expiry: Number = "kubeconfig_expiry_timestamp_seconds", "When the kubeconfig's client certificate ends; 0 without one";
+        config_valid: Number = "config_valid", "Whether the configuration file, as it is now, is valid";
+        policies_agree: Number = "broker_policy_agrees", "Whether the broker runs with the same policy";
+    }
+}
+
+impl Gauges {
+    /// Shows a turn. Series of what is gone disappear.
+    pub(super) fn show(&self, turn: &Turn) {
+        let (snapshot, report) = (&*turn.snapshot, &turn.decision.report);
+        self.show_machines(snapshot);
+        self.show_nodes(snapshot, report);
+        self.show_pools(report);
+        self.show_pods(report);
+        self.show_state(turn);
+        self.unneeded
+            .set(count(turn.decision.memory.unneeded_since.len()));
+    }
+
+    fn show_machines(&self, snapshot: &Snapshot) {
+        let mut steps: BTreeMap<(String, String), usize> = BTreeMap::new();
+        let (mut running, mut cpus, mut bytes) = (0, 0u64, 0i64);
+        for machine in snapshot.machines.values() {
+            let step = machine
+                .step
+                .map_or_else(|| "unknown".to_owned(), |(step, _)| name(&step));
+            *steps.entry((machine.mark.pool.clone(), step)).or_default() += 1;
+            running += usize::from(machine.vm.as_ref().is_some_and(|vm| vm.running));
+            let vm = snapshot
+                .regions
+                .get(&machine.region)
+                .and_then(|region| region.vms.get(&machine.mark.vmid));
+            if let (Some(vm), Some(_)) = (vm, &machine.vm) {
+                cpus += u64::from(vm.cpus);
+                bytes = bytes.saturating_add(vm.memory);
+            }
+        }
+        self.kp_total.set(count(snapshot.machines.len()));
+        self.kp_running.set(count(running));
+        self.cpu_provisioned
+            .set(float(i64::try_from(cpus).unwrap_or(i64::MAX)));
+        self.memory_provisioned.set(float(bytes));
+        let series = steps
+            .into_iter()
+            .map(|((pool, step), number)| (vec![("pool", pool), ("step", step)], count(number)));
+        fill(&self.machines, series);
+        self.show_allocation(snapshot);
+    }
+
+    fn show_allocation(&self, snapshot: &Snapshot) {
+        let ours: BTreeSet<&Arc<str>> = snapshot
+            .machines
+            .values()
+            .filter_map(|machine| machine.node.as_ref())
+            .collect();
+        let (mut cpu, mut memory) = (0i64, 0i64);
+        for node in ours
+            .iter()
+            .filter_map(|name| snapshot.cluster.nodes.get(*name))
+        {
+            cpu = cpu.saturating_add(node.allocatable.cpu_milli);
+            memory = memory.saturating_add(node.allocatable.memory);
+        }
+        self.cpu_allocatable.set(float(cpu) / 1000.0);
+        self.memory_allocatable.set(float(memory));
+        let (mut cpu, mut memory) = (0i64, 0i64);
+        for pod in snapshot.cluster.pods.values() {
+            if pod.node.as_ref().is_some_and(|node| ours.contains(node)) && !pod.phase.terminal() {
+                cpu = cpu.saturating_add(pod.shape.requests.cpu_milli);
+                memory = memory.saturating_add(pod.shape.requests.memory);
+            }
+        }
+        self.cpu_allocated.set(float(cpu) / 1000.0);
+        self.memory_allocated.set(float(memory));
+    }
+
+    fn show_nodes(&self, snapshot: &Snapshot, report: &Report) {
+        let mut states: BTreeMap<&str, usize> = ["ready", "unready", "notStarted", "unregistered"]
+            .into_iter()
+            .map(|state| (state, 0))
+            .collect();
+        let (mut cpu, mut memory) = (0i64, 0i64);
+        for node in snapshot.cluster.nodes.values() {
+            *states.entry(state(node)).or_default() += 1;
+            cpu = cpu.saturating_add(node.capacity.cpu_milli);
+            memory = memory.saturating_add(node.capacity.memory);
+        }
+        let unregistered = snapshot
+            .machines
+            .values()
+            .filter(|machine| machine.node.is_none())
+            .count();
+        states.insert("unregistered", unregistered);
+        fill(
+            &self.nodes,
+            states
+                .into_iter()
+                .map(|(state, number)| (vec![("state", state.to_owned())], count(number))),
+        );
+        self.cores.set(float(cpu) / 1000.0);
+        self.memory.set(float(memory));
+        let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut leaving = 0;
+        for verdict in report.nodes.values() {
+            match verdict {
+                NodeVerdict::Kept { reason, .. } => *reasons.entry(reason).or_default() += 1,
+                NodeVerdict::Leaving { .. } => leaving += 1,
+                NodeVerdict::NotAutoscaled => {}
+            }
+        }
+        fill(
+            &self.unremovable,
+            reasons
+                .into_iter()
+                .map(|(reason, number)| (vec![("reason", reason.to_owned())], count(number))),
+        );
+        self.pending_deletions.set(count(leaving));
+    }
+
+    fn show_pools(&self, report: &Report) {
+        let series = |value: fn(&crate::model::report::PoolState) -> f64| {
+            report
+                .pools
+                .iter()
+                .map(move |(pool, state)| (vec![("node_group", pool.to_string())], value(state)))
+        };
+        fill(
+            &self.groups,
+            [(
+                vec![("node_group_type", "autoscaled".to_owned())],
+                count(report.pools.len()),
+            )]
+            .into_iter(),
+        );
+        fill(&self.group_min, series(|pool| f64::from(pool.min)));
+        fill(&self.group_max, series(|pool| f64::from(pool.max)));
+        fill(
+            &self.group_target,
+            series(|pool| f64::from(pool.ready.saturating_add(pool.coming))),
+        );
+        fill(
+            &self.group_backoff,
+            series(|pool| flag(pool.backoff_until.is_some())),
+        );
+    }
+
+    fn show_pods(&self, report: &Report) {
+        let verdicts = [
+            "fits_node",
+            "fits_machine",
+            "triggers",
+            "batched",
+            "held",
+            "hopeless",
+            "ignored",
+        ];
+        let mut numbers: BTreeMap<&str, usize> =
+            verdicts.into_iter().map(|verdict| (verdict, 0)).collect();
+        for verdict in report.pods.values() {
+            *numbers.entry(verdict_name(verdict)).or_default() += 1;
+        }
+        let waiting = numbers
+            .iter()
+            .filter(|(verdict, _)| **verdict != "ignored")
+            .map(|(_, number)| number)
+            .sum();
+        fill(
+            &self.unschedulable,
+            [(vec![("type", "unschedulable".to_owned())], count(waiting))].into_iter(),
+        );
+        fill(
+            &self.verdicts,
+            numbers
+                .into_iter()
+                .map(|(verdict, number)| (vec![("verdict", verdict.to_owned())], count(number))),
+        );
+    }
+
+    fn show_state(&self, turn: &Turn) {
+        let (snapshot, report) = (&*turn.snapshot, &turn.decision.report);
+        let held = |scope: &str| report.holds.iter().any(|hold| hold.scope == scope);
+        self.safe.set(flag(!held("everything")));
+        self.cooldown
+            .set(flag(held("scale-down") || held("everything")));
+        let mut holds: BTreeMap<&str, usize> = BTreeMap::new();
+        for hold in &report.holds {
+            *holds.entry(&hold.scope).or_default() += 1;
+        }
+        fill(
+            &self.holds,
+            holds
+                .into_iter()
+                .map(|(scope, number)| (vec![("scope", scope.to_owned())], count(number))),
+        );
+        self.warnings.set(count(report.warnings.len()));
+        fill(
+            &self.build,
+            [(vec![("version", env!("CARGO_PKG_VERSION").to_owned())], 1.0)].into_iter(),
+        );
+        self.leader.set(flag(snapshot.leader));
+        self.paused.set(flag(snapshot.paused.is_some()));
+        let sources = || snapshot.sources.iter();
+        fill(
+            &self.view_age,
+            sources().map(|(name, source)| {
+                (
+                    vec![("source", name.to_string())],
+                    seconds_between(source.as_of, turn.at),
+                )
+            }),
+        );
+        fill(
+            &self.view_complete,
+            sources()
+                .map(|(name, source)| (vec![("source", name.to_string())], flag(source.complete))),
+        );
+        self.begun("main", turn.at);
+        let plans = |wanted: fn(&Kind) -> bool| {
+            turn.decision.plan.iter().any(|action| wanted(&action.kind))
+        };
+        if plans(|kind| matches!(kind, Kind::Create(_))) {
+            self.begun("scaleUp", turn.at);
+        }
+        if plans(|kind| matches!(kind, Kind::Remove { .. })) {
+            self.begun("scaleDown", turn.at);
+        }
+    }
+
+    fn begun(&self, activity: &str, at: Time) {
+        let series = vec![("activity", activity.to_owned())];
+        self.activity.get_or_create(&series).set(seconds(at));
+    }
+
+    /// When the kubeconfig's client certificate ends.
+    pub(super) fn kubeconfig_expires(&self, at: Option<Time>) {
+        self.kubeconfig_expiry.set(at.map_or(0.0, seconds));
+    }
+
+    /// Whether the file is valid.
+    pub(super) fn config_valid(&self, valid: bool) {
+        self.config_valid.set(flag(valid));
+    }
+
+    /// Whether the broker runs with our policy.
+    pub(super) fn policies_agree(&self, agree: bool) {
+        self.policies_agree.set(flag(agree));
+    }
+}
+
+/// Replaces all series of a family.
+fn fill(family: &Numbers, series: impl Iterator<Item = (LabelSet, f64)>) {
+    family.clear();
+    for (labels, value) in series {
+        family.get_or_create(&labels).set(value);
+    }
+}
+
+fn state(node: &Node) -> &'static str {
+    let starting = node.taints.iter().any(|taint| &*taint.key == STARTUP_TAINT);
+    match (node.ready.status, starting) {
+        (_, true) => "notStarted",
+        (ReadyStatus::True, false) => "ready",
+        (_, false) => "unready",
+    }
+}
+
+fn verdict_name(verdict: &PodVerdict) -> &'static str {
+    match verdict {
+        PodVerdict::FitsNode { .. } => "fits_node",
+        PodVerdict::FitsMachine { .. } => "fits_machine",
+        PodVerdict::Triggers { .. } => "triggers",
+        PodVerdict::Batched { .. } => "batched",
+        PodVerdict::Held { .. } => "held",
+        PodVerdict::Hopeless { .. } => "hopeless",
+        PodVerdict::Ignored { .. } => "ignored",
+    }
+}
+
+/// The name that a plain enum has in JSON.
+pub(super) fn name<T: serde::Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => "unknown".to_owned(),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a metric: 53 bits are plenty")]
+fn float(value: i64) -> f64 {
+    value as f64
+}
+
+fn count(number: usize) -> f64 {
+    float(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+fn flag(value: bool) -> f64 {
+    f64::from(u8::from(value))
+}
+
+fn seconds(at: Time) -> f64 {
+    float(at.0) / 1000.0
+}
+
+fn seconds_between(from: Time, to: Time) -> f64 {
+    float(to.since(from).0) / 1000.0
+}

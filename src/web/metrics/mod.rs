@@ -1,0 +1,162 @@
+//! Every metric, registered once. Gauges are made from the last turn when somebody asks; counters
+//! and histograms are told of events.
+
+mod calls;
+mod events;
+mod gauges;
+
+use std::sync::{Mutex, PoisonError};
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+pub use calls::Metered;
+
+use crate::agent::turn::Turn;
+use gauges::Gauges;
+
+/// The labels of one time series.
+type LabelSet = Vec<(&'static str, String)>;
+type Counters = Family<LabelSet, Counter>;
+type Histograms = Family<LabelSet, Histogram, fn() -> Histogram>;
+
+/// All metrics of the program.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    gauges: Gauges,
+    /// Held while the gauges are filled and written: one scrape must not see another's half.
+    scrape: Mutex<()>,
+    phases: Histograms,
+    turns: Histograms,
+    pve_calls: Counters,
+    kube_calls: Counters,
+    pve_seconds: Histograms,
+    kube_seconds: Histograms,
+    errors: Counters,
+    scaled_up: Counter,
+    failed_scale_ups: Counters,
+    scaled_down: Counters,
+    failed_scale_downs: Counters,
+    evicted: Counters,
+}
+
+/// One second to some 70 minutes: from a fast start to a full clone of a large disk.
+fn phase_buckets() -> Histogram {
+    Histogram::new(exponential_buckets(1.0, 2.0, 13))
+}
+
+/// One millisecond to some 8 seconds.
+fn turn_buckets() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 14))
+}
+
+/// 5 milliseconds to some 40 seconds.
+fn call_buckets() -> Histogram {
+    Histogram::new(exponential_buckets(0.005, 2.0, 14))
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new()
+    }
+}
+
+impl Metrics {
+    /// All metrics, at their beginning.
+    pub fn new() -> Metrics {
+        let mut registry = Registry::default();
+        let gauges = Gauges::register(&mut registry);
+        let mut ours = Adder(registry.sub_registry_with_prefix("pve_autoscaler"));
+        let phases = ours.histogram(
+            "phase_duration_seconds",
+            "Time that a step of a machine's life took, by step and outcome",
+            phase_buckets,
+        );
+        let pve_calls = ours.counter("pve_calls", "PVE calls, by call and outcome");
+        let kube_calls = ours.counter("kube_calls", "Kubernetes calls, by verb, kind and outcome");
+        let pve_seconds = ours.histogram(
+            "pve_call_duration_seconds",
+            "Time that PVE calls took",
+            call_buckets,
+        );
+        let kube_seconds = ours.histogram(
+            "kube_call_duration_seconds",
+            "Time that Kubernetes calls took; of watches until their headers came",
+            call_buckets,
+        );
+        let failed_scale_downs = ours.counter(
+            "failed_scale_downs",
+            "Removals that failed or were given up, by step",
+        );
+        let mut theirs = Adder(registry.sub_registry_with_prefix("cluster_autoscaler"));
+        let turns = theirs.histogram(
+            "function_duration_seconds",
+            "Time that a turn of the loop took",
+            turn_buckets,
+        );
+        let errors = theirs.counter("errors", "Errors, by type");
+        let failed_scale_ups = theirs.counter(
+            "failed_scale_ups",
+            "Machines that failed to become nodes, by step",
+        );
+        let scaled_down = theirs.counter("scaled_down_nodes", "Nodes removed, by reason");
+        let evicted = theirs.counter("evicted_pods", "Pods evicted, by result");
+        let scaled_up = Counter::default();
+        theirs
+            .0
+            .register("scaled_up_nodes", "Nodes added", scaled_up.clone());
+        Metrics {
+            registry,
+            gauges,
+            scrape: Mutex::new(()),
+            phases,
+            turns,
+            pve_calls,
+            kube_calls,
+            pve_seconds,
+            kube_seconds,
+            errors,
+            scaled_up,
+            failed_scale_ups,
+            scaled_down,
+            failed_scale_downs,
+            evicted,
+        }
+    }
+
+    /// Everything as OpenMetrics text, the gauges as of `turn`.
+    pub fn text(&self, turn: Option<&Turn>) -> String {
+        let _held = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turn) = turn {
+            self.gauges.show(turn);
+        }
+        let mut text = String::new();
+        // Writing into a string fails only if an encoder is broken; half a page is of no use then.
+        if let Err(error) = encode(&mut text, &self.registry) {
+            tracing::error!(%error, "the metrics cannot be written");
+            text.clear();
+        }
+        text
+    }
+}
+
+/// Registers families.
+struct Adder<'a>(&'a mut Registry);
+
+impl Adder<'_> {
+    fn counter(&mut self, name: &str, help: &str) -> Counters {
+        let family = Counters::default();
+        self.0.register(name, help, family.clone());
+        family
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, buckets: fn() -> Histogram) -> Histograms {
+        let family = Histograms::new_with_constructor(buckets);
+        self.0.register(name, help, family.clone());
+        family
+    }
+}

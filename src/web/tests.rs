@@ -1,0 +1,375 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::model::action::{Action, Kind, Precondition, Reason, Target};
+use crate::model::cluster::{Cluster, Node, Pod, PodKey, Readiness, ReadyStatus};
+use crate::model::decision::Decision;
+use crate::model::mark::Mark;
+use crate::model::memory::Memory;
+use crate::model::region::{Failure, Machine, MachineVm, Region, Step, Vm};
+use crate::model::report::{Hold, NodeVerdict, PodVerdict, PoolState, Report};
+use crate::model::resources::Resources;
+use crate::model::scheduling::PodShape;
+use crate::model::snapshot::{Snapshot, SourceState};
+use crate::model::time::{Span, Time};
+
+const NOW: Time = Time(1_795_000_000_000);
+
+fn amounts(cpu: i64, memory: i64) -> Resources {
+    Resources {
+        cpu_milli: cpu,
+        memory,
+        ..Resources::default()
+    }
+}
+
+fn mark(name: &str, vmid: u32) -> Mark {
+    Mark {
+        cluster: "uid/default".into(),
+        machine: name.into(),
+        vmid,
+        pool: "small".into(),
+        instance_type: "s".into(),
+        template: "debian".into(),
+        token: "abcdef".into(),
+        created: NOW,
+    }
+}
+
+fn machine(name: &str, vmid: u32, step: Step, node: bool) -> Machine {
+    Machine {
+        region: "default".into(),
+        host: "pve1".into(),
+        mark: mark(name, vmid),
+        intended: true,
+        vm: Some(MachineVm {
+            running: node,
+            marked: true,
+            ..MachineVm::default()
+        }),
+        node: node.then(|| name.into()),
+        step: Some((step, NOW)),
+        failure: None,
+        busy: None,
+    }
+}
+
+fn node(cpu: i64, memory: i64) -> Node {
+    let size = json!({"cpu_milli": cpu, "memory": memory});
+    serde_json::from_value(json!({
+        "uid": "node-uid", "created": NOW, "allocatable": size, "capacity": size,
+        "ready": {"status": "True", "since": NOW},
+    }))
+    .unwrap_or_else(|error| panic!("a node: {error}"))
+}
+
+/// Two machines, one of them a working node with one pod, one pod that waits.
+fn turn() -> Turn {
+    let shape = Arc::new(PodShape {
+        requests: amounts(500, 1 << 30),
+        ..PodShape::default()
+    });
+    let pod = |node: Option<&str>| Pod {
+        uid: "pod-uid".into(),
+        shape: shape.clone(),
+        node: node.map(Into::into),
+        nominated: None,
+        phase: crate::model::cluster::Phase::default(),
+        created: NOW,
+        deletion: None,
+        deletion_grace_seconds: None,
+        unschedulable_since: None,
+        gated: false,
+        mirror: false,
+        ready: true,
+    };
+    let vm = |cpus| Vm {
+        cpus,
+        memory: 4 << 30,
+        ..Vm::default()
+    };
+    let waiting = PodKey::new("default", "b");
+    let report = Report {
+        holds: vec![Hold {
+            scope: "scale-down".into(),
+            why: "a node came".into(),
+            until: None,
+        }],
+        pods: BTreeMap::from([(
+            waiting.clone(),
+            PodVerdict::FitsMachine {
+                machine: "small-b".into(),
+            },
+        )]),
+        nodes: BTreeMap::from([
+            (Arc::from("cp"), NodeVerdict::NotAutoscaled),
+            (
+                Arc::from("small-a"),
+                NodeVerdict::Kept {
+                    reason: "NotUnderutilized".into(),
+                    why: String::new(),
+                    pod: None,
+                    until: None,
+                },
+            ),
+        ]),
+        pools: BTreeMap::from([(
+            Arc::from("small"),
+            PoolState {
+                min: 0,
+                max: 3,
+                ready: 1,
+                coming: 1,
+                ..PoolState::default()
+            },
+        )]),
+        warnings: vec!["VM 9005 is not ours".into()],
+    };
+    let snapshot = Snapshot {
+        version: 1,
+        taken: NOW,
+        cluster_id: Some("uid/default".into()),
+        sources: BTreeMap::from([(
+            Arc::from("kube/pods"),
+            SourceState {
+                complete: true,
+                as_of: NOW - Span::seconds(5),
+                error: None,
+            },
+        )]),
+        cluster: Cluster {
+            nodes: BTreeMap::from([
+                (Arc::from("cp"), node(4000, 8 << 30)),
+                (Arc::from("small-a"), node(2000, 3 << 30)),
+            ]),
+            pods: BTreeMap::from([
+                (PodKey::new("default", "a"), pod(Some("small-a"))),
+                (waiting, pod(None)),
+            ]),
+            ..Cluster::default()
+        },
+        regions: BTreeMap::from([(
+            Arc::from("default"),
+            Region {
+                vms: BTreeMap::from([(9000, vm(2)), (9001, vm(2))]),
+                ..Region::default()
+            },
+        )]),
+        machines: BTreeMap::from([
+            (
+                Arc::from("small-a"),
+                machine("small-a", 9000, Step::Done, true),
+            ),
+            (
+                Arc::from("small-b"),
+                machine("small-b", 9001, Step::Clone, false),
+            ),
+        ]),
+        leader: true,
+        paused: None,
+    };
+    let decision = Decision {
+        plan: Vec::new(),
+        report,
+        memory: Memory::default(),
+        wake: None,
+    };
+    Turn {
+        number: 7,
+        at: NOW,
+        snapshot: Arc::new(snapshot),
+        decision: Arc::new(decision),
+    }
+}
+
+fn removal(reason: Reason) -> Action {
+    Action {
+        version: 1,
+        kind: Kind::Remove { drain: true },
+        target: Target {
+            region: "default".into(),
+            host: "pve1".into(),
+            vmid: 9000,
+            machine: "small-a".into(),
+            node: None,
+        },
+        precondition: Precondition::default(),
+        reason,
+    }
+}
+
+/// The text with its series in order and without the buckets: families come in any order.
+fn sorted(text: &str) -> String {
+    let mut lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.contains("_bucket{"))
+        .collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+#[test]
+fn every_metric_after_a_turn_and_some_events() {
+    let metrics = Metrics::new();
+    metrics.turned(Duration::from_millis(3));
+    metrics.step(Step::Clone, Span::seconds(40), true);
+    metrics.evicted(true);
+    metrics.kubeconfig_expires(Some(NOW));
+    metrics.config_valid(true);
+    metrics.policies_agree(true);
+    let unneeded = |utilization_permille| Reason::Unneeded {
+        since: NOW,
+        utilization_permille,
+    };
+    metrics.ended(&removal(unneeded(0)), None);
+    metrics.ended(&removal(unneeded(300)), None);
+    let failure = Failure {
+        step: Step::Drain,
+        message: "a budget".into(),
+        at: NOW,
+        transient: false,
+    };
+    metrics.ended(&removal(unneeded(300)), Some(&failure));
+    insta::assert_snapshot!(
+        sorted(&metrics.text(Some(&turn()))).replace(env!("CARGO_PKG_VERSION"), "VERSION")
+    );
+}
+
+#[test]
+fn series_of_what_is_gone_disappear() {
+    let metrics = Metrics::new();
+    assert!(metrics.text(Some(&turn())).contains("small"));
+    let mut later = turn();
+    let mut snapshot = (*later.snapshot).clone();
+    snapshot.machines.clear();
+    later.snapshot = Arc::new(snapshot);
+    later.decision = Arc::new(Decision {
+        plan: Vec::new(),
+        report: Report::default(),
+        memory: Memory::default(),
+        wake: None,
+    });
+    assert!(!metrics.text(Some(&later)).contains("small"));
+}
+
+#[tokio::test]
+async fn a_health_knows_why_it_is_not_ready() {
+    let now = Instant::now();
+    assert!(
+        Health::after(&turn(), Span::minutes(3), now)
+            .ready(now)
+            .is_empty()
+    );
+    let late = now + LIVE_LIMIT + Duration::from_secs(1);
+    assert!(Health::starting(now).live(late)[0].contains("91 s"));
+    assert!(Health::starting(now).live(now).is_empty());
+    assert!(!Health::starting(now).ready(now).is_empty());
+    let stale = Health::after(&turn(), Span::seconds(4), now).ready(now);
+    assert_eq!(stale, ["kube/pods: its view is 5s old, at most 4s is used"]);
+}
+
+struct Server {
+    address: std::net::SocketAddr,
+    health: watch::Sender<Health>,
+    stop: oneshot::Sender<()>,
+    task: tokio::task::JoinHandle<()>,
+    _turns: watch::Sender<Option<Arc<Turn>>>,
+}
+
+async fn start() -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+    let address = listener.local_addr().expect("bound");
+    let (health, health_receiver) = watch::channel(Health::starting(Instant::now()));
+    let (turns, turns_receiver) = watch::channel(Some(Arc::new(turn())));
+    let state = State {
+        metrics: Arc::new(Metrics::new()),
+        health: health_receiver,
+        turns: turns_receiver,
+    };
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(serve(listener, state, async {
+        let _ = stopped.await;
+    }));
+    Server {
+        address,
+        health,
+        stop,
+        task,
+        _turns: turns,
+    }
+}
+
+async fn get(address: std::net::SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.expect("connects");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("writes");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.expect("reads");
+    text
+}
+
+#[tokio::test]
+async fn it_serves_metrics_and_health_and_stops() {
+    let server = start().await;
+    let ready = get(server.address, "/readyz").await;
+    assert!(
+        ready.starts_with("HTTP/1.1 503") && ready.contains("no turn has ended"),
+        "{ready}"
+    );
+    assert!(
+        get(server.address, "/livez")
+            .await
+            .starts_with("HTTP/1.1 200")
+    );
+    server.health.send_replace(Health {
+        beat: Instant::now(),
+        problems: Vec::new(),
+    });
+    assert!(
+        get(server.address, "/readyz")
+            .await
+            .starts_with("HTTP/1.1 200")
+    );
+    let metrics = get(server.address, "/metrics").await;
+    assert!(
+        metrics.contains("application/openmetrics-text") && metrics.ends_with("# EOF\n"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("\nkpnodes_total 2.0\n"), "{metrics}");
+    assert!(
+        get(server.address, "/nothing")
+            .await
+            .starts_with("HTTP/1.1 404")
+    );
+    server.stop.send(()).expect("it runs");
+    server.task.await.expect("it ends");
+    assert!(TcpStream::connect(server.address).await.is_err());
+}
+
+/// The clock is paused: a peer that never finishes its request's head is hung up on.
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_does_not_get_on_is_hung_up_on() {
+    let server = start().await;
+    let mut slow = TcpStream::connect(server.address).await.expect("connects");
+    slow.write_all(b"GET /metrics HTTP/1.1\r\nhost:")
+        .await
+        .expect("writes");
+    let mut text = String::new();
+    slow.read_to_string(&mut text).await.expect("it is closed");
+    assert!(!text.contains("200 OK"), "{text}");
+    let mut open = TcpStream::connect(server.address).await.expect("connects");
+    open.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .expect("writes");
+    server.stop.send(()).expect("it runs");
+    server
+        .task
+        .await
+        .expect("an open connection does not hold the end up");
+}
