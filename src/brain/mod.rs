@@ -1,1 +1,56 @@
 //! What to do. Pure functions on plain data: no I/O, no async, no clock, no randomness, no logging.
+//!
+//! [`decide`] is a straight list of steps; each has a file. [`check`] verifies any action anew and
+//! shares nothing with them. `README.md` beside this file tells the algorithm in a page.
+
+mod backoff;
+mod batch;
+mod births;
+mod capacity;
+pub mod check;
+mod demand;
+mod fit;
+mod grow;
+mod holds;
+mod life;
+mod limits;
+mod names;
+mod offer;
+mod pack;
+mod pools;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod turn;
+mod view;
+mod words;
+mod world;
+
+use crate::model::decision::Decision;
+use crate::model::memory::Memory;
+use crate::model::policy::Policy;
+use crate::model::snapshot::Snapshot;
+use crate::model::time::Time;
+
+use turn::Turn;
+use world::World;
+
+/// Decides what to do at `now`, from one view of the world, what is wanted, and what is remembered.
+///
+/// The same input yields the same output, to the byte. Once the plan is reflected in the view, the
+/// next plan is empty.
+pub fn decide(snapshot: &Snapshot, policy: &Policy, memory: &Memory, now: Time) -> Decision {
+    let mut turn = Turn::begin(snapshot, policy, memory, now);
+    holds::find(&mut turn, memory);
+    capacity::learn(&mut turn);
+    backoff::count(&mut turn);
+    let choices = offer::choices(&turn);
+    let mut world = World::build(&turn, &choices);
+    let demand = demand::collect(&mut turn, &mut world);
+    let homeless = pack::existing(&mut turn, &mut world, demand);
+    grow::plan(&mut turn, &mut world, &choices, homeless);
+    life::plan(&mut turn);
+    sweep::plan(&mut turn);
+    pools::report(&mut turn);
+    turn.finish()
+}

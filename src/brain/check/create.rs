@@ -1,0 +1,248 @@
+//! Rules for a new machine.
+
+use super::{Case, Rule, Verdict, ensure, refuse};
+use crate::model::action::{Action, Birth, Reason};
+use crate::model::policy::{LEAVING_TAINT, PoolPolicy};
+use crate::model::region::{Busy, Region};
+
+/// Length of a bootstrap token's id.
+const TOKEN_ID: usize = 6;
+/// Longest DNS label.
+const DNS_LABEL: usize = 63;
+
+pub(super) fn check(case: Case<'_>, action: &Action, birth: &Birth) -> Verdict {
+    let pool = pool(case, birth)?;
+    let target = &action.target;
+    ensure(pool.region == target.region, Rule::Pool, || {
+        format!(
+            "the pool's region is {}, not {}",
+            pool.region, target.region
+        )
+    })?;
+    let Some(region) = case.snapshot.regions.get(&target.region) else {
+        return refuse(Rule::Region, format!("{} was not seen", target.region));
+    };
+    host(region, pool, action)?;
+    template(region, pool, action, birth)?;
+    vmid(case, region, action, birth)?;
+    name(case, action)?;
+    mark(case, action, birth)?;
+    needed(case, action, birth, pool)
+}
+
+fn pool<'a>(case: Case<'a>, birth: &Birth) -> Result<&'a PoolPolicy, super::Refusal> {
+    let mark = &birth.mark;
+    let Some(pool) = case.policy.pools.get(mark.pool.as_str()) else {
+        return refuse(Rule::Pool, format!("no pool {} is configured", mark.pool));
+    };
+    let listed = pool
+        .instance_types
+        .iter()
+        .any(|name| **name == *mark.instance_type);
+    let defined = case
+        .policy
+        .instance_types
+        .contains_key(mark.instance_type.as_str());
+    ensure(listed && defined, Rule::Pool, || {
+        format!(
+            "the pool {} has no instance type {}",
+            mark.pool, mark.instance_type
+        )
+    })?;
+    ensure(*pool.template == *mark.template, Rule::Pool, || {
+        format!(
+            "the pool's template is {}, not {}",
+            pool.template, mark.template
+        )
+    })?;
+    Ok(pool)
+}
+
+fn host(region: &Region, pool: &PoolPolicy, action: &Action) -> Verdict {
+    let host = &action.target.host;
+    let online = region.hosts.get(host).is_some_and(|host| host.online);
+    ensure(online, Rule::Host, || {
+        format!("the host {host} is not online")
+    })?;
+    let allowed = pool.hosts.is_empty() || pool.hosts.iter().any(|name| name == host);
+    ensure(allowed, Rule::Host, || {
+        format!("the pool may not use the host {host}")
+    })
+}
+
+fn template(region: &Region, pool: &PoolPolicy, action: &Action, birth: &Birth) -> Verdict {
+    let copies = region.templates.get(&pool.template);
+    let copy = copies
+        .into_iter()
+        .flatten()
+        .find(|copy| copy.vmid == birth.template_vmid && copy.host == birth.template_host);
+    let Some(copy) = copy else {
+        return refuse(
+            Rule::Template,
+            format!(
+                "VM {} on {} is no copy of the template {}",
+                birth.template_vmid, birth.template_host, pool.template
+            ),
+        );
+    };
+    let there = region.hosts.get(&copy.host).is_some_and(|host| host.online);
+    ensure(
+        there && (copy.shared || copy.host == action.target.host),
+        Rule::Template,
+        || {
+            format!(
+                "the copy on {} cannot be cloned to {}",
+                copy.host, action.target.host
+            )
+        },
+    )
+}
+
+fn vmid(case: Case<'_>, region: &Region, action: &Action, birth: &Birth) -> Verdict {
+    let target = &action.target;
+    let vmid = target.vmid;
+    let range = case
+        .policy
+        .regions
+        .get(&target.region)
+        .is_some_and(|region| region.vmid_first <= vmid && vmid <= region.vmid_last);
+    ensure(range, Rule::Vmid, || {
+        format!("VMID {vmid} is outside the region's range")
+    })?;
+    ensure(
+        !region.vms.contains_key(&vmid) && vmid != birth.template_vmid,
+        Rule::Vmid,
+        || format!("VMID {vmid} is taken by a guest"),
+    )?;
+    let holder = case
+        .snapshot
+        .machines
+        .iter()
+        .find(|(_, machine)| machine.region == target.region && machine.mark.vmid == vmid);
+    match holder {
+        Some((name, _)) => refuse(
+            Rule::Vmid,
+            format!("VMID {vmid} is intended for the machine {name}"),
+        ),
+        None => Ok(()),
+    }
+}
+
+fn name(case: Case<'_>, action: &Action) -> Verdict {
+    let name = &*action.target.machine;
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label = !name.is_empty()
+        && name.len() <= DNS_LABEL
+        && name.chars().all(|c| plain(c) || c == '-')
+        && name.starts_with(plain)
+        && name.ends_with(plain);
+    ensure(label, Rule::Name, || {
+        format!("{name:?} is no DNS label of at most {DNS_LABEL} characters")
+    })?;
+    let snapshot = case.snapshot;
+    let taken = snapshot.machines.contains_key(name)
+        || snapshot.cluster.nodes.contains_key(name)
+        || snapshot
+            .regions
+            .values()
+            .flat_map(|region| region.vms.values())
+            .any(|vm| *vm.name == *name);
+    ensure(!taken, Rule::Name, || {
+        format!("a machine, node or VM is called {name} already")
+    })
+}
+
+fn mark(case: Case<'_>, action: &Action, birth: &Birth) -> Verdict {
+    let (mark, target) = (&birth.mark, &action.target);
+    let agrees = Some(mark.cluster.as_str()) == case.snapshot.cluster_id.as_deref()
+        && mark.machine == *target.machine
+        && mark.vmid == target.vmid
+        && target.node.is_none();
+    ensure(agrees, Rule::Mark, || {
+        format!(
+            "the mark names cluster {}, machine {}, VMID {}",
+            mark.cluster, mark.machine, mark.vmid
+        )
+    })?;
+    let form = mark.token.len() == TOKEN_ID
+        && mark
+            .token
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let shared = case
+        .snapshot
+        .machines
+        .values()
+        .any(|machine| machine.mark.token == mark.token);
+    ensure(form && !shared, Rule::Token, || {
+        "the token's id is malformed or another machine's".to_owned()
+    })
+}
+
+/// Somebody must still need it.
+fn needed(case: Case<'_>, action: &Action, birth: &Birth, pool: &PoolPolicy) -> Verdict {
+    match &action.reason {
+        Reason::PendingPods { pods } => {
+            let waiting = pods.iter().any(|key| homeless(case, key));
+            ensure(waiting, Rule::Needed, || {
+                format!("none of its {} pods waits any more", pods.len())
+            })
+        }
+        Reason::BelowMin { .. } => {
+            let have = case
+                .snapshot
+                .machines
+                .values()
+                .filter(|machine| machine.mark.pool == birth.mark.pool)
+                .filter(|machine| machine.failure.is_none() && machine.busy != Some(Busy::Down))
+                .filter(|machine| {
+                    machine.vm.is_some()
+                        || machine
+                            .step
+                            .is_none_or(|s| s.0 < crate::model::region::Step::Configure)
+                })
+                .filter(|machine| {
+                    let old = case.now.0.saturating_sub(machine.mark.created.0)
+                        > case.policy.scale_up.max_provision_time.0;
+                    machine.node.is_some() || !old
+                })
+                .count();
+            ensure(have < pool.min as usize, Rule::Needed, || {
+                format!("the pool has {have} machines already")
+            })
+        }
+        other => refuse(
+            Rule::Needed,
+            format!("no reason to make a machine: {other}"),
+        ),
+    }
+}
+
+/// A pod that has no node, or one that is leaving.
+fn homeless(case: Case<'_>, key: &crate::model::cluster::PodKey) -> bool {
+    let cluster = &case.snapshot.cluster;
+    let Some(pod) = cluster.pods.get(key) else {
+        return false;
+    };
+    let Some(name) = &pod.node else {
+        return pod.deletion.is_none();
+    };
+    let Some(node) = cluster.nodes.get(name) else {
+        return true;
+    };
+    let going = node.deletion.is_some() || node.taints.iter().any(|t| &*t.key == LEAVING_TAINT);
+    let machine_going = case
+        .snapshot
+        .machines
+        .values()
+        .filter(|machine| machine.node.as_ref() == Some(name))
+        .any(|machine| {
+            machine.busy == Some(Busy::Down)
+                || machine.failure.is_some()
+                || machine.vm.is_none()
+                || machine
+                    .step
+                    .is_none_or(|(step, _)| step != crate::model::region::Step::Done)
+        });
+    going || machine_going
+}

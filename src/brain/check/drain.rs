@@ -1,0 +1,245 @@
+//! Rules for the pods of a node that is to go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Case, Rule, Verdict, ensure, refuse};
+use crate::model::action::{Action, Reason};
+use crate::model::cluster::{Node, Pod, PodKey};
+use crate::model::policy::ScaleDown;
+use crate::model::scheduling::Volume;
+use crate::model::time::Time;
+
+const SAFE: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+const SAFE_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
+const DAEMON: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
+const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+/// A pod that should have been gone for this long does not count any more.
+const OVERDUE_MS: i64 = 30_000;
+/// Controllers that make their pods anew.
+const RECREATING: [&str; 4] = ["ReplicaSet", "ReplicationController", "StatefulSet", "Job"];
+/// Resources that decide alone how full a node is, when it has them.
+const GPUS: [&str; 3] = ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915"];
+
+type Keyed<'a> = (&'a PodKey, &'a Pod);
+
+/// The pods that run on a node.
+pub(super) fn on<'a>(case: Case<'a>, node: &str) -> Vec<Keyed<'a>> {
+    case.snapshot
+        .cluster
+        .pods
+        .iter()
+        .filter(|(_, pod)| pod.node.as_deref() == Some(node) && !pod.phase.terminal())
+        .collect()
+}
+
+fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
+    pod.shape.annotations.get(key).map(AsRef::as_ref)
+}
+
+fn daemon(pod: &Pod) -> bool {
+    pod.shape
+        .owner
+        .as_ref()
+        .is_some_and(|o| &*o.kind == "DaemonSet")
+        || annotation(pod, DAEMON) == Some("true")
+}
+
+fn overdue(pod: &Pod, now: Time) -> bool {
+    let Some(deletion) = pod.deletion else {
+        return false;
+    };
+    let grace = pod
+        .deletion_grace_seconds
+        .unwrap_or(pod.shape.grace_seconds)
+        .max(0);
+    now.0.saturating_sub(deletion.0) > grace.saturating_mul(1000).saturating_add(OVERDUE_MS)
+}
+
+/// Pods that a drain has to do with: not the kubelet's, not a DaemonSet's, not long dead.
+pub(super) fn concerned<'a>(case: Case<'a>, node: &str) -> Vec<Keyed<'a>> {
+    let mut pods = on(case, node);
+    pods.retain(|(_, pod)| !pod.mirror && !daemon(pod) && !overdue(pod, case.now));
+    pods
+}
+
+/// Whether a pod will need another place when its node goes.
+pub(super) fn moves(case: Case<'_>, pod: &Pod) -> bool {
+    let stateful = pod
+        .shape
+        .owner
+        .as_ref()
+        .is_some_and(|o| &*o.kind == "StatefulSet");
+    pod.shape.priority >= case.policy.scale_up.expendable_priority
+        && (pod.deletion.is_none() || stateful)
+}
+
+/// A machine that failed has no pods that a drain would move.
+pub(super) fn nobody_moves(case: Case<'_>, action: &Action) -> Verdict {
+    let name = action.target.node.as_ref().map_or("", |node| &node.name);
+    match concerned(case, name)
+        .iter()
+        .find(|(_, pod)| pod.deletion.is_none())
+    {
+        None => Ok(()),
+        Some((key, _)) => refuse(Rule::BlockingPod, format!("{key} runs there")),
+    }
+}
+
+pub(super) fn pods(case: Case<'_>, action: &Action, settings: &ScaleDown) -> Verdict {
+    let name = action.target.node.as_ref().map_or("", |node| &node.name);
+    for (key, pod) in concerned(case, name) {
+        ensure(
+            action.precondition.pods.contains(key),
+            Rule::Stranger,
+            || format!("{key} came to {name} in between"),
+        )?;
+        if pod.deletion.is_none()
+            && let Some(why) = blocks(case, key, pod, settings)
+        {
+            return refuse(Rule::BlockingPod, format!("{key}: {why}"));
+        }
+        ensure(
+            !moves(case, pod) || action.precondition.landing.contains_key(key),
+            Rule::Landing,
+            || format!("no place is named for {key}"),
+        )?;
+    }
+    Ok(())
+}
+
+/// Why a pod may not be evicted, budgets apart.
+fn blocks(case: Case<'_>, key: &PodKey, pod: &Pod, settings: &ScaleDown) -> Option<&'static str> {
+    let safe = annotation(pod, SAFE);
+    if safe.is_some_and(|value| value != "true") {
+        return Some("safe-to-evict forbids it");
+    }
+    if !matches!(annotation(pod, DO_NOT_DISRUPT), None | Some("false")) {
+        return Some("do-not-disrupt forbids it");
+    }
+    if safe == Some("true") {
+        return None;
+    }
+    let Some(owner) = &pod.shape.owner else {
+        return Some("no controller makes it anew");
+    };
+    if settings.skip_custom_controllers && !RECREATING.contains(&&*owner.kind) {
+        return Some("its controller is not known to make it anew");
+    }
+    let young = case.now.0.saturating_sub(pod.created.0) <= settings.system_pod_timeout.0;
+    if settings.skip_system_pods
+        && &*key.namespace == "kube-system"
+        && young
+        && budgets(case, key, pod).is_empty()
+    {
+        return Some("a kube-system pod without a budget");
+    }
+    let excused: Vec<&str> = annotation(pod, SAFE_VOLUMES)
+        .unwrap_or_default()
+        .split(',')
+        .map(str::trim)
+        .collect();
+    let local = pod.shape.volumes.iter().any(|volume| match volume {
+        Volume::EmptyDir(name) | Volume::HostPath(name) => !excused.contains(&&**name),
+        Volume::Claim(_) | Volume::Ephemeral { .. } => false,
+    });
+    (settings.skip_local_storage && local).then_some("it has local storage")
+}
+
+/// The disruption budgets that a pod counts in.
+pub(super) fn budgets<'a>(case: Case<'a>, key: &PodKey, pod: &Pod) -> Vec<&'a PodKey> {
+    let labels = &pod.shape.labels;
+    case.snapshot
+        .cluster
+        .budgets
+        .iter()
+        .filter(|(name, _)| name.namespace == key.namespace)
+        .filter(|(_, budget)| {
+            budget.selector.as_ref().is_some_and(|selector| {
+                selector
+                    .labels
+                    .iter()
+                    .all(|(k, v)| labels.get(k) == Some(v))
+                    && selector.expressions.iter().all(|wanted| {
+                        super::matching::meets(wanted, labels.get(&wanted.key).map(AsRef::as_ref))
+                    })
+            })
+        })
+        .map(|(name, _)| name)
+        .collect()
+}
+
+/// An unneeded node is less requested than the threshold.
+pub(super) fn utilization(
+    case: Case<'_>,
+    action: &Action,
+    settings: &ScaleDown,
+    node: &Node,
+) -> Verdict {
+    if !matches!(action.reason, Reason::Unneeded { .. }) {
+        return Ok(());
+    }
+    let name = action.target.node.as_ref().map_or("", |node| &node.name);
+    let gpu = GPUS.into_iter().find(|gpu| node.allocatable.get(gpu) > 0);
+    for resource in gpu.map_or(vec!["cpu", "memory"], |gpu| vec![gpu]) {
+        let (mut asked, mut apart) = (0i128, 0i128);
+        for (_, pod) in on(case, name) {
+            let amount = i128::from(pod.shape.requests.get(resource).max(0));
+            if overdue(pod, case.now)
+                || pod.shape.priority < case.policy.scale_up.expendable_priority
+            {
+            } else if daemon(pod) && settings.ignore_daemonsets {
+                apart += amount;
+            } else {
+                asked += amount;
+            }
+        }
+        let offered = i128::from(node.allocatable.get(resource)) - apart;
+        let permille = i128::from(settings.utilization_threshold_permille);
+        ensure(
+            offered > 0 && asked * 1000 < permille * offered,
+            Rule::Utilization,
+            || {
+                format!(
+                    "{asked} of {offered} {resource} are requested, the limit is {permille} permille"
+                )
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// How many evictions every budget would see from removing these nodes, and those being removed.
+pub(super) fn demanded<'a>(
+    case: Case<'a>,
+    nodes: &[&str],
+) -> Result<BTreeMap<&'a PodKey, i64>, super::Refusal> {
+    let mut sum: BTreeMap<&PodKey, i64> = BTreeMap::new();
+    for name in nodes {
+        for (key, pod) in concerned(case, name) {
+            if pod.deletion.is_some() {
+                continue;
+            }
+            let of = budgets(case, key, pod);
+            if of.len() > 1 {
+                return refuse(Rule::Budget, format!("{key} is in {} budgets", of.len()));
+            }
+            for name in of {
+                let budget = &case.snapshot.cluster.budgets[name];
+                if pod.ready || !budget.always_allow_unhealthy {
+                    *sum.entry(name).or_insert(0) += 1;
+                }
+            }
+        }
+    }
+    Ok(sum)
+}
+
+/// The names of the nodes that some actions take down.
+pub(super) fn nodes_of<'a>(actions: &[&'a Action]) -> Vec<&'a Arc<str>> {
+    actions
+        .iter()
+        .filter_map(|action| action.target.node.as_ref())
+        .map(|node| &node.name)
+        .collect()
+}

@@ -1,0 +1,195 @@
+//! Rules for machines there are: going on, releasing, clearing away.
+
+use super::{Case, Refusal, Rule, Verdict, ensure, refuse};
+use crate::model::action::Action;
+use crate::model::cluster::{Node, ReadyStatus};
+use crate::model::mark::Ownership;
+use crate::model::policy::LEAVING_TAINT;
+use crate::model::region::{Busy, Machine, Step};
+
+/// The machine an action is about, where the action says it is, and ours.
+pub(super) fn machine<'a>(case: Case<'a>, action: &Action) -> Result<&'a Machine, Refusal> {
+    let target = &action.target;
+    let Some(machine) = case.snapshot.machines.get(&target.machine) else {
+        return refuse(
+            Rule::Target,
+            format!("no machine {} is known", target.machine),
+        );
+    };
+    let same = machine.region == target.region
+        && machine.mark.vmid == target.vmid
+        && machine.host == target.host;
+    ensure(same, Rule::Target, || {
+        format!(
+            "{} is VM {} on {} in {} now",
+            target.machine, machine.mark.vmid, machine.host, machine.region
+        )
+    })?;
+    ensure(
+        case.policy.pools.contains_key(machine.mark.pool.as_str()),
+        Rule::Unconfigured,
+        || format!("its pool {} is not configured", machine.mark.pool),
+    )?;
+    ours(case, action, machine)?;
+    Ok(machine)
+}
+
+/// The mark is ours, unedited, on one VM, and what was planned with.
+fn ours(case: Case<'_>, action: &Action, machine: &Machine) -> Verdict {
+    let mark = &machine.mark;
+    let id = case.snapshot.cluster_id.as_deref();
+    ensure(
+        Some(mark.cluster.as_str()) == id && *mark.machine == *action.target.machine,
+        Rule::Ours,
+        || format!("its mark is of {} in {}", mark.machine, mark.cluster),
+    )?;
+    let planned = action.precondition.mark.as_ref();
+    ensure(
+        planned.is_none_or(|planned| planned == mark),
+        Rule::Ours,
+        || "it carries another mark than it was planned with".to_owned(),
+    )?;
+    let mut carriers = 0;
+    for region in case.snapshot.regions.values() {
+        for vm in region.vms.values() {
+            if let Some(Ownership::Marked(other)) = &vm.ownership
+                && other.machine == mark.machine
+                && other.cluster == mark.cluster
+            {
+                carriers += 1;
+            }
+        }
+    }
+    ensure(carriers <= 1, Rule::Ours, || {
+        format!("{carriers} VMs carry its mark")
+    })?;
+    let there = case
+        .snapshot
+        .regions
+        .get(&machine.region)
+        .and_then(|region| region.vms.get(&mark.vmid))
+        .and_then(|vm| vm.ownership.as_ref());
+    match there {
+        Some(Ownership::Damaged(why)) => refuse(Rule::Ours, format!("its mark is damaged: {why}")),
+        Some(Ownership::UnknownVersion(version)) => {
+            refuse(Rule::Ours, format!("its mark has version {version}"))
+        }
+        Some(Ownership::Marked(seen)) => ensure(seen == mark, Rule::Ours, || {
+            "its VM carries another mark".to_owned()
+        }),
+        Some(Ownership::Unmarked) | None => Ok(()),
+    }
+}
+
+/// The node the action names is there, under the same UID; and is the machine's.
+pub(super) fn node<'a>(case: Case<'a>, action: &Action) -> Result<&'a Node, Refusal> {
+    let Some(wanted) = &action.target.node else {
+        return refuse(Rule::Node, "it names no node");
+    };
+    match case.snapshot.cluster.nodes.get(&wanted.name) {
+        None => refuse(Rule::Node, format!("the node {} is gone", wanted.name)),
+        Some(node) if node.uid != wanted.uid => refuse(
+            Rule::Node,
+            format!("the node {} was made anew", wanted.name),
+        ),
+        Some(node) => Ok(node),
+    }
+}
+
+/// The node that the action names is the one the machine has.
+pub(super) fn same_node(action: &Action, machine: &Machine) -> Verdict {
+    let named = action.target.node.as_ref().map(|node| &node.name);
+    ensure(named == machine.node.as_ref(), Rule::Node, || {
+        format!(
+            "it names the node {named:?}, the machine's is {:?}",
+            machine.node
+        )
+    })
+}
+
+fn going(node: &Node) -> bool {
+    node.deletion.is_some() || node.taints.iter().any(|t| &*t.key == LEAVING_TAINT)
+}
+
+pub(super) fn may_continue(case: Case<'_>, action: &Action) -> Verdict {
+    let machine = machine(case, action)?;
+    let vm = machine.vm.as_ref();
+    let placeholder =
+        machine.intended && vm.is_none_or(|vm| !vm.marked && vm.lock.as_deref() == Some("clone"));
+    ensure(
+        vm.is_some_and(|vm| vm.marked) || placeholder,
+        Rule::Ours,
+        || "neither a mark nor an intent makes it ours".to_owned(),
+    )?;
+    let on_its_way_out = machine.step.is_some_and(|(step, _)| step > Step::Done)
+        || machine.busy == Some(Busy::Down)
+        || machine
+            .node
+            .as_ref()
+            .and_then(|name| case.snapshot.cluster.nodes.get(name))
+            .is_some_and(going);
+    ensure(!on_its_way_out, Rule::Leaving, || {
+        "it is being taken down".to_owned()
+    })
+}
+
+pub(super) fn release(case: Case<'_>, action: &Action) -> Verdict {
+    let machine = machine(case, action)?;
+    let node = node(case, action)?;
+    same_node(action, machine)?;
+    let shut = machine.step.is_some_and(|(step, _)| step >= Step::Shutdown);
+    ensure(
+        going(node) && machine.busy != Some(Busy::Down) && !shut,
+        Rule::Leaving,
+        || "it is not leaving, or cannot come back".to_owned(),
+    )
+}
+
+pub(super) fn delete_node(case: Case<'_>, action: &Action) -> Verdict {
+    let node = node(case, action)?;
+    let target = &action.target;
+    ensure(node.ready.status != ReadyStatus::True, Rule::VmGone, || {
+        format!("the node {} is Ready: something runs", target.machine)
+    })?;
+    for (name, machine) in &case.snapshot.machines {
+        let uuid = machine.vm.as_ref().and_then(|vm| vm.uuid.as_deref());
+        let same = uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(&node.system_uuid))
+            || (machine.vm.is_some() && *name == target.machine);
+        ensure(!same, Rule::VmGone, || format!("its VM is that of {name}"))?;
+    }
+    let vms = case
+        .snapshot
+        .regions
+        .get(&target.region)
+        .map(|region| &region.vms);
+    let there = vms.is_some_and(|vms| {
+        vms.contains_key(&target.vmid) || vms.values().any(|vm| vm.name == target.machine)
+    });
+    ensure(!there, Rule::VmGone, || {
+        format!("a VM {} or one of its name is there", target.vmid)
+    })
+}
+
+pub(super) fn clear_placeholder(case: Case<'_>, action: &Action) -> Verdict {
+    let machine = machine(case, action)?;
+    let locked = machine
+        .vm
+        .as_ref()
+        .is_some_and(|vm| !vm.marked && !vm.running && vm.lock.as_deref() == Some("clone"));
+    ensure(
+        locked && machine.intended && machine.node.is_none(),
+        Rule::Placeholder,
+        || "it is not the locked, markless VM of an intended clone".to_owned(),
+    )
+}
+
+pub(super) fn drop_intent(case: Case<'_>, action: &Action) -> Verdict {
+    let machine = machine(case, action)?;
+    let node = machine
+        .node
+        .as_ref()
+        .is_some_and(|name| case.snapshot.cluster.nodes.contains_key(name));
+    ensure(machine.vm.is_none() && !node, Rule::Intent, || {
+        "its VM or its node is there".to_owned()
+    })
+}

@@ -1,0 +1,131 @@
+//! What must hold for every action.
+
+use super::{Case, Rule, Verdict, ensure, refuse};
+use crate::model::action::{self, Action, Kind, Reason};
+use crate::model::cluster::ReadyStatus;
+use crate::model::policy::STARTUP_TAINT;
+use crate::model::region::Step;
+use crate::model::snapshot;
+use crate::model::time::Span;
+
+/// Two readings of one clock may be this far apart.
+const TOLERANCE_MS: i64 = 5_000;
+
+pub(super) fn check(case: Case<'_>, action: &Action) -> Verdict {
+    let Case { snapshot, now, .. } = case;
+    ensure(
+        action.version == action::VERSION && snapshot.version == snapshot::VERSION,
+        Rule::Version,
+        || {
+            format!(
+                "action format {}, view format {}",
+                action.version, snapshot.version
+            )
+        },
+    )?;
+    ensure(snapshot.leader, Rule::Leader, || {
+        "this instance does not hold the lease".to_owned()
+    })?;
+    if let Some(who) = &snapshot.paused {
+        return refuse(Rule::Paused, format!("paused: {who}"));
+    }
+    ensure(snapshot.cluster_id.is_some(), Rule::ClusterId, || {
+        "the cluster id is not known".to_owned()
+    })?;
+    let planned = action.precondition.planned;
+    let age = now.0.saturating_sub(planned.0);
+    ensure(
+        age <= action.precondition.max_view_age.0 && age >= -TOLERANCE_MS,
+        Rule::PlanAge,
+        || {
+            format!(
+                "it was planned on a view of {planned}, it is {now}, at most {} may lie between",
+                action.precondition.max_view_age
+            )
+        },
+    )?;
+    views(case, action)?;
+    region(case, action)?;
+    brake(case, action)
+}
+
+/// The limit of the policy for what this action does.
+fn limit(case: Case<'_>, action: &Action) -> Span {
+    let of_policy = match action.kind {
+        Kind::Create(_) | Kind::Continue => case.policy.scale_up.max_view_age,
+        _ => case.policy.scale_down.max_view_age,
+    };
+    of_policy.min(action.precondition.max_view_age)
+}
+
+fn views(case: Case<'_>, action: &Action) -> Verdict {
+    let limit = limit(case, action);
+    let own = format!("pve/{}", action.target.region);
+    let sources = &case.snapshot.sources;
+    for needed in ["kube/pods", "kube/nodes", own.as_str()] {
+        ensure(sources.contains_key(needed), Rule::View, || {
+            format!("nothing was read from {needed}")
+        })?;
+    }
+    for (name, source) in sources {
+        if !name.starts_with("kube/") && **name != *own {
+            continue;
+        }
+        ensure(source.complete, Rule::View, || {
+            format!("{name} was not read completely")
+        })?;
+        let age = case.now.0.saturating_sub(source.as_of.0);
+        ensure(age <= limit.0 && age >= -TOLERANCE_MS, Rule::View, || {
+            format!(
+                "{name} is as of {}, it is {}, at most {limit} may lie between",
+                source.as_of, case.now
+            )
+        })?;
+    }
+    Ok(())
+}
+
+fn region(case: Case<'_>, action: &Action) -> Verdict {
+    let name = &action.target.region;
+    ensure(case.policy.regions.contains_key(name), Rule::Region, || {
+        format!("the region {name} is not configured")
+    })?;
+    match case.snapshot.regions.get(name) {
+        None => refuse(Rule::Region, format!("the region {name} was not seen")),
+        Some(region) => ensure(region.quorate, Rule::Region, || {
+            format!("the region {name} has no quorum")
+        }),
+    }
+}
+
+/// With too many nodes unready nothing is added and no working node removed.
+fn brake(case: Case<'_>, action: &Action) -> Verdict {
+    let concerned = match (&action.kind, &action.reason) {
+        (Kind::Create(_) | Kind::DeleteNode, _)
+        | (
+            Kind::Remove { .. },
+            Reason::Unneeded { .. } | Reason::Unready { .. } | Reason::NoNode,
+        ) => true,
+        _ => false,
+    };
+    let nodes = &case.snapshot.cluster.nodes;
+    let coming = |name: &str| {
+        case.snapshot.machines.values().any(|machine| {
+            machine.node.as_deref() == Some(name)
+                && (machine.busy.is_some() || machine.step.is_some_and(|(at, _)| at != Step::Done))
+        })
+    };
+    let mut unready = 0;
+    for (name, node) in nodes {
+        let starting = node.taints.iter().any(|t| &*t.key == STARTUP_TAINT);
+        if node.ready.status != ReadyStatus::True && !starting && !coming(name) {
+            unready += 1;
+        }
+    }
+    let settings = &case.policy.scale_down;
+    let many = unready > u64::from(settings.ok_total_unready)
+        && unready * 100 > u64::from(settings.max_total_unready_percent) * nodes.len() as u64;
+    ensure(!(concerned && many), Rule::Brake, || {
+        format!("{unready} of {} nodes are not Ready", nodes.len())
+    })
+}

@@ -1,0 +1,89 @@
+//! Whether a pod may run on a node: a plain reading of kube-scheduler's filters, written apart from
+//! the one that decides, slow and simple.
+
+use crate::model::cluster::Node;
+use crate::model::resources::Resources;
+use crate::model::scheduling::{Effect, Labels, NodeTerm, Operator, PodShape, Requirement, Taint};
+
+/// Why the pod may not run on the node whatever else runs there, if so.
+pub(super) fn mismatch(shape: &PodShape, name: &str, node: &Node) -> Option<String> {
+    if node.unschedulable {
+        return Some("it is cordoned".to_owned());
+    }
+    mismatch_with(shape, name, &node.labels, &node.taints)
+}
+
+/// The same for a node that does not exist yet.
+pub(super) fn mismatch_with(
+    shape: &PodShape,
+    name: &str,
+    labels: &Labels,
+    taints: &[Taint],
+) -> Option<String> {
+    for taint in taints {
+        let soft = taint.effect == Effect::PreferNoSchedule;
+        let mut tolerated = false;
+        for toleration in &shape.tolerations {
+            tolerated = tolerated || toleration.tolerates(taint);
+        }
+        if !soft && !tolerated {
+            return Some(format!("its taint {} is not tolerated", taint.key));
+        }
+    }
+    for (key, wanted) in &shape.node_selector {
+        if labels.get(key) != Some(wanted) {
+            return Some(format!("its label {key} is not {wanted}"));
+        }
+    }
+    match &shape.node_affinity {
+        Some(terms) if !terms.iter().any(|term| term_matches(term, name, labels)) => {
+            Some("the pod's node affinity does not match it".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Whether a term of node affinity matches.
+pub(super) fn term_matches(term: &NodeTerm, name: &str, labels: &Labels) -> bool {
+    let empty = term.expressions.is_empty() && term.fields.is_empty();
+    let by_labels = term
+        .expressions
+        .iter()
+        .all(|wanted| meets(wanted, labels.get(&wanted.key).map(AsRef::as_ref)));
+    let by_fields = term
+        .fields
+        .iter()
+        .all(|wanted| &*wanted.key == "metadata.name" && meets(wanted, Some(name)));
+    !empty && by_labels && by_fields
+}
+
+/// Whether a value, or its absence, meets a requirement.
+pub(super) fn meets(wanted: &Requirement, value: Option<&str>) -> bool {
+    let number = |text: &str| text.parse::<i64>().ok();
+    let bound = match wanted.values.as_slice() {
+        [one] => number(one),
+        _ => None,
+    };
+    let listed = wanted.values.iter().any(|v| Some(&**v) == value);
+    match wanted.operator {
+        Operator::Exists => value.is_some(),
+        Operator::DoesNotExist => value.is_none(),
+        Operator::In => listed,
+        Operator::NotIn => !listed,
+        Operator::Gt => matches!((value.and_then(number), bound), (Some(v), Some(b)) if v > b),
+        Operator::Lt => matches!((value.and_then(number), bound), (Some(v), Some(b)) if v < b),
+    }
+}
+
+/// The first amount of `asked` that exceeds `free`.
+pub(super) fn lacking(asked: &Resources, free: &Resources) -> Option<String> {
+    if free.pods < 1 {
+        return Some("no pod slot is free".to_owned());
+    }
+    asked.lacking(free).next().map(|lack| {
+        format!(
+            "{}: {} asked, {} free",
+            lack.resource, lack.asked, lack.free
+        )
+    })
+}

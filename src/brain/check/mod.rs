@@ -1,0 +1,194 @@
+//! The independent verifier: may this action be done, on the newest view?
+//!
+//! It knows nothing of how a plan was made and shares no function with the deciding code, so that a
+//! mistake there does not repeat itself here. It has no memory: what only time can tell (quarantines,
+//! timers) it checks by what the action itself says of it. The executor asks [`check`] right before
+//! an action begins and does nothing that it refuses; [`check_plan`] looks at a whole plan, for what
+//! holds one by one and not together.
+
+mod create;
+mod drain;
+mod existing;
+mod general;
+mod landing;
+mod matching;
+mod removal;
+#[cfg(test)]
+mod tests;
+mod together;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::action::{Action, Kind};
+use crate::model::policy::Policy;
+use crate::model::snapshot::Snapshot;
+use crate::model::time::Time;
+
+/// Why an action is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("refused by the rule {rule}: {why}")]
+pub struct Refusal {
+    /// The rule that is broken.
+    pub rule: Rule,
+    /// What is wrong, with names and numbers.
+    pub why: String,
+}
+
+/// The rules, roughly in the order they are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// The action's or the view's format is not this program's.
+    Version,
+    /// Only the holder of the lease acts.
+    Leader,
+    /// Nothing happens while paused.
+    Paused,
+    /// Nothing happens before the cluster id is known.
+    ClusterId,
+    /// The action was planned on a view that is too old now, or that lies in the future.
+    PlanAge,
+    /// A source was never read completely, or is too old.
+    View,
+    /// The region is configured, seen, and has quorum.
+    Region,
+    /// Too many nodes are not Ready.
+    Brake,
+    /// Pool, instance type and template are those of the configuration.
+    Pool,
+    /// The host is online and the pool may use it.
+    Host,
+    /// The template is where the action says, and the host can clone it.
+    Template,
+    /// The VMID is in the range and nothing has it.
+    Vmid,
+    /// The name is a DNS label and nothing has it.
+    Name,
+    /// The mark says what the target says.
+    Mark,
+    /// The bootstrap token's id is well formed and no other machine has it.
+    Token,
+    /// `max` and the ceilings of a pool.
+    PoolMax,
+    /// `max_nodes_total`.
+    NodesTotal,
+    /// `max_in_flight`.
+    InFlight,
+    /// The host's memory.
+    HostMemory,
+    /// Nobody needs the new machine any more.
+    Needed,
+    /// The machine is not known, or is elsewhere than the action says.
+    Target,
+    /// The VM does not carry our mark, the same as was planned with, exactly once.
+    Ours,
+    /// The node is not the one the action means.
+    Node,
+    /// The machine's pool is not configured any more: nothing is destroyed for that.
+    Unconfigured,
+    /// The machine is leaving and must not be brought up, or is not leaving and cannot be released.
+    Leaving,
+    /// Undrained removal of a machine that has a node.
+    Undrained,
+    /// A working node may go only for being unneeded or unready.
+    Working,
+    /// Scale-down is switched off: by configuration or by annotation.
+    Disabled,
+    /// It is not underused.
+    Utilization,
+    /// It was not unneeded or unready for long enough, or is too young.
+    Timer,
+    /// `min` of the pool.
+    PoolMin,
+    /// A pod on it may not be evicted.
+    BlockingPod,
+    /// A pod came in between.
+    Stranger,
+    /// A disruption budget.
+    Budget,
+    /// A pod has no place to go.
+    Landing,
+    /// `max_parallel`, `max_parallel_drain`.
+    Parallel,
+    /// The VM of a node to delete is still there, or the node is alive.
+    VmGone,
+    /// What stands there is not the placeholder of an intended clone.
+    Placeholder,
+    /// An intent is dropped while its VM is there.
+    Intent,
+    /// Two actions of one plan are about the same thing.
+    Twice,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+type Verdict = Result<(), Refusal>;
+
+fn refuse<T>(rule: Rule, why: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal {
+        rule,
+        why: why.into(),
+    })
+}
+
+fn ensure(holds: bool, rule: Rule, why: impl FnOnce() -> String) -> Verdict {
+    if holds { Ok(()) } else { refuse(rule, why()) }
+}
+
+/// What the rules look at.
+#[derive(Clone, Copy)]
+struct Case<'a> {
+    snapshot: &'a Snapshot,
+    policy: &'a Policy,
+    now: Time,
+}
+
+/// Whether `action` may begin at `now`, by the newest view.
+pub fn check(action: &Action, snapshot: &Snapshot, policy: &Policy, now: Time) -> Verdict {
+    let case = Case {
+        snapshot,
+        policy,
+        now,
+    };
+    general::check(case, action)?;
+    match &action.kind {
+        Kind::Create(birth) => {
+            create::check(case, action, birth)?;
+            together::creations(case, &[action])
+        }
+        Kind::Continue => existing::may_continue(case, action),
+        Kind::Remove { drain } => {
+            removal::check(case, action, *drain)?;
+            together::removals(case, &[action])
+        }
+        Kind::Release => existing::release(case, action),
+        Kind::DeleteNode => existing::delete_node(case, action),
+        Kind::ClearPlaceholder => existing::clear_placeholder(case, action),
+        Kind::DropIntent => existing::drop_intent(case, action),
+    }
+}
+
+/// Whether all actions of a plan may be done together: each by itself, and limits, budgets and
+/// landing places over all of them.
+pub fn check_plan(plan: &[Action], snapshot: &Snapshot, policy: &Policy, now: Time) -> Verdict {
+    for action in plan {
+        check(action, snapshot, policy, now)?;
+    }
+    let case = Case {
+        snapshot,
+        policy,
+        now,
+    };
+    together::distinct(plan)?;
+    let of = |wanted: fn(&Kind) -> bool| -> Vec<&Action> {
+        plan.iter().filter(|action| wanted(&action.kind)).collect()
+    };
+    together::creations(case, &of(|kind| matches!(kind, Kind::Create(_))))?;
+    together::removals(case, &of(|kind| matches!(kind, Kind::Remove { .. })))
+}

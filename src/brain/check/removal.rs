@@ -1,0 +1,106 @@
+//! Rules for taking a machine down.
+
+use super::{Case, Rule, Verdict, drain, ensure, existing, refuse};
+use crate::model::action::{Action, Reason};
+use crate::model::cluster::{Node, ReadyStatus};
+use crate::model::policy::{PoolPolicy, STARTUP_TAINT, ScaleDown};
+use crate::model::region::Step;
+
+const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+
+pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
+    let machine = existing::machine(case, action)?;
+    ensure(
+        machine.vm.as_ref().is_some_and(|vm| vm.marked),
+        Rule::Ours,
+        || "its VM does not carry our mark".to_owned(),
+    )?;
+    let seen = machine
+        .node
+        .as_ref()
+        .filter(|name| case.snapshot.cluster.nodes.contains_key(*name));
+    if seen.is_none() {
+        ensure(action.target.node.is_none(), Rule::Node, || {
+            "the node it names is gone".to_owned()
+        })?;
+        return ensure(
+            !matches!(
+                action.reason,
+                Reason::Unneeded { .. } | Reason::Unready { .. }
+            ),
+            Rule::Node,
+            || "it has no node that could be unneeded".to_owned(),
+        );
+    }
+    ensure(drained, Rule::Undrained, || {
+        "it has a node, and pods may run there".to_owned()
+    })?;
+    existing::same_node(action, machine)?;
+    let node = existing::node(case, action)?;
+    let starting = node.taints.iter().any(|t| &*t.key == STARTUP_TAINT);
+    let shut = machine.step.is_some_and(|(step, _)| step >= Step::Shutdown);
+    let since = match &action.reason {
+        Reason::Unneeded { since, .. } | Reason::Unready { since } => *since,
+        Reason::Failed { .. } | Reason::NotWanted { .. } if starting || shut => return Ok(()),
+        Reason::Failed { .. } if machine.step.is_none_or(|(step, _)| step < Step::Done) => {
+            return drain::nobody_moves(case, action);
+        }
+        other => {
+            return refuse(
+                Rule::Working,
+                format!("it works, and this is no reason to take it down: {other}"),
+            );
+        }
+    };
+    let Some(pool) = case.policy.pools.get(machine.mark.pool.as_str()) else {
+        return refuse(Rule::Unconfigured, machine.mark.pool.clone());
+    };
+    let settings = pool.scale_down.as_ref().unwrap_or(&case.policy.scale_down);
+    disabled(case, pool, settings, node)?;
+    timers(case, action, settings, node, since)?;
+    drain::utilization(case, action, settings, node)?;
+    drain::pods(case, action, settings)
+}
+
+fn disabled(case: Case<'_>, pool: &PoolPolicy, settings: &ScaleDown, node: &Node) -> Verdict {
+    ensure(
+        settings.enabled && case.policy.scale_down.enabled && !pool.scale_down_disabled,
+        Rule::Disabled,
+        || "scale-down is switched off".to_owned(),
+    )?;
+    let value = |key: &str| node.annotations.get(key).map(AsRef::as_ref);
+    ensure(
+        value(DISABLED) != Some("true") && matches!(value(DO_NOT_DISRUPT), None | Some("false")),
+        Rule::Disabled,
+        || format!("the node carries {DISABLED} or {DO_NOT_DISRUPT}"),
+    )
+}
+
+fn timers(
+    case: Case<'_>,
+    action: &Action,
+    settings: &ScaleDown,
+    node: &Node,
+    since: crate::model::time::Time,
+) -> Verdict {
+    let ready = node.ready.status == ReadyStatus::True;
+    let (wanted, fits) = match action.reason {
+        Reason::Unready { .. } => (settings.unready_time, !ready),
+        _ => (settings.unneeded_time, ready),
+    };
+    ensure(fits, Rule::Timer, || {
+        format!("the node's readiness has changed: {:?}", node.ready.status)
+    })?;
+    let waited = case.now.0.saturating_sub(since.0);
+    ensure(waited >= wanted.0, Rule::Timer, || {
+        format!("since {since} are not {wanted}")
+    })?;
+    let age = case.now.0.saturating_sub(node.created.0);
+    ensure(age >= settings.min_node_age.0, Rule::Timer, || {
+        format!(
+            "the node is of {}, and stays for {}",
+            node.created, settings.min_node_age
+        )
+    })
+}

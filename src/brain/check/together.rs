@@ -1,0 +1,293 @@
+//! Limits over several actions at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Case, Rule, Verdict, drain, ensure, landing, refuse};
+use crate::model::action::{Action, Kind, Reason};
+use crate::model::policy::{LEAVING_TAINT, STARTUP_TAINT};
+use crate::model::region::{Busy, Machine, Step};
+
+/// No two actions are about the same machine, VMID, node or token.
+pub(super) fn distinct(plan: &[Action]) -> Verdict {
+    let mut seen = BTreeSet::new();
+    for action in plan {
+        let target = &action.target;
+        let mut names = vec![format!("machine {}", target.machine)];
+        if target.vmid != 0 {
+            names.push(format!("VMID {} in {}", target.vmid, target.region));
+        }
+        names.extend(
+            target
+                .node
+                .as_ref()
+                .map(|node| format!("node {}", node.name)),
+        );
+        if let Kind::Create(birth) = &action.kind {
+            names.push(format!("token {}", birth.mark.token));
+        }
+        for name in names {
+            if !seen.insert(name.clone()) {
+                return refuse(Rule::Twice, format!("two actions are about {name}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A machine that is not a node yet and may become one.
+fn in_flight(case: Case<'_>, machine: &Machine) -> bool {
+    let node = machine
+        .node
+        .as_ref()
+        .and_then(|name| case.snapshot.cluster.nodes.get(name));
+    let young = node.is_none_or(|node| node.taints.iter().any(|t| &*t.key == STARTUP_TAINT));
+    young
+        && machine.failure.is_none()
+        && machine.busy != Some(Busy::Down)
+        && machine.step.is_none_or(|(step, _)| step < Step::Done)
+        && (machine.vm.is_some() || machine.step.is_none_or(|(step, _)| step <= Step::Clone))
+}
+
+/// Whether new machines stay within every limit, together with all there is.
+pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> Verdict {
+    if creations.is_empty() {
+        return Ok(());
+    }
+    let births: Vec<(&Action, &crate::model::mark::Mark)> = creations
+        .iter()
+        .filter_map(|action| match &action.kind {
+            Kind::Create(birth) => Some((*action, &birth.mark)),
+            _ => None,
+        })
+        .collect();
+    let (machines, settings) = (&case.snapshot.machines, &case.policy.scale_up);
+    let flying = machines.values().filter(|m| in_flight(case, m)).count() + births.len();
+    ensure(
+        flying <= settings.max_in_flight as usize,
+        Rule::InFlight,
+        || {
+            format!(
+                "{flying} machines would be made at once, max_in_flight is {}",
+                settings.max_in_flight
+            )
+        },
+    )?;
+    let nodes = &case.snapshot.cluster.nodes;
+    let nodeless = machines
+        .values()
+        .filter(|m| m.node.as_ref().is_none_or(|name| !nodes.contains_key(name)))
+        .count();
+    let total = nodes.len() + nodeless + births.len();
+    let max = settings.max_nodes_total as usize;
+    ensure(max == 0 || total <= max, Rule::NodesTotal, || {
+        format!("there would be {total} nodes, max_nodes_total is {max}")
+    })?;
+    let pools: BTreeSet<&str> = births.iter().map(|(_, mark)| mark.pool.as_str()).collect();
+    for pool in pools {
+        pool_limits(case, pool, &births)?;
+    }
+    let hosts: BTreeSet<_> = births
+        .iter()
+        .map(|(action, _)| (&action.target.region, &action.target.host))
+        .collect();
+    for (region, host) in hosts {
+        host_memory(case, region, host, &births)?;
+    }
+    Ok(())
+}
+
+type Births<'a> = [(&'a Action, &'a crate::model::mark::Mark)];
+
+fn pool_limits(case: Case<'_>, name: &str, births: &Births<'_>) -> Verdict {
+    let Some(pool) = case.policy.pools.get(name) else {
+        return refuse(Rule::Pool, format!("no pool {name} is configured"));
+    };
+    let kinds: Vec<&str> = case
+        .snapshot
+        .machines
+        .values()
+        .map(|machine| &machine.mark)
+        .chain(births.iter().map(|(_, mark)| *mark))
+        .filter(|mark| mark.pool == name)
+        .map(|mark| mark.instance_type.as_str())
+        .collect();
+    ensure(kinds.len() <= pool.max as usize, Rule::PoolMax, || {
+        format!(
+            "the pool {name} would have {} machines, its max is {}",
+            kinds.len(),
+            pool.max
+        )
+    })?;
+    let (mut cores, mut memory) = (0i128, 0i128);
+    for kind in kinds
+        .iter()
+        .filter_map(|kind| case.policy.instance_types.get(*kind))
+    {
+        cores += i128::from(kind.cores);
+        memory += i128::from(kind.memory);
+    }
+    let cpu = pool
+        .max_cpu_milli
+        .is_none_or(|max| cores * 1000 <= i128::from(max));
+    let ram = pool.max_memory.is_none_or(|max| memory <= i128::from(max));
+    ensure(cpu && ram, Rule::PoolMax, || {
+        format!("the pool {name} would have {cores} cores and {memory} bytes of memory")
+    })
+}
+
+fn host_memory(case: Case<'_>, region: &str, host: &str, births: &Births<'_>) -> Verdict {
+    let size = |kind: &str| {
+        case.policy
+            .instance_types
+            .get(kind)
+            .map_or(0, |kind| i128::from(kind.memory))
+    };
+    let Some(seen) = case.snapshot.regions.get(region) else {
+        return refuse(Rule::Region, format!("the region {region} was not seen"));
+    };
+    let mut sum: i128 = seen
+        .vms
+        .values()
+        .filter(|vm| vm.running && *vm.host == *host)
+        .map(|vm| i128::from(vm.memory.max(0)))
+        .sum();
+    for machine in case.snapshot.machines.values() {
+        let runs = machine.vm.as_ref().is_some_and(|vm| vm.running);
+        let here = *machine.region == *region && *machine.host == *host;
+        let gone = machine.step.is_some_and(|(step, _)| step > Step::Done)
+            || machine.busy == Some(Busy::Down)
+            || (machine.vm.is_none() && machine.step.is_some_and(|(step, _)| step > Step::Clone));
+        if here && !runs && !gone {
+            sum += size(&machine.mark.instance_type);
+        }
+    }
+    for (action, mark) in births {
+        if *action.target.region == *region && *action.target.host == *host {
+            sum += size(&mark.instance_type);
+        }
+    }
+    let reserve = case
+        .policy
+        .regions
+        .get(region)
+        .map_or(0, |region| i128::from(region.host_memory_reserve));
+    let memory = seen
+        .hosts
+        .get(host)
+        .map_or(0, |host| i128::from(host.memory));
+    ensure(
+        memory > 0 && sum + reserve.max(0) <= memory,
+        Rule::HostMemory,
+        || format!("VMs on {host} would have {sum} bytes of {memory}, {reserve} are reserved"),
+    )
+}
+
+fn by_choice(action: &Action) -> bool {
+    matches!(
+        action.reason,
+        Reason::Unneeded { .. } | Reason::Unready { .. }
+    )
+}
+
+/// Whether removals keep the pools' `min`, the parallelism, the budgets, and find a place for every
+/// pod, all together.
+pub(super) fn removals(case: Case<'_>, removals: &[&Action]) -> Verdict {
+    let chosen: Vec<&Action> = removals.iter().copied().filter(|a| by_choice(a)).collect();
+    if chosen.is_empty() {
+        return Ok(());
+    }
+    let targets: BTreeSet<&str> = removals.iter().map(|a| &*a.target.machine).collect();
+    keep_min(case, &chosen, &targets)?;
+    let under_way: Vec<&str> = case
+        .snapshot
+        .machines
+        .iter()
+        .filter(|(name, machine)| !targets.contains(&***name) && leaving(case, machine))
+        .filter_map(|(_, machine)| machine.node.as_deref())
+        .collect();
+    parallel(case, &chosen, &under_way)?;
+    let mut nodes = under_way;
+    nodes.extend(drain::nodes_of(&chosen).into_iter().map(|name| &**name));
+    for (name, evictions) in drain::demanded(case, &nodes)? {
+        let allowed = i64::from(case.snapshot.cluster.budgets[name].allowed);
+        ensure(evictions <= allowed, Rule::Budget, || {
+            format!("{evictions} pods of {name} would be evicted, {allowed} may be")
+        })?;
+    }
+    landing::check(case, &chosen)
+}
+
+fn leaving(case: Case<'_>, machine: &Machine) -> bool {
+    let tainted = machine
+        .node
+        .as_ref()
+        .and_then(|name| case.snapshot.cluster.nodes.get(name))
+        .is_some_and(|node| {
+            node.deletion.is_some() || node.taints.iter().any(|t| &*t.key == LEAVING_TAINT)
+        });
+    tainted
+        || machine.busy == Some(Busy::Down)
+        || machine.step.is_some_and(|(step, _)| step > Step::Done)
+}
+
+fn keep_min(case: Case<'_>, chosen: &[&Action], targets: &BTreeSet<&str>) -> Verdict {
+    let mut pools: BTreeMap<&str, usize> = BTreeMap::new();
+    for (name, machine) in &case.snapshot.machines {
+        let works = machine
+            .node
+            .as_ref()
+            .and_then(|name| case.snapshot.cluster.nodes.get(name))
+            .is_some_and(|node| !node.taints.iter().any(|t| &*t.key == STARTUP_TAINT));
+        if works && !targets.contains(&**name) && !leaving(case, machine) {
+            *pools.entry(&machine.mark.pool).or_insert(0) += 1;
+        }
+    }
+    for action in chosen {
+        let Some(machine) = case.snapshot.machines.get(&action.target.machine) else {
+            continue;
+        };
+        let name = machine.mark.pool.as_str();
+        let min = case.policy.pools.get(name).map_or(0, |pool| pool.min);
+        let stay = pools.get(name).copied().unwrap_or(0);
+        ensure(stay >= min as usize, Rule::PoolMin, || {
+            format!("the pool {name} would keep {stay} nodes, its min is {min}")
+        })?;
+    }
+    Ok(())
+}
+
+fn parallel(case: Case<'_>, chosen: &[&Action], under_way: &[&str]) -> Verdict {
+    let settings = &case.policy.scale_down;
+    let all = chosen.len() + under_way.len();
+    ensure(
+        all <= settings.max_parallel as usize,
+        Rule::Parallel,
+        || {
+            format!(
+                "{all} nodes would be leaving at once, max_parallel is {}",
+                settings.max_parallel
+            )
+        },
+    )?;
+    let mut draining = 0;
+    for action in chosen {
+        draining += usize::from(!action.precondition.landing.is_empty());
+    }
+    if draining == 0 {
+        return Ok(());
+    }
+    draining += under_way
+        .iter()
+        .filter(|name| !drain::concerned(case, name).is_empty())
+        .count();
+    ensure(
+        draining <= settings.max_parallel_drain as usize,
+        Rule::Parallel,
+        || {
+            format!(
+                "{draining} nodes would be draining at once, max_parallel_drain is {}",
+                settings.max_parallel_drain
+            )
+        },
+    )
+}

@@ -1,0 +1,229 @@
+//! Which pods count: those that kube-scheduler found no place for and that a node could help, and
+//! those on nodes that are leaving. Equal pods are one group.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::model::cluster::{Phase, Pod, PodKey};
+use crate::model::report::PodVerdict;
+use crate::model::time::{Span, Time};
+
+use super::fit::volumes::{self, Need};
+use super::turn::Turn;
+use super::view::Keyed;
+use super::world::{ShapeId, World};
+
+/// The scheduler whose rules are known here.
+const SCHEDULER: &str = "default-scheduler";
+/// A pod with this annotation waits that long before it calls for a node.
+const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
+
+/// Equal pods that need a place.
+#[derive(Clone, Debug)]
+pub(super) struct Group<'a> {
+    pub(super) shape: ShapeId,
+    /// What their claims ask.
+    pub(super) need: Option<Arc<Need>>,
+    /// In the order of creation, then name.
+    pub(super) pods: Vec<Keyed<'a>>,
+    /// They may call for a new node; the others only take room.
+    pub(super) calls: bool,
+}
+
+/// What asks for room, in kube-scheduler's order: priority first, then age, then name.
+#[derive(Debug, Default)]
+pub(super) struct Demand<'a> {
+    pub(super) groups: Vec<Group<'a>>,
+}
+
+/// What becomes of an unbound pod before anything is placed.
+enum Class {
+    Ignored(String),
+    /// Not tried by the scheduler yet: it takes room but calls for nothing.
+    Fresh(String),
+    Nominated(Arc<str>),
+    Counts,
+}
+
+/// Sorts the pods; nominated ones are put on their nodes at once.
+pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<'a> {
+    let snapshot = turn.view.snapshot;
+    let mut found: BTreeMap<(ShapeId, Option<Need>, bool), Vec<Keyed<'a>>> = BTreeMap::new();
+    for (key, pod) in &snapshot.cluster.pods {
+        let calls = if pod.node.is_some() {
+            if !displaced(turn, key, pod) {
+                continue;
+            }
+            true
+        } else {
+            match classify(turn, pod) {
+                Class::Ignored(why) => {
+                    verdict(turn, key, PodVerdict::Ignored { why });
+                    continue;
+                }
+                Class::Nominated(node) => {
+                    world.put_pod(&node, key, pod);
+                    verdict(turn, key, PodVerdict::FitsNode { node });
+                    continue;
+                }
+                Class::Fresh(why) => {
+                    verdict(turn, key, PodVerdict::Ignored { why });
+                    false
+                }
+                Class::Counts => true,
+            }
+        };
+        let id = world.intern(&key.namespace, &pod.shape);
+        let need = volumes::need(key, pod, &snapshot.cluster);
+        found.entry((id, need, calls)).or_default().push((key, pod));
+    }
+    Demand {
+        groups: in_order(world, found),
+    }
+}
+
+fn in_order<'a>(
+    world: &World<'a>,
+    found: BTreeMap<(ShapeId, Option<Need>, bool), Vec<Keyed<'a>>>,
+) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = found
+        .into_iter()
+        .map(|((shape, need, calls), mut pods)| {
+            pods.sort_by_key(|(key, pod)| (age(pod), *key));
+            Group {
+                shape,
+                need: need.map(Arc::new),
+                pods,
+                calls,
+            }
+        })
+        .collect();
+    groups.sort_by_key(|group| {
+        let (key, pod) = group.pods[0];
+        let priority = world.shapes[group.shape].shape.priority;
+        // What calls for nothing comes last: it must not push a waiting pod off its place.
+        (!group.calls, std::cmp::Reverse(priority), age(pod), key)
+    });
+    groups
+}
+
+fn age(pod: &Pod) -> Time {
+    pod.created
+}
+
+fn verdict(turn: &mut Turn<'_>, key: &PodKey, verdict: PodVerdict) {
+    turn.report.pods.insert(key.clone(), verdict);
+}
+
+/// Whether a bound pod will need another place because its node is leaving. A pod that is being
+/// deleted has its successor already, but a StatefulSet's waits for it to be gone.
+fn displaced(turn: &Turn<'_>, key: &PodKey, pod: &Pod) -> bool {
+    let cluster = &turn.view.snapshot.cluster;
+    let Some((name, node)) = pod
+        .node
+        .as_ref()
+        .and_then(|name| cluster.nodes.get_key_value(name))
+    else {
+        return false;
+    };
+    let Some(owner) = &pod.shape.owner else {
+        return false;
+    };
+    let settled = pod.phase.terminal() || pod.mirror || &*owner.kind == "DaemonSet";
+    let succeeded = pod.deletion.is_some() && &*owner.kind != "StatefulSet";
+    let cutoff = turn.view.policy.scale_up.expendable_priority;
+    !settled
+        && !succeeded
+        && pod.shape.priority >= cutoff
+        && turn.view.leaving(name, node)
+        && !key.name.is_empty()
+}
+
+fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
+    let shape = &pod.shape;
+    let cutoff = turn.view.policy.scale_up.expendable_priority;
+    let owned_by = |kind: &str| shape.owner.as_ref().is_some_and(|o| *o.kind == *kind);
+    let ignored = |why: &str| Class::Ignored(why.to_owned());
+    if pod.phase != Phase::Pending {
+        return Class::Ignored(format!("its phase is {:?}", pod.phase));
+    }
+    if pod.deletion.is_some() {
+        return ignored("it is being deleted");
+    }
+    if pod.gated {
+        return ignored("a scheduling gate holds it");
+    }
+    if pod.mirror || owned_by("Node") {
+        return ignored("it is a static pod");
+    }
+    if owned_by("DaemonSet") {
+        return ignored("its DaemonSet places it");
+    }
+    if !shape.scheduler.is_empty() && &*shape.scheduler != SCHEDULER {
+        return Class::Ignored(format!("its scheduler is {}", shape.scheduler));
+    }
+    if shape.priority < cutoff {
+        return Class::Ignored(format!(
+            "expendable: its priority {} is below {cutoff}",
+            shape.priority
+        ));
+    }
+    if let Some(node) = pod
+        .nominated
+        .as_ref()
+        .filter(|node| turn.view.snapshot.cluster.nodes.contains_key(*node))
+    {
+        return Class::Nominated(node.clone());
+    }
+    if pod.unschedulable_since.is_none() {
+        return Class::Fresh("kube-scheduler has not found it unschedulable".to_owned());
+    }
+    if let Some(delay) = shape.annotations.get(DELAY).and_then(|text| span(text)) {
+        let due = pod.created + delay;
+        if due > turn.now() {
+            turn.wake_at(due);
+            return Class::Fresh(format!("its annotation {DELAY} asks to wait until {due}"));
+        }
+    }
+    Class::Counts
+}
+
+/// A Go duration such as `30s`, `1m30s`, `500ms`; whole numbers only.
+fn span(text: &str) -> Option<Span> {
+    let (mut rest, mut sum) = (text, Some(0i64));
+    while !rest.is_empty() {
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .filter(|end| *end > 0)?;
+        let (number, tail) = rest.split_at(digits);
+        let end = tail
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(end);
+        let unit = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return None,
+        };
+        sum = sum.and_then(|sum| sum.checked_add(number.parse::<i64>().ok()?.checked_mul(unit)?));
+        rest = tail;
+    }
+    sum.filter(|_| !text.is_empty()).map(Span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_durations_are_read() {
+        assert_eq!(span("30s"), Some(Span::seconds(30)));
+        assert_eq!(span("1m30s"), Some(Span::seconds(90)));
+        assert_eq!(span("250ms"), Some(Span(250)));
+        for text in ["", "s", "30", "1x", "-5s", "99999999999999999999h"] {
+            assert_eq!(span(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Selectors: `nodeSelector`, node affinity with every operator and `matchFields`, and label
+//! selectors over pods.
+//!
+//! Source: `component-helpers/scheduling/corev1/nodeaffinity`, `apimachinery/pkg/labels/selector.go`.
+
+use crate::model::scheduling::{LabelSelector, Labels, NodeTerm, Operator, Requirement};
+
+/// The one field that `matchFields` supports.
+const NAME_FIELD: &str = "metadata.name";
+
+/// Whether `labels` meet one requirement.
+pub(in crate::brain) fn requirement(requirement: &Requirement, labels: &Labels) -> bool {
+    holds(requirement, labels.get(&requirement.key).map(|v| &**v))
+}
+
+fn holds(requirement: &Requirement, value: Option<&str>) -> bool {
+    let listed = |value: &str| requirement.values.iter().any(|v| **v == *value);
+    match requirement.operator {
+        Operator::In => value.is_some_and(listed),
+        Operator::NotIn => !value.is_some_and(listed),
+        Operator::Exists => value.is_some(),
+        Operator::DoesNotExist => value.is_none(),
+        Operator::Gt => compare(requirement, value, |have, bound| have > bound),
+        Operator::Lt => compare(requirement, value, |have, bound| have < bound),
+    }
+}
+
+/// `Gt` and `Lt` hold for integers alone, and for exactly one bound.
+fn compare(requirement: &Requirement, value: Option<&str>, op: fn(i64, i64) -> bool) -> bool {
+    let [bound] = requirement.values.as_slice() else {
+        return false;
+    };
+    match (
+        value.and_then(|v| v.parse::<i64>().ok()),
+        bound.parse::<i64>(),
+    ) {
+        (Some(have), Ok(bound)) => op(have, bound),
+        _ => false,
+    }
+}
+
+/// Whether a node of this name and these labels meets one term. A term without any requirement
+/// matches nothing, as in Kubernetes.
+pub(in crate::brain) fn term(term: &NodeTerm, name: &str, labels: &Labels) -> bool {
+    if term.expressions.is_empty() && term.fields.is_empty() {
+        return false;
+    }
+    term.expressions.iter().all(|r| requirement(r, labels))
+        && term
+            .fields
+            .iter()
+            .all(|r| &*r.key == NAME_FIELD && holds(r, Some(name)))
+}
+
+/// Whether one of the terms matches.
+pub(in crate::brain) fn any_term(terms: &[NodeTerm], name: &str, labels: &Labels) -> bool {
+    terms.iter().any(|t| term(t, name, labels))
+}
+
+/// Whether a label selector takes in `labels`; `None` selects nothing.
+pub(in crate::brain) fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
+    selector.is_some_and(|selector| {
+        selector
+            .labels
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
+            && selector.expressions.iter().all(|r| requirement(r, labels))
+    })
+}
+
+/// A requirement in words: `zone In [z1 z2]`.
+pub(in crate::brain) fn words(requirement: &Requirement) -> String {
+    let operator = match requirement.operator {
+        Operator::In => "In",
+        Operator::NotIn => "NotIn",
+        Operator::Exists => "Exists",
+        Operator::DoesNotExist => "DoesNotExist",
+        Operator::Gt => "Gt",
+        Operator::Lt => "Lt",
+    };
+    if requirement.values.is_empty() {
+        format!("{} {operator}", requirement.key)
+    } else {
+        format!(
+            "{} {operator} [{}]",
+            requirement.key,
+            requirement.values.join(" ")
+        )
+    }
+}

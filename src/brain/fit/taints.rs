@@ -1,0 +1,41 @@
+//! Taints and tolerations, and `spec.unschedulable`.
+//!
+//! Source: kube-scheduler's plugins `TaintToleration` and `NodeUnschedulable`.
+
+use crate::model::scheduling::{Effect, Taint, Toleration};
+
+/// What the node controller sets for `spec.unschedulable`; a pod that tolerates it may come.
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// Taints that Kubernetes itself sets on a node that has just registered or has lost contact, and
+/// takes away again: no reason to call for another node while ours is on its way.
+const EPHEMERAL: [&str; 6] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.kubernetes.io/network-unavailable",
+    "node.kubernetes.io/unschedulable",
+    "node.cloudprovider.kubernetes.io/uninitialized",
+    "node.kubernetes.io/out-of-service",
+];
+
+/// Whether Kubernetes sets and clears this taint by itself.
+pub(in crate::brain) fn ephemeral(taint: &Taint) -> bool {
+    EPHEMERAL.contains(&&*taint.key)
+}
+
+/// The first taint that keeps a pod with these tolerations away. `PreferNoSchedule` never does.
+pub(in crate::brain) fn untolerated<'a>(
+    taints: &'a [Taint],
+    tolerations: &[Toleration],
+) -> Option<&'a Taint> {
+    taints
+        .iter()
+        .filter(|taint| taint.effect != Effect::PreferNoSchedule)
+        .find(|taint| !tolerations.iter().any(|t| t.tolerates(taint)))
+}
+
+/// Whether a pod with these tolerations may go to a cordoned node.
+pub(in crate::brain) fn bears_cordon(tolerations: &[Toleration]) -> bool {
+    let cordon = Taint::no_schedule(UNSCHEDULABLE, "");
+    tolerations.iter().any(|t| t.tolerates(&cordon))
+}

@@ -1,0 +1,182 @@
+//! Volumes: where a pod's claims let it run.
+//!
+//! Source: kube-scheduler's plugin `VolumeBinding` (`FindPodVolumes`). Attach limits are not counted
+//! here. A claim that no node can help (unbound with immediate binding, lost, being deleted,
+//! missing) is a refusal, with its reason: no node is ever made for it.
+
+use std::sync::Arc;
+
+use crate::model::cluster::{Claim, Cluster, PersistentVolume, Pod, PodKey, StorageClass};
+use crate::model::scheduling::{Labels, NodeTerm, Volume};
+
+use super::Misfit;
+use super::selector;
+
+/// What the provisioner of classes without dynamic volumes is called.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+/// What a pod's claims ask of its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::brain) struct Need {
+    /// No node helps before this is settled.
+    pub(in crate::brain) refusal: Option<String>,
+    /// One set of alternatives for each bound volume or class: the node must match one of each.
+    pub(in crate::brain) alternatives: Vec<Vec<NodeTerm>>,
+    /// A bound volume that lives on one node and nowhere else: never a new node.
+    pub(in crate::brain) local: Option<Arc<str>>,
+    /// The scheduler has chosen this node already and its volume is being made there.
+    pub(in crate::brain) selected: Option<Arc<str>>,
+    /// An unbound claim of a class without provisioner: only a volume that exists can serve it.
+    pub(in crate::brain) fixed: Option<Arc<str>>,
+}
+
+/// Reads what the claims of `pod` ask; `None` for a pod without claims.
+pub(in crate::brain) fn need(key: &PodKey, pod: &Pod, cluster: &Cluster) -> Option<Need> {
+    let mut need: Option<Need> = None;
+    for volume in &pod.shape.volumes {
+        let (name, class): (Arc<str>, Option<&Arc<str>>) = match volume {
+            Volume::Claim(name) => (name.clone(), None),
+            Volume::Ephemeral { name, class } => {
+                (format!("{}-{name}", key.name).into(), class.as_ref())
+            }
+            Volume::EmptyDir(_) | Volume::HostPath(_) => continue,
+        };
+        let need = need.get_or_insert_default();
+        let ephemeral = matches!(volume, Volume::Ephemeral { .. });
+        match cluster
+            .claims
+            .get(&PodKey::new(key.namespace.clone(), name.clone()))
+        {
+            Some(claim) => of_claim(need, &name, claim, cluster),
+            // Its claim will be made for it once it is seen; the class is known.
+            None if ephemeral => of_class(need, &name, class, cluster),
+            None => refuse(need, format!("the claim {name} does not exist")),
+        }
+    }
+    need
+}
+
+fn refuse(need: &mut Need, why: String) {
+    need.refusal.get_or_insert(why);
+}
+
+fn of_claim(need: &mut Need, name: &str, claim: &Claim, cluster: &Cluster) {
+    if claim.deleting {
+        return refuse(need, format!("the claim {name} is being deleted"));
+    }
+    if claim.lost {
+        return refuse(need, format!("the claim {name} has lost its volume"));
+    }
+    match &claim.volume {
+        Some(volume) if claim.bound => match cluster.volumes.get(volume) {
+            Some(found) => of_volume(need, volume, found),
+            None => refuse(
+                need,
+                format!("the volume {volume} of the claim {name} does not exist"),
+            ),
+        },
+        Some(volume) => refuse(
+            need,
+            format!("the claim {name} is not yet bound to its volume {volume}"),
+        ),
+        None => {
+            if let Some(node) = &claim.selected_node {
+                need.selected = Some(node.clone());
+            }
+            of_class(need, name, claim.class.as_ref(), cluster);
+        }
+    }
+}
+
+fn of_volume(need: &mut Need, name: &Arc<str>, volume: &PersistentVolume) {
+    if volume.deleting {
+        return refuse(need, format!("the volume {name} is being deleted"));
+    }
+    if let Some(terms) = &volume.node_affinity {
+        need.alternatives.push(terms.clone());
+    }
+    if volume.local {
+        need.local.get_or_insert_with(|| name.clone());
+    }
+}
+
+fn of_class(need: &mut Need, claim: &str, class: Option<&Arc<str>>, cluster: &Cluster) {
+    let found = match class {
+        Some(name) if name.is_empty() => None,
+        Some(name) => cluster.storage_classes.get(name).map(|c| (name, c)),
+        None => default_class(cluster),
+    };
+    let Some((name, class)) = found else {
+        return refuse(
+            need,
+            match class {
+                Some(name) if !name.is_empty() => {
+                    format!("the storage class {name} of the claim {claim} does not exist")
+                }
+                _ => format!("the claim {claim} has no storage class and is not bound"),
+            },
+        );
+    };
+    if !class.wait_for_consumer {
+        return refuse(
+            need,
+            format!("the claim {claim} is not bound and its class {name} binds immediately"),
+        );
+    }
+    if &*class.provisioner == NO_PROVISIONER {
+        need.fixed.get_or_insert_with(|| claim.into());
+    }
+    if !class.topologies.is_empty() {
+        need.alternatives.push(class.topologies.clone());
+    }
+}
+
+/// The default class; the newest wins, then the name.
+fn default_class(cluster: &Cluster) -> Option<(&Arc<str>, &StorageClass)> {
+    cluster
+        .storage_classes
+        .iter()
+        .filter(|(_, class)| class.default)
+        .min_by_key(|(name, class)| (std::cmp::Reverse(class.created), (*name).clone()))
+}
+
+/// What keeps a pod with this need off a node; `new` for one that does not exist yet.
+pub(in crate::brain) fn misfit(
+    need: &Need,
+    name: &str,
+    labels: &Labels,
+    new: bool,
+) -> Option<Misfit> {
+    if let Some(why) = &need.refusal {
+        return Some(Misfit::Volume(why.clone()));
+    }
+    if new && let Some(volume) = &need.local {
+        return Some(Misfit::Volume(format!(
+            "pinned by local volume {volume}: it lives on the node it was made on"
+        )));
+    }
+    if let Some(claim) = &need.fixed {
+        // Which free volumes there are is not in the view: assume none that a node could bring.
+        return Some(Misfit::Volume(format!(
+            "the claim {claim} waits for a volume that somebody must make: its class has no provisioner"
+        )));
+    }
+    if let Some(node) = need.selected.as_ref().filter(|node| &***node != name) {
+        return Some(Misfit::Volume(format!(
+            "its volume is being made for the node {node}"
+        )));
+    }
+    let unmet = need
+        .alternatives
+        .iter()
+        .find(|terms| !selector::any_term(terms, name, labels))?;
+    let words: Vec<String> = unmet
+        .iter()
+        .flat_map(|term| &term.expressions)
+        .map(selector::words)
+        .collect();
+    Some(Misfit::Volume(format!(
+        "its volume can be reached only where {}",
+        words.join(" or ")
+    )))
+}

@@ -1,0 +1,292 @@
+//! What holds the brain back, in words and numbers. No decision on a stale or partial view: a
+//! missing answer is not an empty one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::model::cluster::ReadyStatus;
+use crate::model::memory::Memory;
+use crate::model::report::Hold;
+use crate::model::snapshot::{self, SourceState};
+use crate::model::time::{Span, Time};
+
+use super::turn::Turn;
+use super::view::{Standing, View};
+
+/// Sources without which nothing of Kubernetes is known. Every other `kube/…` source that the
+/// snapshot lists must be complete and fresh as well.
+const NEEDED: [&str; 2] = ["kube/pods", "kube/nodes"];
+/// Clocks are read one after another: this much of the future is none.
+const SKEW: Span = Span::seconds(5);
+
+/// What is held, and why. The first reason of a kind is kept for the verdicts.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    everything: Option<Arc<str>>,
+    grow: Option<Arc<str>>,
+    shrink: Option<Arc<str>>,
+    brake: Option<Arc<str>>,
+    grow_in: BTreeMap<Arc<str>, Arc<str>>,
+    shrink_in: BTreeMap<Arc<str>, Arc<str>>,
+    configured: BTreeSet<Arc<str>>,
+    unknown_region: Arc<str>,
+}
+
+type Held<'a> = Result<(), &'a Arc<str>>;
+
+fn first<'a>(reasons: impl IntoIterator<Item = Option<&'a Arc<str>>>) -> Held<'a> {
+    reasons.into_iter().flatten().next().map_or(Ok(()), Err)
+}
+
+impl Holds {
+    /// Whether machines may be made in a region.
+    pub(super) fn may_grow(&self, region: &str) -> Held<'_> {
+        first([
+            self.everything.as_ref(),
+            self.grow.as_ref(),
+            self.brake.as_ref(),
+            self.grow_in.get(region),
+            self.unknown(region),
+        ])
+    }
+
+    /// Whether machines under way may go on in a region: the brake does not stop them.
+    pub(super) fn may_continue(&self, region: &str) -> Held<'_> {
+        first([
+            self.everything.as_ref(),
+            self.grow.as_ref(),
+            self.grow_in.get(region),
+            self.unknown(region),
+        ])
+    }
+
+    /// Whether what never worked may be cleared away in a region: the brake does not stop that.
+    pub(super) fn may_clear(&self, region: &str) -> Held<'_> {
+        first([
+            self.everything.as_ref(),
+            self.shrink.as_ref(),
+            self.shrink_in.get(region),
+            self.unknown(region),
+        ])
+    }
+
+    /// Whether working nodes, or what is left of them, may be removed in a region.
+    pub(super) fn may_shrink(&self, region: &str) -> Held<'_> {
+        self.may_clear(region)?;
+        first([self.brake.as_ref()])
+    }
+
+    fn unknown(&self, region: &str) -> Option<&Arc<str>> {
+        (!self.configured.contains(region)).then_some(&self.unknown_region)
+    }
+
+    /// Whether both views are good enough to begin a quarantine by.
+    pub(super) fn may_observe_in(&self, region: &str) -> bool {
+        self.may_observe() && !self.shrink_in.contains_key(region) && self.unknown(region).is_none()
+    }
+
+    /// Whether the view of Kubernetes is good enough to keep timers by.
+    pub(super) fn may_observe(&self) -> bool {
+        self.shrink.is_none() && self.grow.is_none()
+    }
+}
+
+/// Finds every hold and writes them into the report.
+pub(super) fn find(turn: &mut Turn<'_>, before: &Memory) {
+    let mut found = Vec::new();
+    let mut holds = Holds {
+        configured: turn.view.policy.regions.keys().cloned().collect(),
+        unknown_region: "its region is not in the configuration".into(),
+        ..Holds::default()
+    };
+    whole(&turn.view, before, &mut holds, &mut found);
+    kubernetes(&turn.view, &mut holds, &mut found);
+    regions(&turn.view, &mut holds, &mut found);
+    brake(&turn.view, &mut holds, &mut found);
+    if !turn.view.policy.scale_down.enabled {
+        found.push(hold(
+            "scale-down",
+            "scale-down is switched off in the configuration",
+        ));
+    }
+    turn.report.holds = found;
+    turn.holds = holds;
+}
+
+fn hold(scope: &str, why: &str) -> Hold {
+    Hold {
+        scope: scope.to_owned(),
+        why: why.to_owned(),
+        until: None,
+    }
+}
+
+/// What stops everything.
+fn whole(view: &View<'_>, before: &Memory, holds: &mut Holds, found: &mut Vec<Hold>) {
+    let snapshot = view.snapshot;
+    let mut whys = Vec::new();
+    if snapshot.version != snapshot::VERSION {
+        whys.push(format!(
+            "the view has format version {}, this program reads {}",
+            snapshot.version,
+            snapshot::VERSION
+        ));
+    }
+    if !snapshot.leader {
+        whys.push("another instance holds the lease".to_owned());
+    }
+    if let Some(who) = &snapshot.paused {
+        whys.push(format!("paused: {who}"));
+    }
+    if snapshot.cluster_id.is_none() {
+        whys.push("the cluster id is not known yet".to_owned());
+    }
+    let ahead = snapshot
+        .sources
+        .values()
+        .map(|source| source.as_of)
+        .chain([snapshot.taken])
+        .max()
+        .unwrap_or_default();
+    if ahead > view.now + SKEW {
+        whys.push(format!(
+            "the clock was set back: the view is of {ahead}, it is {}",
+            view.now
+        ));
+    } else if let Some(remembered) = latest(before).filter(|time| *time > view.now + SKEW) {
+        // One turn is let pass; from then on the remembered times have been moved.
+        whys.push(format!(
+            "the clock was set back: something is remembered of {remembered}, it is {}; timers start anew",
+            view.now
+        ));
+    }
+    holds.everything = whys.first().map(|why| Arc::from(why.as_str()));
+    found.extend(whys.iter().map(|why| hold("everything", why)));
+}
+
+/// The latest time in the memory that cannot lie in the future.
+fn latest(memory: &Memory) -> Option<Time> {
+    memory
+        .unneeded_since
+        .values()
+        .chain(memory.quarantine.values())
+        .copied()
+        .chain(memory.backoff.values().map(|backoff| backoff.failed))
+        .chain(memory.batch.iter().map(|batch| batch.last))
+        .chain(memory.born)
+        .chain(memory.last_scale_up)
+        .chain(memory.last_scale_down)
+        .chain(memory.last_scale_down_failure)
+        .max()
+}
+
+/// Why a source cannot be decided on, if it cannot.
+fn stale(name: &str, source: Option<&SourceState>, limit: Span, now: Time) -> Option<String> {
+    let Some(source) = source.filter(|source| source.complete) else {
+        let error = source.and_then(|source| source.error.as_ref());
+        return Some(match error {
+            Some(error) => format!("{name} was not yet read completely: {error}"),
+            None => format!("{name} was not yet read completely"),
+        });
+    };
+    let age = now.since(source.as_of);
+    (age > limit).then(|| {
+        let error = source
+            .error
+            .as_ref()
+            .map_or_else(String::new, |error| format!(": {error}"));
+        format!("the view of {name} is {age} old, at most {limit} is allowed{error}")
+    })
+}
+
+fn kubernetes(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
+    let sources = &view.snapshot.sources;
+    let names = NEEDED
+        .into_iter()
+        .chain(
+            sources
+                .keys()
+                .map(|name| &**name)
+                .filter(|name| name.starts_with("kube/") && !NEEDED.contains(name)),
+        )
+        .collect::<Vec<_>>();
+    for (scope, limit, slot) in [
+        (
+            "scale-up",
+            view.policy.scale_up.max_view_age,
+            &mut holds.grow,
+        ),
+        (
+            "scale-down",
+            view.policy.scale_down.max_view_age,
+            &mut holds.shrink,
+        ),
+    ] {
+        for why in names
+            .iter()
+            .filter_map(|name| stale(name, sources.get(*name), limit, view.now))
+        {
+            found.push(hold(scope, &why));
+            slot.get_or_insert(why.into());
+        }
+    }
+}
+
+fn regions(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
+    for name in view.policy.regions.keys() {
+        let source = format!("pve/{name}");
+        let state = view.snapshot.sources.get(source.as_str());
+        let seen = view.snapshot.regions.get(name);
+        let scope = format!("region {name}");
+        let both = match seen {
+            None => Some(format!("nothing was seen of the region {name} yet")),
+            Some(region) if !region.quorate => Some(format!(
+                "the PVE cluster of the region {name} has no quorum"
+            )),
+            Some(_) => None,
+        };
+        let up = view.policy.scale_up.max_view_age;
+        let down = view.policy.scale_down.max_view_age;
+        for (limit, slot) in [(up, &mut holds.grow_in), (down, &mut holds.shrink_in)] {
+            let why = both
+                .clone()
+                .or_else(|| stale(&source, state, limit, view.now));
+            if let Some(why) = why {
+                let hold = hold(&scope, &why);
+                if !found.contains(&hold) {
+                    found.push(hold);
+                }
+                slot.insert(name.clone(), why.into());
+            }
+        }
+    }
+}
+
+/// Too many nodes are not Ready: something is wrong that adding and removing nodes does not cure
+/// (`ok-total-unready-count`, `max-total-unready-percentage`). Nodes that are still coming up do not
+/// count as unready.
+fn brake(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
+    let scale_down = &view.policy.scale_down;
+    let nodes = &view.snapshot.cluster.nodes;
+    let unready = nodes
+        .iter()
+        .filter(|(name, node)| {
+            node.ready.status != ReadyStatus::True
+                && !view.behind(name).is_some_and(|known| {
+                    matches!(known.standing, Standing::Coming | Standing::Leaving)
+                })
+        })
+        .count();
+    let percent = scale_down.max_total_unready_percent as usize;
+    if unready > scale_down.ok_total_unready as usize && unready * 100 > percent * nodes.len() {
+        let why = format!(
+            "ClusterUnhealthy: {unready} of {} nodes are not Ready, at most {} or {percent} % are allowed",
+            nodes.len(),
+            scale_down.ok_total_unready
+        );
+        for scope in ["scale-up", "scale-down"] {
+            found.push(hold(scope, &why));
+        }
+        holds.brake = Some(why.into());
+    }
+}

@@ -1,0 +1,153 @@
+//! Machines under way: they go on, or are cleared away when they failed.
+//!
+//! A machine whose clone was never seen, or whose placeholder stands locked while nobody works on
+//! it, is first continued: the executor looks for the clone task and follows it, or says that it
+//! failed. Only a placeholder that nobody followed for a whole quarantine is cleared.
+
+use crate::model::action::{Kind, Reason};
+use crate::model::policy::STARTUP_TAINT;
+use crate::model::region::Step;
+use crate::model::time::Span;
+
+use super::turn::{self, Turn};
+use super::view::{Known, Standing, has_taint};
+
+/// One step to take with a machine, and why.
+type Move = Option<(Kind, Reason)>;
+
+/// Plans what to do with every machine that is not a working node.
+pub(super) fn plan(turn: &mut Turn<'_>) {
+    let names: Vec<&str> = turn.view.machines.keys().copied().collect();
+    for name in names {
+        let Some(known) = turn.view.machines.remove(name) else {
+            continue;
+        };
+        if let Some((kind, reason)) = next(turn, &known) {
+            let age = match kind {
+                Kind::Continue => turn.view.policy.scale_up.max_view_age,
+                _ => turn.view.policy.scale_down.max_view_age,
+            };
+            turn.act(
+                kind,
+                turn::target(&known),
+                turn::precondition(&known, age),
+                reason,
+            );
+        }
+        turn.view.machines.insert(name, known);
+    }
+}
+
+fn next(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+    let name = known.name;
+    if let Standing::Untouchable(why) = &known.standing {
+        turn.warn(format!("machine {name}: hands off: {why}"));
+        return None;
+    }
+    if known.pool.is_none() {
+        turn.warn(format!(
+            "machine {name}: its pool {} is not in the configuration any more; it is kept as it is",
+            known.pool_name()
+        ));
+        return None;
+    }
+    if known.busy() {
+        return None;
+    }
+    match known.standing {
+        Standing::Coming => coming(turn, known),
+        Standing::Failed | Standing::Overdue => failed(turn, known),
+        // The journal of a working node is one step behind: let it catch up.
+        Standing::Up if known.step().is_some_and(|step| step < Step::Done) => proceed(turn, known),
+        Standing::Leaving => leaving(turn, known),
+        Standing::Up | Standing::NoNode | Standing::NoVm | Standing::Untouchable(_) => None,
+    }
+}
+
+/// The locked, markless VM that a clone leaves until it is done.
+fn placeholder(known: &Known<'_>) -> bool {
+    known.machine.vm.as_ref().is_some_and(|vm| !vm.marked)
+}
+
+fn proceed(turn: &Turn<'_>, known: &Known<'_>) -> Move {
+    turn.holds
+        .may_continue(&known.machine.region)
+        .is_ok()
+        .then_some((Kind::Continue, Reason::Unfinished))
+}
+
+fn coming(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+    if !known.machine.intended && known.machine.vm.is_none() {
+        return failed(turn, known);
+    }
+    if placeholder(known) {
+        return clear_placeholder(turn, known).or_else(|| proceed(turn, known));
+    }
+    proceed(turn, known)
+}
+
+fn failed(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+    let region = &known.machine.region;
+    let may_clear = turn.holds.may_clear(region).is_ok();
+    if placeholder(known) {
+        return clear_placeholder(turn, known);
+    }
+    // Without a journal it may be a working machine whose node just went: wait and see.
+    let unsure = known.machine.step.is_none();
+    if unsure {
+        let good = turn.holds.may_observe_in(region);
+        if !turn.quarantine_over(&format!("machine/{}", known.name), good) {
+            return None;
+        }
+    }
+    if !may_clear {
+        return None;
+    }
+    let reason = Reason::Failed {
+        message: why(known, turn.view.policy.scale_up.max_provision_time),
+    };
+    if known.machine.vm.is_none() {
+        return Some((Kind::DropIntent, reason));
+    }
+    let drain = known.node.is_some();
+    Some((Kind::Remove { drain }, reason))
+}
+
+fn why(known: &Known<'_>, limit: Span) -> String {
+    match &known.machine.failure {
+        Some(failure) => failure.message.clone(),
+        None => format!("not initialised after {limit}"),
+    }
+}
+
+fn clear_placeholder(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+    let region = &known.machine.region;
+    let good = turn.holds.may_observe_in(region);
+    let over = turn.quarantine_over(&format!("placeholder/{}", known.name), good);
+    (over && known.machine.intended && turn.holds.may_clear(region).is_ok())
+        .then_some((Kind::ClearPlaceholder, Reason::DeadClone))
+}
+
+/// A removal that was begun and that nobody is at: where nothing can be taken back it goes on. The
+/// others are working nodes with our leaving taint: scale-down decides anew.
+fn leaving(turn: &Turn<'_>, known: &Known<'_>) -> Move {
+    let never_worked = match known.node {
+        Some((_, node)) => has_taint(node, STARTUP_TAINT),
+        None => true,
+    };
+    let shut = known.step() >= Some(Step::Shutdown);
+    if !(never_worked || shut) || turn.holds.may_clear(&known.machine.region).is_err() {
+        return None;
+    }
+    let reason = Reason::NotWanted {
+        message: "its removal was begun and is brought to an end".to_owned(),
+    };
+    let kind = match (&known.machine.vm, known.node) {
+        (Some(_), node) => Kind::Remove {
+            drain: node.is_some(),
+        },
+        (None, Some(_)) => Kind::DeleteNode,
+        (None, None) => Kind::DropIntent,
+    };
+    Some((kind, reason))
+}

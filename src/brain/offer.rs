@@ -1,0 +1,233 @@
+//! What a new machine could be: one offer for each pool, instance type and host.
+
+use std::sync::Arc;
+
+use crate::model::policy::{
+    INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, PoolPolicy, REGION_LABEL, ZONE_LABEL,
+};
+use crate::model::region::{Region, TemplateCopy};
+use crate::model::resources::Resources;
+use crate::model::scheduling::{HostPort, Labels, PodShape};
+
+use super::capacity;
+use super::fit::{self, Misfit, NEW, Place, amounts};
+use super::turn::Turn;
+
+/// The host-name label of every node.
+pub(super) const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+const OS_LABEL: &str = "kubernetes.io/os";
+const ARCH_LABEL: &str = "kubernetes.io/arch";
+
+/// Default price in millionths an hour of one core …
+const CORE_PRICE: i64 = 20_000;
+/// … and of one GiB of memory: memory is what a host runs out of first, CPU can be shared.
+const GIB_PRICE: i64 = 10_000;
+
+/// A pool with one of its instance types.
+#[derive(Debug)]
+pub(super) struct Choice<'a> {
+    pub(super) pool: &'a Arc<str>,
+    pub(super) policy: &'a PoolPolicy,
+    pub(super) type_name: &'a Arc<str>,
+    pub(super) kind: &'a InstanceType,
+    /// Price of one node.
+    pub(super) price: i64,
+    /// `pool/type`, as reports name it.
+    pub(super) label: Arc<str>,
+    /// Its offers by host; empty when the region shows no host it may use.
+    pub(super) offers: Vec<Offer<'a>>,
+}
+
+/// A choice on one host.
+#[derive(Debug)]
+pub(super) struct Offer<'a> {
+    pub(super) host: &'a Arc<str>,
+    /// The template to clone, or why there is none that reaches this host.
+    pub(super) copy: Result<&'a TemplateCopy, String>,
+    pub(super) labels: Labels,
+    /// Allocatable, modelled or learned.
+    pub(super) allocatable: Resources,
+    /// Allocatable minus the DaemonSets that will run there.
+    pub(super) free: Resources,
+    /// Host ports that those take.
+    pub(super) ports: Vec<HostPort>,
+    /// The DaemonSets' shapes, with their namespaces.
+    pub(super) residents: Vec<(&'a Arc<str>, &'a Arc<PodShape>)>,
+}
+
+impl Choice<'_> {
+    /// What filters read of a node of this offer.
+    pub(super) fn place<'b>(&'b self, offer: &'b Offer<'_>) -> Place<'b> {
+        Place {
+            name: NEW,
+            labels: &offer.labels,
+            taints: &self.policy.taints,
+            unschedulable: false,
+        }
+    }
+
+    /// Why a pod of this shape fits on no empty node of this offer, if it does not.
+    pub(super) fn misfit(&self, offer: &Offer<'_>, shape: &PodShape) -> Option<Misfit> {
+        fit::misfit(shape, self.place(offer))
+            .or_else(|| fit::crowded(shape, &offer.free, &offer.ports))
+    }
+}
+
+/// All choices of the policy, in the order of pools and, within a pool, of its types.
+pub(super) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
+    let policy = turn.view.policy;
+    let mut choices = Vec::new();
+    for (pool, pool_policy) in &policy.pools {
+        for type_name in &pool_policy.instance_types {
+            let Some(kind) = policy.instance_types.get(type_name) else {
+                continue;
+            };
+            choices.push(Choice {
+                pool,
+                policy: pool_policy,
+                type_name,
+                kind,
+                price: kind.price.unwrap_or_else(|| price(&kind.capacity())).max(0),
+                label: format!("{pool}/{type_name}").into(),
+                offers: offers(turn, pool, pool_policy, type_name, kind),
+            });
+        }
+    }
+    choices
+}
+
+/// The default price of an amount of CPU and memory.
+pub(super) fn price(of: &Resources) -> i64 {
+    let cpu = i128::from(of.cpu_milli.max(0)) * i128::from(CORE_PRICE) / 1000;
+    let memory = i128::from(of.memory.max(0)) * i128::from(GIB_PRICE) / (1 << 30);
+    i64::try_from(cpu + memory).unwrap_or(i64::MAX)
+}
+
+fn offers<'a>(
+    turn: &Turn<'a>,
+    pool_name: &Arc<str>,
+    pool: &'a PoolPolicy,
+    type_name: &Arc<str>,
+    kind: &'a InstanceType,
+) -> Vec<Offer<'a>> {
+    let Some(region) = turn.view.snapshot.regions.get(&pool.region) else {
+        return Vec::new();
+    };
+    let learned = turn
+        .memory
+        .learned
+        .get(&capacity::lesson_key(pool_name, type_name, pool, kind));
+    region
+        .hosts
+        .keys()
+        .filter(|host| allowed(pool, host))
+        .map(|host| {
+            let copy = reachable(region, pool, host);
+            let disk = copy.as_ref().map_or(0, |copy| copy.disk);
+            let allocatable = learned
+                .cloned()
+                .unwrap_or_else(|| capacity::predicted(pool, kind, disk));
+            let labels = labels(pool_name, pool, type_name, kind, host, NEW);
+            let mut offer = Offer {
+                host,
+                copy,
+                labels,
+                free: allocatable.clone(),
+                allocatable,
+                ports: Vec::new(),
+                residents: Vec::new(),
+            };
+            add_daemons(turn, pool, &mut offer);
+            offer
+        })
+        .collect()
+}
+
+/// Whether a pool may use a host.
+fn allowed(pool: &PoolPolicy, host: &Arc<str>) -> bool {
+    pool.hosts.is_empty() || pool.hosts.contains(host)
+}
+
+/// The template copy to clone for a machine on `host`: the one on that host, else a shared one
+/// whose host is online (the clone call goes there).
+fn reachable<'a>(
+    region: &'a Region,
+    pool: &PoolPolicy,
+    host: &str,
+) -> Result<&'a TemplateCopy, String> {
+    let copies = region
+        .templates
+        .get(&pool.template)
+        .map_or(&[][..], Vec::as_slice);
+    let online = |host: &str| region.hosts.get(host).is_some_and(|host| host.online);
+    if !online(host) {
+        return Err(format!("the host {host} is not online"));
+    }
+    copies
+        .iter()
+        .filter(|copy| *copy.host == *host || (copy.shared && online(&copy.host)))
+        .min_by_key(|copy| (*copy.host != *host, *copy))
+        .ok_or_else(|| {
+            format!(
+                "the template {} has no copy that the host {host} can clone ({} seen)",
+                pool.template,
+                copies.len()
+            )
+        })
+}
+
+/// The labels of a node of a pool and type, on a host, under a name.
+pub(super) fn labels(
+    pool_name: &Arc<str>,
+    pool: &PoolPolicy,
+    type_name: &Arc<str>,
+    kind: &InstanceType,
+    host: &Arc<str>,
+    name: &str,
+) -> Labels {
+    let mut labels = kind.labels.clone();
+    labels.extend(pool.labels.iter().map(|(k, v)| (k.clone(), v.clone())));
+    let own: [(&str, Arc<str>); 7] = [
+        (POOL_LABEL, pool_name.clone()),
+        (INSTANCE_TYPE_LABEL, type_name.clone()),
+        (ZONE_LABEL, host.clone()),
+        (REGION_LABEL, pool.region.clone()),
+        (HOSTNAME_LABEL, name.into()),
+        (OS_LABEL, "linux".into()),
+        (ARCH_LABEL, pool.arch.clone()),
+    ];
+    labels.extend(own.into_iter().map(|(key, value)| (key.into(), value)));
+    labels
+}
+
+/// Adds the DaemonSets whose pods will run on a node of this offer.
+fn add_daemons<'a>(turn: &Turn<'a>, pool: &PoolPolicy, offer: &mut Offer<'a>) {
+    for (key, set) in daemons(turn, &offer.labels, pool, NEW) {
+        amounts::take(&mut offer.free, &set.requests, 1);
+        offer.ports.extend(set.host_ports.iter().cloned());
+        offer.residents.push((key, set));
+    }
+}
+
+/// The DaemonSets that will place a pod on a node with these labels, with their namespaces.
+pub(super) fn daemons<'a>(
+    turn: &Turn<'a>,
+    labels: &Labels,
+    pool: &PoolPolicy,
+    name: &str,
+) -> Vec<(&'a Arc<str>, &'a Arc<PodShape>)> {
+    let place = Place {
+        name,
+        labels,
+        taints: &pool.taints,
+        unschedulable: false,
+    };
+    turn.view
+        .snapshot
+        .cluster
+        .daemon_sets
+        .iter()
+        .filter(|(_, set)| fit::misfit(&set.shape, place).is_none())
+        .map(|(key, set)| (&key.namespace, &set.shape))
+        .collect()
+}

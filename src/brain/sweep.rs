@@ -1,0 +1,203 @@
+//! What was left behind: VMs of ours without node, nodes of ours without VM, VMs that nobody may
+//! touch. Everything waits out a quarantine first.
+
+use std::sync::Arc;
+
+use crate::model::action::{Kind, NodeRef, Precondition, Reason, Target};
+use crate::model::cluster::{Node, ReadyStatus};
+use crate::model::mark::Ownership;
+use crate::model::policy::{POOL_LABEL, REGION_LABEL};
+use crate::model::region::Region;
+
+use super::turn::{self, Turn};
+use super::view::{Known, Standing};
+
+/// On every node of ours: `region/vmid/uuid` of its VM.
+const MACHINE_ANNOTATION: &str = "pve-autoscaler.io/machine";
+
+/// Sweeps both ways, and names what a person should look at.
+pub(super) fn plan(turn: &mut Turn<'_>) {
+    let names: Vec<&str> = turn.view.machines.keys().copied().collect();
+    for name in names {
+        let Some(known) = turn.view.machines.remove(name) else {
+            continue;
+        };
+        if known.pool.is_some() && !known.busy() {
+            halves(turn, &known);
+        }
+        turn.view.machines.insert(name, known);
+    }
+    let nodes = &turn.view.snapshot.cluster.nodes;
+    for (name, node) in nodes {
+        if turn.view.behind(name).is_none() {
+            orphan_node(turn, name, node);
+        }
+    }
+    foreign(turn);
+}
+
+/// A machine that has lost its node or its VM.
+fn halves(turn: &mut Turn<'_>, known: &Known<'_>) {
+    let region = &known.machine.region;
+    let good = turn.holds.may_observe_in(region);
+    let max_view_age = turn.view.policy.scale_down.max_view_age;
+    let (kind, reason) = match known.standing {
+        Standing::NoNode if known.machine.vm.as_ref().is_some_and(|vm| vm.marked) => {
+            (Kind::Remove { drain: false }, Reason::NoNode)
+        }
+        Standing::NoVm if known.node.is_none() => (Kind::DropIntent, Reason::NoVm),
+        Standing::NoVm if !known.ready() => (Kind::DeleteNode, Reason::NoVm),
+        _ => return,
+    };
+    if !turn.quarantine_over(&format!("machine/{}", known.name), good) {
+        let what = match reason {
+            Reason::NoNode => "its node is gone",
+            _ => "its VM is gone",
+        };
+        turn.warn(format!(
+            "machine {}: {what}; it is in quarantine",
+            known.name
+        ));
+        return;
+    }
+    if turn.holds.may_shrink(region).is_ok() {
+        turn.act(
+            kind,
+            turn::target(known),
+            turn::precondition(known, max_view_age),
+            reason,
+        );
+    }
+}
+
+/// A node that says it is ours, and whose machine is not known.
+fn orphan_node(turn: &mut Turn<'_>, name: &Arc<str>, node: &Node) {
+    let annotation = node.annotations.get(MACHINE_ANNOTATION);
+    let pool = node.labels.get(POOL_LABEL);
+    if annotation.is_none() && pool.is_none() {
+        return;
+    }
+    let Some(target) = claimed(turn, name, node, annotation.map(|a| &**a)) else {
+        turn.warn(format!(
+            "node {name}: it says it is ours, but no machine of ours is behind it and what it says cannot be followed"
+        ));
+        return;
+    };
+    let region = &turn.view.snapshot.regions.get(&target.region);
+    let gone = region.is_some_and(|region| gone(turn, region, name, node, target.vmid));
+    let known_pool = pool.is_some_and(|pool| turn.view.policy.pools.contains_key(pool));
+    if !gone || !known_pool || node.ready.status == ReadyStatus::True || node.deletion.is_some() {
+        turn.warn(format!(
+            "node {name}: it says it is ours, but no machine of ours is behind it; it is left alone"
+        ));
+        return;
+    }
+    let good = turn.holds.may_observe_in(&target.region);
+    if !turn.quarantine_over(&format!("node/{name}/{}", node.uid), good) {
+        turn.warn(format!("node {name}: its VM is gone; it is in quarantine"));
+        return;
+    }
+    if turn.holds.may_shrink(&target.region).is_ok() {
+        let max_view_age = turn.view.policy.scale_down.max_view_age;
+        let precondition = Precondition {
+            max_view_age,
+            ..Precondition::default()
+        };
+        turn.act(Kind::DeleteNode, target, precondition, Reason::NoVm);
+    }
+}
+
+/// Which VM a node says is behind it. The annotation must agree with what the kubelet read from the
+/// VM's firmware; without an annotation the labels tell the region, and the name must do.
+fn claimed(
+    turn: &Turn<'_>,
+    name: &Arc<str>,
+    node: &Node,
+    annotation: Option<&str>,
+) -> Option<Target> {
+    let (region, vmid): (Arc<str>, u32) = match annotation {
+        Some(text) => {
+            let mut parts = text.splitn(3, '/');
+            let (region, vmid, uuid) = (parts.next()?, parts.next()?, parts.next()?);
+            if !uuid.eq_ignore_ascii_case(&node.system_uuid) {
+                return None;
+            }
+            (region.into(), vmid.parse().ok()?)
+        }
+        None => (node.labels.get(REGION_LABEL)?.clone(), 0),
+    };
+    turn.view.policy.regions.get(&region)?;
+    Some(Target {
+        region,
+        host: Arc::from(""),
+        vmid,
+        machine: name.clone(),
+        node: Some(NodeRef {
+            name: name.clone(),
+            uid: node.uid.clone(),
+        }),
+    })
+}
+
+/// Whether nothing in the region can be the VM of this node: neither its VMID, nor a VM of its name,
+/// nor a machine with its UUID.
+fn gone(turn: &Turn<'_>, region: &Region, name: &str, node: &Node, vmid: u32) -> bool {
+    let same_uuid = |known: &Known<'_>| {
+        let uuid = known.machine.vm.as_ref().and_then(|vm| vm.uuid.as_ref());
+        uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(&node.system_uuid))
+    };
+    !region.vms.contains_key(&vmid)
+        && !region.vms.values().any(|vm| *vm.name == *name)
+        && !turn.view.machines.contains_key(name)
+        && !turn.view.machines.values().any(same_uuid)
+}
+
+/// VMs in our range, or with our mark, that are not what they should be.
+fn foreign(turn: &mut Turn<'_>) {
+    let snapshot = turn.view.snapshot;
+    let mut warnings = Vec::new();
+    for (region_name, policy) in &turn.view.policy.regions {
+        let Some(region) = snapshot.regions.get(region_name) else {
+            continue;
+        };
+        for (vmid, vm) in &region.vms {
+            let in_range = (policy.vmid_first..=policy.vmid_last).contains(vmid);
+            let intended = snapshot.machines.values().any(|machine| {
+                machine.region == *region_name && machine.mark.vmid == *vmid && machine.intended
+            });
+            let who = format!("region {region_name}: VM {vmid} ({})", vm.name);
+            let text = match &vm.ownership {
+                Some(Ownership::Damaged(why)) => {
+                    format!("{who}: its mark is damaged: {why}; hands off")
+                }
+                Some(Ownership::UnknownVersion(version)) => {
+                    format!("{who}: its mark has the unknown version {version}; hands off")
+                }
+                Some(Ownership::Marked(mark))
+                    if Some(&*mark.cluster) != snapshot.cluster_id.as_deref() =>
+                {
+                    if !in_range {
+                        continue;
+                    }
+                    format!(
+                        "{who}: it belongs to the cluster {}; hands off",
+                        mark.cluster
+                    )
+                }
+                Some(Ownership::Marked(mark)) if mark.vmid != *vmid => format!(
+                    "{who}: it is a copy of VM {}, machine {}; hands off",
+                    mark.vmid, mark.machine
+                ),
+                Some(Ownership::Marked(_)) => continue,
+                Some(Ownership::Unmarked) | None if in_range && !intended && !vm.template => {
+                    format!("{who}: somebody else's, inside our VMID range")
+                }
+                Some(Ownership::Unmarked) | None => continue,
+            };
+            warnings.push(text);
+        }
+    }
+    for warning in warnings {
+        turn.warn(warning);
+    }
+}

@@ -1,0 +1,668 @@
+//! Small worlds for tests, built in a line or two each.
+//!
+//! Unless a test says otherwise: one region `home` with the hosts pve1, pve2 and pve3 of 4 TiB each, one
+//! shared template, nothing reserved on nodes, batch windows of zero, all views fresh.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::brain::{check, decide};
+use crate::model::action::{Action, Kind};
+use crate::model::cluster::{
+    Cluster, DaemonSet, DisruptionBudget, Node, Phase, Pod, PodKey, Readiness, ReadyStatus,
+};
+use crate::model::decision::Decision;
+use crate::model::mark::{Mark, Ownership};
+use crate::model::memory::Memory;
+use crate::model::policy::{
+    InstanceType, LEAVING_TAINT, Policy, PoolPolicy, RegionPolicy, STARTUP_TAINT, ScaleDown,
+    ScaleUp,
+};
+use crate::model::region::{
+    Busy, GuestKind, Host, Machine, MachineVm, Region, Step, TemplateCopy, Vm,
+};
+use crate::model::report::{NodeVerdict, PodVerdict};
+use crate::model::resources::Resources;
+use crate::model::scheduling::{LabelSelector, Labels, Owner, PodShape, Taint};
+use crate::model::snapshot::{self, Snapshot, SourceState};
+use crate::model::time::{Span, Time};
+
+pub(super) const MI: i64 = 1 << 20;
+pub(super) const GI: i64 = 1 << 30;
+pub(super) const CLUSTER: &str = "uid/home";
+const START: Time = Time(1_795_000_000_000);
+
+/// A small world and what is wanted and remembered of it.
+#[derive(Clone, Debug)]
+pub(super) struct Lab {
+    pub(super) snapshot: Snapshot,
+    pub(super) policy: Policy,
+    pub(super) memory: Memory,
+    pub(super) now: Time,
+}
+
+/// An empty world.
+pub(super) fn lab() -> Lab {
+    let mut region = Region {
+        quorate: true,
+        ..Region::default()
+    };
+    for host in ["pve1", "pve2", "pve3"] {
+        region.hosts.insert(
+            host.into(),
+            Host {
+                online: true,
+                cpus: 64,
+                memory: 4096 * GI,
+                memory_used: 0,
+            },
+        );
+    }
+    region.templates.insert(
+        "debian".into(),
+        vec![TemplateCopy {
+            vmid: 100,
+            host: "pve1".into(),
+            shared: true,
+            disk: 20 * GI,
+        }],
+    );
+    region.vms.insert(
+        100,
+        Vm {
+            host: "pve1".into(),
+            name: "debian".into(),
+            template: true,
+            ..Vm::default()
+        },
+    );
+    let mut lab = Lab {
+        snapshot: Snapshot {
+            version: snapshot::VERSION,
+            taken: START,
+            cluster_id: Some(CLUSTER.into()),
+            sources: BTreeMap::new(),
+            cluster: Cluster::default(),
+            regions: BTreeMap::from([("home".into(), region)]),
+            machines: BTreeMap::new(),
+            leader: true,
+            paused: None,
+        },
+        policy: Policy {
+            regions: BTreeMap::from([(
+                "home".into(),
+                RegionPolicy {
+                    vmid_first: 9000,
+                    vmid_last: 19_999,
+                    host_memory_reserve: 0,
+                },
+            )]),
+            scale_up: ScaleUp {
+                batch_idle: Span::ZERO,
+                batch_max: Span::ZERO,
+                max_in_flight: 10_000,
+                ..ScaleUp::default()
+            },
+            scale_down: ScaleDown::default(),
+            ..Policy::default()
+        },
+        memory: Memory::default(),
+        now: START,
+    };
+    lab.refresh();
+    lab
+}
+
+impl Lab {
+    /// All sources are as of now.
+    pub(super) fn refresh(&mut self) {
+        self.snapshot.taken = self.now;
+        for name in [
+            "kube/pods",
+            "kube/nodes",
+            "kube/daemonsets",
+            "kube/poddisruptionbudgets",
+            "pve/home",
+        ] {
+            self.snapshot.sources.insert(
+                name.into(),
+                SourceState {
+                    complete: true,
+                    as_of: self.now,
+                    error: None,
+                },
+            );
+        }
+    }
+
+    /// Time passes; views stay fresh.
+    pub(super) fn after(mut self, span: Span) -> Lab {
+        self.now = self.now + span;
+        self.refresh();
+        self
+    }
+
+    pub(super) fn with(mut self, change: impl FnOnce(&mut Lab)) -> Lab {
+        change(&mut self);
+        self
+    }
+
+    /// An instance type of `cores` and `mib` of memory.
+    pub(super) fn kind(mut self, name: &str, cores: u32, mib: i64) -> Lab {
+        self.policy.instance_types.insert(
+            name.into(),
+            InstanceType {
+                cores,
+                memory: mib * MI,
+                ..InstanceType::default()
+            },
+        );
+        self
+    }
+
+    pub(super) fn edit_kind(mut self, name: &str, change: impl FnOnce(&mut InstanceType)) -> Lab {
+        change(
+            self.policy
+                .instance_types
+                .get_mut(name)
+                .expect("a type of this name"),
+        );
+        self
+    }
+
+    /// A pool of these types, 0 to 1000 nodes of 110 pods.
+    pub(super) fn pool(mut self, name: &str, kinds: &[&str]) -> Lab {
+        self.policy.pools.insert(
+            name.into(),
+            PoolPolicy {
+                region: "home".into(),
+                template: "debian".into(),
+                instance_types: kinds.iter().map(|kind| Arc::from(*kind)).collect(),
+                max: 1000,
+                max_pods: 110,
+                arch: "amd64".into(),
+                ..PoolPolicy::default()
+            },
+        );
+        self
+    }
+
+    pub(super) fn edit_pool(mut self, name: &str, change: impl FnOnce(&mut PoolPolicy)) -> Lab {
+        change(
+            self.policy
+                .pools
+                .get_mut(name)
+                .expect("a pool of this name"),
+        );
+        self
+    }
+
+    /// A pod that kube-scheduler found no place for.
+    pub(super) fn pod(mut self, name: &str, milli: i64, mib: i64) -> Lab {
+        let pod = Pod {
+            uid: format!("uid-{name}").into(),
+            shape: Arc::new(shape(name, milli, mib)),
+            node: None,
+            nominated: None,
+            phase: Phase::Pending,
+            created: self.now,
+            deletion: None,
+            deletion_grace_seconds: None,
+            unschedulable_since: Some(self.now),
+            gated: false,
+            mirror: false,
+            ready: false,
+        };
+        self.snapshot
+            .cluster
+            .pods
+            .insert(PodKey::new("default", name), pod);
+        self
+    }
+
+    /// `count` equal pods, `NAME-0` and on.
+    pub(super) fn pods(mut self, name: &str, count: usize, milli: i64, mib: i64) -> Lab {
+        for index in 0..count {
+            self = self.pod(&format!("{name}-{index}"), milli, mib);
+        }
+        self
+    }
+
+    /// A running pod of a ReplicaSet on a node.
+    pub(super) fn bound(self, name: &str, node: &str, milli: i64, mib: i64) -> Lab {
+        self.pod(name, milli, mib).edit(name, |pod| {
+            pod.node = Some(node.into());
+            pod.phase = Phase::Running;
+            pod.unschedulable_since = None;
+            pod.ready = true;
+        })
+    }
+
+    /// Changes a pod.
+    pub(super) fn edit(mut self, name: &str, change: impl FnOnce(&mut Pod)) -> Lab {
+        let pods = &mut self.snapshot.cluster.pods;
+        let pod = pods.get_mut(&PodKey::new("default", name));
+        change(pod.expect("a pod of this name"));
+        self
+    }
+
+    /// Changes a pod's shape.
+    pub(super) fn shape(self, name: &str, change: impl FnOnce(&mut PodShape)) -> Lab {
+        self.edit(name, |pod| change(Arc::make_mut(&mut pod.shape)))
+    }
+
+    /// Changes the shape of every pod whose name begins like this.
+    pub(super) fn shapes(mut self, prefix: &str, change: impl Fn(&mut PodShape)) -> Lab {
+        for (key, pod) in &mut self.snapshot.cluster.pods {
+            if key.name.starts_with(prefix) {
+                change(Arc::make_mut(&mut pod.shape));
+            }
+        }
+        self
+    }
+
+    /// A DaemonSet.
+    pub(super) fn daemon(mut self, name: &str, milli: i64, mib: i64) -> Lab {
+        let mut shape = shape(name, milli, mib);
+        shape.owner = Some(owner("DaemonSet", name));
+        self.snapshot.cluster.daemon_sets.insert(
+            PodKey::new("kube-system", name),
+            DaemonSet {
+                uid: format!("uid-{name}").into(),
+                shape: Arc::new(shape),
+            },
+        );
+        self
+    }
+
+    /// A ready node that is not ours, a day old.
+    pub(super) fn node(mut self, name: &str, milli: i64, mib: i64) -> Lab {
+        let node = Node {
+            uid: format!("uid-{name}").into(),
+            system_uuid: format!("uuid-{name}").into(),
+            provider_id: None,
+            created: self.now - Span::minutes(24 * 60),
+            deletion: None,
+            labels: Labels::from([("kubernetes.io/hostname".into(), name.into())]),
+            annotations: Labels::new(),
+            taints: Vec::new(),
+            unschedulable: false,
+            allocatable: Resources {
+                cpu_milli: milli,
+                memory: mib * MI,
+                ephemeral: 20 * GI,
+                pods: 110,
+                ..Resources::default()
+            },
+            capacity: Resources::default(),
+            ready: Readiness {
+                status: ReadyStatus::True,
+                since: None,
+            },
+            kubelet_version: "v1.34.1".into(),
+        };
+        self.snapshot.cluster.nodes.insert(name.into(), node);
+        self
+    }
+
+    pub(super) fn edit_node(mut self, name: &str, change: impl FnOnce(&mut Node)) -> Lab {
+        change(
+            self.snapshot
+                .cluster
+                .nodes
+                .get_mut(name)
+                .expect("a node of this name"),
+        );
+        self
+    }
+
+    /// A working node of ours on pve1, with its machine and VM, a day old.
+    pub(super) fn ours(self, name: &str, pool: &str, kind: &str) -> Lab {
+        let mut lab = self.machine(name, pool, kind, Step::Done);
+        lab.register(name, true);
+        let day = Span::minutes(24 * 60);
+        let made = lab.now - day;
+        let node = lab.snapshot.cluster.nodes.get_mut(name).expect("just made");
+        node.created = made;
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        lab.snapshot
+            .machines
+            .get_mut(name)
+            .expect("made")
+            .mark
+            .created = made;
+        let mark = lab.snapshot.machines[name].mark.clone();
+        let vm = region.vms.get_mut(&mark.vmid).expect("made");
+        vm.ownership = Some(Ownership::Marked(mark));
+        lab
+    }
+
+    /// A machine of ours without a node, at a step, with a running VM.
+    pub(super) fn machine(mut self, name: &str, pool: &str, kind: &str, step: Step) -> Lab {
+        let vmid = self.free_vmid();
+        let mark = Mark {
+            cluster: CLUSTER.into(),
+            machine: name.into(),
+            vmid,
+            pool: pool.into(),
+            instance_type: kind.into(),
+            template: "debian".into(),
+            token: format!("{:0>6}", vmid),
+            created: self.now,
+        };
+        let machine = Machine {
+            region: "home".into(),
+            host: "pve1".into(),
+            mark,
+            intended: true,
+            vm: None,
+            node: None,
+            step: Some((step, self.now)),
+            failure: None,
+            busy: None,
+        };
+        self.snapshot.machines.insert(name.into(), machine);
+        self.clone_vm(name);
+        self
+    }
+
+    fn free_vmid(&self) -> u32 {
+        let used = |vmid: &u32| {
+            self.snapshot.regions["home"].vms.contains_key(vmid)
+                || self
+                    .snapshot
+                    .machines
+                    .values()
+                    .any(|m| m.mark.vmid == *vmid)
+        };
+        (9000..).find(|vmid| !used(vmid)).expect("a free one")
+    }
+
+    /// The machine's VM is there, marked and running.
+    pub(super) fn clone_vm(&mut self, name: &str) {
+        let machine = self.snapshot.machines.get_mut(name).expect("a machine");
+        machine.vm = Some(MachineVm {
+            running: true,
+            lock: None,
+            marked: true,
+            uuid: Some(format!("uuid-{name}").into()),
+            digest: None,
+        });
+        let kind = &self.policy.instance_types[machine.mark.instance_type.as_str()];
+        let vm = Vm {
+            host: machine.host.clone(),
+            kind: GuestKind::Qemu,
+            name: name.into(),
+            running: true,
+            template: false,
+            lock: None,
+            cpus: kind.cores,
+            memory: kind.memory,
+            ownership: Some(Ownership::Marked(machine.mark.clone())),
+        };
+        let region = self.snapshot.regions.get_mut("home").expect("home");
+        region.vms.insert(machine.mark.vmid, vm);
+    }
+
+    /// The machine's node registers with all that was promised; initialised or with startup taints.
+    pub(super) fn register(&mut self, name: &str, initialised: bool) {
+        let machine = self.snapshot.machines.get_mut(name).expect("a machine");
+        let mark = machine.mark.clone();
+        let host = machine.host.clone();
+        machine.node = Some(name.into());
+        let step = if initialised {
+            Step::Done
+        } else {
+            Step::Initialize
+        };
+        machine.step = Some((step, self.now));
+        let pool = self.policy.pools[mark.pool.as_str()].clone();
+        let kind = self.policy.instance_types[mark.instance_type.as_str()].clone();
+        let (now, max_pods) = (self.now, pool.max_pods);
+        *self = self.clone().node(name, 0, 0).edit_node(name, |node| {
+            node.created = now;
+            node.allocatable = Resources {
+                ephemeral: if kind.disk > 0 { kind.disk } else { 20 * GI },
+                pods: i64::from(max_pods),
+                ..kind.capacity()
+            };
+            node.labels = kind.labels.clone();
+            node.labels.extend(pool.labels.clone());
+            for (key, value) in [
+                ("pve-autoscaler.io/pool", mark.pool.as_str()),
+                ("node.kubernetes.io/instance-type", &mark.instance_type),
+                ("topology.kubernetes.io/zone", &host),
+                ("topology.kubernetes.io/region", "home"),
+                ("kubernetes.io/hostname", name),
+                ("kubernetes.io/os", "linux"),
+                ("kubernetes.io/arch", &pool.arch),
+            ] {
+                node.labels.insert(key.into(), value.into());
+            }
+            node.taints.clone_from(&pool.taints);
+            if !initialised {
+                node.taints.push(Taint::no_schedule(STARTUP_TAINT, ""));
+                node.taints.extend(pool.startup_taints.clone());
+            }
+        });
+    }
+
+    pub(super) fn edit_machine(mut self, name: &str, change: impl FnOnce(&mut Machine)) -> Lab {
+        change(
+            self.snapshot
+                .machines
+                .get_mut(name)
+                .expect("a machine of this name"),
+        );
+        self
+    }
+
+    /// A disruption budget over pods with the label `app`.
+    pub(super) fn budget(mut self, name: &str, app: &str, allowed: i32) -> Lab {
+        self.snapshot.cluster.budgets.insert(
+            PodKey::new("default", name),
+            DisruptionBudget {
+                selector: Some(LabelSelector {
+                    labels: Labels::from([("app".into(), app.into())]),
+                    ..LabelSelector::default()
+                }),
+                allowed,
+                always_allow_unhealthy: false,
+            },
+        );
+        self
+    }
+
+    /// Decides; every plan must pass the checker.
+    pub(super) fn decide(&self) -> Decision {
+        let decision = decide(&self.snapshot, &self.policy, &self.memory, self.now);
+        let verdict = check::check_plan(&decision.plan, &self.snapshot, &self.policy, self.now);
+        assert_eq!(verdict, Ok(()), "plan: {:#?}", decision.plan);
+        decision
+    }
+
+    /// Decides, remembers and lets the plan begin; gives the decision.
+    pub(super) fn turn(&mut self) -> Decision {
+        let decision = self.decide();
+        self.memory = decision.memory.clone();
+        for action in &decision.plan {
+            self.begin(action);
+        }
+        decision
+    }
+
+    /// What a view shows right after an action began.
+    pub(super) fn begin(&mut self, action: &Action) {
+        let target = &action.target;
+        match &action.kind {
+            Kind::Create(birth) => {
+                let machine = Machine {
+                    region: target.region.clone(),
+                    host: target.host.clone(),
+                    mark: birth.mark.clone(),
+                    intended: true,
+                    vm: None,
+                    node: None,
+                    step: Some((Step::Intent, self.now)),
+                    failure: None,
+                    busy: Some(Busy::Up),
+                };
+                self.snapshot
+                    .machines
+                    .insert(target.machine.clone(), machine);
+            }
+            Kind::Continue => self.machine_mut(&target.machine).busy = Some(Busy::Up),
+            Kind::Remove { .. } => {
+                self.machine_mut(&target.machine).busy = Some(Busy::Down);
+                if let Some(node) = &target.node {
+                    let node = self.snapshot.cluster.nodes.get_mut(&node.name);
+                    let node = node.expect("the node of a removal");
+                    node.taints.push(Taint::no_schedule(LEAVING_TAINT, "0"));
+                    node.unschedulable = true;
+                }
+            }
+            Kind::Release => {
+                let name = &target.node.as_ref().expect("a node").name;
+                let node = self.snapshot.cluster.nodes.get_mut(name).expect("a node");
+                node.taints.retain(|taint| &*taint.key != LEAVING_TAINT);
+                node.unschedulable = false;
+                let now = self.now;
+                self.machine_mut(&target.machine).step = Some((Step::Done, now));
+            }
+            Kind::DeleteNode => {
+                let name = &target.node.as_ref().expect("a node").name;
+                self.snapshot.cluster.nodes.remove(name);
+                if let Some(machine) = self.snapshot.machines.get_mut(&target.machine) {
+                    machine.node = None;
+                }
+            }
+            Kind::ClearPlaceholder => {
+                self.machine_mut(&target.machine).vm = None;
+                let region = self.snapshot.regions.get_mut("home").expect("home");
+                region.vms.remove(&target.vmid);
+                self.snapshot.machines.remove(&target.machine);
+            }
+            Kind::DropIntent => {
+                self.snapshot.machines.remove(&target.machine);
+            }
+        }
+    }
+
+    fn machine_mut(&mut self, name: &str) -> &mut Machine {
+        self.snapshot.machines.get_mut(name).expect("a machine")
+    }
+
+    /// Every machine on its way becomes a working node; every one leaving is gone.
+    pub(super) fn settle(&mut self) {
+        let names: Vec<Arc<str>> = self.snapshot.machines.keys().cloned().collect();
+        for name in names {
+            match self.snapshot.machines[&name].busy {
+                Some(Busy::Up) => {
+                    self.clone_vm(&name);
+                    self.register(&name, true);
+                    self.machine_mut(&name).busy = None;
+                }
+                Some(Busy::Down) => {
+                    let machine = self.snapshot.machines.remove(&name).expect("there");
+                    let region = self.snapshot.regions.get_mut("home").expect("home");
+                    region.vms.remove(&machine.mark.vmid);
+                    self.snapshot.cluster.nodes.remove(&name);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Binds pods to nodes as the plan meant, by the verdicts of a decision.
+    pub(super) fn bind(&mut self, decision: &Decision) {
+        for (key, verdict) in &decision.report.pods {
+            let node = match verdict {
+                PodVerdict::FitsNode { node } => node,
+                PodVerdict::FitsMachine { machine } | PodVerdict::Triggers { machine, .. } => {
+                    machine
+                }
+                _ => continue,
+            };
+            let pod = self.snapshot.cluster.pods.get_mut(key).expect("a pod");
+            pod.node = Some(node.clone());
+            pod.phase = Phase::Running;
+            pod.unschedulable_since = None;
+            pod.ready = true;
+        }
+    }
+}
+
+/// A pod's shape, of a ReplicaSet named like the pod without its number.
+pub(super) fn shape(name: &str, milli: i64, mib: i64) -> PodShape {
+    let app = name.rsplit_once('-').map_or(name, |(app, _)| app);
+    PodShape {
+        requests: Resources {
+            cpu_milli: milli,
+            memory: mib * MI,
+            pods: 1,
+            ..Resources::default()
+        },
+        labels: Labels::from([("app".into(), app.into())]),
+        owner: Some(owner("ReplicaSet", app)),
+        grace_seconds: 30,
+        ..PodShape::default()
+    }
+}
+
+pub(super) fn owner(kind: &str, name: &str) -> Owner {
+    Owner {
+        kind: kind.into(),
+        name: name.into(),
+        uid: format!("uid-{kind}-{name}").into(),
+    }
+}
+
+/// The instance types that a plan makes, sorted.
+pub(super) fn made(decision: &Decision) -> Vec<String> {
+    let mut kinds: Vec<String> = decision
+        .plan
+        .iter()
+        .filter_map(|action| match &action.kind {
+            Kind::Create(birth) => Some(birth.mark.instance_type.clone()),
+            _ => None,
+        })
+        .collect();
+    kinds.sort();
+    kinds
+}
+
+/// The nodes that a plan takes down, sorted.
+pub(super) fn removed(decision: &Decision) -> Vec<String> {
+    let mut nodes: Vec<String> = decision
+        .plan
+        .iter()
+        .filter(|action| matches!(action.kind, Kind::Remove { .. }))
+        .map(|action| action.target.machine.to_string())
+        .collect();
+    nodes.sort();
+    nodes
+}
+
+/// The verdict on a pod of the namespace `default`.
+pub(super) fn verdict<'a>(decision: &'a Decision, pod: &str) -> &'a PodVerdict {
+    &decision.report.pods[&PodKey::new("default", pod)]
+}
+
+/// The reason for which a node is kept.
+pub(super) fn kept<'a>(decision: &'a Decision, node: &str) -> &'a str {
+    match &decision.report.nodes[node] {
+        NodeVerdict::Kept { reason, .. } => reason,
+        NodeVerdict::NotAutoscaled => "NotAutoscaled",
+        NodeVerdict::Leaving { .. } => "leaving",
+    }
+}
+
+/// Why a pod is hopeless or held, for one choice.
+pub(super) fn why(decision: &Decision, pod: &str, choice: &str) -> String {
+    match verdict(decision, pod) {
+        PodVerdict::Hopeless { why } | PodVerdict::Held { why } => {
+            why.get(choice).cloned().unwrap_or_default()
+        }
+        other => panic!("{pod}: {other:?}"),
+    }
+}

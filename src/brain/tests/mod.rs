@@ -1,0 +1,4 @@
+//! Tests of decisions, in small worlds. Names begin with the scenario that they hold.
+
+mod growing;
+mod lab;

@@ -1,0 +1,181 @@
+//! One decision in the making: what the steps share and add to.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::model::action::{self, Action, Kind, NodeRef, Precondition, Reason, Target};
+use crate::model::decision::Decision;
+use crate::model::memory::{self, Memory};
+use crate::model::policy::Policy;
+use crate::model::report::Report;
+use crate::model::snapshot::Snapshot;
+use crate::model::time::{Span, Time};
+
+use super::holds::Holds;
+use super::view::{Known, View};
+
+/// A decision in the making.
+#[derive(Debug)]
+pub(super) struct Turn<'a> {
+    pub(super) view: View<'a>,
+    /// The memory as it will be.
+    pub(super) memory: Memory,
+    /// What holds the brain back.
+    pub(super) holds: Holds,
+    pub(super) plan: Vec<Action>,
+    pub(super) report: Report,
+    wake: Option<Time>,
+    /// What this decision still finds in quarantine.
+    in_quarantine: BTreeSet<Arc<str>>,
+}
+
+impl<'a> Turn<'a> {
+    /// Begins with what is known and remembered.
+    pub(super) fn begin(
+        snapshot: &'a Snapshot,
+        policy: &'a Policy,
+        memory: &Memory,
+        now: Time,
+    ) -> Turn<'a> {
+        Turn {
+            view: View::new(snapshot, policy, now),
+            memory: remember(memory, now),
+            holds: Holds::default(),
+            plan: Vec::new(),
+            report: Report::default(),
+            wake: None,
+            in_quarantine: BTreeSet::new(),
+        }
+    }
+
+    /// What time it is.
+    pub(super) fn now(&self) -> Time {
+        self.view.now
+    }
+
+    /// Something may be due at `time`.
+    pub(super) fn wake_at(&mut self, time: Time) {
+        if time > self.view.now {
+            self.wake = Some(self.wake.map_or(time, |wake| wake.min(time)));
+        }
+    }
+
+    /// Tells a person.
+    pub(super) fn warn(&mut self, text: String) {
+        if !self.report.warnings.contains(&text) {
+            self.report.warnings.push(text);
+        }
+    }
+
+    /// Plans an action on a machine there is.
+    pub(super) fn act(
+        &mut self,
+        kind: Kind,
+        target: Target,
+        precondition: Precondition,
+        reason: Reason,
+    ) {
+        self.plan.push(Action {
+            version: action::VERSION,
+            kind,
+            target,
+            precondition: Precondition {
+                planned: self.view.snapshot.taken,
+                ..precondition
+            },
+            reason,
+        });
+    }
+
+    /// Whether something has been in quarantine for long enough. It begins now if it had not, but
+    /// never on a view that is not good (`good`).
+    pub(super) fn quarantine_over(&mut self, key: &str, good: bool) -> bool {
+        let now = self.view.now;
+        let key: Arc<str> = key.into();
+        let since = match self.memory.quarantine.get(&key) {
+            Some(since) => *since,
+            None if !good => return false,
+            None => now,
+        };
+        self.memory.quarantine.insert(key.clone(), since);
+        self.in_quarantine.insert(key);
+        let over = since + self.view.policy.scale_down.quarantine;
+        self.wake_at(over);
+        good && over <= now
+    }
+
+    /// The decision.
+    pub(super) fn finish(mut self) -> Decision {
+        self.report.warnings.sort();
+        let found = &self.in_quarantine;
+        self.memory.quarantine.retain(|key, _| found.contains(key));
+        Decision {
+            plan: self.plan,
+            report: self.report,
+            memory: self.memory,
+            wake: self.wake,
+        }
+    }
+}
+
+/// The target that names a machine of ours.
+pub(super) fn target(known: &Known<'_>) -> Target {
+    Target {
+        region: known.machine.region.clone(),
+        host: known.machine.host.clone(),
+        vmid: known.machine.mark.vmid,
+        machine: known.name.clone(),
+        node: known.node.map(|(name, node)| NodeRef {
+            name: name.clone(),
+            uid: node.uid.clone(),
+        }),
+    }
+}
+
+/// The precondition of an action on a machine whose VM carries its mark.
+pub(super) fn precondition(known: &Known<'_>, max_view_age: Span) -> Precondition {
+    let vm = known.machine.vm.as_ref();
+    Precondition {
+        mark: vm
+            .filter(|vm| vm.marked)
+            .map(|_| known.machine.mark.clone()),
+        digest: None,
+        max_view_age,
+        ..Precondition::default()
+    }
+}
+
+/// The memory to go on with. One of another version is lost; times that lie in the future (the
+/// clock was set back) are moved to now, so that their timers start anew and nothing comes early.
+fn remember(memory: &Memory, now: Time) -> Memory {
+    let mut memory = if memory.version == memory::VERSION {
+        memory.clone()
+    } else {
+        Memory::default()
+    };
+    memory.version = memory::VERSION;
+    memory.born = Some(memory.born.map_or(now, |born| born.min(now)));
+    for time in [
+        &mut memory.last_scale_up,
+        &mut memory.last_scale_down,
+        &mut memory.last_scale_down_failure,
+    ] {
+        *time = time.map(|time| time.min(now));
+    }
+    for time in memory
+        .unneeded_since
+        .values_mut()
+        .chain(memory.quarantine.values_mut())
+    {
+        *time = (*time).min(now);
+    }
+    for backoff in memory.backoff.values_mut() {
+        backoff.failed = backoff.failed.min(now);
+        backoff.until = backoff.until.min(now + backoff.length);
+    }
+    if let Some(batch) = memory.batch.as_mut() {
+        batch.first = batch.first.min(now);
+        batch.last = batch.last.min(now);
+    }
+    memory
+}

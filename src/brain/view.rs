@@ -1,0 +1,283 @@
+//! The snapshot, indexed: which pods run where, which machine is behind a node, how each machine stands.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::model::cluster::{Node, Pod, PodKey, ReadyStatus};
+use crate::model::mark::Ownership;
+use crate::model::policy::{InstanceType, LEAVING_TAINT, Policy, PoolPolicy, STARTUP_TAINT};
+use crate::model::region::{Busy, Machine, Region, Step};
+use crate::model::snapshot::Snapshot;
+use crate::model::time::Time;
+
+/// A pod with its key.
+pub(super) type Keyed<'a> = (&'a PodKey, &'a Pod);
+
+/// A snapshot with what every step looks up.
+#[derive(Debug)]
+pub(super) struct View<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) policy: &'a Policy,
+    pub(super) now: Time,
+    /// Pods that are bound and have not ended, by node.
+    pub(super) pods_on: BTreeMap<&'a str, Vec<Keyed<'a>>>,
+    /// Our machines, by name.
+    pub(super) machines: BTreeMap<&'a str, Known<'a>>,
+    /// Node name to machine name.
+    pub(super) machine_of: BTreeMap<&'a str, &'a str>,
+}
+
+/// A machine of ours, understood.
+#[derive(Debug)]
+pub(super) struct Known<'a> {
+    pub(super) name: &'a Arc<str>,
+    pub(super) machine: &'a Machine,
+    /// Its pool, if it is still configured.
+    pub(super) pool: Option<&'a PoolPolicy>,
+    /// Its instance type, if it is still configured.
+    pub(super) kind: Option<&'a InstanceType>,
+    /// Its node.
+    pub(super) node: Option<(&'a Arc<str>, &'a Node)>,
+    /// Its region as seen.
+    pub(super) region: Option<&'a Region>,
+    /// How it stands.
+    pub(super) standing: Standing,
+}
+
+/// How a machine stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Hands off, and why.
+    Untouchable(String),
+    /// It is on its way up.
+    Coming,
+    /// It is on its way up for longer than it may take.
+    Overdue,
+    /// It failed to become a node.
+    Failed,
+    /// It is, or was, a working node.
+    Up,
+    /// It is being taken down, or that was begun.
+    Leaving,
+    /// It was a working node and the Node object is gone.
+    NoNode,
+    /// Its VM is gone.
+    NoVm,
+}
+
+impl<'a> Known<'a> {
+    /// Its pool's name.
+    pub(super) fn pool_name(&self) -> &'a str {
+        &self.machine.mark.pool
+    }
+
+    /// The step its journal shows.
+    pub(super) fn step(&self) -> Option<Step> {
+        self.machine.step.map(|(step, _)| step)
+    }
+
+    /// Whether its node is Ready now.
+    pub(super) fn ready(&self) -> bool {
+        self.node
+            .is_some_and(|(_, node)| node.ready.status == ReadyStatus::True)
+    }
+
+    /// Whether the executor is at work on it.
+    pub(super) fn busy(&self) -> bool {
+        self.machine.busy.is_some()
+    }
+}
+
+impl<'a> View<'a> {
+    /// Indexes a snapshot.
+    pub(super) fn new(snapshot: &'a Snapshot, policy: &'a Policy, now: Time) -> View<'a> {
+        let mut pods_on: BTreeMap<&str, Vec<Keyed<'a>>> = BTreeMap::new();
+        for (key, pod) in &snapshot.cluster.pods {
+            if let Some(node) = pod.node.as_deref().filter(|_| !pod.phase.terminal()) {
+                pods_on.entry(node).or_default().push((key, pod));
+            }
+        }
+        let doubled = doubled(snapshot);
+        let mut machines = BTreeMap::new();
+        let mut machine_of = BTreeMap::new();
+        for (name, machine) in &snapshot.machines {
+            let known = know(snapshot, policy, now, name, machine, &doubled);
+            if let Some((node, _)) = known.node {
+                machine_of.insert(&**node, &**name);
+            }
+            machines.insert(&**name, known);
+        }
+        View {
+            snapshot,
+            policy,
+            now,
+            pods_on,
+            machines,
+            machine_of,
+        }
+    }
+
+    /// The pods that run on a node.
+    pub(super) fn pods(&self, node: &str) -> &[Keyed<'a>] {
+        self.pods_on.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    /// The machine behind a node.
+    pub(super) fn behind(&self, node: &str) -> Option<&Known<'a>> {
+        self.machine_of
+            .get(node)
+            .and_then(|name| self.machines.get(name))
+    }
+
+    /// Whether pods of this node will soon need another place: it is being removed.
+    pub(super) fn leaving(&self, name: &str, node: &Node) -> bool {
+        node.deletion.is_some()
+            || has_taint(node, LEAVING_TAINT)
+            || self.behind(name).is_some_and(|known| {
+                matches!(
+                    known.standing,
+                    Standing::Leaving | Standing::Failed | Standing::Overdue | Standing::NoVm
+                )
+            })
+    }
+}
+
+/// Whether a node carries a taint of this key.
+pub(super) fn has_taint(node: &Node, key: &str) -> bool {
+    node.taints.iter().any(|taint| &*taint.key == key)
+}
+
+/// Machine names of ours that more than one VM claims.
+fn doubled(snapshot: &Snapshot) -> BTreeSet<&str> {
+    let (mut seen, mut doubled) = (BTreeSet::new(), BTreeSet::new());
+    let marks = snapshot
+        .regions
+        .values()
+        .flat_map(|region| region.vms.values())
+        .filter_map(|vm| match &vm.ownership {
+            Some(Ownership::Marked(mark)) => Some(mark),
+            _ => None,
+        })
+        .filter(|mark| Some(&*mark.cluster) == snapshot.cluster_id.as_deref());
+    for mark in marks {
+        if !seen.insert(&*mark.machine) {
+            doubled.insert(&*mark.machine);
+        }
+    }
+    doubled
+}
+
+fn know<'a>(
+    snapshot: &'a Snapshot,
+    policy: &'a Policy,
+    now: Time,
+    name: &'a Arc<str>,
+    machine: &'a Machine,
+    doubled: &BTreeSet<&str>,
+) -> Known<'a> {
+    let pool = policy.pools.get(&*machine.mark.pool);
+    let node = machine
+        .node
+        .as_ref()
+        .and_then(|name| snapshot.cluster.nodes.get_key_value(name));
+    let mut known = Known {
+        name,
+        machine,
+        pool,
+        kind: policy.instance_types.get(&*machine.mark.instance_type),
+        node,
+        region: snapshot.regions.get(&machine.region),
+        standing: Standing::Coming,
+    };
+    known.standing = match untouchable(snapshot, &known, doubled) {
+        Some(why) => Standing::Untouchable(why),
+        None => standing(&known, policy, now),
+    };
+    known
+}
+
+/// Why a machine must be left alone, if it must.
+fn untouchable(snapshot: &Snapshot, known: &Known<'_>, doubled: &BTreeSet<&str>) -> Option<String> {
+    let mark = &known.machine.mark;
+    if Some(&*mark.cluster) != snapshot.cluster_id.as_deref() {
+        return Some(format!("its mark names the cluster {}", mark.cluster));
+    }
+    if **known.name != *mark.machine {
+        return Some(format!("its mark names the machine {}", mark.machine));
+    }
+    if doubled.contains(&**known.name) {
+        return Some("more than one VM carries its mark".to_owned());
+    }
+    match known
+        .region
+        .and_then(|region| region.vms.get(&mark.vmid))
+        .and_then(|vm| vm.ownership.as_ref())
+    {
+        Some(Ownership::Damaged(why)) => return Some(format!("its mark is damaged: {why}")),
+        Some(Ownership::UnknownVersion(version)) => {
+            return Some(format!("its mark has the unknown version {version}"));
+        }
+        Some(Ownership::Marked(seen)) if seen != mark => {
+            return Some("its VM carries another mark than its intent".to_owned());
+        }
+        _ => {}
+    }
+    let vm = known.machine.vm.as_ref()?;
+    if !vm.marked && vm.lock.as_deref() != Some("clone") {
+        return Some("its VM does not carry its mark".to_owned());
+    }
+    match (&vm.uuid, known.node) {
+        (Some(uuid), Some((name, node)))
+            if !node.system_uuid.is_empty() && !uuid.eq_ignore_ascii_case(&node.system_uuid) =>
+        {
+            Some(format!("the UUID of its node {name} is not its VM's"))
+        }
+        _ => None,
+    }
+}
+
+fn standing(known: &Known<'_>, policy: &Policy, now: Time) -> Standing {
+    let machine = known.machine;
+    let step = known.step();
+    let leaving = known
+        .node
+        .is_some_and(|(_, node)| node.deletion.is_some() || has_taint(node, LEAVING_TAINT));
+    if machine.busy == Some(Busy::Down) || leaving || step >= Some(Step::Drain) {
+        return Standing::Leaving;
+    }
+    if machine.vm.is_none() && (step > Some(Step::Clone) || known.node.is_some()) {
+        return Standing::NoVm;
+    }
+    if known
+        .node
+        .is_some_and(|(_, node)| step == Some(Step::Done) || initialised(node, known.pool))
+    {
+        return Standing::Up;
+    }
+    if step == Some(Step::Done) {
+        return Standing::NoNode;
+    }
+    if machine
+        .failure
+        .as_ref()
+        .is_some_and(|failure| failure.step < Step::Done)
+    {
+        return Standing::Failed;
+    }
+    if now.since(machine.mark.created) > policy.scale_up.max_provision_time {
+        return Standing::Overdue;
+    }
+    Standing::Coming
+}
+
+/// Whether a node has once been made ready for pods: our startup taint is gone, and those of its
+/// pool. A node that loses contact later stays initialised.
+fn initialised(node: &Node, pool: Option<&PoolPolicy>) -> bool {
+    !node.taints.iter().any(|taint| startup(&taint.key, pool))
+}
+
+/// Whether a taint goes by itself once the node is initialised.
+pub(super) fn startup(key: &str, pool: Option<&PoolPolicy>) -> bool {
+    key == STARTUP_TAINT
+        || pool.is_some_and(|pool| pool.startup_taints.iter().any(|taint| *taint.key == *key))
+}

@@ -1,0 +1,61 @@
+//! Amounts in words, for reasons. Exact integer arithmetic; what is shown is rounded down.
+
+const KI: i64 = 1 << 10;
+const MI: i64 = 1 << 20;
+const GI: i64 = 1 << 30;
+
+/// An amount of a resource as a person writes it: `3.8` cores, `1.5Gi`, `110`.
+pub(super) fn amount(resource: &str, amount: i64) -> String {
+    match resource {
+        "cpu" => cores(amount),
+        "memory" | "ephemeral-storage" => bytes(amount),
+        name if name.starts_with("hugepages-") => bytes(amount),
+        _ => amount.to_string(),
+    }
+}
+
+/// Millicores in cores: `2`, `0.25`.
+pub(super) fn cores(milli: i64) -> String {
+    let sign = if milli < 0 { "-" } else { "" };
+    let milli = milli.unsigned_abs();
+    let fraction = format!("{:03}", milli % 1000);
+    let fraction = fraction.trim_end_matches('0');
+    if fraction.is_empty() {
+        format!("{sign}{}", milli / 1000)
+    } else {
+        format!("{sign}{}.{fraction}", milli / 1000)
+    }
+}
+
+/// Bytes in the largest binary unit that leaves a whole part, with one decimal.
+pub(super) fn bytes(amount: i64) -> String {
+    let (unit, name) = match amount.saturating_abs() {
+        0..KI => return amount.to_string(),
+        KI..MI => (KI, "Ki"),
+        MI..GI => (MI, "Mi"),
+        _ => (GI, "Gi"),
+    };
+    let tenths = (amount % unit).saturating_abs().saturating_mul(10) / unit;
+    if tenths == 0 {
+        format!("{}{name}", amount / unit)
+    } else {
+        format!("{}.{tenths}{name}", amount / unit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_read_as_people_write_them() {
+        assert_eq!(cores(5000), "5");
+        assert_eq!(cores(3800), "3.8");
+        assert_eq!(cores(-250), "-0.25");
+        assert_eq!(bytes(512), "512");
+        assert_eq!(bytes(GI + GI / 2), "1.5Gi");
+        assert_eq!(bytes(-3 * MI), "-3Mi");
+        assert_eq!(amount("pods", 110), "110");
+        assert_eq!(bytes(i64::MIN), "-8589934592Gi");
+    }
+}
