@@ -51,14 +51,15 @@ stage() {
     cp -a systemd "$src/systemd"
     install -m 0755 "$built/pve-autoscaler" "$tree/usr/bin/"
     install -m 0644 contrib/pve-autoscaler.toml "$tree/etc/"
-    cp -a contrib/kubernetes "$tree/usr/share/pve-autoscaler/"
-    install -m 0644 README.md docs/*.md "$tree/doc/"
+    [ ! -d contrib/kubernetes ] || cp -a contrib/kubernetes "$tree/usr/share/pve-autoscaler/"
+    [ ! -f README.md ] || install -m 0644 README.md "$tree/doc/"
+    install -m 0644 docs/*.md "$tree/doc/"
     libraries >"$tree/doc/libraries.txt"
     generated "$tree"
     chmod -R u=rwX,go=rX "$src"
 }
 
-# Man pages and completions, from the program's own description of its commands.
+# Man pages, completions, schema and reference manual, from the program's own description of its commands.
 generated() {
     local tree="$1" made="$out/generated"
     rm -rf "$made"
@@ -70,6 +71,8 @@ generated() {
         "$tree/usr/share/zsh/vendor-completions/_pve-autoscaler"
     install -D -m 0644 "$made/completions/pve-autoscaler.fish" \
         "$tree/usr/share/fish/vendor_completions.d/pve-autoscaler.fish"
+    install -m 0644 "$made/pve-autoscaler.schema.json" "$tree/usr/share/pve-autoscaler/"
+    install -m 0644 "$made/configuration.md" "$tree/doc/"
 }
 
 mkdir -p "$out"

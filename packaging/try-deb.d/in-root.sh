@@ -147,7 +147,7 @@ crashed_and_frozen() {
     before="$(main_pid)"
     [ "$before" -gt 1 ] || return
     kill -STOP "$before"
-    hold "the watchdog ends a frozen daemon and starts it again" soon 120 changed_pid "$before"
+    hold "the watchdog ends a frozen daemon and starts it again" soon 200 changed_pid "$before"
     hold "both were counted as restarts" test "$(restarts)" -eq 2
 }
 
