@@ -1,0 +1,308 @@
+//! The election on a real Lease (`coordination.k8s.io/v1`).
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::{Election, Record, Step, Timing};
+use crate::kube::client::{Client, Request, encode};
+use crate::kube::error::Error;
+use crate::kube::wire::Meta;
+
+/// Which Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// Whether we lead: to be asked before every effect. Clones tell the same.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    until: Arc<Mutex<Option<Instant>>>,
+    holder: watch::Receiver<Holder>,
+}
+
+/// Who holds the lease, as far as we know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// Its identity; empty when nobody does or nothing could be read yet.
+    pub identity: String,
+    /// It is us.
+    pub ours: bool,
+    /// What hinders the election now.
+    pub error: Option<String>,
+}
+
+impl Leadership {
+    /// Whether we hold the lease at this very moment; false in good time before anybody else can.
+    pub fn held(&self) -> bool {
+        let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Who holds it; changes wake the receiver.
+    pub fn holder(&self) -> watch::Receiver<Holder> {
+        self.holder.clone()
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Lease {
+    metadata: Meta,
+    spec: LeaseSpec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct LeaseSpec {
+    holder_identity: Option<String>,
+    lease_duration_seconds: Option<u64>,
+    lease_transitions: Option<i32>,
+    acquire_time: Option<String>,
+}
+
+impl From<Lease> for Record {
+    fn from(lease: Lease) -> Record {
+        Record {
+            version: lease.metadata.resource_version.unwrap_or_default(),
+            holder: lease.spec.holder_identity.unwrap_or_default(),
+            // a holder that names no duration is given ours
+            duration: lease
+                .spec
+                .lease_duration_seconds
+                .map_or(Timing::DEFAULT.duration, Duration::from_secs),
+            transitions: lease.spec.lease_transitions.unwrap_or(0),
+            acquired: lease.spec.acquire_time.unwrap_or_default(),
+        }
+    }
+}
+
+/// Stands for election. The future runs until `stop` resolves and then gives the lease back, so
+/// that another instance can take over at once: `stop` must resolve only after the last effect
+/// ended. `dice` spreads the tries of several contenders.
+pub fn elect(
+    client: Client,
+    lease: LeaseName,
+    identity: String,
+    timing: Timing,
+    dice: StdRng,
+    stop: impl Future<Output = ()> + Send,
+) -> (Leadership, impl Future<Output = ()> + Send) {
+    let until = Arc::new(Mutex::new(None));
+    let (sender, holder) = watch::channel(Holder::default());
+    let leadership = Leadership {
+        until: until.clone(),
+        holder,
+    };
+    let mut contender = Contender {
+        client,
+        lease,
+        election: Election::new(identity, timing),
+        timing,
+        start: Instant::now(),
+        until,
+        sender,
+        dice,
+        error: None,
+    };
+    let run = async move {
+        tokio::select! {
+            biased;
+            () = stop => {}
+            () = contender.run() => {}
+        }
+        contender.release().await;
+    };
+    (leadership, run)
+}
+
+struct Contender {
+    client: Client,
+    lease: LeaseName,
+    election: Election,
+    timing: Timing,
+    start: Instant,
+    until: Arc<Mutex<Option<Instant>>>,
+    sender: watch::Sender<Holder>,
+    dice: StdRng,
+    /// What the last try failed with.
+    error: Option<String>,
+}
+
+impl Contender {
+    async fn run(&mut self) {
+        loop {
+            self.error = self.turn().await.err().map(|error| error.to_string());
+            self.publish();
+            let wait = self.timing.retry;
+            // Contenders that began together must not collide for ever.
+            let spread = wait.mul_f64(self.dice.random_range(0.0..0.2));
+            let next = Instant::now() + wait + spread;
+            if let Some(until) = self.election.held_until(self.now())
+                && self.start + until < next
+            {
+                tokio::time::sleep_until(self.start + until).await;
+                self.publish();
+            }
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// One try: renew what is ours without reading; else read and do what is to be done.
+    async fn turn(&mut self) -> Result<(), Error> {
+        if let Some(own) = self.election.own().cloned() {
+            match self.write(Some(&own)).await {
+                Err(error) if error.conflict() || error.not_found() => {}
+                other => return other,
+            }
+        }
+        let read = self.bounded("get", self.get()).await?;
+        let now = self.now();
+        match self.election.observe(now, read) {
+            Step::Create => self.write(None).await,
+            Step::Take(record) | Step::Renew(record) => self.write(Some(&record)).await,
+            Step::Wait(_) => Ok(()),
+        }
+    }
+
+    async fn write(&mut self, old: Option<&Record>) -> Result<(), Error> {
+        let wall = micro_time(self.client.clock().now());
+        let record = self.election.write_over(old, &wall);
+        let sent = self.now();
+        let result = self
+            .bounded("update", self.put(&record, &wall, old.is_none()))
+            .await;
+        let now = self.now();
+        let written = result?;
+        self.election.written(sent, now, written);
+        Ok(())
+    }
+
+    fn publish(&mut self) {
+        let until = self.election.held_until(self.now());
+        let until = until.map(|until| self.start + until);
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        let holder = Holder {
+            identity: self.election.holder().to_owned(),
+            ours: until.is_some(),
+            error: self.error.clone(),
+        };
+        self.sender.send_if_modified(|old| {
+            let news = old.ours != holder.ours || old.identity != holder.identity;
+            if news {
+                tracing::info!(holder = holder.identity, ours = holder.ours, "lease");
+            }
+            let changed = news || old.error != holder.error;
+            *old = holder;
+            changed
+        });
+    }
+
+    /// Gives the lease back, if it is ours.
+    async fn release(&mut self) {
+        self.election.give_up();
+        self.publish();
+        let Some(own) = self.election.own().cloned() else {
+            return;
+        };
+        let free = Record {
+            holder: String::new(),
+            duration: Duration::from_secs(1),
+            ..own
+        };
+        let wall = micro_time(self.client.clock().now());
+        if let Err(error) = self.bounded("update", self.put(&free, &wall, false)).await {
+            tracing::warn!(%error, "could not give the lease back; others wait until it runs out");
+        }
+    }
+
+    async fn bounded<T>(
+        &self,
+        verb: &'static str,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        match timeout(self.timing.call, call).await {
+            Ok(result) => result,
+            Err(_) => Err(Error::Unknown {
+                call: self.request(verb).call,
+                code: None,
+                message: format!("no answer within {} s", self.timing.call.as_secs()),
+            }),
+        }
+    }
+
+    fn request(&self, verb: &'static str) -> Request {
+        let LeaseName { namespace, name } = &self.lease;
+        let base = format!(
+            "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
+            encode(namespace)
+        );
+        let path = if verb == "create" {
+            base
+        } else {
+            format!("{base}/{}", encode(name))
+        };
+        Request::new(verb, "leases", format!("{namespace}/{name}"), path)
+    }
+
+    async fn get(&self) -> Result<Option<Record>, Error> {
+        match self.client.read::<Lease>(self.request("get")).await {
+            Ok(lease) => Ok(Some(lease.into())),
+            Err(error) if error.not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn put(&self, record: &Record, wall: &str, create: bool) -> Result<Record, Error> {
+        let mut metadata = json!({
+            "name": self.lease.name,
+            "namespace": self.lease.namespace,
+        });
+        if !create {
+            metadata["resourceVersion"] = json!(record.version);
+        }
+        let acquired = if record.acquired.is_empty() {
+            wall
+        } else {
+            &record.acquired
+        };
+        let body = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": record.holder,
+                "leaseDurationSeconds": record.duration.as_secs(),
+                "leaseTransitions": record.transitions,
+                "acquireTime": acquired,
+                "renewTime": wall,
+            },
+        });
+        let request = self.request(if create { "create" } else { "update" });
+        self.client
+            .read::<Lease>(request.json(body))
+            .await
+            .map(Record::from)
+    }
+}
+
+/// Kubernetes' `MicroTime`: RFC 3339 with six decimals.
+fn micro_time(time: crate::model::time::Time) -> String {
+    jiff::Timestamp::from_millisecond(time.0)
+        .map(|timestamp| format!("{timestamp:.6}"))
+        .unwrap_or_default()
+}
