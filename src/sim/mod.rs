@@ -1,6 +1,8 @@
 //! A world in a box: fake Proxmox VE and fake Kubernetes that speak the true wire protocols.
 
 pub mod demo;
+pub mod faults;
 pub mod guests;
 pub mod kube;
+pub mod listen;
 pub mod pve;

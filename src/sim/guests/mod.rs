@@ -5,6 +5,7 @@
 
 pub(in crate::sim) mod api;
 pub mod none;
+pub mod program;
 
 use futures::future::BoxFuture;
 

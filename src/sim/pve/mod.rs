@@ -5,6 +5,7 @@
 //! client in `crate::pve`. Everything runs on tokio's time and one seeded generator.
 
 mod access;
+mod admin;
 
 mod agent;
 mod clone;
@@ -18,6 +19,7 @@ mod options;
 mod power;
 mod remove;
 mod schema;
+mod serve;
 
 mod spec;
 mod table;
@@ -48,8 +50,10 @@ use super::guests::Guests;
 use crate::clock::Clock;
 use crate::model::time::{Span, Time};
 
+pub use self::admin::{Act as AdminAct, Dump};
 pub use self::facts::{Change, Seen, VmFacts};
 
+pub use self::serve::{Options, serve};
 pub use self::spec::{
     AclSpec, GIB, HostSpec, LOCAL_TEMPLATE, MachineSpec, PveSpec, StorageKind, StorageSpec,
     TEMPLATE, Timings, TokenSpec, UserSpec,
@@ -145,11 +149,20 @@ impl Pve {
         self.door(Some(user.to_owned()))
     }
 
+    /// The API as a certain host serves it, with authentication.
+    pub fn router_at(&self, host: &str) -> Router {
+        self.door_at(host.to_owned(), None)
+    }
+
     fn door(&self, trusted: Option<String>) -> Router {
         let host = self.world(|world, _| world.spec.hosts.first().map(|host| host.name.clone()));
+        self.door_at(host.unwrap_or_default(), trusted)
+    }
+
+    fn door_at(&self, host: String, trusted: Option<String>) -> Router {
         let door = Door {
             pve: self.clone(),
-            host: host.unwrap_or_default(),
+            host,
             trusted,
         };
         Router::new().fallback(answer).with_state(door)
@@ -197,6 +210,11 @@ async fn answer(State(door): State<Door>, request: Request) -> Response<Body> {
 
 async fn handle(door: &Door, request: Request, seen: u64) -> Result<Value, Fault> {
     let method = request.method().as_str().to_owned();
+    // The host that is asked is off: its clients get no connection at all, which a router can only
+    // show as pveproxy shows it to its own.
+    if !door.pve.world(|world, _| world.online(&door.host)) {
+        return Err(Fault::bare(595, "No route to host"));
+    }
     if !matches!(method.as_str(), "GET" | "POST" | "PUT" | "DELETE") {
         return Err(Fault::bare(
             501,
@@ -274,7 +292,7 @@ impl Pve {
             node if node.is_empty() || node == "localhost" => host.to_owned(),
             node => node,
         };
-        self.reach(&node, host).await?;
+        self.reach(&node).await?;
         let params = schema::verify(call.params, params)?;
         let timings = self.timings();
         self.take(match call.pace {
@@ -300,7 +318,7 @@ impl Pve {
     }
 
     /// The proxy's way to the host of the path.
-    async fn reach(&self, node: &str, host: &str) -> Result<(), Fault> {
+    async fn reach(&self, node: &str) -> Result<(), Fault> {
         let state = self.world(|world, now| {
             let to = world.hosts.get(node)?;
             Some(to.offline_since.map(|since| now.since(since)))
@@ -310,8 +328,6 @@ impl Pve {
                 "hostname lookup '{node}' failed - failed to get address info for: {node}: Name or service not known"
             ))),
             Some(None) => Ok(()),
-            // The host that is asked itself is off: its clients get no connection.
-            Some(Some(_)) if node == host => Err(Fault::bare(595, "No route to host")),
             Some(Some(gone)) if gone < ADDRESS_KNOWN => {
                 tokio::time::sleep(PROXY_TIMEOUT).await;
                 Err(Fault::bare(595, "Connection timed out"))

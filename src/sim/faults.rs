@@ -1,0 +1,409 @@
+//! Bad luck between a client and a simulated server, by a seeded dice; and the end of the client
+//! after a chosen call.
+//!
+//! [`Faults`] goes around any router (fake PVE or fake Kubernetes) and can be turned on and off while
+//! it runs: first a phase with faults for safety, then one without for liveness. [`CallCounter`] goes
+//! around all routers of one life of a client and stops the world at one call, so that a test can
+//! kill the client at every call there is.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use futures::StreamExt as _;
+use http::{HeaderValue, StatusCode, header};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+/// Whose errors are imitated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// pveproxy's.
+    Pve,
+    /// The Kubernetes API server's.
+    Kubernetes,
+}
+
+/// How much bad luck: in calls of a thousand, unless said otherwise. The default is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FaultPlan {
+    /// Delay of every call: least and most milliseconds.
+    pub latency_ms: [u64; 2],
+    /// Calls that take `slow_ms` longer.
+    pub slow: u16,
+    /// How much longer: least and most milliseconds.
+    pub slow_ms: [u64; 2],
+    /// Calls that are not carried out and never answered.
+    pub silent: u16,
+    /// Calls whose connection breaks before they are carried out.
+    pub broken: u16,
+    /// Calls that are refused with an error of the server's own (500 and its kin), not carried out.
+    pub errors: u16,
+    /// Calls that are carried out and whose answer is lost with the connection.
+    pub lost: u16,
+    /// Calls that are carried out and never answered.
+    pub swallowed: u16,
+    /// Answers whose body breaks off (for streams: after at most `cut_ms`).
+    pub cut: u16,
+    /// Streams that go silent without an end.
+    pub stalled: u16,
+    /// Longest life of a stream that is cut or stalls, in milliseconds.
+    pub cut_ms: u64,
+}
+
+impl FaultPlan {
+    /// A bad day: one call in ten goes wrong in one of the ways.
+    pub fn bad_day() -> FaultPlan {
+        FaultPlan {
+            latency_ms: [1, 60],
+            slow: 20,
+            slow_ms: [1_000, 20_000],
+            silent: 10,
+            broken: 20,
+            errors: 30,
+            lost: 20,
+            swallowed: 10,
+            cut: 50,
+            stalled: 10,
+            cut_ms: 120_000,
+        }
+    }
+
+    /// A plan of its own for every seed: each kind of fault is absent, rare or frequent.
+    pub fn drawn(seed: u64) -> FaultPlan {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut rate = |most: u16| match rng.random_range(0..3) {
+            0 => 0,
+            1 => rng.random_range(1..=most.div_ceil(10)),
+            _ => rng.random_range(1..=most),
+        };
+        FaultPlan {
+            latency_ms: [1, 1 + u64::from(rate(200))],
+            slow: rate(50),
+            slow_ms: [1_000, 40_000],
+            silent: rate(30),
+            broken: rate(60),
+            errors: rate(100),
+            lost: rate(60),
+            swallowed: rate(30),
+            cut: rate(100),
+            stalled: rate(30),
+            cut_ms: 240_000,
+        }
+    }
+}
+
+/// What happened to one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Fine,
+    Silent,
+    Broken,
+    Error,
+    Lost,
+    Swallowed,
+    Cut(Duration),
+    Stalled(Duration),
+}
+
+/// A layer of bad luck. Clones share dice and plan.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    state: Arc<Mutex<Dice>>,
+}
+
+#[derive(Debug)]
+struct Dice {
+    plan: FaultPlan,
+    rng: StdRng,
+    dealt: u64,
+}
+
+impl Faults {
+    /// No faults yet, and dice for later.
+    pub fn new(seed: u64) -> Faults {
+        let dice = Dice {
+            plan: FaultPlan::default(),
+            rng: StdRng::seed_from_u64(seed),
+            dealt: 0,
+        };
+        Faults {
+            state: Arc::new(Mutex::new(dice)),
+        }
+    }
+
+    /// What goes wrong from now on.
+    pub fn set(&self, plan: FaultPlan) {
+        self.dice(|dice| dice.plan = plan);
+    }
+
+    /// Nothing goes wrong from now on.
+    pub fn quiet(&self) {
+        self.set(FaultPlan::default());
+    }
+
+    /// What goes wrong now.
+    pub fn plan(&self) -> FaultPlan {
+        self.dice(|dice| dice.plan)
+    }
+
+    /// How many faults there were.
+    pub fn dealt(&self) -> u64 {
+        self.dice(|dice| dice.dealt)
+    }
+
+    /// The router with bad luck around it.
+    pub fn wrap(&self, router: Router, style: Style) -> Router {
+        router.layer(from_fn_with_state((self.clone(), style), disturb))
+    }
+
+    fn dice<R>(&self, act: impl FnOnce(&mut Dice) -> R) -> R {
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Dice {
+    /// Rolls one call's delay and fate. Always as many rolls, so that one plan's change does not
+    /// shift the luck of later calls.
+    fn roll(&mut self) -> (Duration, Fate) {
+        let plan = self.plan;
+        let pick =
+            |rng: &mut StdRng, [least, most]: [u64; 2]| rng.random_range(least..=most.max(least));
+        let mut delay = pick(&mut self.rng, plan.latency_ms);
+        let slow = pick(&mut self.rng, plan.slow_ms);
+        if self.rng.random_range(0..1_000) < plan.slow {
+            delay += slow;
+        }
+        let life = Duration::from_millis(pick(&mut self.rng, [0, plan.cut_ms]));
+        let mut roll = self.rng.random_range(0..1_000);
+        let fates = [
+            (plan.silent, Fate::Silent),
+            (plan.broken, Fate::Broken),
+            (plan.errors, Fate::Error),
+            (plan.lost, Fate::Lost),
+            (plan.swallowed, Fate::Swallowed),
+            (plan.cut, Fate::Cut(life)),
+            (plan.stalled, Fate::Stalled(life)),
+        ];
+        let mut fate = Fate::Fine;
+        for (rate, one) in fates {
+            if roll < rate {
+                fate = one;
+                break;
+            }
+            roll -= rate;
+        }
+        if fate != Fate::Fine {
+            self.dealt += 1;
+        }
+        (Duration::from_millis(delay), fate)
+    }
+}
+
+async fn disturb(
+    State((faults, style)): State<(Faults, Style)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (delay, fate) = faults.dice(Dice::roll);
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+    match fate {
+        Fate::Silent => std::future::pending().await,
+        Fate::Broken => broken(),
+        Fate::Error => error(style),
+        Fate::Fine => next.run(request).await,
+        Fate::Lost => {
+            let _ = next.run(request).await;
+            broken()
+        }
+        Fate::Swallowed => {
+            let _ = next.run(request).await;
+            std::future::pending().await
+        }
+        Fate::Cut(life) => cut(next.run(request).await, life, true),
+        Fate::Stalled(life) => cut(next.run(request).await, life, false),
+    }
+}
+
+fn reset() -> Result<Bytes, io::Error> {
+    Err(io::Error::new(
+        io::ErrorKind::ConnectionReset,
+        "connection reset by the simulator",
+    ))
+}
+
+/// An answer whose body cannot be read: what a broken connection is to a client.
+fn broken() -> Response {
+    Response::new(Body::from_stream(futures::stream::once(async { reset() })))
+}
+
+/// An answer that ends early, in an error or in silence. One that ended before is left alone.
+fn cut(response: Response, life: Duration, loud: bool) -> Response {
+    let (mut parts, body) = response.into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let end = tokio::time::sleep(life);
+    let whole = Arc::new(Mutex::new(false));
+    let seen = Arc::clone(&whole);
+    let data = body
+        .into_data_stream()
+        .map(|chunk| chunk.map_err(io::Error::other));
+    // Marks that the body came to its own end before its life was over.
+    let data = data.chain(futures::stream::poll_fn(move |_| {
+        *seen.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        std::task::Poll::Ready(None)
+    }));
+    let tail = futures::stream::once(async move {
+        if *whole.lock().unwrap_or_else(PoisonError::into_inner) {
+            return None;
+        }
+        if loud {
+            Some(reset())
+        } else {
+            std::future::pending().await
+        }
+    });
+    let body = data
+        .take_until(end)
+        .chain(tail.filter_map(|item| async { item }));
+    Response::from_parts(parts, Body::from_stream(body))
+}
+
+fn error(style: Style) -> Response {
+    let (status, kind, body) = match style {
+        Style::Pve => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "application/json;charset=UTF-8",
+            r#"{"data":null,"message":"got timeout\n"}"#,
+        ),
+        Style::Kubernetes => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "application/json",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"etcdserver: request timed out","reason":"InternalError","code":500}"#,
+        ),
+    };
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// When within a call the client dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum When {
+    /// Nothing of the call leaves.
+    BeforeSending,
+    /// The call is carried out; its answer is not seen.
+    AfterCarriedOut,
+}
+
+/// A point at which the client dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kill {
+    /// The call, counted from 1 in this life.
+    pub call: u64,
+    /// When within it.
+    pub when: When,
+}
+
+/// Counts the calls of one life of a client, over all routers that it uses, and ends that life at a
+/// chosen call. From then on no call of this life is answered.
+///
+/// ```ignore
+/// let life = CallCounter::new(Some(Kill { call, when }));
+/// let (pve, kube) = (life.wrap(pve.router()), life.wrap(kube.router()));
+/// tokio::select! { biased; () = life.killed() => {}, _ = daemon(pve, kube) => {} }
+/// ```
+#[derive(Clone, Debug)]
+pub struct CallCounter {
+    state: Arc<Mutex<Count>>,
+    dead: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    calls: Vec<String>,
+    kill: Option<Kill>,
+}
+
+impl CallCounter {
+    /// Counts calls, and ends the life at `kill` if there is one.
+    pub fn new(kill: Option<Kill>) -> CallCounter {
+        CallCounter {
+            state: Arc::new(Mutex::new(Count {
+                calls: Vec::new(),
+                kill,
+            })),
+            dead: CancellationToken::new(),
+        }
+    }
+
+    /// The router as this life sees it.
+    pub fn wrap(&self, router: Router) -> Router {
+        router.layer(from_fn_with_state(self.clone(), count))
+    }
+
+    /// How many calls there were in this life.
+    pub fn calls(&self) -> u64 {
+        self.count(|count| count.calls.len() as u64)
+    }
+
+    /// The calls of this life as `METHOD path`.
+    pub fn seen(&self) -> Vec<String> {
+        self.count(|count| count.calls.clone())
+    }
+
+    /// Ends when this life does.
+    pub async fn killed(&self) {
+        self.dead.cancelled().await;
+    }
+
+    /// Whether this life is over.
+    pub fn is_dead(&self) -> bool {
+        self.dead.is_cancelled()
+    }
+
+    fn count<R>(&self, act: impl FnOnce(&mut Count) -> R) -> R {
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+async fn count(State(life): State<CallCounter>, request: Request, next: Next) -> Response {
+    if life.is_dead() {
+        return std::future::pending().await;
+    }
+    let when = life.count(|count| {
+        count
+            .calls
+            .push(format!("{} {}", request.method(), request.uri().path()));
+        let number = count.calls.len() as u64;
+        count
+            .kill
+            .filter(|kill| kill.call == number)
+            .map(|kill| kill.when)
+    });
+    if when == Some(When::BeforeSending) {
+        life.dead.cancel();
+        return std::future::pending().await;
+    }
+    let response = next.run(request).await;
+    if when == Some(When::AfterCarriedOut) {
+        life.dead.cancel();
+    }
+    // Other calls under way when the client died: carried out, and their answers are lost as well.
+    if life.is_dead() {
+        return std::future::pending().await;
+    }
+    response
+}

@@ -1,0 +1,228 @@
+//! Guests that are processes of another program: what an end-to-end test runs in VMs.
+//!
+//! `PROGRAM start|ping|exec|shutdown|stop VMID [-- ARGV...]`, with the VM in the environment:
+//! `GUEST_VMID`, `GUEST_UUID`, `GUEST_NAME`, `GUEST_CORES`, `GUEST_MEMORY_MIB`, `GUEST_DIR`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::{ExecError, ExecResult, GuestVm, Guests};
+
+/// Longest boot.
+const START: Duration = Duration::from_secs(300);
+/// Longest answer of the agent; PVE itself waits less.
+const PING: Duration = Duration::from_secs(10);
+/// Longest command: PVE's agent has no limit, a hung one must end some time.
+const EXEC: Duration = Duration::from_secs(3_600);
+/// Longest shutdown; PVE's own timeout comes first.
+const SHUTDOWN: Duration = Duration::from_secs(600);
+/// Longest taking away of a guest's power.
+const STOP: Duration = Duration::from_secs(60);
+
+/// Guests run by a program.
+#[derive(Clone, Debug)]
+pub struct ProgramGuests {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    program: PathBuf,
+    directory: PathBuf,
+    guests: Mutex<BTreeMap<u32, Guest>>,
+}
+
+#[derive(Debug)]
+struct Guest {
+    vm: GuestVm,
+    /// Its boot, until that ended.
+    boot: JoinHandle<()>,
+}
+
+impl ProgramGuests {
+    /// Guests run by `program`, each with a directory of its own below `directory`.
+    pub fn new(program: PathBuf, directory: PathBuf) -> ProgramGuests {
+        ProgramGuests {
+            inner: Arc::new(Inner {
+                program,
+                directory,
+                guests: Mutex::new(BTreeMap::new()),
+            }),
+        }
+    }
+
+    /// Takes every guest's power away; for the simulator's own end.
+    pub async fn stop_all(&self) {
+        let running: Vec<u32> = {
+            let guests = self
+                .inner
+                .guests
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            guests.keys().copied().collect()
+        };
+        futures::future::join_all(running.into_iter().map(|vmid| self.power_off(vmid, false)))
+            .await;
+    }
+
+    fn vm(&self, vmid: u32) -> Option<GuestVm> {
+        let guests = self
+            .inner
+            .guests
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        guests.get(&vmid).map(|guest| guest.vm.clone())
+    }
+}
+
+impl Inner {
+    /// Runs a verb to its end, or to its deadline: then it is killed.
+    async fn run(
+        &self,
+        verb: &str,
+        vm: &GuestVm,
+        argv: &[String],
+        stdin: Vec<u8>,
+        limit: Duration,
+    ) -> Result<Output, String> {
+        let directory = self.directory.join(vm.vmid.to_string());
+        let said = |error: std::io::Error| {
+            format!(
+                "running {} {verb} {}: {error}",
+                self.program.display(),
+                vm.vmid
+            )
+        };
+        tokio::fs::create_dir_all(&directory).await.map_err(said)?;
+        let mut command = Command::new(&self.program);
+        command.arg(verb).arg(vm.vmid.to_string());
+        if verb == "exec" {
+            command.arg("--").args(argv);
+        }
+        command
+            .env("GUEST_VMID", vm.vmid.to_string())
+            .env("GUEST_UUID", &vm.uuid)
+            .env("GUEST_NAME", &vm.name)
+            .env("GUEST_CORES", vm.cores.to_string())
+            .env("GUEST_MEMORY_MIB", vm.memory_mib.to_string())
+            .env("GUEST_DIR", &directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command.spawn().map_err(said)?;
+        let input = child.stdin.take();
+        let feed = async {
+            if let Some(mut input) = input {
+                // A program that does not read its input closes the pipe: its business.
+                let _ = input.write_all(&stdin).await;
+            }
+        };
+        let both = async { futures::join!(feed, child.wait_with_output()).1 };
+        match timeout(limit, both).await {
+            Ok(output) => output.map_err(said),
+            Err(_) => Err(format!(
+                "{} {verb} {} did not end within {limit:?}",
+                self.program.display(),
+                vm.vmid
+            )),
+        }
+    }
+
+    /// The same for verbs whose output is for people.
+    async fn order(&self, verb: &str, vm: &GuestVm, limit: Duration) {
+        match self.run(verb, vm, &[], Vec::new(), limit).await {
+            Ok(output) if output.status.success() => {}
+            Ok(output) => tracing::warn!(
+                vmid = vm.vmid,
+                verb,
+                status = %output.status,
+                "the guest program failed: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            ),
+            Err(error) => tracing::warn!(vmid = vm.vmid, verb, "{error}"),
+        }
+    }
+}
+
+impl Guests for ProgramGuests {
+    fn power_on(&self, vm: GuestVm) {
+        let inner = Arc::clone(&self.inner);
+        let booting = vm.clone();
+        let boot = tokio::spawn(async move { inner.order("start", &booting, START).await });
+        let mut guests = self
+            .inner
+            .guests
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        guests.insert(vm.vmid, Guest { vm, boot });
+    }
+
+    fn power_off(&self, vmid: u32, graceful: bool) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let Some(vm) = self.vm(vmid) else { return };
+            if graceful {
+                self.inner.order("shutdown", &vm, SHUTDOWN).await;
+            } else {
+                {
+                    let guests = self
+                        .inner
+                        .guests
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner);
+                    if let Some(guest) = guests.get(&vmid) {
+                        guest.boot.abort();
+                    }
+                }
+                self.inner.order("stop", &vm, STOP).await;
+            }
+            let mut guests = self
+                .inner
+                .guests
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            guests.remove(&vmid);
+        })
+    }
+
+    fn ping(&self, vmid: u32) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            let Some(vm) = self.vm(vmid) else {
+                return false;
+            };
+            let answer = self.inner.run("ping", &vm, &[], Vec::new(), PING).await;
+            answer.is_ok_and(|output| output.status.success())
+        })
+    }
+
+    fn exec<'a>(
+        &'a self,
+        vmid: u32,
+        argv: Vec<String>,
+        stdin: Vec<u8>,
+    ) -> BoxFuture<'a, Result<ExecResult, ExecError>> {
+        Box::pin(async move {
+            let vm = self.vm(vmid).ok_or(ExecError::NotRunning)?;
+            let output = self
+                .inner
+                .run("exec", &vm, &argv, stdin, EXEC)
+                .await
+                .map_err(ExecError::Agent)?;
+            Ok(ExecResult {
+                exit_code: output.status.code(),
+                signal: std::os::unix::process::ExitStatusExt::signal(&output.status),
+                stdout: output.stdout,
+                stderr: output.stderr,
+            })
+        })
+    }
+}

@@ -1,0 +1,171 @@
+//! Serves a simulator's router on TCP, with TLS or without.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::Router;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, ToSocketAddrs};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+/// Connections at a time: as many as a thousand watching clients need; more wait.
+const MAX_CONNECTIONS: usize = 1_024;
+/// How long a client gets for its side of the TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long a client gets to say what it wants; idle connections end as pveproxy's do.
+const HEADERS: Duration = Duration::from_secs(5);
+/// The pause after the system had no descriptor left for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A certificate and its key.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ServerConfig>,
+    leaf: CertificateDer<'static>,
+    pem: String,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls")
+            .field("fingerprint", &self.fingerprint())
+            .finish()
+    }
+}
+
+impl Tls {
+    /// A fresh self-signed certificate for these names and addresses.
+    pub fn self_signed(names: &[&str]) -> anyhow::Result<Tls> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let made = rcgen::generate_simple_self_signed(names)
+            .context("making a self-signed certificate")?;
+        Tls::from_pem(&made.cert.pem(), &made.signing_key.serialize_pem())
+    }
+
+    /// A certificate chain and key from PEM files.
+    pub fn from_files(certificate: &Path, key: &Path) -> anyhow::Result<Tls> {
+        let read = |path: &Path| {
+            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+        };
+        Tls::from_pem(&read(certificate)?, &read(key)?)
+    }
+
+    /// A certificate chain, leaf first, and its key as PEM.
+    pub fn from_pem(certificate: &str, key: &str) -> anyhow::Result<Tls> {
+        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .context("reading the certificate")?;
+        let leaf = chain
+            .first()
+            .context("the certificate file has no certificate")?
+            .clone();
+        let key =
+            PrivateKeyDer::from_pem_slice(key.as_bytes()).context("reading the private key")?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .context("choosing TLS versions")?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .context("pairing certificate and key")?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Tls {
+            config: Arc::new(config),
+            leaf,
+            pem: certificate.to_owned(),
+        })
+    }
+
+    /// SHA-256 of the leaf certificate: upper-case hexadecimal pairs with colons.
+    pub fn fingerprint(&self) -> String {
+        let sum = Sha256::digest(&self.leaf);
+        sum.iter()
+            .map(|byte| format!("{byte:02X}"))
+            .collect::<Vec<_>>()
+            .join(":")
+    }
+
+    /// The certificate chain, PEM.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+}
+
+/// A bound listener.
+#[derive(Debug)]
+pub struct Listener {
+    tcp: TcpListener,
+    tls: Option<Tls>,
+}
+
+impl Listener {
+    /// Binds an address; without `tls` it speaks plain HTTP.
+    pub async fn bind(address: impl ToSocketAddrs, tls: Option<Tls>) -> io::Result<Listener> {
+        Ok(Listener {
+            tcp: TcpListener::bind(address).await?,
+            tls,
+        })
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> io::Result<String> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        Ok(format!("{scheme}://{}", self.tcp.local_addr()?))
+    }
+
+    /// Serves until dropped.
+    pub async fn serve(self, router: Router) {
+        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let acceptor = self.tls.map(|tls| TlsAcceptor::from(tls.config));
+        let mut connections = tokio::task::JoinSet::new();
+        loop {
+            while connections.try_join_next().is_some() {}
+            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
+                return;
+            };
+            let Ok((stream, _)) = self.tcp.accept().await else {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            let (router, acceptor) = (router.clone(), acceptor.clone());
+            connections.spawn(async move {
+                connection(stream, acceptor, router).await;
+                drop(slot);
+            });
+        }
+    }
+}
+
+/// One client, until it goes. What goes wrong is the client's to notice.
+async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>, router: Router) {
+    let _ = stream.set_nodelay(true);
+    match acceptor {
+        None => speak(stream, router).await,
+        Some(acceptor) => {
+            if let Ok(Ok(stream)) = timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                speak(stream, router).await;
+            }
+        }
+    }
+}
+
+async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: Router) {
+    let service = TowerToHyperService::new(router);
+    let _ = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades()
+        .await;
+}

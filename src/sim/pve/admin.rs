@@ -1,0 +1,344 @@
+//! What an administrator, a backup or bad luck does to the cluster: for tests and drivers outside.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Pve;
+use super::facts::{Change, Seen, VmFacts};
+use super::locks::VM_LOCK;
+use super::spec::MachineSpec;
+use super::world::{Run, World};
+use crate::model::time::Time;
+
+/// Who is noted as the author of an act.
+const ADMINISTRATOR: &str = "administrator";
+
+/// An act on the cluster that comes through no API call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Act {
+    /// A machine appears.
+    AddMachine(MachineSpec),
+    /// Somebody edits a configuration; `None` removes the key.
+    Configure {
+        /// The machine.
+        vmid: u32,
+        /// Its key, such as `description`.
+        key: String,
+        /// Its new value.
+        value: Option<String>,
+    },
+    /// A lock such as `backup` comes, or goes.
+    Lock {
+        /// The machine.
+        vmid: u32,
+        /// The lock.
+        lock: Option<String>,
+    },
+    /// Some process holds the VM's lock file.
+    HoldLockFile {
+        /// The VM.
+        vmid: u32,
+        /// For how long, in seconds.
+        seconds: u64,
+    },
+    /// The machine is on another host from now on, with its local disks.
+    Migrate {
+        /// The machine.
+        vmid: u32,
+        /// The host.
+        host: String,
+    },
+    /// Powered on at once.
+    Start {
+        /// The machine.
+        vmid: u32,
+    },
+    /// Powered off at once: by hand, from inside, or a crash of QEMU.
+    PowerOff {
+        /// The machine.
+        vmid: u32,
+    },
+    /// Destroyed, disks included.
+    Destroy {
+        /// The machine.
+        vmid: u32,
+    },
+    /// Given to the HA manager with a wanted state, or taken from it.
+    Ha {
+        /// The machine.
+        vmid: u32,
+        /// `started`, `stopped`, …
+        state: Option<String>,
+    },
+    /// A host loses its power, or comes back. Without a majority the quorum is lost.
+    HostOnline {
+        /// The host.
+        host: String,
+        /// Whether it answers.
+        online: bool,
+    },
+    /// A host goes into maintenance, or out of it.
+    Maintenance {
+        /// The host.
+        host: String,
+        /// Whether it is in maintenance.
+        on: bool,
+    },
+    /// The cluster loses or regains its quorum.
+    Quorum(
+        /// Whether it is quorate.
+        bool,
+    ),
+    /// Something fills a storage until so many bytes are left.
+    Fill {
+        /// The storage.
+        storage: String,
+        /// The host whose storage it is; any for a shared one.
+        host: String,
+        /// Bytes left.
+        left: u64,
+    },
+    /// A storage goes away, or comes back.
+    StorageActive {
+        /// The storage.
+        storage: String,
+        /// Whether it is there.
+        active: bool,
+    },
+}
+
+/// Everything there is to see, for drivers outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Dump {
+    /// What time it is there.
+    pub now: Time,
+    /// Whether the cluster is quorate.
+    pub quorate: bool,
+    /// Hosts and whether they answer.
+    pub hosts: Vec<(String, bool)>,
+    /// Machines.
+    pub machines: Vec<VmFacts>,
+    /// Changes that were made to machines.
+    pub changes: Vec<Change>,
+    /// Running tasks.
+    pub tasks: Vec<String>,
+    /// Volumes without a machine.
+    pub orphaned_volumes: Vec<String>,
+    /// Requests ever.
+    pub requests: u64,
+    /// The last requests.
+    pub last_requests: Vec<Seen>,
+}
+
+impl Pve {
+    /// Does it at once. The error says what is not there.
+    pub fn administer(&self, act: &Act) -> Result<(), String> {
+        match act {
+            Act::HoldLockFile { vmid, seconds } => {
+                let (pve, vmid, hold) = (self.clone(), *vmid, Duration::from_secs(*seconds));
+                tokio::spawn(async move {
+                    let Ok(_lock) = pve.lock_vm(vmid, VM_LOCK).await else {
+                        return;
+                    };
+                    tokio::time::sleep(hold).await;
+                });
+                Ok(())
+            }
+            Act::Start { vmid } => {
+                let guest = self.world(|world, now| world.power_on(*vmid, now))?;
+                self.guests().power_on(guest);
+                Ok(())
+            }
+            Act::PowerOff { vmid } | Act::Destroy { vmid } => {
+                let destroy = matches!(act, Act::Destroy { .. });
+                self.world(|world, now| {
+                    if !world.vms.contains_key(vmid) {
+                        return Err(format!("VM {vmid} does not exist"));
+                    }
+                    world.note(
+                        now,
+                        ADMINISTRATOR,
+                        *vmid,
+                        if destroy { "destroy" } else { "stop" },
+                    );
+                    world.powered_off(*vmid, now);
+                    if destroy {
+                        world.destroy(*vmid, true, false);
+                    }
+                    Ok(())
+                })?;
+                self.lose_power(vec![*vmid]);
+                Ok(())
+            }
+            Act::HostOnline { host, online } => {
+                let dark = self.world(|world, now| world.set_online(host, *online, now))?;
+                self.lose_power(dark);
+                Ok(())
+            }
+            _ => self.world(|world, now| world.administer(act, now)),
+        }
+    }
+
+    fn lose_power(&self, vmids: Vec<u32>) {
+        let pve = self.clone();
+        tokio::spawn(async move {
+            for vmid in vmids {
+                pve.guests().power_off(vmid, false).await;
+            }
+        });
+    }
+
+    /// Everything there is to see, with the last `requests` requests.
+    pub fn dump(&self, requests: usize) -> Dump {
+        let (now, quorate, hosts, count, last) = self.world(|world, now| {
+            let hosts = world
+                .hosts
+                .iter()
+                .map(|(name, host)| (name.clone(), host.offline_since.is_none()));
+            let skip = world.seen.len().saturating_sub(requests);
+            let last = world.seen.iter().skip(skip).cloned().collect();
+            (now, world.quorate, hosts.collect(), world.requests, last)
+        });
+        Dump {
+            now,
+            quorate,
+            hosts,
+            machines: self.vms(),
+            changes: self.changes(),
+            tasks: self.running_tasks(),
+            orphaned_volumes: self.orphaned_volumes(),
+            requests: count,
+            last_requests: last,
+        }
+    }
+}
+
+impl World {
+    fn administer(&mut self, act: &Act, now: Time) -> Result<(), String> {
+        match act {
+            Act::AddMachine(spec) => {
+                self.install(spec, now)?;
+                self.note(now, ADMINISTRATOR, spec.vmid, "create");
+            }
+            Act::Configure { vmid, key, value } => {
+                self.configure(*vmid, key, value.as_deref(), now)?
+            }
+            Act::Lock { vmid, lock } => self.configure(*vmid, "lock", lock.as_deref(), now)?,
+            Act::Migrate { vmid, host } => {
+                if !self.hosts.contains_key(host) {
+                    return Err(format!("no such cluster node '{host}'"));
+                }
+                self.note(now, ADMINISTRATOR, *vmid, "migrate");
+                self.relocate(*vmid, host, now)?;
+            }
+            Act::Ha { vmid, state } => match state {
+                Some(state) => drop(self.ha.insert(*vmid, state.clone())),
+                None => drop(self.ha.remove(vmid)),
+            },
+            Act::Maintenance { host, on } => {
+                let host = self
+                    .hosts
+                    .get_mut(host)
+                    .ok_or_else(|| format!("no such cluster node '{host}'"))?;
+                host.maintenance = *on;
+            }
+            Act::Quorum(quorate) => self.quorate = *quorate,
+            Act::Fill {
+                storage,
+                host,
+                left,
+            } => {
+                let place = self.place(storage, host).to_owned();
+                let key = (place, storage.clone());
+                self.filled.remove(&key);
+                let (_, available) = self.space(storage, host);
+                self.filled.insert(key, available.saturating_sub(*left));
+            }
+            Act::StorageActive { storage, active } => {
+                let storage = self
+                    .storages
+                    .get_mut(storage)
+                    .ok_or_else(|| format!("storage '{storage}' does not exist"))?;
+                storage.active = *active;
+            }
+            // These reach the guests and are done where the guests are.
+            Act::HoldLockFile { .. }
+            | Act::Start { .. }
+            | Act::PowerOff { .. }
+            | Act::Destroy { .. }
+            | Act::HostOnline { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn configure(
+        &mut self,
+        vmid: u32,
+        key: &str,
+        value: Option<&str>,
+        now: Time,
+    ) -> Result<(), String> {
+        self.note(now, ADMINISTRATOR, vmid, "config");
+        let vm = self
+            .vms
+            .get_mut(&vmid)
+            .ok_or_else(|| format!("VM {vmid} does not exist"))?;
+        match value {
+            Some(value) => drop(vm.config.insert(key.to_owned(), value.to_owned())),
+            None => drop(vm.config.remove(key)),
+        }
+        self.touch(vmid, now);
+        Ok(())
+    }
+
+    fn power_on(&mut self, vmid: u32, now: Time) -> Result<crate::sim::guests::GuestVm, String> {
+        let pid = self.pid();
+        self.note(now, ADMINISTRATOR, vmid, "start");
+        let vm = self
+            .vms
+            .get_mut(&vmid)
+            .ok_or_else(|| format!("VM {vmid} does not exist"))?;
+        vm.run = Run::Running { since: now, pid };
+        vm.commands.clear();
+        let guest = vm.guest();
+        self.touch(vmid, now);
+        Ok(guest)
+    }
+
+    /// A host's power; the answer is the machines that went dark with it.
+    fn set_online(&mut self, host: &str, online: bool, now: Time) -> Result<Vec<u32>, String> {
+        let entry = self
+            .hosts
+            .get_mut(host)
+            .ok_or_else(|| format!("no such cluster node '{host}'"))?;
+        if online == entry.offline_since.is_none() {
+            return Ok(Vec::new());
+        }
+        entry.offline_since = if online { None } else { Some(now) };
+        if online {
+            entry.booted = now;
+        }
+        let alive = self
+            .hosts
+            .values()
+            .filter(|host| host.offline_since.is_none())
+            .count();
+        self.quorate = alive * 2 > self.hosts.len();
+        if online {
+            return Ok(Vec::new());
+        }
+        self.kill_tasks(host, now);
+        let dark: Vec<u32> = self
+            .vms
+            .values()
+            .filter(|vm| vm.host == host && vm.run.is_on())
+            .map(|vm| vm.vmid)
+            .collect();
+        for vmid in &dark {
+            self.powered_off(*vmid, now);
+        }
+        Ok(dark)
+    }
+}
