@@ -10,8 +10,8 @@ use super::perl::Fields;
 use super::texts::Cause;
 use super::transport::{CallError, Method, Outcome, Request};
 use super::types::{
-    CloneVm, ClusterStatus, ConfigUpdate, ExecResult, NodeStatus, Resources, Task, TaskState,
-    Version, VmStatus, deadline,
+    BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, NodeStatus, Resources, Task,
+    TaskState, Version, VmStatus, deadline,
 };
 use super::upid::Upid;
 use super::vm_config::VmConfig;
@@ -95,6 +95,13 @@ impl Client {
         let named = request.clone();
         let data = self.send(request).await?;
         upid(&data).map_err(|error| error.about(&named))
+    }
+
+    /// `GET /broker/info`, which only the broker has: its version and policy, and its own troubles.
+    pub async fn broker_info(&self) -> Result<BrokerInfo, CallError> {
+        let at = path(&["broker", "info"]);
+        let data = self.get("broker_info", at, vec![], deadline::READ).await?;
+        Ok(BrokerInfo::read(&data))
     }
 
     /// `GET /version`.

@@ -34,7 +34,7 @@ pub fn form(params: &[(String, String)]) -> String {
 }
 
 /// A path of encoded segments, each after a slash.
-pub(super) fn path(segments: &[&str]) -> String {
+pub(crate) fn path(segments: &[&str]) -> String {
     segments.iter().fold(String::new(), |mut path, segment| {
         path.push('/');
         path.push_str(&percent(segment));

@@ -19,14 +19,15 @@ mod vm_config;
 
 pub use calls::MAX_STDIN;
 pub use client::Client;
+pub(crate) use encode::path;
 pub use encode::{form, percent};
 pub use pem::certificates;
 pub use tasks::{Poll, TaskEnd, WaitError};
 pub use texts::Cause;
 pub use transport::{CallError, Method, Outcome, Request, Transport};
 pub use types::{
-    CloneVm, ClusterStatus, ConfigUpdate, ExecResult, GuestResource, HostResource, Member,
-    NodeStatus, Resources, StorageResource, Task, TaskState, Version, VmStatus,
+    BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, GuestResource, HostResource,
+    Member, NodeStatus, Resources, StorageResource, Task, TaskState, Version, VmStatus,
 };
 pub use upid::Upid;
 pub use vm_config::{Disk, Net, VmConfig};

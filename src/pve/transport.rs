@@ -9,7 +9,7 @@ pub mod https;
 pub mod memory;
 pub mod tls;
 pub mod unix;
-mod wire;
+pub(crate) mod wire;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -87,10 +87,16 @@ pub struct Request {
 impl Request {
     /// Path and, for GET and DELETE, query as they stand in the request line.
     pub fn target(&self) -> String {
-        if self.method.has_query() && !self.params.is_empty() {
-            format!("{BASE}{}?{}", self.path, super::form(&self.params))
+        // The broker's own calls lie beside PVE's.
+        let base = if self.path.starts_with("/broker/") {
+            ""
         } else {
-            format!("{BASE}{}", self.path)
+            BASE
+        };
+        if self.method.has_query() && !self.params.is_empty() {
+            format!("{base}{}?{}", self.path, super::form(&self.params))
+        } else {
+            format!("{base}{}", self.path)
         }
     }
 
@@ -171,21 +177,22 @@ impl CallError {
         self
     }
 
-    /// What the error is about, by PVE's text. A broker's refusal or a broken connection has no
-    /// cause of PVE's.
+    /// What the error is about, by PVE's text. What was not sent has no cause of PVE's.
     pub fn cause(&self) -> Cause {
         match self.outcome {
-            Outcome::RefusedByBroker => Cause::Other,
             Outcome::NotSent => Cause::HostUnreachable,
-            Outcome::Refused | Outcome::Unknown => match Cause::of(&self.message) {
-                Cause::Other => self
-                    .errors
-                    .values()
-                    .map(|text| Cause::of(text))
-                    .find(|cause| *cause != Cause::Other)
-                    .unwrap_or(Cause::Other),
-                cause => cause,
-            },
+            // The broker says what it sees itself (a taken VMID, a changed digest) in PVE's words.
+            Outcome::RefusedByBroker | Outcome::Refused | Outcome::Unknown => {
+                match Cause::of(&self.message) {
+                    Cause::Other => self
+                        .errors
+                        .values()
+                        .map(|text| Cause::of(text))
+                        .find(|cause| *cause != Cause::Other)
+                        .unwrap_or(Cause::Other),
+                    cause => cause,
+                }
+            }
         }
     }
 

@@ -10,6 +10,34 @@ use super::perl::{self, Fields};
 use super::upid::Upid;
 use crate::model::region::{self, GuestKind};
 
+/// `GET /broker/info`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BrokerInfo {
+    /// The broker's version; it should be the daemon's.
+    pub version: String,
+    /// Hash of the policy it holds calls against; it should be that of the daemon's file.
+    pub policy_hash: String,
+    /// `https`, or `perl` while the HTTP API cannot be used.
+    pub channel: String,
+    /// PVE's version, when PVE answers.
+    pub pve_version: Option<String>,
+    /// What went wrong last on the way to PVE, if it has not worked since.
+    pub last_error: Option<String>,
+}
+
+impl BrokerInfo {
+    pub(super) fn read(data: &Value) -> BrokerInfo {
+        let fields = Fields::of(data);
+        BrokerInfo {
+            version: fields.text("version").unwrap_or_default(),
+            policy_hash: fields.text("policy_hash").unwrap_or_default(),
+            channel: fields.text("channel").unwrap_or_default(),
+            pve_version: fields.text("pve_version"),
+            last_error: fields.text("last_error"),
+        }
+    }
+}
+
 /// `GET /version`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Version {
@@ -454,7 +482,7 @@ pub struct Task {
 }
 
 impl Task {
-    pub(super) fn read_all(data: &Value) -> Vec<Task> {
+    pub(crate) fn read_all(data: &Value) -> Vec<Task> {
         data.as_array()
             .into_iter()
             .flatten()
@@ -486,7 +514,7 @@ pub enum TaskState {
 }
 
 impl TaskState {
-    pub(super) fn read(data: &Value) -> TaskState {
+    pub(crate) fn read(data: &Value) -> TaskState {
         let fields = Fields::of(data);
         if fields.text("status").as_deref() != Some("stopped") {
             return TaskState::Running;

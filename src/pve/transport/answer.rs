@@ -85,7 +85,7 @@ impl Answer<'_> {
 
 /// 595 means that pveproxy did not reach the host; every other code of AnyEvent::HTTP, and a
 /// gateway's, leaves open what the host behind did (semantics of pve-http-server AnyEvent.pm:833).
-fn outcome_of(status: u16) -> Outcome {
+pub(crate) fn outcome_of(status: u16) -> Outcome {
     match status {
         595 => Outcome::NotSent,
         502..=504 | 590..=599 => Outcome::Unknown,

@@ -18,7 +18,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// What both ends ask of reqwest: HTTP/1.1 (PVE speaks nothing else), no proxy, no redirects, no
 /// retries of its own, no connection kept longer than PVE keeps it.
-pub(super) fn client_builder() -> reqwest::ClientBuilder {
+pub(crate) fn client_builder() -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .http1_only()
         .no_proxy()
@@ -30,15 +30,15 @@ pub(super) fn client_builder() -> reqwest::ClientBuilder {
 }
 
 /// A complete answer.
-pub(super) struct Exchange {
-    pub(super) status: u16,
-    pub(super) reason: String,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Exchange {
+    pub(crate) status: u16,
+    pub(crate) reason: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
 }
 
 /// Sends `request` to `base` (`https://host:8006`) and reads the whole answer within `timeout`.
-pub(super) async fn exchange(
+pub(crate) async fn exchange(
     client: &reqwest::Client,
     base: &str,
     request: &Request,
@@ -100,7 +100,7 @@ fn failure(error: &reqwest::Error) -> CallError {
 }
 
 /// An error and what it stands on, without repetition.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut below = error.source();
     while let Some(error) = below {

@@ -1,0 +1,129 @@
+//! Whether a call may be, judged against the VM's present configuration.
+
+use crate::model::mark::{self, Mark, Ownership};
+use crate::pve::{Net, VmConfig};
+
+use super::{Call, Policy};
+
+/// Judges `call` on the VM that carries `mark` and has `config` now.
+pub(in crate::broker) fn check(
+    policy: &Policy,
+    call: &Call,
+    mark: &Mark,
+    config: &VmConfig,
+) -> Result<(), String> {
+    if let Some(name) = call.param("name")
+        && name != mark.machine
+    {
+        return Err(format!(
+            "parameter name: the machine is named {}",
+            mark.machine
+        ));
+    }
+    if let Some(description) = call.param("description") {
+        same_mark(description, mark)?;
+    }
+    cores(policy, call, config)?;
+    if let Some(value) = call.param("net0") {
+        net(policy, value, config)?;
+    }
+    if let Some(key) = call.param("disk") {
+        let disk = config.disks.get(key);
+        if disk.is_none_or(|disk| disk.cdrom || disk.cloud_init || disk.storage.is_empty()) {
+            return Err(format!(
+                "parameter disk: the VM has no disk {key} that may grow"
+            ));
+        }
+    }
+    if let (Some(given), Some(read)) = (call.param("digest"), config.digest.as_deref())
+        && !given.eq_ignore_ascii_case(read)
+    {
+        // With PVE's words, by which the client knows it.
+        return Err("checksum mismatch (file changed since it was read)".to_owned());
+    }
+    Ok(())
+}
+
+fn same_mark(description: &str, mark: &Mark) -> Result<(), String> {
+    match mark::read(description) {
+        Ownership::Marked(given) if given == *mark => Ok(()),
+        _ => Err("parameter description: the mark must stay as it is".to_owned()),
+    }
+}
+
+/// Cores × sockets of the outcome: a template with two sockets would double what `cores` says.
+fn cores(policy: &Policy, call: &Call, config: &VmConfig) -> Result<(), String> {
+    let Some(cores) = call
+        .param("cores")
+        .and_then(|text| text.parse::<u32>().ok())
+    else {
+        return Ok(());
+    };
+    let deleted = call
+        .param("delete")
+        .is_some_and(|keys| keys.split(',').any(|key| key == "sockets"));
+    let sockets = match config.raw.get("sockets") {
+        Some(text) if !deleted => text.parse::<u32>().unwrap_or(u32::MAX),
+        _ => 1,
+    };
+    if cores.saturating_mul(sockets.max(1)) > policy.allow.max_cores {
+        return Err(format!(
+            "parameter cores: {cores} cores on {sockets} sockets are more than the largest instance type has"
+        ));
+    }
+    Ok(())
+}
+
+/// Only bridge and VLAN may differ, and only to what the policy names.
+fn net(policy: &Policy, value: &str, config: &VmConfig) -> Result<(), String> {
+    let wanted = Net::read(value);
+    let fail = |why: &str| Err(format!("parameter net0: {why}"));
+    let bridges = &policy.allow.bridges;
+    let Some(current) = &config.net0 else {
+        // A template without a NIC: the plainest one, on a bridge of the policy.
+        let listed = wanted
+            .bridge
+            .as_ref()
+            .is_some_and(|bridge| bridges.contains(bridge));
+        let tag = wanted
+            .tag
+            .is_none_or(|tag| policy.guest.vlans.contains(&tag));
+        if listed
+            && tag
+            && wanted.model == "virtio"
+            && wanted.mac.is_none()
+            && wanted.rest.is_empty()
+        {
+            return Ok(());
+        }
+        return fail("must be virtio on a bridge that the configuration names");
+    };
+    if wanted.bridge != current.bridge
+        && !wanted
+            .bridge
+            .as_ref()
+            .is_some_and(|bridge| bridges.contains(bridge))
+    {
+        return fail("the bridge must stay or be one that the configuration names");
+    }
+    if wanted.tag != current.tag
+        && !wanted
+            .tag
+            .is_some_and(|tag| policy.guest.vlans.contains(&tag))
+    {
+        return fail("the VLAN must stay or be one that the configuration names");
+    }
+    let rest = |net: &Net| {
+        let mut rest = net.rest.clone();
+        rest.sort();
+        rest
+    };
+    let same = wanted.model == current.model
+        && wanted.mac == current.mac
+        && rest(&wanted) == rest(current);
+    // Written anew the value has every key once: nothing is hidden in a repetition.
+    if !same || wanted.write().len() != value.len() {
+        return fail("only bridge and tag may change");
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! The allow-list: every call that may pass, with every parameter it may have. What is not listed
+//! is refused.
+//!
+//! [`admit`] turns a raw request into a [`Call`] of validated pieces; what goes to PVE is written
+//! anew from those, so no spelling of the request reaches PVE. Some values can only be judged
+//! against the VM's present configuration: [`against::check`] does that right before the call.
+
+pub(super) mod against;
+mod table;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+pub(super) use table::RULES;
+pub(super) use values::{mark_of_clone as mark_of, our_cluster};
+
+use crate::pve::{self, Method, Upid};
+
+use super::form;
+use super::policy::Policy;
+
+/// Every PVE path begins with this.
+const BASE: &str = "/api2/json/";
+/// Longest path in bytes; a UPID with everything escaped stays below 300.
+const MAX_PATH: usize = 512;
+
+/// One line of the allow-list.
+#[derive(Debug)]
+pub(super) struct Rule {
+    /// Its name in audit lines.
+    pub(super) name: &'static str,
+    pub(super) method: Method,
+    /// Below `/api2/json/`.
+    pub(super) path: &'static [Segment],
+    pub(super) params: &'static [Param],
+    pub(super) needs: Needs,
+}
+
+/// What a path segment must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Segment {
+    /// This word.
+    Fixed(&'static str),
+    /// A host's name.
+    Host,
+    /// A VMID.
+    Vmid,
+    /// The id of a task of the host in the path.
+    Upid,
+}
+
+/// A parameter that a call may have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Param {
+    pub(super) name: &'static str,
+    /// The call is refused without it.
+    pub(super) required: bool,
+    /// It may be repeated this often.
+    pub(super) most: usize,
+    /// Whether its value may be.
+    pub(super) check: fn(&Policy, &str) -> Result<(), String>,
+    /// Its value may stand in an audit line.
+    pub(super) loggable: bool,
+}
+
+/// What must be true of the VM in the path before the call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// Nothing: a read.
+    Nothing,
+    /// It carries our mark.
+    Mark,
+    /// It carries our mark, and the configuration may not have changed since it was read (the
+    /// broker adds the digest).
+    MarkAndDigest,
+    /// It is a template of the policy; the new VM's mark is in the description.
+    Template,
+    /// It carries our mark, or is the placeholder of a clone that an intent names.
+    MarkOrIntent,
+}
+
+/// A request that the list admits, in validated pieces.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) rule: &'static Rule,
+    pub(super) host: Option<String>,
+    pub(super) vmid: Option<u32>,
+    pub(super) path: String,
+    pub(super) params: Vec<(String, String)>,
+}
+
+impl Call {
+    /// The first value of a parameter.
+    pub(super) fn param(&self, name: &str) -> Option<&str> {
+        let found = self.params.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// It changes something at PVE.
+    pub(super) fn changes(&self) -> bool {
+        self.rule.method != Method::Get
+    }
+}
+
+/// A raw request, as far as it matters here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Raw<'a> {
+    pub(super) method: &'a str,
+    pub(super) path: &'a str,
+    pub(super) query: Option<&'a str>,
+    pub(super) content_type: Option<&'a str>,
+    pub(super) body: &'a [u8],
+}
+
+/// Judges a request by policy and list alone. The error says what is not allowed.
+pub(super) fn admit(policy: &Policy, raw: Raw<'_>) -> Result<Call, String> {
+    if policy.allow.vmids.is_empty() {
+        return Err("no region of the configuration uses the broker".to_owned());
+    }
+    if raw.path.len() > MAX_PATH {
+        return Err("the path is too long".to_owned());
+    }
+    let (rule, place) = find(raw)?;
+    let text = params_text(rule.method, raw)?;
+    let params = form::parse(text)?;
+    for (name, _) in &params {
+        if !rule.params.iter().any(|param| param.name == name) {
+            return Err(format!("parameter {name} is not allowed in this call"));
+        }
+    }
+    for param in rule.params {
+        let values = || params.iter().filter(|(name, _)| name == param.name);
+        let count = values().count();
+        if count > param.most {
+            return Err(format!("parameter {} is given {count} times", param.name));
+        }
+        if count == 0 && param.required {
+            return Err(format!("parameter {} is missing", param.name));
+        }
+        for (_, value) in values() {
+            (param.check)(policy, value)
+                .map_err(|why| format!("parameter {}: {why}", param.name))?;
+        }
+    }
+    let segments: Vec<&str> = place.segments.iter().map(String::as_str).collect();
+    Ok(Call {
+        rule,
+        host: place.host,
+        vmid: place.vmid,
+        path: pve::path(&segments),
+        params,
+    })
+}
+
+/// Where a path leads.
+#[derive(Debug, Default)]
+struct Place {
+    segments: Vec<String>,
+    host: Option<String>,
+    vmid: Option<u32>,
+}
+
+fn find(raw: Raw<'_>) -> Result<(&'static Rule, Place), String> {
+    let unlisted = || format!("{} of this path is not in the allow-list", raw.method);
+    let rest = raw.path.strip_prefix(BASE).ok_or_else(unlisted)?;
+    let segments = rest
+        .split('/')
+        .map(form::segment)
+        .collect::<Result<Vec<String>, String>>()?;
+    RULES
+        .iter()
+        .filter(|rule| rule.method.to_string() == raw.method)
+        .find_map(|rule| Some((rule, fits(rule.path, &segments)?)))
+        .ok_or_else(unlisted)
+}
+
+fn fits(pattern: &[Segment], segments: &[String]) -> Option<Place> {
+    if pattern.len() != segments.len() {
+        return None;
+    }
+    let mut place = Place {
+        segments: segments.to_vec(),
+        ..Place::default()
+    };
+    for (want, have) in pattern.iter().zip(segments) {
+        match want {
+            Segment::Fixed(word) if word == have => {}
+            Segment::Host if values::is_host(have) => place.host = Some(have.clone()),
+            Segment::Vmid => place.vmid = Some(values::vmid(have)?),
+            Segment::Upid => {
+                let upid: Upid = have.parse().ok()?;
+                let here = place.host.as_deref() == Some(&**upid.node());
+                if !here || !values::is_our_task(&upid) {
+                    return None;
+                }
+            }
+            Segment::Fixed(_) | Segment::Host => return None,
+        }
+    }
+    Some(place)
+}
+
+/// Where the parameters stand: in the query of reads and removals, in the form of the others, and
+/// nowhere else at the same time.
+fn params_text(method: Method, raw: Raw<'_>) -> Result<&str, String> {
+    if method.has_query() {
+        if !raw.body.is_empty() {
+            return Err("a body where none may be".to_owned());
+        }
+        return Ok(raw.query.unwrap_or_default());
+    }
+    if raw.query.is_some() {
+        return Err("a query where only a form may be".to_owned());
+    }
+    let form = "application/x-www-form-urlencoded";
+    if !raw.body.is_empty() && raw.content_type != Some(form) {
+        return Err(format!("the body must be {form}"));
+    }
+    std::str::from_utf8(raw.body).map_err(|_| "the form is no text".to_owned())
+}

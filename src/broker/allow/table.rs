@@ -1,0 +1,235 @@
+//! The list. It holds exactly the calls of `pve::calls`; a test makes each of them and expects it
+//! here, and expects everything else of PVE's schema to be refused.
+
+use super::values;
+use super::{Method, Needs, Param, Policy, Rule, Segment};
+use Segment::{Fixed, Host, Upid, Vmid};
+
+/// An optional parameter that appears once.
+const fn may(name: &'static str, check: fn(&Policy, &str) -> Result<(), String>) -> Param {
+    Param {
+        name,
+        required: false,
+        most: 1,
+        check,
+        loggable: true,
+    }
+}
+
+/// The same, required.
+const fn must(name: &'static str, check: fn(&Policy, &str) -> Result<(), String>) -> Param {
+    Param {
+        required: true,
+        ..may(name, check)
+    }
+}
+
+/// The same, without its value in audit lines.
+const fn hushed(param: Param) -> Param {
+    Param {
+        loggable: false,
+        ..param
+    }
+}
+
+const fn read(name: &'static str, path: &'static [Segment], params: &'static [Param]) -> Rule {
+    Rule {
+        name,
+        method: Method::Get,
+        path,
+        params,
+        needs: Needs::Nothing,
+    }
+}
+
+/// Words of a guest command at most: the guest protocol has four and a few arguments.
+const MAX_COMMAND: usize = 16;
+
+/// Every call that may pass.
+pub(in crate::broker) static RULES: &[Rule] = &[
+    read("version", &[Fixed("version")], &[]),
+    read("cluster-status", &[Fixed("cluster"), Fixed("status")], &[]),
+    read("resources", &[Fixed("cluster"), Fixed("resources")], &[]),
+    read("node-status", &[Fixed("nodes"), Host, Fixed("status")], &[]),
+    read(
+        "vm-config",
+        &[Fixed("nodes"), Host, Fixed("qemu"), Vmid, Fixed("config")],
+        &[],
+    ),
+    read(
+        "vm-status",
+        &[
+            Fixed("nodes"),
+            Host,
+            Fixed("qemu"),
+            Vmid,
+            Fixed("status"),
+            Fixed("current"),
+        ],
+        &[],
+    ),
+    read(
+        "active-tasks",
+        &[Fixed("nodes"), Host, Fixed("tasks")],
+        &[
+            must("source", values::active),
+            must("vmid", values::any_vmid),
+            may("limit", values::page),
+        ],
+    ),
+    read(
+        "task-status",
+        &[Fixed("nodes"), Host, Fixed("tasks"), Upid, Fixed("status")],
+        &[],
+    ),
+    read(
+        "task-log",
+        &[Fixed("nodes"), Host, Fixed("tasks"), Upid, Fixed("log")],
+        &[may("start", values::count), may("limit", values::page)],
+    ),
+    Rule {
+        name: "clone",
+        method: Method::Post,
+        path: &[Fixed("nodes"), Host, Fixed("qemu"), Vmid, Fixed("clone")],
+        params: &[
+            must("newid", values::our_vmid),
+            must("name", values::dns_name),
+            hushed(must("description", values::new_description)),
+            may("pool", values::resource_pool),
+            may("target", values::host),
+            may("full", values::flag),
+            may("storage", values::storage),
+        ],
+        needs: Needs::Template,
+    },
+    Rule {
+        name: "config",
+        method: Method::Put,
+        path: &[Fixed("nodes"), Host, Fixed("qemu"), Vmid, Fixed("config")],
+        params: &[
+            may("name", values::dns_name),
+            hushed(may("description", values::kept_description)),
+            may("tags", values::tags),
+            may("cores", values::cores),
+            may("memory", values::memory),
+            may("balloon", values::zero),
+            may("onboot", values::flag),
+            may("protection", values::zero),
+            may("ciupgrade", values::flag),
+            may("cpu", values::cpu_type),
+            may("ipconfig0", values::ipconfig),
+            may("ciuser", values::ci_user),
+            may("nameserver", values::nameserver),
+            may("searchdomain", values::searchdomain),
+            hushed(may("sshkeys", values::ssh_keys)),
+            may("net0", values::net),
+            may("delete", values::deletable),
+            may("digest", values::digest),
+        ],
+        needs: Needs::MarkAndDigest,
+    },
+    Rule {
+        name: "resize",
+        method: Method::Put,
+        path: &[Fixed("nodes"), Host, Fixed("qemu"), Vmid, Fixed("resize")],
+        params: &[must("disk", values::disk_key), must("size", values::size)],
+        needs: Needs::MarkAndDigest,
+    },
+    Rule {
+        name: "start",
+        method: Method::Post,
+        path: &[
+            Fixed("nodes"),
+            Host,
+            Fixed("qemu"),
+            Vmid,
+            Fixed("status"),
+            Fixed("start"),
+        ],
+        params: &[],
+        needs: Needs::Mark,
+    },
+    Rule {
+        name: "shutdown",
+        method: Method::Post,
+        path: &[
+            Fixed("nodes"),
+            Host,
+            Fixed("qemu"),
+            Vmid,
+            Fixed("status"),
+            Fixed("shutdown"),
+        ],
+        params: &[must("timeout", values::seconds)],
+        needs: Needs::Mark,
+    },
+    Rule {
+        name: "stop",
+        method: Method::Post,
+        path: &[
+            Fixed("nodes"),
+            Host,
+            Fixed("qemu"),
+            Vmid,
+            Fixed("status"),
+            Fixed("stop"),
+        ],
+        params: &[may("overrule-shutdown", values::flag)],
+        needs: Needs::Mark,
+    },
+    Rule {
+        name: "destroy",
+        method: Method::Delete,
+        path: &[Fixed("nodes"), Host, Fixed("qemu"), Vmid],
+        params: &[may("purge", values::flag)],
+        needs: Needs::MarkOrIntent,
+    },
+    Rule {
+        name: "agent-ping",
+        method: Method::Post,
+        path: &[
+            Fixed("nodes"),
+            Host,
+            Fixed("qemu"),
+            Vmid,
+            Fixed("agent"),
+            Fixed("ping"),
+        ],
+        params: &[],
+        needs: Needs::Mark,
+    },
+    Rule {
+        name: "agent-exec",
+        method: Method::Post,
+        path: &[
+            Fixed("nodes"),
+            Host,
+            Fixed("qemu"),
+            Vmid,
+            Fixed("agent"),
+            Fixed("exec"),
+        ],
+        params: &[
+            hushed(Param {
+                most: MAX_COMMAND,
+                ..must("command", values::guest_text)
+            }),
+            hushed(may("input-data", values::guest_input)),
+        ],
+        needs: Needs::Mark,
+    },
+    Rule {
+        name: "agent-exec-status",
+        method: Method::Get,
+        path: &[
+            Fixed("nodes"),
+            Host,
+            Fixed("qemu"),
+            Vmid,
+            Fixed("agent"),
+            Fixed("exec-status"),
+        ],
+        params: &[must("pid", values::count)],
+        needs: Needs::Mark,
+    },
+];

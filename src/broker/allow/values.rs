@@ -1,0 +1,330 @@
+//! Whether a parameter's value may be, by the policy alone. The error says what would be right.
+
+use std::net::IpAddr;
+
+use crate::model::mark::{self, Mark, Ownership};
+use crate::pve::{MAX_STDIN, Net, Upid, percent};
+
+use super::Policy;
+
+type Verdict = Result<(), String>;
+
+/// Keys that a configuration write may remove: what doubles a template's CPUs.
+const DELETABLE: [&str; 2] = ["sockets", "vcpus"];
+/// Tasks whose state and log may be read: those that the listed calls start.
+const TASKS: [&str; 9] = [
+    "qmclone",
+    "qmconfig",
+    "resize",
+    "qmstart",
+    "qmstop",
+    "qmshutdown",
+    "qmdestroy",
+    "hastart",
+    "hastop",
+];
+/// Longest shutdown in seconds: PVE holds the VM's lock that long.
+const MAX_SHUTDOWN: u64 = 3600;
+/// Longest page of a task's log or list.
+const MAX_PAGE: u64 = 1000;
+/// Longest description in characters (qemu-server, `description`: 8 KiB).
+const MAX_DESCRIPTION: usize = 8 * 1024;
+/// Longest tag list in characters; PVE sets no limit.
+const MAX_TAGS: usize = 1024;
+/// Longest word of a guest command: PVE takes 512 KiB for the whole request.
+const MAX_GUEST_TEXT: usize = 128 * 1024;
+
+fn when(right: bool, wanted: &str) -> Verdict {
+    if right {
+        Ok(())
+    } else {
+        Err(format!("must be {wanted}"))
+    }
+}
+
+/// A whole number in plain decimal: no sign, no leading zero, no exponent.
+fn decimal(value: &str) -> Option<u64> {
+    let plain = value.bytes().all(|byte| byte.is_ascii_digit());
+    let canonical = value == "0" || !value.starts_with('0');
+    (plain && canonical).then(|| value.parse().ok())?
+}
+
+/// A VMID as PVE writes it: 100 to 999999999.
+pub(super) fn vmid(value: &str) -> Option<u32> {
+    let number = decimal(value).filter(|number| (100..=999_999_999).contains(number))?;
+    u32::try_from(number).ok()
+}
+
+/// A host's name: one DNS label.
+pub(super) fn is_host(value: &str) -> bool {
+    is_label(value) && value != "localhost"
+}
+
+fn is_label(value: &str) -> bool {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    (1..=63).contains(&value.len())
+        && value.bytes().all(fine)
+        && !value.starts_with('-')
+        && !value.ends_with('-')
+}
+
+/// A task that a listed call starts, by root.
+pub(super) fn is_our_task(upid: &Upid) -> bool {
+    TASKS.contains(&upid.kind()) && upid.user() == "root@pam"
+}
+
+pub(super) fn host(_: &Policy, value: &str) -> Verdict {
+    when(is_host(value), "the name of a host")
+}
+
+pub(super) fn any_vmid(_: &Policy, value: &str) -> Verdict {
+    when(vmid(value).is_some(), "a VMID")
+}
+
+pub(super) fn our_vmid(policy: &Policy, value: &str) -> Verdict {
+    let inside = vmid(value).is_some_and(|vmid| policy.in_range(vmid));
+    when(inside, "a VMID in the configured range")
+}
+
+pub(super) fn dns_name(_: &Policy, value: &str) -> Verdict {
+    when(is_label(value), "a DNS label")
+}
+
+pub(super) fn active(_: &Policy, value: &str) -> Verdict {
+    when(value == "active", "active")
+}
+
+pub(super) fn count(_: &Policy, value: &str) -> Verdict {
+    let small = decimal(value).is_some_and(|number| u32::try_from(number).is_ok());
+    when(small, "a whole number")
+}
+
+pub(super) fn page(_: &Policy, value: &str) -> Verdict {
+    let fits = decimal(value).is_some_and(|number| (1..=MAX_PAGE).contains(&number));
+    when(fits, "1 to 1000")
+}
+
+pub(super) fn seconds(_: &Policy, value: &str) -> Verdict {
+    let fits = decimal(value).is_some_and(|number| number <= MAX_SHUTDOWN);
+    when(fits, "at most an hour in seconds")
+}
+
+pub(super) fn flag(_: &Policy, value: &str) -> Verdict {
+    when(value == "0" || value == "1", "0 or 1")
+}
+
+pub(super) fn zero(_: &Policy, value: &str) -> Verdict {
+    when(value == "0", "0")
+}
+
+/// A description for a new VM: exactly one intact mark, of a cluster of ours. Name and VMID are
+/// compared with the call's in [`mark_of_clone`].
+pub(super) fn new_description(policy: &Policy, value: &str) -> Verdict {
+    kept_description(policy, value)
+}
+
+/// A description with exactly one intact mark of ours; which one is compared with the VM's in
+/// `against`.
+pub(super) fn kept_description(policy: &Policy, value: &str) -> Verdict {
+    if value.chars().count() > MAX_DESCRIPTION {
+        return Err("must be at most 8 KiB".to_owned());
+    }
+    match mark::read(value) {
+        Ownership::Marked(mark) => our_cluster(policy, &mark.cluster),
+        Ownership::Unmarked => Err("must carry a mark in its last line".to_owned()),
+        Ownership::UnknownVersion(version) => {
+            Err(format!("carries a mark of the unknown version {version}"))
+        }
+        Ownership::Damaged(why) => Err(why),
+    }
+}
+
+/// The mark in the description of a clone, which names the VM that is to be.
+pub(in crate::broker) fn mark_of_clone(
+    description: &str,
+    newid: u32,
+    name: &str,
+) -> Result<Mark, String> {
+    let Ownership::Marked(mark) = mark::read(description) else {
+        return Err("the description must carry a mark in its last line".to_owned());
+    };
+    if mark.vmid != newid {
+        return Err(format!("the mark names VM {}, not {newid}", mark.vmid));
+    }
+    if mark.machine != name {
+        return Err(format!(
+            "the mark names machine {}, not {name}",
+            mark.machine
+        ));
+    }
+    Ok(mark)
+}
+
+/// A cluster id of ours: a UID and the configured name.
+pub(in crate::broker) fn our_cluster(policy: &Policy, cluster: &str) -> Verdict {
+    let name = policy.allow.cluster_name.as_str();
+    let ours = cluster
+        .rsplit_once('/')
+        .is_some_and(|(uid, of)| of == name && !uid.is_empty() && !uid.contains('/'));
+    if ours && !name.is_empty() {
+        Ok(())
+    } else {
+        Err(format!(
+            "the mark is of cluster {cluster:?}, not of one named {name:?}"
+        ))
+    }
+}
+
+fn listed(list: &[String], value: &str, what: &str) -> Verdict {
+    when(
+        list.iter().any(|item| item == value),
+        &format!("a {what} that the configuration names"),
+    )
+}
+
+pub(super) fn storage(policy: &Policy, value: &str) -> Verdict {
+    listed(&policy.allow.storages, value, "storage")
+}
+
+pub(super) fn resource_pool(policy: &Policy, value: &str) -> Verdict {
+    listed(&policy.allow.resource_pools, value, "resource pool")
+}
+
+/// PVE's tag characters, separated by `;`.
+pub(super) fn tags(_: &Policy, value: &str) -> Verdict {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "_-+.".contains(c);
+    let tag =
+        |tag: &str| !tag.is_empty() && tag.chars().all(fine) && !tag.starts_with(['-', '+', '.']);
+    let right = value.len() <= MAX_TAGS && value.split(';').all(tag);
+    when(right, "tags separated by ;")
+}
+
+pub(super) fn cores(policy: &Policy, value: &str) -> Verdict {
+    let most = u64::from(policy.allow.max_cores);
+    let fits = decimal(value).is_some_and(|number| (1..=most).contains(&number));
+    when(fits, &format!("1 to {most}, the largest instance type's"))
+}
+
+pub(super) fn memory(policy: &Policy, value: &str) -> Verdict {
+    let most = u64::try_from(policy.allow.max_memory).unwrap_or(0) >> 20;
+    let fits = decimal(value).is_some_and(|number| (1..=most).contains(&number));
+    when(
+        fits,
+        &format!("1 to {most} MiB, the largest instance type's"),
+    )
+}
+
+fn configured(set: &std::collections::BTreeSet<String>, value: &str) -> Verdict {
+    let right = set.contains(value.trim());
+    when(right, "what a template in the configuration says")
+}
+
+pub(super) fn cpu_type(policy: &Policy, value: &str) -> Verdict {
+    configured(&policy.guest.cpu_types, value)
+}
+
+pub(super) fn ipconfig(policy: &Policy, value: &str) -> Verdict {
+    configured(&policy.guest.ipconfigs, value)
+}
+
+pub(super) fn ci_user(policy: &Policy, value: &str) -> Verdict {
+    configured(&policy.guest.users, value)
+}
+
+pub(super) fn searchdomain(policy: &Policy, value: &str) -> Verdict {
+    configured(&policy.guest.searchdomains, value)
+}
+
+pub(super) fn nameserver(policy: &Policy, value: &str) -> Verdict {
+    configured(&policy.guest.nameservers, value)?;
+    let right = value
+        .split_whitespace()
+        .all(|item| item.parse::<IpAddr>().is_ok());
+    when(right, "addresses separated by blanks")
+}
+
+/// `sshkeys` comes percent-encoded once more; decoded it must be what some template says.
+pub(super) fn ssh_keys(policy: &Policy, value: &str) -> Verdict {
+    let same = |keys: &String| {
+        let plain = percent(keys);
+        // encodeURIComponent leaves some marks alone that `percent` escapes: compare the escaped.
+        plain == percent(unescaped(value).trim())
+    };
+    let right = !value.contains(char::is_whitespace) && policy.guest.ssh_keys.iter().any(same);
+    when(
+        right,
+        "the percent-encoded keys of a template in the configuration",
+    )
+}
+
+fn unescaped(value: &str) -> String {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let hex = tail.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        let code = hex.and_then(|two| u8::from_str_radix(two, 16).ok());
+        if let (b'%', Some(code)) = (byte, code) {
+            bytes.push(code);
+            rest = &tail[2..];
+        } else {
+            bytes.push(byte);
+            rest = tail;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The form of a NIC; bridge, VLAN and the rest are compared with the VM's own in `against`.
+pub(super) fn net(_: &Policy, value: &str) -> Verdict {
+    let net = Net::read(value);
+    let fine = |c: char| c.is_ascii_alphanumeric() || "=,:;-_.".contains(c);
+    let right = value.len() <= 256 && value.chars().all(fine) && !net.model.is_empty();
+    when(right, "a NIC")
+}
+
+pub(super) fn deletable(_: &Policy, value: &str) -> Verdict {
+    let right = value.split(',').all(|key| DELETABLE.contains(&key));
+    when(right, "sockets, vcpus")
+}
+
+pub(super) fn digest(_: &Policy, value: &str) -> Verdict {
+    let right = (1..=40).contains(&value.len()) && value.bytes().all(|b| b.is_ascii_hexdigit());
+    when(right, "a digest in hexadecimal")
+}
+
+/// A disk's key; that it is a disk of this VM is seen in `against`.
+pub(super) fn disk_key(_: &Policy, value: &str) -> Verdict {
+    let right = ["ide", "sata", "scsi", "virtio"]
+        .iter()
+        .filter_map(|bus| value.strip_prefix(bus))
+        .any(|number| decimal(number).is_some_and(|number| number <= 30));
+    when(right, "a disk such as scsi0")
+}
+
+/// An absolute size in KiB, MiB or GiB up to the largest instance type's; growing by `+` would let
+/// repeated calls pass any limit.
+pub(super) fn size(policy: &Policy, value: &str) -> Verdict {
+    let most = u64::try_from(policy.allow.max_disk).unwrap_or(0);
+    let bytes = || {
+        let (number, shift) = match value.as_bytes().last()? {
+            b'K' => (&value[..value.len() - 1], 10),
+            b'M' => (&value[..value.len() - 1], 20),
+            b'G' => (&value[..value.len() - 1], 30),
+            _ => (value, 0),
+        };
+        decimal(number)?.checked_mul(1 << shift)
+    };
+    let right = bytes().is_some_and(|bytes| bytes > 0 && bytes <= most);
+    when(
+        right,
+        "an absolute size up to the largest instance type's disk",
+    )
+}
+
+pub(super) fn guest_text(_: &Policy, value: &str) -> Verdict {
+    when(value.len() <= MAX_GUEST_TEXT, "at most 128 KiB")
+}
+
+pub(super) fn guest_input(_: &Policy, value: &str) -> Verdict {
+    when(value.len() <= MAX_STDIN, "at most 64 KiB")
+}

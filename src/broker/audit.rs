@@ -1,0 +1,65 @@
+//! One line in the journal for every call that changes something, allowed or not.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::allow::Call;
+use super::peer::Peer;
+
+/// Longest value that stands in a line.
+const MAX_VALUE: usize = 80;
+
+/// Reports a changing call that the list admitted, with what became of it.
+pub(super) fn call(peer: Peer, call: &Call, outcome: &str, detail: &str, took: Duration) {
+    tracing::info!(
+        target: "pve_autoscaler::audit",
+        uid = peer.uid,
+        pid = peer.pid,
+        call = call.rule.name,
+        method = %call.rule.method,
+        path = %call.path,
+        params = %params(call),
+        outcome,
+        detail,
+        ms = took.as_millis(),
+        "broker call"
+    );
+}
+
+/// Reports a request that the list does not admit. Of the request itself only a bounded, printable
+/// beginning is shown.
+pub(super) fn refused(peer: Peer, method: &str, path: &str, why: &str) {
+    let shown: String = path
+        .chars()
+        .take(MAX_VALUE * 2)
+        .map(|c| if c.is_ascii_graphic() { c } else { '?' })
+        .collect();
+    tracing::warn!(
+        target: "pve_autoscaler::audit",
+        uid = peer.uid,
+        pid = peer.pid,
+        method,
+        path = %shown,
+        outcome = "refused-by-broker",
+        detail = why,
+        "broker call refused"
+    );
+}
+
+/// Every parameter's name, and the value where it may be shown.
+fn params(call: &Call) -> String {
+    let mut text = String::new();
+    for (name, value) in &call.params {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        let rule = call.rule.params.iter().find(|param| param.name == name);
+        if rule.is_some_and(|param| param.loggable) {
+            let value: String = value.chars().take(MAX_VALUE).collect();
+            let _ = write!(text, "{name}={value:?}");
+        } else {
+            let _ = write!(text, "{name}=({} bytes)", value.len());
+        }
+    }
+    text
+}

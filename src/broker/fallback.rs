@@ -1,0 +1,235 @@
+//! When the HTTP API cannot be used: the same call through PVE's own Perl code.
+//!
+//! Each call is one Perl run of a second or more, so this is for hours in which pveproxy is broken,
+//! and every use is reported. Perl runs as a transient service of systemd's, not as a child of the
+//! broker: what it starts (QEMU, in the end) must not inherit the broker's sandbox. The call comes
+//! in on its standard input, never on a command line. Only this host can be served: for others
+//! PVE's code would go through ssh with the parameters in the open.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::Command;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+
+use crate::pve::Request;
+
+use super::Paths;
+use super::forward::{Answer, Sent};
+
+/// Perl runs at a time: each takes 160 MB and a core.
+const AT_ONCE: usize = 2;
+/// Longest answer in bytes.
+const MAX_ANSWER: u64 = 8 * 1024 * 1024;
+
+/// Reads one call as JSON from standard input, makes it as root@pam inside PVE's API code, prints
+/// one line of JSON. Workers that it forks must not keep the output open, hence `atfork`.
+const SCRIPT: &str = include_str!("fallback.pl");
+
+/// The way through PVE's Perl.
+#[derive(Debug)]
+pub(super) struct Fallback {
+    systemd_run: PathBuf,
+    perl: PathBuf,
+    slots: Semaphore,
+    used: AtomicBool,
+}
+
+#[derive(Deserialize)]
+struct Printed {
+    status: u16,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    errors: Map<String, Value>,
+    #[serde(default)]
+    data: Value,
+}
+
+impl Fallback {
+    pub(super) fn new(paths: &Paths) -> Fallback {
+        Fallback {
+            systemd_run: paths.systemd_run.clone(),
+            perl: paths.perl.clone(),
+            slots: Semaphore::new(AT_ONCE),
+            used: AtomicBool::new(false),
+        }
+    }
+
+    /// The last call went this way.
+    pub(super) fn in_use(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// The HTTP API works again.
+    pub(super) fn rest(&self) {
+        if self.used.swap(false, Ordering::Relaxed) {
+            tracing::info!("the PVE HTTP API works again; calls no longer go through Perl");
+        }
+    }
+
+    /// Makes the call; `why` says what is wrong with the HTTP API.
+    pub(super) async fn send(&self, request: &Request, why: &str, end: Instant) -> Sent {
+        let here = hostname();
+        if let Some(host) = host_of(&request.path)
+            && host != here
+        {
+            return Sent::Never(format!(
+                "{why}; and host {host} cannot be reached through this host's Perl"
+            ));
+        }
+        let Ok(Ok(_slot)) = timeout_at(end, self.slots.acquire()).await else {
+            return Sent::Never(format!("{why}; and too many calls wait for Perl"));
+        };
+        self.used.store(true, Ordering::Relaxed);
+        tracing::warn!(
+            reason = why,
+            method = %request.method,
+            path = %request.path,
+            "the PVE HTTP API cannot be used: this call goes through PVE's Perl code (slow)"
+        );
+        match timeout_at(end, self.run(request)).await {
+            Ok(sent) => sent,
+            Err(_) => Sent::Unknown(format!("{why}; Perl did not answer in time")),
+        }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.systemd_run);
+        command
+            .args([
+                "--quiet",
+                "--pipe",
+                "--wait",
+                "--collect",
+                "--service-type=exec",
+                "--description=pve-autoscaler: a PVE call through Perl",
+                // The task's worker outlives the call that forked it.
+                "--property=KillMode=process",
+                "--",
+            ])
+            .arg(&self.perl)
+            .args(["-e", SCRIPT])
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("LC_ALL", "C")
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    async fn run(&self, request: &Request) -> Sent {
+        let not_sent = |why: String| Sent::Never(format!("PVE's Perl code: {why}"));
+        let mut child = match self.command().spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                return not_sent(format!("{}: {error}", self.systemd_run.display()));
+            }
+        };
+        let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return not_sent("it has no pipes".to_owned());
+        };
+        let input = json!({
+            "method": request.method.to_string(),
+            "path": crate::broker::form::plain_path(&request.path),
+            "params": fields(&request.params),
+        });
+        // Perl begins only when it has read to the end.
+        let written = stdin.write_all(input.to_string().as_bytes()).await;
+        drop(stdin);
+        if let Err(error) = written {
+            return not_sent(format!("it did not take the call: {error}"));
+        }
+        let mut line = Vec::new();
+        let mut reader = BufReader::new(stdout.take(MAX_ANSWER));
+        let read = reader.read_until(b'\n', &mut line).await;
+        let status = child.wait().await;
+        let printed = read
+            .ok()
+            .and_then(|_| serde_json::from_slice::<Printed>(&line).ok());
+        match printed {
+            Some(printed) => Sent::Answer(answer(&printed)),
+            None => Sent::Unknown(format!(
+                "PVE's Perl code gave no answer ({})",
+                status.map_or_else(|error| error.to_string(), |status| status.to_string())
+            )),
+        }
+    }
+}
+
+/// In the shape that pveproxy gives.
+fn answer(printed: &Printed) -> Answer {
+    let body = if (200..300).contains(&printed.status) {
+        json!({ "data": printed.data })
+    } else if printed.errors.is_empty() {
+        json!({ "data": null, "message": printed.message })
+    } else {
+        json!({ "data": null, "message": printed.message, "errors": printed.errors })
+    };
+    Answer {
+        status: printed.status,
+        reason: printed.message.lines().next().unwrap_or("OK").to_owned(),
+        body: body.to_string().into_bytes(),
+    }
+}
+
+/// Parameters as Perl takes them: a repeated one is an array.
+fn fields(params: &[(String, String)]) -> Map<String, Value> {
+    let mut fields = Map::new();
+    for (name, value) in params {
+        match fields.get_mut(name) {
+            None => {
+                fields.insert(name.clone(), Value::from(value.as_str()));
+            }
+            Some(Value::Array(list)) => list.push(Value::from(value.as_str())),
+            Some(one) => *one = json!([one.take(), value]),
+        }
+    }
+    fields
+}
+
+fn host_of(path: &str) -> Option<&str> {
+    path.strip_prefix("/nodes/")?.split('/').next()
+}
+
+/// The host's own name in PVE: its host name without a domain.
+fn hostname() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    let name = name.to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_parameter_is_an_array() {
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let params = [
+            pair("c", "a"),
+            pair("p", "1"),
+            pair("c", "b"),
+            pair("c", "d"),
+        ];
+        assert_eq!(
+            Value::Object(fields(&params)),
+            json!({"c": ["a", "b", "d"], "p": "1"})
+        );
+    }
+
+    #[test]
+    fn the_host_is_found_in_the_path() {
+        assert_eq!(host_of("/nodes/pve1/qemu/9/config"), Some("pve1"));
+        assert_eq!(host_of("/nodes/pve1"), Some("pve1"));
+        assert_eq!(host_of("/cluster/status"), None);
+    }
+}

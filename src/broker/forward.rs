@@ -1,0 +1,251 @@
+//! To PVE: over HTTPS to this host's pveproxy, as root@pam, trusting this host's certificate alone.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, header};
+use tokio::time::Instant;
+
+use crate::pve::transport::answer::outcome_of;
+use crate::pve::transport::tls::{self, Trust};
+use crate::pve::transport::wire::{chain, client_builder, exchange};
+use crate::pve::{Method, Outcome, Request};
+
+use super::Paths;
+use super::fallback::Fallback;
+use super::ticket::Tickets;
+
+/// What became of a request.
+#[derive(Clone, Debug)]
+pub(super) enum Sent {
+    /// PVE answered: its own status, reason and body.
+    Answer(Answer),
+    /// It surely did not get there.
+    Never(String),
+    /// It may have been carried out.
+    Unknown(String),
+}
+
+/// PVE's answer, passed on unchanged.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) reason: String,
+    pub(super) body: Vec<u8>,
+}
+
+impl Answer {
+    /// What the status says about the request; `None` when it was carried out.
+    pub(super) fn outcome(&self) -> Option<Outcome> {
+        (!(200..300).contains(&self.status)).then(|| outcome_of(self.status))
+    }
+}
+
+/// A client that trusts one certificate, and where it calls.
+#[derive(Clone, Debug)]
+struct Session {
+    client: reqwest::Client,
+    base: String,
+}
+
+/// The way to PVE.
+#[derive(Debug)]
+pub(super) struct Forward {
+    paths: Paths,
+    tickets: Tickets,
+    fallback: Fallback,
+    session: Mutex<Option<Session>>,
+    /// What went wrong last, and since when nothing has worked.
+    trouble: Mutex<Option<(Instant, String)>>,
+}
+
+impl Forward {
+    /// The way that `paths` describe; nothing is read or sent yet.
+    pub(super) fn new(paths: Paths) -> Forward {
+        Forward {
+            tickets: Tickets::new(paths.perl.clone()),
+            fallback: Fallback::new(&paths),
+            session: Mutex::new(None),
+            trouble: Mutex::new(None),
+            paths,
+        }
+    }
+
+    /// `https`, or `perl` while the HTTP API cannot be used.
+    pub(super) fn channel(&self) -> &'static str {
+        if self.fallback.in_use() {
+            "perl"
+        } else {
+            "https"
+        }
+    }
+
+    /// The last thing that went wrong on the way, if the way has not worked since.
+    pub(super) fn last_error(&self) -> Option<String> {
+        let held = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        held.as_ref().map(|(_, why)| why.clone())
+    }
+
+    /// Keeps the last error and gives for how long nothing has worked.
+    fn note(&self, error: Option<&str>) -> Duration {
+        let mut held = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = held.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+        *held = error.map(|why| (since, why.to_owned()));
+        since.elapsed()
+    }
+
+    /// Sends `request`, to be answered before `end`. What HTTPS surely did not deliver goes through
+    /// PVE's Perl.
+    pub(super) async fn send(&self, request: &Request, end: Instant) -> Sent {
+        let why = match self.over_https(request, end).await {
+            Sent::Never(why) => why,
+            sent => {
+                if let Sent::Answer(_) = sent {
+                    self.note(None);
+                    self.fallback.rest();
+                }
+                return sent;
+            }
+        };
+        if self.note(Some(&why)) < self.paths.fallback_after {
+            return Sent::Never(why);
+        }
+        self.fallback.send(request, &why, end).await
+    }
+
+    async fn over_https(&self, request: &Request, end: Instant) -> Sent {
+        let mut last = Sent::Never("nothing was tried".to_owned());
+        // The second time with a new ticket, or with certificate and address read anew.
+        for second in [false, true] {
+            let session = match self.session(second) {
+                Ok(session) => session,
+                Err(why) => return Sent::Never(why),
+            };
+            let ticket = match self.tickets.get().await {
+                Ok(ticket) => ticket,
+                Err(why) => return Sent::Never(why),
+            };
+            let mut headers = HeaderMap::new();
+            headers.insert(header::COOKIE, ticket.cookie.clone());
+            if request.method != Method::Get {
+                let name = HeaderName::from_static("csrfpreventiontoken");
+                headers.insert(name, ticket.token.clone());
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Sent::Never("no time was left to send it".to_owned());
+            }
+            let got = exchange(&session.client, &session.base, request, headers, left).await;
+            match got {
+                Ok(got) => {
+                    let refused = got.status == 401;
+                    last = Sent::Answer(Answer {
+                        status: got.status,
+                        reason: got.reason,
+                        body: got.body,
+                    });
+                    if !refused {
+                        return last;
+                    }
+                    self.tickets.refused(&ticket).await;
+                }
+                Err(error) if error.outcome == Outcome::NotSent => {
+                    last = Sent::Never(format!("{}: {}", session.base, error.message));
+                }
+                Err(error) => {
+                    return Sent::Unknown(format!("{}: {}", session.base, error.message));
+                }
+            }
+        }
+        last
+    }
+
+    fn session(&self, anew: bool) -> Result<Session, String> {
+        let mut held = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = held.as_ref()
+            && !anew
+        {
+            return Ok(session.clone());
+        }
+        let leaf = leaf(&self.paths.node)?;
+        let client = client_builder()
+            .tls_backend_preconfigured(tls::client(Trust::Leaves(vec![leaf]))?)
+            .https_only(true)
+            .build()
+            .map_err(|error| chain(&error))?;
+        let address = address(&self.paths.pveproxy);
+        let base = match address {
+            IpAddr::V4(address) => format!("https://{address}:{}", self.paths.port),
+            IpAddr::V6(address) => format!("https://[{address}]:{}", self.paths.port),
+        };
+        let session = Session { client, base };
+        *held = Some(session.clone());
+        Ok(session)
+    }
+}
+
+/// The certificate that pveproxy serves: its own if the administrator gave it one, else the host's.
+/// Source: pve-manager PVE/Service/pveproxy.pm, `ssl` settings.
+fn leaf(node: &Path) -> Result<tls::Fingerprint, String> {
+    let own = node.join("pveproxy-ssl.pem");
+    let path = if own.exists() {
+        own
+    } else {
+        node.join("pve-ssl.pem")
+    };
+    let certificates = crate::pve::certificates(&path)?;
+    let first = certificates.first().ok_or("no certificate")?;
+    Ok(tls::fingerprint(first))
+}
+
+/// Where pveproxy listens: LISTEN_IP of its defaults file, else this host's loopback.
+fn address(defaults: &Path) -> IpAddr {
+    let text = std::fs::read_to_string(defaults).unwrap_or_default();
+    let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    match listen_ip(&text) {
+        Some(IpAddr::V4(address)) if address.is_unspecified() => local,
+        Some(IpAddr::V6(address)) if address.is_unspecified() => local,
+        // pveproxy may be told to listen on IPv4 addresses in IPv6 form.
+        Some(IpAddr::V6(address)) => mapped(address),
+        Some(address) => address,
+        None => local,
+    }
+}
+
+fn mapped(address: Ipv6Addr) -> IpAddr {
+    address
+        .to_ipv4_mapped()
+        .map_or(IpAddr::V6(address), IpAddr::V4)
+}
+
+fn listen_ip(text: &str) -> Option<IpAddr> {
+    text.lines()
+        .filter_map(|line| line.trim().strip_prefix("LISTEN_IP="))
+        .filter_map(|value| value.trim().trim_matches(['"', '\'']).parse().ok())
+        .next_back()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn pveproxys_address_is_read_as_its_defaults_give_it() {
+        for (text, address) in [
+            ("", "127.0.0.1"),
+            ("# LISTEN_IP=\"10.0.0.1\"\nDENY_FROM=all\n", "127.0.0.1"),
+            ("LISTEN_IP=\"192.0.2.1\"\n", "192.0.2.1"),
+            ("LISTEN_IP=192.0.2.1\nLISTEN_IP='192.0.2.2'\n", "192.0.2.2"),
+            ("LISTEN_IP=\"2001:db8::1\"", "2001:db8::1"),
+            ("LISTEN_IP=\"::ffff:192.0.2.1\"", "192.0.2.1"),
+            ("LISTEN_IP=\"::\"", "127.0.0.1"),
+            ("LISTEN_IP=\"0.0.0.0\"", "127.0.0.1"),
+            ("LISTEN_IP=\"nonsense\"", "127.0.0.1"),
+        ] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let path = dir.path().join("pveproxy");
+            std::fs::write(&path, text).expect("written");
+            assert_eq!(super::address(&path).to_string(), address, "{text}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What was asked to be cloned, on disk before it is asked.
+//!
+//! A new clone is a locked VM without a mark until PVE has copied its disks. If the clone's worker
+//! dies then, only an intent proves that the remains are ours. One file per VMID in a directory of
+//! root's.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::mark::Mark;
+use crate::model::time::{Span, Time};
+use crate::pve::Upid;
+
+use super::durable;
+
+/// After this an intent proves nothing any more: a placeholder that nobody cleaned up in a week is
+/// a human's to judge, and the VMID may long be somebody else's.
+const LIFE: Span = Span::minutes(7 * 24 * 60);
+
+/// A clone that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Intent {
+    /// VMID of the new VM.
+    pub(super) vmid: u32,
+    /// Its name.
+    pub(super) machine: String,
+    /// The cluster id of its mark.
+    pub(super) cluster: String,
+    /// The host where it is cloned: there the placeholder is.
+    pub(super) host: String,
+    /// VMID of the template: the clone's task carries it.
+    pub(super) template: u32,
+    /// When it was asked for.
+    pub(super) asked: Time,
+    /// The clone's task, once PVE told it.
+    #[serde(default)]
+    pub(super) task: Option<Upid>,
+}
+
+impl Intent {
+    /// The intent of a clone that carries `mark`.
+    pub(super) fn new(mark: &Mark, host: &str, template: u32, asked: Time) -> Intent {
+        Intent {
+            vmid: mark.vmid,
+            machine: mark.machine.clone(),
+            cluster: mark.cluster.clone(),
+            host: host.to_owned(),
+            template,
+            asked,
+            task: None,
+        }
+    }
+}
+
+/// The directory of intents.
+#[derive(Debug)]
+pub(super) struct Intents {
+    directory: PathBuf,
+}
+
+impl Intents {
+    /// Intents in `directory`, which is made when it is not there.
+    pub(super) fn open(directory: PathBuf) -> Result<Intents, String> {
+        std::fs::create_dir_all(&directory)
+            .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+        Ok(Intents { directory })
+    }
+
+    fn path(&self, vmid: u32) -> PathBuf {
+        self.directory.join(format!("{vmid}.json"))
+    }
+
+    /// The intent for `vmid`, if there is one that still counts.
+    pub(super) fn get(&self, vmid: u32, now: Time) -> Result<Option<Intent>, String> {
+        let path = self.path(vmid);
+        let fail = |why: String| format!("cannot read intent {}: {why}", path.display());
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(fail(error.to_string())),
+        };
+        let intent: Intent =
+            serde_json::from_slice(&bytes).map_err(|error| fail(error.to_string()))?;
+        if intent.vmid != vmid {
+            return Err(fail(format!("it is about VM {}", intent.vmid)));
+        }
+        Ok((now.since(intent.asked) <= LIFE).then_some(intent))
+    }
+
+    /// Makes `intent` durable, in place of an older one for its VMID.
+    pub(super) fn record(&self, intent: &Intent) -> Result<(), String> {
+        let path = self.path(intent.vmid);
+        let bytes = serde_json::to_vec(intent)
+            .map_err(|error| format!("cannot write an intent: {error}"))?;
+        durable::write(&path, &bytes)
+            .map_err(|error| format!("cannot write intent {}: {error}", path.display()))
+    }
+
+    /// Forgets the intent for `vmid`.
+    pub(super) fn forget(&self, vmid: u32) -> Result<(), String> {
+        let path = self.path(vmid);
+        durable::remove(&path)
+            .map_err(|error| format!("cannot remove intent {}: {error}", path.display()))
+    }
+}
+
+/// Which Kubernetes cluster of the configured name is ours: learnt from the first change that
+/// carries its mark, and held.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    path: PathBuf,
+}
+
+impl Cluster {
+    /// The memory at `path`.
+    pub(super) fn open(path: PathBuf) -> Cluster {
+        Cluster { path }
+    }
+
+    /// `cluster` is the one that was learnt, or none was learnt yet.
+    pub(super) fn check(&self, cluster: &str) -> Result<(), String> {
+        let path = self.path.display();
+        match std::fs::read_to_string(&self.path) {
+            Ok(learnt) if learnt.trim() == cluster => Ok(()),
+            Ok(learnt) => Err(format!(
+                "the mark is of cluster {cluster}, but this broker serves {}; if the cluster was built anew, remove {path}",
+                learnt.trim()
+            )),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(format!("cannot read {path}: {error}")),
+        }
+    }
+
+    /// Holds on to `cluster` from now on, unless one is held already.
+    pub(super) fn learn(&self, cluster: &str) -> Result<(), String> {
+        if self.path.exists() {
+            return Ok(());
+        }
+        durable::write(&self.path, format!("{cluster}\n").as_bytes())
+            .map_err(|error| format!("cannot write {}: {error}", self.path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn intent(vmid: u32) -> Intent {
+        Intent {
+            vmid,
+            machine: "small-k3x9p".into(),
+            cluster: "0b5f/home".into(),
+            host: "pve1".into(),
+            template: 9000,
+            asked: Time(1_000_000),
+            task: None,
+        }
+    }
+
+    #[test]
+    fn an_intent_is_there_until_forgotten_or_too_old() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let intents = Intents::open(dir.path().join("intents")).expect("open");
+        let now = Time(1_000_000);
+        assert_eq!(intents.get(9001, now), Ok(None));
+        intents.record(&intent(9001)).expect("recorded");
+        // Another process finds it.
+        let again = Intents::open(dir.path().join("intents")).expect("open");
+        assert_eq!(again.get(9001, now), Ok(Some(intent(9001))));
+        assert_eq!(again.get(9001, now + LIFE), Ok(Some(intent(9001))));
+        assert_eq!(again.get(9001, now + LIFE + Span(1)), Ok(None));
+        again.forget(9001).expect("forgotten");
+        again.forget(9001).expect("twice is fine");
+        assert_eq!(intents.get(9001, now), Ok(None));
+    }
+
+    #[test]
+    fn a_damaged_or_misplaced_intent_is_an_error_and_no_proof() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let intents = Intents::open(dir.path().to_owned()).expect("open");
+        let now = Time(1_000_000);
+        std::fs::write(dir.path().join("9001.json"), "{").expect("written");
+        assert!(intents.get(9001, now).is_err());
+        let other = serde_json::to_vec(&intent(9002)).expect("json");
+        std::fs::write(dir.path().join("9001.json"), other).expect("written");
+        assert!(intents.get(9001, now).is_err());
+    }
+
+    #[test]
+    fn the_first_cluster_is_held() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let cluster = Cluster::open(dir.path().join("cluster"));
+        assert_eq!(cluster.check("a/home"), Ok(()));
+        cluster.learn("a/home").expect("learnt");
+        cluster.learn("b/home").expect("nothing to learn");
+        assert_eq!(cluster.check("a/home"), Ok(()));
+        assert!(cluster.check("b/home").is_err());
+    }
+}

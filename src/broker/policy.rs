@@ -1,0 +1,142 @@
+//! What the broker lets pass, from the root-owned configuration file and nothing else.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use crate::config::settings::{BrokerAllow, Settings};
+
+/// The policy in the form in which it is asked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Policy {
+    /// Ranges, templates, storages, bridges, limits.
+    pub(super) allow: BrokerAllow,
+    /// Hash of `allow`, which the daemon compares with its own.
+    pub(super) hash: String,
+    /// Group whose members may talk to the broker.
+    pub(super) group: String,
+    /// The broker's socket, for when it binds it itself.
+    pub(super) socket: std::path::PathBuf,
+    /// Guest settings that may be written: exactly what some template in the file says.
+    pub(super) guest: Guest,
+}
+
+/// Values for guests that the file names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Guest {
+    /// `cpu`.
+    pub(super) cpu_types: BTreeSet<String>,
+    /// `ipconfig0`.
+    pub(super) ipconfigs: BTreeSet<String>,
+    /// `ciuser`.
+    pub(super) users: BTreeSet<String>,
+    /// `nameserver`.
+    pub(super) nameservers: BTreeSet<String>,
+    /// `searchdomain`.
+    pub(super) searchdomains: BTreeSet<String>,
+    /// `sshkeys`, plain and trimmed.
+    pub(super) ssh_keys: BTreeSet<String>,
+    /// VLAN tags of `net0`.
+    pub(super) vlans: BTreeSet<u16>,
+}
+
+/// Why there is no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot use {file} as the broker's policy: {why}")]
+pub(super) struct PolicyError {
+    file: String,
+    why: String,
+}
+
+impl Policy {
+    /// Reads `path`, which must belong to `owner` (root) and be writable by nobody else.
+    pub(super) fn read(path: &Path, owner: u32) -> Result<Policy, PolicyError> {
+        let fail = |why: String| PolicyError {
+            file: path.display().to_string(),
+            why,
+        };
+        let metadata = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?;
+        check_owner(metadata.uid(), metadata.mode(), owner).map_err(fail)?;
+        let settings = crate::config::load(path).map_err(|error| fail(error.to_string()))?;
+        Ok(Policy::of(&settings))
+    }
+
+    /// The policy of `settings`.
+    pub(super) fn of(settings: &Settings) -> Policy {
+        let mut guest = Guest::default();
+        for template in settings.templates.values() {
+            let mut add = |set: fn(&mut Guest) -> &mut BTreeSet<String>, value: &Option<String>| {
+                if let Some(value) = value {
+                    set(&mut guest).insert(value.trim().to_owned());
+                }
+            };
+            add(|guest| &mut guest.cpu_types, &template.cpu_type);
+            add(|guest| &mut guest.ipconfigs, &template.ipconfig);
+            add(|guest| &mut guest.users, &template.ci_user);
+            add(|guest| &mut guest.nameservers, &template.nameserver);
+            add(|guest| &mut guest.searchdomains, &template.searchdomain);
+            add(|guest| &mut guest.ssh_keys, &template.ssh_keys);
+            guest.vlans.extend(template.vlan);
+        }
+        Policy {
+            allow: settings.broker.allow.clone(),
+            hash: settings.policy_hash(),
+            group: settings.broker.group.clone(),
+            socket: settings.broker.socket.clone(),
+            guest,
+        }
+    }
+
+    /// `vmid` lies in one of our ranges.
+    pub(super) fn in_range(&self, vmid: u32) -> bool {
+        let inside = |range: &(u32, u32)| (range.0..=range.1).contains(&vmid);
+        self.allow.vmids.iter().any(inside)
+    }
+}
+
+fn check_owner(uid: u32, mode: u32, owner: u32) -> Result<(), String> {
+    if uid != owner {
+        return Err(format!(
+            "it belongs to uid {uid}; whoever can write it decides what is done as root (chown root)"
+        ));
+    }
+    if mode & 0o022 != 0 {
+        return Err(format!(
+            "its mode {:o} lets others write it (chmod go-w)",
+            mode & 0o7777
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_others_can_write_is_no_policy() {
+        assert_eq!(check_owner(0, 0o100_644, 0), Ok(()));
+        assert_eq!(check_owner(0, 0o100_600, 0), Ok(()));
+        for (uid, mode) in [(1000, 0o644), (0, 0o664), (0, 0o646), (0, 0o666)] {
+            assert!(check_owner(uid, mode, 0).is_err(), "{uid} {mode:o}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_inclusive() {
+        let policy = Policy {
+            allow: BrokerAllow {
+                vmids: vec![(9000, 9099), (200, 200)],
+                ..BrokerAllow::default()
+            },
+            ..Policy::default()
+        };
+        for vmid in [9000, 9099, 200] {
+            assert!(policy.in_range(vmid));
+        }
+        for vmid in [8999, 9100, 199, 201, 0] {
+            assert!(!policy.in_range(vmid));
+        }
+        assert!(!Policy::default().in_range(9000), "no range, no VM");
+    }
+}

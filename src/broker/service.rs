@@ -1,0 +1,516 @@
+//! One request from admission to answer.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::clock::Clock;
+use crate::model::mark::{Mark, Ownership};
+use crate::pve::{Method, Outcome, Request, Task, TaskState, Upid, VmConfig};
+
+use super::Paths;
+use super::allow::{self, Call, Needs, Raw};
+use super::audit;
+use super::forward::{Answer, Forward, Sent};
+use super::intents::{Cluster, Intent, Intents};
+use super::owned;
+use super::peer::Peer;
+use super::policy::Policy;
+
+/// A read, whole: shorter than the daemon's own deadline for reads that reach another host.
+const READ: Duration = Duration::from_secs(14);
+/// A change, with the reads before it: longer than pveproxy's 30 s, shorter than the daemon's 45 s.
+const CHANGE: Duration = Duration::from_secs(42);
+/// A change is not begun with less than this left of its time.
+const LEAST: Duration = Duration::from_secs(5);
+/// Active tasks asked for when a placeholder is to go.
+const TASKS: usize = 500;
+
+/// What goes back to the daemon.
+#[derive(Clone, Debug)]
+pub(super) struct Reply {
+    pub(super) status: u16,
+    /// PVE's own phrase where there is one.
+    pub(super) reason: String,
+    /// Value of the outcome header.
+    pub(super) outcome: &'static str,
+    pub(super) body: Vec<u8>,
+}
+
+impl Reply {
+    fn own(status: u16, outcome: &'static str, message: &str) -> Reply {
+        let body = json!({ "data": null, "message": format!("broker: {message}") });
+        Reply {
+            status,
+            reason: String::new(),
+            outcome,
+            body: body.to_string().into_bytes(),
+        }
+    }
+
+    /// The broker does not allow it; nothing was sent.
+    pub(super) fn refused(why: &str) -> Reply {
+        Reply::own(403, "refused-by-broker", why)
+    }
+
+    fn not_sent(why: &str) -> Reply {
+        Reply::own(503, "not-sent", why)
+    }
+
+    fn of(sent: Sent) -> Reply {
+        match sent {
+            Sent::Never(why) => Reply::not_sent(&why),
+            Sent::Unknown(why) => Reply::own(504, "unknown", &why),
+            Sent::Answer(answer) => Reply {
+                outcome: match answer.outcome() {
+                    None => "done",
+                    Some(Outcome::NotSent) => "not-sent",
+                    Some(Outcome::Unknown) => "unknown",
+                    Some(Outcome::Refused | Outcome::RefusedByBroker) => "refused",
+                },
+                status: answer.status,
+                reason: answer.reason,
+                body: answer.body,
+            },
+        }
+    }
+
+    /// The message in the body, for the audit line.
+    fn detail(&self) -> String {
+        if self.outcome == "done" {
+            return String::new();
+        }
+        let body: Value = serde_json::from_slice(&self.body).unwrap_or(Value::Null);
+        let said = body["message"].as_str().unwrap_or_default().trim();
+        let text = if said.is_empty() { &self.reason } else { said };
+        text.chars().take(400).collect()
+    }
+}
+
+/// A call that ends here and now, with this answer.
+type Ends = Reply;
+
+/// The broker behind the socket.
+#[derive(Debug)]
+pub(super) struct Service {
+    policy: RwLock<Arc<Policy>>,
+    forward: Forward,
+    intents: Intents,
+    cluster: Cluster,
+    clock: Clock,
+    /// Held from looking whether a VMID is free until its intent is durable.
+    cloning: Mutex<()>,
+    pve_version: std::sync::Mutex<Option<String>>,
+}
+
+impl Service {
+    pub(super) fn new(policy: Policy, paths: &Paths, clock: Clock) -> Result<Service, String> {
+        Ok(Service {
+            policy: RwLock::new(Arc::new(policy)),
+            forward: Forward::new(paths.clone()),
+            intents: Intents::open(paths.state.join("intents"))?,
+            cluster: Cluster::open(paths.state.join("cluster")),
+            clock,
+            cloning: Mutex::new(()),
+            pve_version: std::sync::Mutex::default(),
+        })
+    }
+
+    /// The policy in force.
+    pub(super) fn policy(&self) -> Arc<Policy> {
+        let held = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&held)
+    }
+
+    /// From now on `policy` is in force.
+    pub(super) fn set_policy(&self, policy: Policy) {
+        let mut held = self.policy.write().unwrap_or_else(PoisonError::into_inner);
+        *held = Arc::new(policy);
+    }
+
+    /// Answers one request.
+    pub(super) async fn answer(&self, peer: Peer, raw: Raw<'_>) -> Reply {
+        if raw.path == "/broker/info" {
+            return self.info(raw).await;
+        }
+        let policy = self.policy();
+        let call = match allow::admit(&policy, raw) {
+            Ok(call) => call,
+            Err(why) => {
+                audit::refused(peer, raw.method, raw.path, &why);
+                return Reply::refused(&why);
+            }
+        };
+        let began = Instant::now();
+        let reply = match self.make(&policy, &call).await {
+            Ok(reply) | Err(reply) => reply,
+        };
+        if call.changes() || reply.outcome == "refused-by-broker" {
+            audit::call(peer, &call, reply.outcome, &reply.detail(), began.elapsed());
+        }
+        reply
+    }
+
+    async fn make(&self, policy: &Policy, call: &Call) -> Result<Reply, Ends> {
+        let whole = if call.rule.needs == Needs::Nothing {
+            READ
+        } else {
+            CHANGE
+        };
+        let end = Instant::now() + whole;
+        let mut request = Request {
+            call: call.rule.name,
+            method: call.rule.method,
+            path: call.path.clone(),
+            params: call.params.clone(),
+            timeout: whole,
+        };
+        match call.rule.needs {
+            Needs::Nothing => {}
+            Needs::Mark | Needs::MarkAndDigest => {
+                let (_, config) = self.ours(policy, call, end).await?;
+                if call.rule.needs == Needs::MarkAndDigest
+                    && call.param("digest").is_none()
+                    && let Some(digest) = &config.digest
+                {
+                    request
+                        .params
+                        .push(("digest".to_owned(), digest.to_string()));
+                }
+            }
+            Needs::Template => return self.clone_vm(policy, call, request, end).await,
+            Needs::MarkOrIntent => {
+                if self.must_skip_lock(policy, call, end).await? {
+                    request.params.push(("skiplock".to_owned(), "1".to_owned()));
+                }
+            }
+        }
+        self.forward(&request, end).await
+    }
+
+    async fn forward(&self, request: &Request, end: Instant) -> Result<Reply, Ends> {
+        let left = end.saturating_duration_since(Instant::now());
+        if request.method != Method::Get && left < LEAST {
+            return Err(Reply::not_sent("the checks before it took all its time"));
+        }
+        Ok(Reply::of(self.forward.send(request, end).await))
+    }
+
+    /// Reads for the broker itself. What PVE answers with an error ends the call with that error:
+    /// the change was not sent.
+    async fn read(
+        &self,
+        path: &[&str],
+        params: &[(&str, &str)],
+        end: Instant,
+    ) -> Result<Value, Ends> {
+        let request = Request {
+            call: "broker-read",
+            method: Method::Get,
+            path: crate::pve::path(path),
+            params: params
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+            timeout: READ,
+        };
+        let end = end.min(Instant::now() + READ);
+        match self.forward.send(&request, end).await {
+            Sent::Answer(answer) => data(answer),
+            Sent::Never(why) | Sent::Unknown(why) => Err(Reply::not_sent(&format!(
+                "cannot look before the call: {why}"
+            ))),
+        }
+    }
+
+    async fn config(&self, host: &str, vmid: u32, end: Instant) -> Result<VmConfig, Ends> {
+        let id = vmid.to_string();
+        let path = ["nodes", host, "qemu", &id, "config"];
+        Ok(VmConfig::read(&self.read(&path, &[], end).await?))
+    }
+
+    /// The VM in the path with its mark, read now, which is ours.
+    async fn ours(
+        &self,
+        policy: &Policy,
+        call: &Call,
+        end: Instant,
+    ) -> Result<(Mark, VmConfig), Ends> {
+        let (host, vmid) = place(call)?;
+        if !policy.in_range(vmid) {
+            return Err(Reply::refused(&format!(
+                "VM {vmid} is outside the configured range"
+            )));
+        }
+        let config = self.config(host, vmid, end).await?;
+        let mark = self
+            .mark(policy, vmid, &config)
+            .and_then(|mark| {
+                allow::against::check(policy, call, &mark, &config)?;
+                Ok(mark)
+            })
+            .map_err(|why| Reply::refused(&why))?;
+        self.now_ours(&mark)?;
+        Ok((mark, config))
+    }
+
+    fn mark(&self, policy: &Policy, vmid: u32, config: &VmConfig) -> Result<Mark, String> {
+        let mark = owned::mark(policy, vmid, config)?;
+        self.cluster.check(&mark.cluster)?;
+        Ok(mark)
+    }
+
+    /// The clone of this VM is over: it carries its mark, so its intent has done its work.
+    fn now_ours(&self, mark: &Mark) -> Result<(), Ends> {
+        let fail = |why: String| Reply::not_sent(&why);
+        self.cluster.learn(&mark.cluster).map_err(fail)?;
+        // An unreadable intent proves nothing and is in nobody's way here.
+        if let Ok(Some(_)) = self.intents.get(mark.vmid, self.clock.now()) {
+            self.intents.forget(mark.vmid).map_err(fail)?;
+        }
+        Ok(())
+    }
+
+    async fn clone_vm(
+        &self,
+        policy: &Policy,
+        call: &Call,
+        request: Request,
+        end: Instant,
+    ) -> Result<Reply, Ends> {
+        let (host, template) = place(call)?;
+        let refuse = |why: String| Reply::refused(&why);
+        let mark = owned::mark_of_clone(call).map_err(refuse)?;
+        self.cluster.check(&mark.cluster).map_err(refuse)?;
+        let config = self.config(host, template, end).await?;
+        owned::template(policy, template, &config).map_err(refuse)?;
+        let (intent, first) = self.intend(&mark, host, template, end).await?;
+        let sent = self.forward.send(&request, end).await;
+        match &sent {
+            Sent::Answer(answer) if answer.outcome().is_none() => {
+                if let Some(task) = task_of(answer) {
+                    let with_task = Intent {
+                        task: Some(task),
+                        ..intent
+                    };
+                    // Without the task the intent is worth less, not wrong: the clone runs.
+                    if let Err(why) = self.intents.record(&with_task) {
+                        tracing::error!(why, "the clone's task could not be noted");
+                    }
+                }
+            }
+            // It surely was not carried out: whatever appears at that VMID is not ours.
+            Sent::Answer(answer) if answer.outcome() == Some(Outcome::Unknown) => {}
+            Sent::Answer(_) | Sent::Never(_) if first => {
+                if let Err(why) = self.intents.forget(mark.vmid) {
+                    tracing::error!(why, "the intent of a refused clone is still there");
+                }
+            }
+            Sent::Answer(_) | Sent::Never(_) | Sent::Unknown(_) => {}
+        }
+        Ok(Reply::of(sent))
+    }
+
+    /// Makes the intent of a clone durable, when its VMID is free. The second value is false when
+    /// the same machine had one already (its first attempt's outcome may be open).
+    async fn intend(
+        &self,
+        mark: &Mark,
+        host: &str,
+        template: u32,
+        end: Instant,
+    ) -> Result<(Intent, bool), Ends> {
+        let _one = self.cloning.lock().await;
+        let taken = || {
+            // The words by which the client knows a taken VMID.
+            Reply::refused(&format!("VM {} already exists or is being made", mark.vmid))
+        };
+        let now = self.clock.now();
+        let earlier = self
+            .intents
+            .get(mark.vmid, now)
+            .map_err(|why| Reply::not_sent(&why))?;
+        let same = earlier
+            .as_ref()
+            .is_some_and(|intent| intent.machine == mark.machine && intent.template == template);
+        let quarantine = self.policy().allow.quarantine;
+        if let Some(intent) = &earlier
+            && !same
+            && now.since(intent.asked) < quarantine
+        {
+            return Err(taken());
+        }
+        let resources = self.read(&["cluster", "resources"], &[], end).await?;
+        if owned::exists(&resources, mark.vmid) && !same {
+            return Err(taken());
+        }
+        let intent = Intent::new(mark, host, template, now);
+        let fail = |why: String| Reply::not_sent(&why);
+        self.intents.record(&intent).map_err(fail)?;
+        self.cluster.learn(&mark.cluster).map_err(fail)?;
+        Ok((intent, !same))
+    }
+
+    /// Whether the VM in the path may be destroyed at all, and whether only past its lock: the
+    /// remains of a clone whose worker died.
+    async fn must_skip_lock(
+        &self,
+        policy: &Policy,
+        call: &Call,
+        end: Instant,
+    ) -> Result<bool, Ends> {
+        let (host, vmid) = place(call)?;
+        if !policy.in_range(vmid) {
+            return Err(Reply::refused(&format!(
+                "VM {vmid} is outside the configured range"
+            )));
+        }
+        let config = self.config(host, vmid, end).await?;
+        let locked = config.lock.as_deref() == Some("clone");
+        let now = self.clock.now();
+        let intent = self
+            .intents
+            .get(vmid, now)
+            .map_err(|why| Reply::refused(&why))?;
+        if locked && config.ownership() == Ownership::Unmarked && !config.template {
+            let Some(intent) = intent else {
+                return Err(Reply::refused(&format!(
+                    "VM {vmid} is a clone under way that no intent of ours names"
+                )));
+            };
+            return self
+                .dead_clone(policy, host, &intent, end)
+                .await
+                .map(|()| true);
+        }
+        let mark = self
+            .mark(policy, vmid, &config)
+            .map_err(|why| Reply::refused(&why))?;
+        if !locked {
+            self.now_ours(&mark)?;
+            return Ok(false);
+        }
+        // Marked but still locked: a clone of several disks that ended between them.
+        let intent = intent.unwrap_or_else(|| Intent::new(&mark, host, 0, mark.created));
+        self.dead_clone(policy, host, &intent, end)
+            .await
+            .map(|()| true)
+    }
+
+    /// The clone of `intent` is not under way any more and had its time.
+    async fn dead_clone(
+        &self,
+        policy: &Policy,
+        host: &str,
+        intent: &Intent,
+        end: Instant,
+    ) -> Result<(), Ends> {
+        let refuse = |why: String| Err(Reply::refused(&why));
+        let vmid = intent.vmid;
+        if intent.host != host {
+            return refuse(format!(
+                "VM {vmid} was to be made on {}, not {host}",
+                intent.host
+            ));
+        }
+        self.cluster
+            .check(&intent.cluster)
+            .map_err(|why| Reply::refused(&why))?;
+        let age = self.clock.now().since(intent.asked);
+        if age < policy.allow.quarantine {
+            return refuse(format!(
+                "VM {vmid} is a clone asked for {age} ago; it is in quarantine for {}",
+                policy.allow.quarantine
+            ));
+        }
+        let limit = TASKS.to_string();
+        let params = [
+            ("source", "active"),
+            ("typefilter", "qmclone"),
+            ("limit", &limit),
+        ];
+        let tasks = Task::read_all(&self.read(&["nodes", host, "tasks"], &params, end).await?);
+        if let Some(task) = owned::clone_under_way(&tasks, intent) {
+            return refuse(format!("VM {vmid}: clone task {task} is still under way"));
+        }
+        if let Some(task) = &intent.task {
+            let path = ["nodes", host, "tasks", task.as_str(), "status"];
+            // A task that nobody remembers any more says nothing against it.
+            if let Ok(data) = self.read(&path, &[], end).await {
+                owned::not_taken(vmid, &TaskState::read(&data)).or_else(refuse)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `GET /broker/info`: version, policy, channel, and what is wrong.
+    async fn info(&self, raw: Raw<'_>) -> Reply {
+        if raw.method != "GET" || raw.query.is_some() || !raw.body.is_empty() {
+            return Reply::refused("/broker/info takes a plain GET");
+        }
+        let mut known = self.known_version();
+        if known.is_none() {
+            let end = Instant::now() + READ / 2;
+            if let Ok(data) = self.read(&["version"], &[], end).await {
+                known = data["version"].as_str().map(str::to_owned);
+                let mut held = self
+                    .pve_version
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                held.clone_from(&known);
+            }
+        }
+        let body = json!({ "data": {
+            "version": env!("CARGO_PKG_VERSION"),
+            "policy_hash": self.policy().hash,
+            "channel": self.forward.channel(),
+            "pve_version": known,
+            "last_error": self.forward.last_error(),
+        }});
+        Reply {
+            status: 200,
+            reason: String::new(),
+            outcome: "done",
+            body: body.to_string().into_bytes(),
+        }
+    }
+
+    fn known_version(&self) -> Option<String> {
+        let held = self
+            .pve_version
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        held.clone()
+    }
+}
+
+fn place(call: &Call) -> Result<(&str, u32), Ends> {
+    match (&call.host, call.vmid) {
+        (Some(host), Some(vmid)) => Ok((host, vmid)),
+        _ => Err(Reply::refused("the path names no VM")),
+    }
+}
+
+fn data(answer: Answer) -> Result<Value, Ends> {
+    match answer.outcome() {
+        None => {
+            let body: Value = serde_json::from_slice(&answer.body).map_err(|_| {
+                Reply::not_sent("cannot look before the call: PVE's answer is no JSON")
+            })?;
+            Ok(body.get("data").cloned().unwrap_or(Value::Null))
+        }
+        Some(Outcome::Refused | Outcome::RefusedByBroker) => Err(Reply::of(Sent::Answer(answer))),
+        Some(Outcome::NotSent | Outcome::Unknown) => Err(Reply::not_sent(&format!(
+            "cannot look before the call: PVE answered {} {}",
+            answer.status, answer.reason
+        ))),
+    }
+}
+
+fn task_of(answer: &Answer) -> Option<Upid> {
+    let body: Value = serde_json::from_slice(&answer.body).ok()?;
+    body["data"].as_str()?.parse().ok()
+}

@@ -1,0 +1,149 @@
+//! A ticket of root@pam and its CSRF token, from PVE's own code.
+//!
+//! PVE signs tickets with a key that root can read; how is its own business, so its own code does
+//! it, in one short Perl run. Nothing secret stands in the command line or the log. Source:
+//! pve-access-control PVE/AccessControl.pm, `assemble_ticket`, `assemble_csrf_prevention_token`.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use http::HeaderValue;
+use serde::Deserialize;
+use tokio::process::Command;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+use crate::pve::percent;
+
+/// PVE accepts a ticket for 2 h; renewed at half of that.
+const LIFE: Duration = Duration::from_hours(1);
+/// A Perl run takes about a second; on a loaded host some more.
+const RUN: Duration = Duration::from_secs(15);
+/// After a failed run the next one waits: each costs a second of a core.
+const PAUSE: Duration = Duration::from_secs(10);
+/// Longest text of a failed run that is reported.
+const MAX_REPORT: usize = 400;
+
+/// Prints ticket and token as JSON. A failing `cfs_update` means that /etc/pve is not there.
+const SCRIPT: &str = r"PVE::Cluster::cfs_update(1);
+my $user = 'root@pam';
+print JSON::PP::encode_json({
+    ticket => PVE::AccessControl::assemble_ticket($user),
+    token => PVE::AccessControl::assemble_csrf_prevention_token($user),
+});";
+
+/// What goes with every call, as headers. Their `Debug` shows `Sensitive`.
+#[derive(Clone, Debug)]
+pub(super) struct Ticket {
+    pub(super) cookie: HeaderValue,
+    pub(super) token: HeaderValue,
+    made: Instant,
+}
+
+#[derive(Deserialize)]
+struct Printed {
+    ticket: String,
+    token: String,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ticket: Option<Ticket>,
+    failed: Option<(Instant, String)>,
+}
+
+/// Makes tickets when they are needed.
+#[derive(Debug)]
+pub(super) struct Tickets {
+    perl: PathBuf,
+    state: Mutex<State>,
+}
+
+impl Tickets {
+    /// Tickets by the Perl at `perl`.
+    pub(super) fn new(perl: PathBuf) -> Tickets {
+        Tickets {
+            perl,
+            state: Mutex::default(),
+        }
+    }
+
+    /// A ticket that is good for another hour. Several callers wait for one run.
+    pub(super) async fn get(&self) -> Result<Ticket, String> {
+        let mut state = self.state.lock().await;
+        if let Some(ticket) = &state.ticket
+            && ticket.made.elapsed() < LIFE
+        {
+            return Ok(ticket.clone());
+        }
+        if let Some((when, why)) = &state.failed
+            && when.elapsed() < PAUSE
+        {
+            return Err(why.clone());
+        }
+        match self.make().await {
+            Ok(ticket) => {
+                state.failed = None;
+                state.ticket = Some(ticket.clone());
+                Ok(ticket)
+            }
+            Err(why) => {
+                state.failed = Some((Instant::now(), why.clone()));
+                Err(why)
+            }
+        }
+    }
+
+    /// PVE did not accept `ticket` (its signing key was renewed, or the clock jumped): the next one
+    /// is made anew.
+    pub(super) async fn refused(&self, ticket: &Ticket) {
+        let mut state = self.state.lock().await;
+        if state
+            .ticket
+            .as_ref()
+            .is_some_and(|held| held.made == ticket.made)
+        {
+            state.ticket = None;
+        }
+    }
+
+    async fn make(&self) -> Result<Ticket, String> {
+        let mut command = Command::new(&self.perl);
+        command
+            .args(["-MPVE::Cluster", "-MPVE::AccessControl", "-MJSON::PP", "-e"])
+            .arg(SCRIPT)
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("LC_ALL", "C")
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let fail = |why: String| format!("cannot get a ticket from PVE's own code: {why}");
+        let output = timeout(RUN, command.output())
+            .await
+            .map_err(|_| fail(format!("Perl did not end within {RUN:?}")))?
+            .map_err(|error| fail(format!("{}: {error}", self.perl.display())))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let said: String = said.trim().chars().take(MAX_REPORT).collect();
+            return Err(fail(format!("Perl ended with {}: {said}", output.status)));
+        }
+        let printed: Printed = serde_json::from_slice(&output.stdout)
+            .map_err(|_| fail("Perl printed something else".to_owned()))?;
+        let header = |text: String| {
+            let mut value = HeaderValue::from_str(&text)
+                .map_err(|_| fail("it has characters no header can carry".to_owned()))?;
+            value.set_sensitive(true);
+            Ok::<_, String>(value)
+        };
+        if printed.ticket.is_empty() || printed.token.is_empty() {
+            return Err(fail("it is empty".to_owned()));
+        }
+        Ok(Ticket {
+            cookie: header(format!("PVEAuthCookie={}", percent(&printed.ticket)))?,
+            token: header(printed.token)?,
+            made: Instant::now(),
+        })
+    }
+}
