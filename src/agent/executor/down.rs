@@ -1,0 +1,247 @@
+//! Taking a machine down: drain, detach, shut down, delete the Node, destroy the VM.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use crate::agent::journal::Entry;
+use crate::config::settings::Drain;
+use crate::model::action::{Action, NodeRef};
+use crate::model::cluster::ReadyStatus;
+use crate::model::region::{Failure, Step};
+use crate::model::time::Span;
+use crate::pve::transport::Outcome;
+use crate::pve::{Cause, VmConfig};
+
+use super::drain;
+use super::node;
+use super::tools::Tools;
+use super::work::{Look, Stop, Work, passing};
+
+/// After a call that PVE could not do just now.
+const PAUSE: Duration = Duration::from_secs(1);
+/// A stop must end within this time.
+const STOP_DEADLINE: Span = Span::minutes(2);
+/// Deleting the Node object.
+const NODE_DEADLINE: Span = Span::minutes(2);
+
+impl Work {
+    /// The drain settings of the machine's pool.
+    pub(super) fn drain(&self) -> Drain {
+        let pool = self.tools.settings.pools.get(self.mark.pool.as_str());
+        pool.map(|pool| pool.drain.clone()).filter(|drain| drain.timeout > Span::ZERO).unwrap_or(Drain {
+            max_grace: Span::minutes(10),
+            timeout: Span::minutes(15),
+            detach_timeout: Span::minutes(5),
+            shutdown_timeout: Span::minutes(3),
+        })
+    }
+}
+
+/// Takes the machine down. May be begun again from any point.
+pub async fn take_down(
+    tools: Tools,
+    action: &Action,
+    entry: &Entry,
+    drain: bool,
+) -> Result<(), Failure> {
+    let at = tools.clock.now();
+    let work = Work::open(tools, entry).map_err(|stop| {
+        let (Stop::Failed(message) | Stop::Transient(message)) = stop;
+        Failure { step: Step::Drain, message, at, transient: false }
+    })?;
+    let limits = work.drain();
+    let config = work.step(Step::Drain, STOP_DEADLINE, present(&work)).await?;
+    let node = work.step(Step::Drain, limits.timeout, node_of(&work, action, config.as_ref())).await?;
+    if let (Some(config), Some(node)) = (&config, &node) {
+        let running = work.step(Step::Drain, STOP_DEADLINE, runs(&work)).await?;
+        if drain && running {
+            given_up_or(&work, work.step(Step::Drain, limits.timeout, drain::emptied(&work, node, action)).await)?;
+            let detached = work.step(Step::Detach, limits.detach_timeout, drain::detached(&work, node)).await;
+            if detached.is_err() {
+                release(&work, node).await;
+            }
+            given_up_or(&work, detached)?;
+        } else if running {
+            given_up_or(&work, work.step(Step::Drain, limits.timeout, nothing_to_lose(&work, node)).await)?;
+        }
+        tracing::debug!(machine = %work.machine, digest = ?config.digest, "drained");
+    }
+    if config.is_some() {
+        let limit = Span(limits.shutdown_timeout.0 + STOP_DEADLINE.0);
+        work.step(Step::Shutdown, limit, stopped(&work, limits.shutdown_timeout)).await?;
+    }
+    if let Some(node) = &node {
+        work.step(Step::DeleteNode, NODE_DEADLINE, node_deleted(&work, node)).await?;
+    }
+    work.step(Step::Destroy, work.tools.settings.deadlines.destroy, destroyed(&work)).await?;
+    node::drop_token(&work).await;
+    work.tools.journal.remove(&work.machine).map_err(|error| work.failure(Step::Destroy, error.into()))
+}
+
+/// A removal that was given up before the VM was touched leaves the machine in service.
+fn given_up_or<T>(work: &Work, result: Result<T, Failure>) -> Result<T, Failure> {
+    if result.is_err() {
+        let now = work.tools.clock.now();
+        let back = work.record(|entry| {
+            entry.step = Step::Done;
+            entry.since = now;
+        });
+        if let Err(stop) = back {
+            return Err(work.failure(Step::Drain, stop));
+        }
+    }
+    result
+}
+
+async fn release(work: &Work, node: &NodeRef) {
+    if let Err(error) = work.tools.kube.release(&node.name, &node.uid).await {
+        tracing::warn!(node = %node.name, %error, "the node could not be uncordoned; it is tried again");
+    }
+}
+
+/// The machine's configuration, `None` when the VM is gone; a stop when it is not ours.
+async fn present(work: &Work) -> Result<Option<VmConfig>, Stop> {
+    match work.look().await? {
+        Look::Ours(config) => Ok(Some(*config)),
+        Look::Absent => Ok(None),
+        Look::Placeholder => Err(Stop::Failed("the VM is the placeholder of a clone".to_owned())),
+        Look::Foreign(how) => Err(Stop::Failed(format!("hands off: {how}"))),
+    }
+}
+
+/// The machine's node, read afresh: the one with the VM's UUID, or the one the action names.
+async fn node_of(
+    work: &Work,
+    action: &Action,
+    config: Option<&VmConfig>,
+) -> Result<Option<NodeRef>, Stop> {
+    let uuid = config.and_then(|config| config.uuid.clone());
+    let by_uuid = uuid.as_deref().and_then(|uuid| node::registered(work, uuid)).map(|(name, _)| name);
+    let Some(name) = by_uuid.or_else(|| action.target.node.as_ref().map(|node| node.name.clone())) else {
+        return Ok(None);
+    };
+    let kube = &work.tools.kube;
+    let Some(node) = work.patiently_kube("reading the node", || kube.node(&name)).await? else {
+        return Ok(None);
+    };
+    if let Some(uuid) = &uuid
+        && node.system_uuid != *uuid
+    {
+        // A node of the same name that is another machine: not ours to touch.
+        return Ok(None);
+    }
+    if let Some(planned) = &action.target.node
+        && planned.name == name
+        && planned.uid != node.uid
+    {
+        return Err(Stop::Transient(format!("node {name} is not the one it was when this was planned")));
+    }
+    Ok(Some(NodeRef { name, uid: node.uid }))
+}
+
+/// Whether the VM runs.
+async fn runs(work: &Work) -> Result<bool, Stop> {
+    let host = work.host()?;
+    let status = work.patiently("reading the status", || work.pve.vm_status(&host, work.mark.vmid)).await?;
+    Ok(status.running)
+}
+
+/// Without a drain there must be no pod that would be lost.
+async fn nothing_to_lose(work: &Work, node: &NodeRef) -> Result<(), Stop> {
+    let kube = &work.tools.kube;
+    let ready = work
+        .patiently_kube("reading the node", || kube.node(&node.name))
+        .await?
+        .is_some_and(|node| node.ready.status == ReadyStatus::True);
+    if !ready {
+        return Ok(());
+    }
+    let pods = drain::pods(work, &node.name).await?;
+    match crate::agent::drain_order::obstacle(&pods, &[], work.tools.clock.now()) {
+        Some((pod, _)) => Err(Stop::Transient(format!("pod {pod} runs on the node; it needs a drain"))),
+        None => Ok(()),
+    }
+}
+
+/// Shuts the guest down, and stops the VM if it does not go.
+async fn stopped(work: &Work, patience: Span) -> Result<(), Stop> {
+    let mut asked = false;
+    loop {
+        let Some(_) = present(work).await? else { return Ok(()) };
+        if !runs(work).await? {
+            return Ok(());
+        }
+        let host = work.host()?;
+        let vmid = work.mark.vmid;
+        let call = if asked {
+            work.pve.stop(&host, vmid, true).await
+        } else {
+            work.pve.shutdown(&host, vmid, patience.to_std()).await
+        };
+        match call {
+            Ok(upid) => {
+                let within = if asked { STOP_DEADLINE } else { Span(patience.0 + 15_000) };
+                match timeout(within.to_std(), work.follow(&upid)).await {
+                    Ok(ended) => {
+                        if let Some(text) = ended? {
+                            work.note(text);
+                        }
+                    }
+                    Err(_) => work.note("the guest does not shut down"),
+                }
+                asked = true;
+            }
+            Err(error) if matches!(error.cause(), Cause::NotRunning | Cause::Gone) => {}
+            Err(error) if passing(&error) => {
+                work.note(error.to_string());
+                sleep(PAUSE).await;
+            }
+            // A guest that cannot be asked (paused, for instance) is stopped.
+            Err(error) if !asked && error.outcome == Outcome::Refused => {
+                work.note(error.to_string());
+                asked = true;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+async fn node_deleted(work: &Work, node: &NodeRef) -> Result<(), Stop> {
+    let kube = &work.tools.kube;
+    work.patiently_kube("deleting the Node", || kube.delete_node(&node.name, &node.uid)).await
+}
+
+/// Verifies the mark once more, destroys the VM, and sees that it is gone.
+async fn destroyed(work: &Work) -> Result<(), Stop> {
+    loop {
+        let Some(config) = present(work).await? else { return Ok(()) };
+        if let Some(lock) = &config.lock {
+            work.note(format!("the VM is locked ({lock})"));
+            sleep(PAUSE * 5).await;
+            continue;
+        }
+        let host: Arc<str> = work.host()?;
+        match work.pve.destroy(&host, work.mark.vmid).await {
+            Ok(upid) => {
+                if let Some(text) = work.follow(&upid).await? {
+                    let cause = Cause::of(&text);
+                    if !(cause.passes() || matches!(cause, Cause::Gone | Cause::StillRunning)) {
+                        return Err(Stop::Failed(format!("destroying the VM failed: {text}")));
+                    }
+                    work.note(text);
+                    sleep(PAUSE).await;
+                }
+            }
+            Err(error) if passing(&error) || matches!(error.cause(), Cause::Gone) || error.status == Some(403) => {
+                work.note(error.to_string());
+                sleep(PAUSE).await;
+            }
+            Err(error) if error.cause() == Cause::StillRunning => {
+                stopped(work, Span::ZERO).await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Talking to the guest: the agent answers, the system is up, kubeadm joins.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::RngExt as _;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::sleep;
+
+use crate::agent::guest::{self, JoinState, Probe};
+use crate::agent::join::{self, JoinInput};
+use crate::model::time::Span;
+use crate::pve::Cause;
+
+use super::work::{Stop, Work, passing};
+
+/// Between two questions while the guest boots.
+const BOOT_POLL: Duration = Duration::from_secs(1);
+/// Between two questions while kubeadm runs.
+const JOIN_POLL: Duration = Duration::from_secs(1);
+/// Our scripts end within seconds; one that does not is given up and asked again.
+const EXEC_DEADLINE: Duration = Duration::from_secs(60);
+/// First pause between two questions for a command's result; it doubles up to a second.
+const EXEC_POLL: Duration = Duration::from_millis(100);
+/// Characters of kubeadm's log that go into a failure's message.
+const CAUSE_LENGTH: usize = 800;
+/// Longest life of a bootstrap token, whatever the configuration says.
+const MAX_TOKEN_LIFE: Span = Span::minutes(15);
+
+/// Waits until the agent answers.
+pub async fn agent_answers(work: &Work) -> Result<(), Stop> {
+    loop {
+        let host = work.host()?;
+        match work.pve.agent_ping(&host, work.mark.vmid).await {
+            Ok(()) => return Ok(()),
+            Err(error) => match error.cause() {
+                Cause::AgentNotConfigured => {
+                    return Err(Stop::Failed(format!(
+                        "{error}; enable the QEMU guest agent in the template's options"
+                    )));
+                }
+                Cause::AgentNotRunning | Cause::Agent(_) | Cause::Timeout => work.note(error.to_string()),
+                // It may have moved: find it again.
+                Cause::Gone => {
+                    super::vm::ours(work).await?;
+                }
+                Cause::NotRunning => return Err(Stop::Failed("the VM stopped while it was booting".to_owned())),
+                _ if passing(&error) => work.note(error.to_string()),
+                _ => return Err(error.into()),
+            },
+        }
+        sleep(BOOT_POLL).await;
+    }
+}
+
+/// Waits until the operating system is up; gives what the guest said then.
+pub async fn system_ready(work: &Work) -> Result<Probe, Stop> {
+    loop {
+        let output = run(work, guest::PROBE, None).await?;
+        match Probe::read(&output) {
+            Some(probe) if probe.ready() => {
+                if probe.cloud_init == "error" || probe.cloud_init == "degraded" {
+                    tracing::warn!(machine = %work.machine, cloud_init = %probe.cloud_init,
+                        "cloud-init did not end well; going on, see `cloud-init status --long` in the guest");
+                }
+                return Ok(probe);
+            }
+            Some(probe) => work.note(format!("cloud-init is {}, systemd is {}", probe.cloud_init, probe.system)),
+            None => work.note("the guest's answer could not be read".to_owned()),
+        }
+        sleep(BOOT_POLL).await;
+    }
+}
+
+/// Joins, or attaches to the join that runs, and waits for its end.
+pub async fn joined(work: &Work, kubeadm: &str) -> Result<(), Stop> {
+    loop {
+        match JoinState::read(&run(work, guest::STATE, None).await?) {
+            Some(JoinState::None) => start_join(work, kubeadm).await?,
+            Some(JoinState::Running) => {
+                work.note("kubeadm join runs");
+                sleep(JOIN_POLL).await;
+            }
+            Some(JoinState::Exited { code: 0, .. }) => return Ok(()),
+            Some(JoinState::Exited { code, log }) => {
+                let cause = guest::cause(&log, CAUSE_LENGTH);
+                tracing::error!(machine = %work.machine, code, log = %guest::cause(&log, 4096), "kubeadm join failed");
+                return Err(Stop::Failed(format!("kubeadm join failed with code {code}: {cause}")));
+            }
+            None => {
+                work.note("the guest's answer could not be read");
+                sleep(JOIN_POLL).await;
+            }
+        }
+    }
+}
+
+async fn start_join(work: &Work, kubeadm: &str) -> Result<(), Stop> {
+    let settings = &work.tools.settings;
+    let pool = settings.pools.get(work.mark.pool.as_str()).cloned().unwrap_or_default();
+    let kube = &work.tools.kube;
+    let info = work.patiently_kube("reading cluster-info", || kube.cluster_info()).await?;
+    let secret = secret(work);
+    let life = Span(pool.join.token_ttl.0.clamp(60_000, MAX_TOKEN_LIFE.0));
+    let expires = work.tools.clock.now() + life;
+    let text = format!("join of machine {} by pve-autoscaler", work.machine);
+    // A token left by an attempt that a crash cut short has a secret that nobody knows any more.
+    let id = work.mark.token.as_str();
+    work.patiently_kube("deleting an older token", || kube.delete_bootstrap_token(id)).await?;
+    work.patiently_kube("creating the bootstrap token", || {
+        kube.create_bootstrap_token(id, &secret, &text, expires)
+    })
+    .await?;
+    let configuration = join::configuration(&JoinInput {
+        kubeadm,
+        node_name: &work.machine,
+        token: (id, &secret),
+        endpoint: pool.join.endpoint.as_deref().unwrap_or(&info.endpoint),
+        ca_hash: &info.ca_hash,
+        labels: &work.node_labels()?,
+        taints: &work.pool_taints(),
+        settings: &pool.join,
+    })
+    .map_err(|error| Stop::Failed(error.to_string()))?;
+    let output = run(work, guest::JOIN, Some(&configuration)).await?;
+    match JoinState::read(&output) {
+        Some(_) => Ok(()),
+        None => Err(Stop::Failed(format!("the join did not start: {}", output.trim()))),
+    }
+}
+
+/// Sixteen of `[a-z0-9]`.
+fn secret(work: &Work) -> SecretString {
+    const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    let mut dice = work.tools.dice();
+    let text: String =
+        (0..16).map(|_| char::from(ALPHABET[dice.random_range(0..ALPHABET.len())])).collect();
+    SecretString::from(text)
+}
+
+/// Runs one of our scripts and gives its output. Asked again when the agent went away in between
+/// (a reboot, an upgrade): every script may be run again.
+async fn run(work: &Work, script: &str, stdin: Option<&SecretString>) -> Result<String, Stop> {
+    loop {
+        match tokio::time::timeout(EXEC_DEADLINE, run_once(work, script, stdin)).await {
+            Ok(Ok(Some(output))) => return Ok(output),
+            Ok(Ok(None)) => {}
+            Ok(Err(stop)) => return Err(stop),
+            Err(_) => work.note("a guest command did not end"),
+        }
+        sleep(BOOT_POLL).await;
+    }
+}
+
+/// `None`: try again.
+async fn run_once(
+    work: &Work,
+    script: &str,
+    stdin: Option<&SecretString>,
+) -> Result<Option<String>, Stop> {
+    let host: Arc<str> = work.host()?;
+    let vmid = work.mark.vmid;
+    let command = guest::command(script);
+    let input = stdin.map(|secret| secret.expose_secret().as_bytes());
+    let pid = match work.pve.agent_exec(&host, vmid, &command, input).await {
+        Ok(pid) => pid,
+        Err(error) => return again(work, &error).map(|()| None),
+    };
+    let mut pause = EXEC_POLL;
+    loop {
+        sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+        match work.pve.agent_exec_status(&host, vmid, pid).await {
+            Ok(None) => {}
+            Ok(Some(result)) if result.exit_code == Some(0) => return Ok(Some(result.stdout)),
+            Ok(Some(result)) => {
+                let code = result.exit_code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
+                return Err(Stop::Failed(format!(
+                    "a guest script ended with {code}: {}",
+                    guest::cause(&format!("{}\n{}", result.stdout, result.stderr), CAUSE_LENGTH)
+                )));
+            }
+            Err(error) => return again(work, &error).map(|()| None),
+        }
+    }
+}
+
+/// Notes an error that asking again may mend, else stops.
+fn again(work: &Work, error: &crate::pve::transport::CallError) -> Result<(), Stop> {
+    match error.cause() {
+        Cause::Agent(text) if text.contains("disabled") || text.contains("not allowed") || text.contains("blacklisted") => {
+            Err(Stop::Failed(format!(
+                "{error}; the guest agent must allow guest-exec: see BLOCK_RPCS or allow-rpcs in its configuration"
+            )))
+        }
+        Cause::AgentNotRunning | Cause::Agent(_) | Cause::ExecForgotten | Cause::Timeout | Cause::Gone => {
+            work.note(error.to_string());
+            Ok(())
+        }
+        _ if passing(error) => {
+            work.note(error.to_string());
+            Ok(())
+        }
+        _ => Err(Stop::Failed(error.to_string())),
+    }
+}

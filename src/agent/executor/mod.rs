@@ -1,0 +1,265 @@
+//! Doing it: one task per machine, each deriving its steps from what PVE and Kubernetes show.
+//!
+//! An action is refused unless the independent checker passes it against the newest snapshot. A
+//! task may be dropped at any await and begun again later, by this process or the next one: every
+//! step first looks whether it is done already.
+
+mod clone;
+mod down;
+mod drain;
+mod guest;
+mod node;
+mod sweep;
+mod tools;
+mod up;
+mod vm;
+mod work;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::agent::journal::Entry;
+use crate::brain;
+use crate::model::action::{Action, Kind};
+use crate::model::policy::Policy;
+use crate::model::region::{Busy, Failure, Machine, Step};
+use crate::model::snapshot::Snapshot;
+use crate::model::time::Time;
+
+pub use tools::{Nothing, Observer, Tools};
+
+/// Machines worked on at the same time. Beyond this a plan waits for the next turn; the brain's own
+/// limits lie far below.
+const MAX_TASKS: usize = 200;
+/// After a failed action the same action on the same machine waits this long …
+const FIRST_COOLING: Duration = Duration::from_secs(10);
+/// … doubling up to this.
+const LONGEST_COOLING: Duration = Duration::from_secs(300);
+
+/// An action that came to its end.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// The action.
+    pub action: Action,
+    /// How it ended.
+    pub result: Result<(), Failure>,
+}
+
+/// Why an action was not begun.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotBegun {
+    /// The checker does not pass it.
+    #[error("the checker refuses it ({rule}): {why}")]
+    Refused {
+        /// The rule it breaks.
+        rule: String,
+        /// How.
+        why: String,
+    },
+    /// The machine is being worked on, or too many are.
+    #[error("{0}")]
+    Waits(String),
+    /// The intent could not be made durable.
+    #[error("{0}")]
+    Journal(String),
+}
+
+/// Runs actions.
+#[derive(Debug)]
+pub struct Executor {
+    tools: Tools,
+    running: BTreeMap<Arc<str>, Running>,
+    tasks: JoinSet<Ended>,
+    cooling: BTreeMap<(Arc<str>, &'static str), Cooling>,
+}
+
+#[derive(Debug)]
+struct Running {
+    busy: Busy,
+    action: Action,
+    handle: AbortHandle,
+}
+
+#[derive(Debug)]
+struct Cooling {
+    until: Instant,
+    next: Duration,
+}
+
+impl Executor {
+    /// An executor with nothing to do.
+    pub fn new(tools: Tools) -> Executor {
+        Executor { tools, running: BTreeMap::new(), tasks: JoinSet::new(), cooling: BTreeMap::new() }
+    }
+
+    /// What is being done with which machine.
+    pub fn busy(&self) -> BTreeMap<Arc<str>, Busy> {
+        self.running.iter().map(|(machine, running)| (machine.clone(), running.busy)).collect()
+    }
+
+    /// Begins an action, if it may begin. `snapshot` is the newest one.
+    pub fn begin(
+        &mut self,
+        action: &Action,
+        snapshot: &Snapshot,
+        policy: &Policy,
+        now: Time,
+    ) -> Result<(), NotBegun> {
+        let machine = action.target.machine.clone();
+        let kind = kind(&action.kind);
+        let busy = if matches!(action.kind, Kind::Create(_) | Kind::Continue) { Busy::Up } else { Busy::Down };
+        if let Some(running) = self.running.get(&machine) {
+            // A removal ends an attempt to bring the machine up; nothing else interrupts anything.
+            if running.busy == Busy::Down || busy == Busy::Up {
+                return Err(NotBegun::Waits(format!("{machine} is being worked on")));
+            }
+        }
+        if self.tasks.len() >= MAX_TASKS {
+            return Err(NotBegun::Waits(format!("{MAX_TASKS} machines are being worked on")));
+        }
+        let key = (machine.clone(), kind);
+        if let Some(cooling) = self.cooling.get(&key).filter(|cooling| Instant::now() < cooling.until) {
+            let left = cooling.until - Instant::now();
+            return Err(NotBegun::Waits(format!(
+                "the last attempt to {kind} {machine} failed; the next is in {} s",
+                left.as_secs() + 1
+            )));
+        }
+        brain::check::check(action, snapshot, policy, now)
+            .map_err(|refusal| NotBegun::Refused { rule: refusal.rule.to_string(), why: refusal.why })?;
+        let entry = self.entry(action, snapshot.machines.get(&machine), now)?;
+        if let Some(running) = self.running.remove(&machine) {
+            running.handle.abort();
+        }
+        tracing::info!(%machine, action = kind, vmid = action.target.vmid, host = %action.target.host,
+            reason = %action.reason, "begun");
+        let handle = self.tasks.spawn(perform(self.tools.clone(), action.clone(), entry));
+        self.running.insert(machine, Running { busy, action: action.clone(), handle });
+        Ok(())
+    }
+
+    /// The machine's journal entry, made durable before anything is done to it.
+    fn entry(&self, action: &Action, machine: Option<&Machine>, now: Time) -> Result<Option<Entry>, NotBegun> {
+        let journal = &self.tools.journal;
+        if let Some(mut entry) = journal.get(&action.target.machine) {
+            if entry.target.host != action.target.host && !matches!(action.kind, Kind::Create(_)) {
+                entry.target.host = action.target.host.clone();
+                journal.put(entry.clone()).map_err(|error| NotBegun::Journal(error.to_string()))?;
+            }
+            return Ok(Some(entry));
+        }
+        let mut entry = match (&action.kind, machine) {
+            (Kind::Create(birth), _) => Entry::new(action.target.clone(), birth.clone(), now),
+            // A machine of an earlier installation: its mark says all that is needed from here on.
+            (_, Some(machine)) => {
+                let birth = crate::model::action::Birth {
+                    mark: machine.mark.clone(),
+                    template_vmid: 0,
+                    template_host: machine.host.clone(),
+                };
+                let mut entry = Entry::new(action.target.clone(), birth, now);
+                entry.step = if machine.node.is_some() { Step::Register } else { Step::Configure };
+                entry
+            }
+            // A node whose VM is gone: nothing to write down.
+            (_, None) => return Ok(None),
+        };
+        entry.target.node = None;
+        journal.put(entry.clone()).map_err(|error| NotBegun::Journal(error.to_string()))?;
+        Ok(Some(entry))
+    }
+
+    /// Waits for the next action to end; never ends while nothing runs.
+    pub async fn ended(&mut self) -> Ended {
+        loop {
+            match self.tasks.join_next().await {
+                None => std::future::pending::<()>().await,
+                Some(Ok(ended)) => {
+                    self.close(&ended);
+                    return ended;
+                }
+                // Aborted by a removal that took over, or panicked (an abort in release builds):
+                // what was done is seen by the next look.
+                Some(Err(error)) => {
+                    if error.is_panic() {
+                        tracing::error!(%error, "an action panicked; it is looked at afresh");
+                    }
+                    self.running.retain(|_, running| !running.handle.is_finished());
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, ended: &Ended) {
+        let machine = &ended.action.target.machine;
+        if self.running.get(machine).is_some_and(|running| running.action == ended.action) {
+            self.running.remove(machine);
+        }
+        let key = (machine.clone(), kind(&ended.action.kind));
+        match &ended.result {
+            Ok(()) => {
+                self.cooling.retain(|(name, _), _| name != machine);
+            }
+            Err(_) => {
+                let next = self.cooling.get(&key).map_or(FIRST_COOLING, |cooling| cooling.next);
+                let until = Instant::now() + next;
+                self.cooling.insert(key, Cooling { until, next: (next * 2).min(LONGEST_COOLING) });
+            }
+        }
+        // Machines that are no more leave nothing behind.
+        let now = Instant::now();
+        self.cooling.retain(|_, cooling| now < cooling.until + LONGEST_COOLING);
+    }
+}
+
+/// An action's kind as a word.
+pub fn kind(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Create(_) => "create",
+        Kind::Continue => "continue",
+        Kind::Remove { .. } => "remove",
+        Kind::Release => "release",
+        Kind::DeleteNode => "delete node",
+        Kind::ClearPlaceholder => "clear placeholder",
+        Kind::DropIntent => "drop intent",
+    }
+}
+
+async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
+    let result = match (&action.kind, entry) {
+        (Kind::Create(_) | Kind::Continue, Some(entry)) => up::bring_up(tools.clone(), &entry).await,
+        (Kind::Remove { drain }, Some(entry)) => {
+            down::take_down(tools.clone(), &action, &entry, *drain).await
+        }
+        (Kind::ClearPlaceholder, Some(entry)) => sweep::clear_placeholder(tools.clone(), &entry).await,
+        (Kind::DropIntent, Some(entry)) => sweep::drop_intent(tools.clone(), &entry).await,
+        (Kind::Release, _) => sweep::release(&tools, &action).await,
+        (Kind::DeleteNode, _) => sweep::delete_node(&tools, &action).await,
+        (_, None) => Err(Failure {
+            step: Step::Intent,
+            message: "nothing is known of this machine any more".to_owned(),
+            at: tools.clock.now(),
+            transient: true,
+        }),
+    };
+    let machine = &action.target.machine;
+    let kept = match &result {
+        Ok(()) => tools.journal.update(machine, |entry| entry.failure = None),
+        Err(failure) => tools.journal.update(machine, |entry| entry.failure = Some(failure.clone())),
+    };
+    if let Err(error) = kept {
+        tracing::error!(%machine, %error, "the journal could not be written");
+    }
+    match &result {
+        Ok(()) => tracing::info!(%machine, action = kind(&action.kind), "done"),
+        Err(failure) => {
+            tracing::warn!(%machine, action = kind(&action.kind), step = ?failure.step,
+                error = %failure.message, "failed");
+        }
+    }
+    Ended { action, result }
+}

@@ -1,0 +1,167 @@
+//! A machine's node: found by its UUID, labelled, and let in when it is Ready.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use crate::model::cluster::{Node, ReadyStatus};
+use crate::model::policy::{
+    InstanceType, INSTANCE_TYPE_LABEL, POOL_LABEL, REGION_LABEL, STARTUP_TAINT, ZONE_LABEL,
+};
+use crate::model::scheduling::{Labels, Taint};
+
+use super::vm;
+use super::work::{Stop, Work};
+
+/// The annotation that says which machine a node is: `region/vmid/uuid`.
+pub const MACHINE_ANNOTATION: &str = "pve-autoscaler.io/machine";
+/// The view is looked at again at least this often, whether it said that it changed or not.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Deleting a token is tried for this long; the token expires by itself in any case.
+const TOKEN_PATIENCE: Duration = Duration::from_secs(60);
+
+impl Work {
+    /// The machine's instance type.
+    pub(super) fn instance_type(&self) -> Result<InstanceType, Stop> {
+        let name = self.mark.instance_type.as_str();
+        self.tools.settings.policy.instance_types.get(name).cloned().ok_or_else(|| {
+            Stop::Failed(format!("instance type {name} is not in the configuration any more"))
+        })
+    }
+
+    /// The labels its node shall carry.
+    pub(super) fn node_labels(&self) -> Result<Labels, Stop> {
+        let entry = self.entry()?;
+        let policy = &self.tools.settings.policy;
+        let mut labels = Labels::new();
+        if let Some(instance_type) = policy.instance_types.get(self.mark.instance_type.as_str()) {
+            labels.extend(instance_type.labels.clone());
+        }
+        if let Some(pool) = policy.pools.get(self.mark.pool.as_str()) {
+            labels.extend(pool.labels.clone());
+        }
+        let ours: [(&str, &str); 4] = [
+            (POOL_LABEL, &self.mark.pool),
+            (INSTANCE_TYPE_LABEL, &self.mark.instance_type),
+            (ZONE_LABEL, &entry.target.host),
+            (REGION_LABEL, &entry.target.region),
+        ];
+        labels.extend(ours.map(|(key, value)| (Arc::from(key), Arc::from(value))));
+        Ok(labels)
+    }
+
+    /// The taints its node starts with, our startup taint apart.
+    pub(super) fn pool_taints(&self) -> Vec<Taint> {
+        self.tools.settings.policy.pools.get(self.mark.pool.as_str()).map_or_else(Vec::new, |pool| {
+            pool.taints.iter().chain(&pool.startup_taints).cloned().collect()
+        })
+    }
+}
+
+/// The SMBIOS UUID that PVE gave the VM.
+pub async fn uuid(work: &Work) -> Result<Arc<str>, Stop> {
+    let config = vm::ours(work).await?;
+    config.uuid.ok_or_else(|| {
+        Stop::Failed("the VM has no SMBIOS UUID (smbios1); its node could not be told from others".to_owned())
+    })
+}
+
+/// The node with this UUID, in the watched view.
+pub fn registered(work: &Work, uuid: &str) -> Option<(Arc<str>, Node)> {
+    let view = work.tools.store.cluster();
+    view.nodes
+        .iter()
+        .find(|(_, node)| &*node.system_uuid == uuid)
+        .map(|(name, node)| (name.clone(), node.clone()))
+}
+
+/// Waits until the node is there.
+pub async fn registers(work: &Work, uuid: &str) -> Result<Arc<str>, Stop> {
+    let mut changes = work.tools.store.changes();
+    loop {
+        if let Some((name, _)) = registered(work, uuid) {
+            return Ok(name);
+        }
+        let view = work.tools.store.cluster();
+        match view.nodes.get(&work.machine) {
+            Some(other) => work.note(format!(
+                "a node {} is there, but its system UUID is {:?} and not the VM's {uuid}",
+                work.machine, &*other.system_uuid
+            )),
+            None => work.note("no node with the VM's UUID has appeared"),
+        }
+        changed(&mut changes).await;
+    }
+}
+
+/// Labels the node, waits until it is Ready, and takes the startup taint away.
+pub async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop> {
+    let kube = &work.tools.kube;
+    let labels = work.node_labels()?;
+    let annotations = annotations(work).await?;
+    let mut changes = work.tools.store.changes();
+    let mut labelled = false;
+    loop {
+        let view = work.tools.store.cluster();
+        let Some(node) = view.nodes.get(name).cloned() else {
+            work.note("the node went away");
+            changed(&mut changes).await;
+            continue;
+        };
+        drop(view);
+        if !labelled {
+            let missing = |have: &Labels, wanted: &Labels| -> Labels {
+                let lacks = |(key, value): &(&Arc<str>, &Arc<str>)| have.get(*key) != Some(value);
+                wanted.iter().filter(lacks).map(|(k, v)| (k.clone(), v.clone())).collect()
+            };
+            let (labels, annotations) =
+                (missing(&node.labels, &labels), missing(&node.annotations, &annotations));
+            if !(labels.is_empty() && annotations.is_empty()) {
+                work.patiently_kube("labelling the node", || {
+                    kube.label_node(name, &node.uid, &labels, &annotations)
+                })
+                .await?;
+            }
+            labelled = true;
+        }
+        if node.ready.status == ReadyStatus::True {
+            if !node.taints.iter().any(|taint| &*taint.key == STARTUP_TAINT) {
+                return Ok(());
+            }
+            work.patiently_kube("taking the startup taint away", || {
+                kube.remove_taint(name, &node.uid, STARTUP_TAINT)
+            })
+            .await?;
+            return Ok(());
+        }
+        work.note(format!("the node is not Ready ({:?})", node.ready.status));
+        changed(&mut changes).await;
+    }
+}
+
+async fn annotations(work: &Work) -> Result<Labels, Stop> {
+    let entry = work.entry()?;
+    let uuid = uuid(work).await?;
+    let pool = work.tools.settings.pools.get(work.mark.pool.as_str());
+    let mut annotations = pool.map(|pool| pool.annotations.clone()).unwrap_or_default();
+    let identity = format!("{}/{}/{uuid}", entry.target.region, work.mark.vmid);
+    annotations.insert(Arc::from(MACHINE_ANNOTATION), Arc::from(identity));
+    Ok(annotations)
+}
+
+/// Deletes the machine's bootstrap token, as far as that is possible in short time.
+pub async fn drop_token(work: &Work) {
+    let kube = &work.tools.kube;
+    let id = work.mark.token.as_str();
+    let deletion = work.patiently_kube("deleting the bootstrap token", || kube.delete_bootstrap_token(id));
+    if !matches!(timeout(TOKEN_PATIENCE, deletion).await, Ok(Ok(()))) {
+        tracing::warn!(machine = %work.machine, token = id, "the bootstrap token could not be deleted; it expires by itself");
+    }
+}
+
+async fn changed(changes: &mut crate::kube::Changes) {
+    // Either is fine: a change, or a while without one.
+    let _ = timeout(LOOK_AGAIN, changes.changed()).await;
+    sleep(Duration::from_millis(10)).await;
+}

@@ -1,0 +1,90 @@
+//! What actions are done with.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rand::rngs::StdRng;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::agent::journal::{Entry, Journal};
+use crate::clock::Clock;
+use crate::config::settings::Settings;
+use crate::kube::ClusterStore;
+use crate::model::region::{RegionName, Step};
+use crate::model::time::Span;
+
+/// Hears what the executor does, for metrics.
+pub trait Observer: Send + Sync + fmt::Debug {
+    /// A step ended after `took`.
+    fn step(&self, step: Step, took: Span, ok: bool);
+    /// A pod was evicted.
+    fn evicted(&self);
+}
+
+/// Hears nothing.
+#[derive(Debug)]
+pub struct Nothing;
+
+impl Observer for Nothing {
+    fn step(&self, _: Step, _: Span, _: bool) {}
+    fn evicted(&self) {}
+}
+
+/// Everything an action needs; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    /// What time it is.
+    pub clock: Clock,
+    /// The configuration.
+    pub settings: Arc<Settings>,
+    /// PVE by region.
+    pub pve: BTreeMap<RegionName, crate::pve::Client>,
+    /// Kubernetes.
+    pub kube: crate::kube::Client,
+    /// The watched view of Kubernetes.
+    pub store: ClusterStore,
+    /// The journal.
+    pub journal: Journal,
+    /// Seeded dice: token secrets. From the operating system's randomness but in simulations.
+    pub random: Arc<Mutex<StdRng>>,
+    /// Who hears of steps.
+    pub observer: Arc<dyn Observer>,
+    /// Turns at clones by region and storage.
+    pub clones: Turns,
+}
+
+/// Semaphores by key, made when first asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Turns(Arc<Mutex<BTreeMap<String, Arc<Semaphore>>>>);
+
+impl Turns {
+    fn of(&self, key: String, limit: usize) -> Arc<Semaphore> {
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.entry(key).or_insert_with(|| Arc::new(Semaphore::new(limit))).clone()
+    }
+}
+
+impl Tools {
+    /// The dice, locked.
+    pub fn dice(&self) -> MutexGuard<'_, StdRng> {
+        self.random.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a turn to clone: PVE's per-storage lock times out after about ten seconds, so more
+    /// than a few full clones at once fail. The key is the storage the copy goes to: the configured
+    /// one, else the template's own.
+    pub(super) async fn clone_turn(&self, entry: &Entry) -> Option<OwnedSemaphorePermit> {
+        let region = self.settings.regions.get(&entry.target.region)?;
+        let storage = self
+            .settings
+            .templates
+            .get(entry.birth.mark.template.as_str())
+            .and_then(|template| template.storage.clone())
+            .unwrap_or_else(|| format!("template {}", entry.birth.template_vmid));
+        let key = format!("{}/{storage}", entry.target.region);
+        let limit = usize::try_from(region.max_clones_per_storage.max(1)).unwrap_or(1);
+        // The semaphore is never closed.
+        self.clones.of(key, limit).acquire_owned().await.ok()
+    }
+}

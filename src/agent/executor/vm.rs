@@ -1,0 +1,147 @@
+//! From a fresh clone to a running VM: first configuration write, disk size, start.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::agent::vm_config;
+use crate::pve::transport::Outcome;
+use crate::pve::{Cause, VmConfig};
+
+use super::work::{Look, Stop, Work, passing};
+
+/// Between two looks at a lock that somebody else holds.
+const LOCK_PAUSE: Duration = Duration::from_secs(5);
+/// After a call that PVE could not do just now.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Successful writes after which a configuration that still differs will always differ.
+const MAX_WRITES: u32 = 3;
+
+/// The machine's configuration, unlocked. A backup's lock is waited for.
+async fn unlocked(work: &Work) -> Result<VmConfig, Stop> {
+    loop {
+        let config = ours(work).await?;
+        match &config.lock {
+            None => return Ok(config),
+            Some(lock) => {
+                work.note(format!("the VM is locked ({lock})"));
+                sleep(LOCK_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// The machine's configuration, or a stop when the VM is not ours any more.
+pub async fn ours(work: &Work) -> Result<VmConfig, Stop> {
+    match work.look().await? {
+        Look::Ours(config) => Ok(*config),
+        Look::Absent => Err(Stop::Failed(format!("VM {} is gone", work.mark.vmid))),
+        Look::Placeholder => Err(Stop::Failed(format!("VM {} lost its mark", work.mark.vmid))),
+        Look::Foreign(how) => Err(Stop::Failed(how)),
+    }
+}
+
+/// Undoes what the template passed on and sets the size.
+pub async fn configured(work: &Work) -> Result<(), Stop> {
+    let settings = &work.tools.settings;
+    let instance_type = work.instance_type()?;
+    let template = settings.templates.get(work.mark.template.as_str()).cloned().unwrap_or_default();
+    let pool = settings.pools.get(work.mark.pool.as_str()).cloned().unwrap_or_default();
+    let mut writes = 0;
+    loop {
+        let config = unlocked(work).await?;
+        let write = vm_config::write(&config.values, &work.machine, &instance_type, &template, &pool);
+        if write.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<&String> = write.set.keys().chain(&write.delete).collect();
+        let keys = format!("{keys:?}");
+        if writes == MAX_WRITES {
+            return Err(Stop::Failed(format!("PVE does not keep what is written to {keys}")));
+        }
+        let host = work.host()?;
+        match work.pve.update_config(&host, work.mark.vmid, &write.params(), config.digest.as_deref()).await {
+            Ok(()) => writes += 1,
+            Err(error) if passing(&error) || error.cause() == Cause::Changed => {
+                work.note(error.to_string());
+                sleep(PAUSE).await;
+            }
+            Err(error) => return Err(Stop::Failed(format!("writing {keys}: {error}"))),
+        }
+    }
+}
+
+/// Grows the boot disk to the instance type's size.
+pub async fn resized(work: &Work) -> Result<(), Stop> {
+    let wanted = work.instance_type()?.disk;
+    if wanted == 0 {
+        return Ok(());
+    }
+    let named =
+        work.tools.settings.templates.get(work.mark.template.as_str()).and_then(|t| t.boot_disk.clone());
+    loop {
+        let config = unlocked(work).await?;
+        let disk = match named.as_deref() {
+            Some(key) => config.disk(key),
+            None => config.boot_disk(),
+        };
+        let Some(disk) = disk else {
+            let keys: Vec<&str> = config.disks.iter().map(|disk| disk.key.as_str()).collect();
+            return Err(Stop::Failed(format!(
+                "the VM has no disk {} to grow (it has {}); set boot_disk in the template's settings",
+                named.as_deref().unwrap_or("in its boot order"),
+                keys.join(", ")
+            )));
+        };
+        if disk.size >= wanted {
+            return Ok(());
+        }
+        let host = work.host()?;
+        match work.pve.resize(&host, work.mark.vmid, &disk.key, wanted).await {
+            Ok(Some(upid)) => task_done(work, &upid, "the resize").await?,
+            Ok(None) => {}
+            Err(error) if passing(&error) => {
+                work.note(error.to_string());
+                sleep(PAUSE).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Starts the VM.
+pub async fn started(work: &Work) -> Result<(), Stop> {
+    loop {
+        unlocked(work).await?;
+        let host = work.host()?;
+        let status = work.patiently("reading the status", || work.pve.vm_status(&host, work.mark.vmid)).await?;
+        if status.running {
+            return Ok(());
+        }
+        match work.pve.start(&host, work.mark.vmid).await {
+            Ok(upid) => task_done(work, &upid, "the start").await?,
+            Err(error) if passing(&error) || error.outcome == Outcome::Unknown => {
+                work.note(error.to_string());
+                sleep(PAUSE).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Follows a task; failures that waiting mends are noted and tried again by the caller's loop.
+async fn task_done(work: &Work, upid: &crate::pve::Upid, what: &str) -> Result<(), Stop> {
+    match work.follow(upid).await? {
+        None => Ok(()),
+        Some(text) => {
+            let cause = Cause::of(&text);
+            if cause.passes() || cause == Cause::AlreadyRunning {
+                work.note(format!("{what}: {text}"));
+                sleep(PAUSE).await;
+                Ok(())
+            } else {
+                Err(Stop::Failed(format!("{what} failed: {text}")))
+            }
+        }
+    }
+}

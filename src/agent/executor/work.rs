@@ -1,0 +1,282 @@
+//! One machine being worked on: its tools, its place in the journal, and the clock of each step.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use crate::agent::journal::{Entry, JournalError};
+use crate::model::mark::{self, Mark, Ownership};
+use crate::model::region::{Failure, Step};
+use crate::model::time::Span;
+use crate::pve::transport::{CallError, Outcome};
+use crate::pve::{Cause, GuestKind, VmConfig};
+
+use super::Tools;
+
+/// First pause after a failed call; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// Longest pause between two tries of a call. Every retry also ends with its step's deadline.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Why a step does not go on.
+#[derive(Debug)]
+pub enum Stop {
+    /// It failed, and the message says what came back.
+    Failed(String),
+    /// It failed by nobody's fault: another attempt may well succeed at once.
+    Transient(String),
+}
+
+impl From<CallError> for Stop {
+    fn from(error: CallError) -> Stop {
+        Stop::Failed(error.to_string())
+    }
+}
+
+impl From<crate::kube::Error> for Stop {
+    fn from(error: crate::kube::Error) -> Stop {
+        Stop::Failed(error.to_string())
+    }
+}
+
+impl From<JournalError> for Stop {
+    fn from(error: JournalError) -> Stop {
+        Stop::Transient(error.to_string())
+    }
+}
+
+/// What a look at a machine's VMID shows.
+#[derive(Debug)]
+pub enum Look {
+    /// No VM has this VMID.
+    Absent,
+    /// Our machine, with the host it is on and its configuration.
+    Ours(Box<VmConfig>),
+    /// A locked VM without a mark: the placeholder of a clone under way, or of a dead one.
+    Placeholder,
+    /// Somebody else's, and how that was seen.
+    Foreign(String),
+}
+
+/// A machine being worked on.
+#[derive(Debug)]
+pub struct Work {
+    /// What it is worked on with.
+    pub tools: Tools,
+    /// Its name.
+    pub machine: Arc<str>,
+    /// The mark its VM must carry.
+    pub mark: Mark,
+    /// The PVE client of its region.
+    pub pve: crate::pve::Client,
+    /// What was seen last, for the message when a step's time is up.
+    last: Mutex<String>,
+}
+
+impl Work {
+    /// Opens the work on a machine that has a journal entry.
+    pub fn open(tools: Tools, entry: &Entry) -> Result<Work, Stop> {
+        let region = &entry.target.region;
+        let pve = tools.pve.get(region).cloned().ok_or_else(|| {
+            Stop::Failed(format!("region {region} is not in the configuration; add it again or remove the VM by hand"))
+        })?;
+        Ok(Work {
+            tools,
+            machine: entry.target.machine.clone(),
+            mark: entry.birth.mark.clone(),
+            pve,
+            last: Mutex::new(String::new()),
+        })
+    }
+
+    /// The journal's entry as it is now.
+    pub fn entry(&self) -> Result<Entry, Stop> {
+        self.tools
+            .journal
+            .get(&self.machine)
+            .ok_or_else(|| Stop::Transient(format!("the journal has no entry for {}", self.machine)))
+    }
+
+    /// The machine's host as last seen.
+    pub fn host(&self) -> Result<Arc<str>, Stop> {
+        Ok(self.entry()?.target.host)
+    }
+
+    /// Changes the journal's entry.
+    pub fn record(&self, change: impl FnOnce(&mut Entry)) -> Result<(), Stop> {
+        Ok(self.tools.journal.update(&self.machine, change)?)
+    }
+
+    /// Says what is being waited for.
+    pub fn note(&self, what: impl Into<String>) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = what.into();
+    }
+
+    /// Does the work of a step within its time. The time counts from when the journal first saw the
+    /// step, across restarts; a step that the journal has left behind (it is only checked again)
+    /// gets its time anew.
+    pub async fn step<T>(
+        &self,
+        step: Step,
+        limit: Span,
+        work: impl Future<Output = Result<T, Stop>>,
+    ) -> Result<T, Failure> {
+        let started = self.tools.clock.now();
+        let mut since = started;
+        self.note("");
+        let entered = self.record(|entry| {
+            if entry.step < step {
+                entry.step = step;
+                entry.since = started;
+            }
+            if entry.step == step {
+                since = entry.since;
+            }
+        });
+        let left = Span(limit.0.saturating_sub(started.since(since).0).max(1_000));
+        let result = match entered {
+            Err(stop) => Err(stop),
+            Ok(()) => match timeout(left.to_std(), work).await {
+                Ok(result) => result,
+                Err(_) => Err(Stop::Failed(self.time_up(limit))),
+            },
+        };
+        self.tools.observer.step(step, self.tools.clock.now().since(started), result.is_ok());
+        result.map_err(|stop| self.failure(step, stop))
+    }
+
+    fn time_up(&self, limit: Span) -> String {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_empty() {
+            format!("not done within {limit}")
+        } else {
+            format!("not done within {limit}; last: {last}")
+        }
+    }
+
+    /// The failure that a stop in `step` is.
+    pub fn failure(&self, step: Step, stop: Stop) -> Failure {
+        let (message, transient) = match stop {
+            Stop::Failed(message) => (message, false),
+            Stop::Transient(message) => (message, true),
+        };
+        Failure { step, message, at: self.tools.clock.now(), transient }
+    }
+
+    /// Looks at what has the machine's VMID now, wherever it is, reading the mark afresh.
+    pub async fn look(&self) -> Result<Look, Stop> {
+        let vmid = self.mark.vmid;
+        loop {
+            let resources = self.patiently("reading the resources", || self.pve.resources()).await?;
+            let Some(guest) = resources.guests.iter().find(|guest| guest.vmid == vmid) else {
+                return Ok(Look::Absent);
+            };
+            if guest.kind != GuestKind::Qemu {
+                return Ok(Look::Foreign(format!("VMID {vmid} is a container")));
+            }
+            let host = guest.host.clone();
+            match self.pve.vm_config(&host, vmid).await {
+                Ok(config) => return self.judge(host, config),
+                // It moved or went between the two calls: look again.
+                Err(error) if error.cause() == Cause::Gone => {
+                    self.note(error.to_string());
+                    sleep(FIRST_PAUSE).await;
+                }
+                Err(error) if passing(&error) => {
+                    self.note(error.to_string());
+                    sleep(FIRST_PAUSE * 4).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn judge(&self, host: Arc<str>, config: VmConfig) -> Result<Look, Stop> {
+        let vmid = self.mark.vmid;
+        match mark::read(&config.description) {
+            Ownership::Marked(mark) if mark == self.mark => {
+                if self.host()? != host {
+                    self.record(|entry| entry.target.host = host)?;
+                }
+                Ok(Look::Ours(Box::new(config)))
+            }
+            Ownership::Unmarked if config.lock.as_deref() == Some("clone") => Ok(Look::Placeholder),
+            Ownership::Unmarked => Ok(Look::Foreign(format!("VM {vmid} on {host} carries no mark"))),
+            Ownership::Marked(other) => Ok(Look::Foreign(format!(
+                "VM {vmid} on {host} carries the mark of machine {} of cluster {}",
+                other.machine, other.cluster
+            ))),
+            Ownership::UnknownVersion(version) => {
+                Ok(Look::Foreign(format!("VM {vmid} on {host} carries a mark of version {version}")))
+            }
+            Ownership::Damaged(why) => Ok(Look::Foreign(format!("VM {vmid} on {host}: {why}"))),
+        }
+    }
+
+    /// Repeats a call that reads (or may be repeated) until it is answered, pausing between tries.
+    /// Ends with an error that waiting does not mend, or with the step's deadline.
+    pub async fn patiently<T, F>(&self, what: &str, mut call: impl FnMut() -> F) -> Result<T, Stop>
+    where
+        F: Future<Output = Result<T, CallError>>,
+    {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match call().await {
+                Ok(value) => return Ok(value),
+                Err(error) if passing(&error) => {
+                    self.note(format!("{what}: {error}"));
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The same for a Kubernetes call.
+    pub async fn patiently_kube<T, F>(&self, what: &str, mut call: impl FnMut() -> F) -> Result<T, Stop>
+    where
+        F: Future<Output = Result<T, crate::kube::Error>>,
+    {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match call().await {
+                Ok(value) => return Ok(value),
+                Err(error) if error.passing() => {
+                    self.note(format!("{what}: {error}"));
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Follows a task to its end. `Ok(None)`: it succeeded; `Ok(Some(text))`: it failed with `text`.
+    pub async fn follow(&self, upid: &crate::pve::Upid) -> Result<Option<String>, Stop> {
+        let mut pause = Duration::from_millis(100);
+        loop {
+            let status = self.patiently("following a task", || self.pve.task_status(upid)).await?;
+            match status {
+                crate::pve::TaskStatus::Running => {
+                    self.note(format!("task {} runs", upid.kind()));
+                    sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(2));
+                }
+                crate::pve::TaskStatus::Ok | crate::pve::TaskStatus::Warnings(_) => return Ok(None),
+                crate::pve::TaskStatus::Failed(text) => return Ok(Some(text)),
+            }
+        }
+    }
+}
+
+/// Whether waiting may mend it: nothing wrong with the call itself.
+pub fn passing(error: &CallError) -> bool {
+    match error.outcome {
+        Outcome::NotSent | Outcome::Unknown => true,
+        Outcome::RefusedByBroker => false,
+        Outcome::Refused => error.cause().passes() || matches!(error.status, Some(401 | 429 | 502..=504 | 595..=599)),
+    }
+}
