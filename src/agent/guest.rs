@@ -12,10 +12,8 @@ pub const STATE: &str = include_str!("guest/state.sh");
 
 /// The command line that runs `script` in the guest. A shell is always there, and a missing
 /// program inside it is an exit code, not the 596 that PVE makes of a missing program.
-pub fn command(script: &str) -> Vec<String> {
+pub fn command(script: &str) -> [&str; 4] {
     ["/bin/sh", "-c", script, "pve-autoscaler"]
-        .map(str::to_owned)
-        .to_vec()
 }
 
 /// How far a guest has booted.

@@ -6,6 +6,7 @@ pub mod guest;
 pub mod join;
 pub mod journal;
 pub mod machines;
+pub mod region;
 pub mod state;
 pub mod turn;
 pub mod vm_config;

@@ -25,15 +25,6 @@ impl Write {
     pub fn is_empty(&self) -> bool {
         self.set.is_empty() && self.delete.is_empty()
     }
-
-    /// The parameters of the call.
-    pub fn params(self) -> Vec<(String, String)> {
-        let mut params: Vec<(String, String)> = self.set.into_iter().collect();
-        if !self.delete.is_empty() {
-            params.push(("delete".to_owned(), self.delete.join(",")));
-        }
-        params
-    }
 }
 
 /// What `current` (the configuration as PVE tells it, values as text) lacks.

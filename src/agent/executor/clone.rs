@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::model::region::{Failure, Step};
 use crate::pve::transport::Outcome;
-use crate::pve::{Cause, Clone as CloneCall, Upid};
+use crate::pve::{Cause, CloneVm, Upid};
 
 use super::work::{Look, Stop, Work};
 
@@ -103,12 +103,11 @@ async fn ask(work: &Work) -> Result<(), Stop> {
     let settings = &work.tools.settings;
     let template = settings.templates.get(work.mark.template.as_str()).cloned().unwrap_or_default();
     let human = settings.pools.get(work.mark.pool.as_str()).map_or("", |pool| &*pool.description);
-    let call = CloneCall {
+    let call = CloneVm {
         newid: work.mark.vmid,
         name: work.machine.to_string(),
         description: work.mark.describe(human),
-        full: template.full_clone,
-        storage: template.storage.clone().filter(|_| template.full_clone),
+        full: template.full_clone.then(|| template.storage.clone()),
         target: (entry.target.host != entry.birth.template_host).then(|| entry.target.host.to_string()),
         pool: template.resource_pool.clone(),
     };
@@ -152,7 +151,7 @@ fn recorded_task(upid: &Option<String>) -> Option<Upid> {
 async fn running_clone(work: &Work) -> Result<bool, Stop> {
     let entry = work.entry()?;
     let host = &entry.birth.template_host;
-    let tasks = work.patiently("listing tasks", || work.pve.active_tasks(host)).await?;
+    let tasks = work.patiently("listing tasks", || work.pve.active_tasks(host, entry.birth.template_vmid)).await?;
     let claimed: Vec<String> = work.tools.journal.entries().into_values().filter_map(|e| e.upid).collect();
     let source = entry.birth.template_vmid.to_string();
     Ok(tasks.iter().any(|task| {

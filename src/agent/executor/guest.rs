@@ -161,7 +161,7 @@ async fn run_once(
     let host: Arc<str> = work.host()?;
     let vmid = work.mark.vmid;
     let command = guest::command(script);
-    let input = stdin.map(|secret| secret.expose_secret().as_bytes());
+    let input = stdin.map_or("", |secret| secret.expose_secret());
     let pid = match work.pve.agent_exec(&host, vmid, &command, input).await {
         Ok(pid) => pid,
         Err(error) => return again(work, &error).map(|()| None),

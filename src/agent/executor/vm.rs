@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use crate::agent::vm_config;
 use crate::pve::transport::Outcome;
-use crate::pve::{Cause, VmConfig};
+use crate::pve::{Cause, ConfigUpdate, VmConfig};
 
 use super::work::{Look, Stop, Work, passing};
 
@@ -50,7 +50,7 @@ pub async fn configured(work: &Work) -> Result<(), Stop> {
     let mut writes = 0;
     loop {
         let config = unlocked(work).await?;
-        let write = vm_config::write(&config.values, &work.machine, &instance_type, &template, &pool);
+        let write = vm_config::write(&config.raw, &work.machine, &instance_type, &template, &pool);
         if write.is_empty() {
             return Ok(());
         }
@@ -60,7 +60,8 @@ pub async fn configured(work: &Work) -> Result<(), Stop> {
             return Err(Stop::Failed(format!("PVE does not keep what is written to {keys}")));
         }
         let host = work.host()?;
-        match work.pve.update_config(&host, work.mark.vmid, &write.params(), config.digest.as_deref()).await {
+        let update = ConfigUpdate { set: write.set, delete: write.delete, digest: config.digest.clone() };
+        match work.pve.update_config(&host, work.mark.vmid, &update).await {
             Ok(()) => writes += 1,
             Err(error) if passing(&error) || error.cause() == Cause::Changed => {
                 work.note(error.to_string());
@@ -82,22 +83,22 @@ pub async fn resized(work: &Work) -> Result<(), Stop> {
     loop {
         let config = unlocked(work).await?;
         let disk = match named.as_deref() {
-            Some(key) => config.disk(key),
+            Some(key) => config.disks.get_key_value(key),
             None => config.boot_disk(),
         };
-        let Some(disk) = disk else {
-            let keys: Vec<&str> = config.disks.iter().map(|disk| disk.key.as_str()).collect();
+        let Some((key, disk)) = disk else {
+            let keys: Vec<&str> = config.disks.keys().map(|key| &**key).collect();
             return Err(Stop::Failed(format!(
                 "the VM has no disk {} to grow (it has {}); set boot_disk in the template's settings",
                 named.as_deref().unwrap_or("in its boot order"),
                 keys.join(", ")
             )));
         };
-        if disk.size >= wanted {
+        if disk.size.unwrap_or(0) >= wanted {
             return Ok(());
         }
         let host = work.host()?;
-        match work.pve.resize(&host, work.mark.vmid, &disk.key, wanted).await {
+        match work.pve.resize(&host, work.mark.vmid, key, wanted).await {
             Ok(Some(upid)) => task_done(work, &upid, "the resize").await?,
             Ok(None) => {}
             Err(error) if passing(&error) => {

@@ -11,7 +11,8 @@ use crate::model::mark::{self, Mark, Ownership};
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 use crate::pve::transport::{CallError, Outcome};
-use crate::pve::{Cause, GuestKind, VmConfig};
+use crate::model::region::GuestKind;
+use crate::pve::{Cause, TaskState, VmConfig};
 
 use super::Tools;
 
@@ -170,7 +171,7 @@ impl Work {
         let vmid = self.mark.vmid;
         loop {
             let resources = self.patiently("reading the resources", || self.pve.resources()).await?;
-            let Some(guest) = resources.guests.iter().find(|guest| guest.vmid == vmid) else {
+            let Some(guest) = resources.guests.get(&vmid) else {
                 return Ok(Look::Absent);
             };
             if guest.kind != GuestKind::Qemu {
@@ -260,13 +261,13 @@ impl Work {
         loop {
             let status = self.patiently("following a task", || self.pve.task_status(upid)).await?;
             match status {
-                crate::pve::TaskStatus::Running => {
+                TaskState::Running => {
                     self.note(format!("task {} runs", upid.kind()));
                     sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(2));
                 }
-                crate::pve::TaskStatus::Ok | crate::pve::TaskStatus::Warnings(_) => return Ok(None),
-                crate::pve::TaskStatus::Failed(text) => return Ok(Some(text)),
+                TaskState::Ok | TaskState::Warnings(_) => return Ok(None),
+                TaskState::Failed(text) => return Ok(Some(text)),
             }
         }
     }

@@ -1,0 +1,59 @@
+//! Puts the snapshot together: Kubernetes, the regions, the journal, and how old each of them is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::agent::journal::Entry;
+use crate::agent::machines::{self, Observed};
+use crate::agent::region::RegionView;
+use crate::model::cluster::Cluster;
+use crate::model::region::{Busy, RegionName};
+use crate::model::snapshot::{SourceState, Snapshot, VERSION};
+use crate::model::time::Time;
+
+/// Everything a snapshot is made of.
+#[derive(Debug)]
+pub struct Sources<'a> {
+    /// Now.
+    pub now: Time,
+    /// `kube-system`'s UID and the configured name.
+    pub cluster_id: Option<Arc<str>>,
+    /// Kubernetes.
+    pub cluster: Cluster,
+    /// How far each watch can be trusted.
+    pub watches: BTreeMap<Arc<str>, SourceState>,
+    /// The regions.
+    pub regions: BTreeMap<RegionName, RegionView>,
+    /// The journal.
+    pub journal: &'a BTreeMap<Arc<str>, Entry>,
+    /// What the executor is doing.
+    pub busy: &'a BTreeMap<Arc<str>, Busy>,
+    /// We hold the lease.
+    pub leader: bool,
+    /// The pause, if one holds.
+    pub paused: Option<String>,
+}
+
+/// The snapshot.
+pub fn snapshot(sources: Sources<'_>) -> Snapshot {
+    let observed: BTreeMap<RegionName, Observed> =
+        sources.regions.iter().map(|(name, view)| (name.clone(), (*view.observed).clone())).collect();
+    // Without a cluster id no mark can be ours, and the brain holds everything anyway.
+    let id = sources.cluster_id.as_deref().unwrap_or("");
+    let machines = machines::machines(id, &observed, &sources.cluster, sources.journal, sources.busy);
+    let mut states = sources.watches;
+    for (name, view) in sources.regions {
+        states.insert(Arc::from(format!("pve/{name}")), view.source);
+    }
+    Snapshot {
+        version: VERSION,
+        taken: sources.now,
+        cluster_id: sources.cluster_id,
+        sources: states,
+        cluster: sources.cluster,
+        regions: observed.into_iter().map(|(name, observed)| (name, observed.region)).collect(),
+        machines,
+        leader: sources.leader,
+        paused: sources.paused,
+    }
+}

@@ -1,0 +1,357 @@
+//! Watching a region: PVE has no watch, so it is read at an interval, and single VMs' configurations
+//! only when something about them changed or the last reading is old.
+//!
+//! Calls in a steady state: two per poll, plus at most one re-reading: six a minute at the default
+//! interval, whatever the number of VMs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
+
+use crate::agent::machines::{Facts, Observed};
+use crate::clock::Clock;
+use crate::config::settings::{Settings, Template};
+use crate::model::region::{GuestKind, Host, Region, RegionName, Storage, TemplateCopy, Vm};
+use crate::model::snapshot::SourceState;
+use crate::model::time::{Span, Time};
+use crate::pve::transport::CallError;
+use crate::pve::{Cause, Client, GuestResource, Resources, VmConfig};
+
+/// A configuration is read again after this long though nothing about the VM seemed to change:
+/// an edited description shows nowhere else.
+const STALE_CONFIG: Span = Span::minutes(30);
+/// Such re-readings in one poll.
+const REREADS_PER_POLL: usize = 1;
+/// Configurations read in one poll because something changed: a thousand VMs at the start take a
+/// few polls.
+const READS_PER_POLL: usize = 200;
+/// While machines are being made or removed the region is read this often.
+pub const BUSY_POLL: Span = Span::seconds(10);
+/// A whole poll must end within this time.
+const POLL_DEADLINE: Duration = Duration::from_secs(120);
+
+/// What a watcher publishes.
+#[derive(Clone, Debug, Default)]
+pub struct RegionView {
+    /// What is seen.
+    pub observed: Arc<Observed>,
+    /// How far it can be trusted.
+    pub source: SourceState,
+}
+
+/// What was read of a VM's configuration.
+#[derive(Clone, Debug)]
+struct Known {
+    fingerprint: Fingerprint,
+    config: Arc<VmConfig>,
+    read: Time,
+}
+
+/// What changes in the resources when a configuration may have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fingerprint {
+    host: Arc<str>,
+    name: Arc<str>,
+    lock: Option<Arc<str>>,
+    template: bool,
+    tags: Vec<String>,
+    cpus: u32,
+    memory: i64,
+}
+
+impl Fingerprint {
+    fn of(guest: &GuestResource) -> Fingerprint {
+        Fingerprint {
+            host: guest.host.clone(),
+            name: guest.name.clone(),
+            lock: guest.lock.clone(),
+            template: guest.template,
+            tags: guest.tags.clone(),
+            cpus: guest.cpus,
+            memory: guest.memory,
+        }
+    }
+}
+
+/// Watches one region.
+#[derive(Debug)]
+pub struct RegionWatcher {
+    name: RegionName,
+    client: Client,
+    clock: Clock,
+    settings: Arc<Settings>,
+    known: BTreeMap<u32, Known>,
+}
+
+impl RegionWatcher {
+    /// A watcher that has seen nothing.
+    pub fn new(
+        name: RegionName,
+        client: Client,
+        clock: Clock,
+        settings: Arc<Settings>,
+    ) -> RegionWatcher {
+        RegionWatcher {
+            name,
+            client,
+            clock,
+            settings,
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// Polls until dropped. `hurry` says that machines are being worked on, `poke` asks for a poll
+    /// at once.
+    pub async fn run(
+        mut self,
+        view: watch::Sender<RegionView>,
+        mut hurry: watch::Receiver<bool>,
+        poke: Arc<Notify>,
+    ) {
+        let interval = self
+            .settings
+            .regions
+            .get(&self.name)
+            .map_or(Span::seconds(30), |region| region.poll);
+        loop {
+            let polled = match timeout(POLL_DEADLINE, self.poll()).await {
+                Ok(polled) => polled,
+                Err(_) => Err(format!(
+                    "the region was not read within {} s",
+                    POLL_DEADLINE.as_secs()
+                )),
+            };
+            let now = self.clock.now();
+            match polled {
+                Ok(observed) => {
+                    let source = SourceState {
+                        complete: true,
+                        as_of: now,
+                        error: None,
+                    };
+                    view.send_replace(RegionView {
+                        observed: Arc::new(observed),
+                        source,
+                    });
+                }
+                Err(error) => {
+                    let news = view.borrow().source.error.as_ref() != Some(&error);
+                    if news {
+                        tracing::warn!(region = %self.name, %error, "cannot read the region");
+                    }
+                    view.send_modify(|view| view.source.error = Some(error));
+                }
+            }
+            let began = Instant::now();
+            loop {
+                let pace = if *hurry.borrow_and_update() {
+                    interval.min(BUSY_POLL)
+                } else {
+                    interval
+                };
+                tokio::select! {
+                    biased;
+                    () = poke.notified() => break,
+                    changed = hurry.changed() => if changed.is_err() { return },
+                    () = tokio::time::sleep_until(began + pace.to_std()) => break,
+                }
+            }
+        }
+    }
+
+    /// Reads the region once.
+    pub async fn poll(&mut self) -> Result<Observed, String> {
+        let text = |error: CallError| error.to_string();
+        let status = self.client.cluster_status().await.map_err(text)?;
+        let resources = self.client.resources().await.map_err(text)?;
+        self.read_configs(&resources).await.map_err(text)?;
+        let mut region = Region {
+            quorate: status.quorate,
+            ..Region::default()
+        };
+        for (name, host) in &resources.hosts {
+            let member = status.members.get(name);
+            region.hosts.insert(
+                name.clone(),
+                Host {
+                    online: host.online && member.is_none_or(|member| member.online),
+                    cpus: host.cpus,
+                    memory: host.memory,
+                    memory_used: host.memory_used,
+                },
+            );
+        }
+        for (host, storages) in &resources.storages {
+            let storages = storages.iter().map(|(name, storage)| {
+                let view = Storage {
+                    active: storage.active,
+                    shared: storage.shared,
+                    free: storage.total.saturating_sub(storage.used).max(0),
+                    total: storage.total,
+                };
+                (name.clone(), view)
+            });
+            region.storages.insert(host.clone(), storages.collect());
+        }
+        for (vmid, guest) in &resources.guests {
+            region.vms.insert(*vmid, self.vm(*vmid, guest));
+        }
+        region.templates = self.templates(&resources);
+        let facts = self.known.iter().map(|(vmid, known)| {
+            let facts = Facts {
+                uuid: known.config.uuid.clone(),
+                digest: known.config.digest.clone(),
+            };
+            (*vmid, facts)
+        });
+        Ok(Observed {
+            region,
+            facts: facts.collect(),
+        })
+    }
+
+    /// Reads the configurations that changed, and one that is old.
+    async fn read_configs(&mut self, resources: &Resources) -> Result<(), CallError> {
+        self.known
+            .retain(|vmid, _| resources.guests.contains_key(vmid));
+        let now = self.clock.now();
+        let wanted = resources
+            .guests
+            .iter()
+            .filter(|(vmid, guest)| guest.kind == GuestKind::Qemu && self.matters(**vmid, guest));
+        let mut changed = Vec::new();
+        let mut old = Vec::new();
+        for (vmid, guest) in wanted {
+            match self.known.get(vmid) {
+                Some(known) if known.fingerprint == Fingerprint::of(guest) => {
+                    if now.since(known.read) > STALE_CONFIG {
+                        old.push((known.read, *vmid));
+                    }
+                }
+                _ => changed.push(*vmid),
+            }
+        }
+        old.sort_unstable();
+        let rereads = old.into_iter().take(REREADS_PER_POLL).map(|(_, vmid)| vmid);
+        for vmid in changed.into_iter().take(READS_PER_POLL).chain(rereads) {
+            let Some(guest) = resources.guests.get(&vmid) else {
+                continue;
+            };
+            match self.client.vm_config(&guest.host, vmid).await {
+                Ok(config) => {
+                    let known = Known {
+                        fingerprint: Fingerprint::of(guest),
+                        config: Arc::new(config),
+                        read: now,
+                    };
+                    self.known.insert(vmid, known);
+                }
+                // It went or moved between the two calls; the next poll sees.
+                Err(error) if error.cause() == Cause::Gone => {
+                    self.known.remove(&vmid);
+                }
+                // A host that does not answer must not blind us to the others: its VMs stay unread.
+                Err(error) => {
+                    tracing::debug!(region = %self.name, vmid, %error, "cannot read a VM's configuration");
+                    self.known.remove(&vmid);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a VM's configuration is of interest: it may be ours, or it is a template we clone.
+    fn matters(&self, vmid: u32, guest: &GuestResource) -> bool {
+        let range = self.settings.policy.regions.get(&self.name);
+        range.is_some_and(|range| (range.vmid_first..=range.vmid_last).contains(&vmid))
+            || self
+                .our_templates()
+                .any(|(_, template)| is_template(vmid, guest, template))
+    }
+
+    fn our_templates(&self) -> impl Iterator<Item = (&Arc<str>, &Template)> {
+        self.settings
+            .templates
+            .iter()
+            .filter(|(_, template)| template.region == self.name)
+    }
+
+    fn vm(&self, vmid: u32, guest: &GuestResource) -> Vm {
+        let known = self
+            .known
+            .get(&vmid)
+            .filter(|known| known.fingerprint == Fingerprint::of(guest));
+        let in_range = self
+            .settings
+            .policy
+            .regions
+            .get(&self.name)
+            .is_some_and(|range| (range.vmid_first..=range.vmid_last).contains(&vmid));
+        Vm {
+            host: guest.host.clone(),
+            kind: guest.kind,
+            name: guest.name.clone(),
+            running: guest.running(),
+            template: guest.template,
+            lock: guest.lock.clone(),
+            cpus: guest.cpus.max(known.map_or(0, |known| known.config.cpus)),
+            memory: guest
+                .memory
+                .max(known.map_or(0, |known| known.config.memory_mib.saturating_mul(1 << 20))),
+            ownership: known
+                .filter(|_| in_range)
+                .map(|known| known.config.ownership()),
+        }
+    }
+
+    /// Where the configured templates are.
+    fn templates(&self, resources: &Resources) -> BTreeMap<Arc<str>, Vec<TemplateCopy>> {
+        let mut found = BTreeMap::new();
+        for (name, template) in self.our_templates() {
+            let copies = resources
+                .guests
+                .iter()
+                .filter(|(vmid, guest)| is_template(**vmid, guest, template));
+            let copies: Vec<TemplateCopy> = copies
+                .filter_map(|(vmid, guest)| {
+                    let config = &self.known.get(vmid)?.config;
+                    config.template.then(|| TemplateCopy {
+                        vmid: *vmid,
+                        host: guest.host.clone(),
+                        shared: all_shared(config, &guest.host, resources),
+                        disk: config
+                            .boot_disk()
+                            .and_then(|(_, disk)| disk.size)
+                            .unwrap_or(0),
+                    })
+                })
+                .collect();
+            found.insert(name.clone(), copies);
+        }
+        found
+    }
+}
+
+fn is_template(vmid: u32, guest: &GuestResource, template: &Template) -> bool {
+    guest.kind == GuestKind::Qemu
+        && (template.vmid == Some(vmid)
+            || (guest.template && template.vm_name.as_deref() == Some(&*guest.name)))
+}
+
+/// Whether every disk, the cloud-init drive too, is on shared storage: only then may a clone have
+/// another host as its target.
+fn all_shared(config: &VmConfig, host: &str, resources: &Resources) -> bool {
+    let storages = resources.storages.get(host);
+    config
+        .disks
+        .values()
+        .filter(|disk| disk.volume != "none")
+        .all(|disk| {
+            storages
+                .and_then(|storages| storages.get(&disk.storage))
+                .is_some_and(|storage| storage.shared)
+        })
+}
