@@ -22,8 +22,8 @@ pub struct JoinInput<'a> {
     pub token: (&'a str, &'a SecretString),
     /// `host:port` of the API server.
     pub endpoint: &'a str,
-    /// `sha256:…` of the cluster's CA.
-    pub ca_hash: &'a str,
+    /// `sha256:…` of the cluster's CAs.
+    pub ca_hashes: &'a [String],
     /// Labels that the node shall carry.
     pub labels: &'a Labels,
     /// The pool's taints; our startup taint is added.
@@ -76,7 +76,7 @@ pub fn configuration(input: &JoinInput<'_>) -> Result<SecretString, JoinError> {
             "bootstrapToken": {
                 "token": token,
                 "apiServerEndpoint": input.endpoint,
-                "caCertHashes": [input.ca_hash],
+                "caCertHashes": input.ca_hashes,
             },
         },
         "nodeRegistration": registration,
@@ -174,7 +174,7 @@ mod tests {
             node_name: "small-abcde",
             token: ("abcdef", &secret),
             endpoint: "10.0.0.1:6443",
-            ca_hash: "sha256:00",
+            ca_hashes: &["sha256:00".to_owned()],
             labels: &labels,
             taints: &[Taint::no_schedule("gpu", "yes")],
             settings: &Join::default(),

@@ -8,5 +8,6 @@ pub mod journal;
 pub mod machines;
 pub mod region;
 pub mod state;
+pub mod status;
 pub mod turn;
 pub mod vm_config;

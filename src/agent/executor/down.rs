@@ -96,7 +96,7 @@ fn given_up_or<T>(work: &Work, result: Result<T, Failure>) -> Result<T, Failure>
 }
 
 async fn release(work: &Work, node: &NodeRef) {
-    if let Err(error) = work.tools.kube.release(&node.name, &node.uid).await {
+    if let Err(error) = work.tools.kube.release_node(node).await {
         tracing::warn!(node = %node.name, %error, "the node could not be uncordoned; it is tried again");
     }
 }
@@ -210,7 +210,8 @@ async fn stopped(work: &Work, patience: Span) -> Result<(), Stop> {
 
 async fn node_deleted(work: &Work, node: &NodeRef) -> Result<(), Stop> {
     let kube = &work.tools.kube;
-    work.patiently_kube("deleting the Node", || kube.delete_node(&node.name, &node.uid)).await
+    // Gone is as good: another of the same name is not ours.
+    work.patiently_kube("deleting the Node", || kube.delete_node(node)).await.map(drop)
 }
 
 /// Verifies the mark once more, destroys the VM, and sees that it is gone.

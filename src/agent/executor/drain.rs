@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::agent::drain_order::{self, Fate, LAST_TIER};
-use crate::kube::EvictOutcome;
+use crate::kube::{EvictOutcome, NodeChange};
 use crate::model::action::{Action, NodeRef};
 use crate::model::cluster::{Pod, PodKey};
 
-use super::work::{Stop, Work};
+use super::work::{Stop, Work, kube_passing};
 
 /// Between the taint and the fresh look at the pods: kube-scheduler may still bind on its older view
 /// (`node-delete-delay-after-taint`; Karpenter's minimum drain time).
@@ -37,8 +37,12 @@ pub async fn emptied(work: &Work, node: &NodeRef, action: &Action) -> Result<(),
 
 async fn empty(work: &Work, node: &NodeRef, action: &Action) -> Result<(), Stop> {
     let kube = &work.tools.kube;
-    let since = work.tools.clock.now().0 / 1000;
-    work.patiently_kube("cordoning the node", || kube.cordon(&node.name, &node.uid, since)).await?;
+    let since = work.tools.clock.now();
+    let change =
+        work.patiently_kube("cordoning the node", || kube.mark_leaving(node, since)).await?;
+    if change == NodeChange::Gone {
+        return Err(Stop::Transient(format!("node {} is gone", node.name)));
+    }
     sleep(SETTLE).await;
     let pods = pods(work, &node.name).await?;
     let now = work.tools.clock.now();
@@ -66,9 +70,8 @@ async fn evicted(work: &Work, node: &NodeRef, tier: u8) -> Result<(), Stop> {
                 Fate::Evicted { best_effort, .. } => {
                     let grace = drain_order::grace_seconds(&pod, limit);
                     match evict(work, &key, &pod, grace).await {
-                        Ok(None) => waiting.push(format!("{key} is terminating")),
-                        Ok(Some(_)) | Err(_) if best_effort => {}
-                        Ok(Some(why)) => waiting.push(why),
+                        Ok(_) | Err(_) if best_effort => {}
+                        Ok(why) => waiting.extend(why),
                         Err(stop) => return Err(stop),
                     }
                 }
@@ -82,18 +85,18 @@ async fn evicted(work: &Work, node: &NodeRef, tier: u8) -> Result<(), Stop> {
     }
 }
 
-/// `Ok(Some(why))`: not now, asked again in the next round.
-async fn evict(work: &Work, key: &PodKey, pod: &Pod, grace: i64) -> Result<Option<String>, Stop> {
-    match work.tools.kube.evict(key, &pod.uid, grace).await {
-        Ok(EvictOutcome::Accepted) => {
+/// Asks for an eviction; says what is to be waited for then.
+async fn evict(work: &Work, key: &PodKey, pod: &Pod, grace: i64) -> Result<Vec<String>, Stop> {
+    match work.tools.kube.evict(key, &pod.uid, Some(grace)).await {
+        EvictOutcome::Accepted => {
             work.tools.observer.evicted();
-            Ok(None)
+            Ok(vec![format!("{key} is terminating")])
         }
-        // Gone, or a new pod of the same name took its place: it is not the one to evict.
-        Ok(EvictOutcome::Gone | EvictOutcome::Conflict) => Ok(Some(format!("{key} is gone"))),
-        Ok(EvictOutcome::Blocked { why, .. }) => Ok(Some(format!("{key} may not be evicted now: {why}"))),
-        Err(error) if error.passing() => Ok(Some(format!("{key}: {error}"))),
-        Err(error) => Err(Stop::Failed(format!("evicting {key}: {error}"))),
+        // Gone, or a new pod of the same name took its place: the fresh list of the next round says.
+        EvictOutcome::Gone | EvictOutcome::Conflict => Ok(vec![format!("{key} has just gone")]),
+        EvictOutcome::Blocked { why, .. } => Ok(vec![format!("{key} may not be evicted now: {why}")]),
+        EvictOutcome::Failed(error) if kube_passing(&error) => Ok(vec![format!("{key}: {error}")]),
+        EvictOutcome::Failed(error) => Err(Stop::Failed(format!("evicting {key}: {error}")]),
     }
 }
 
@@ -106,7 +109,7 @@ pub async fn detached(work: &Work, node: &NodeRef) -> Result<(), Stop> {
             work.patiently_kube("reading the volume attachments", || kube.attachments_on(&node.name)).await?;
         let names: Vec<Arc<str>> = attachments
             .into_iter()
-            .filter_map(|attachment| attachment.volume)
+            .filter_map(|(_, attachment)| attachment.volume)
             .filter(|volume| !left_alone.contains(volume))
             .collect();
         if names.is_empty() {
@@ -150,7 +153,7 @@ pub async fn pods(work: &Work, node: &str) -> Result<Vec<(PodKey, Pod)>, Stop> {
 
 /// Takes our taint off and uncordons, as far as that is possible; the sweep does it otherwise.
 async fn released(work: &Work, node: &NodeRef) {
-    if let Err(error) = work.tools.kube.release(&node.name, &node.uid).await {
+    if let Err(error) = work.tools.kube.release_node(node).await {
         tracing::warn!(node = %node.name, %error, "the node could not be uncordoned; it is tried again");
     }
 }

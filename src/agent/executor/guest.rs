@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use crate::agent::guest::{self, JoinState, Probe};
 use crate::agent::join::{self, JoinInput};
 use crate::model::time::Span;
+use crate::kube::BootstrapToken;
 use crate::pve::Cause;
 
 use super::work::{Stop, Work, passing};
@@ -100,23 +101,23 @@ async fn start_join(work: &Work, kubeadm: &str) -> Result<(), Stop> {
     let pool = settings.pools.get(work.mark.pool.as_str()).cloned().unwrap_or_default();
     let kube = &work.tools.kube;
     let info = work.patiently_kube("reading cluster-info", || kube.cluster_info()).await?;
-    let secret = secret(work);
     let life = Span(pool.join.token_ttl.0.clamp(60_000, MAX_TOKEN_LIFE.0));
     let expires = work.tools.clock.now() + life;
     let text = format!("join of machine {} by pve-autoscaler", work.machine);
-    // A token left by an attempt that a crash cut short has a secret that nobody knows any more.
-    let id = work.mark.token.as_str();
-    work.patiently_kube("deleting an older token", || kube.delete_bootstrap_token(id)).await?;
-    work.patiently_kube("creating the bootstrap token", || {
-        kube.create_bootstrap_token(id, &secret, &text, expires)
-    })
-    .await?;
+    let token = BootstrapToken {
+        id: work.mark.token.clone(),
+        secret: secret(work),
+        expires,
+        description: text,
+    };
+    // One left by an attempt that a crash cut short has a secret that nobody knows any more.
+    work.patiently_kube("creating the bootstrap token", || kube.replace_token(&token)).await?;
     let configuration = join::configuration(&JoinInput {
         kubeadm,
         node_name: &work.machine,
-        token: (id, &secret),
+        token: (&token.id, &token.secret),
         endpoint: pool.join.endpoint.as_deref().unwrap_or(&info.endpoint),
-        ca_hash: &info.ca_hash,
+        ca_hashes: &info.ca_hashes,
         labels: &work.node_labels()?,
         taints: &work.pool_taints(),
         settings: &pool.join,

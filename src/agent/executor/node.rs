@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
+use crate::model::action::NodeRef;
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::policy::{
     InstanceType, INSTANCE_TYPE_LABEL, POOL_LABEL, REGION_LABEL, STARTUP_TAINT, ZONE_LABEL,
@@ -110,19 +111,12 @@ pub async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop> {
             continue;
         };
         drop(view);
+        let reference = NodeRef { name: name.clone(), uid: node.uid.clone() };
         if !labelled {
-            let missing = |have: &Labels, wanted: &Labels| -> Labels {
-                let lacks = |(key, value): &(&Arc<str>, &Arc<str>)| have.get(*key) != Some(value);
-                wanted.iter().filter(lacks).map(|(k, v)| (k.clone(), v.clone())).collect()
-            };
-            let (labels, annotations) =
-                (missing(&node.labels, &labels), missing(&node.annotations, &annotations));
-            if !(labels.is_empty() && annotations.is_empty()) {
-                work.patiently_kube("labelling the node", || {
-                    kube.label_node(name, &node.uid, &labels, &annotations)
-                })
-                .await?;
-            }
+            work.patiently_kube("labelling the node", || {
+                kube.label_node(&reference, &labels, &annotations)
+            })
+            .await?;
             labelled = true;
         }
         if node.ready.status == ReadyStatus::True {
@@ -130,7 +124,7 @@ pub async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop> {
                 return Ok(());
             }
             work.patiently_kube("taking the startup taint away", || {
-                kube.remove_taint(name, &node.uid, STARTUP_TAINT)
+                kube.remove_taint(&reference, STARTUP_TAINT)
             })
             .await?;
             return Ok(());
@@ -154,7 +148,7 @@ async fn annotations(work: &Work) -> Result<Labels, Stop> {
 pub async fn drop_token(work: &Work) {
     let kube = &work.tools.kube;
     let id = work.mark.token.as_str();
-    let deletion = work.patiently_kube("deleting the bootstrap token", || kube.delete_bootstrap_token(id));
+    let deletion = work.patiently_kube("deleting the bootstrap token", || kube.delete_token(id));
     if !matches!(timeout(TOKEN_PATIENCE, deletion).await, Ok(Ok(()))) {
         tracing::warn!(machine = %work.machine, token = id, "the bootstrap token could not be deleted; it expires by itself");
     }

@@ -113,8 +113,9 @@ pub async fn release(tools: &Tools, action: &Action) -> Result<(), Failure> {
     let node = target(tools, action, Step::Drain)?;
     tools
         .kube
-        .release(&node.name, &node.uid)
+        .release_node(&node)
         .await
+        .map(drop)
         .map_err(|error| failure(tools, Step::Drain, error.to_string()))
 }
 
@@ -147,11 +148,8 @@ pub async fn delete_node(tools: &Tools, action: &Action) -> Result<(), Failure> 
     }
     tools
         .kube
-        .delete_node(&node_name(&planned), &planned.uid)
+        .delete_node(&planned)
         .await
+        .map(drop)
         .map_err(|error| fail(error.to_string()))
-}
-
-fn node_name(node: &NodeRef) -> std::sync::Arc<str> {
-    node.name.clone()
 }

@@ -245,7 +245,7 @@ impl Work {
         loop {
             match call().await {
                 Ok(value) => return Ok(value),
-                Err(error) if error.passing() => {
+                Err(error) if kube_passing(&error) => {
                     self.note(format!("{what}: {error}"));
                     sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
@@ -270,6 +270,15 @@ impl Work {
                 TaskState::Failed(text) => return Ok(Some(text)),
             }
         }
+    }
+}
+
+/// Whether waiting may mend a Kubernetes call that failed. A change whose outcome is unknown counts:
+/// all our changes there may be repeated.
+pub fn kube_passing(error: &crate::kube::Error) -> bool {
+    match error.code() {
+        None => true,
+        Some(code) => error.maybe_done() || matches!(code, 401 | 409 | 429 | 500..=599),
     }
 }
 
