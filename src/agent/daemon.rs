@@ -1,11 +1,12 @@
 //! The loop: a turn observes, decides, remembers, publishes and acts.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rand::RngExt as _;
 use rand::rngs::StdRng;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch as channel};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -19,7 +20,7 @@ use crate::agent::turn::Turn;
 use crate::brain;
 use crate::clock::Clock;
 use crate::config::settings::Settings;
-use crate::kube::{ClusterStore, Election};
+use crate::kube::{Changes, ClusterStore, Election, watch};
 use crate::model::memory::Memory;
 use crate::model::region::RegionName;
 use crate::model::snapshot::Snapshot;
@@ -53,7 +54,7 @@ pub struct Parts {
     /// Who hears of steps and evictions.
     pub observer: Arc<dyn Observer>,
     /// Where each turn is published.
-    pub turns: watch::Sender<Option<Arc<Turn>>>,
+    pub turns: channel::Sender<Option<Arc<Turn>>>,
     /// Asks for a turn at once: a pause began or ended, somebody wants a plan.
     pub poke: Arc<Notify>,
 }
@@ -84,7 +85,8 @@ pub async fn run(parts: Parts) -> Result<std::convert::Infallible, DaemonError> 
     }
     let mut tasks = JoinSet::new();
     let store = ClusterStore::new();
-    tasks.spawn(named("the watches", crate::kube::watch(parts.kube.clone(), store.clone(), parts.random.clone())));
+    let seed = parts.random.lock().unwrap_or_else(PoisonError::into_inner).random();
+    tasks.spawn(named("the watches", watch::watch(parts.kube.clone(), store.clone(), seed)));
     tasks.spawn({
         let kube = parts.kube.clone();
         async move {
@@ -95,13 +97,13 @@ pub async fn run(parts: Parts) -> Result<std::convert::Infallible, DaemonError> 
     let election = Election::new(&parts.kube, &parts.settings.kubernetes.namespace, &parts.identity);
     let leader = election.leading();
     tasks.spawn(named("the election", election.run()));
-    let (hurry, hurrying) = watch::channel(false);
+    let (hurry, hurrying) = channel::channel(false);
     let mut regions = BTreeMap::new();
     let mut pokes = Vec::new();
     let mut clients = BTreeMap::new();
     for (name, transport) in &parts.pve {
         let client = crate::pve::Client::new(transport.clone());
-        let (sender, receiver) = watch::channel(RegionView::default());
+        let (sender, receiver) = channel::channel(RegionView::default());
         let poke = Arc::new(Notify::new());
         let watcher =
             RegionWatcher::new(name.clone(), client.clone(), parts.clock, parts.settings.clone());
@@ -123,7 +125,7 @@ pub async fn run(parts: Parts) -> Result<std::convert::Infallible, DaemonError> 
     };
     let (announcer, announcing) = Announcer::new(parts.kube.clone(), &parts.settings, parts.clock);
     tasks.spawn(named("the announcer", announcing));
-    let (cluster_ids, cluster_id) = watch::channel(None);
+    let (cluster_ids, cluster_id) = channel::channel(None);
     tasks.spawn(named(
         "the identity",
         identify(parts.kube.clone(), parts.settings.kubernetes.name.clone(), cluster_ids),
@@ -163,7 +165,7 @@ async fn named(name: &str, task: impl Future<Output = ()>) -> String {
 }
 
 /// Finds out which cluster this is, and then rests.
-async fn identify(kube: crate::kube::Client, name: String, id: watch::Sender<Option<Arc<str>>>) {
+async fn identify(kube: crate::kube::Client, name: String, id: channel::Sender<Option<Arc<str>>>) {
     loop {
         match kube.kube_system_uid().await {
             Ok(uid) => {
@@ -184,12 +186,12 @@ struct Loop {
     executor: Executor,
     journal: Journal,
     store: ClusterStore,
-    changes: crate::kube::Changes,
-    regions: BTreeMap<RegionName, watch::Receiver<RegionView>>,
+    changes: channel::Receiver<Changes>,
+    regions: BTreeMap<RegionName, channel::Receiver<RegionView>>,
     pokes: Vec<Arc<Notify>>,
-    hurry: watch::Sender<bool>,
-    leader: watch::Receiver<bool>,
-    cluster_id: watch::Receiver<Option<Arc<str>>>,
+    hurry: channel::Sender<bool>,
+    leader: channel::Receiver<bool>,
+    cluster_id: channel::Receiver<Option<Arc<str>>>,
     announcer: Announcer,
     memory: Memory,
     number: u64,
@@ -228,7 +230,7 @@ impl Loop {
             () = self.parts.poke.notified() => {}
             _ = self.leader.changed() => {}
             _ = self.cluster_id.changed() => {}
-            () = self.changes.changed() => {}
+            _ = self.changes.changed() => {}
             () = region => {}
             () = sleep_until(wake.min(Instant::now() + LONGEST_REST)) => {}
         }
@@ -263,11 +265,13 @@ impl Loop {
     fn observe(&mut self, now: Time) -> Snapshot {
         let regions =
             self.regions.iter_mut().map(|(name, view)| (name.clone(), view.borrow_and_update().clone()));
+        self.changes.mark_unchanged();
+        let view = self.store.view();
         observe::snapshot(Sources {
             now,
             cluster_id: self.cluster_id.borrow_and_update().clone(),
-            cluster: self.store.cluster(),
-            watches: self.store.sources(),
+            cluster: view.cluster,
+            watches: view.sources,
             regions: regions.collect(),
             journal: &self.journal.entries(),
             busy: &self.executor.busy(),

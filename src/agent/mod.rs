@@ -2,10 +2,13 @@
 
 pub mod control;
 pub mod drain_order;
+pub mod executor;
 pub mod guest;
 pub mod join;
 pub mod journal;
 pub mod machines;
+pub mod news;
+pub mod observe;
 pub mod region;
 pub mod state;
 pub mod status;

@@ -96,7 +96,7 @@ async fn evict(work: &Work, key: &PodKey, pod: &Pod, grace: i64) -> Result<Vec<S
         EvictOutcome::Gone | EvictOutcome::Conflict => Ok(vec![format!("{key} has just gone")]),
         EvictOutcome::Blocked { why, .. } => Ok(vec![format!("{key} may not be evicted now: {why}")]),
         EvictOutcome::Failed(error) if kube_passing(&error) => Ok(vec![format!("{key}: {error}")]),
-        EvictOutcome::Failed(error) => Err(Stop::Failed(format!("evicting {key}: {error}")]),
+        EvictOutcome::Failed(error) => Err(Stop::Failed(format!("evicting {key}: {error}"))),
     }
 }
 
@@ -124,7 +124,6 @@ pub async fn detached(work: &Work, node: &NodeRef) -> Result<(), Stop> {
 /// the node.
 async fn volumes_left(work: &Work, node: &str) -> Result<Vec<Arc<str>>, Stop> {
     use crate::model::scheduling::Volume;
-    let view = work.tools.store.cluster();
     let now = work.tools.clock.now();
     let mut volumes = Vec::new();
     for (key, pod) in pods(work, node).await? {
@@ -139,7 +138,9 @@ async fn volumes_left(work: &Work, node: &str) -> Result<Vec<Arc<str>>, Stop> {
                 }
                 Volume::EmptyDir(_) | Volume::HostPath(_) => continue,
             };
-            volumes.extend(view.claims.get(&claim).and_then(|claim| claim.volume.clone()));
+            volumes.extend(work.tools.store.with(|cluster| {
+                cluster.claims.get(&claim).and_then(|claim| claim.volume.clone())
+            }));
         }
     }
     Ok(volumes)

@@ -30,7 +30,7 @@ use crate::model::region::{Busy, Failure, Machine, Step};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
-pub use tools::{Nothing, Observer, Tools};
+pub use tools::{Nothing, Observer, Tools, Turns};
 
 /// Machines worked on at the same time. Beyond this a plan waits for the next turn; the brain's own
 /// limits lie far below.

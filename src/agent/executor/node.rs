@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+
+use crate::kube::Changes;
 
 use crate::model::action::NodeRef;
 use crate::model::cluster::{Node, ReadyStatus};
@@ -70,11 +73,12 @@ pub async fn uuid(work: &Work) -> Result<Arc<str>, Stop> {
 
 /// The node with this UUID, in the watched view.
 pub fn registered(work: &Work, uuid: &str) -> Option<(Arc<str>, Node)> {
-    let view = work.tools.store.cluster();
-    view.nodes
-        .iter()
-        .find(|(_, node)| &*node.system_uuid == uuid)
-        .map(|(name, node)| (name.clone(), node.clone()))
+    work.tools.store.with(|cluster| {
+        let mut nodes = cluster.nodes.iter();
+        nodes
+            .find(|(_, node)| &*node.system_uuid == uuid)
+            .map(|(name, node)| (name.clone(), node.clone()))
+    })
 }
 
 /// Waits until the node is there.
@@ -84,8 +88,8 @@ pub async fn registers(work: &Work, uuid: &str) -> Result<Arc<str>, Stop> {
         if let Some((name, _)) = registered(work, uuid) {
             return Ok(name);
         }
-        let view = work.tools.store.cluster();
-        match view.nodes.get(&work.machine) {
+        let namesake = work.tools.store.with(|cluster| cluster.nodes.get(&work.machine).cloned());
+        match namesake {
             Some(other) => work.note(format!(
                 "a node {} is there, but its system UUID is {:?} and not the VM's {uuid}",
                 work.machine, &*other.system_uuid
@@ -104,13 +108,11 @@ pub async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop> {
     let mut changes = work.tools.store.changes();
     let mut labelled = false;
     loop {
-        let view = work.tools.store.cluster();
-        let Some(node) = view.nodes.get(name).cloned() else {
+        let Some(node) = work.tools.store.with(|cluster| cluster.nodes.get(name).cloned()) else {
             work.note("the node went away");
             changed(&mut changes).await;
             continue;
         };
-        drop(view);
         let reference = NodeRef { name: name.clone(), uid: node.uid.clone() };
         if !labelled {
             work.patiently_kube("labelling the node", || {
@@ -154,7 +156,7 @@ pub async fn drop_token(work: &Work) {
     }
 }
 
-async fn changed(changes: &mut crate::kube::Changes) {
+async fn changed(changes: &mut watch::Receiver<Changes>) {
     // Either is fine: a change, or a while without one.
     let _ = timeout(LOOK_AGAIN, changes.changed()).await;
     sleep(Duration::from_millis(10)).await;

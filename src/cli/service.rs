@@ -1,0 +1,356 @@
+//! `pve-autoscaler run`: the daemon as a systemd service. Reads the configuration, opens the ways
+//! out, and keeps the loop running: anew after a reload, not at all while nothing is configured.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::agent::control::{self, Answer, Command, Handler};
+use crate::agent::daemon::{self, DaemonError, Parts};
+use crate::agent::state::{StateError, StateFiles};
+use crate::agent::status::Status;
+use crate::agent::turn::Turn;
+use crate::clock::Clock;
+use crate::config::{self, ConfigErrors, Settings};
+use crate::config::settings::Channel;
+use crate::kube::Connector;
+use crate::pve::transport::Transport;
+use crate::pve::transport::https::{Https, HttpsOptions};
+use crate::pve::transport::unix::UnixSocket;
+use crate::web::{self, Metrics};
+
+use super::systemd;
+
+/// Where things lie.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The configuration file.
+    pub config: PathBuf,
+    /// The state directory.
+    pub state: PathBuf,
+    /// The control socket.
+    pub control: PathBuf,
+}
+
+/// After the loop could not go on.
+const RESTART_PAUSE: Duration = Duration::from_secs(5);
+/// A turn must be taken within this time for the watchdog to be fed: the loop rests 30 s at most.
+const TURN_DEADLINE: Duration = Duration::from_secs(60);
+/// An answer to `plan` waits this long for a fresh turn.
+const PLAN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why the service ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// The file is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// An address or socket is taken.
+    #[error("cannot listen on {what}: {source}")]
+    Listen {
+        /// Which.
+        what: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Signals cannot be received.
+    #[error("cannot receive signals: {0}")]
+    Signals(std::io::Error),
+    /// A task of ours ended that never should.
+    #[error("{0} ended unexpectedly")]
+    TaskEnded(&'static str),
+}
+
+/// What the whole service shares.
+#[derive(Debug)]
+struct Shared {
+    state: StateFiles,
+    turns: watch::Sender<Option<Arc<Turn>>>,
+    poke: Arc<Notify>,
+    /// Whether there is anything to do, and what is wrong with the daemon itself.
+    standing: Mutex<Standing>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Standing {
+    configured: bool,
+    problems: BTreeMap<&'static str, String>,
+}
+
+impl Shared {
+    fn standing(&self) -> std::sync::MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Notes or takes back what is wrong with the daemon itself.
+    fn problem(&self, subject: &'static str, problem: Option<String>) {
+        let mut standing = self.standing();
+        match problem {
+            Some(problem) => standing.problems.insert(subject, problem),
+            None => standing.problems.remove(subject),
+        };
+    }
+
+    fn status(&self) -> Status {
+        let standing = self.standing().clone();
+        let mut status = self.turns.borrow().as_ref().map_or_else(Status::default, |turn| Status::of(turn));
+        env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
+        status.configured = standing.configured;
+        status.paused = self.state.paused();
+        status.problems = standing.problems.into_values().collect();
+        status
+    }
+}
+
+/// Runs until SIGTERM or SIGINT.
+///
+/// # Errors
+/// What keeps it from starting, or a part of it that ended.
+pub async fn run(options: Options) -> Result<(), ServiceError> {
+    let mut settings = Arc::new(config::load(&options.config)?);
+    let state = StateFiles::open(&options.state)?;
+    let shared = Arc::new(Shared {
+        state,
+        turns: watch::Sender::new(None),
+        poke: Arc::new(Notify::new()),
+        standing: Mutex::default(),
+        metrics: Arc::new(Metrics::new()),
+    });
+    let mut hangup = signal(SignalKind::hangup()).map_err(ServiceError::Signals)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(ServiceError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServiceError::Signals)?;
+    let listen = |what: String| move |source| ServiceError::Listen { what, source };
+    let control = control::bind(&options.control)
+        .map_err(listen(format!("the control socket {}", options.control.display())))?;
+    let address = settings.web.listen;
+    let page = tokio::net::TcpListener::bind(address)
+        .await
+        .map_err(listen(format!("{address} ([web] listen)")))?;
+    let mut control = tokio::spawn(control::serve(control, handler(shared.clone())));
+    let mut page = tokio::spawn(web::serve(page, web_state(&shared)));
+    let mut minder = tokio::spawn(mind(shared.clone()));
+    systemd::ready(&shared.status().line());
+    loop {
+        shared.standing().configured = settings.configured;
+        let ended = tokio::select! {
+            biased;
+            _ = terminate.recv() => return Ok(stopping()),
+            _ = interrupt.recv() => return Ok(stopping()),
+            _ = &mut control => return Err(ServiceError::TaskEnded("the control socket")),
+            _ = &mut page => return Err(ServiceError::TaskEnded("the web server")),
+            _ = &mut minder => return Err(ServiceError::TaskEnded("the watchdog's feeder")),
+            _ = hangup.recv() => None,
+            error = work(&settings, &shared, &options) => Some(error),
+        };
+        match ended {
+            None => settings = reloaded(&options.config, settings, &shared),
+            Some(error) => {
+                tracing::error!(%error, "the loop ended; it is begun again in {} s", RESTART_PAUSE.as_secs());
+                shared.problem("loop", Some(error.to_string()));
+                sleep(RESTART_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn stopping() {
+    tracing::info!("stopping; machines under way are taken up again at the next start");
+    systemd::stopping();
+}
+
+/// The new settings, or the old ones when the file is wrong.
+fn reloaded(path: &Path, old: Arc<Settings>, shared: &Shared) -> Arc<Settings> {
+    systemd::reloading();
+    let next = match config::load(path) {
+        Ok(settings) => {
+            shared.problem("configuration", None);
+            if settings.web.listen != old.web.listen {
+                tracing::warn!("[web] listen changes with a restart only");
+            }
+            tracing::info!("the configuration was read again");
+            Arc::new(settings)
+        }
+        Err(errors) => {
+            tracing::error!("the configuration has errors and the one before stays in force:\n{errors}");
+            shared.problem("configuration", Some(format!("the file has errors and the one before is in force: {errors}")));
+            old
+        }
+    };
+    systemd::ready(&shared.status().line());
+    next
+}
+
+/// Does the work until something ends it; nothing at all while nothing is configured.
+async fn work(settings: &Arc<Settings>, shared: &Arc<Shared>, options: &Options) -> DaemonError {
+    if !settings.configured {
+        tracing::warn!("not configured: edit {}, then reload", options.config.display());
+        std::future::pending::<()>().await;
+    }
+    for warning in &settings.warnings {
+        tracing::warn!("{warning}");
+    }
+    match parts(settings, shared).await {
+        Ok(parts) => match daemon::run(parts).await {
+            Ok(never) => match never {},
+            Err(error) => error,
+        },
+        Err(error) => DaemonError::TaskEnded(error),
+    }
+}
+
+async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, String> {
+    let connector = Connector::File {
+        path: settings.kubernetes.kubeconfig.clone(),
+        context: settings.kubernetes.context.clone(),
+    };
+    let kube =
+        crate::kube::Client::new(connector, Clock::System, shared.metrics.kube_observer()).await;
+    let mut pve: BTreeMap<Arc<str>, Arc<dyn Transport>> = BTreeMap::new();
+    for (name, region) in &settings.regions {
+        let transport: Arc<dyn Transport> = match &region.channel {
+            Channel::Local => {
+                let socket = UnixSocket::new(&settings.broker.socket).map_err(|error| error.to_string())?;
+                let socket = Arc::new(socket);
+                agree(&socket, settings, shared).await;
+                socket
+            }
+            Channel::Token { endpoints, token_id, secret_file, ca_file, fingerprint } => {
+                let options = HttpsOptions {
+                    endpoints: endpoints.clone(),
+                    token_id: token_id.clone(),
+                    secret_file: secret_file.clone(),
+                    ca_file: ca_file.clone(),
+                    fingerprint: fingerprint.clone(),
+                };
+                Arc::new(Https::new(options).map_err(|error| format!("region {name}: {error}"))?)
+            }
+        };
+        pve.insert(name.clone(), shared.metrics.counted(transport));
+    }
+    Ok(Parts {
+        settings: settings.clone(),
+        clock: Clock::System,
+        random: Arc::new(Mutex::new(StdRng::from_rng(&mut rand::rngs::SysRng))),
+        kube,
+        pve,
+        state: shared.state.clone(),
+        identity: identity(),
+        observer: shared.metrics.executor_observer(),
+        turns: shared.turns.clone(),
+        poke: shared.poke.clone(),
+    })
+}
+
+/// Asks the broker for its version and policy, and says when they are not ours.
+async fn agree(socket: &UnixSocket, settings: &Settings, shared: &Shared) {
+    let problem = match socket.info().await {
+        Ok(info) => {
+            let ours = (env!("CARGO_PKG_VERSION").to_owned(), settings.policy_hash());
+            (ours != (info.version.clone(), info.policy_hash.clone())).then(|| {
+                format!(
+                    "the broker runs version {} with another policy or version than this daemon ({}); \
+                     systemctl restart pve-autoscaler-broker pve-autoscaler",
+                    info.version, ours.0
+                )
+            })
+        }
+        Err(error) => Some(format!("the broker cannot be asked: {error}")),
+    };
+    if let Some(problem) = &problem {
+        tracing::warn!("{problem}");
+    }
+    shared.problem("broker", problem);
+}
+
+/// This host's name: which instance holds the Lease.
+fn identity() -> String {
+    nix::unistd::gethostname()
+        .ok()
+        .and_then(|name| name.into_string().ok())
+        .unwrap_or_else(|| "pve-autoscaler".to_owned())
+}
+
+/// Feeds the watchdog with finished turns, keeps systemd's status line and the metrics.
+async fn mind(shared: Arc<Shared>) {
+    let mut turns = shared.turns.subscribe();
+    loop {
+        let turned = timeout(TURN_DEADLINE, turns.changed()).await;
+        let status = shared.status();
+        match turned {
+            Ok(Err(_)) => return,
+            Ok(Ok(())) => {
+                if let Some(turn) = turns.borrow_and_update().clone() {
+                    shared.metrics.turned(&turn.snapshot, &turn.decision.report);
+                }
+                systemd::watchdog();
+            }
+            // Nothing to do is no failure to do it.
+            Err(_) if !status.configured => systemd::watchdog(),
+            // No turn for so long: the watchdog goes hungry.
+            Err(_) => tracing::error!("no turn of the loop has ended for {} s", TURN_DEADLINE.as_secs()),
+        }
+        systemd::status(&status.line());
+    }
+}
+
+/// Answers the control socket.
+fn handler(shared: Arc<Shared>) -> Handler {
+    Arc::new(move |command| {
+        let shared = shared.clone();
+        Box::pin(async move { answer(&shared, command).await })
+    })
+}
+
+async fn answer(shared: &Shared, command: Command) -> Answer {
+    let json = |value: Result<serde_json::Value, serde_json::Error>| match value {
+        Ok(value) => Answer::Ok(value),
+        Err(error) => Answer::Error(error.to_string()),
+    };
+    match command {
+        Command::Status => json(serde_json::to_value(shared.status())),
+        Command::Pause { reason } => paused(shared, Some(&reason)),
+        Command::Resume => paused(shared, None),
+        Command::Snapshot => match fresh(shared).await {
+            Some(turn) => json(serde_json::to_value(&*turn.snapshot)),
+            None => Answer::Error(shared.status().line()),
+        },
+        Command::Plan => match fresh(shared).await {
+            Some(turn) => json(serde_json::to_value(&*turn.decision)),
+            None => Answer::Error(shared.status().line()),
+        },
+    }
+}
+
+fn paused(shared: &Shared, reason: Option<&str>) -> Answer {
+    match shared.state.set_paused(reason) {
+        Ok(()) => {
+            match reason {
+                Some(reason) => tracing::warn!(%reason, "paused"),
+                None => tracing::info!("resumed"),
+            }
+            shared.poke.notify_one();
+            Answer::Ok(serde_json::Value::Null)
+        }
+        Err(error) => Answer::Error(error.to_string()),
+    }
+}
+
+/// A turn taken after the question, or the last one if none comes.
+async fn fresh(shared: &Shared) -> Option<Arc<Turn>> {
+    let mut turns = shared.turns.subscribe();
+    turns.mark_unchanged();
+    shared.poke.notify_one();
+    let _ = timeout(PLAN_PATIENCE, turns.changed()).await;
+    turns.borrow().clone()
+}

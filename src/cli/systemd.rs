@@ -1,0 +1,36 @@
+//! What we tell systemd. Without systemd (no `NOTIFY_SOCKET`) nothing is told.
+//!
+//! `Type=notify` and not `notify-reload`: Debian 12's systemd 252 does not know the latter.
+
+use systemd::daemon;
+
+/// The service is up: all listeners are bound.
+pub fn ready(status: &str) {
+    tell(&[("READY", "1"), ("STATUS", status)]);
+}
+
+/// A reload begins; [`ready`] ends it.
+pub fn reloading() {
+    tell(&[("RELOADING", "1")]);
+}
+
+/// The service is going.
+pub fn stopping() {
+    tell(&[("STOPPING", "1")]);
+}
+
+/// The one line that `systemctl status` shows.
+pub fn status(line: &str) {
+    tell(&[("STATUS", line)]);
+}
+
+/// A turn of the loop has ended.
+pub fn watchdog() {
+    tell(&[("WATCHDOG", "1")]);
+}
+
+fn tell(state: &[(&str, &str)]) {
+    if let Err(error) = daemon::notify(false, state.iter()) {
+        tracing::debug!(%error, "systemd could not be told");
+    }
+}
