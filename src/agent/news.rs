@@ -55,7 +55,11 @@ impl Told {
         news.into_iter()
             .filter(|news| {
                 let key = (news.about.clone(), news.reason);
-                if self.when.get(&key).is_some_and(|(_, said)| *said == news.message) {
+                if self
+                    .when
+                    .get(&key)
+                    .is_some_and(|(_, said)| *said == news.message)
+                {
                     return false;
                 }
                 self.when.insert(key, (now, news.message.clone()));
@@ -70,12 +74,14 @@ pub fn of_decision(turn: &Turn) -> Vec<News> {
     let pods = &turn.snapshot.cluster.pods;
     let verdicts = turn.decision.report.pods.iter();
     let news = verdicts.filter_map(|(key, verdict)| {
-        let why = match verdict {
-            PodVerdict::Hopeless { why } | PodVerdict::Held { why } => why,
-            _ => return None,
+        let (PodVerdict::Hopeless { why } | PodVerdict::Held { why }) = verdict else {
+            return None;
         };
         let pod = pods.get(key)?;
-        let reasons: Vec<String> = why.iter().map(|(pool, why)| format!("{pool}: {why}")).collect();
+        let reasons: Vec<String> = why
+            .iter()
+            .map(|(pool, why)| format!("{pool}: {why}"))
+            .collect();
         Some(News {
             about: About::Pod(key.clone(), pod.uid.clone()),
             warning: false,
@@ -115,11 +121,18 @@ pub fn of_beginning(action: &Action, turn: &Turn) -> Vec<News> {
             news
         }
         (Kind::Remove { .. }, reason) => {
-            let words = format!("removing machine {} on host {}: {reason}", target.machine, target.host);
+            let words = format!(
+                "removing machine {} on host {}: {reason}",
+                target.machine, target.host
+            );
             let mut news = vec![News {
                 about: About::Status,
                 warning: matches!(reason, Reason::Failed { .. }),
-                reason: if action.precondition.pods.is_empty() { "ScaleDownEmpty" } else { "ScaleDown" },
+                reason: if action.precondition.pods.is_empty() {
+                    "ScaleDownEmpty"
+                } else {
+                    "ScaleDown"
+                },
                 message: words.clone(),
             }];
             if let Some(node) = &target.node {
@@ -130,22 +143,36 @@ pub fn of_beginning(action: &Action, turn: &Turn) -> Vec<News> {
                     message: words,
                 });
             }
-            news.extend(action.precondition.pods.iter().take(MAX_PODS).filter_map(|key| {
-                let pod = turn.snapshot.cluster.pods.get(key)?;
-                Some(News {
-                    about: About::Pod(key.clone(), pod.uid.clone()),
-                    warning: false,
-                    reason: "ScaleDown",
-                    message: format!("deleting pod for node scale down: {}", target.machine),
-                })
-            }));
+            news.extend(
+                action
+                    .precondition
+                    .pods
+                    .iter()
+                    .take(MAX_PODS)
+                    .filter_map(|key| {
+                        let pod = turn.snapshot.cluster.pods.get(key)?;
+                        Some(News {
+                            about: About::Pod(key.clone(), pod.uid.clone()),
+                            warning: false,
+                            reason: "ScaleDown",
+                            message: format!(
+                                "deleting pod for node scale down: {}",
+                                target.machine
+                            ),
+                        })
+                    }),
+            );
             news
         }
         (Kind::ClearPlaceholder | Kind::DropIntent | Kind::DeleteNode, reason) => vec![News {
             about: About::Status,
             warning: true,
             reason: "ClusterAutoscalerCleanup",
-            message: format!("{} of {}: {reason}", executor::kind(&action.kind), target.machine),
+            message: format!(
+                "{} of {}: {reason}",
+                executor::kind(&action.kind),
+                target.machine
+            ),
         }],
         (Kind::Continue | Kind::Release, _) => Vec::new(),
     }
@@ -153,18 +180,27 @@ pub fn of_beginning(action: &Action, turn: &Turn) -> Vec<News> {
 
 /// What is told when an action ends.
 pub fn of_ending(ended: &Ended) -> Vec<News> {
-    let Err(failure) = &ended.result else { return Vec::new() };
+    let Err(failure) = &ended.result else {
+        return Vec::new();
+    };
     let machine = &ended.action.target.machine;
     match &ended.action.kind {
         Kind::Create(_) | Kind::Continue => vec![News {
             about: About::Status,
             warning: true,
             reason: "FailedToScaleUpGroup",
-            message: format!("machine {machine} failed in step {}: {}", step(failure.step), failure.message),
+            message: format!(
+                "machine {machine} failed in step {}: {}",
+                step(failure.step),
+                failure.message
+            ),
         }],
         Kind::Remove { .. } => {
-            let message =
-                format!("removing {machine} failed in step {}: {}", step(failure.step), failure.message);
+            let message = format!(
+                "removing {machine} failed in step {}: {}",
+                step(failure.step),
+                failure.message
+            );
             let mut news = vec![News {
                 about: About::Status,
                 warning: true,

@@ -8,7 +8,7 @@ use crate::agent::machines::{self, Observed};
 use crate::agent::region::RegionView;
 use crate::model::cluster::Cluster;
 use crate::model::region::{Busy, RegionName};
-use crate::model::snapshot::{SourceState, Snapshot, VERSION};
+use crate::model::snapshot::{Snapshot, SourceState, VERSION};
 use crate::model::time::Time;
 
 /// Everything a snapshot is made of.
@@ -36,11 +36,20 @@ pub struct Sources<'a> {
 
 /// The snapshot.
 pub fn snapshot(sources: Sources<'_>) -> Snapshot {
-    let observed: BTreeMap<RegionName, Observed> =
-        sources.regions.iter().map(|(name, view)| (name.clone(), (*view.observed).clone())).collect();
+    let observed: BTreeMap<RegionName, Observed> = sources
+        .regions
+        .iter()
+        .map(|(name, view)| (name.clone(), (*view.observed).clone()))
+        .collect();
     // Without a cluster id no mark can be ours, and the brain holds everything anyway.
     let id = sources.cluster_id.as_deref().unwrap_or("");
-    let machines = machines::machines(id, &observed, &sources.cluster, sources.journal, sources.busy);
+    let machines = machines::machines(
+        id,
+        &observed,
+        &sources.cluster,
+        sources.journal,
+        sources.busy,
+    );
     let mut states = sources.watches;
     for (name, view) in sources.regions {
         states.insert(Arc::from(format!("pve/{name}")), view.source);
@@ -51,7 +60,10 @@ pub fn snapshot(sources: Sources<'_>) -> Snapshot {
         cluster_id: sources.cluster_id,
         sources: states,
         cluster: sources.cluster,
-        regions: observed.into_iter().map(|(name, observed)| (name, observed.region)).collect(),
+        regions: observed
+            .into_iter()
+            .map(|(name, observed)| (name, observed.region))
+            .collect(),
         machines,
         leader: sources.leader,
         paused: sources.paused,

@@ -31,7 +31,7 @@ const READS_PER_POLL: usize = 200;
 /// While machines are being made or removed the region is read this often.
 pub const BUSY_POLL: Span = Span::seconds(10);
 /// A whole poll must end within this time.
-const POLL_DEADLINE: Duration = Duration::from_secs(120);
+const POLL_DEADLINE: Duration = Duration::from_mins(2);
 
 /// What a watcher publishes.
 #[derive(Clone, Debug, Default)]

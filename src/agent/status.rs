@@ -1,6 +1,7 @@
 //! How things stand, in one document: what `pve-autoscaler status` shows. Pure.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -128,11 +129,11 @@ impl Status {
             (sum(|pool| pool.leaving), "leaving"),
         ] {
             if count > 0 {
-                line += &format!(", {count} {verb}");
+                let _ = write!(line, ", {count} {verb}");
             }
         }
         if let Some(hold) = self.holds.first() {
-            line += &format!("; holding {}: {}", hold.scope, hold.why);
+            let _ = write!(line, "; holding {}: {}", hold.scope, hold.why);
         }
         line
     }

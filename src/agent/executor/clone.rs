@@ -20,25 +20,36 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// Ensures that the VM exists and carries our mark, its clone lock gone.
-pub async fn ensure(work: &Work) -> Result<(), Failure> {
-    let entry = work.entry().map_err(|stop| work.failure(Step::Intent, stop))?;
+pub(super) async fn ensure(work: &Work) -> Result<(), Failure> {
+    let entry = work
+        .entry()
+        .map_err(|stop| work.failure(Step::Intent, stop))?;
     // Waiting for a turn at the storage is nobody's delay but ours: it does not eat the clone's time.
     let _turn = if entry.upid.is_none() && entry.step <= Step::Clone {
         Some(work.tools.clone_turn(&entry).await)
     } else {
         None
     };
-    work.step(Step::Clone, work.tools.settings.deadlines.clone, cloned(work)).await
+    work.step(
+        Step::Clone,
+        work.tools.settings.deadlines.clone,
+        cloned(work),
+    )
+    .await
 }
 
 async fn cloned(work: &Work) -> Result<(), Stop> {
     loop {
         match work.look().await? {
-            Look::Ours(config) if config.lock.as_deref() == Some("clone") => under_way(work).await?,
+            Look::Ours(config) if config.lock.as_deref() == Some("clone") => {
+                under_way(work).await?;
+            }
             Look::Ours(_) => return work.record(|entry| entry.upid = None),
             Look::Placeholder => under_way(work).await?,
             Look::Foreign(how) => {
-                return Err(Stop::Transient(format!("the VMID was taken by somebody else: {how}")));
+                return Err(Stop::Transient(format!(
+                    "the VMID was taken by somebody else: {how}"
+                )));
             }
             Look::Absent => absent(work).await?,
         }
@@ -48,7 +59,7 @@ async fn cloned(work: &Work) -> Result<(), Stop> {
 /// The VM is there and locked: wait for its task, or find it dead.
 async fn under_way(work: &Work) -> Result<(), Stop> {
     let entry = work.entry()?;
-    match recorded_task(&entry.upid) {
+    match recorded_task(entry.upid.as_deref()) {
         Some(upid) => match work.follow(&upid).await? {
             None => {
                 // PVE takes the lock off before the task ends; give a slow view a moment.
@@ -57,21 +68,21 @@ async fn under_way(work: &Work) -> Result<(), Stop> {
             }
             Some(text) => Err(failed(&text)),
         },
-        None => match running_clone(work).await? {
-            true => {
-                work.note("the clone task runs");
-                sleep(LOOK_AGAIN).await;
+        None if running_clone(work).await? => {
+            work.note("the clone task runs");
+            sleep(LOOK_AGAIN).await;
+            Ok(())
+        }
+        // It may have ended between the two looks.
+        None => match work.look().await? {
+            Look::Placeholder => Err(Stop::Transient(
+                "the clone died and left a locked VM; it is removed after its quarantine"
+                    .to_owned(),
+            )),
+            _ => {
+                let _: () = sleep(LOOK_AGAIN).await;
                 Ok(())
             }
-            false => match work.look().await? {
-                Look::Placeholder => Err(Stop::Transient(
-                    "the clone died and left a locked VM; it is removed after its quarantine".to_owned(),
-                )),
-                _ => {
-                    sleep(LOOK_AGAIN).await;
-                    Ok(())
-                }
-            },
         },
     }
 }
@@ -79,13 +90,15 @@ async fn under_way(work: &Work) -> Result<(), Stop> {
 /// There is no VM: follow the task that will make it, or ask for one.
 async fn absent(work: &Work) -> Result<(), Stop> {
     let entry = work.entry()?;
-    if let Some(upid) = recorded_task(&entry.upid) {
+    if let Some(upid) = recorded_task(entry.upid.as_deref()) {
         let ended = work.follow(&upid).await?;
         work.record(|entry| entry.upid = None)?;
         return match ended {
             Some(text) => Err(failed(&text)),
             None => match work.look().await? {
-                Look::Absent => Err(Stop::Failed("the clone task succeeded but its VM is gone".to_owned())),
+                Look::Absent => Err(Stop::Failed(
+                    "the clone task succeeded but its VM is gone".to_owned(),
+                )),
                 _ => Ok(()),
             },
         };
@@ -101,20 +114,33 @@ async fn absent(work: &Work) -> Result<(), Stop> {
 async fn ask(work: &Work) -> Result<(), Stop> {
     let entry = work.entry()?;
     let settings = &work.tools.settings;
-    let template = settings.templates.get(work.mark.template.as_str()).cloned().unwrap_or_default();
-    let human = settings.pools.get(work.mark.pool.as_str()).map_or("", |pool| &*pool.description);
+    let template = settings
+        .templates
+        .get(work.mark.template.as_str())
+        .cloned()
+        .unwrap_or_default();
+    let human = settings
+        .pools
+        .get(work.mark.pool.as_str())
+        .map_or("", |pool| &*pool.description);
     let call = CloneVm {
         newid: work.mark.vmid,
         name: work.machine.to_string(),
         description: work.mark.describe(human),
         full: template.full_clone.then(|| template.storage.clone()),
-        target: (entry.target.host != entry.birth.template_host).then(|| entry.target.host.to_string()),
+        target: (entry.target.host != entry.birth.template_host)
+            .then(|| entry.target.host.to_string()),
         pool: template.resource_pool.clone(),
     };
-    match work.pve.clone_vm(&entry.birth.template_host, entry.birth.template_vmid, &call).await {
+    match work
+        .pve
+        .clone_vm(&entry.birth.template_host, entry.birth.template_vmid, &call)
+        .await
+    {
         Ok(upid) => work.record(|entry| entry.upid = Some(upid.as_str().to_owned())),
         Err(error) => match (error.outcome, error.cause()) {
-            (Outcome::NotSent, _) | (Outcome::Refused, Cause::LockTimeout | Cause::StorageLock | Cause::Locked(_)) => {
+            (Outcome::NotSent, _)
+            | (Outcome::Refused, Cause::LockTimeout | Cause::StorageLock | Cause::Locked(_)) => {
                 work.note(error.to_string());
                 sleep(SETTLE).await;
                 Ok(())
@@ -124,9 +150,10 @@ async fn ask(work: &Work) -> Result<(), Stop> {
                 sleep(SETTLE).await;
                 Ok(())
             }
-            (_, Cause::VmidTaken) => {
-                Err(Stop::Transient(format!("VMID {} was taken in between: {error}", work.mark.vmid)))
-            }
+            (_, Cause::VmidTaken) => Err(Stop::Transient(format!(
+                "VMID {} was taken in between: {error}",
+                work.mark.vmid
+            ))),
             _ => Err(error.into()),
         },
     }
@@ -135,15 +162,17 @@ async fn ask(work: &Work) -> Result<(), Stop> {
 /// What a failed clone task's text means.
 fn failed(text: &str) -> Stop {
     match Cause::of(text) {
-        Cause::VmidTaken | Cause::LockTimeout | Cause::StorageLock | Cause::DiskExists | Cause::Timeout => {
-            Stop::Transient(format!("the clone failed: {text}"))
-        }
+        Cause::VmidTaken
+        | Cause::LockTimeout
+        | Cause::StorageLock
+        | Cause::DiskExists
+        | Cause::Timeout => Stop::Transient(format!("the clone failed: {text}")),
         _ => Stop::Failed(format!("the clone failed: {text}")),
     }
 }
 
-fn recorded_task(upid: &Option<String>) -> Option<Upid> {
-    upid.as_deref().and_then(|text| text.parse().ok())
+fn recorded_task(upid: Option<&str>) -> Option<Upid> {
+    upid.and_then(|text| text.parse().ok())
 }
 
 /// Whether a clone of our template runs that no other machine's entry claims. A clone task names
@@ -151,8 +180,18 @@ fn recorded_task(upid: &Option<String>) -> Option<Upid> {
 async fn running_clone(work: &Work) -> Result<bool, Stop> {
     let entry = work.entry()?;
     let host = &entry.birth.template_host;
-    let tasks = work.patiently("listing tasks", || work.pve.active_tasks(host, entry.birth.template_vmid)).await?;
-    let claimed: Vec<String> = work.tools.journal.entries().into_values().filter_map(|e| e.upid).collect();
+    let tasks = work
+        .patiently("listing tasks", || {
+            work.pve.active_tasks(host, entry.birth.template_vmid)
+        })
+        .await?;
+    let claimed: Vec<String> = work
+        .tools
+        .journal
+        .entries()
+        .into_values()
+        .filter_map(|e| e.upid)
+        .collect();
     let source = entry.birth.template_vmid.to_string();
     Ok(tasks.iter().any(|task| {
         task.upid.kind() == "qmclone"

@@ -30,17 +30,19 @@ impl Work {
     /// The drain settings of the machine's pool.
     pub(super) fn drain(&self) -> Drain {
         let pool = self.tools.settings.pools.get(self.mark.pool.as_str());
-        pool.map(|pool| pool.drain.clone()).filter(|drain| drain.timeout > Span::ZERO).unwrap_or(Drain {
-            max_grace: Span::minutes(10),
-            timeout: Span::minutes(15),
-            detach_timeout: Span::minutes(5),
-            shutdown_timeout: Span::minutes(3),
-        })
+        pool.map(|pool| pool.drain.clone())
+            .filter(|drain| drain.timeout > Span::ZERO)
+            .unwrap_or(Drain {
+                max_grace: Span::minutes(10),
+                timeout: Span::minutes(15),
+                detach_timeout: Span::minutes(5),
+                shutdown_timeout: Span::minutes(3),
+            })
     }
 }
 
 /// Takes the machine down. May be begun again from any point.
-pub async fn take_down(
+pub(super) async fn take_down(
     tools: Tools,
     action: &Action,
     entry: &Entry,
@@ -49,35 +51,80 @@ pub async fn take_down(
     let at = tools.clock.now();
     let work = Work::open(tools, entry).map_err(|stop| {
         let (Stop::Failed(message) | Stop::Transient(message)) = stop;
-        Failure { step: Step::Drain, message, at, transient: false }
+        Failure {
+            step: Step::Drain,
+            message,
+            at,
+            transient: false,
+        }
     })?;
     let limits = work.drain();
-    let config = work.step(Step::Drain, STOP_DEADLINE, present(&work)).await?;
-    let node = work.step(Step::Drain, limits.timeout, node_of(&work, action, config.as_ref())).await?;
+    let config = work
+        .step(Step::Drain, STOP_DEADLINE, present(&work))
+        .await?;
+    let node = work
+        .step(
+            Step::Drain,
+            limits.timeout,
+            node_of(&work, action, config.as_ref()),
+        )
+        .await?;
     if let (Some(config), Some(node)) = (&config, &node) {
         let running = work.step(Step::Drain, STOP_DEADLINE, runs(&work)).await?;
         if drain && running {
-            given_up_or(&work, work.step(Step::Drain, limits.timeout, drain::emptied(&work, node, action)).await)?;
-            let detached = work.step(Step::Detach, limits.detach_timeout, drain::detached(&work, node)).await;
+            given_up_or(
+                &work,
+                work.step(
+                    Step::Drain,
+                    limits.timeout,
+                    drain::emptied(&work, node, action),
+                )
+                .await,
+            )?;
+            let detached = work
+                .step(
+                    Step::Detach,
+                    limits.detach_timeout,
+                    drain::detached(&work, node),
+                )
+                .await;
             if detached.is_err() {
                 release(&work, node).await;
             }
             given_up_or(&work, detached)?;
         } else if running {
-            given_up_or(&work, work.step(Step::Drain, limits.timeout, nothing_to_lose(&work, node)).await)?;
+            given_up_or(
+                &work,
+                work.step(Step::Drain, limits.timeout, nothing_to_lose(&work, node))
+                    .await,
+            )?;
         }
         tracing::debug!(machine = %work.machine, digest = ?config.digest, "drained");
     }
     if config.is_some() {
         let limit = Span(limits.shutdown_timeout.0 + STOP_DEADLINE.0);
-        work.step(Step::Shutdown, limit, stopped(&work, limits.shutdown_timeout)).await?;
+        work.step(
+            Step::Shutdown,
+            limit,
+            stopped(&work, limits.shutdown_timeout),
+        )
+        .await?;
     }
     if let Some(node) = &node {
-        work.step(Step::DeleteNode, NODE_DEADLINE, node_deleted(&work, node)).await?;
+        work.step(Step::DeleteNode, NODE_DEADLINE, node_deleted(&work, node))
+            .await?;
     }
-    work.step(Step::Destroy, work.tools.settings.deadlines.destroy, destroyed(&work)).await?;
+    work.step(
+        Step::Destroy,
+        work.tools.settings.deadlines.destroy,
+        destroyed(&work),
+    )
+    .await?;
     node::drop_token(&work).await;
-    work.tools.journal.remove(&work.machine).map_err(|error| work.failure(Step::Destroy, error.into()))
+    work.tools
+        .journal
+        .remove(&work.machine)
+        .map_err(|error| work.failure(Step::Destroy, error.into()))
 }
 
 /// A removal that was given up before the VM was touched leaves the machine in service.
@@ -106,7 +153,9 @@ async fn present(work: &Work) -> Result<Option<VmConfig>, Stop> {
     match work.look().await? {
         Look::Ours(config) => Ok(Some(*config)),
         Look::Absent => Ok(None),
-        Look::Placeholder => Err(Stop::Failed("the VM is the placeholder of a clone".to_owned())),
+        Look::Placeholder => Err(Stop::Failed(
+            "the VM is the placeholder of a clone".to_owned(),
+        )),
         Look::Foreign(how) => Err(Stop::Failed(format!("hands off: {how}"))),
     }
 }
@@ -118,12 +167,19 @@ async fn node_of(
     config: Option<&VmConfig>,
 ) -> Result<Option<NodeRef>, Stop> {
     let uuid = config.and_then(|config| config.uuid.clone());
-    let by_uuid = uuid.as_deref().and_then(|uuid| node::registered(work, uuid)).map(|(name, _)| name);
-    let Some(name) = by_uuid.or_else(|| action.target.node.as_ref().map(|node| node.name.clone())) else {
+    let by_uuid = uuid
+        .as_deref()
+        .and_then(|uuid| node::registered(work, uuid))
+        .map(|(name, _)| name);
+    let Some(name) = by_uuid.or_else(|| action.target.node.as_ref().map(|node| node.name.clone()))
+    else {
         return Ok(None);
     };
     let kube = &work.tools.kube;
-    let Some(node) = work.patiently_kube("reading the node", || kube.node(&name)).await? else {
+    let Some(node) = work
+        .patiently_kube("reading the node", || kube.node(&name))
+        .await?
+    else {
         return Ok(None);
     };
     if let Some(uuid) = &uuid
@@ -136,15 +192,24 @@ async fn node_of(
         && planned.name == name
         && planned.uid != node.uid
     {
-        return Err(Stop::Transient(format!("node {name} is not the one it was when this was planned")));
+        return Err(Stop::Transient(format!(
+            "node {name} is not the one it was when this was planned"
+        )));
     }
-    Ok(Some(NodeRef { name, uid: node.uid }))
+    Ok(Some(NodeRef {
+        name,
+        uid: node.uid,
+    }))
 }
 
 /// Whether the VM runs.
 async fn runs(work: &Work) -> Result<bool, Stop> {
     let host = work.host()?;
-    let status = work.patiently("reading the status", || work.pve.vm_status(&host, work.mark.vmid)).await?;
+    let status = work
+        .patiently("reading the status", || {
+            work.pve.vm_status(&host, work.mark.vmid)
+        })
+        .await?;
     Ok(status.running)
 }
 
@@ -160,7 +225,9 @@ async fn nothing_to_lose(work: &Work, node: &NodeRef) -> Result<(), Stop> {
     }
     let pods = drain::pods(work, &node.name).await?;
     match crate::agent::drain_order::obstacle(&pods, &[], work.tools.clock.now()) {
-        Some((pod, _)) => Err(Stop::Transient(format!("pod {pod} runs on the node; it needs a drain"))),
+        Some((pod, _)) => Err(Stop::Transient(format!(
+            "pod {pod} runs on the node; it needs a drain"
+        ))),
         None => Ok(()),
     }
 }
@@ -169,7 +236,9 @@ async fn nothing_to_lose(work: &Work, node: &NodeRef) -> Result<(), Stop> {
 async fn stopped(work: &Work, patience: Span) -> Result<(), Stop> {
     let mut asked = false;
     loop {
-        let Some(_) = present(work).await? else { return Ok(()) };
+        let Some(_) = present(work).await? else {
+            return Ok(());
+        };
         if !runs(work).await? {
             return Ok(());
         }
@@ -182,7 +251,11 @@ async fn stopped(work: &Work, patience: Span) -> Result<(), Stop> {
         };
         match call {
             Ok(upid) => {
-                let within = if asked { STOP_DEADLINE } else { Span(patience.0 + 15_000) };
+                let within = if asked {
+                    STOP_DEADLINE
+                } else {
+                    Span(patience.0 + 15_000)
+                };
                 match timeout(within.to_std(), work.follow(&upid)).await {
                     Ok(ended) => {
                         if let Some(text) = ended? {
@@ -211,13 +284,17 @@ async fn stopped(work: &Work, patience: Span) -> Result<(), Stop> {
 async fn node_deleted(work: &Work, node: &NodeRef) -> Result<(), Stop> {
     let kube = &work.tools.kube;
     // Gone is as good: another of the same name is not ours.
-    work.patiently_kube("deleting the Node", || kube.delete_node(node)).await.map(drop)
+    work.patiently_kube("deleting the Node", || kube.delete_node(node))
+        .await
+        .map(drop)
 }
 
 /// Verifies the mark once more, destroys the VM, and sees that it is gone.
 async fn destroyed(work: &Work) -> Result<(), Stop> {
     loop {
-        let Some(config) = present(work).await? else { return Ok(()) };
+        let Some(config) = present(work).await? else {
+            return Ok(());
+        };
         if let Some(lock) = &config.lock {
             work.note(format!("the VM is locked ({lock})"));
             sleep(PAUSE * 5).await;
@@ -235,7 +312,11 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
                     sleep(PAUSE).await;
                 }
             }
-            Err(error) if passing(&error) || matches!(error.cause(), Cause::Gone) || error.status == Some(403) => {
+            Err(error)
+                if passing(&error)
+                    || matches!(error.cause(), Cause::Gone)
+                    || error.status == Some(403) =>
+            {
                 work.note(error.to_string());
                 sleep(PAUSE).await;
             }

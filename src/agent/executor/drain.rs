@@ -25,7 +25,7 @@ const DETACH_POLL: Duration = Duration::from_secs(2);
 /// during it.
 ///
 /// Cordons and empties the node. When it stops, the node is released again.
-pub async fn emptied(work: &Work, node: &NodeRef, action: &Action) -> Result<(), Stop> {
+pub(super) async fn emptied(work: &Work, node: &NodeRef, action: &Action) -> Result<(), Stop> {
     match empty(work, node, action).await {
         Ok(()) => Ok(()),
         Err(stop) => {
@@ -38,8 +38,9 @@ pub async fn emptied(work: &Work, node: &NodeRef, action: &Action) -> Result<(),
 async fn empty(work: &Work, node: &NodeRef, action: &Action) -> Result<(), Stop> {
     let kube = &work.tools.kube;
     let since = work.tools.clock.now();
-    let change =
-        work.patiently_kube("cordoning the node", || kube.mark_leaving(node, since)).await?;
+    let change = work
+        .patiently_kube("cordoning the node", || kube.mark_leaving(node, since))
+        .await?;
     if change == NodeChange::Gone {
         return Err(Stop::Transient(format!("node {} is gone", node.name)));
     }
@@ -64,7 +65,9 @@ async fn evicted(work: &Work, node: &NodeRef, tier: u8) -> Result<(), Stop> {
         for (key, pod) in pods(work, &node.name).await? {
             match drain_order::fate(&pod, now) {
                 Fate::Left(_) => {}
-                Fate::Blocks(why) => return Err(Stop::Transient(format!("pod {key} holds the node: {why}"))),
+                Fate::Blocks(why) => {
+                    return Err(Stop::Transient(format!("pod {key} holds the node: {why}")));
+                }
                 Fate::Evicted { tier: its, .. } if its != tier => {}
                 Fate::Evicted { going: true, .. } => waiting.push(format!("{key} is terminating")),
                 Fate::Evicted { best_effort, .. } => {
@@ -94,19 +97,24 @@ async fn evict(work: &Work, key: &PodKey, pod: &Pod, grace: i64) -> Result<Vec<S
         }
         // Gone, or a new pod of the same name took its place: the fresh list of the next round says.
         EvictOutcome::Gone | EvictOutcome::Conflict => Ok(vec![format!("{key} has just gone")]),
-        EvictOutcome::Blocked { why, .. } => Ok(vec![format!("{key} may not be evicted now: {why}")]),
+        EvictOutcome::Blocked { why, .. } => {
+            Ok(vec![format!("{key} may not be evicted now: {why}")])
+        }
         EvictOutcome::Failed(error) if kube_passing(&error) => Ok(vec![format!("{key}: {error}")]),
         EvictOutcome::Failed(error) => Err(Stop::Failed(format!("evicting {key}: {error}"))),
     }
 }
 
 /// Waits until no volume is attached to the node any more.
-pub async fn detached(work: &Work, node: &NodeRef) -> Result<(), Stop> {
+pub(super) async fn detached(work: &Work, node: &NodeRef) -> Result<(), Stop> {
     let kube = &work.tools.kube;
     let left_alone = volumes_left(work, &node.name).await?;
     loop {
-        let attachments =
-            work.patiently_kube("reading the volume attachments", || kube.attachments_on(&node.name)).await?;
+        let attachments = work
+            .patiently_kube("reading the volume attachments", || {
+                kube.attachments_on(&node.name)
+            })
+            .await?;
         let names: Vec<Arc<str>> = attachments
             .into_iter()
             .filter_map(|(_, attachment)| attachment.volume)
@@ -132,14 +140,20 @@ async fn volumes_left(work: &Work, node: &str) -> Result<Vec<Arc<str>>, Stop> {
         }
         for volume in &pod.shape.volumes {
             let claim = match volume {
-                Volume::Claim(name) => PodKey { namespace: key.namespace.clone(), name: name.clone() },
+                Volume::Claim(name) => PodKey {
+                    namespace: key.namespace.clone(),
+                    name: name.clone(),
+                },
                 Volume::Ephemeral { name, .. } => {
                     PodKey::new(key.namespace.clone(), format!("{}-{name}", key.name))
                 }
                 Volume::EmptyDir(_) | Volume::HostPath(_) => continue,
             };
             volumes.extend(work.tools.store.with(|cluster| {
-                cluster.claims.get(&claim).and_then(|claim| claim.volume.clone())
+                cluster
+                    .claims
+                    .get(&claim)
+                    .and_then(|claim| claim.volume.clone())
             }));
         }
     }
@@ -147,9 +161,10 @@ async fn volumes_left(work: &Work, node: &str) -> Result<Vec<Arc<str>>, Stop> {
 }
 
 /// The pods on a node, read afresh.
-pub async fn pods(work: &Work, node: &str) -> Result<Vec<(PodKey, Pod)>, Stop> {
+pub(super) async fn pods(work: &Work, node: &str) -> Result<Vec<(PodKey, Pod)>, Stop> {
     let kube = &work.tools.kube;
-    work.patiently_kube("reading the node's pods", || kube.pods_on(node)).await
+    work.patiently_kube("reading the node's pods", || kube.pods_on(node))
+        .await
 }
 
 /// Takes our taint off and uncordons, as far as that is possible; the sweep does it otherwise.

@@ -9,8 +9,8 @@ use tokio::time::sleep;
 
 use crate::agent::guest::{self, JoinState, Probe};
 use crate::agent::join::{self, JoinInput};
-use crate::model::time::Span;
 use crate::kube::BootstrapToken;
+use crate::model::time::Span;
 use crate::pve::Cause;
 
 use super::work::{Stop, Work, passing};
@@ -20,7 +20,7 @@ const BOOT_POLL: Duration = Duration::from_secs(1);
 /// Between two questions while kubeadm runs.
 const JOIN_POLL: Duration = Duration::from_secs(1);
 /// Our scripts end within seconds; one that does not is given up and asked again.
-const EXEC_DEADLINE: Duration = Duration::from_secs(60);
+const EXEC_DEADLINE: Duration = Duration::from_mins(1);
 /// First pause between two questions for a command's result; it doubles up to a second.
 const EXEC_POLL: Duration = Duration::from_millis(100);
 /// Characters of kubeadm's log that go into a failure's message.
@@ -29,7 +29,7 @@ const CAUSE_LENGTH: usize = 800;
 const MAX_TOKEN_LIFE: Span = Span::minutes(15);
 
 /// Waits until the agent answers.
-pub async fn agent_answers(work: &Work) -> Result<(), Stop> {
+pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
     loop {
         let host = work.host()?;
         match work.pve.agent_ping(&host, work.mark.vmid).await {
@@ -40,12 +40,18 @@ pub async fn agent_answers(work: &Work) -> Result<(), Stop> {
                         "{error}; enable the QEMU guest agent in the template's options"
                     )));
                 }
-                Cause::AgentNotRunning | Cause::Agent(_) | Cause::Timeout => work.note(error.to_string()),
+                Cause::AgentNotRunning | Cause::Agent(_) | Cause::Timeout => {
+                    work.note(error.to_string());
+                }
                 // It may have moved: find it again.
                 Cause::Gone => {
                     super::vm::ours(work).await?;
                 }
-                Cause::NotRunning => return Err(Stop::Failed("the VM stopped while it was booting".to_owned())),
+                Cause::NotRunning => {
+                    return Err(Stop::Failed(
+                        "the VM stopped while it was booting".to_owned(),
+                    ));
+                }
                 _ if passing(&error) => work.note(error.to_string()),
                 _ => return Err(error.into()),
             },
@@ -55,7 +61,7 @@ pub async fn agent_answers(work: &Work) -> Result<(), Stop> {
 }
 
 /// Waits until the operating system is up; gives what the guest said then.
-pub async fn system_ready(work: &Work) -> Result<Probe, Stop> {
+pub(super) async fn system_ready(work: &Work) -> Result<Probe, Stop> {
     loop {
         let output = run(work, guest::PROBE, None).await?;
         match Probe::read(&output) {
@@ -66,7 +72,10 @@ pub async fn system_ready(work: &Work) -> Result<Probe, Stop> {
                 }
                 return Ok(probe);
             }
-            Some(probe) => work.note(format!("cloud-init is {}, systemd is {}", probe.cloud_init, probe.system)),
+            Some(probe) => work.note(format!(
+                "cloud-init is {}, systemd is {}",
+                probe.cloud_init, probe.system
+            )),
             None => work.note("the guest's answer could not be read".to_owned()),
         }
         sleep(BOOT_POLL).await;
@@ -74,7 +83,7 @@ pub async fn system_ready(work: &Work) -> Result<Probe, Stop> {
 }
 
 /// Joins, or attaches to the join that runs, and waits for its end.
-pub async fn joined(work: &Work, kubeadm: &str) -> Result<(), Stop> {
+pub(super) async fn joined(work: &Work, kubeadm: &str) -> Result<(), Stop> {
     loop {
         match JoinState::read(&run(work, guest::STATE, None).await?) {
             Some(JoinState::None) => start_join(work, kubeadm).await?,
@@ -86,7 +95,9 @@ pub async fn joined(work: &Work, kubeadm: &str) -> Result<(), Stop> {
             Some(JoinState::Exited { code, log }) => {
                 let cause = guest::cause(&log, CAUSE_LENGTH);
                 tracing::error!(machine = %work.machine, code, log = %guest::cause(&log, 4096), "kubeadm join failed");
-                return Err(Stop::Failed(format!("kubeadm join failed with code {code}: {cause}")));
+                return Err(Stop::Failed(format!(
+                    "kubeadm join failed with code {code}: {cause}"
+                )));
             }
             None => {
                 work.note("the guest's answer could not be read");
@@ -98,9 +109,15 @@ pub async fn joined(work: &Work, kubeadm: &str) -> Result<(), Stop> {
 
 async fn start_join(work: &Work, kubeadm: &str) -> Result<(), Stop> {
     let settings = &work.tools.settings;
-    let pool = settings.pools.get(work.mark.pool.as_str()).cloned().unwrap_or_default();
+    let pool = settings
+        .pools
+        .get(work.mark.pool.as_str())
+        .cloned()
+        .unwrap_or_default();
     let kube = &work.tools.kube;
-    let info = work.patiently_kube("reading cluster-info", || kube.cluster_info()).await?;
+    let info = work
+        .patiently_kube("reading cluster-info", || kube.cluster_info())
+        .await?;
     let life = Span(pool.join.token_ttl.0.clamp(60_000, MAX_TOKEN_LIFE.0));
     let expires = work.tools.clock.now() + life;
     let text = format!("join of machine {} by pve-autoscaler", work.machine);
@@ -111,7 +128,10 @@ async fn start_join(work: &Work, kubeadm: &str) -> Result<(), Stop> {
         description: text,
     };
     // One left by an attempt that a crash cut short has a secret that nobody knows any more.
-    work.patiently_kube("creating the bootstrap token", || kube.replace_token(&token)).await?;
+    work.patiently_kube("creating the bootstrap token", || {
+        kube.replace_token(&token)
+    })
+    .await?;
     let configuration = join::configuration(&JoinInput {
         kubeadm,
         node_name: &work.machine,
@@ -126,7 +146,10 @@ async fn start_join(work: &Work, kubeadm: &str) -> Result<(), Stop> {
     let output = run(work, guest::JOIN, Some(&configuration)).await?;
     match JoinState::read(&output) {
         Some(_) => Ok(()),
-        None => Err(Stop::Failed(format!("the join did not start: {}", output.trim()))),
+        None => Err(Stop::Failed(format!(
+            "the join did not start: {}",
+            output.trim()
+        ))),
     }
 }
 
@@ -134,8 +157,9 @@ async fn start_join(work: &Work, kubeadm: &str) -> Result<(), Stop> {
 fn secret(work: &Work) -> SecretString {
     const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
     let mut dice = work.tools.dice();
-    let text: String =
-        (0..16).map(|_| char::from(ALPHABET[dice.random_range(0..ALPHABET.len())])).collect();
+    let text: String = (0..16)
+        .map(|_| char::from(ALPHABET[dice.random_range(0..ALPHABET.len())]))
+        .collect();
     SecretString::from(text)
 }
 
@@ -175,10 +199,15 @@ async fn run_once(
             Ok(None) => {}
             Ok(Some(result)) if result.exit_code == Some(0) => return Ok(Some(result.stdout)),
             Ok(Some(result)) => {
-                let code = result.exit_code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
+                let code = result
+                    .exit_code
+                    .map_or_else(|| "a signal".to_owned(), |code| code.to_string());
                 return Err(Stop::Failed(format!(
                     "a guest script ended with {code}: {}",
-                    guest::cause(&format!("{}\n{}", result.stdout, result.stderr), CAUSE_LENGTH)
+                    guest::cause(
+                        &format!("{}\n{}", result.stdout, result.stderr),
+                        CAUSE_LENGTH
+                    )
                 )));
             }
             Err(error) => return again(work, &error).map(|()| None),
@@ -189,12 +218,20 @@ async fn run_once(
 /// Notes an error that asking again may mend, else stops.
 fn again(work: &Work, error: &crate::pve::transport::CallError) -> Result<(), Stop> {
     match error.cause() {
-        Cause::Agent(text) if text.contains("disabled") || text.contains("not allowed") || text.contains("blacklisted") => {
+        Cause::Agent(text)
+            if text.contains("disabled")
+                || text.contains("not allowed")
+                || text.contains("blacklisted") =>
+        {
             Err(Stop::Failed(format!(
                 "{error}; the guest agent must allow guest-exec: see BLOCK_RPCS or allow-rpcs in its configuration"
             )))
         }
-        Cause::AgentNotRunning | Cause::Agent(_) | Cause::ExecForgotten | Cause::Timeout | Cause::Gone => {
+        Cause::AgentNotRunning
+        | Cause::Agent(_)
+        | Cause::ExecForgotten
+        | Cause::Timeout
+        | Cause::Gone => {
             work.note(error.to_string());
             Ok(())
         }

@@ -38,7 +38,7 @@ const MAX_TASKS: usize = 200;
 /// After a failed action the same action on the same machine waits this long …
 const FIRST_COOLING: Duration = Duration::from_secs(10);
 /// … doubling up to this.
-const LONGEST_COOLING: Duration = Duration::from_secs(300);
+const LONGEST_COOLING: Duration = Duration::from_mins(5);
 
 /// An action that came to its end.
 #[derive(Clone, Debug)]
@@ -93,12 +93,20 @@ struct Cooling {
 impl Executor {
     /// An executor with nothing to do.
     pub fn new(tools: Tools) -> Executor {
-        Executor { tools, running: BTreeMap::new(), tasks: JoinSet::new(), cooling: BTreeMap::new() }
+        Executor {
+            tools,
+            running: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            cooling: BTreeMap::new(),
+        }
     }
 
     /// What is being done with which machine.
     pub fn busy(&self) -> BTreeMap<Arc<str>, Busy> {
-        self.running.iter().map(|(machine, running)| (machine.clone(), running.busy)).collect()
+        self.running
+            .iter()
+            .map(|(machine, running)| (machine.clone(), running.busy))
+            .collect()
     }
 
     /// Begins an action, if it may begin. `snapshot` is the newest one.
@@ -111,7 +119,11 @@ impl Executor {
     ) -> Result<(), NotBegun> {
         let machine = action.target.machine.clone();
         let kind = kind(&action.kind);
-        let busy = if matches!(action.kind, Kind::Create(_) | Kind::Continue) { Busy::Up } else { Busy::Down };
+        let busy = if matches!(action.kind, Kind::Create(_) | Kind::Continue) {
+            Busy::Up
+        } else {
+            Busy::Down
+        };
         if let Some(running) = self.running.get(&machine) {
             // A removal ends an attempt to bring the machine up; nothing else interrupts anything.
             if running.busy == Busy::Down || busy == Busy::Up {
@@ -119,36 +131,62 @@ impl Executor {
             }
         }
         if self.tasks.len() >= MAX_TASKS {
-            return Err(NotBegun::Waits(format!("{MAX_TASKS} machines are being worked on")));
+            return Err(NotBegun::Waits(format!(
+                "{MAX_TASKS} machines are being worked on"
+            )));
         }
         let key = (machine.clone(), kind);
-        if let Some(cooling) = self.cooling.get(&key).filter(|cooling| Instant::now() < cooling.until) {
+        if let Some(cooling) = self
+            .cooling
+            .get(&key)
+            .filter(|cooling| Instant::now() < cooling.until)
+        {
             let left = cooling.until - Instant::now();
             return Err(NotBegun::Waits(format!(
                 "the last attempt to {kind} {machine} failed; the next is in {} s",
                 left.as_secs() + 1
             )));
         }
-        brain::check::check(action, snapshot, policy, now)
-            .map_err(|refusal| NotBegun::Refused { rule: refusal.rule.to_string(), why: refusal.why })?;
+        brain::check::check(action, snapshot, policy, now).map_err(|refusal| {
+            NotBegun::Refused {
+                rule: refusal.rule.to_string(),
+                why: refusal.why,
+            }
+        })?;
         let entry = self.entry(action, snapshot.machines.get(&machine), now)?;
         if let Some(running) = self.running.remove(&machine) {
             running.handle.abort();
         }
         tracing::info!(%machine, action = kind, vmid = action.target.vmid, host = %action.target.host,
             reason = %action.reason, "begun");
-        let handle = self.tasks.spawn(perform(self.tools.clone(), action.clone(), entry));
-        self.running.insert(machine, Running { busy, action: action.clone(), handle });
+        let handle = self
+            .tasks
+            .spawn(perform(self.tools.clone(), action.clone(), entry));
+        self.running.insert(
+            machine,
+            Running {
+                busy,
+                action: action.clone(),
+                handle,
+            },
+        );
         Ok(())
     }
 
     /// The machine's journal entry, made durable before anything is done to it.
-    fn entry(&self, action: &Action, machine: Option<&Machine>, now: Time) -> Result<Option<Entry>, NotBegun> {
+    fn entry(
+        &self,
+        action: &Action,
+        machine: Option<&Machine>,
+        now: Time,
+    ) -> Result<Option<Entry>, NotBegun> {
         let journal = &self.tools.journal;
         if let Some(mut entry) = journal.get(&action.target.machine) {
             if entry.target.host != action.target.host && !matches!(action.kind, Kind::Create(_)) {
                 entry.target.host = action.target.host.clone();
-                journal.put(entry.clone()).map_err(|error| NotBegun::Journal(error.to_string()))?;
+                journal
+                    .put(entry.clone())
+                    .map_err(|error| NotBegun::Journal(error.to_string()))?;
             }
             return Ok(Some(entry));
         }
@@ -162,14 +200,20 @@ impl Executor {
                     template_host: machine.host.clone(),
                 };
                 let mut entry = Entry::new(action.target.clone(), birth, now);
-                entry.step = if machine.node.is_some() { Step::Register } else { Step::Configure };
+                entry.step = if machine.node.is_some() {
+                    Step::Register
+                } else {
+                    Step::Configure
+                };
                 entry
             }
             // A node whose VM is gone: nothing to write down.
             (_, None) => return Ok(None),
         };
         entry.target.node = None;
-        journal.put(entry.clone()).map_err(|error| NotBegun::Journal(error.to_string()))?;
+        journal
+            .put(entry.clone())
+            .map_err(|error| NotBegun::Journal(error.to_string()))?;
         Ok(Some(entry))
     }
 
@@ -188,7 +232,8 @@ impl Executor {
                     if error.is_panic() {
                         tracing::error!(%error, "an action panicked; it is looked at afresh");
                     }
-                    self.running.retain(|_, running| !running.handle.is_finished());
+                    self.running
+                        .retain(|_, running| !running.handle.is_finished());
                 }
             }
         }
@@ -196,7 +241,11 @@ impl Executor {
 
     fn close(&mut self, ended: &Ended) {
         let machine = &ended.action.target.machine;
-        if self.running.get(machine).is_some_and(|running| running.action == ended.action) {
+        if self
+            .running
+            .get(machine)
+            .is_some_and(|running| running.action == ended.action)
+        {
             self.running.remove(machine);
         }
         let key = (machine.clone(), kind(&ended.action.kind));
@@ -205,14 +254,24 @@ impl Executor {
                 self.cooling.retain(|(name, _), _| name != machine);
             }
             Err(_) => {
-                let next = self.cooling.get(&key).map_or(FIRST_COOLING, |cooling| cooling.next);
+                let next = self
+                    .cooling
+                    .get(&key)
+                    .map_or(FIRST_COOLING, |cooling| cooling.next);
                 let until = Instant::now() + next;
-                self.cooling.insert(key, Cooling { until, next: (next * 2).min(LONGEST_COOLING) });
+                self.cooling.insert(
+                    key,
+                    Cooling {
+                        until,
+                        next: (next * 2).min(LONGEST_COOLING),
+                    },
+                );
             }
         }
         // Machines that are no more leave nothing behind.
         let now = Instant::now();
-        self.cooling.retain(|_, cooling| now < cooling.until + LONGEST_COOLING);
+        self.cooling
+            .retain(|_, cooling| now < cooling.until + LONGEST_COOLING);
     }
 }
 
@@ -231,11 +290,15 @@ pub fn kind(kind: &Kind) -> &'static str {
 
 async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
     let result = match (&action.kind, entry) {
-        (Kind::Create(_) | Kind::Continue, Some(entry)) => up::bring_up(tools.clone(), &entry).await,
+        (Kind::Create(_) | Kind::Continue, Some(entry)) => {
+            up::bring_up(tools.clone(), &entry).await
+        }
         (Kind::Remove { drain }, Some(entry)) => {
             down::take_down(tools.clone(), &action, &entry, *drain).await
         }
-        (Kind::ClearPlaceholder, Some(entry)) => sweep::clear_placeholder(tools.clone(), &entry).await,
+        (Kind::ClearPlaceholder, Some(entry)) => {
+            sweep::clear_placeholder(tools.clone(), &entry).await
+        }
         (Kind::DropIntent, Some(entry)) => sweep::drop_intent(tools.clone(), &entry).await,
         (Kind::Release, _) => sweep::release(&tools, &action).await,
         (Kind::DeleteNode, _) => sweep::delete_node(&tools, &action).await,
@@ -249,7 +312,9 @@ async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
     let machine = &action.target.machine;
     let kept = match &result {
         Ok(()) => tools.journal.update(machine, |entry| entry.failure = None),
-        Err(failure) => tools.journal.update(machine, |entry| entry.failure = Some(failure.clone())),
+        Err(failure) => tools
+            .journal
+            .update(machine, |entry| entry.failure = Some(failure.clone())),
     };
     if let Err(error) = kept {
         tracing::error!(%machine, %error, "the journal could not be written");

@@ -11,7 +11,7 @@ use crate::kube::Changes;
 use crate::model::action::NodeRef;
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::policy::{
-    InstanceType, INSTANCE_TYPE_LABEL, POOL_LABEL, REGION_LABEL, STARTUP_TAINT, ZONE_LABEL,
+    INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, REGION_LABEL, STARTUP_TAINT, ZONE_LABEL,
 };
 use crate::model::scheduling::{Labels, Taint};
 
@@ -19,19 +19,27 @@ use super::vm;
 use super::work::{Stop, Work};
 
 /// The annotation that says which machine a node is: `region/vmid/uuid`.
-pub const MACHINE_ANNOTATION: &str = "pve-autoscaler.io/machine";
+pub(super) const MACHINE_ANNOTATION: &str = "pve-autoscaler.io/machine";
 /// The view is looked at again at least this often, whether it said that it changed or not.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Deleting a token is tried for this long; the token expires by itself in any case.
-const TOKEN_PATIENCE: Duration = Duration::from_secs(60);
+const TOKEN_PATIENCE: Duration = Duration::from_mins(1);
 
 impl Work {
     /// The machine's instance type.
     pub(super) fn instance_type(&self) -> Result<InstanceType, Stop> {
         let name = self.mark.instance_type.as_str();
-        self.tools.settings.policy.instance_types.get(name).cloned().ok_or_else(|| {
-            Stop::Failed(format!("instance type {name} is not in the configuration any more"))
-        })
+        self.tools
+            .settings
+            .policy
+            .instance_types
+            .get(name)
+            .cloned()
+            .ok_or_else(|| {
+                Stop::Failed(format!(
+                    "instance type {name} is not in the configuration any more"
+                ))
+            })
     }
 
     /// The labels its node shall carry.
@@ -57,22 +65,34 @@ impl Work {
 
     /// The taints its node starts with, our startup taint apart.
     pub(super) fn pool_taints(&self) -> Vec<Taint> {
-        self.tools.settings.policy.pools.get(self.mark.pool.as_str()).map_or_else(Vec::new, |pool| {
-            pool.taints.iter().chain(&pool.startup_taints).cloned().collect()
-        })
+        self.tools
+            .settings
+            .policy
+            .pools
+            .get(self.mark.pool.as_str())
+            .map_or_else(Vec::new, |pool| {
+                pool.taints
+                    .iter()
+                    .chain(&pool.startup_taints)
+                    .cloned()
+                    .collect()
+            })
     }
 }
 
 /// The SMBIOS UUID that PVE gave the VM.
-pub async fn uuid(work: &Work) -> Result<Arc<str>, Stop> {
+pub(super) async fn uuid(work: &Work) -> Result<Arc<str>, Stop> {
     let config = vm::ours(work).await?;
     config.uuid.ok_or_else(|| {
-        Stop::Failed("the VM has no SMBIOS UUID (smbios1); its node could not be told from others".to_owned())
+        Stop::Failed(
+            "the VM has no SMBIOS UUID (smbios1); its node could not be told from others"
+                .to_owned(),
+        )
     })
 }
 
 /// The node with this UUID, in the watched view.
-pub fn registered(work: &Work, uuid: &str) -> Option<(Arc<str>, Node)> {
+pub(super) fn registered(work: &Work, uuid: &str) -> Option<(Arc<str>, Node)> {
     work.tools.store.with(|cluster| {
         let mut nodes = cluster.nodes.iter();
         nodes
@@ -82,13 +102,16 @@ pub fn registered(work: &Work, uuid: &str) -> Option<(Arc<str>, Node)> {
 }
 
 /// Waits until the node is there.
-pub async fn registers(work: &Work, uuid: &str) -> Result<Arc<str>, Stop> {
+pub(super) async fn registers(work: &Work, uuid: &str) -> Result<Arc<str>, Stop> {
     let mut changes = work.tools.store.changes();
     loop {
         if let Some((name, _)) = registered(work, uuid) {
             return Ok(name);
         }
-        let namesake = work.tools.store.with(|cluster| cluster.nodes.get(&work.machine).cloned());
+        let namesake = work
+            .tools
+            .store
+            .with(|cluster| cluster.nodes.get(&work.machine).cloned());
         match namesake {
             Some(other) => work.note(format!(
                 "a node {} is there, but its system UUID is {:?} and not the VM's {uuid}",
@@ -101,19 +124,26 @@ pub async fn registers(work: &Work, uuid: &str) -> Result<Arc<str>, Stop> {
 }
 
 /// Labels the node, waits until it is Ready, and takes the startup taint away.
-pub async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop> {
+pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop> {
     let kube = &work.tools.kube;
     let labels = work.node_labels()?;
     let annotations = annotations(work).await?;
     let mut changes = work.tools.store.changes();
     let mut labelled = false;
     loop {
-        let Some(node) = work.tools.store.with(|cluster| cluster.nodes.get(name).cloned()) else {
+        let Some(node) = work
+            .tools
+            .store
+            .with(|cluster| cluster.nodes.get(name).cloned())
+        else {
             work.note("the node went away");
             changed(&mut changes).await;
             continue;
         };
-        let reference = NodeRef { name: name.clone(), uid: node.uid.clone() };
+        let reference = NodeRef {
+            name: name.clone(),
+            uid: node.uid.clone(),
+        };
         if !labelled {
             work.patiently_kube("labelling the node", || {
                 kube.label_node(&reference, &labels, &annotations)
@@ -140,14 +170,16 @@ async fn annotations(work: &Work) -> Result<Labels, Stop> {
     let entry = work.entry()?;
     let uuid = uuid(work).await?;
     let pool = work.tools.settings.pools.get(work.mark.pool.as_str());
-    let mut annotations = pool.map(|pool| pool.annotations.clone()).unwrap_or_default();
+    let mut annotations = pool
+        .map(|pool| pool.annotations.clone())
+        .unwrap_or_default();
     let identity = format!("{}/{}/{uuid}", entry.target.region, work.mark.vmid);
     annotations.insert(Arc::from(MACHINE_ANNOTATION), Arc::from(identity));
     Ok(annotations)
 }
 
 /// Deletes the machine's bootstrap token, as far as that is possible in short time.
-pub async fn drop_token(work: &Work) {
+pub(super) async fn drop_token(work: &Work) {
     let kube = &work.tools.kube;
     let id = work.mark.token.as_str();
     let deletion = work.patiently_kube("deleting the bootstrap token", || kube.delete_token(id));

@@ -24,16 +24,24 @@ fn open(tools: Tools, entry: &Entry) -> Result<Work, Failure> {
     let at = tools.clock.now();
     Work::open(tools, entry).map_err(|stop| {
         let (Stop::Failed(message) | Stop::Transient(message)) = stop;
-        Failure { step: Step::Destroy, message, at, transient: false }
+        Failure {
+            step: Step::Destroy,
+            message,
+            at,
+            transient: false,
+        }
     })
 }
 
 /// Destroys the locked placeholder of a dead clone, and with it the intent.
-pub async fn clear_placeholder(tools: Tools, entry: &Entry) -> Result<(), Failure> {
+pub(super) async fn clear_placeholder(tools: Tools, entry: &Entry) -> Result<(), Failure> {
     let work = open(tools, entry)?;
     work.step(Step::Destroy, DEADLINE, cleared(&work)).await?;
     node::drop_token(&work).await;
-    work.tools.journal.remove(&work.machine).map_err(|error| work.failure(Step::Destroy, error.into()))
+    work.tools
+        .journal
+        .remove(&work.machine)
+        .map_err(|error| work.failure(Step::Destroy, error.into()))
 }
 
 async fn cleared(work: &Work) -> Result<(), Stop> {
@@ -41,16 +49,23 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
         match work.look().await? {
             Look::Absent => return Ok(()),
             Look::Placeholder => {}
-            Look::Ours(_) => return Err(Stop::Transient("the clone came to life after all".to_owned())),
+            Look::Ours(_) => {
+                return Err(Stop::Transient(
+                    "the clone came to life after all".to_owned(),
+                ));
+            }
             Look::Foreign(how) => return Err(Stop::Failed(format!("hands off: {how}"))),
         }
         let entry = work.entry()?;
         let source = entry.birth.template_host.clone();
         let template = entry.birth.template_vmid;
-        let tasks =
-            work.patiently("listing tasks", || work.pve.active_tasks(&source, template)).await?;
+        let tasks = work
+            .patiently("listing tasks", || work.pve.active_tasks(&source, template))
+            .await?;
         if tasks.iter().any(|task| task.upid.kind() == "qmclone") {
-            return Err(Stop::Transient("a clone of the template runs; the placeholder may be its".to_owned()));
+            return Err(Stop::Transient(
+                "a clone of the template runs; the placeholder may be its".to_owned(),
+            ));
         }
         let host = placeholder_host(work).await?;
         match work.pve.destroy(&host, work.mark.vmid).await {
@@ -72,7 +87,9 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
 }
 
 async fn placeholder_host(work: &Work) -> Result<std::sync::Arc<str>, Stop> {
-    let resources = work.patiently("reading the resources", || work.pve.resources()).await?;
+    let resources = work
+        .patiently("reading the resources", || work.pve.resources())
+        .await?;
     resources
         .guests
         .get(&work.mark.vmid)
@@ -81,7 +98,7 @@ async fn placeholder_host(work: &Work) -> Result<std::sync::Arc<str>, Stop> {
 }
 
 /// Drops the intent of a machine whose VM is not there.
-pub async fn drop_intent(tools: Tools, entry: &Entry) -> Result<(), Failure> {
+pub(super) async fn drop_intent(tools: Tools, entry: &Entry) -> Result<(), Failure> {
     let work = open(tools, entry)?;
     work.step(Step::Destroy, DEADLINE, async {
         match work.look().await? {
@@ -93,11 +110,19 @@ pub async fn drop_intent(tools: Tools, entry: &Entry) -> Result<(), Failure> {
     })
     .await?;
     node::drop_token(&work).await;
-    work.tools.journal.remove(&work.machine).map_err(|error| work.failure(Step::Destroy, error.into()))
+    work.tools
+        .journal
+        .remove(&work.machine)
+        .map_err(|error| work.failure(Step::Destroy, error.into()))
 }
 
 fn failure(tools: &Tools, step: Step, message: String) -> Failure {
-    Failure { step, message, at: tools.clock.now(), transient: false }
+    Failure {
+        step,
+        message,
+        at: tools.clock.now(),
+        transient: false,
+    }
 }
 
 fn target(tools: &Tools, action: &Action, step: Step) -> Result<NodeRef, Failure> {
@@ -109,7 +134,7 @@ fn target(tools: &Tools, action: &Action, step: Step) -> Result<NodeRef, Failure
 }
 
 /// Takes our leaving taint off a node and uncordons it.
-pub async fn release(tools: &Tools, action: &Action) -> Result<(), Failure> {
+pub(super) async fn release(tools: &Tools, action: &Action) -> Result<(), Failure> {
     let node = target(tools, action, Step::Drain)?;
     tools
         .kube
@@ -120,30 +145,49 @@ pub async fn release(tools: &Tools, action: &Action) -> Result<(), Failure> {
 }
 
 /// Deletes a Node of ours whose VM is gone: looked for once more, by UUID in the whole region.
-pub async fn delete_node(tools: &Tools, action: &Action) -> Result<(), Failure> {
+pub(super) async fn delete_node(tools: &Tools, action: &Action) -> Result<(), Failure> {
     let planned = target(tools, action, Step::DeleteNode)?;
     let fail = |message: String| failure(tools, Step::DeleteNode, message);
-    let Some(node) = tools.kube.node(&planned.name).await.map_err(|error| fail(error.to_string()))? else {
+    let Some(node) = tools
+        .kube
+        .node(&planned.name)
+        .await
+        .map_err(|error| fail(error.to_string()))?
+    else {
         return Ok(());
     };
     if node.uid != planned.uid {
-        return Err(fail(format!("node {} is not the one it was when this was planned", planned.name)));
+        return Err(fail(format!(
+            "node {} is not the one it was when this was planned",
+            planned.name
+        )));
     }
     if node.ready.status == ReadyStatus::True {
-        return Err(fail(format!("node {} is Ready; something runs behind it", planned.name)));
+        return Err(fail(format!(
+            "node {} is Ready; something runs behind it",
+            planned.name
+        )));
     }
-    let client = tools
-        .pve
-        .get(&action.target.region)
-        .ok_or_else(|| fail(format!("region {} is not in the configuration", action.target.region)))?;
-    let resources = client.resources().await.map_err(|error| fail(error.to_string()))?;
+    let client = tools.pve.get(&action.target.region).ok_or_else(|| {
+        fail(format!(
+            "region {} is not in the configuration",
+            action.target.region
+        ))
+    })?;
+    let resources = client
+        .resources()
+        .await
+        .map_err(|error| fail(error.to_string()))?;
     if let Some(guest) = resources.guests.get(&action.target.vmid) {
         let config = client
             .vm_config(&guest.host, action.target.vmid)
             .await
             .map_err(|error| fail(error.to_string()))?;
         if config.uuid.as_deref() == Some(&*node.system_uuid) {
-            return Err(fail(format!("VM {} has the node's UUID; it is not gone", action.target.vmid)));
+            return Err(fail(format!(
+                "VM {} has the node's UUID; it is not gone",
+                action.target.vmid
+            )));
         }
     }
     tools

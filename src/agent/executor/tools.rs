@@ -61,7 +61,10 @@ pub struct Turns(Arc<Mutex<BTreeMap<String, Arc<Semaphore>>>>);
 impl Turns {
     fn of(&self, key: String, limit: usize) -> Arc<Semaphore> {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.entry(key).or_insert_with(|| Arc::new(Semaphore::new(limit))).clone()
+        turns
+            .entry(key)
+            .or_insert_with(|| Arc::new(Semaphore::new(limit)))
+            .clone()
     }
 }
 

@@ -32,7 +32,7 @@ async fn unlocked(work: &Work) -> Result<VmConfig, Stop> {
 }
 
 /// The machine's configuration, or a stop when the VM is not ours any more.
-pub async fn ours(work: &Work) -> Result<VmConfig, Stop> {
+pub(super) async fn ours(work: &Work) -> Result<VmConfig, Stop> {
     match work.look().await? {
         Look::Ours(config) => Ok(*config),
         Look::Absent => Err(Stop::Failed(format!("VM {} is gone", work.mark.vmid))),
@@ -42,11 +42,19 @@ pub async fn ours(work: &Work) -> Result<VmConfig, Stop> {
 }
 
 /// Undoes what the template passed on and sets the size.
-pub async fn configured(work: &Work) -> Result<(), Stop> {
+pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
     let settings = &work.tools.settings;
     let instance_type = work.instance_type()?;
-    let template = settings.templates.get(work.mark.template.as_str()).cloned().unwrap_or_default();
-    let pool = settings.pools.get(work.mark.pool.as_str()).cloned().unwrap_or_default();
+    let template = settings
+        .templates
+        .get(work.mark.template.as_str())
+        .cloned()
+        .unwrap_or_default();
+    let pool = settings
+        .pools
+        .get(work.mark.pool.as_str())
+        .cloned()
+        .unwrap_or_default();
     let mut writes = 0;
     loop {
         let config = unlocked(work).await?;
@@ -57,10 +65,16 @@ pub async fn configured(work: &Work) -> Result<(), Stop> {
         let keys: Vec<&String> = write.set.keys().chain(&write.delete).collect();
         let keys = format!("{keys:?}");
         if writes == MAX_WRITES {
-            return Err(Stop::Failed(format!("PVE does not keep what is written to {keys}")));
+            return Err(Stop::Failed(format!(
+                "PVE does not keep what is written to {keys}"
+            )));
         }
         let host = work.host()?;
-        let update = ConfigUpdate { set: write.set, delete: write.delete, digest: config.digest.clone() };
+        let update = ConfigUpdate {
+            set: write.set,
+            delete: write.delete,
+            digest: config.digest.clone(),
+        };
         match work.pve.update_config(&host, work.mark.vmid, &update).await {
             Ok(()) => writes += 1,
             Err(error) if passing(&error) || error.cause() == Cause::Changed => {
@@ -73,13 +87,17 @@ pub async fn configured(work: &Work) -> Result<(), Stop> {
 }
 
 /// Grows the boot disk to the instance type's size.
-pub async fn resized(work: &Work) -> Result<(), Stop> {
+pub(super) async fn resized(work: &Work) -> Result<(), Stop> {
     let wanted = work.instance_type()?.disk;
     if wanted == 0 {
         return Ok(());
     }
-    let named =
-        work.tools.settings.templates.get(work.mark.template.as_str()).and_then(|t| t.boot_disk.clone());
+    let named = work
+        .tools
+        .settings
+        .templates
+        .get(work.mark.template.as_str())
+        .and_then(|t| t.boot_disk.clone());
     loop {
         let config = unlocked(work).await?;
         let disk = match named.as_deref() {
@@ -111,11 +129,15 @@ pub async fn resized(work: &Work) -> Result<(), Stop> {
 }
 
 /// Starts the VM.
-pub async fn started(work: &Work) -> Result<(), Stop> {
+pub(super) async fn started(work: &Work) -> Result<(), Stop> {
     loop {
         unlocked(work).await?;
         let host = work.host()?;
-        let status = work.patiently("reading the status", || work.pve.vm_status(&host, work.mark.vmid)).await?;
+        let status = work
+            .patiently("reading the status", || {
+                work.pve.vm_status(&host, work.mark.vmid)
+            })
+            .await?;
         if status.running {
             return Ok(());
         }

@@ -8,10 +8,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::agent::journal::{Entry, JournalError};
 use crate::model::mark::{self, Mark, Ownership};
+use crate::model::region::GuestKind;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 use crate::pve::transport::{CallError, Outcome};
-use crate::model::region::GuestKind;
 use crate::pve::{Cause, TaskState, VmConfig};
 
 use super::Tools;
@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Why a step does not go on.
 #[derive(Debug)]
-pub enum Stop {
+pub(super) enum Stop {
     /// It failed, and the message says what came back.
     Failed(String),
     /// It failed by nobody's fault: another attempt may well succeed at once.
@@ -50,7 +50,7 @@ impl From<JournalError> for Stop {
 
 /// What a look at a machine's VMID shows.
 #[derive(Debug)]
-pub enum Look {
+pub(super) enum Look {
     /// No VM has this VMID.
     Absent,
     /// Our machine, with the host it is on and its configuration.
@@ -63,25 +63,27 @@ pub enum Look {
 
 /// A machine being worked on.
 #[derive(Debug)]
-pub struct Work {
+pub(super) struct Work {
     /// What it is worked on with.
-    pub tools: Tools,
+    pub(super) tools: Tools,
     /// Its name.
-    pub machine: Arc<str>,
+    pub(super) machine: Arc<str>,
     /// The mark its VM must carry.
-    pub mark: Mark,
+    pub(super) mark: Mark,
     /// The PVE client of its region.
-    pub pve: crate::pve::Client,
+    pub(super) pve: crate::pve::Client,
     /// What was seen last, for the message when a step's time is up.
     last: Mutex<String>,
 }
 
 impl Work {
     /// Opens the work on a machine that has a journal entry.
-    pub fn open(tools: Tools, entry: &Entry) -> Result<Work, Stop> {
+    pub(super) fn open(tools: Tools, entry: &Entry) -> Result<Work, Stop> {
         let region = &entry.target.region;
         let pve = tools.pve.get(region).cloned().ok_or_else(|| {
-            Stop::Failed(format!("region {region} is not in the configuration; add it again or remove the VM by hand"))
+            Stop::Failed(format!(
+                "region {region} is not in the configuration; add it again or remove the VM by hand"
+            ))
         })?;
         Ok(Work {
             tools,
@@ -93,32 +95,31 @@ impl Work {
     }
 
     /// The journal's entry as it is now.
-    pub fn entry(&self) -> Result<Entry, Stop> {
-        self.tools
-            .journal
-            .get(&self.machine)
-            .ok_or_else(|| Stop::Transient(format!("the journal has no entry for {}", self.machine)))
+    pub(super) fn entry(&self) -> Result<Entry, Stop> {
+        self.tools.journal.get(&self.machine).ok_or_else(|| {
+            Stop::Transient(format!("the journal has no entry for {}", self.machine))
+        })
     }
 
     /// The machine's host as last seen.
-    pub fn host(&self) -> Result<Arc<str>, Stop> {
+    pub(super) fn host(&self) -> Result<Arc<str>, Stop> {
         Ok(self.entry()?.target.host)
     }
 
     /// Changes the journal's entry.
-    pub fn record(&self, change: impl FnOnce(&mut Entry)) -> Result<(), Stop> {
+    pub(super) fn record(&self, change: impl FnOnce(&mut Entry)) -> Result<(), Stop> {
         Ok(self.tools.journal.update(&self.machine, change)?)
     }
 
     /// Says what is being waited for.
-    pub fn note(&self, what: impl Into<String>) {
+    pub(super) fn note(&self, what: impl Into<String>) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = what.into();
     }
 
     /// Does the work of a step within its time. The time counts from when the journal first saw the
     /// step, across restarts; a step that the journal has left behind (it is only checked again)
     /// gets its time anew.
-    pub async fn step<T>(
+    pub(super) async fn step<T>(
         &self,
         step: Step,
         limit: Span,
@@ -144,7 +145,9 @@ impl Work {
                 Err(_) => Err(Stop::Failed(self.time_up(limit))),
             },
         };
-        self.tools.observer.step(step, self.tools.clock.now().since(started), result.is_ok());
+        self.tools
+            .observer
+            .step(step, self.tools.clock.now().since(started), result.is_ok());
         result.map_err(|stop| self.failure(step, stop))
     }
 
@@ -158,19 +161,26 @@ impl Work {
     }
 
     /// The failure that a stop in `step` is.
-    pub fn failure(&self, step: Step, stop: Stop) -> Failure {
+    pub(super) fn failure(&self, step: Step, stop: Stop) -> Failure {
         let (message, transient) = match stop {
             Stop::Failed(message) => (message, false),
             Stop::Transient(message) => (message, true),
         };
-        Failure { step, message, at: self.tools.clock.now(), transient }
+        Failure {
+            step,
+            message,
+            at: self.tools.clock.now(),
+            transient,
+        }
     }
 
     /// Looks at what has the machine's VMID now, wherever it is, reading the mark afresh.
-    pub async fn look(&self) -> Result<Look, Stop> {
+    pub(super) async fn look(&self) -> Result<Look, Stop> {
         let vmid = self.mark.vmid;
         loop {
-            let resources = self.patiently("reading the resources", || self.pve.resources()).await?;
+            let resources = self
+                .patiently("reading the resources", || self.pve.resources())
+                .await?;
             let Some(guest) = resources.guests.get(&vmid) else {
                 return Ok(Look::Absent);
             };
@@ -204,21 +214,27 @@ impl Work {
                 Ok(Look::Ours(Box::new(config)))
             }
             Ownership::Unmarked if config.lock.as_deref() == Some("clone") => Ok(Look::Placeholder),
-            Ownership::Unmarked => Ok(Look::Foreign(format!("VM {vmid} on {host} carries no mark"))),
+            Ownership::Unmarked => Ok(Look::Foreign(format!(
+                "VM {vmid} on {host} carries no mark"
+            ))),
             Ownership::Marked(other) => Ok(Look::Foreign(format!(
                 "VM {vmid} on {host} carries the mark of machine {} of cluster {}",
                 other.machine, other.cluster
             ))),
-            Ownership::UnknownVersion(version) => {
-                Ok(Look::Foreign(format!("VM {vmid} on {host} carries a mark of version {version}")))
-            }
+            Ownership::UnknownVersion(version) => Ok(Look::Foreign(format!(
+                "VM {vmid} on {host} carries a mark of version {version}"
+            ))),
             Ownership::Damaged(why) => Ok(Look::Foreign(format!("VM {vmid} on {host}: {why}"))),
         }
     }
 
     /// Repeats a call that reads (or may be repeated) until it is answered, pausing between tries.
     /// Ends with an error that waiting does not mend, or with the step's deadline.
-    pub async fn patiently<T, F>(&self, what: &str, mut call: impl FnMut() -> F) -> Result<T, Stop>
+    pub(super) async fn patiently<T, F>(
+        &self,
+        what: &str,
+        mut call: impl FnMut() -> F,
+    ) -> Result<T, Stop>
     where
         F: Future<Output = Result<T, CallError>>,
     {
@@ -237,7 +253,11 @@ impl Work {
     }
 
     /// The same for a Kubernetes call.
-    pub async fn patiently_kube<T, F>(&self, what: &str, mut call: impl FnMut() -> F) -> Result<T, Stop>
+    pub(super) async fn patiently_kube<T, F>(
+        &self,
+        what: &str,
+        mut call: impl FnMut() -> F,
+    ) -> Result<T, Stop>
     where
         F: Future<Output = Result<T, crate::kube::Error>>,
     {
@@ -256,10 +276,12 @@ impl Work {
     }
 
     /// Follows a task to its end. `Ok(None)`: it succeeded; `Ok(Some(text))`: it failed with `text`.
-    pub async fn follow(&self, upid: &crate::pve::Upid) -> Result<Option<String>, Stop> {
+    pub(super) async fn follow(&self, upid: &crate::pve::Upid) -> Result<Option<String>, Stop> {
         let mut pause = Duration::from_millis(100);
         loop {
-            let status = self.patiently("following a task", || self.pve.task_status(upid)).await?;
+            let status = self
+                .patiently("following a task", || self.pve.task_status(upid))
+                .await?;
             match status {
                 TaskState::Running => {
                     self.note(format!("task {} runs", upid.kind()));
@@ -275,7 +297,7 @@ impl Work {
 
 /// Whether waiting may mend a Kubernetes call that failed. A change whose outcome is unknown counts:
 /// all our changes there may be repeated.
-pub fn kube_passing(error: &crate::kube::Error) -> bool {
+pub(super) fn kube_passing(error: &crate::kube::Error) -> bool {
     match error.code() {
         None => true,
         Some(code) => error.maybe_done() || matches!(code, 401 | 409 | 429 | 500..=599),
@@ -283,10 +305,13 @@ pub fn kube_passing(error: &crate::kube::Error) -> bool {
 }
 
 /// Whether waiting may mend it: nothing wrong with the call itself.
-pub fn passing(error: &CallError) -> bool {
+pub(super) fn passing(error: &CallError) -> bool {
     match error.outcome {
         Outcome::NotSent | Outcome::Unknown => true,
         Outcome::RefusedByBroker => false,
-        Outcome::Refused => error.cause().passes() || matches!(error.status, Some(401 | 429 | 502..=504 | 595..=599)),
+        Outcome::Refused => {
+            error.cause().passes()
+                || matches!(error.status, Some(401 | 429 | 502..=504 | 595..=599))
+        }
     }
 }
