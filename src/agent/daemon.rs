@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rand::RngExt as _;
+use rand::{RngExt as _, SeedableRng as _};
 use rand::rngs::StdRng;
 use tokio::sync::{Notify, watch as channel};
 use tokio::task::JoinSet;
@@ -20,7 +20,8 @@ use crate::agent::turn::Turn;
 use crate::brain;
 use crate::clock::Clock;
 use crate::config::settings::Settings;
-use crate::kube::{Changes, ClusterStore, Election, watch};
+use crate::kube::lease::{Holder, LeaseName, Leadership, Timing, elect};
+use crate::kube::{Changes, ClusterStore, watch};
 use crate::model::memory::Memory;
 use crate::model::region::RegionName;
 use crate::model::snapshot::Snapshot;
@@ -31,6 +32,8 @@ use crate::pve::transport::Transport;
 const SPACING: Duration = Duration::from_millis(50);
 /// A turn at least this often, for the watchdog and for what has no event.
 const LONGEST_REST: Duration = Duration::from_secs(30);
+/// The Lease of those who may act; one per cluster and namespace.
+const LEASE: &str = "pve-autoscaler";
 /// After something failed that only time mends.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -94,9 +97,23 @@ pub async fn run(parts: Parts) -> Result<std::convert::Infallible, DaemonError> 
             "the kubeconfig's watcher".to_owned()
         }
     });
-    let election = Election::new(&parts.kube, &parts.settings.kubernetes.namespace, &parts.identity);
-    let leader = election.leading();
-    tasks.spawn(named("the election", election.run()));
+    let lease = LeaseName {
+        namespace: parts.settings.kubernetes.namespace.clone(),
+        name: LEASE.to_owned(),
+    };
+    let dice = StdRng::seed_from_u64(seed);
+    // A lease held under an earlier start's name is somebody else's.
+    let identity = format!("{}_{seed:016x}", parts.identity);
+    let timing = Timing::DEFAULT;
+    let (leadership, election) = elect(
+        parts.kube.clone(),
+        lease,
+        identity,
+        timing,
+        dice,
+        std::future::pending(),
+    );
+    tasks.spawn(named("the election", election));
     let (hurry, hurrying) = channel::channel(false);
     let mut regions = BTreeMap::new();
     let mut pokes = Vec::new();
@@ -123,7 +140,8 @@ pub async fn run(parts: Parts) -> Result<std::convert::Infallible, DaemonError> 
         observer: parts.observer.clone(),
         clones: crate::agent::executor::Turns::default(),
     };
-    let (announcer, announcing) = Announcer::new(parts.kube.clone(), &parts.settings, parts.clock);
+    let (announcer, announcing) =
+        Announcer::new(&parts.kube, &parts.settings, parts.identity.clone());
     tasks.spawn(named("the announcer", announcing));
     let (cluster_ids, cluster_id) = channel::channel(None);
     tasks.spawn(named(
@@ -139,7 +157,8 @@ pub async fn run(parts: Parts) -> Result<std::convert::Infallible, DaemonError> 
         regions,
         pokes,
         hurry,
-        leader,
+        holder: leadership.holder(),
+        leadership,
         cluster_id,
         announcer,
         memory,
@@ -190,7 +209,8 @@ struct Loop {
     regions: BTreeMap<RegionName, channel::Receiver<RegionView>>,
     pokes: Vec<Arc<Notify>>,
     hurry: channel::Sender<bool>,
-    leader: channel::Receiver<bool>,
+    leadership: Leadership,
+    holder: channel::Receiver<Holder>,
     cluster_id: channel::Receiver<Option<Arc<str>>>,
     announcer: Announcer,
     memory: Memory,
@@ -228,7 +248,7 @@ impl Loop {
             biased;
             ended = self.executor.ended() => return Some(ended),
             () = self.parts.poke.notified() => {}
-            _ = self.leader.changed() => {}
+            _ = self.holder.changed() => {}
             _ = self.cluster_id.changed() => {}
             _ = self.changes.changed() => {}
             () = region => {}
@@ -241,6 +261,9 @@ impl Loop {
     fn turn(&mut self) -> Result<Instant, DaemonError> {
         let now = self.parts.clock.now();
         let snapshot = Arc::new(self.observe(now));
+        if !snapshot.leader {
+            self.executor.stop();
+        }
         let policy = &self.parts.settings.policy;
         let decision = brain::decide(&snapshot, policy, &self.memory, now);
         if decision.memory != self.memory {
@@ -250,10 +273,11 @@ impl Loop {
         }
         self.number += 1;
         let wake = decision.wake;
-        let turn = Turn { number: self.number, at: now, snapshot, decision: Arc::new(decision) };
+        let turn =
+            Arc::new(Turn { number: self.number, at: now, snapshot, decision: Arc::new(decision) });
         self.act(&turn);
         self.announcer.decided(&turn);
-        self.parts.turns.send_replace(Some(Arc::new(turn)));
+        self.parts.turns.send_replace(Some(turn));
         let busy = !self.executor.busy().is_empty();
         self.hurry.send_if_modified(|hurry| std::mem::replace(hurry, busy) != busy);
         Ok(wake.map_or_else(
@@ -266,6 +290,7 @@ impl Loop {
         let regions =
             self.regions.iter_mut().map(|(name, view)| (name.clone(), view.borrow_and_update().clone()));
         self.changes.mark_unchanged();
+        self.holder.mark_unchanged();
         let view = self.store.view();
         observe::snapshot(Sources {
             now,
@@ -275,7 +300,7 @@ impl Loop {
             regions: regions.collect(),
             journal: &self.journal.entries(),
             busy: &self.executor.busy(),
-            leader: *self.leader.borrow_and_update(),
+            leader: self.leadership.held(),
             paused: self.parts.state.paused(),
         })
     }
@@ -284,7 +309,7 @@ impl Loop {
         for action in &turn.decision.plan {
             let policy = &self.parts.settings.policy;
             match self.executor.begin(action, &turn.snapshot, policy, turn.at) {
-                Ok(()) => self.announcer.begun(action),
+                Ok(()) => self.announcer.begun(action, turn),
                 Err(NotBegun::Waits(why)) => {
                     tracing::debug!(machine = %action.target.machine, %why, "not begun");
                 }

@@ -34,6 +34,9 @@ pub struct Entry {
     /// The task of this step, to be followed after a restart.
     #[serde(default)]
     pub upid: Option<String>,
+    /// The VM was seen with our mark: from then on it is ours, before it is ours by intent alone.
+    #[serde(default)]
+    pub marked: bool,
     /// Why the last action on it ended.
     #[serde(default)]
     pub failure: Option<Failure>,
@@ -49,6 +52,7 @@ impl Entry {
             step: Step::Intent,
             since: now,
             upid: None,
+            marked: false,
             failure: None,
         }
     }

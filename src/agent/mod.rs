@@ -1,6 +1,8 @@
 //! The daemon: observe, decide, check, act.
 
+pub mod announce;
 pub mod control;
+pub mod daemon;
 pub mod drain_order;
 pub mod executor;
 pub mod guest;

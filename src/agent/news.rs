@@ -2,12 +2,11 @@
 //! reasons. Pure but for what was told already.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::agent::executor::{self, Ended};
 use crate::agent::turn::Turn;
+use crate::kube::events::{About, Event, reason};
 use crate::model::action::{Action, Kind, Reason};
-use crate::model::cluster::PodKey;
 use crate::model::region::Step;
 use crate::model::report::PodVerdict;
 use crate::model::time::{Span, Time};
@@ -18,30 +17,6 @@ const AGAIN: Span = Span::minutes(10);
 /// Events about pods from one turn; the rest is in the report.
 const MAX_PODS: usize = 100;
 
-/// What an event is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum About {
-    /// A pod.
-    Pod(PodKey, Arc<str>),
-    /// A node.
-    Node(Arc<str>, Arc<str>),
-    /// The autoscaler itself: its status ConfigMap.
-    Status,
-}
-
-/// One piece of news.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
-    /// What it is about.
-    pub about: About,
-    /// `Warning` instead of `Normal`.
-    pub warning: bool,
-    /// Cluster-autoscaler's reason.
-    pub reason: &'static str,
-    /// In words.
-    pub message: String,
-}
-
 /// What was told already.
 #[derive(Debug, Default)]
 pub struct Told {
@@ -50,7 +25,7 @@ pub struct Told {
 
 impl Told {
     /// The news that are new: not told with the same words lately.
-    pub fn fresh(&mut self, news: Vec<News>, now: Time) -> Vec<News> {
+    pub fn fresh(&mut self, news: Vec<Event>, now: Time) -> Vec<Event> {
         self.when.retain(|_, (at, _)| now.since(*at) < AGAIN);
         news.into_iter()
             .filter(|news| {
@@ -70,7 +45,7 @@ impl Told {
 }
 
 /// What a decision says about pods that stay pending.
-pub fn of_decision(turn: &Turn) -> Vec<News> {
+pub fn of_decision(turn: &Turn) -> Vec<Event> {
     let pods = &turn.snapshot.cluster.pods;
     let verdicts = turn.decision.report.pods.iter();
     let news = verdicts.filter_map(|(key, verdict)| {
@@ -82,10 +57,10 @@ pub fn of_decision(turn: &Turn) -> Vec<News> {
             .iter()
             .map(|(pool, why)| format!("{pool}: {why}"))
             .collect();
-        Some(News {
-            about: About::Pod(key.clone(), pod.uid.clone()),
+        Some(Event {
+            about: About::pod(key, &pod.uid),
             warning: false,
-            reason: "NotTriggerScaleUp",
+            reason: reason::NOT_TRIGGER_SCALE_UP,
             message: format!("pod didn't trigger scale-up: {}", reasons.join("; ")),
         })
     });
@@ -93,53 +68,53 @@ pub fn of_decision(turn: &Turn) -> Vec<News> {
 }
 
 /// What is told when an action begins.
-pub fn of_beginning(action: &Action, turn: &Turn) -> Vec<News> {
+pub fn of_beginning(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event> {
     let target = &action.target;
     match (&action.kind, &action.reason) {
-        (Kind::Create(birth), reason) => {
+        (Kind::Create(birth), why) => {
             let what = format!(
                 "machine {} ({}) of pool {} on host {}",
                 target.machine, birth.mark.instance_type, birth.mark.pool, target.host
             );
-            let mut news = vec![News {
-                about: About::Status,
+            let mut news = vec![Event {
+                about: About::status(namespace),
                 warning: false,
-                reason: "ScaledUpGroup",
-                message: format!("creating {what}: {reason}"),
+                reason: reason::SCALED_UP_GROUP,
+                message: format!("creating {what}: {why}"),
             }];
-            if let Reason::PendingPods { pods } = reason {
+            if let Reason::PendingPods { pods } = why {
                 news.extend(pods.iter().take(MAX_PODS).filter_map(|key| {
                     let pod = turn.snapshot.cluster.pods.get(key)?;
-                    Some(News {
-                        about: About::Pod(key.clone(), pod.uid.clone()),
+                    Some(Event {
+                        about: About::pod(key, &pod.uid),
                         warning: false,
-                        reason: "TriggeredScaleUp",
+                        reason: reason::TRIGGERED_SCALE_UP,
                         message: format!("pod triggered scale-up: {what}"),
                     })
                 }));
             }
             news
         }
-        (Kind::Remove { .. }, reason) => {
+        (Kind::Remove { .. }, why) => {
             let words = format!(
-                "removing machine {} on host {}: {reason}",
+                "removing machine {} on host {}: {why}",
                 target.machine, target.host
             );
-            let mut news = vec![News {
-                about: About::Status,
-                warning: matches!(reason, Reason::Failed { .. }),
+            let mut news = vec![Event {
+                about: About::status(namespace),
+                warning: matches!(why, Reason::Failed { .. }),
                 reason: if action.precondition.pods.is_empty() {
-                    "ScaleDownEmpty"
+                    reason::SCALE_DOWN_EMPTY
                 } else {
-                    "ScaleDown"
+                    reason::SCALE_DOWN
                 },
                 message: words.clone(),
             }];
             if let Some(node) = &target.node {
-                news.push(News {
-                    about: About::Node(node.name.clone(), node.uid.clone()),
+                news.push(Event {
+                    about: About::node(node),
                     warning: false,
-                    reason: "ScaleDown",
+                    reason: reason::SCALE_DOWN,
                     message: words,
                 });
             }
@@ -151,10 +126,10 @@ pub fn of_beginning(action: &Action, turn: &Turn) -> Vec<News> {
                     .take(MAX_PODS)
                     .filter_map(|key| {
                         let pod = turn.snapshot.cluster.pods.get(key)?;
-                        Some(News {
-                            about: About::Pod(key.clone(), pod.uid.clone()),
+                        Some(Event {
+                            about: About::pod(key, &pod.uid),
                             warning: false,
-                            reason: "ScaleDown",
+                            reason: reason::SCALE_DOWN,
                             message: format!(
                                 "deleting pod for node scale down: {}",
                                 target.machine
@@ -164,12 +139,12 @@ pub fn of_beginning(action: &Action, turn: &Turn) -> Vec<News> {
             );
             news
         }
-        (Kind::ClearPlaceholder | Kind::DropIntent | Kind::DeleteNode, reason) => vec![News {
-            about: About::Status,
+        (Kind::ClearPlaceholder | Kind::DropIntent | Kind::DeleteNode, why) => vec![Event {
+            about: About::status(namespace),
             warning: true,
-            reason: "ClusterAutoscalerCleanup",
+            reason: reason::DELETE_UNREGISTERED,
             message: format!(
-                "{} of {}: {reason}",
+                "{} of {}: {why}",
                 executor::kind(&action.kind),
                 target.machine
             ),
@@ -179,16 +154,16 @@ pub fn of_beginning(action: &Action, turn: &Turn) -> Vec<News> {
 }
 
 /// What is told when an action ends.
-pub fn of_ending(ended: &Ended) -> Vec<News> {
+pub fn of_ending(ended: &Ended, namespace: &str) -> Vec<Event> {
     let Err(failure) = &ended.result else {
         return Vec::new();
     };
     let machine = &ended.action.target.machine;
     match &ended.action.kind {
-        Kind::Create(_) | Kind::Continue => vec![News {
-            about: About::Status,
+        Kind::Create(_) | Kind::Continue => vec![Event {
+            about: About::status(namespace),
             warning: true,
-            reason: "FailedToScaleUpGroup",
+            reason: reason::FAILED_TO_SCALE_UP_GROUP,
             message: format!(
                 "machine {machine} failed in step {}: {}",
                 step(failure.step),
@@ -201,17 +176,17 @@ pub fn of_ending(ended: &Ended) -> Vec<News> {
                 step(failure.step),
                 failure.message
             );
-            let mut news = vec![News {
-                about: About::Status,
+            let mut news = vec![Event {
+                about: About::status(namespace),
                 warning: true,
-                reason: "ScaleDownFailed",
+                reason: reason::SCALE_DOWN_FAILED,
                 message: message.clone(),
             }];
             if let Some(node) = &ended.action.target.node {
-                news.push(News {
-                    about: About::Node(node.name.clone(), node.uid.clone()),
+                news.push(Event {
+                    about: About::node(node),
                     warning: true,
-                    reason: "ScaleDownFailed",
+                    reason: reason::SCALE_DOWN_FAILED,
                     message,
                 });
             }

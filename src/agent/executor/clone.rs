@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::model::region::{Failure, Step};
 use crate::pve::transport::Outcome;
-use crate::pve::{Cause, CloneVm, Upid};
+use crate::pve::{Cause, CloneVm, TaskState, Upid};
 
 use super::work::{Look, Stop, Work};
 
@@ -173,6 +173,18 @@ fn failed(text: &str) -> Stop {
 
 fn recorded_task(upid: Option<&str>) -> Option<Upid> {
     upid.and_then(|text| text.parse().ok())
+}
+
+/// Whether the machine's clone runs: the task in the journal, or one whose reply was lost.
+pub(super) async fn running(work: &Work) -> Result<bool, Stop> {
+    match recorded_task(work.entry()?.upid.as_deref()) {
+        Some(upid) => {
+            let state = work.patiently("reading a task", || work.pve.task_status(&upid)).await;
+            // A task that nobody knows any more does not run.
+            Ok(matches!(state, Ok(TaskState::Running)))
+        }
+        None => running_clone(work).await,
+    }
 }
 
 /// Whether a clone of our template runs that no other machine's entry claims. A clone task names

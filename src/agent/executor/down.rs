@@ -14,6 +14,7 @@ use crate::model::time::Span;
 use crate::pve::transport::Outcome;
 use crate::pve::{Cause, VmConfig};
 
+use super::clone;
 use super::drain;
 use super::node;
 use super::tools::Tools;
@@ -148,15 +149,32 @@ async fn release(work: &Work, node: &NodeRef) {
     }
 }
 
-/// The machine's configuration, `None` when the VM is gone; a stop when it is not ours.
+/// The machine's configuration, `None` when there is no VM of ours; a stop when it is not ours any
+/// more. A clone that may still be under way is waited for: what it leaves must not be orphaned.
 async fn present(work: &Work) -> Result<Option<VmConfig>, Stop> {
-    match work.look().await? {
-        Look::Ours(config) => Ok(Some(*config)),
-        Look::Absent => Ok(None),
-        Look::Placeholder => Err(Stop::Failed(
-            "the VM is the placeholder of a clone".to_owned(),
-        )),
-        Look::Foreign(how) => Err(Stop::Failed(format!("hands off: {how}"))),
+    loop {
+        let ours = work.entry()?.marked;
+        match work.look().await? {
+            Look::Ours(config) => return Ok(Some(*config)),
+            Look::Absent if ours => return Ok(None),
+            Look::Foreign(how) if ours => return Err(Stop::Failed(format!("hands off: {how}"))),
+            // Never ours: the VMID was taken by somebody else before our clone came to it.
+            Look::Absent | Look::Foreign(_) => {
+                if !clone::running(work).await? {
+                    return Ok(None);
+                }
+                work.note("the clone runs");
+            }
+            Look::Placeholder => {
+                if !clone::running(work).await? {
+                    return Err(Stop::Transient(
+                        "the VM is the locked placeholder of a dead clone".to_owned(),
+                    ));
+                }
+                work.note("the clone runs");
+            }
+        }
+        sleep(PAUSE).await;
     }
 }
 

@@ -217,6 +217,15 @@ impl Executor {
         Ok(Some(entry))
     }
 
+    /// Ends all that is being done: somebody else holds the lease. What was begun is found again.
+    pub fn stop(&mut self) {
+        if !self.running.is_empty() {
+            tracing::warn!(actions = self.running.len(), "not leading any more; stopping");
+        }
+        self.tasks.abort_all();
+        self.running.clear();
+    }
+
     /// Waits for the next action to end; never ends while nothing runs.
     pub async fn ended(&mut self) -> Ended {
         loop {

@@ -11,6 +11,7 @@ use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 use crate::pve::Cause;
 
+use super::clone;
 use super::node;
 use super::tools::Tools;
 use super::work::{Look, Stop, Work, passing};
@@ -56,13 +57,7 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
             }
             Look::Foreign(how) => return Err(Stop::Failed(format!("hands off: {how}"))),
         }
-        let entry = work.entry()?;
-        let source = entry.birth.template_host.clone();
-        let template = entry.birth.template_vmid;
-        let tasks = work
-            .patiently("listing tasks", || work.pve.active_tasks(&source, template))
-            .await?;
-        if tasks.iter().any(|task| task.upid.kind() == "qmclone") {
+        if clone::running(work).await? {
             return Err(Stop::Transient(
                 "a clone of the template runs; the placeholder may be its".to_owned(),
             ));
@@ -100,20 +95,24 @@ async fn placeholder_host(work: &Work) -> Result<std::sync::Arc<str>, Stop> {
 /// Drops the intent of a machine whose VM is not there.
 pub(super) async fn drop_intent(tools: Tools, entry: &Entry) -> Result<(), Failure> {
     let work = open(tools, entry)?;
-    work.step(Step::Destroy, DEADLINE, async {
-        match work.look().await? {
-            Look::Absent | Look::Foreign(_) => Ok(()),
-            Look::Ours(_) | Look::Placeholder => {
-                Err(Stop::Transient("its VM is there after all".to_owned()))
-            }
-        }
-    })
-    .await?;
+    work.step(Step::Destroy, DEADLINE, nothing_there(&work)).await?;
     node::drop_token(&work).await;
     work.tools
         .journal
         .remove(&work.machine)
         .map_err(|error| work.failure(Step::Destroy, error.into()))
+}
+
+async fn nothing_there(work: &Work) -> Result<(), Stop> {
+    if clone::running(work).await? {
+        return Err(Stop::Transient("a clone runs that may be its".to_owned()));
+    }
+    match work.look().await? {
+        Look::Absent | Look::Foreign(_) => Ok(()),
+        Look::Ours(_) | Look::Placeholder => {
+            Err(Stop::Transient("its VM is there after all".to_owned()))
+        }
+    }
 }
 
 fn failure(tools: &Tools, step: Step, message: String) -> Failure {

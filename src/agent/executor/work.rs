@@ -208,9 +208,10 @@ impl Work {
         let vmid = self.mark.vmid;
         match mark::read(&config.description) {
             Ownership::Marked(mark) if mark == self.mark => {
-                if self.host()? != host {
-                    self.record(|entry| entry.target.host = host)?;
-                }
+                self.record(|entry| {
+                    entry.marked = true;
+                    entry.target.host = host;
+                })?;
                 Ok(Look::Ours(Box::new(config)))
             }
             Ownership::Unmarked if config.lock.as_deref() == Some("clone") => Ok(Look::Placeholder),
