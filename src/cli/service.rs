@@ -9,8 +9,8 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::agent::control::{self, Answer, Command, Handler};
 use crate::agent::daemon::{self, DaemonError, Parts};
@@ -18,13 +18,15 @@ use crate::agent::state::{StateError, StateFiles};
 use crate::agent::status::Status;
 use crate::agent::turn::Turn;
 use crate::clock::Clock;
+use crate::model::time::Span;
 use crate::config::{self, ConfigErrors, Settings};
 use crate::config::settings::Channel;
 use crate::kube::Connector;
 use crate::pve::transport::Transport;
-use crate::pve::transport::https::{Https, HttpsOptions};
+use crate::pve::transport::https::{self, Https};
 use crate::pve::transport::unix::UnixSocket;
-use crate::web::{self, Metrics};
+use crate::web::metrics::Metered;
+use crate::web::{self, Health, Metrics};
 
 use super::systemd;
 
@@ -80,11 +82,13 @@ struct Shared {
     /// Whether there is anything to do, and what is wrong with the daemon itself.
     standing: Mutex<Standing>,
     metrics: Arc<Metrics>,
+    health: watch::Sender<Health>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Standing {
     configured: bool,
+    max_view_age: Span,
     problems: BTreeMap<&'static str, String>,
 }
 
@@ -100,6 +104,16 @@ impl Shared {
             Some(problem) => standing.problems.insert(subject, problem),
             None => standing.problems.remove(subject),
         };
+    }
+
+    /// Work with these settings begins.
+    fn begin(&self, settings: &Settings) {
+        let mut standing = self.standing();
+        standing.configured = settings.configured;
+        standing.max_view_age = settings.policy.scale_up.max_view_age;
+        if !settings.configured {
+            self.health.send_replace(Health::not_configured(Instant::now()));
+        }
     }
 
     fn status(&self) -> Status {
@@ -126,6 +140,7 @@ pub async fn run(options: Options) -> Result<(), ServiceError> {
         poke: Arc::new(Notify::new()),
         standing: Mutex::default(),
         metrics: Arc::new(Metrics::new()),
+        health: watch::Sender::new(Health::starting(Instant::now())),
     });
     let mut hangup = signal(SignalKind::hangup()).map_err(ServiceError::Signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(ServiceError::Signals)?;
@@ -138,11 +153,16 @@ pub async fn run(options: Options) -> Result<(), ServiceError> {
         .await
         .map_err(listen(format!("{address} ([web] listen)")))?;
     let mut control = tokio::spawn(control::serve(control, handler(shared.clone())));
-    let mut page = tokio::spawn(web::serve(page, web_state(&shared)));
+    let shown = web::State {
+        metrics: shared.metrics.clone(),
+        health: shared.health.subscribe(),
+        turns: shared.turns.subscribe(),
+    };
+    let mut page = tokio::spawn(web::serve(page, shown, std::future::pending()));
     let mut minder = tokio::spawn(mind(shared.clone()));
     systemd::ready(&shared.status().line());
     loop {
-        shared.standing().configured = settings.configured;
+        shared.begin(&settings);
         let ended = tokio::select! {
             biased;
             _ = terminate.recv() => return Ok(stopping()),
@@ -175,6 +195,7 @@ fn reloaded(path: &Path, old: Arc<Settings>, shared: &Shared) -> Arc<Settings> {
     let next = match config::load(path) {
         Ok(settings) => {
             shared.problem("configuration", None);
+            shared.metrics.config_valid(true);
             if settings.web.listen != old.web.listen {
                 tracing::warn!("[web] listen changes with a restart only");
             }
@@ -183,6 +204,7 @@ fn reloaded(path: &Path, old: Arc<Settings>, shared: &Shared) -> Arc<Settings> {
         }
         Err(errors) => {
             tracing::error!("the configuration has errors and the one before stays in force:\n{errors}");
+            shared.metrics.config_valid(false);
             shared.problem("configuration", Some(format!("the file has errors and the one before is in force: {errors}")));
             old
         }
@@ -215,7 +237,7 @@ async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, 
         context: settings.kubernetes.context.clone(),
     };
     let kube =
-        crate::kube::Client::new(connector, Clock::System, shared.metrics.kube_observer()).await;
+        crate::kube::Client::new(connector, Clock::System, shared.metrics.clone()).await;
     let mut pve: BTreeMap<Arc<str>, Arc<dyn Transport>> = BTreeMap::new();
     for (name, region) in &settings.regions {
         let transport: Arc<dyn Transport> = match &region.channel {
@@ -226,17 +248,18 @@ async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, 
                 socket
             }
             Channel::Token { endpoints, token_id, secret_file, ca_file, fingerprint } => {
-                let options = HttpsOptions {
+                let options = https::Options {
                     endpoints: endpoints.clone(),
                     token_id: token_id.clone(),
                     secret_file: secret_file.clone(),
                     ca_file: ca_file.clone(),
                     fingerprint: fingerprint.clone(),
                 };
-                Arc::new(Https::new(options).map_err(|error| format!("region {name}: {error}"))?)
+                Arc::new(Https::new(&options).map_err(|error| format!("region {name}: {error}"))?)
             }
         };
-        pve.insert(name.clone(), shared.metrics.counted(transport));
+        let metered = Metered::new(transport, shared.metrics.clone());
+        pve.insert(name.clone(), Arc::new(metered));
     }
     Ok(Parts {
         settings: settings.clone(),
@@ -246,7 +269,7 @@ async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, 
         pve,
         state: shared.state.clone(),
         identity: identity(),
-        observer: shared.metrics.executor_observer(),
+        observer: shared.metrics.clone(),
         turns: shared.turns.clone(),
         poke: shared.poke.clone(),
     })
@@ -270,6 +293,7 @@ async fn agree(socket: &UnixSocket, settings: &Settings, shared: &Shared) {
     if let Some(problem) = &problem {
         tracing::warn!("{problem}");
     }
+    shared.metrics.policies_agree(problem.is_none());
     shared.problem("broker", problem);
 }
 
@@ -291,12 +315,16 @@ async fn mind(shared: Arc<Shared>) {
             Ok(Err(_)) => return,
             Ok(Ok(())) => {
                 if let Some(turn) = turns.borrow_and_update().clone() {
-                    shared.metrics.turned(&turn.snapshot, &turn.decision.report);
+                    let age = shared.standing().max_view_age;
+                    shared.health.send_replace(Health::after(&turn, age, Instant::now()));
                 }
                 systemd::watchdog();
             }
             // Nothing to do is no failure to do it.
-            Err(_) if !status.configured => systemd::watchdog(),
+            Err(_) if !status.configured => {
+                shared.health.send_replace(Health::not_configured(Instant::now()));
+                systemd::watchdog();
+            }
             // No turn for so long: the watchdog goes hungry.
             Err(_) => tracing::error!("no turn of the loop has ended for {} s", TURN_DEADLINE.as_secs()),
         }

@@ -92,12 +92,13 @@ async fn evicted(work: &Work, node: &NodeRef, tier: u8) -> Result<(), Stop> {
 async fn evict(work: &Work, key: &PodKey, pod: &Pod, grace: i64) -> Result<Vec<String>, Stop> {
     match work.tools.kube.evict(key, &pod.uid, Some(grace)).await {
         EvictOutcome::Accepted => {
-            work.tools.observer.evicted();
+            work.tools.observer.evicted(true);
             Ok(vec![format!("{key} is terminating")])
         }
         // Gone, or a new pod of the same name took its place: the fresh list of the next round says.
         EvictOutcome::Gone | EvictOutcome::Conflict => Ok(vec![format!("{key} has just gone")]),
         EvictOutcome::Blocked { why, .. } => {
+            work.tools.observer.evicted(false);
             Ok(vec![format!("{key} may not be evicted now: {why}")])
         }
         EvictOutcome::Failed(error) if kube_passing(&error) => Ok(vec![format!("{key}: {error}")]),

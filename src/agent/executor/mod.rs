@@ -335,5 +335,6 @@ async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
                 error = %failure.message, "failed");
         }
     }
+    tools.observer.ended(&action, result.as_ref().err());
     Ended { action, result }
 }

@@ -11,15 +11,18 @@ use crate::agent::journal::{Entry, Journal};
 use crate::clock::Clock;
 use crate::config::settings::Settings;
 use crate::kube::ClusterStore;
-use crate::model::region::{RegionName, Step};
+use crate::model::action::Action;
+use crate::model::region::{Failure, RegionName, Step};
 use crate::model::time::Span;
 
 /// Hears what the executor does, for metrics.
 pub trait Observer: Send + Sync + fmt::Debug {
     /// A step ended after `took`.
     fn step(&self, step: Step, took: Span, ok: bool);
-    /// A pod was evicted.
-    fn evicted(&self);
+    /// An eviction was answered.
+    fn evicted(&self, ok: bool);
+    /// An action came to its end.
+    fn ended(&self, action: &Action, failure: Option<&Failure>);
 }
 
 /// Hears nothing.
@@ -28,7 +31,8 @@ pub struct Nothing;
 
 impl Observer for Nothing {
     fn step(&self, _: Step, _: Span, _: bool) {}
-    fn evicted(&self) {}
+    fn evicted(&self, _: bool) {}
+    fn ended(&self, _: &Action, _: Option<&Failure>) {}
 }
 
 /// Everything an action needs; cheap to clone.

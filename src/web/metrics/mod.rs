@@ -3,6 +3,7 @@
 
 mod calls;
 mod events;
+mod observer;
 mod gauges;
 
 use std::sync::{Mutex, PoisonError};

@@ -1,0 +1,21 @@
+//! The metrics hear what the executor does.
+
+use super::Metrics;
+use crate::agent::executor::Observer;
+use crate::model::action::Action;
+use crate::model::region::{Failure, Step};
+use crate::model::time::Span;
+
+impl Observer for Metrics {
+    fn step(&self, step: Step, took: Span, ok: bool) {
+        Metrics::step(self, step, took, ok);
+    }
+
+    fn evicted(&self, ok: bool) {
+        Metrics::evicted(self, ok);
+    }
+
+    fn ended(&self, action: &Action, failure: Option<&Failure>) {
+        Metrics::ended(self, action, failure);
+    }
+}
