@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{sleep, timeout};
 
 use crate::agent::executor::Ended;
 use crate::agent::news::{self, Told};
@@ -12,11 +12,15 @@ use crate::agent::turn::Turn;
 use crate::config::settings::Settings;
 use crate::kube::Client;
 use crate::kube::events::{Event, EventRecorder, recorder};
-use crate::kube::status;
+use crate::kube::status::{StatusInput, StatusWriter};
 use crate::model::action::Action;
+use crate::model::cluster::ReadyStatus;
+use crate::model::report::NodeVerdict;
 
-/// The status ConfigMap is written when it changed, at most this often.
-const STATUS_SPACING: Duration = Duration::from_secs(30);
+/// The status is looked at this often when no turn comes.
+const STATUS_POLL: Duration = Duration::from_mins(1);
+/// After a write that failed.
+const STATUS_PAUSE: Duration = Duration::from_secs(10);
 
 /// Takes news from the loop.
 #[derive(Debug)]
@@ -38,7 +42,12 @@ impl Announcer {
         let (turns, newest) = watch::channel(None);
         let namespace = settings.kubernetes.namespace.clone();
         let writing = write_status(kube.clone(), namespace.clone(), newest);
-        let announcer = Announcer { events, told: Told::default(), namespace, turns };
+        let announcer = Announcer {
+            events,
+            told: Told::default(),
+            namespace,
+            turns,
+        };
         (announcer, async move {
             futures::future::join(sending, writing).await;
         })
@@ -79,21 +88,46 @@ async fn write_status(
     namespace: String,
     mut newest: watch::Receiver<Option<Arc<Turn>>>,
 ) {
-    let mut written: Option<String> = None;
-    let mut next = Instant::now();
-    while newest.changed().await.is_ok() {
-        sleep_until(next).await;
-        let Some(turn) = newest.borrow_and_update().clone() else { continue };
-        let (report, snapshot) = (&turn.decision.report, &turn.snapshot);
-        // Its times change with every turn; what they are about does not.
-        let gist = status::gist(report, snapshot);
-        if written.as_ref() == Some(&gist) {
+    let mut writer = StatusWriter::default();
+    loop {
+        // A sign of life is due now and then even if no turn comes.
+        match timeout(STATUS_POLL, newest.changed()).await {
+            Ok(Err(_)) => return,
+            Ok(Ok(())) | Err(_) => {}
+        }
+        let Some(turn) = newest.borrow_and_update().clone() else {
+            continue;
+        };
+        let input = status_input(&turn);
+        let now = kube.clock().now();
+        if let Some(text) = writer.render(&input, now) {
+            match kube.write_status(&namespace, &text, now).await {
+                Ok(()) => writer.written(input, now),
+                Err(error) => {
+                    tracing::debug!(%error, "the status ConfigMap could not be written");
+                    sleep(STATUS_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+fn status_input(turn: &Turn) -> StatusInput {
+    let report = &turn.decision.report;
+    let mut input = StatusInput {
+        pools: report.pools.clone(),
+        holds: report.holds.clone(),
+        ..StatusInput::default()
+    };
+    for (name, node) in &turn.snapshot.cluster.nodes {
+        if !matches!(report.nodes.get(name), Some(NodeVerdict::NotAutoscaled)) {
             continue;
         }
-        match kube.write_status(&namespace, report, snapshot, turn.at).await {
-            Ok(()) => written = Some(gist),
-            Err(error) => tracing::debug!(%error, "the status ConfigMap could not be written"),
+        if node.ready.status == ReadyStatus::True {
+            input.other_ready += 1;
+        } else {
+            input.other_unready += 1;
         }
-        next = Instant::now() + STATUS_SPACING;
     }
+    input
 }

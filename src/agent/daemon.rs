@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rand::{RngExt as _, SeedableRng as _};
 use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::{Notify, watch as channel};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -20,7 +20,7 @@ use crate::agent::turn::Turn;
 use crate::brain;
 use crate::clock::Clock;
 use crate::config::settings::Settings;
-use crate::kube::lease::{Holder, LeaseName, Leadership, Timing, elect};
+use crate::kube::lease::{Holder, Leadership, LeaseName, Timing, elect};
 use crate::kube::{Changes, ClusterStore, watch};
 use crate::model::memory::Memory;
 use crate::model::region::RegionName;
@@ -88,8 +88,15 @@ pub async fn run(parts: Parts) -> Result<std::convert::Infallible, DaemonError> 
     }
     let mut tasks = JoinSet::new();
     let store = ClusterStore::new();
-    let seed = parts.random.lock().unwrap_or_else(PoisonError::into_inner).random();
-    tasks.spawn(named("the watches", watch::watch(parts.kube.clone(), store.clone(), seed)));
+    let seed = parts
+        .random
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .random();
+    tasks.spawn(named(
+        "the watches",
+        watch::watch(parts.kube.clone(), store.clone(), seed),
+    ));
     tasks.spawn({
         let kube = parts.kube.clone();
         async move {
@@ -122,9 +129,16 @@ pub async fn run(parts: Parts) -> Result<std::convert::Infallible, DaemonError> 
         let client = crate::pve::Client::new(transport.clone());
         let (sender, receiver) = channel::channel(RegionView::default());
         let poke = Arc::new(Notify::new());
-        let watcher =
-            RegionWatcher::new(name.clone(), client.clone(), parts.clock, parts.settings.clone());
-        tasks.spawn(named("a region's watcher", watcher.run(sender, hurrying.clone(), poke.clone())));
+        let watcher = RegionWatcher::new(
+            name.clone(),
+            client.clone(),
+            parts.clock,
+            parts.settings.clone(),
+        );
+        tasks.spawn(named(
+            "a region's watcher",
+            watcher.run(sender, hurrying.clone(), poke.clone()),
+        ));
         regions.insert(name.clone(), receiver);
         pokes.push(poke);
         clients.insert(name.clone(), client);
@@ -146,7 +160,11 @@ pub async fn run(parts: Parts) -> Result<std::convert::Infallible, DaemonError> 
     let (cluster_ids, cluster_id) = channel::channel(None);
     tasks.spawn(named(
         "the identity",
-        identify(parts.kube.clone(), parts.settings.kubernetes.name.clone(), cluster_ids),
+        identify(
+            parts.kube.clone(),
+            parts.settings.kubernetes.name.clone(),
+            cluster_ids,
+        ),
     ));
     let mut turning = Loop {
         executor: Executor::new(tools),
@@ -236,8 +254,11 @@ impl Loop {
     /// Waits for a reason to look again.
     async fn rest(&mut self, wake: Instant) -> Option<Ended> {
         let region = async {
-            let mut waits: Vec<_> =
-                self.regions.values_mut().map(|view| Box::pin(view.changed())).collect();
+            let mut waits: Vec<_> = self
+                .regions
+                .values_mut()
+                .map(|view| Box::pin(view.changed()))
+                .collect();
             if waits.is_empty() {
                 std::future::pending::<()>().await;
             }
@@ -273,13 +294,18 @@ impl Loop {
         }
         self.number += 1;
         let wake = decision.wake;
-        let turn =
-            Arc::new(Turn { number: self.number, at: now, snapshot, decision: Arc::new(decision) });
+        let turn = Arc::new(Turn {
+            number: self.number,
+            at: now,
+            snapshot,
+            decision: Arc::new(decision),
+        });
         self.act(&turn);
         self.announcer.decided(&turn);
         self.parts.turns.send_replace(Some(turn));
         let busy = !self.executor.busy().is_empty();
-        self.hurry.send_if_modified(|hurry| std::mem::replace(hurry, busy) != busy);
+        self.hurry
+            .send_if_modified(|hurry| std::mem::replace(hurry, busy) != busy);
         Ok(wake.map_or_else(
             || Instant::now() + LONGEST_REST,
             |wake| Instant::now() + wake.since(now).to_std(),
@@ -287,8 +313,10 @@ impl Loop {
     }
 
     fn observe(&mut self, now: Time) -> Snapshot {
-        let regions =
-            self.regions.iter_mut().map(|(name, view)| (name.clone(), view.borrow_and_update().clone()));
+        let regions = self
+            .regions
+            .iter_mut()
+            .map(|(name, view)| (name.clone(), view.borrow_and_update().clone()));
         self.changes.mark_unchanged();
         self.holder.mark_unchanged();
         let view = self.store.view();

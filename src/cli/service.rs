@@ -243,15 +243,18 @@ async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, 
         let transport: Arc<dyn Transport> = match &region.channel {
             Channel::Local => {
                 let socket = UnixSocket::new(&settings.broker.socket).map_err(|error| error.to_string())?;
-                let socket = Arc::new(socket);
-                agree(&socket, settings, shared).await;
+                let socket: Arc<dyn Transport> = Arc::new(socket);
+                agree(&crate::pve::Client::new(socket.clone()), settings, shared).await;
                 socket
             }
             Channel::Token { endpoints, token_id, secret_file, ca_file, fingerprint } => {
+                let secret = std::fs::read_to_string(secret_file).map_err(|error| {
+                    format!("region {name}: cannot read token_secret_file {}: {error}", secret_file.display())
+                })?;
                 let options = https::Options {
                     endpoints: endpoints.clone(),
                     token_id: token_id.clone(),
-                    secret_file: secret_file.clone(),
+                    secret: secret.trim().to_owned().into(),
                     ca_file: ca_file.clone(),
                     fingerprint: fingerprint.clone(),
                 };
@@ -261,10 +264,12 @@ async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, 
         let metered = Metered::new(transport, shared.metrics.clone());
         pve.insert(name.clone(), Arc::new(metered));
     }
+    let dice = StdRng::try_from_rng(&mut rand::rngs::SysRng)
+        .map_err(|error| format!("the operating system gives no randomness: {error}"))?;
     Ok(Parts {
         settings: settings.clone(),
         clock: Clock::System,
-        random: Arc::new(Mutex::new(StdRng::from_rng(&mut rand::rngs::SysRng))),
+        random: Arc::new(Mutex::new(dice)),
         kube,
         pve,
         state: shared.state.clone(),
@@ -276,8 +281,8 @@ async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, 
 }
 
 /// Asks the broker for its version and policy, and says when they are not ours.
-async fn agree(socket: &UnixSocket, settings: &Settings, shared: &Shared) {
-    let problem = match socket.info().await {
+async fn agree(broker: &crate::pve::Client, settings: &Settings, shared: &Shared) {
+    let problem = match broker.broker_info().await {
         Ok(info) => {
             let ours = (env!("CARGO_PKG_VERSION").to_owned(), settings.policy_hash());
             (ours != (info.version.clone(), info.policy_hash.clone())).then(|| {

@@ -29,8 +29,8 @@ pub fn watchdog() {
     tell(&[("WATCHDOG", "1")]);
 }
 
-fn tell(state: &[(&str, &str)]) {
-    if let Err(error) = daemon::notify(false, state.iter()) {
+fn tell(state: &[(&'static str, &str)]) {
+    if let Err(error) = daemon::notify(state.iter()) {
         tracing::debug!(%error, "systemd could not be told");
     }
 }

@@ -179,7 +179,9 @@ fn recorded_task(upid: Option<&str>) -> Option<Upid> {
 pub(super) async fn running(work: &Work) -> Result<bool, Stop> {
     match recorded_task(work.entry()?.upid.as_deref()) {
         Some(upid) => {
-            let state = work.patiently("reading a task", || work.pve.task_status(&upid)).await;
+            let state = work
+                .patiently("reading a task", || work.pve.task_status(&upid))
+                .await;
             // A task that nobody knows any more does not run.
             Ok(matches!(state, Ok(TaskState::Running)))
         }

@@ -220,7 +220,10 @@ impl Executor {
     /// Ends all that is being done: somebody else holds the lease. What was begun is found again.
     pub fn stop(&mut self) {
         if !self.running.is_empty() {
-            tracing::warn!(actions = self.running.len(), "not leading any more; stopping");
+            tracing::warn!(
+                actions = self.running.len(),
+                "not leading any more; stopping"
+            );
         }
         self.tasks.abort_all();
         self.running.clear();

@@ -95,7 +95,8 @@ async fn placeholder_host(work: &Work) -> Result<std::sync::Arc<str>, Stop> {
 /// Drops the intent of a machine whose VM is not there.
 pub(super) async fn drop_intent(tools: Tools, entry: &Entry) -> Result<(), Failure> {
     let work = open(tools, entry)?;
-    work.step(Step::Destroy, DEADLINE, nothing_there(&work)).await?;
+    work.step(Step::Destroy, DEADLINE, nothing_there(&work))
+        .await?;
     node::drop_token(&work).await;
     work.tools
         .journal

@@ -14,7 +14,7 @@ mod tests;
 
 use std::time::Duration;
 
-pub use run::{Leadership, LeaseName, elect};
+pub use run::{Holder, Leadership, LeaseName, elect};
 
 /// The spans of an election. `retry < give_up < duration`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

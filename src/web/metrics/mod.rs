@@ -3,8 +3,8 @@
 
 mod calls;
 mod events;
-mod observer;
 mod gauges;
+mod observer;
 
 use std::sync::{Mutex, PoisonError};
 
