@@ -34,9 +34,19 @@ pub(super) enum Command {
     Resume(ControlOptions),
     /// Print the JSON schema of the configuration file.
     Schema,
+    /// Serve a simulated Proxmox VE or Kubernetes on the network.
+    #[command(subcommand)]
+    Sim(SimCommand),
     /// Write man pages, completions, schema and reference manual into a directory.
     #[command(hide = true)]
     Generate(GenerateOptions),
+}
+
+/// What to simulate.
+#[derive(Debug, Subcommand)]
+pub(super) enum SimCommand {
+    /// A Proxmox VE cluster; its API on the wire as the original's.
+    Pve(crate::sim::pve::Options),
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@ mod check;
 mod control;
 mod generate;
 mod log;
+mod sim;
 mod table;
 
 use std::process::ExitCode;
@@ -65,6 +66,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Pause(options) => control::pause(&options),
         Command::Resume(options) => control::resume(&options),
         Command::Schema => print(&config::schema::schema_text()),
+        Command::Sim(command) => sim::run(command),
         Command::Generate(options) => Ok(generate::run(&options.directory)?),
     }
 }
