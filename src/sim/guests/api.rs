@@ -124,6 +124,7 @@ impl Api {
             .await
     }
 
+    #[cfg(test)]
     pub(in crate::sim) async fn put(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
         self.call("PUT", path, "application/json", Some(body)).await
     }

@@ -6,8 +6,19 @@
 pub(in crate::sim) mod api;
 pub mod none;
 pub mod program;
+mod kube_guests;
+mod kubeadm;
+mod kubelet;
+mod node;
+mod spec;
+#[cfg(test)]
+mod tests;
 
 use futures::future::BoxFuture;
+
+pub use kube_guests::KubeGuests;
+pub use kubelet::{DURATION, STOPPING};
+pub use spec::{Fault, GuestSpec, Range};
 
 /// A VM as its guest sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,10 +71,10 @@ pub trait Guests: Send + Sync + std::fmt::Debug {
     /// Whether the guest agent answers.
     fn ping(&self, vmid: u32) -> BoxFuture<'_, bool>;
     /// Runs a command to its end.
-    fn exec<'a>(
-        &'a self,
+    fn exec(
+        &self,
         vmid: u32,
         argv: Vec<String>,
         stdin: Vec<u8>,
-    ) -> BoxFuture<'a, Result<ExecResult, ExecError>>;
+    ) -> BoxFuture<'_, Result<ExecResult, ExecError>>;
 }

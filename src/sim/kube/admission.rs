@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::auth::User;
 use super::object::{
-    carry, deleting, label, list, map, name, namespace, number, set, text, truth, uid, unset,
+    carry, deleting, list, map, name, namespace, number, set, text, truth, uid, unset,
 };
 use super::resources::{
     CSRS, DAEMONSETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PDBS, PODS, PRIORITYCLASSES, PVCS, PVS,
@@ -603,9 +603,4 @@ pub(super) fn is_mirror(pod: &Value) -> bool {
 /// Whether a node is cordoned.
 pub(super) fn cordoned(node: &Value) -> bool {
     truth(node, "/spec/unschedulable")
-}
-
-/// A node's host name label, or its name.
-pub(super) fn host_name(node: &Value) -> &str {
-    label(node, "kubernetes.io/hostname").unwrap_or(name(node))
 }

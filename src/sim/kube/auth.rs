@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use super::object::{is_true, list, member, text};
-use super::pki::certificate_bearer;
-use super::resources::{CSRS, Res, SECRETS};
+use super::resources::{Res, SECRETS};
 use super::spec::{KubeSpec, PolicyRule};
 use super::store::State;
 
@@ -83,19 +82,13 @@ pub(super) fn authenticate(state: &State, spec: &KubeSpec, token: &str) -> Optio
     by_bootstrap_token(state, token)
 }
 
+/// The holder of a client certificate that the cluster issued.
 fn by_certificate(state: &State, token: &str) -> Option<User> {
-    let request = state.all(CSRS).values().find(|r| {
-        let issued = text(r, "/status/certificate");
-        !issued.is_empty()
-            && super::bootstrap::decoded(issued)
-                .is_some_and(|pem| certificate_bearer(&pem) == token)
-    })?;
-    let pem = super::bootstrap::decoded(text(request, "/spec/request"))?;
-    let subject = super::pki::Pki::subject(&pem).ok()?;
-    let mut groups = subject.organisations;
+    let subject = state.issued.get(token)?;
+    let mut groups = subject.organisations.clone();
     groups.push("system:authenticated".to_owned());
     Some(User {
-        name: subject.name,
+        name: subject.name.clone(),
         groups,
         rules: Vec::new(),
     })

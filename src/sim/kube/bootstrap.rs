@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::auth::{approved, data};
 use super::object::{condition, list, name, set, set_condition, text};
-use super::pki::{Pki, detached_jws};
+use super::pki::{Pki, certificate_bearer, detached_jws};
 use super::resources::{
     CONFIGMAPS, CSRS, NAMESPACES, PRIORITYCLASSES, SECRETS, SERVICEACCOUNTS, STORAGECLASSES,
 };
@@ -209,11 +209,14 @@ pub(super) fn certificates(state: &mut State, spec: &KubeSpec, pki: &Pki) -> Opt
             let pem = decoded(text(&request, "/spec/request")).unwrap_or_default();
             state.signing.remove(name(&request));
             match pki.sign(&pem, serial, now) {
-                Ok(certificate) => set(
-                    &mut new,
-                    &["status", "certificate"],
-                    json!(STANDARD.encode(certificate)),
-                ),
+                Ok(certificate) => {
+                    if let Ok(subject) = Pki::subject(&pem) {
+                        let bearer = certificate_bearer(&certificate);
+                        state.issued.insert(bearer, subject);
+                    }
+                    let encoded = json!(STANDARD.encode(certificate));
+                    set(&mut new, &["status", "certificate"], encoded);
+                }
                 Err(error) => {
                     set_condition(
                         &mut new,

@@ -91,13 +91,13 @@ fn take_from_budget(state: &mut State, pod: &Value) -> Result<(), Status> {
     let title = name(budget);
     if field("observedGeneration") < number(budget, "/metadata/generation").unwrap_or(0) {
         return Err(Status::budget(
-            format!("The disruption budget {title} is still being processed by the server."),
+            &format!("The disruption budget {title} is still being processed by the server."),
             10,
         ));
     }
     if field("disruptionsAllowed") <= 0 {
         return Err(Status::budget(
-            format!(
+            &format!(
                 "The disruption budget {title} needs {} healthy pods and has {} currently",
                 field("desiredHealthy"),
                 field("currentHealthy")

@@ -199,13 +199,6 @@ pub(super) fn seconds(time: Time) -> String {
         .unwrap_or_default()
 }
 
-/// Microsecond-exact RFC 3339, as `metav1.MicroTime` is written.
-pub(super) fn micros(time: Time) -> String {
-    jiff::Timestamp::from_millisecond(time.0)
-        .map(|t| format!("{t:.6}"))
-        .unwrap_or_default()
-}
-
 /// A time of an object.
 pub(super) fn time(object: &Value, pointer: &str) -> Option<Time> {
     text(object, pointer)

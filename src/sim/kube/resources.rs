@@ -122,9 +122,6 @@ pub(super) const NEW_EVENTS: Res = Res(19);
 pub(super) const PRIORITYCLASSES: Res = Res(20);
 pub(super) const RUNTIMECLASSES: Res = Res(21);
 pub(super) const CSRS: Res = Res(22);
-pub(super) const SELF_ACCESS_REVIEWS: Res = Res(23);
-pub(super) const SELF_REVIEWS: Res = Res(24);
-pub(super) const SELF_RULES_REVIEWS: Res = Res(25);
 
 /// The table. The constants above are positions in it (a test holds them together).
 pub(super) static RESOURCES: &[Resource] = &[
@@ -372,9 +369,6 @@ mod tests {
             (PRIORITYCLASSES, "priorityclasses"),
             (RUNTIMECLASSES, "runtimeclasses"),
             (CSRS, "certificatesigningrequests"),
-            (SELF_ACCESS_REVIEWS, "selfsubjectaccessreviews"),
-            (SELF_REVIEWS, "selfsubjectreviews"),
-            (SELF_RULES_REVIEWS, "selfsubjectrulesreviews"),
         ] {
             assert_eq!(res.row().plural, plural);
         }

@@ -207,7 +207,7 @@ impl Status {
     }
 
     /// 429 of a disruption budget. `wait`: seconds for Retry-After, 0 for none.
-    pub(super) fn budget(cause: String, wait: u32) -> Status {
+    pub(super) fn budget(cause: &str, wait: u32) -> Status {
         let mut details = json!({"causes": [{"reason": "DisruptionBudget", "message": cause}]});
         if wait > 0 {
             details["retryAfterSeconds"] = json!(wait);

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::object::{deleting, list, name, namespace, number, seconds, set, text, uid};
+use super::pki::Subject;
 use super::resources::{EVENTS, LEASES, RESOURCES, Res};
 use super::status::Status;
 use crate::model::time::Time;
@@ -90,6 +91,8 @@ pub(super) struct State {
     pub(super) trace: Trace,
     /// What server-side apply's managers last applied, by object UID and manager.
     pub(super) applied: BTreeMap<(String, String), Value>,
+    /// Whom the cluster issued certificates to, by the bearer that stands for them.
+    pub(super) issued: BTreeMap<String, Subject>,
     /// When approved certificate requests will have been signed.
     pub(super) signing: BTreeMap<String, Time>,
     /// What broke a rule of the cluster, for the judge.
@@ -114,6 +117,7 @@ impl State {
             dry: false,
             trace: Trace::new(keep_trace),
             applied: BTreeMap::new(),
+            issued: BTreeMap::new(),
             signing: BTreeMap::new(),
             violations: Vec::new(),
             objects: RESOURCES.iter().map(|_| BTreeMap::new()).collect(),

@@ -19,7 +19,7 @@ use super::status::Status;
 use super::store::{Change, Event};
 
 /// How often a quiet watch says where it stands (`--watch-cache` bookmarks: about once a minute).
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 
 /// Most changes written in one piece, so that a long backlog does not sit in memory as text.
 const BATCH: usize = 500;
@@ -154,11 +154,10 @@ impl Watch {
             .as_ref()
             .is_some_and(|b| self.selector.matches(b));
         match (change.event, was, is) {
-            (Event::Deleted, true, _) => Some(Event::Deleted.word()),
+            (Event::Deleted, true, _) | (_, true, false) => Some(Event::Deleted.word()),
             (Event::Deleted, false, _) | (_, false, false) => None,
             (_, false, true) => Some(Event::Added.word()),
             (_, true, true) => Some(Event::Modified.word()),
-            (_, true, false) => Some(Event::Deleted.word()),
         }
     }
 

@@ -1,0 +1,396 @@
+//! Guests in this process: they boot, answer the guest protocol of `docs/architecture.md`, join the
+//! fake API server and then act as its kubelets.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::Router;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+use super::api::Api;
+use super::kubeadm::{self, Credentials, FAILURES, Join, SUCCESS};
+use super::kubelet::Kubelet;
+use super::spec::{Fate, Fault, GuestSpec};
+use super::{ExecError, ExecResult, GuestVm, Guests};
+use crate::clock::Clock;
+
+/// How long the agent takes to run a command.
+const EXEC_LATENCY: std::time::Duration = std::time::Duration::from_millis(40);
+
+/// How a join stands in `/run`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Joining {
+    None,
+    Running,
+    Exited(i32),
+}
+
+/// The inside of one VM.
+#[derive(Debug)]
+struct Machine {
+    vm: GuestVm,
+    fate: Fate,
+    on: bool,
+    /// The agent answers.
+    agent: bool,
+    cloud_init: &'static str,
+    joining: Joining,
+    log: String,
+    /// On the disk, so that it survives a reboot: who this kubelet is.
+    joined: Option<(Join, Credentials)>,
+    /// Ends everything that runs in the VM.
+    power: CancellationToken,
+}
+
+/// Guests that become nodes of a fake cluster.
+#[derive(Clone, Debug)]
+pub struct KubeGuests {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    api: Api,
+    spec: GuestSpec,
+    clock: Clock,
+    seed: u64,
+    machines: Mutex<Machines>,
+}
+
+#[derive(Debug, Default)]
+struct Machines {
+    by_vmid: BTreeMap<u32, Machine>,
+    /// How many new VMs were powered on.
+    born: u32,
+}
+
+impl KubeGuests {
+    /// Guests that see the cluster through this router: the API as the network sees it
+    /// (`Kube::public_router`).
+    pub fn new(router: Router, spec: GuestSpec, clock: Clock, seed: u64) -> KubeGuests {
+        let inner = Inner {
+            api: Api::new(router),
+            spec,
+            clock,
+            seed,
+            machines: Mutex::new(Machines::default()),
+        };
+        KubeGuests {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// How many VMs are powered on.
+    pub fn running(&self) -> usize {
+        let machines = self.inner.lock();
+        machines.by_vmid.values().filter(|m| m.on).count()
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Machines> {
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks into a machine if it is still the one that was powered on with this token.
+    fn with<T>(
+        &self,
+        vmid: u32,
+        power: &CancellationToken,
+        look: impl FnOnce(&mut Machine) -> T,
+    ) -> Option<T> {
+        let mut machines = self.lock();
+        let machine = machines.by_vmid.get_mut(&vmid)?;
+        (machine.on && !power.is_cancelled()).then(|| look(machine))
+    }
+
+    async fn boot(self: Arc<Inner>, vmid: u32, power: CancellationToken) {
+        let Some(fate) = self.with(vmid, &power, |m| m.fate.clone()) else {
+            return;
+        };
+        tokio::time::sleep(fate.boot.to_std()).await;
+        let joined = self.with(vmid, &power, |m| {
+            m.agent = fate.fault != Some(Fault::AgentSilent);
+            m.joined.clone()
+        });
+        tokio::time::sleep(fate.cloud_init.to_std()).await;
+        self.with(vmid, &power, |m| {
+            m.cloud_init = if fate.fault == Some(Fault::CloudInitDegraded) {
+                "degraded"
+            } else {
+                "done"
+            };
+        });
+        if let Some(Some((join, credentials))) = joined {
+            // A machine that had joined before it was rebooted.
+            if let Some(mut kubelet) = self.kubelet(vmid, &power, join, &credentials)
+                && kubelet.register().await.is_ok()
+            {
+                kubelet.run().await;
+            }
+        }
+    }
+
+    fn kubelet(
+        &self,
+        vmid: u32,
+        power: &CancellationToken,
+        join: Join,
+        credentials: &Credentials,
+    ) -> Option<Kubelet> {
+        self.with(vmid, power, |m| {
+            Kubelet::new(
+                self.api.with_bearer(credentials.bearer.clone()),
+                self.clock,
+                m.vm.clone(),
+                self.spec.clone(),
+                join,
+                m.fate.clone(),
+            )
+        })
+    }
+
+    /// `kubeadm join`, detached.
+    async fn join(self: Arc<Inner>, vmid: u32, power: CancellationToken, stdin: Vec<u8>) {
+        let Some((fate, host)) = self.with(vmid, &power, |m| (m.fate.clone(), m.vm.name.clone()))
+        else {
+            return;
+        };
+        tokio::time::sleep(fate.preflight.to_std()).await;
+        if fate.fault == Some(Fault::JoinHangs) {
+            return;
+        }
+        let outcome = self.attempt(vmid, &power, fate, &host, &stdin).await;
+        let kubelet = match outcome {
+            Ok(kubelet) => kubelet,
+            Err(why) => {
+                self.with(vmid, &power, |m| {
+                    m.joining = Joining::Exited(1);
+                    m.log = format!("[preflight] Running pre-flight checks\n{why}\n");
+                });
+                return;
+            }
+        };
+        self.with(vmid, &power, |m| {
+            m.joining = Joining::Exited(0);
+            SUCCESS.clone_into(&mut m.log);
+        });
+        kubelet.run().await;
+    }
+
+    async fn attempt(
+        &self,
+        vmid: u32,
+        power: &CancellationToken,
+        mut fate: Fate,
+        host: &str,
+        stdin: &[u8],
+    ) -> Result<Kubelet, String> {
+        let join = kubeadm::read(stdin, &self.spec.kubeadm, host)?;
+        if fate.fault == Some(Fault::JoinFails) {
+            return Err(FAILURES[fate.number(FAILURES.len())].to_owned());
+        }
+        let credentials = kubeadm::join(&self.api, &join).await?;
+        self.with(vmid, power, |m| {
+            m.joined = Some((join.clone(), credentials.clone()));
+        });
+        let gone = || "the machine was powered off".to_owned();
+        let mut kubelet = self
+            .kubelet(vmid, power, join, &credentials)
+            .ok_or_else(gone)?;
+        kubelet.register().await.map_err(|why| {
+            format!(
+                "error execution phase kubelet-start: timed out waiting for the condition: {why}"
+            )
+        })?;
+        Ok(kubelet)
+    }
+
+    /// Runs something inside a VM until its power goes.
+    fn spawn(power: CancellationToken, work: impl Future<Output = ()> + Send + 'static) {
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = power.cancelled() => {}
+                () = work => {}
+            }
+        });
+    }
+
+    /// The guest protocol.
+    fn answer(
+        self: &Arc<Inner>,
+        vmid: u32,
+        verb: &str,
+        stdin: Vec<u8>,
+    ) -> Result<ExecResult, ExecError> {
+        let mut machines = self.lock();
+        let machine = machines
+            .by_vmid
+            .get_mut(&vmid)
+            .filter(|m| m.on && m.agent)
+            .ok_or(ExecError::NotRunning)?;
+        let text = match verb {
+            "probe" => format!(
+                "cloud_init={}\nsystem={}\nkubeadm={}\n",
+                machine.cloud_init,
+                if machine.cloud_init == "running" {
+                    "starting"
+                } else {
+                    "running"
+                },
+                self.spec.kubeadm
+            ),
+            "join" => match &machine.joining {
+                Joining::Running => "state=running\n".to_owned(),
+                Joining::Exited(code) => format!("state=exited\nexit={code}\n"),
+                Joining::None if machine.joined.is_some() => "state=exited\nexit=0\n".to_owned(),
+                Joining::None => {
+                    machine.joining = Joining::Running;
+                    "[preflight] Running pre-flight checks\n".clone_into(&mut machine.log);
+                    let power = machine.power.clone();
+                    let work = Arc::clone(self).join(vmid, power.clone(), stdin);
+                    Inner::spawn(power, work);
+                    "state=started\n".to_owned()
+                }
+            },
+            "state" => {
+                let state = match &machine.joining {
+                    Joining::None => "state=none".to_owned(),
+                    Joining::Running => "state=running".to_owned(),
+                    Joining::Exited(code) => format!("state=exited\nexit={code}"),
+                };
+                let tail = machine.log.len().saturating_sub(4096);
+                let tail = machine.log.get(tail..).unwrap_or(&machine.log);
+                format!("{state}\n---\n{tail}")
+            }
+            other => {
+                return Ok(ExecResult {
+                    exit_code: Some(127),
+                    stderr: format!("sh: 1: {other}: not found\n").into_bytes(),
+                    ..ExecResult::default()
+                });
+            }
+        };
+        Ok(ExecResult {
+            exit_code: Some(0),
+            stdout: text.into_bytes(),
+            ..ExecResult::default()
+        })
+    }
+}
+
+/// The verb of a guest command.
+fn verb(argv: &[String]) -> Result<String, ExecError> {
+    let [shell, flag, script, ..] = argv else {
+        return Err(missing(argv.first().map_or("", String::as_str)));
+    };
+    if shell != "/bin/sh" || flag != "-c" {
+        return Err(missing(shell));
+    }
+    let first = script.lines().next().unwrap_or("");
+    let known = first.strip_prefix("# pve-autoscaler guest script: ");
+    Ok(known.unwrap_or(first).trim().to_owned())
+}
+
+fn missing(program: &str) -> ExecError {
+    ExecError::Agent(format!(
+        "Guest agent command failed, error was 'Failed to execute child process “{program}” (No such file or directory)'"
+    ))
+}
+
+impl Guests for KubeGuests {
+    fn power_on(&self, vm: GuestVm) {
+        let inner = &self.inner;
+        let mut machines = inner.lock();
+        let known = machines
+            .by_vmid
+            .get(&vm.vmid)
+            .is_some_and(|m| m.vm.uuid == vm.uuid);
+        let vmid = vm.vmid;
+        if !known {
+            let nth = machines.born;
+            machines.born += 1;
+            let fate = Fate::draw(&inner.spec, inner.seed, &vm.uuid, nth);
+            let machine = Machine {
+                vm: vm.clone(),
+                fate,
+                on: false,
+                agent: false,
+                cloud_init: "running",
+                joining: Joining::None,
+                log: String::new(),
+                joined: None,
+                power: CancellationToken::new(),
+            };
+            if let Some(old) = machines.by_vmid.insert(vmid, machine) {
+                old.power.cancel();
+            }
+        }
+        let Some(machine) = machines.by_vmid.get_mut(&vmid).filter(|m| !m.on) else {
+            return;
+        };
+        // What lies in memory and on a tmpfs is gone after a reboot.
+        machine.vm = vm;
+        machine.on = true;
+        machine.agent = false;
+        machine.cloud_init = "running";
+        machine.joining = Joining::None;
+        machine.log.clear();
+        machine.power = CancellationToken::new();
+        let power = machine.power.clone();
+        Inner::spawn(power.clone(), Arc::clone(inner).boot(vmid, power));
+    }
+
+    fn power_off(&self, vmid: u32, graceful: bool) -> BoxFuture<'_, ()> {
+        async move {
+            let found = {
+                let machines = self.inner.lock();
+                let machine = machines.by_vmid.get(&vmid).filter(|m| m.on);
+                machine.map(|m| (m.power.clone(), m.fate.clone(), m.agent))
+            };
+            let Some((power, fate, up)) = found else {
+                return;
+            };
+            if graceful {
+                if fate.fault == Some(Fault::IgnoresShutdown) || !up {
+                    // Nobody listens to the power button: only a hard stop ends this.
+                    power.cancelled().await;
+                    return;
+                }
+                tokio::time::sleep(fate.shutdown.to_std()).await;
+            }
+            power.cancel();
+            let mut machines = self.inner.lock();
+            if let Some(machine) = machines.by_vmid.get_mut(&vmid)
+                && machine.power.is_cancelled()
+            {
+                machine.on = false;
+                machine.agent = false;
+            }
+        }
+        .boxed()
+    }
+
+    fn ping(&self, vmid: u32) -> BoxFuture<'_, bool> {
+        let machines = self.inner.lock();
+        let answers = machines.by_vmid.get(&vmid).is_some_and(|m| m.on && m.agent);
+        async move { answers }.boxed()
+    }
+
+    fn exec(
+        &self,
+        vmid: u32,
+        argv: Vec<String>,
+        stdin: Vec<u8>,
+    ) -> BoxFuture<'_, Result<ExecResult, ExecError>> {
+        async move {
+            tokio::time::sleep(EXEC_LATENCY).await;
+            let verb = verb(&argv)?;
+            self.inner.answer(vmid, &verb, stdin)
+        }
+        .boxed()
+    }
+}

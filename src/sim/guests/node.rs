@@ -1,0 +1,229 @@
+//! The Node object of a simulated machine: capacity as a kernel leaves it, allocatable as the
+//! kubelet's defaults leave it.
+
+use serde_json::{Map, Value, json};
+
+use super::GuestVm;
+use super::kubeadm::Join;
+use super::spec::{Fault, GuestSpec};
+use crate::model::quantity::Quantity;
+use crate::model::time::Time;
+
+const MIB: u64 = 1024 * 1024;
+/// The kubelet's default `memory.available` eviction threshold, MiB.
+const EVICTION_MIB: u64 = 100;
+
+fn stamp(now: Time) -> String {
+    jiff::Timestamp::from_second(now.0.div_euclid(1_000))
+        .map(|t| t.to_string())
+        .unwrap_or_default()
+}
+
+/// Microseconds, as leases are stamped.
+pub(super) fn micro_stamp(now: Time) -> String {
+    jiff::Timestamp::from_millisecond(now.0)
+        .map(|t| format!("{t:.6}"))
+        .unwrap_or_default()
+}
+
+/// Memory that the guest's kernel shows, in KiB.
+pub(super) fn memory_kib(vm: &GuestVm, spec: &GuestSpec, fault: Option<Fault>) -> u64 {
+    let all = vm.memory_mib * 1024;
+    let shown = all.saturating_sub(spec.kernel_mib * 1024 + all / 64);
+    if fault == Some(Fault::LessMemory) {
+        shown - shown / 10
+    } else {
+        shown
+    }
+}
+
+/// An amount of `--kube-reserved` and `--system-reserved` together.
+fn reserved(join: &Join, resource: &str) -> Reserved {
+    let mut total = Reserved::default();
+    for flag in ["kube-reserved", "system-reserved"] {
+        let parts = join.arg(flag).unwrap_or("").split(',');
+        for (name, value) in parts.filter_map(|p| p.split_once('=')) {
+            if name.trim() == resource
+                && let Ok(quantity) = value.trim().parse::<Quantity>()
+            {
+                total.milli += quantity.milli();
+                total.units += quantity.units();
+            }
+        }
+    }
+    total
+}
+
+#[derive(Default)]
+struct Reserved {
+    milli: i64,
+    units: i64,
+}
+
+fn capacity(vm: &GuestVm, spec: &GuestSpec, fault: Option<Fault>) -> Map<String, Value> {
+    let mut capacity = Map::new();
+    let disk_kib = vm.disk / 1024 / 100 * 95;
+    for (name, value) in [
+        ("cpu", vm.cores.to_string()),
+        ("memory", format!("{}Ki", memory_kib(vm, spec, fault))),
+        ("ephemeral-storage", format!("{disk_kib}Ki")),
+        ("hugepages-1Gi", "0".to_owned()),
+        ("hugepages-2Mi", "0".to_owned()),
+        ("pods", spec.max_pods.to_string()),
+    ] {
+        capacity.insert(name.to_owned(), json!(value));
+    }
+    for (name, count) in &spec.extended {
+        capacity.insert(name.clone(), json!(count.to_string()));
+    }
+    capacity
+}
+
+fn allocatable(
+    vm: &GuestVm,
+    spec: &GuestSpec,
+    join: &Join,
+    fault: Option<Fault>,
+) -> Map<String, Value> {
+    let mut left = capacity(vm, spec, fault);
+    let cpu = i64::from(vm.cores) * 1_000 - reserved(join, "cpu").milli;
+    let shown = if cpu % 1_000 == 0 {
+        (cpu / 1_000).to_string()
+    } else {
+        format!("{cpu}m")
+    };
+    left.insert("cpu".to_owned(), json!(shown));
+    let kept = u64::try_from(reserved(join, "memory").units).unwrap_or(0) / 1024;
+    let memory = memory_kib(vm, spec, fault).saturating_sub(kept + EVICTION_MIB * MIB / 1024);
+    left.insert("memory".to_owned(), json!(format!("{memory}Ki")));
+    let disk = vm.disk / 1024 / 100 * 95 * 1024;
+    left.insert(
+        "ephemeral-storage".to_owned(),
+        json!((disk - disk / 10).to_string()),
+    );
+    left
+}
+
+/// The conditions of a node. The Ready condition moved at `moved`.
+pub(super) fn conditions(ready: bool, moved: Time, now: Time) -> Value {
+    let (beat, since) = (stamp(now), stamp(moved));
+    let mut list: Vec<Value> = [
+        (
+            "MemoryPressure",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available",
+        ),
+        (
+            "DiskPressure",
+            "KubeletHasNoDiskPressure",
+            "kubelet has no disk pressure",
+        ),
+        (
+            "PIDPressure",
+            "KubeletHasSufficientPID",
+            "kubelet has sufficient PID available",
+        ),
+    ]
+    .iter()
+    .map(|(kind, reason, message)| {
+        json!({"type": kind, "status": "False", "reason": reason, "message": message,
+               "lastHeartbeatTime": beat, "lastTransitionTime": since})
+    })
+    .collect();
+    let (status, reason, message) = if ready {
+        ("True", "KubeletReady", "kubelet is posting ready status")
+    } else {
+        (
+            "False",
+            "KubeletNotReady",
+            "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized",
+        )
+    };
+    list.push(
+        json!({"type": "Ready", "status": status, "reason": reason, "message": message,
+                     "lastHeartbeatTime": beat, "lastTransitionTime": since}),
+    );
+    Value::Array(list)
+}
+
+/// The address of a guest.
+pub(super) fn address(vm: &GuestVm) -> String {
+    let given = vm
+        .address
+        .as_deref()
+        .map(|a| a.split('/').next().unwrap_or(a));
+    given.map_or_else(
+        || format!("10.20.{}.{}", vm.vmid / 250 % 250, vm.vmid % 250 + 1),
+        str::to_owned,
+    )
+}
+
+/// The node's status without its conditions.
+pub(super) fn status(vm: &GuestVm, spec: &GuestSpec, join: &Join, fault: Option<Fault>) -> Value {
+    let version = if spec.kubeadm.is_empty() {
+        "v1.34.1"
+    } else {
+        &spec.kubeadm
+    };
+    json!({
+        "capacity": capacity(vm, spec, fault),
+        "allocatable": allocatable(vm, spec, join, fault),
+        "addresses": [
+            {"type": "InternalIP", "address": address(vm)},
+            {"type": "Hostname", "address": join.node},
+        ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+        "nodeInfo": {
+            "machineID": vm.uuid.replace('-', ""),
+            "systemUUID": vm.uuid,
+            "bootID": vm.uuid,
+            "kernelVersion": "6.12.48+deb13-amd64",
+            "osImage": "Debian GNU/Linux 13 (trixie)",
+            "containerRuntimeVersion": "containerd://1.7.24",
+            "kubeletVersion": version,
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": "amd64",
+        },
+    })
+}
+
+/// The Node as the kubelet registers it.
+pub(super) fn registration(
+    vm: &GuestVm,
+    spec: &GuestSpec,
+    join: &Join,
+    fault: Option<Fault>,
+    now: Time,
+) -> Value {
+    let mut labels = Map::new();
+    for (key, value) in [
+        ("beta.kubernetes.io/arch", "amd64"),
+        ("beta.kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", "amd64"),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/hostname", &join.node),
+    ] {
+        labels.insert(key.to_owned(), json!(value));
+    }
+    let more = join.arg("node-labels").unwrap_or("");
+    for (key, value) in more.split(',').filter_map(|l| l.split_once('=')) {
+        labels.insert(key.trim().to_owned(), json!(value));
+    }
+    let mut status = status(vm, spec, join, fault);
+    status["conditions"] = conditions(false, now, now);
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": join.node,
+            "labels": labels,
+            "annotations": {
+                "kubeadm.alpha.kubernetes.io/cri-socket": join.cri_socket,
+                "node.alpha.kubernetes.io/ttl": "0",
+                "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+            },
+        },
+        "spec": {"taints": join.taints},
+        "status": status,
+    })
+}

@@ -1,0 +1,169 @@
+//! What simulated guests are like, as data: how long things take, and what goes wrong.
+
+use std::collections::BTreeMap;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+use crate::model::time::Span;
+
+/// A span drawn between two bounds, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// At least this.
+    pub min: Span,
+    /// At most this.
+    pub max: Span,
+}
+
+impl Range {
+    const fn millis(min: i64, max: i64) -> Range {
+        Range {
+            min: Span(min),
+            max: Span(max),
+        }
+    }
+
+    fn draw(self, dice: &mut StdRng) -> Span {
+        Span(dice.random_range(self.min.0..=self.max.0.max(self.min.0)))
+    }
+}
+
+/// The guests of a world.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GuestSpec {
+    /// Power on to the agent's first answer.
+    pub boot: Range,
+    /// The agent's first answer to the end of cloud-init.
+    pub cloud_init: Range,
+    /// Pre-flight checks of `kubeadm join`.
+    pub preflight: Range,
+    /// Registered to Ready.
+    pub ready: Range,
+    /// Bound to running, for a pod.
+    pub pod_start: Range,
+    /// Asked to stop to gone, for a pod; its grace period is an upper bound.
+    pub pod_stop: Range,
+    /// Power button to power off.
+    pub shutdown: Range,
+    /// What `kubeadm version -o short` says; empty: no kubeadm in the template.
+    pub kubeadm: String,
+    /// Memory that the kernel keeps for itself, MiB, besides a 64th of all (its page table).
+    pub kernel_mib: u64,
+    /// Kubelet's `maxPods`.
+    pub max_pods: u32,
+    /// Extended resources that device plugins offer on every node.
+    pub extended: BTreeMap<String, u32>,
+    /// Chance of each fault in percent; the first that comes up is the guest's fate.
+    pub chances: BTreeMap<Fault, u32>,
+    /// The fate of the n-th new VM (from 0) that is powered on, whatever the chances say.
+    pub fates: BTreeMap<u32, Fault>,
+}
+
+/// What can be wrong with a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// `kubeadm join` ends with an error.
+    JoinFails,
+    /// `kubeadm join` never ends.
+    JoinHangs,
+    /// The guest agent never answers.
+    AgentSilent,
+    /// cloud-init ends degraded; everything else works.
+    CloudInitDegraded,
+    /// The node registers and never becomes Ready.
+    NeverReady,
+    /// The node has a tenth less memory than the VM was given.
+    LessMemory,
+    /// The boot takes five times as long.
+    SlowBoot,
+    /// The guest ignores the power button.
+    IgnoresShutdown,
+}
+
+impl Default for GuestSpec {
+    fn default() -> GuestSpec {
+        GuestSpec {
+            boot: Range::millis(8_000, 15_000),
+            cloud_init: Range::millis(2_000, 6_000),
+            preflight: Range::millis(1_500, 3_000),
+            ready: Range::millis(3_000, 8_000),
+            pod_start: Range::millis(800, 2_500),
+            pod_stop: Range::millis(500, 2_000),
+            shutdown: Range::millis(1_500, 4_000),
+            kubeadm: "v1.34.1".to_owned(),
+            kernel_mib: 64,
+            max_pods: 110,
+            extended: BTreeMap::new(),
+            chances: BTreeMap::new(),
+            fates: BTreeMap::new(),
+        }
+    }
+}
+
+/// All that was drawn for one VM when it was first powered on.
+#[derive(Clone, Debug)]
+pub(super) struct Fate {
+    pub(super) fault: Option<Fault>,
+    pub(super) boot: Span,
+    pub(super) cloud_init: Span,
+    pub(super) preflight: Span,
+    pub(super) ready: Span,
+    pub(super) shutdown: Span,
+    /// For what is drawn later, pod by pod: the guest's own seed and how often it was used.
+    seed: u64,
+    drawn: u64,
+}
+
+impl Fate {
+    /// Draws for a VM. Its dice depend on the seed and its UUID alone, so that what one guest draws
+    /// does not depend on what the others do.
+    pub(super) fn draw(spec: &GuestSpec, seed: u64, uuid: &str, nth: u32) -> Fate {
+        let mut digest = 0xcbf2_9ce4_8422_2325 ^ seed;
+        for byte in uuid.bytes() {
+            digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        let mut dice = StdRng::seed_from_u64(digest);
+        let mut fault = None;
+        for (which, percent) in &spec.chances {
+            let rolled = dice.random_range(0..100_u32);
+            if fault.is_none() && rolled < *percent {
+                fault = Some(*which);
+            }
+        }
+        let fault = spec.fates.get(&nth).copied().or(fault);
+        let mut boot = spec.boot.draw(&mut dice);
+        if fault == Some(Fault::SlowBoot) {
+            boot = Span(boot.0 * 5);
+        }
+        Fate {
+            fault,
+            boot,
+            cloud_init: spec.cloud_init.draw(&mut dice),
+            preflight: spec.preflight.draw(&mut dice),
+            ready: spec.ready.draw(&mut dice),
+            shutdown: spec.shutdown.draw(&mut dice),
+            seed: dice.random(),
+            drawn: 0,
+        }
+    }
+
+    fn dice(&mut self) -> StdRng {
+        self.drawn += 1;
+        StdRng::seed_from_u64(self.seed.wrapping_add(self.drawn))
+    }
+
+    /// A span of a range, from this guest's dice.
+    pub(super) fn span(&mut self, range: Range) -> Span {
+        range.draw(&mut self.dice())
+    }
+
+    /// A number below `below`, from this guest's dice.
+    pub(super) fn number(&mut self, below: usize) -> usize {
+        self.dice().random_range(0..below.max(1))
+    }
+}
