@@ -4,12 +4,12 @@
 //! guest then does (boot, join, act as a kubelet) is its implementation's business.
 
 pub(in crate::sim) mod api;
-pub mod none;
-pub mod program;
 mod kube_guests;
 mod kubeadm;
 mod kubelet;
 mod node;
+pub mod none;
+pub mod program;
 mod spec;
 #[cfg(test)]
 mod tests;
