@@ -6,6 +6,7 @@ mod check;
 mod control;
 mod generate;
 mod log;
+mod render;
 mod sim;
 mod table;
 
@@ -54,7 +55,7 @@ pub fn main() -> ExitCode {
         }
         Err(Failure::Other(error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(Failure::Other(error)) => {
-            eprintln!("pve-autoscaler: {error:#}");
+            eprintln!("pve-autoscaler: {}", said(&error));
             ExitCode::from(EXIT_FAILED)
         }
     }
@@ -81,6 +82,21 @@ fn print(text: &str) -> Result<(), Failure> {
     let mut output = std::io::stdout().lock();
     output.write_all(text.as_bytes())?;
     Ok(output.flush()?)
+}
+
+/// The error and its causes; a cause that the text above it tells already is left out.
+fn said(error: &anyhow::Error) -> String {
+    error
+        .chain()
+        .skip(1)
+        .fold(error.to_string(), |text, cause| {
+            let cause = cause.to_string();
+            if text.contains(&cause) {
+                text
+            } else {
+                format!("{text}: {cause}")
+            }
+        })
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::model::action::{Action, Kind, Precondition, Reason, Target};
-use crate::model::cluster::{Cluster, Node, Pod, PodKey, Readiness, ReadyStatus};
+use crate::model::cluster::{Cluster, Node, Pod, PodKey};
 use crate::model::decision::Decision;
 use crate::model::mark::Mark;
 use crate::model::memory::Memory;

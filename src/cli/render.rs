@@ -1,0 +1,485 @@
+//! A decision and its reasons as text for people. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::table::table;
+use crate::model::action::{Action, Kind};
+use crate::model::cluster::PodKey;
+use crate::model::decision::Decision;
+use crate::model::report::{Hold, NodeVerdict, PodVerdict, PoolState};
+use crate::model::time::Time;
+
+/// Lines of one section at most; a cluster of thousands of nodes has its report in `-o json`.
+const MAX_ROWS: usize = 200;
+
+/// What would be done now, and why, for every pool, pod and node.
+pub(super) fn decision(decision: &Decision, now: Time) -> String {
+    let report = &decision.report;
+    let mut text = String::new();
+    section(
+        &mut text,
+        &plan_heading(&decision.plan),
+        &["ACTION", "MACHINE", "WHAT", "WHY"],
+        plan(&decision.plan),
+    );
+    held(&mut text, &report.holds, now);
+    pools(&mut text, &report.pools, now);
+    section(
+        &mut text,
+        "Pods without a node",
+        &["POD", "WHAT BECOMES OF IT", "WHY"],
+        pods(&report.pods, now),
+    );
+    section(
+        &mut text,
+        "Nodes",
+        &["NODE", "VERDICT", "WHY"],
+        nodes(&report.nodes, now),
+    );
+    warnings(&mut text, &report.warnings);
+    if let Some(wake) = decision.wake {
+        let _ = writeln!(text, "Decided again at the latest {}.", when(wake, now));
+    }
+    text
+}
+
+fn plan_heading(plan: &[Action]) -> String {
+    match plan.len() {
+        0 => "Nothing to do now".to_owned(),
+        1 => "One action".to_owned(),
+        many => format!("{many} actions"),
+    }
+}
+
+fn plan(plan: &[Action]) -> Vec<Vec<String>> {
+    plan.iter()
+        .map(|action| {
+            let (verb, what) = act(action);
+            vec![
+                verb.to_owned(),
+                action.target.machine.to_string(),
+                what,
+                action.reason.to_string(),
+            ]
+        })
+        .collect()
+}
+
+fn act(action: &Action) -> (&'static str, String) {
+    let target = &action.target;
+    let place = format!("VMID {} on {}", target.vmid, target.host);
+    match &action.kind {
+        Kind::Create(birth) => (
+            "create",
+            format!(
+                "{} from {} as {place}",
+                birth.mark.instance_type, birth.mark.template
+            ),
+        ),
+        Kind::Continue => ("go on", place),
+        Kind::Remove { drain: true } => ("remove", format!("{place}, its pods evicted first")),
+        Kind::Remove { drain: false } => ("remove", place),
+        Kind::Release => (
+            "release",
+            target
+                .node
+                .as_ref()
+                .map_or(place, |node| format!("node {}", node.name)),
+        ),
+        Kind::DeleteNode => (
+            "delete node",
+            target
+                .node
+                .as_ref()
+                .map_or(place, |node| format!("node {}", node.name)),
+        ),
+        Kind::ClearPlaceholder => ("clear", format!("placeholder {place}")),
+        Kind::DropIntent => ("forget", place),
+    }
+}
+
+/// What is held back.
+pub(super) fn held(text: &mut String, holds: &[Hold], now: Time) {
+    let rows = holds
+        .iter()
+        .map(|hold| {
+            let until = hold.until.map(|until| when(until, now)).unwrap_or_default();
+            vec![hold.scope.clone(), hold.why.clone(), until]
+        })
+        .collect();
+    section(text, "Held back", &["WHAT", "WHY", "UNTIL"], rows);
+}
+
+/// The pools in numbers.
+pub(super) fn pools(text: &mut String, pools: &BTreeMap<Arc<str>, PoolState>, now: Time) {
+    let rows = pools
+        .iter()
+        .map(|(name, pool)| {
+            let backoff = pool.backoff_until.map(|until| {
+                let why = pool.backoff_message.as_deref().unwrap_or("a failure");
+                format!("{} after: {}", when(until, now), one_line(why))
+            });
+            let mut row = vec![name.to_string()];
+            row.extend(
+                [
+                    pool.min,
+                    pool.max,
+                    pool.ready,
+                    pool.coming,
+                    pool.leaving,
+                    pool.unready,
+                ]
+                .map(|number| number.to_string()),
+            );
+            row.push(backoff.unwrap_or_default());
+            row
+        })
+        .collect();
+    let heading = [
+        "POOL", "MIN", "MAX", "READY", "COMING", "LEAVING", "UNREADY", "BACK-OFF",
+    ];
+    section(text, "Pools", &heading, rows);
+}
+
+/// What a person should look at.
+pub(super) fn warnings(text: &mut String, warnings: &[String]) {
+    let rows = warnings
+        .iter()
+        .map(|warning| vec![one_line(warning)])
+        .collect();
+    section(text, "Look at", &[], rows);
+}
+
+fn pods(pods: &BTreeMap<PodKey, PodVerdict>, now: Time) -> Vec<Vec<String>> {
+    pods.iter()
+        .map(|(pod, verdict)| {
+            let (what, why) = pod_verdict(verdict, now);
+            vec![pod.to_string(), what, why]
+        })
+        .collect()
+}
+
+fn pod_verdict(verdict: &PodVerdict, now: Time) -> (String, String) {
+    match verdict {
+        PodVerdict::FitsNode { node } => (format!("fits on node {node}"), String::new()),
+        PodVerdict::FitsMachine { machine } => {
+            (format!("waits for machine {machine}"), String::new())
+        }
+        PodVerdict::Triggers { machine, others } => {
+            (format!("gets machine {machine}"), reasons(others))
+        }
+        PodVerdict::Batched { until } => (
+            format!("is planned for {}", when(*until, now)),
+            String::new(),
+        ),
+        PodVerdict::Held { why } => ("has to wait".to_owned(), reasons(why)),
+        PodVerdict::Hopeless { why } => ("no pool can run it".to_owned(), reasons(why)),
+        PodVerdict::Ignored { why } => ("is left alone".to_owned(), one_line(why)),
+    }
+}
+
+/// Reasons by `pool/type`; pools that share a reason share a mention.
+fn reasons(why: &BTreeMap<Arc<str>, String>) -> String {
+    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (place, reason) in why {
+        by_reason.entry(reason).or_default().push(place);
+    }
+    let mentions: Vec<String> = by_reason
+        .into_iter()
+        .map(|(reason, places)| format!("{}: {}", places.join(", "), one_line(reason)))
+        .collect();
+    mentions.join("; ")
+}
+
+fn nodes(nodes: &BTreeMap<Arc<str>, NodeVerdict>, now: Time) -> Vec<Vec<String>> {
+    nodes
+        .iter()
+        .map(|(name, verdict)| {
+            let (what, why) = node_verdict(verdict, now);
+            vec![name.to_string(), what, why]
+        })
+        .collect()
+}
+
+fn node_verdict(verdict: &NodeVerdict, now: Time) -> (String, String) {
+    match verdict {
+        NodeVerdict::NotAutoscaled => ("not ours".to_owned(), String::new()),
+        NodeVerdict::Kept {
+            reason,
+            why,
+            pod,
+            until,
+        } => {
+            let mut text = one_line(why);
+            if let Some(pod) = pod {
+                let _ = write!(text, " (pod {pod})");
+            }
+            if let Some(until) = until {
+                let _ = write!(text, "; looked at again {}", when(*until, now));
+            }
+            (reason.to_string(), text)
+        }
+        NodeVerdict::Leaving { why } => ("leaving".to_owned(), one_line(why)),
+    }
+}
+
+/// A heading and its rows; nothing when there are no rows, but for a heading that says so itself.
+pub(super) fn section(
+    text: &mut String,
+    title: &str,
+    heading: &[&str],
+    mut rows: Vec<Vec<String>>,
+) {
+    if rows.is_empty() {
+        if title.starts_with("Nothing") {
+            let _ = writeln!(text, "{title}.\n");
+        }
+        return;
+    }
+    let left = rows.len().saturating_sub(MAX_ROWS);
+    rows.truncate(MAX_ROWS);
+    let _ = writeln!(text, "{title}");
+    text.push_str(&table(heading, &rows));
+    if left > 0 {
+        let _ = writeln!(text, "  … and {left} more; -o json has them all");
+    }
+    text.push('\n');
+}
+
+/// A point in time as people say it: `in 5m` or `3m ago`.
+pub(super) fn when(at: Time, now: Time) -> String {
+    let seconds = |span: crate::model::time::Span| crate::model::time::Span(span.0 / 1000 * 1000);
+    if at > now {
+        format!("in {}", seconds(at.since(now)))
+    } else {
+        format!("{} ago", seconds(now.since(at)))
+    }
+}
+
+/// Text of others on one line, control characters made visible: a pod's or guest's words must not
+/// write into somebody's terminal.
+pub(super) fn one_line(text: &str) -> String {
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    joined
+        .chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::action::{Birth, NodeRef, Precondition, Reason, Target, VERSION};
+    use crate::model::mark::Mark;
+    use crate::model::memory::Memory;
+    use crate::model::report::Report;
+    use crate::model::time::Span;
+
+    const NOW: Time = Time(1_795_000_000_000);
+
+    fn action(kind: Kind, machine: &str, reason: Reason) -> Action {
+        Action {
+            version: VERSION,
+            kind,
+            target: Target {
+                region: "default".into(),
+                host: "pve1".into(),
+                vmid: 9001,
+                machine: machine.into(),
+                node: Some(NodeRef {
+                    name: machine.into(),
+                    uid: "u".into(),
+                }),
+            },
+            precondition: Precondition::default(),
+            reason,
+        }
+    }
+
+    fn birth() -> Birth {
+        Birth {
+            mark: Mark {
+                cluster: "uid/default".into(),
+                machine: "small-k3x9p".into(),
+                vmid: 9001,
+                pool: "small".into(),
+                instance_type: "s2".into(),
+                template: "debian".into(),
+                token: "abc123".into(),
+                created: NOW,
+            },
+            template_vmid: 8000,
+            template_host: "pve1".into(),
+        }
+    }
+
+    fn report() -> Report {
+        let pod = |name: &str| PodKey::new("default", name);
+        let why = |text: &str| {
+            Arc::new(BTreeMap::from([
+                (Arc::from("big/b8"), text.to_owned()),
+                (Arc::from("small/s2"), text.to_owned()),
+            ]))
+        };
+        Report {
+            holds: vec![Hold {
+                scope: "scale-down".into(),
+                why: "a node came 4m ago, delay_after_add is 10m".into(),
+                until: Some(NOW + Span::minutes(6)),
+            }],
+            pods: BTreeMap::from([
+                (
+                    pod("a"),
+                    PodVerdict::Triggers {
+                        machine: "small-k3x9p".into(),
+                        others: why("costs more"),
+                    },
+                ),
+                (
+                    pod("b"),
+                    PodVerdict::FitsMachine {
+                        machine: "small-k3x9p".into(),
+                    },
+                ),
+                (
+                    pod("c"),
+                    PodVerdict::Hopeless {
+                        why: why("Insufficient nvidia.com/gpu: 1 asked, 0 there"),
+                    },
+                ),
+                (
+                    pod("d"),
+                    PodVerdict::Held {
+                        why: why("the pool has its max of 3 nodes\u{1b}[31m"),
+                    },
+                ),
+                (
+                    pod("e"),
+                    PodVerdict::Batched {
+                        until: NOW + Span::seconds(3),
+                    },
+                ),
+                (
+                    pod("f"),
+                    PodVerdict::Ignored {
+                        why: "its scheduling is gated".into(),
+                    },
+                ),
+                (
+                    pod("g"),
+                    PodVerdict::FitsNode {
+                        node: "small-aaaaa".into(),
+                    },
+                ),
+            ]),
+            nodes: BTreeMap::from([
+                (Arc::from("cp-1"), NodeVerdict::NotAutoscaled),
+                (
+                    Arc::from("small-aaaaa"),
+                    NodeVerdict::Kept {
+                        reason: "NotEnoughPdb".into(),
+                        why: "its budget allows no disruption".into(),
+                        pod: Some(pod("db-0")),
+                        until: Some(NOW + Span::minutes(5)),
+                    },
+                ),
+                (
+                    Arc::from("small-bbbbb"),
+                    NodeVerdict::Leaving {
+                        why: "unneeded for 10m".into(),
+                    },
+                ),
+            ]),
+            pools: BTreeMap::from([
+                (
+                    Arc::from("big"),
+                    PoolState {
+                        max: 2,
+                        backoff_until: Some(NOW + Span::minutes(5)),
+                        backoff_message: Some(
+                            "kubeadm join failed:\ncannot reach 10.0.0.1:6443".into(),
+                        ),
+                        ..PoolState::default()
+                    },
+                ),
+                (
+                    Arc::from("small"),
+                    PoolState {
+                        min: 1,
+                        max: 3,
+                        ready: 2,
+                        coming: 1,
+                        ..PoolState::default()
+                    },
+                ),
+            ]),
+            warnings: vec!["VM 9005 in our range carries no mark".into()],
+        }
+    }
+
+    #[test]
+    fn a_decision_reads_as_a_story() {
+        let pods = vec![PodKey::new("default", "a"), PodKey::new("default", "b")];
+        let made = Decision {
+            plan: vec![
+                action(
+                    Kind::Create(birth()),
+                    "small-k3x9p",
+                    Reason::PendingPods { pods },
+                ),
+                action(
+                    Kind::Remove { drain: true },
+                    "small-bbbbb",
+                    Reason::Unneeded {
+                        since: NOW - Span::minutes(10),
+                        utilization_permille: 125,
+                    },
+                ),
+                action(
+                    Kind::Release,
+                    "small-ccccc",
+                    Reason::Aborted {
+                        message: "a budget blocks".into(),
+                    },
+                ),
+            ],
+            report: report(),
+            memory: Memory::default(),
+            wake: Some(NOW + Span::seconds(3)),
+        };
+        insta::assert_snapshot!(decision(&made, NOW));
+    }
+
+    #[test]
+    fn nothing_to_do_is_said() {
+        let none = Decision {
+            plan: Vec::new(),
+            report: Report::default(),
+            memory: Memory::default(),
+            wake: None,
+        };
+        assert_eq!(decision(&none, NOW), "Nothing to do now.\n\n");
+    }
+
+    #[test]
+    fn a_long_list_is_cut_and_says_so() {
+        let mut report = Report::default();
+        for number in 0..250 {
+            report.warnings.push(format!("warning {number}"));
+        }
+        let mut text = String::new();
+        warnings(&mut text, &report.warnings);
+        assert!(
+            text.contains("warning 199\n") && !text.contains("warning 200"),
+            "{text}"
+        );
+        assert!(text.contains("and 50 more"), "{text}");
+    }
+
+    #[test]
+    fn words_of_others_cannot_steer_a_terminal() {
+        assert_eq!(one_line("a\n b\u{1b}[31m\tc"), "a b\u{fffd}[31m c");
+    }
+}
