@@ -1,7 +1,9 @@
 //! From the file to the settings: references resolved, cross-field rules checked. Pure.
 
+mod broker;
 mod pools;
 mod regions;
+mod templates;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,6 +31,19 @@ impl Problems {
         }
     }
 
+    /// A text, if there is one, keeps a rule of syntax.
+    fn text(
+        &mut self,
+        path: &KeyPath,
+        text: Option<&str>,
+        holds: impl Fn(&str) -> bool,
+        expected: &str,
+    ) {
+        self.unless(text.is_none_or(holds), path, || {
+            format!("expected {expected}")
+        });
+    }
+
     /// The value of a required key.
     fn require<T>(&mut self, value: Option<T>, path: &KeyPath, what: &str) -> Option<T> {
         if value.is_none() {
@@ -53,7 +68,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     check_kubernetes(&file.kubernetes, problems);
     check_scaling(file, problems);
     let regions = regions::regions(file, problems);
-    let templates = regions::templates(file, &regions, problems);
+    let templates = templates::templates(file, &regions, problems);
     let instance_types = pools::instance_types(file, problems);
     let pools = pools::pools(file, &regions, &templates, problems);
     pools::check_vmids(&regions, &pools, problems);
@@ -70,7 +85,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
         scale_up: file.scale_up.policy(),
         scale_down: file.scale_down.policy(),
     };
-    let broker = regions::broker(file, &regions, &templates, &policy, problems);
+    let broker = broker::broker(file, &regions, &templates, &policy, problems);
     Settings {
         configured: !regions.is_empty() && !pools.is_empty(),
         warnings: warnings(file, &policy),

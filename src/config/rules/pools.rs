@@ -169,34 +169,7 @@ fn policy(pool: &file::Pool, file: &File, path: &KeyPath, problems: &mut Problem
     problems.unless(max <= MAX_NODES, &path.at("max"), || {
         format!("expected at most {MAX_NODES}")
     });
-    let types = problems
-        .require(
-            pool.instance_types.clone(),
-            &path.at("instance_types"),
-            "a list of instance types",
-        )
-        .unwrap_or_default();
-    problems.unless(
-        pool.instance_types
-            .as_ref()
-            .is_none_or(|types| !types.is_empty()),
-        &path.at("instance_types"),
-        || "expected at least one instance type".to_owned(),
-    );
-    for (position, kind) in types.iter().enumerate() {
-        problems.unless(
-            file.instance_type.contains_key(kind),
-            &path.at("instance_types").at(&position),
-            || format!("there is no table [instance_type.{kind}]"),
-        );
-    }
-    each(
-        &types,
-        &path.at("instance_types"),
-        |_| true,
-        "an instance type",
-        problems,
-    );
+    let types = types_of(pool, file, path, problems);
     each(
         &pool.hosts,
         &path.at("hosts"),
@@ -233,6 +206,32 @@ fn policy(pool: &file::Pool, file: &File, path: &KeyPath, problems: &mut Problem
         arch: shared(&pool.arch),
         ..PoolPolicy::default()
     }
+}
+
+/// The pool's instance types.
+fn types_of(
+    pool: &file::Pool,
+    file: &File,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> Vec<String> {
+    let path = path.at("instance_types");
+    let named = pool.instance_types.clone();
+    let types = problems
+        .require(named, &path, "a list of instance types")
+        .unwrap_or_default();
+    let empty = pool.instance_types.as_ref().is_some_and(Vec::is_empty);
+    problems.unless(!empty, &path, || {
+        "expected at least one instance type".to_owned()
+    });
+    for (position, kind) in types.iter().enumerate() {
+        let known = file.instance_type.contains_key(kind);
+        problems.unless(known, &path.at(&position), || {
+            format!("there is no table [instance_type.{kind}]")
+        });
+    }
+    each(&types, &path, |_| true, "an instance type", problems);
+    types
 }
 
 fn reserved(reserved: &file::Reserved) -> Reserved {

@@ -1,0 +1,160 @@
+//! The program from outside: exit codes, where things are printed, what `generate` writes.
+
+use std::path::PathBuf;
+
+use assert_cmd::Command;
+use tempfile::TempDir;
+
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
+}
+
+fn file(text: &str) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("config.toml");
+    std::fs::write(&path, text).expect("written");
+    (folder, path)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_valid_file_is_told_in_words_and_ends_with_0() {
+    let contrib = concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/pve-autoscaler.toml");
+    let output = program()
+        .args(["check", "--config", contrib])
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stdout).contains("not configured"),
+        "{}",
+        text(&output.stdout)
+    );
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn a_wrong_file_ends_with_2_and_names_the_place_on_stderr() {
+    let (_folder, path) = file("version = 1\ncolour = 1\n[pool.a]\nmin = \"x\"\n");
+    let output = program()
+        .arg("check")
+        .arg("--config")
+        .arg(&path)
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    let said = text(&output.stderr);
+    let name = path.display();
+    assert!(
+        said.contains(&format!("{name}:2:1: colour: unknown key")),
+        "{said}"
+    );
+    assert!(
+        said.contains(&format!(
+            "{name}:4:7: pool.a.min = \"x\": expected a whole number"
+        )),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_missing_file_ends_with_2() {
+    let output = program()
+        .args(["check", "--config", "/nowhere/at/all.toml"])
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).starts_with("/nowhere/at/all.toml: cannot be read"));
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_2() {
+    for arguments in [
+        &["fly"][..],
+        &[],
+        &["check", "--loud"],
+        &["pause", "a", "b"],
+    ] {
+        let output = program().args(arguments).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_daemon_that_does_not_run_ends_with_1_and_says_so_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("control.sock");
+    let output = program()
+        .args(["pause", "lunch", "--socket"])
+        .arg(&socket)
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("cannot reach the daemon"), "{said}");
+    assert_eq!(said.matches("No such file").count(), 1, "{said}");
+}
+
+#[test]
+fn a_reader_that_went_away_is_no_error() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let status = std::process::Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
+        .arg("schema")
+        .stdout(writer)
+        .status()
+        .expect("it runs");
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn generate_writes_a_page_for_every_command_and_three_completions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = program()
+        .arg("generate")
+        .arg(folder.path())
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let help = text(&program().arg("--help").output().expect("it runs").stdout);
+    let commands = help
+        .split("Commands:")
+        .nth(1)
+        .and_then(|rest| rest.split("\n\n").next())
+        .unwrap_or_default();
+    let names: Vec<&str> = commands
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(names.len() >= 4, "{help}");
+    for name in names {
+        let page = folder.path().join(format!("man/pve-autoscaler-{name}.1"));
+        let text =
+            std::fs::read_to_string(&page).unwrap_or_else(|e| panic!("{}: {e}", page.display()));
+        assert!(text.contains(".SH DESCRIPTION"), "{text}");
+    }
+    for name in [
+        "pve-autoscaler.bash",
+        "_pve-autoscaler",
+        "pve-autoscaler.fish",
+    ] {
+        let completion =
+            std::fs::read_to_string(folder.path().join("completions").join(name)).expect(name);
+        assert!(completion.contains("check"), "{name}");
+    }
+}
+
+#[test]
+fn the_version_is_the_packages() {
+    let output = program().arg("--version").output().expect("it runs");
+    assert_eq!(
+        text(&output.stdout).trim(),
+        format!("pve-autoscaler {}", env!("CARGO_PKG_VERSION"))
+    );
+}

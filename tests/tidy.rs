@@ -1,0 +1,383 @@
+//! The rules of the house, held by a test: who may use whom, how long things may be, what may not
+//! be written down.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+const MAX_FILE_LINES: usize = 600;
+const MAX_FUNCTION_LINES: usize = 70;
+
+/// What each module may use besides itself, `model` and `clock`; docs/architecture.md has the
+/// picture. `main` and `lib` are not modules; `cli` may use everything.
+const MAY_USE: [(&str, &[&str]); 12] = [
+    ("model", &[]),
+    ("clock", &[]),
+    ("brain", &[]),
+    ("config", &[]),
+    ("pve", &[]),
+    ("kube", &[]),
+    ("broker", &["config", "pve"]),
+    ("agent", &["brain", "kube", "pve", "config"]),
+    ("web", &["agent", "kube", "pve"]),
+    ("sim", &[]),
+    // The demo runs the real daemon on the simulator.
+    (
+        "sim::demo",
+        &["agent", "kube", "pve", "config", "web", "brain", "broker"],
+    ),
+    (
+        "cli",
+        &[
+            "agent", "brain", "broker", "config", "kube", "pve", "sim", "web",
+        ],
+    ),
+];
+
+/// What may not stand in the brain: it is a function of plain data.
+const NOT_IN_THE_BRAIN: [&str; 21] = [
+    "async ",
+    ".await",
+    "tokio",
+    "futures::",
+    "kube::",
+    "reqwest",
+    "hyper",
+    "axum",
+    "tracing",
+    "rand::",
+    "std::fs",
+    "std::net",
+    "std::env",
+    "std::thread",
+    "std::process",
+    "std::time",
+    "crate::clock",
+    "HashMap",
+    "HashSet",
+    "Mutex",
+    "println!",
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every file below `folder` for which `wanted` holds.
+fn files(folder: &Path, wanted: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entries =
+            std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        for entry in entries.map(|entry| entry.expect("readable").path()) {
+            let name = entry
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            if entry.is_symlink() || name == "target" || name == ".git" {
+                continue;
+            }
+            if entry.is_dir() {
+                folders.push(entry);
+            } else if wanted(&entry) {
+                found.push(entry);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn is_rust(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "rs")
+}
+
+/// The program's sources without their tests: path below `src` and text.
+fn sources() -> Vec<(String, String)> {
+    let src = root().join("src");
+    files(&src, &is_rust)
+        .into_iter()
+        .map(|path| {
+            let name = path
+                .strip_prefix(&src)
+                .expect("below src")
+                .display()
+                .to_string();
+            let text = std::fs::read_to_string(&path).expect("it is text");
+            (name, text)
+        })
+        .filter(|(name, _)| {
+            !name
+                .split('/')
+                .any(|part| matches!(part, "tests" | "tests.rs"))
+        })
+        .map(|(name, text)| {
+            let program = text
+                .split("#[cfg(test)]\nmod tests {")
+                .next()
+                .unwrap_or_default()
+                .to_owned();
+            (name, program)
+        })
+        .collect()
+}
+
+fn module_of(name: &str) -> String {
+    let mut parts = name.trim_end_matches(".rs").split('/');
+    let first = parts.next().unwrap_or_default();
+    if first == "sim" && parts.next() == Some("demo") {
+        return "sim::demo".to_owned();
+    }
+    first.to_owned()
+}
+
+/// Lines of code: comments speak of what they like.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+}
+
+fn none(complaints: &[String]) {
+    let list = complaints
+        .iter()
+        .fold(String::new(), |mut list, complaint| {
+            let _ = write!(list, "\n  {complaint}");
+            list
+        });
+    assert!(
+        complaints.is_empty(),
+        "{} complaints:{list}",
+        complaints.len()
+    );
+}
+
+#[test]
+fn modules_use_only_what_lies_further_in() {
+    let rules: BTreeMap<&str, &[&str]> = MAY_USE.into_iter().collect();
+    let mut complaints = Vec::new();
+    for (name, text) in sources() {
+        let module = module_of(&name);
+        if matches!(module.as_str(), "main" | "lib") {
+            continue;
+        }
+        let Some(allowed) = rules.get(module.as_str()) else {
+            complaints.push(format!("{name}: module {module} has no rule here"));
+            continue;
+        };
+        let own = module.split("::").next().unwrap_or_default();
+        for line in code(&text) {
+            for used in line.split("crate::").skip(1) {
+                let used = used
+                    .split(|c: char| !(c.is_alphanumeric() || c == '_'))
+                    .next()
+                    .unwrap_or_default();
+                let fine = used.is_empty()
+                    || used == own
+                    || matches!(used, "model" | "clock") && own != "model"
+                    || allowed.contains(&used);
+                // The demo is the simulator's only way to the rest, and nobody's way but the commands'.
+                if !fine {
+                    complaints.push(format!("{name} uses crate::{used}"));
+                }
+            }
+        }
+    }
+    none(&complaints);
+}
+
+#[test]
+fn the_brain_is_a_function_of_plain_data() {
+    let mut complaints = Vec::new();
+    for (name, text) in sources() {
+        if !name.starts_with("brain/") {
+            continue;
+        }
+        for line in code(&text) {
+            for word in NOT_IN_THE_BRAIN {
+                if line.contains(word) {
+                    complaints.push(format!("{name}: {word}: {}", line.trim()));
+                }
+            }
+        }
+    }
+    none(&complaints);
+}
+
+/// The checker judges the deciding code, so it may not share its mistakes.
+#[test]
+fn the_checker_shares_no_helper_with_the_deciding_code() {
+    let mut complaints = Vec::new();
+    for (name, text) in sources() {
+        let within = name.starts_with("brain/check/") || name == "brain/check.rs";
+        for line in code(&text).filter(|line| line.trim_start().starts_with("use ")) {
+            let line = line.trim();
+            let reaches_out = line.contains("crate::brain::")
+                && !line.contains("crate::brain::check")
+                || name == "brain/check/mod.rs" && line.starts_with("use super::")
+                || line.starts_with("use super::super::");
+            if within && reaches_out {
+                complaints.push(format!("{name}: {line}"));
+            }
+        }
+    }
+    none(&complaints);
+}
+
+#[test]
+fn files_and_functions_fit_into_a_head() {
+    let mut complaints = Vec::new();
+    for (name, text) in sources() {
+        let lines: Vec<&str> = text.lines().collect();
+        if lines.len() > MAX_FILE_LINES {
+            complaints.push(format!(
+                "{name} has {} lines, at most {MAX_FILE_LINES}",
+                lines.len()
+            ));
+        }
+        for (function, length) in functions(&lines) {
+            if length > MAX_FUNCTION_LINES {
+                complaints.push(format!(
+                    "{name}: {function} has {length} lines, at most {MAX_FUNCTION_LINES}"
+                ));
+            }
+        }
+    }
+    none(&complaints);
+}
+
+/// Functions by name with their length; rustfmt closes a function at the depth where it began.
+fn functions(lines: &[&str]) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let trimmed = line.trim_start();
+        let depth = line.len() - trimmed.len();
+        let head = trimmed
+            .trim_start_matches(|c: char| c != 'f')
+            .split_once("fn ");
+        let begins = ["fn ", "pub ", "pub(", "async fn ", "const fn "]
+            .iter()
+            .any(|word| trimmed.starts_with(word));
+        let Some((_, rest)) = trimmed
+            .split_once("fn ")
+            .filter(|_| begins && head.is_some())
+        else {
+            continue;
+        };
+        let name: String = rest
+            .chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect();
+        if trimmed.ends_with('}') && trimmed.contains('{') {
+            continue;
+        }
+        let close = format!("{}}}", " ".repeat(depth));
+        let semicolon =
+            |line: &str| line.ends_with(';') && line.len() - line.trim_start().len() == depth;
+        let end = lines[start..]
+            .iter()
+            .position(|line| **line == close || semicolon(line));
+        found.push((name, end.map_or(1, |end| end + 1)));
+    }
+    found
+}
+
+#[test]
+fn no_file_names_a_place_of_some_machine() {
+    // In two parts, so that this file does not name them.
+    let places = [
+        concat!("/wo", "rk/"),
+        concat!("/ro", "ot/.cargo"),
+        concat!("/ho", "me/"),
+    ];
+    let mut complaints = Vec::new();
+    for path in files(root(), &|_| true) {
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            continue;
+        };
+        let name = path
+            .strip_prefix(root())
+            .expect("below the root")
+            .display()
+            .to_string();
+        for (number, line) in text.lines().enumerate() {
+            if places.iter().any(|place| line.contains(place)) {
+                complaints.push(format!("{name}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    none(&complaints);
+}
+
+#[test]
+fn every_dependency_comes_from_crates_io_and_earns_its_place() {
+    let read = |name: &str| {
+        std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    };
+    let lock = read("Cargo.lock");
+    let elsewhere: Vec<String> = lock
+        .lines()
+        .filter(|line| line.starts_with("source = "))
+        .filter(|line| !line.contains("registry+https://github.com/rust-lang/crates.io-index"))
+        .map(ToString::to_string)
+        .collect();
+    none(&elsewhere);
+    let manifest: toml::Table = read("Cargo.toml").parse().expect("it is TOML");
+    let table = read("docs/dependencies.md");
+    let described: BTreeSet<&str> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .filter_map(|line| line.split('`').next())
+        .collect();
+    let wanted: BTreeSet<&str> = ["dependencies", "dev-dependencies", "build-dependencies"]
+        .iter()
+        .filter_map(|section| manifest.get(*section).and_then(toml::Value::as_table))
+        .flat_map(|section| section.keys().map(String::as_str))
+        .collect();
+    assert_eq!(
+        described, wanted,
+        "docs/dependencies.md and Cargo.toml differ"
+    );
+}
+
+#[test]
+fn the_architecture_names_every_module() {
+    let text = std::fs::read_to_string(root().join("docs/architecture.md")).expect("it is there");
+    let missing: Vec<String> = sources()
+        .iter()
+        .map(|(name, _)| module_of(name))
+        .filter(|module| !matches!(module.as_str(), "main" | "lib" | "clock" | "sim::demo"))
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .filter(|module| !text.contains(&format!("| `{module}` |")))
+        .collect();
+    none(&missing);
+}
+
+/// Every TOML block in the documentation that begins with `version` is a valid file.
+#[test]
+fn configurations_in_the_documentation_are_valid() {
+    let mut checked = 0;
+    let mut pages = files(&root().join("docs"), &|path| {
+        path.extension().is_some_and(|e| e == "md")
+    });
+    pages.push(root().join("README.md"));
+    for page in pages {
+        let text =
+            std::fs::read_to_string(&page).unwrap_or_else(|e| panic!("{}: {e}", page.display()));
+        for block in text.split("```toml\n").skip(1) {
+            let block = block.split("```").next().unwrap_or_default();
+            if block.starts_with("version") {
+                let name = page.display().to_string();
+                let settings =
+                    pve_autoscaler::config::parse(block, &name).unwrap_or_else(|e| panic!("{e}"));
+                assert!(settings.configured, "{name}");
+                checked += 1;
+            }
+        }
+    }
+    assert!(
+        checked >= 2,
+        "README.md and docs/configuration.md have a whole configuration each"
+    );
+}
