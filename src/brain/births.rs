@@ -121,6 +121,8 @@ impl Births {
             free: offer.allocatable.clone(),
             ports: Vec::new(),
             residents: Vec::new(),
+            guests: Vec::new(),
+            receives: false,
         });
         for (namespace, shape) in &offer.residents {
             let id = world.intern(namespace, shape);

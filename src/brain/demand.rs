@@ -10,7 +10,7 @@ use crate::model::time::{Span, Time};
 
 use super::fit::volumes::{self, Need};
 use super::turn::Turn;
-use super::view::Keyed;
+use super::view::{Keyed, Known};
 use super::world::{ShapeId, World};
 
 /// The scheduler whose rules are known here.
@@ -51,7 +51,7 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
     let mut found: BTreeMap<(ShapeId, Option<Need>, bool), Vec<Keyed<'a>>> = BTreeMap::new();
     for (key, pod) in &snapshot.cluster.pods {
         let calls = if pod.node.is_some() {
-            if !displaced(turn, key, pod) {
+            if !displaced(turn, pod) {
                 continue;
             }
             true
@@ -62,7 +62,7 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
                     continue;
                 }
                 Class::Nominated(node) => {
-                    world.put_pod(&node, key, pod);
+                    world.welcome(&node, key, pod);
                     verdict(turn, key, PodVerdict::FitsNode { node });
                     continue;
                 }
@@ -117,7 +117,7 @@ fn verdict(turn: &mut Turn<'_>, key: &PodKey, verdict: PodVerdict) {
 
 /// Whether a bound pod will need another place because its node is leaving. A pod that is being
 /// deleted has its successor already, but a StatefulSet's waits for it to be gone.
-fn displaced(turn: &Turn<'_>, key: &PodKey, pod: &Pod) -> bool {
+fn displaced(turn: &Turn<'_>, pod: &Pod) -> bool {
     let cluster = &turn.view.snapshot.cluster;
     let Some((name, node)) = pod
         .node
@@ -136,7 +136,8 @@ fn displaced(turn: &Turn<'_>, key: &PodKey, pod: &Pod) -> bool {
         && !succeeded
         && pod.shape.priority >= cutoff
         && turn.view.leaving(name, node)
-        && !key.name.is_empty()
+        // What may be taken back is not counted as gone.
+        && !turn.view.behind(name).is_some_and(Known::resumable)
 }
 
 fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {

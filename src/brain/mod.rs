@@ -6,9 +6,11 @@
 mod backoff;
 mod batch;
 mod births;
+mod candidates;
 mod capacity;
 pub mod check;
 mod demand;
+mod drain_rules;
 mod fit;
 mod grow;
 mod holds;
@@ -18,10 +20,13 @@ mod names;
 mod offer;
 mod pack;
 mod pools;
+mod removals;
+mod shrink;
 mod sweep;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod utilization;
 mod view;
 mod words;
 mod world;
@@ -51,6 +56,7 @@ pub fn decide(snapshot: &Snapshot, policy: &Policy, memory: &Memory, now: Time) 
     grow::plan(&mut turn, &mut world, &choices, homeless);
     life::plan(&mut turn);
     sweep::plan(&mut turn);
+    shrink::plan(&mut turn, &mut world);
     pools::report(&mut turn);
     turn.finish()
 }

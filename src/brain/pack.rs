@@ -7,8 +7,9 @@ use crate::model::report::PodVerdict;
 
 use super::demand::{Demand, Group};
 use super::fit::others::Rules;
+use super::fit::volumes::Need;
 use super::turn::Turn;
-use super::world::{Bin, Site, World};
+use super::world::{Bin, Saved, ShapeId, Site, World};
 
 /// Places as many pods of every group as fit, in order; what is left stays in the groups.
 pub(super) fn existing<'a>(
@@ -34,6 +35,8 @@ pub(super) fn existing<'a>(
                 }
             }
             placed += count;
+            let guest = (group.shape, group.need.clone(), count);
+            world.bins[bin].guests.push(guest);
         }
         group.pods.drain(..placed);
         if group.calls && !group.pods.is_empty() {
@@ -61,30 +64,35 @@ pub(super) fn place(
     group: &Group<'_>,
     order: &[usize],
 ) -> Vec<(usize, usize)> {
-    let shape = world.shapes[group.shape].shape;
     let need = group.need.as_deref();
-    let mut left = group.pods.len();
-    let mut placed = Vec::new();
-    if let Some(mut rules) = Rules::of(world, group.shape) {
-        let fitting: Vec<usize> = order
-            .iter()
-            .copied()
-            .filter(|index| world.bins[*index].misfit(shape, need).is_none())
-            .collect();
-        while left > 0 {
-            let Some(index) = fitting.iter().copied().find(|index| {
-                let bin = &world.bins[*index];
-                bin.room(shape) > 0 && rules.misfit(bin.place()).is_none()
-            }) else {
-                break;
-            };
-            world.bins[index].put(group.shape, shape, 1, false);
-            rules.placed(world.bins[index].place());
-            placed.push((index, 1));
-            left -= 1;
-        }
-        return placed;
+    put(world, group.shape, need, group.pods.len(), order, &mut None)
+}
+
+/// Places `count` pods of a shape, and keeps what is needed to take it back.
+pub(super) fn place_with_undo(
+    world: &mut World<'_>,
+    shape: ShapeId,
+    need: Option<&Need>,
+    count: usize,
+    order: &[usize],
+    undo: &mut Vec<(usize, Saved)>,
+) -> Vec<(usize, usize)> {
+    put(world, shape, need, count, order, &mut Some(undo))
+}
+
+fn put(
+    world: &mut World<'_>,
+    id: ShapeId,
+    need: Option<&Need>,
+    mut left: usize,
+    order: &[usize],
+    undo: &mut Option<&mut Vec<(usize, Saved)>>,
+) -> Vec<(usize, usize)> {
+    if let Some(rules) = Rules::of(world, id) {
+        return put_one_by_one(world, id, need, left, order, undo, rules);
     }
+    let shape = world.shapes[id].shape;
+    let mut placed = Vec::new();
     for index in order {
         if left == 0 {
             break;
@@ -96,9 +104,48 @@ pub(super) fn place(
             continue;
         }
         let count = room.min(left);
-        bin.put(group.shape, shape, count as u64, false);
+        if let Some(undo) = undo {
+            undo.push((*index, bin.save()));
+        }
+        bin.put(id, shape, count as u64, false);
         placed.push((*index, count));
         left -= count;
+    }
+    placed
+}
+
+/// Where other pods matter, every pod changes what the next may do.
+fn put_one_by_one(
+    world: &mut World<'_>,
+    id: ShapeId,
+    need: Option<&Need>,
+    mut left: usize,
+    order: &[usize],
+    undo: &mut Option<&mut Vec<(usize, Saved)>>,
+    mut rules: Rules,
+) -> Vec<(usize, usize)> {
+    let shape = world.shapes[id].shape;
+    let fitting: Vec<usize> = order
+        .iter()
+        .copied()
+        .filter(|index| world.bins[*index].misfit(shape, need).is_none())
+        .collect();
+    let mut placed = Vec::new();
+    while left > 0 {
+        let Some(index) = fitting.iter().copied().find(|index| {
+            let bin = &world.bins[*index];
+            bin.room(shape) > 0 && rules.misfit(bin.place()).is_none()
+        }) else {
+            break;
+        };
+        let bin = &mut world.bins[index];
+        if let Some(undo) = undo {
+            undo.push((index, bin.save()));
+        }
+        bin.put(id, shape, 1, false);
+        rules.placed(bin.place());
+        placed.push((index, 1));
+        left -= 1;
     }
     placed
 }

@@ -82,6 +82,19 @@ impl<'a> Known<'a> {
             .is_some_and(|(_, node)| node.ready.status == ReadyStatus::True)
     }
 
+    /// Whether its removal was begun, nobody is at it, and it can still be taken back: it is decided
+    /// on anew.
+    pub(super) fn resumable(&self) -> bool {
+        let cordoned = self
+            .node
+            .is_some_and(|(_, node)| node.deletion.is_none() && !has_taint(node, STARTUP_TAINT));
+        self.standing == Standing::Leaving
+            && !self.busy()
+            && cordoned
+            && self.machine.vm.is_some()
+            && self.step() < Some(Step::Shutdown)
+    }
+
     /// Whether the executor is at work on it.
     pub(super) fn busy(&self) -> bool {
         self.machine.busy.is_some()

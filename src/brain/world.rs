@@ -62,6 +62,18 @@ pub(super) struct Bin {
     pub(super) free: Resources,
     pub(super) ports: Vec<HostPort>,
     pub(super) residents: Vec<Resident>,
+    /// Pods that this decision puts here and that are not bound: shape, claims, how many.
+    pub(super) guests: Vec<(ShapeId, Option<Arc<Need>>, usize)>,
+    /// Pods of a node that goes shall come here: it must stay.
+    pub(super) receives: bool,
+}
+
+/// What a simulation changes of a place.
+#[derive(Debug)]
+pub(super) struct Saved {
+    free: Resources,
+    ports: usize,
+    residents: Vec<Resident>,
 }
 
 /// All places, and the shapes of all pods.
@@ -98,6 +110,22 @@ impl Bin {
     /// How many more pods of a shape there is room for.
     pub(super) fn room(&self, shape: &PodShape) -> u64 {
         fit::room(shape, &self.free, &self.ports)
+    }
+
+    /// What [`Bin::restore`] goes back to.
+    pub(super) fn save(&self) -> Saved {
+        Saved {
+            free: self.free.clone(),
+            ports: self.ports.len(),
+            residents: self.residents.clone(),
+        }
+    }
+
+    /// Takes back all that was put here since [`Bin::save`].
+    pub(super) fn restore(&mut self, saved: Saved) {
+        self.free = saved.free;
+        self.ports.truncate(saved.ports);
+        self.residents = saved.residents;
     }
 
     /// Puts `count` pods of a shape here.
@@ -181,7 +209,16 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Puts a bound or nominated pod on a node.
+    /// Puts a pod on the node that kube-scheduler has nominated for it.
+    pub(super) fn welcome(&mut self, node: &str, key: &'a PodKey, pod: &'a Pod) {
+        self.put_pod(node, key, pod);
+        let id = self.intern(&key.namespace, &pod.shape);
+        if let Some(index) = self.by_name.get(node) {
+            self.bins[*index].guests.push((id, None, 1));
+        }
+    }
+
+    /// Puts a bound pod on its node.
     pub(super) fn put_pod(&mut self, node: &str, key: &'a PodKey, pod: &'a Pod) {
         let id = self.intern(&key.namespace, &pod.shape);
         if let Some(index) = self.by_name.get(node) {
@@ -210,6 +247,8 @@ impl<'a> World<'a> {
             free: offer.allocatable.clone(),
             ports: Vec::new(),
             residents: Vec::new(),
+            guests: Vec::new(),
+            receives: false,
         });
         for (namespace, shape) in expected_daemons(turn, known) {
             let id = self.intern(namespace, shape);
@@ -293,6 +332,8 @@ fn node_bin(turn: &Turn<'_>, choices: &[Choice<'_>], name: &Arc<str>, node: &Nod
         free: node.allocatable.clone(),
         ports: Vec::new(),
         residents: Vec::new(),
+        guests: Vec::new(),
+        receives: false,
     };
     if coming || lost {
         bin.taints

@@ -1,6 +1,6 @@
 //! Rules for the pods of a node that is to go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Case, Rule, Verdict, ensure, refuse};
@@ -209,13 +209,21 @@ pub(super) fn utilization(
     Ok(())
 }
 
+/// What removals ask of one budget.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Demanded {
+    pub(super) evictions: i64,
+    pub(super) nodes: usize,
+}
+
 /// How many evictions every budget would see from removing these nodes, and those being removed.
 pub(super) fn demanded<'a>(
     case: Case<'a>,
     nodes: &[&str],
-) -> Result<BTreeMap<&'a PodKey, i64>, super::Refusal> {
-    let mut sum: BTreeMap<&PodKey, i64> = BTreeMap::new();
+) -> Result<BTreeMap<&'a PodKey, Demanded>, super::Refusal> {
+    let mut sum: BTreeMap<&PodKey, Demanded> = BTreeMap::new();
     for name in nodes {
+        let mut touched: BTreeSet<&PodKey> = BTreeSet::new();
         for (key, pod) in concerned(case, name) {
             if pod.deletion.is_some() {
                 continue;
@@ -227,7 +235,9 @@ pub(super) fn demanded<'a>(
             for name in of {
                 let budget = &case.snapshot.cluster.budgets[name];
                 if pod.ready || !budget.always_allow_unhealthy {
-                    *sum.entry(name).or_insert(0) += 1;
+                    let demanded = sum.entry(name).or_default();
+                    demanded.evictions += 1;
+                    demanded.nodes += usize::from(touched.insert(name));
                 }
             }
         }

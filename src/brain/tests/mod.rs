@@ -2,3 +2,4 @@
 
 mod growing;
 mod lab;
+mod shrinking;
