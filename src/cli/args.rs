@@ -47,6 +47,8 @@ pub(super) enum Command {
 pub(super) enum SimCommand {
     /// A Proxmox VE cluster; its API on the wire as the original's.
     Pve(crate::sim::pve::Options),
+    /// A Kubernetes cluster; its API on the wire as the original's.
+    Kube(crate::sim::kube::Options),
 }
 
 #[derive(Debug, Args)]

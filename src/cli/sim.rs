@@ -9,5 +9,6 @@ pub(super) fn run(command: SimCommand) -> Result<(), Failure> {
     log::start();
     match command {
         SimCommand::Pve(options) => Ok(runtime()?.block_on(sim::pve::serve(options))?),
+        SimCommand::Kube(options) => Ok(runtime()?.block_on(sim::kube::serve(options))?),
     }
 }

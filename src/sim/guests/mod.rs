@@ -11,6 +11,7 @@ mod node;
 pub mod none;
 pub mod program;
 mod spec;
+mod standing;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use futures::future::BoxFuture;
 pub use kube_guests::KubeGuests;
 pub use kubelet::{DURATION, STOPPING};
 pub use spec::{Fault, GuestSpec, Range};
+pub use standing::{StandingNode, stand};
 
 /// A VM as its guest sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,6 +23,7 @@ mod pki;
 mod resources;
 mod scheduler;
 mod selector;
+mod serve;
 mod spec;
 mod status;
 mod store;
@@ -44,6 +45,7 @@ use pki::Pki;
 use resources::Res;
 use store::State;
 
+pub use serve::{Options, World, serve};
 pub use spec::{KubeSpec, PolicyRule, UserSpec};
 
 pub(in crate::sim) use pki::{certificate_bearer, detached_jws, hex, key_pair};
@@ -113,6 +115,24 @@ impl Kube {
     /// The certificate of the cluster's authority, PEM.
     pub fn authority(&self) -> String {
         self.inner.pki.pem().to_owned()
+    }
+
+    /// A server certificate of the cluster's authority for these names and addresses, and its key,
+    /// as PEM.
+    pub fn server_certificate(&self, names: &[&str]) -> anyhow::Result<(String, String)> {
+        let now = self.inner.clock.now();
+        Ok(self.inner.pki.server(names, now)?)
+    }
+
+    /// Gives a node's identity to whoever shows the returned bearer, for nodes that did not join.
+    pub fn mint_node(&self, name: &str) -> String {
+        let bearer = format!("certificate:minted-for-{name}");
+        let subject = pki::Subject {
+            name: format!("system:node:{name}"),
+            organisations: vec!["system:nodes".to_owned()],
+        };
+        self.inner.lock().issued.insert(bearer.clone(), subject);
+        bearer
     }
 
     /// A kubeconfig of cluster-admin for this server address, with the authority (PEM) that its TLS

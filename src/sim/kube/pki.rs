@@ -92,6 +92,29 @@ impl Pki {
         })
     }
 
+    /// A server certificate with the authority's behind it, and its key, as PEM.
+    pub(super) fn server(
+        &self,
+        names: &[&str],
+        now: Time,
+    ) -> Result<(String, String), rcgen::Error> {
+        let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name = DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "kube-apiserver");
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        set_validity(&mut params, now, 1);
+        // Not every client's TLS takes Ed25519; the key need not be the same in every run.
+        let key = KeyPair::generate()?;
+        let issuer = Issuer::from_params(&self.params, &self.key);
+        let leaf = params.signed_by(&key, &issuer)?.pem();
+        Ok((format!("{leaf}{}", self.pem), key.serialize_pem()))
+    }
+
     /// Signs a client certificate for a request.
     pub(super) fn sign(
         &self,

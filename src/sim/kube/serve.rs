@@ -1,0 +1,130 @@
+//! The fake API server on the network: `pve-autoscaler sim kube`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Kube, KubeSpec};
+use crate::clock::Clock;
+use crate::sim::guests::{StandingNode, stand};
+use crate::sim::listen::{Listener, Tls};
+
+/// How to serve.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443")]
+    pub listen: String,
+    /// World to begin with (JSON); what it does not name is the default
+    #[arg(long, value_name = "FILE")]
+    pub spec: Option<PathBuf>,
+    /// Where to write an administrator's kubeconfig once it listens
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Certificate chain (PEM); without one, the cluster's own authority makes one
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Speak plain HTTP
+    #[arg(long, conflicts_with = "tls_cert")]
+    pub plain: bool,
+    /// Seed of all that is drawn by chance
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// What `--spec` names: the cluster, and nodes that stand from the start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct World {
+    /// The cluster.
+    pub cluster: KubeSpec,
+    /// Nodes with a kubelet and no VM.
+    pub nodes: Vec<StandingNode>,
+}
+
+/// Serves until SIGINT or SIGTERM. Prints where once it listens.
+pub async fn serve(options: Options) -> anyhow::Result<()> {
+    let mut world = match &options.spec {
+        None => World::default(),
+        Some(path) => read(path)?,
+    };
+    let scheme = if options.plain { "http" } else { "https" };
+    // Nodes find the server where it listens, unless the spec says where else.
+    if world.cluster.endpoint == KubeSpec::default().endpoint && !options.listen.ends_with(":0") {
+        world.cluster.endpoint = format!("{scheme}://{}", options.listen);
+    }
+    let kube = Kube::new(world.cluster, Clock::System, options.seed);
+    let (tls, authority) = match (&options.tls_cert, &options.tls_key) {
+        _ if options.plain => (None, None),
+        (Some(certificate), Some(key)) => {
+            let tls = Tls::from_files(certificate, key)?;
+            let pem = tls.pem().to_owned();
+            (Some(tls), Some(pem))
+        }
+        _ => {
+            let names = ["localhost", "127.0.0.1", "::1", host_of(&options.listen)];
+            let (certificate, key) = kube
+                .server_certificate(&names)
+                .context("making the server's certificate")?;
+            let tls = Tls::from_pem(&certificate, &key)?;
+            (Some(tls), Some(kube.authority()))
+        }
+    };
+    let listener = Listener::bind(&options.listen, tls)
+        .await
+        .with_context(|| format!("listening on {}", options.listen))?;
+    let url = listener.url()?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    if let Some(path) = &options.kubeconfig {
+        write(path, &kube.admin_kubeconfig(&url, authority.as_deref()))?;
+    }
+    println!("listening on {url}");
+    let mut standing = tokio::task::JoinSet::new();
+    for (number, node) in (1..).zip(&world.nodes) {
+        let kubelet = stand(&kube, node, number, Clock::System);
+        standing.spawn(kubelet);
+    }
+    tokio::select! {
+        biased;
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+        () = listener.serve(kube.public_router()) => {}
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> anyhow::Result<World> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("reading the world in {}", path.display()))
+}
+
+/// Writes the kubeconfig at once and whole: a reader that waits for the file finds all of it.
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)
+        .with_context(|| format!("writing {}", new.display()))?;
+    file.write_all(text.as_bytes())
+        .with_context(|| format!("writing {}", new.display()))?;
+    std::fs::rename(&new, path).with_context(|| format!("writing {}", path.display()))
+}
+
+/// The host of `HOST:PORT`.
+fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_matches(['[', ']'])
+}
