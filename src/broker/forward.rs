@@ -1,10 +1,13 @@
 //! To PVE: over HTTPS to this host's pveproxy, as root@pam, trusting this host's certificate alone.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderName, header};
 use tokio::time::Instant;
 
@@ -43,6 +46,16 @@ impl Answer {
     }
 }
 
+/// A way to PVE, as root.
+pub(super) trait Way: Send + Sync + fmt::Debug {
+    /// Sends `request`, to be answered before `end`.
+    fn send<'a>(&'a self, request: &'a Request, end: Instant) -> BoxFuture<'a, Sent>;
+    /// `https`, or `perl` while the HTTP API cannot be used.
+    fn channel(&self) -> &'static str;
+    /// The last thing that went wrong on the way, if the way has not worked since.
+    fn last_error(&self) -> Option<String>;
+}
+
 /// A client that trusts one certificate, and where it calls.
 #[derive(Clone, Debug)]
 struct Session {
@@ -50,7 +63,7 @@ struct Session {
     base: String,
 }
 
-/// The way to PVE.
+/// HTTPS to this host, with Perl behind it.
 #[derive(Debug)]
 pub(super) struct Forward {
     paths: Paths,
@@ -73,46 +86,12 @@ impl Forward {
         }
     }
 
-    /// `https`, or `perl` while the HTTP API cannot be used.
-    pub(super) fn channel(&self) -> &'static str {
-        if self.fallback.in_use() {
-            "perl"
-        } else {
-            "https"
-        }
-    }
-
-    /// The last thing that went wrong on the way, if the way has not worked since.
-    pub(super) fn last_error(&self) -> Option<String> {
-        let held = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        held.as_ref().map(|(_, why)| why.clone())
-    }
-
     /// Keeps the last error and gives for how long nothing has worked.
     fn note(&self, error: Option<&str>) -> Duration {
         let mut held = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         let since = held.as_ref().map_or_else(Instant::now, |(since, _)| *since);
         *held = error.map(|why| (since, why.to_owned()));
         since.elapsed()
-    }
-
-    /// Sends `request`, to be answered before `end`. What HTTPS surely did not deliver goes through
-    /// PVE's Perl.
-    pub(super) async fn send(&self, request: &Request, end: Instant) -> Sent {
-        let why = match self.over_https(request, end).await {
-            Sent::Never(why) => why,
-            sent => {
-                if let Sent::Answer(_) = sent {
-                    self.note(None);
-                    self.fallback.rest();
-                }
-                return sent;
-            }
-        };
-        if self.note(Some(&why)) < self.paths.fallback_after {
-            return Sent::Never(why);
-        }
-        self.fallback.send(request, &why, end).await
     }
 
     async fn over_https(&self, request: &Request, end: Instant) -> Sent {
@@ -183,6 +162,42 @@ impl Forward {
         let session = Session { client, base };
         *held = Some(session.clone());
         Ok(session)
+    }
+}
+
+impl Way for Forward {
+    /// What HTTPS surely did not deliver goes through PVE's Perl, once that lasts.
+    fn send<'a>(&'a self, request: &'a Request, end: Instant) -> BoxFuture<'a, Sent> {
+        async move {
+            let why = match self.over_https(request, end).await {
+                Sent::Never(why) => why,
+                sent => {
+                    if let Sent::Answer(_) = sent {
+                        self.note(None);
+                        self.fallback.rest();
+                    }
+                    return sent;
+                }
+            };
+            if self.note(Some(&why)) < self.paths.fallback_after {
+                return Sent::Never(why);
+            }
+            self.fallback.send(request, &why, end).await
+        }
+        .boxed()
+    }
+
+    fn channel(&self) -> &'static str {
+        if self.fallback.in_use() {
+            "perl"
+        } else {
+            "https"
+        }
+    }
+
+    fn last_error(&self) -> Option<String> {
+        let held = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        held.as_ref().map(|(_, why)| why.clone())
     }
 }
 

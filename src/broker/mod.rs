@@ -33,6 +33,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 
+use forward::Forward;
 use policy::Policy;
 use service::Service;
 
@@ -112,7 +113,9 @@ pub async fn run(options: Options) -> Result<(), Error> {
         .map_err(|error| Error(error.to_string()))?;
     let listener = listen::listen(&policy.socket, &policy.group).map_err(Error)?;
     let hash = policy.hash.clone();
-    let service = Arc::new(Service::new(policy, &options.paths, Clock::System).map_err(Error)?);
+    let way = Arc::new(Forward::new(options.paths.clone()));
+    let service = Service::new(policy, way, &options.paths.state, Clock::System);
+    let service = Arc::new(service.map_err(Error)?);
     let (stop, stopping) = watch::channel(false);
     let mut signals = Signals::new()?;
     notify(&[("READY", "1"), ("STATUS", "listening")]);
@@ -128,7 +131,8 @@ pub async fn run(options: Options) -> Result<(), Error> {
     loop {
         tokio::select! {
             biased;
-            () = &mut serving => break,
+            // It ends only when it is told to; should it end by itself, systemd starts it anew.
+            () = &mut serving => return Err(Error("its socket is gone".to_owned())),
             _ = signals.terminate.recv() => break,
             _ = signals.interrupt.recv() => break,
             _ = signals.hang_up.recv() => reload(&service, &options),

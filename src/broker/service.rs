@@ -1,5 +1,6 @@
 //! One request from admission to answer.
 
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -11,10 +12,9 @@ use crate::clock::Clock;
 use crate::model::mark::{Mark, Ownership};
 use crate::pve::{Method, Outcome, Request, Task, TaskState, Upid, VmConfig};
 
-use super::Paths;
 use super::allow::{self, Call, Needs, Raw};
 use super::audit;
-use super::forward::{Answer, Forward, Sent};
+use super::forward::{Answer, Sent, Way};
 use super::intents::{Cluster, Intent, Intents};
 use super::owned;
 use super::peer::Peer;
@@ -97,7 +97,7 @@ type Ends = Reply;
 #[derive(Debug)]
 pub(super) struct Service {
     policy: RwLock<Arc<Policy>>,
-    forward: Forward,
+    way: Arc<dyn Way>,
     intents: Intents,
     cluster: Cluster,
     clock: Clock,
@@ -107,12 +107,18 @@ pub(super) struct Service {
 }
 
 impl Service {
-    pub(super) fn new(policy: Policy, paths: &Paths, clock: Clock) -> Result<Service, String> {
+    /// A broker that sends over `way` and keeps what must last in the directory `state`.
+    pub(super) fn new(
+        policy: Policy,
+        way: Arc<dyn Way>,
+        state: &Path,
+        clock: Clock,
+    ) -> Result<Service, String> {
         Ok(Service {
             policy: RwLock::new(Arc::new(policy)),
-            forward: Forward::new(paths.clone()),
-            intents: Intents::open(paths.state.join("intents"))?,
-            cluster: Cluster::open(paths.state.join("cluster")),
+            way,
+            intents: Intents::open(state.join("intents"))?,
+            cluster: Cluster::open(state.join("cluster")),
             clock,
             cloning: Mutex::new(()),
             pve_version: std::sync::Mutex::default(),
@@ -196,7 +202,7 @@ impl Service {
         if request.method != Method::Get && left < LEAST {
             return Err(Reply::not_sent("the checks before it took all its time"));
         }
-        Ok(Reply::of(self.forward.send(request, end).await))
+        Ok(Reply::of(self.way.send(request, end).await))
     }
 
     /// Reads for the broker itself. What PVE answers with an error ends the call with that error:
@@ -218,7 +224,7 @@ impl Service {
             timeout: READ,
         };
         let end = end.min(Instant::now() + READ);
-        match self.forward.send(&request, end).await {
+        match self.way.send(&request, end).await {
             Sent::Answer(answer) => data(answer),
             Sent::Never(why) | Sent::Unknown(why) => Err(Reply::not_sent(&format!(
                 "cannot look before the call: {why}"
@@ -288,7 +294,7 @@ impl Service {
         let config = self.config(host, template, end).await?;
         owned::template(policy, template, &config).map_err(refuse)?;
         let (intent, first) = self.intend(&mark, host, template, end).await?;
-        let sent = self.forward.send(&request, end).await;
+        let sent = self.way.send(&request, end).await;
         match &sent {
             Sent::Answer(answer) if answer.outcome().is_none() => {
                 if let Some(task) = task_of(answer) {
@@ -466,9 +472,9 @@ impl Service {
         let body = json!({ "data": {
             "version": env!("CARGO_PKG_VERSION"),
             "policy_hash": self.policy().hash,
-            "channel": self.forward.channel(),
+            "channel": self.way.channel(),
             "pve_version": known,
-            "last_error": self.forward.last_error(),
+            "last_error": self.way.last_error(),
         }});
         Reply {
             status: 200,

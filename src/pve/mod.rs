@@ -33,4 +33,4 @@ pub use upid::Upid;
 pub use vm_config::{Disk, Net, VmConfig};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -54,7 +54,7 @@ where
 }
 
 /// Makes every call once and gives what went out.
-async fn all_calls() -> Vec<Request> {
+pub(crate) async fn all_calls() -> Vec<Request> {
     let (client, asked) = recorded(|request| {
         Ok(match request.call {
             "agent_exec" => json!({"pid": 7}),
@@ -68,14 +68,24 @@ async fn all_calls() -> Vec<Request> {
     let clone = CloneVm {
         newid: 9001,
         name: "small-k3x9p".into(),
-        description: "text".into(),
+        description: crate::model::mark::Mark {
+            cluster: "0b5f3a6e/home".into(),
+            machine: "small-k3x9p".into(),
+            vmid: 9001,
+            pool: "small".into(),
+            instance_type: "s2".into(),
+            template: "debian-13".into(),
+            token: "abc123".into(),
+            created: crate::model::time::Time(1_795_000_000_000),
+        }
+        .describe("text"),
         pool: Some("k8s".into()),
         target: Some("pve2".into()),
         full: Some(Some("ceph".into())),
     };
     let update = ConfigUpdate {
         set: [("cores".to_owned(), "2".to_owned())].into(),
-        delete: vec!["hookscript".into()],
+        delete: vec!["sockets".into()],
         digest: Some("abc".into()),
     };
     client.version().await.expect("version");
@@ -177,7 +187,7 @@ async fn the_wire_form_of_calls_is_pves() {
     );
     assert_eq!(
         target("update_config").1.expect("a body"),
-        "cores=2&delete=hookscript&digest=abc"
+        "cores=2&delete=sockets&digest=abc"
     );
 }
 

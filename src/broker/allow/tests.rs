@@ -1,1 +1,359 @@
-//! Admission.
+//! The list against PVE's whole API, against the client, and against tricks with the wire form.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::*;
+use crate::broker::tests::world::policy;
+use crate::pve::Request;
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+fn raw<'a>(method: &'a str, path: &'a str) -> Raw<'a> {
+    let form = method == "POST" || method == "PUT";
+    Raw {
+        method,
+        path,
+        query: None,
+        content_type: form.then_some(FORM),
+        body: b"",
+    }
+}
+
+/// The listed calls in PVE's own spelling of paths.
+fn listed() -> BTreeSet<(String, String)> {
+    RULES
+        .iter()
+        .map(|rule| {
+            let path: String = rule
+                .path
+                .iter()
+                .map(|segment| match segment {
+                    Segment::Fixed(word) => format!("/{word}"),
+                    Segment::Host => "/{node}".to_owned(),
+                    Segment::Vmid => "/{vmid}".to_owned(),
+                    Segment::Upid => "/{upid}".to_owned(),
+                })
+                .collect();
+            (rule.method.to_string(), path)
+        })
+        .collect()
+}
+
+/// A real path for a pattern of PVE's.
+fn filled(pattern: &str) -> String {
+    let path = pattern
+        .replace("{node}", "pve1")
+        .replace("{vmid}", "9001")
+        .replace(
+            "{upid}",
+            "UPID%3Apve1%3A0003A1B2%3A00C3D4E5%3A66F0A1B2%3Aqmstart%3A9001%3Aroot%40pam%3A",
+        );
+    let parts: Vec<&str> = path
+        .split('/')
+        .map(|part| if part.starts_with('{') { "x1" } else { part })
+        .collect();
+    format!("/api2/json{}", parts.join("/"))
+}
+
+/// Whether a request by this name and path finds a line of the list at all.
+fn found(method: &str, path: &str) -> bool {
+    find(raw(method, path)).is_ok()
+}
+
+#[test]
+fn of_pves_whole_api_only_the_list_passes() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/pve/api-schema.json");
+    let Ok(text) = std::fs::read_to_string(file) else {
+        println!("skipped: the API schema is not beside this repository");
+        return;
+    };
+    let schema: Vec<Value> = serde_json::from_str(&text).expect("the schema is JSON");
+    assert!(schema.len() > 100, "the schema is whole");
+    let listed = listed();
+    let mut seen = BTreeSet::new();
+    for entry in &schema {
+        let pattern = entry["path"].as_str().expect("a path");
+        for method in ["GET", "POST", "PUT", "DELETE"] {
+            let key = (method.to_owned(), pattern.to_owned());
+            assert_eq!(
+                found(method, &filled(pattern)),
+                listed.contains(&key),
+                "{method} {pattern}"
+            );
+        }
+        let method = entry["method"].as_str().expect("a method");
+        let key = (method.to_owned(), pattern.to_owned());
+        if listed.contains(&key) {
+            parameters_exist(method, pattern, entry);
+            seen.insert(key);
+        }
+    }
+    assert_eq!(seen, listed, "every listed call is one of PVE's");
+}
+
+/// Every parameter of the line is one of PVE's, and every other one of PVE's is refused.
+fn parameters_exist(method: &str, pattern: &str, entry: &Value) {
+    let path = filled(pattern);
+    let (rule, _) = find(raw(method, &path)).expect("listed");
+    let names: BTreeSet<String> = entry["parameters"]["properties"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .flat_map(|(name, _)| match name.strip_suffix("[n]") {
+            Some(stem) => vec![format!("{stem}0"), format!("{stem}1")],
+            None => vec![name.clone()],
+        })
+        .collect();
+    for param in rule.params {
+        assert!(
+            names.contains(param.name),
+            "{method} {pattern}: {}",
+            param.name
+        );
+    }
+    let unlisted = names
+        .iter()
+        .filter(|name| rule.params.iter().all(|param| param.name != **name));
+    for name in unlisted {
+        let text = format!("{name}=1");
+        let mut raw = raw(method, &path);
+        if rule.method.has_query() {
+            raw.query = Some(&text);
+        } else {
+            raw.body = text.as_bytes();
+        }
+        let why = admit(&policy(), raw).expect_err("refused");
+        assert!(
+            why.contains("is not allowed"),
+            "{method} {pattern} {name}: {why}"
+        );
+    }
+}
+
+#[test]
+fn what_no_schema_is_needed_for_is_refused_too() {
+    for (method, path) in [
+        ("POST", "/api2/json/access/ticket"),
+        ("POST", "/api2/json/access/users"),
+        ("PUT", "/api2/json/access/acl"),
+        ("POST", "/api2/json/access/users/root@pam/token/t1"),
+        ("POST", "/api2/json/nodes/pve1/qemu"),
+        ("POST", "/api2/json/nodes/pve1/lxc"),
+        ("DELETE", "/api2/json/nodes/pve1/lxc/9001"),
+        ("POST", "/api2/json/nodes/pve1/execute"),
+        ("POST", "/api2/json/nodes/pve1/termproxy"),
+        ("POST", "/api2/json/nodes/pve1/qemu/9001/config"),
+        ("POST", "/api2/json/nodes/pve1/qemu/9001/monitor"),
+        ("POST", "/api2/json/nodes/pve1/qemu/9001/agent/file-write"),
+        ("GET", "/api2/json/nodes/pve1/qemu/9001/agent/file-read"),
+        (
+            "POST",
+            "/api2/json/nodes/pve1/qemu/9001/agent/set-user-password",
+        ),
+        ("PUT", "/api2/json/nodes/pve1/qemu/9001/unlink"),
+        ("POST", "/api2/json/nodes/pve1/qemu/9001/move_disk"),
+        ("POST", "/api2/json/nodes/pve1/qemu/9001/migrate"),
+        ("POST", "/api2/json/nodes/pve1/qemu/9001/template"),
+        ("POST", "/api2/json/nodes/pve1/qemu/9001/vncproxy"),
+        ("DELETE", "/api2/json/nodes/pve1/tasks/UPID"),
+        ("POST", "/api2/json/nodes/pve1/status"),
+        ("POST", "/api2/json/nodes/pve1/storage/local/upload"),
+        ("POST", "/api2/json/nodes/pve1/storage/local/download-url"),
+        ("GET", "/api2/json/nodes/pve1/query-url-metadata"),
+        ("PUT", "/api2/json/cluster/options"),
+        ("GET", "/api2/json/cluster/nextid"),
+        ("GET", "/api2/json/cluster/config/join"),
+        ("GET", "/api2/json"),
+        ("GET", "/api2/json/"),
+        ("GET", "/api2/extjs/version"),
+        ("GET", "/api2/html/version"),
+        ("GET", "/version"),
+        ("GET", "/"),
+        ("GET", ""),
+    ] {
+        assert!(
+            admit(&policy(), raw(method, path)).is_err(),
+            "{method} {path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn every_call_of_the_client_is_listed_and_nothing_more() {
+    let mut used = BTreeSet::new();
+    for request in crate::pve::tests::all_calls().await {
+        let call = admitted(&request).unwrap_or_else(|why| panic!("{request:?}: {why}"));
+        assert_eq!(call.path, request.path);
+        assert_eq!(call.params, request.params);
+        used.insert(call.rule.name);
+    }
+    let all: BTreeSet<&str> = RULES.iter().map(|rule| rule.name).collect();
+    assert_eq!(used, all);
+    assert_eq!(RULES.len(), all.len(), "names are unique");
+}
+
+fn admitted(request: &Request) -> Result<Call, String> {
+    let target = request.target();
+    let (path, query) = target
+        .split_once('?')
+        .map_or((target.as_str(), None), |(path, query)| (path, Some(query)));
+    let body = request.body().unwrap_or_default();
+    let method = request.method.to_string();
+    let raw = Raw {
+        method: &method,
+        path,
+        query,
+        content_type: request.body().is_some().then_some(FORM),
+        body: body.as_bytes(),
+    };
+    admit(&policy(), raw)
+}
+
+#[test]
+fn a_path_means_one_thing_or_nothing() {
+    for path in [
+        "/api2/json/nodes/pve1/qemu/9001/../9002/status/stop",
+        "/api2/json/nodes/pve1/qemu/9001/status/stop/",
+        "/api2/json/nodes/pve1//qemu/9001/status/stop",
+        "//api2/json/nodes/pve1/qemu/9001/status/stop",
+        "/api2/json/nodes/pve1/qemu/9001%2fstatus%2fstop",
+        "/api2/json/nodes/pve1/qemu/9001%2Fstatus/stop",
+        "/api2/json/nodes/pve1/qemu/%2e%2e/qemu/9001/status/stop",
+        "/api2/json/nodes/pve1/qemu/09001/status/stop",
+        "/api2/json/nodes/pve1/qemu/9001%20/status/stop",
+        "/api2/json/nodes/pve1/qemu/9001%00/status/stop",
+        "/api2/json/nodes/pve1/qemu/9001;9002/status/stop",
+        "/api2/json/nodes/pve1/qemu/-9001/status/stop",
+        "/api2/json/nodes/pve1/qemu/9.001e3/status/stop",
+        "/api2/json/nodes/pve1/qemu/99/status/stop",
+        "/api2/json/nodes/pve1/qemu/1000000000/status/stop",
+        "/api2/json/nodes/pve1/qemu/4294976297/status/stop",
+        "/api2/json/nodes/localhost/qemu/9001/status/stop",
+        "/api2/json/nodes/pve1%2fx/qemu/9001/status/stop",
+        "/api2/json/nodes/pve1.evil/qemu/9001/status/stop",
+        "/api2/json/nodes/-o/qemu/9001/status/stop",
+        "/api2/json/nodes/pve1/qemu/9001/status/STOP",
+        "http://x/api2/json/nodes/pve1/qemu/9001/status/stop",
+    ] {
+        assert!(admit(&policy(), raw("POST", path)).is_err(), "{path}");
+    }
+    // Escaped but plain is the same call.
+    let path = "/api2/json/nodes/%70ve1/qemu/900%31/status/stop";
+    let call = admit(&policy(), raw("POST", path)).expect("admitted");
+    assert_eq!(call.path, "/nodes/pve1/qemu/9001/status/stop");
+    for method in ["get", "PATCH", "HEAD", "OPTIONS", "CONNECT", "POST ", ""] {
+        let path = "/api2/json/nodes/pve1/qemu/9001/status/stop";
+        assert!(admit(&policy(), raw(method, path)).is_err(), "{method}");
+    }
+}
+
+#[test]
+fn parameters_come_one_way_only() {
+    let path = "/api2/json/nodes/pve1/qemu/9001/config";
+    let with = |query: Option<&'static str>, content_type, body: &'static str| Raw {
+        query,
+        content_type,
+        body: body.as_bytes(),
+        ..raw("PUT", path)
+    };
+    assert!(admit(&policy(), with(None, Some(FORM), "cores=2")).is_ok());
+    for raw in [
+        with(Some("cores=2"), Some(FORM), ""),
+        with(Some(""), Some(FORM), "cores=2"),
+        with(None, Some("application/json"), r#"{"cores":2}"#),
+        with(None, Some("application/json"), "cores=2"),
+        with(
+            None,
+            Some("application/x-www-form-urlencoded; charset=x"),
+            "cores=2",
+        ),
+        with(None, Some("multipart/form-data; boundary=x"), "cores=2"),
+        with(None, None, "cores=2"),
+        with(None, Some(FORM), "cores=2&cores=2"),
+        with(None, Some(FORM), "cores=2;lock=backup"),
+        with(None, Some(FORM), "cores=2&lock=backup"),
+        with(None, Some(FORM), "cores=2&skiplock=1"),
+        with(None, Some(FORM), "cores=2&force=1"),
+        with(None, Some(FORM), "cores=2&vmid=9002"),
+        with(None, Some(FORM), "cores=2&node=pve2"),
+        with(None, Some(FORM), "cores=2&args=-x"),
+        with(None, Some(FORM), "hookscript=local:snippets/x"),
+        with(None, Some(FORM), "cicustom=user=local:snippets/x"),
+        with(None, Some(FORM), "scsi2=local:0,import-from=/dev/sda"),
+        with(None, Some(FORM), "scsi0=/dev/sda"),
+        with(None, Some(FORM), "hostpci0=mapping=gpu"),
+        with(None, Some(FORM), "usb0=host=1-1"),
+        with(None, Some(FORM), "serial0=/dev/ttyS0"),
+        with(None, Some(FORM), "net1=virtio,bridge=vmbr0"),
+        with(None, Some(FORM), "template=1"),
+        with(None, Some(FORM), "smbios1=uuid=x"),
+        with(None, Some(FORM), "vmgenid=1"),
+        with(None, Some(FORM), "revert=cores"),
+        with(None, Some(FORM), "affinity=0"),
+        with(None, Some(FORM), "CORES=2"),
+        with(None, Some(FORM), "cores%00=2"),
+        with(None, Some(FORM), "%63ores=%00"),
+    ] {
+        assert!(admit(&policy(), raw).is_err(), "{raw:?}");
+    }
+    let read = raw("GET", "/api2/json/version");
+    assert!(admit(&policy(), read).is_ok());
+    for raw in [
+        Raw {
+            body: b"a=b",
+            ..read
+        },
+        Raw {
+            query: Some("a=b"),
+            ..read
+        },
+        Raw {
+            body: b"{}",
+            content_type: Some("application/json"),
+            ..read
+        },
+    ] {
+        assert!(admit(&policy(), raw).is_err(), "{raw:?}");
+    }
+}
+
+#[test]
+fn only_tasks_of_our_kinds_on_their_own_host_are_shown() {
+    let at = |node: &str, kind: &str, user: &str| {
+        let upid = format!("UPID:{node}:0003A1B2:00C3D4E5:66F0A1B2:{kind}:9001:{user}:");
+        let path = format!(
+            "/api2/json/nodes/pve1/tasks/{}/log",
+            crate::pve::percent(&upid)
+        );
+        admit(&policy(), raw("GET", &path)).is_ok()
+    };
+    assert!(at("pve1", "qmclone", "root@pam"));
+    assert!(!at("pve2", "qmclone", "root@pam"));
+    assert!(!at("pve1", "vzdump", "root@pam"));
+    assert!(!at("pve1", "vncproxy", "root@pam"));
+    assert!(!at("pve1", "qmclone", "ann@pve"));
+}
+
+#[test]
+fn without_a_region_on_this_channel_nothing_passes() {
+    let none = Policy::default();
+    assert!(admit(&none, raw("GET", "/api2/json/version")).is_err());
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_request_panics_and_what_passes_is_clean(
+        method in "(GET|POST|PUT|DELETE)", path in "\\PC{0,80}", tail in "[a-z0-9/%.;]{0,60}",
+        query in proptest::option::of("\\PC{0,60}"), body in proptest::collection::vec(proptest::num::u8::ANY, 0..60),
+    ) {
+        let near = format!("/api2/json/nodes/pve1/qemu/{tail}");
+        for path in [path.as_str(), near.as_str()] {
+            let raw = Raw { method: &method, path, query: query.as_deref(), content_type: Some(FORM), body: &body };
+            if let Ok(call) = admit(&policy(), raw) {
+                proptest::prop_assert!(!call.path.contains("..") && !call.path.contains("//"));
+            }
+        }
+    }
+}

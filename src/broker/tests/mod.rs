@@ -1,1 +1,4 @@
-//! End to end in this process.
+//! The broker behind its socket and in front of a PVE of the test's making.
+
+mod ownership;
+pub(in crate::broker) mod world;
