@@ -9,6 +9,9 @@ use crate::config::DEFAULT_PATH;
 /// Where the daemon listens for `status`, `pause`, `resume`, `snapshot` and `plan`.
 pub(super) const CONTROL_SOCKET: &str = "/run/pve-autoscaler/control.sock";
 
+/// The daemon's own directory.
+pub(super) const STATE_DIRECTORY: &str = "/var/lib/pve-autoscaler";
+
 /// Node autoscaler for Kubernetes on Proxmox VE.
 ///
 /// Pods that no node can run get a node: a VM cloned from a template, joined with kubeadm. A node
@@ -26,8 +29,21 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    /// The daemon, as the service pve-autoscaler.service runs it.
+    Run(RunOptions),
+    /// The broker: the small root process through which the daemon reaches PVE on this host.
+    ///
+    /// It listens on the socket that systemd hands it, or on [broker] socket, and lets pass only what
+    /// the configuration file allows.
+    Broker,
     /// Check the configuration file and say everything that is wrong with it.
     Check(CheckOptions),
+    /// Show what would be done now, and why: for every pod, node and pool. Never acts.
+    Plan(PlanOptions),
+    /// Save what the daemon sees, without secrets, for `plan --snapshot` and for bug reports.
+    Snapshot(SnapshotOptions),
+    /// Show how things stand: pools, machines, what is held back and why.
+    Status(OutputOptions),
     /// Stop making and removing machines until `resume`. What has begun is finished.
     Pause(PauseOptions),
     /// End a pause.
@@ -49,6 +65,35 @@ pub(super) enum SimCommand {
     Pve(crate::sim::pve::Options),
     /// A Kubernetes cluster; its API on the wire as the original's.
     Kube(crate::sim::kube::Options),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RunOptions {
+    /// Where the daemon keeps its memory and journal.
+    #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
+    pub(super) state_directory: PathBuf,
+    /// Where `status`, `plan`, `pause` … reach it.
+    #[arg(long, value_name = "PATH", default_value = CONTROL_SOCKET)]
+    pub(super) control_socket: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PlanOptions {
+    #[command(flatten)]
+    pub(super) output: OutputOptions,
+    /// Plan on a saved view instead of asking the daemon. Timers begin with the view: a batch of
+    /// pods counts as closed, nothing counts as unneeded for long enough.
+    #[arg(long, value_name = "FILE")]
+    pub(super) snapshot: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SnapshotOptions {
+    #[command(flatten)]
+    pub(super) control: ControlOptions,
+    /// Where to write it. Default: standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(super) file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -1,8 +1,9 @@
 //! The commands that ask the running daemon, over its control socket.
 
+use anyhow::Context as _;
 use serde_json::Value;
 
-use super::args::{ControlOptions, PauseOptions};
+use super::args::{ControlOptions, PauseOptions, SnapshotOptions};
 use super::{Failure, print, runtime};
 use crate::agent::control::{self, Command};
 
@@ -23,6 +24,18 @@ pub(super) fn resume(options: &ControlOptions) -> Result<(), Failure> {
     print("resumed\n")
 }
 
-fn ask(options: &ControlOptions, command: &Command) -> Result<Value, Failure> {
+/// Saves what the daemon sees.
+pub(super) fn snapshot(options: &SnapshotOptions) -> Result<(), Failure> {
+    let mut text = serde_json::to_string(&ask(&options.control, &Command::Snapshot)?)?;
+    text.push('\n');
+    match &options.file {
+        None => print(&text),
+        Some(path) => Ok(std::fs::write(path, text)
+            .with_context(|| format!("cannot write the snapshot to {}", path.display()))?),
+    }
+}
+
+/// Asks the daemon.
+pub(super) fn ask(options: &ControlOptions, command: &Command) -> Result<Value, Failure> {
     Ok(runtime()?.block_on(control::ask(&options.socket, command))?)
 }

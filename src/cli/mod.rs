@@ -6,8 +6,12 @@ mod check;
 mod control;
 mod generate;
 mod log;
+mod plan;
 mod render;
+mod service;
 mod sim;
+mod status;
+mod systemd;
 mod table;
 
 use std::process::ExitCode;
@@ -17,6 +21,7 @@ use clap::Parser as _;
 pub use args::Cli;
 use args::Command;
 
+use crate::broker;
 use crate::config::{self, ConfigErrors, Settings};
 
 /// Why a command did not succeed.
@@ -63,6 +68,14 @@ pub fn main() -> ExitCode {
 
 fn dispatch(cli: Cli) -> Result<(), Failure> {
     match cli.command {
+        Command::Run(options) => run(cli.config, options),
+        Command::Broker => {
+            log::start();
+            Ok(runtime()?.block_on(broker::run(broker::Options::new(cli.config)))?)
+        }
+        Command::Plan(options) => plan::run(&cli.config, &options),
+        Command::Snapshot(options) => control::snapshot(&options),
+        Command::Status(options) => status::run(&options),
         Command::Check(options) => check::run(&cli.config, &options),
         Command::Pause(options) => control::pause(&options),
         Command::Resume(options) => control::resume(&options),
@@ -70,6 +83,23 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Sim(command) => sim::run(command),
         Command::Generate(options) => Ok(generate::run(&options.directory)?),
     }
+}
+
+/// The daemon. On one thread, like the simulation: a second one would cost memory and gain nothing,
+/// since all waiting is on others.
+fn run(config: std::path::PathBuf, options: args::RunOptions) -> Result<(), Failure> {
+    log::start();
+    let options = service::Options {
+        config,
+        state: options.state_directory,
+        control: options.control_socket,
+    };
+    runtime()?
+        .block_on(service::run(options))
+        .map_err(|error| match error {
+            service::ServiceError::Config(errors) => Failure::Config(errors),
+            other => other.into(),
+        })
 }
 
 fn load(path: &std::path::Path) -> Result<Settings, Failure> {

@@ -9,7 +9,7 @@ use crate::model::action::{Action, Kind};
 use crate::model::cluster::PodKey;
 use crate::model::decision::Decision;
 use crate::model::report::{Hold, NodeVerdict, PodVerdict, PoolState};
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 
 /// Lines of one section at most; a cluster of thousands of nodes has its report in `-o json`.
 const MAX_ROWS: usize = 200;
@@ -250,12 +250,16 @@ pub(super) fn section(
 
 /// A point in time as people say it: `in 5m` or `3m ago`.
 pub(super) fn when(at: Time, now: Time) -> String {
-    let seconds = |span: crate::model::time::Span| crate::model::time::Span(span.0 / 1000 * 1000);
     if at > now {
-        format!("in {}", seconds(at.since(now)))
+        format!("in {}", whole_seconds(at.since(now)))
     } else {
-        format!("{} ago", seconds(now.since(at)))
+        format!("{} ago", whole_seconds(now.since(at)))
     }
+}
+
+/// A span without its milliseconds.
+pub(super) fn whole_seconds(span: Span) -> Span {
+    Span(span.0 / 1000 * 1000)
 }
 
 /// Text of others on one line, control characters made visible: a pod's or guest's words must not
@@ -275,7 +279,6 @@ mod tests {
     use crate::model::mark::Mark;
     use crate::model::memory::Memory;
     use crate::model::report::Report;
-    use crate::model::time::Span;
 
     const NOW: Time = Time(1_795_000_000_000);
 

@@ -18,10 +18,10 @@ use crate::agent::state::{StateError, StateFiles};
 use crate::agent::status::Status;
 use crate::agent::turn::Turn;
 use crate::clock::Clock;
-use crate::model::time::Span;
-use crate::config::{self, ConfigErrors, Settings};
 use crate::config::settings::Channel;
+use crate::config::{self, ConfigErrors, Settings};
 use crate::kube::Connector;
+use crate::model::time::Span;
 use crate::pve::transport::Transport;
 use crate::pve::transport::https::{self, Https};
 use crate::pve::transport::unix::UnixSocket;
@@ -94,7 +94,9 @@ struct Standing {
 
 impl Shared {
     fn standing(&self) -> std::sync::MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.standing
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Notes or takes back what is wrong with the daemon itself.
@@ -112,13 +114,18 @@ impl Shared {
         standing.configured = settings.configured;
         standing.max_view_age = settings.policy.scale_up.max_view_age;
         if !settings.configured {
-            self.health.send_replace(Health::not_configured(Instant::now()));
+            self.health
+                .send_replace(Health::not_configured(Instant::now()));
         }
     }
 
     fn status(&self) -> Status {
         let standing = self.standing().clone();
-        let mut status = self.turns.borrow().as_ref().map_or_else(Status::default, |turn| Status::of(turn));
+        let mut status = self
+            .turns
+            .borrow()
+            .as_ref()
+            .map_or_else(Status::default, |turn| Status::of(turn));
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
         status.configured = standing.configured;
         status.paused = self.state.paused();
@@ -146,8 +153,10 @@ pub async fn run(options: Options) -> Result<(), ServiceError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServiceError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServiceError::Signals)?;
     let listen = |what: String| move |source| ServiceError::Listen { what, source };
-    let control = control::bind(&options.control)
-        .map_err(listen(format!("the control socket {}", options.control.display())))?;
+    let control = control::bind(&options.control).map_err(listen(format!(
+        "the control socket {}",
+        options.control.display()
+    )))?;
     let address = settings.web.listen;
     let page = tokio::net::TcpListener::bind(address)
         .await
@@ -203,9 +212,16 @@ fn reloaded(path: &Path, old: Arc<Settings>, shared: &Shared) -> Arc<Settings> {
             Arc::new(settings)
         }
         Err(errors) => {
-            tracing::error!("the configuration has errors and the one before stays in force:\n{errors}");
+            tracing::error!(
+                "the configuration has errors and the one before stays in force:\n{errors}"
+            );
             shared.metrics.config_valid(false);
-            shared.problem("configuration", Some(format!("the file has errors and the one before is in force: {errors}")));
+            shared.problem(
+                "configuration",
+                Some(format!(
+                    "the file has errors and the one before is in force: {errors}"
+                )),
+            );
             old
         }
     };
@@ -216,7 +232,10 @@ fn reloaded(path: &Path, old: Arc<Settings>, shared: &Shared) -> Arc<Settings> {
 /// Does the work until something ends it; nothing at all while nothing is configured.
 async fn work(settings: &Arc<Settings>, shared: &Arc<Shared>, options: &Options) -> DaemonError {
     if !settings.configured {
-        tracing::warn!("not configured: edit {}, then reload", options.config.display());
+        tracing::warn!(
+            "not configured: edit {}, then reload",
+            options.config.display()
+        );
         std::future::pending::<()>().await;
     }
     for warning in &settings.warnings {
@@ -236,20 +255,29 @@ async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, 
         path: settings.kubernetes.kubeconfig.clone(),
         context: settings.kubernetes.context.clone(),
     };
-    let kube =
-        crate::kube::Client::new(connector, Clock::System, shared.metrics.clone()).await;
+    let kube = crate::kube::Client::new(connector, Clock::System, shared.metrics.clone()).await;
     let mut pve: BTreeMap<Arc<str>, Arc<dyn Transport>> = BTreeMap::new();
     for (name, region) in &settings.regions {
         let transport: Arc<dyn Transport> = match &region.channel {
             Channel::Local => {
-                let socket = UnixSocket::new(&settings.broker.socket).map_err(|error| error.to_string())?;
+                let socket =
+                    UnixSocket::new(&settings.broker.socket).map_err(|error| error.to_string())?;
                 let socket: Arc<dyn Transport> = Arc::new(socket);
                 agree(&crate::pve::Client::new(socket.clone()), settings, shared).await;
                 socket
             }
-            Channel::Token { endpoints, token_id, secret_file, ca_file, fingerprint } => {
+            Channel::Token {
+                endpoints,
+                token_id,
+                secret_file,
+                ca_file,
+                fingerprint,
+            } => {
                 let secret = std::fs::read_to_string(secret_file).map_err(|error| {
-                    format!("region {name}: cannot read token_secret_file {}: {error}", secret_file.display())
+                    format!(
+                        "region {name}: cannot read token_secret_file {}: {error}",
+                        secret_file.display()
+                    )
                 })?;
                 let options = https::Options {
                     endpoints: endpoints.clone(),
@@ -321,17 +349,24 @@ async fn mind(shared: Arc<Shared>) {
             Ok(Ok(())) => {
                 if let Some(turn) = turns.borrow_and_update().clone() {
                     let age = shared.standing().max_view_age;
-                    shared.health.send_replace(Health::after(&turn, age, Instant::now()));
+                    shared
+                        .health
+                        .send_replace(Health::after(&turn, age, Instant::now()));
                 }
                 systemd::watchdog();
             }
             // Nothing to do is no failure to do it.
             Err(_) if !status.configured => {
-                shared.health.send_replace(Health::not_configured(Instant::now()));
+                shared
+                    .health
+                    .send_replace(Health::not_configured(Instant::now()));
                 systemd::watchdog();
             }
             // No turn for so long: the watchdog goes hungry.
-            Err(_) => tracing::error!("no turn of the loop has ended for {} s", TURN_DEADLINE.as_secs()),
+            Err(_) => tracing::error!(
+                "no turn of the loop has ended for {} s",
+                TURN_DEADLINE.as_secs()
+            ),
         }
         systemd::status(&status.line());
     }

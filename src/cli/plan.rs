@@ -1,0 +1,62 @@
+//! `plan`: what would be done now and why, by the running daemon's view or a saved one. Never acts.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+
+use super::args::{Format, PlanOptions};
+use super::{Failure, control, load, print, render};
+use crate::agent::control::Command;
+use crate::brain;
+use crate::clock::Clock;
+use crate::model::decision::Decision;
+use crate::model::memory::Memory;
+use crate::model::policy::Policy;
+use crate::model::snapshot::{Snapshot, VERSION};
+use crate::model::time::Time;
+
+/// Shows the plan.
+pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), Failure> {
+    let (decision, now) = match &options.snapshot {
+        Some(path) => {
+            let settings = load(config)?;
+            planned(&read(path)?, &settings.policy)
+        }
+        None => {
+            let answer = control::ask(&options.output.control, &Command::Plan)?;
+            let decision = serde_json::from_value(answer)
+                .context("the daemon's answer cannot be read; is it of another version?")?;
+            (decision, Clock::System.now())
+        }
+    };
+    match options.output.output {
+        Format::Table => print(&render::decision(&decision, now)),
+        Format::Json => print(&(serde_json::to_string_pretty(&decision)? + "\n")),
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Snapshot> {
+    let name = path.display();
+    let text = std::fs::read(path).with_context(|| format!("cannot read the snapshot {name}"))?;
+    let snapshot: Snapshot = serde_json::from_slice(&text)
+        .with_context(|| format!("{name} is not a snapshot of this version"))?;
+    if snapshot.version != VERSION {
+        bail!(
+            "{name} is a snapshot of version {}, this program reads version {VERSION}",
+            snapshot.version
+        );
+    }
+    Ok(snapshot)
+}
+
+/// What is decided on a saved view by a brain that remembers nothing, and when. A new brain gathers
+/// pending pods into a batch first; then the decision at the batch's end is the one of interest.
+fn planned(snapshot: &Snapshot, policy: &Policy) -> (Decision, Time) {
+    let now = snapshot.taken;
+    let first = brain::decide(snapshot, policy, &Memory::default(), now);
+    if first.memory.batch.is_none() {
+        return (first, now);
+    }
+    let later = now + policy.scale_up.batch_max;
+    (brain::decide(snapshot, policy, &first.memory, later), later)
+}
