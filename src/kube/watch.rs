@@ -4,6 +4,9 @@
 //! when the view was last right. A source is as new as the moment before its list was asked for,
 //! and then as its newest event or bookmark (the API server sends one a minute).
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use http_body_util::BodyExt;

@@ -13,7 +13,7 @@ use super::time::Time;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cluster {
-    /// Pods that are not terminal, or terminal but bound and not yet deleted.
+    /// Pods that have not ended: an ended pod holds nothing on its node any more.
     pub pods: BTreeMap<PodKey, Pod>,
     /// Nodes by name.
     pub nodes: BTreeMap<Arc<str>, Node>,
