@@ -35,30 +35,37 @@ struct Plan {
 
 impl Pve {
     pub(super) fn clone_vm(&self, asked: &Asked) -> Result<Value, Fault> {
-        let plan = self.world(|world, _| {
-            world.check_quorum()?;
+        let newid = asked.text("newid");
+        let path = asked
+            .given("pool")
+            .map_or_else(|| format!("/vms/{newid}"), |pool| format!("/pool/{pool}"));
+        self.need(&asked.caller, &path, &["VM.Allocate"])?;
+        let plan: Result<Plan, String> = self.world(|world, _| {
+            // The first thing PVE does is to look whether the source runs.
+            world.on_node(&asked.node, asked.vmid)?;
             let source = world.vm(&asked.node, asked.vmid)?;
             let text = |name: &str| asked.given(name).map(str::to_owned);
             let plan = Plan {
                 node: asked.node.clone(),
                 source: asked.vmid,
-                newid: asked.text("newid").parse().unwrap_or_default(),
+                newid: newid.parse().unwrap_or_default(),
                 full: asked
                     .given("full")
                     .map_or(!source.flag("template"), |full| full == "1"),
                 name: text("name"),
-                description: text("description").map(|text| text.trim_end_matches('\n').to_owned()),
+                // PVE takes an empty description for none: the source's stays.
+                description: text("description")
+                    .map(|text| text.trim_end_matches('\n').to_owned())
+                    .filter(|text| !text.is_empty()),
                 storage: text("storage"),
                 target: asked.given("target").unwrap_or(&asked.node).to_owned(),
                 pool: text("pool"),
             };
-            if let Some(name) = asked.given("snapname") {
-                return Err(format!("snapshot '{name}' does not exist"));
-            }
-            world.check_clone(&plan, asked.given("format").is_some())?;
+            world.check_clone(&plan, asked.given("snapname"), asked.given("format"))?;
             Ok(plan)
         });
         let plan = plan.map_err(Fault::die)?;
+        self.check_images(plan.storage.as_deref())?;
         self.check_clone_rights(asked, &plan)?;
         let (id, user) = (plan.source.to_string(), asked.caller.name.clone());
         Ok(
@@ -69,11 +76,6 @@ impl Pve {
     }
 
     fn check_clone_rights(&self, asked: &Asked, plan: &Plan) -> Result<(), Fault> {
-        let path = plan.pool.as_ref().map_or_else(
-            || format!("/vms/{}", plan.newid),
-            |pool| format!("/pool/{pool}"),
-        );
-        self.need(&asked.caller, &path, &["VM.Allocate"])?;
         let (storages, bridges) = self.world(|world, _| {
             let Some(vm) = world.vms.get(&plan.source) else {
                 return (Vec::new(), Vec::new());
@@ -116,9 +118,25 @@ impl Pve {
     }
 }
 
+impl Pve {
+    fn check_images(&self, storage: Option<&str>) -> Result<(), Fault> {
+        let Some(storage) = storage else {
+            return Ok(());
+        };
+        let images = self.world(|world, _| {
+            let spec = world.storages.get(storage);
+            spec.is_none_or(|spec| super::schema::split(&spec.content).any(|kind| kind == "images"))
+        });
+        if images {
+            return Ok(());
+        }
+        let why = format!("storage '{storage}' does not support vm images");
+        Err(Fault::parameter("storage", why))
+    }
+}
+
 impl World {
-    fn check_clone(&self, plan: &Plan, format: bool) -> Outcome {
-        let source = self.vm(&plan.node, plan.source)?;
+    fn check_clone(&self, plan: &Plan, snapshot: Option<&str>, format: Option<&str>) -> Outcome {
         if let Some(pool) = plan
             .pool
             .as_ref()
@@ -140,7 +158,19 @@ impl World {
                 return Err(format!("can't clone to non-shared storage '{storage}'"));
             }
         }
+        self.check_quorum()?;
+        let source = self.vm(&plan.node, plan.source)?;
         source.check_lock()?;
+        if let Some(name) = snapshot {
+            return Err(format!("snapshot '{name}' does not exist"));
+        }
+        if !plan.full && plan.storage.is_some() {
+            return Err("parameter 'storage' not allowed for linked clones".to_owned());
+        }
+        if !plan.full && format.is_some() {
+            return Err("parameter 'format' not allowed for linked clones".to_owned());
+        }
+        self.check_target(plan, source)?;
         if self
             .vms
             .get(&plan.newid)
@@ -151,19 +181,7 @@ impl World {
                 plan.newid
             ));
         }
-        if !plan.full && plan.storage.is_some() {
-            return Err("parameter 'storage' not allowed for linked clones".to_owned());
-        }
-        if !plan.full && format {
-            return Err("parameter 'format' not allowed for linked clones".to_owned());
-        }
         for (key, drive) in source.drives() {
-            if plan.target != plan.node && is_local(self, &drive) {
-                return Err(format!(
-                    "can't clone VM to node '{}' (VM uses local storage)",
-                    plan.target
-                ));
-            }
             if !plan.full && !drive.is_cloudinit() {
                 let base = drive
                     .file
@@ -172,10 +190,26 @@ impl World {
                     .is_some_and(|name| name.starts_with("base-"));
                 if !base {
                     return Err(format!(
-                        "Linked clone feature is not supported for drive '{key}'"
+                        "Linked clone feature is not supported for '{}' ({key})",
+                        drive.file
                     ));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// A clone for another host needs every volume where that host sees it.
+    fn check_target(&self, plan: &Plan, source: &Vm) -> Outcome {
+        let local = source
+            .drives()
+            .iter()
+            .any(|(_, drive)| is_local(self, drive));
+        if plan.target != plan.node && local {
+            return Err(format!(
+                "can't clone VM to node '{}' (VM uses local storage)",
+                plan.target
+            ));
         }
         Ok(())
     }
@@ -219,7 +253,8 @@ impl World {
                 vm.config.insert(key.clone(), text.clone());
             }
         }
-        self.identify(&mut vm);
+        let generation = source.config.contains_key("vmgenid");
+        self.identify(&mut vm, generation);
         let name = plan
             .name
             .clone()
@@ -228,11 +263,9 @@ impl World {
                 None => format!("Copy-of-VM-{}", plan.source),
             });
         vm.config.insert("name".to_owned(), name);
-        match &plan.description {
-            Some(text) if text.is_empty() => vm.config.remove("description"),
-            Some(text) => vm.config.insert("description".to_owned(), text.clone()),
-            None => None,
-        };
+        if let Some(text) = &plan.description {
+            vm.config.insert("description".to_owned(), text.clone());
+        }
         vm.config.insert("lock".to_owned(), "clone".to_owned());
         Ok(vm)
     }
@@ -250,7 +283,7 @@ async fn clone(worker: Worker, plan: Plan) -> Outcome {
     };
     let _own = pve.lock_vm(plan.newid, CLONE_LOCK).await?;
     pve.world(|world, now| {
-        world.check_clone(&plan, false)?;
+        world.check_clone(&plan, None, None)?;
         world.writable(&plan.node, plan.newid)?;
         if world.vms.contains_key(&plan.newid) {
             return Err(format!(
@@ -268,7 +301,7 @@ async fn clone(worker: Worker, plan: Plan) -> Outcome {
     let mut made = Vec::new();
     let outcome = tokio::select! {
         biased;
-        () = worker.cancel.cancelled() => Err("received interrupt".to_owned()),
+        () = worker.cancel.cancelled() => Err("interrupted by signal".to_owned()),
         outcome = copy(&worker, &plan, &mut made) => outcome,
     };
     let Err(words) = outcome else { return Ok(()) };

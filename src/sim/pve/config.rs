@@ -48,12 +48,13 @@ pub(super) struct Edit {
 
 impl Edit {
     /// Reads and checks the parameters of a call, its caller's rights included.
-    pub(super) fn read(pve: &Pve, asked: &Asked) -> Result<Edit, Fault> {
+    pub(super) fn read(pve: &Pve, asked: &Asked, creating: bool) -> Result<Edit, Fault> {
         let list = |name: &str| {
             split(asked.text(name))
                 .map(str::to_owned)
                 .collect::<Vec<_>>()
         };
+        only_root(asked, "skiplock")?;
         let mut edit = Edit {
             delete: list("delete"),
             revert: list("revert"),
@@ -79,23 +80,27 @@ impl Edit {
             };
             edit.set.insert(key.clone(), normal(key, text)?);
         }
-        only_root(asked, "skiplock")?;
-        for key in edit.delete.iter().chain(&edit.revert) {
-            if option(key).is_none() {
-                return Err(Fault::parameter(
-                    "delete",
-                    format!("unknown option '{key}'"),
-                ));
-            }
-            if edit.set.contains_key(key) {
-                return Err(Fault::parameter(
-                    "delete",
-                    format!("you can't use '-{key}' and -delete {key}' at the same time"),
-                ));
-            }
+        if edit.is_empty() && !creating {
+            return Err(Fault::die("no options specified"));
         }
+        edit.check_keys()?;
         pve.check_rights(asked, edit.set.keys().chain(&edit.delete))?;
         Ok(edit)
+    }
+
+    fn check_keys(&self) -> Result<(), Fault> {
+        for (word, keys) in [("revert", &self.revert), ("delete", &self.delete)] {
+            for key in keys {
+                if option(key).is_none() {
+                    return Err(Fault::parameter(word, format!("unknown option '{key}'")));
+                }
+                if self.set.contains_key(key) {
+                    let why = format!("you can't use '-{key}' and -{word} {key}' at the same time");
+                    return Err(Fault::parameter("delete", why));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn is_empty(&self) -> bool {
@@ -187,6 +192,9 @@ impl Pve {
             }
             if is_disk(key) && !value.is_empty() {
                 let drive = Drive::parse(value);
+                if drive.is_cloudinit() || drive.option("media") == Some("cdrom") {
+                    self.need(&asked.caller, &path, &["VM.Config.CDROM"])?;
+                }
                 if !drive.is_empty_cdrom() {
                     let path = format!("/storage/{}", drive.storage());
                     self.need(&asked.caller, &path, &["Datastore.AllocateSpace"])?;
@@ -208,29 +216,25 @@ impl Pve {
 
     /// `PUT config`: waits for the VM's lock while the caller waits.
     pub(super) async fn config_set(&self, asked: Asked) -> Result<Value, Fault> {
-        let edit = Edit::read(self, &asked)?;
-        self.world(|world, _| world.vm(&asked.node, asked.vmid).map(|_| ()))
+        let edit = Edit::read(self, &asked, false)?;
+        self.world(|world, _| world.check_edit(&asked.node, asked.vmid, &edit))
             .map_err(Fault::die)?;
-        if edit.is_empty() {
-            return Err(Fault::die("no options specified"));
-        }
         self.write_config(&asked.node, asked.vmid, &edit)
             .await
             .map_err(Fault::die)?;
         Ok(Value::Null)
     }
 
-    /// `POST config`: the same in a task.
-    pub(super) fn config_set_later(&self, asked: Asked) -> Result<Value, Fault> {
-        let edit = Edit::read(self, &asked)?;
-        self.world(|world, _| world.vm(&asked.node, asked.vmid).map(|_| ()))
+    /// `POST config`: the same in a task. With `background_delay` the answer waits for the task's
+    /// end, at most so many seconds, and is nothing when it ended well.
+    pub(super) async fn config_set_later(&self, asked: Asked) -> Result<Value, Fault> {
+        let edit = Edit::read(self, &asked, false)?;
+        self.world(|world, _| world.check_edit(&asked.node, asked.vmid, &edit))
             .map_err(Fault::die)?;
-        if edit.is_empty() {
-            return Err(Fault::die("no options specified"));
-        }
-        let id = asked.vmid.to_string();
+        let (vmid, delay) = (asked.vmid, asked.seconds("background_delay"));
+        let id = vmid.to_string();
         let user = asked.caller.name.clone();
-        Ok(self.fork(
+        let upid = self.fork(
             &asked.node.clone(),
             "qmconfig",
             &id,
@@ -244,7 +248,16 @@ impl Pve {
                         .await
                 })
             },
-        ))
+        );
+        let Some(delay) = delay else { return Ok(upid) };
+        match self
+            .task_end(upid.as_str().unwrap_or_default(), delay)
+            .await
+        {
+            None => Ok(upid),
+            Some(exit) if exit == "OK" => Ok(Value::Null),
+            Some(exit) => Err(Fault::die(format!("failed to update VM {vmid}: {exit}"))),
+        }
     }
 
     pub(super) async fn write_config(
@@ -259,18 +272,9 @@ impl Pve {
 }
 
 impl World {
-    /// Changes a configuration; the lock is held.
-    pub(super) fn edit(
-        &mut self,
-        node: &str,
-        vmid: u32,
-        edit: &Edit,
-        now: Time,
-    ) -> Result<(), String> {
+    /// What is looked at before the lock is waited for, and once more with it.
+    fn check_edit(&self, node: &str, vmid: u32, edit: &Edit) -> Result<(), String> {
         let vm = self.vm(node, vmid)?;
-        if !edit.skiplock {
-            vm.check_lock()?;
-        }
         if edit
             .digest
             .as_ref()
@@ -278,16 +282,59 @@ impl World {
         {
             return Err("checksum mismatch (file change by other user?)".to_owned());
         }
+        if !edit.skiplock {
+            vm.check_lock()?;
+        }
+        if edit.set.contains_key("memory") || edit.set.contains_key("balloon") {
+            let wanted = |key: &str| {
+                let pending = vm.pending.get(key).and_then(Option::as_ref);
+                edit.set.get(key).or(pending).or_else(|| vm.config.get(key))
+            };
+            let number = |text: Option<&String>| text.and_then(|text| text.parse::<u64>().ok());
+            let memory = number(wanted("memory")).unwrap_or(512);
+            if number(wanted("balloon")).is_some_and(|balloon| balloon > memory) {
+                return Err(
+                    "balloon value too large (must be smaller than assigned memory)".to_owned(),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes a configuration; the lock is held. As in PVE, what was changed before an error stays.
+    pub(super) fn edit(
+        &mut self,
+        node: &str,
+        vmid: u32,
+        edit: &Edit,
+        now: Time,
+    ) -> Result<(), String> {
+        self.check_edit(node, vmid, edit)?;
         self.writable(node, vmid)?;
-        let mut vm = vm.clone();
+        let mut vm = self.vm(node, vmid)?.clone();
+        let outcome = self.edit_vm(&mut vm, edit, now);
+        // Noted before it takes effect: what the VM was when somebody changed it.
+        self.note(now, &edit.by, vmid, "config");
+        self.vms.insert(vmid, vm);
+        self.touch(vmid, now);
+        outcome
+    }
+
+    fn edit_vm(&mut self, vm: &mut Vm, edit: &Edit, now: Time) -> Result<(), String> {
         for key in &edit.revert {
             vm.pending.remove(key);
         }
         for key in &edit.delete {
-            self.remove_option(&mut vm, key, edit.force);
+            self.remove_option(vm, key, edit.force)?;
         }
         for (key, value) in &edit.set {
-            let value = self.prepare(&vm, key, value, edit.root, now)?;
+            if key == "boot" {
+                check_boot(vm, edit, value)?;
+            }
+            let value = self.prepare(vm, key, value, edit.root, now)?;
+            if is_disk(key) {
+                park(vm, key, &value);
+            }
             let at_once = !vm.run.is_on() || applies_running(key) || hotplugged(key);
             vm.pending.remove(key);
             if edit.numbers.contains(key) {
@@ -303,36 +350,38 @@ impl World {
                 vm.pending.insert(key.clone(), Some(value));
             }
         }
-        // Noted before it takes effect: what the VM was when somebody changed it.
-        self.note(now, &edit.by, vmid, "config");
-        self.vms.insert(vmid, vm);
-        self.touch(vmid, now);
         Ok(())
     }
 
-    fn remove_option(&mut self, vm: &mut Vm, key: &str, force: bool) {
+    fn remove_option(&mut self, vm: &mut Vm, key: &str, force: bool) -> Result<(), String> {
         vm.pending.remove(key);
         let Some(old) = vm.config.get(key).cloned() else {
-            return;
+            return Ok(());
         };
         if key.starts_with("unused") || is_disk(key) {
             let drive = Drive::parse(&old);
+            if vm.flag("protection") {
+                return Err(if key.starts_with("unused") {
+                    format!(
+                        "can't remove unused disk '{}' - protection mode enabled",
+                        drive.file
+                    )
+                } else {
+                    format!("can't remove drive '{key}' - protection mode enabled")
+                });
+            }
             vm.config.remove(key);
             if key.starts_with("unused") || force || drive.is_cloudinit() {
                 self.free(&drive.file, &vm.host);
             } else if !drive.is_empty_cdrom() {
-                let slot = (0..256)
-                    .map(|n| format!("unused{n}"))
-                    .find(|slot| !vm.config.contains_key(slot));
-                if let Some(slot) = slot {
-                    vm.config.insert(slot, drive.file);
-                }
+                keep_unused(vm, drive.file);
             }
         } else if vm.run.is_on() && !applies_running(key) {
             vm.pending.insert(key.to_owned(), None);
         } else {
             vm.config.remove(key);
         }
+        Ok(())
     }
 
     /// The value to store: volumes are made, addresses filled in.
@@ -496,6 +545,38 @@ impl World {
             .insert(key.to_owned(), drive.to_string());
         Ok(())
     }
+}
+
+/// A drive that gives way to another volume becomes an unused one.
+fn park(vm: &mut Vm, key: &str, value: &str) {
+    let Some(old) = vm.config.get(key).map(|text| Drive::parse(text)) else {
+        return;
+    };
+    if !old.is_empty_cdrom() && old.file != Drive::parse(value).file {
+        keep_unused(vm, old.file);
+    }
+}
+
+fn keep_unused(vm: &mut Vm, volume: String) {
+    let slot = (0..256)
+        .map(|n| format!("unused{n}"))
+        .find(|slot| !vm.config.contains_key(slot));
+    if let Some(slot) = slot {
+        vm.config.insert(slot, volume);
+    }
+}
+
+fn check_boot(vm: &Vm, edit: &Edit, value: &str) -> Result<(), String> {
+    let order = value.strip_prefix("order=").unwrap_or_default();
+    for device in split(order) {
+        let exists = vm.config.contains_key(device) || edit.set.contains_key(device);
+        if !exists || edit.delete.iter().any(|key| key == device) {
+            return Err(format!(
+                "invalid bootorder: device '{device}' does not exist'"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Options that the default `hotplug` (network, disk, usb) gives to a running VM at once.

@@ -15,7 +15,7 @@ impl Pve {
             |pool| format!("/pool/{pool}"),
         );
         self.need(&asked.caller, &path, &["VM.Allocate"])?;
-        let edit = Edit::read(self, &asked)?;
+        let edit = Edit::read(self, &asked, true)?;
         self.world(|world, _| {
             world.check_quorum()?;
             let (node, vmid) = (&asked.node, asked.vmid);
@@ -75,7 +75,7 @@ impl Pve {
                                 }
                             }
                         }
-                        world.identify(&mut vm);
+                        world.identify(&mut vm, true);
                         world.vms.insert(asked.vmid, vm);
                         if let Some(pool) = asked.given("pool") {
                             world

@@ -353,7 +353,7 @@ impl Pve {
             | Act::AgentTime => self.agent(act, &asked).await,
             Act::VmCreate => self.create(asked),
             Act::VmDestroy => self.destroy(&asked),
-            Act::VmConfigSetLater => self.config_set_later(asked),
+            Act::VmConfigSetLater => self.config_set_later(asked).await,
             Act::VmStart => self.start(&asked),
             Act::VmStop => self.stop(&asked),
             Act::VmShutdown => self.shutdown(&asked),

@@ -171,9 +171,7 @@ pub(super) fn right(key: &str) -> Right {
         }
         "memory" | "balloon" | "shares" | "allow-ksm" => Right::Any(&["VM.Config.Memory"]),
         "acpi" | "hotplug" | "kvm" | "machine" | "scsihw" | "smbios1" | "tablet" | "vga"
-        | "watchdog" | "audio0" | "rng0" | "amd-sev" | "intel-tdx" => {
-            Right::Any(&["VM.Config.HWType"])
-        }
+        | "watchdog" | "audio0" | "rng0" => Right::Any(&["VM.Config.HWType"]),
         "agent" | "autostart" | "bios" | "description" | "keyboard" | "localtime"
         | "migrate_downtime" | "migrate_speed" | "name" | "onboot" | "ostype" | "protection"
         | "reboot" | "startdate" | "startup" | "tdf" | "template" | "tags" => {

@@ -29,8 +29,8 @@ impl Pve {
         work: impl FnOnce(Worker, Asked) -> futures::future::BoxFuture<'static, Outcome>,
     ) -> Result<Value, Fault> {
         only_root(asked, "skiplock")?;
-        self.world(|world, _| world.vm(&asked.node, asked.vmid).map(|_| ()))
-            .map_err(Fault::die)?;
+        only_root(asked, "keepActive")?;
+        // Whether the VM exists is seen by the worker alone.
         let asked = asked.clone();
         let (node, id, user) = (
             asked.node.clone(),
@@ -122,7 +122,7 @@ impl Pve {
         {
             return Err(Fault::parameter(
                 "overrule-shutdown",
-                "not supported for HA resources",
+                "Not applicable for HA resources.",
             ));
         }
         if let Some(upid) = self.by_manager(asked, "hastop", "stopped") {
@@ -136,6 +136,7 @@ impl Pve {
                 }
                 let _lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
                 let on = pve.world(|world, _| {
+                    world.on_node(&asked.node, asked.vmid)?;
                     let vm = world.vm(&asked.node, asked.vmid)?;
                     if vm.run.is_on() && !asked.flag("skiplock") {
                         vm.check_lock()?;
@@ -162,11 +163,8 @@ impl Pve {
     }
 
     pub(super) fn shutdown(&self, asked: &Asked) -> Result<Value, Fault> {
-        let paused = self.world(|world, _| {
-            let vm = world.vm(&asked.node, asked.vmid)?;
-            Ok::<bool, String>(matches!(vm.run, Run::Paused { .. }))
-        });
-        if paused.map_err(Fault::die)? && !asked.flag("forceStop") {
+        let paused = self.is_paused(asked);
+        if paused && !asked.flag("forceStop") {
             return Err(Fault::die("VM is paused - cannot shutdown"));
         }
         if !asked.caller.name.is_empty()
@@ -174,10 +172,16 @@ impl Pve {
         {
             return Ok(upid);
         }
-        self.power(asked, "qmshutdown", |worker, asked| {
+        self.power(asked, "qmshutdown", move |worker, asked| {
             Box::pin(async move {
                 let pve = worker.pve.clone();
                 let _lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
+                if paused {
+                    worker.log("VM is paused - stop instead of shutdown");
+                    pve.switch_off(asked.vmid, false, &worker.user, "stop")
+                        .await;
+                    return Ok(());
+                }
                 pve.shut_down(&asked, &worker.user).await
             })
         })
@@ -186,6 +190,7 @@ impl Pve {
     /// Asks the guest to shut down and waits; the VM's lock is held all the while.
     async fn shut_down(&self, asked: &Asked, by: &str) -> Outcome {
         let wait = self.world(|world, _| {
+            world.on_node(&asked.node, asked.vmid)?;
             let vm = world.vm(&asked.node, asked.vmid)?;
             if !asked.flag("skiplock") && vm.run.is_on() {
                 vm.check_lock()?;
@@ -215,17 +220,29 @@ impl Pve {
         Ok(())
     }
 
+    fn is_paused(&self, asked: &Asked) -> bool {
+        self.world(|world, _| {
+            let vm = world.vm(&asked.node, asked.vmid);
+            vm.is_ok_and(|vm| matches!(vm.run, Run::Paused { .. }))
+        })
+    }
+
     pub(super) fn reboot(&self, asked: &Asked) -> Result<Value, Fault> {
+        if self.is_paused(asked) {
+            return Err(Fault::die("VM is paused - cannot shutdown"));
+        }
+        self.world(|world, _| {
+            world.on_node(&asked.node, asked.vmid)?;
+            match world.vm(&asked.node, asked.vmid)?.run.is_on() {
+                true => Ok(()),
+                false => Err(format!("VM {} not running", asked.vmid)),
+            }
+        })
+        .map_err(Fault::die)?;
         self.power(asked, "qmreboot", |worker, asked| {
             Box::pin(async move {
                 let pve = worker.pve.clone();
                 let _lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
-                let on = pve.world(|world, _| {
-                    Ok::<bool, String>(world.vm(&asked.node, asked.vmid)?.run.is_on())
-                })?;
-                if !on {
-                    return Err(format!("VM {} not running", asked.vmid));
-                }
                 pve.shut_down(&asked, &worker.user).await?;
                 pve.switch_on(&asked, &worker.user).await
             })

@@ -94,14 +94,8 @@ impl Param {
         let Some(stem) = self.name.strip_suffix("[n]") else {
             return self.name == name;
         };
-        name.strip_prefix(stem).is_some_and(|number| {
-            !number.is_empty()
-                && number.bytes().all(|byte| byte.is_ascii_digit())
-                && (number == "0" || !number.starts_with('0'))
-                && number
-                    .parse::<u32>()
-                    .is_ok_and(|number| number < self.count)
-        })
+        name.strip_prefix(stem)
+            .is_some_and(|number| numbers(number, self.count))
     }
 }
 
@@ -247,9 +241,12 @@ fn length(text: &str, limit: Option<usize>) -> Result<(), String> {
     }
 }
 
+/// The buses of a VM's drives and how many each takes, in PVE's order.
+const BUSES: [(&str, u32); 4] = [("ide", 4), ("scsi", 31), ("virtio", 16), ("sata", 6)];
+
 /// The drives a VM can have, in PVE's order.
 pub(super) fn disks() -> Vec<String> {
-    [("ide", 4), ("scsi", 31), ("virtio", 16), ("sata", 6)]
+    BUSES
         .iter()
         .flat_map(|(bus, count)| (0..*count).map(move |number| format!("{bus}{number}")))
         .chain(["efidisk0".to_owned(), "tpmstate0".to_owned()])
@@ -258,7 +255,19 @@ pub(super) fn disks() -> Vec<String> {
 
 /// Whether a key names a drive.
 pub(super) fn is_disk(key: &str) -> bool {
-    disks().iter().any(|disk| disk == key)
+    let numbered = |(bus, count): &(&str, u32)| {
+        key.strip_prefix(bus)
+            .is_some_and(|number| numbers(number, *count))
+    };
+    matches!(key, "efidisk0" | "tpmstate0") || BUSES.iter().any(numbered)
+}
+
+/// Whether a text is a number below `count`, written as PVE does.
+fn numbers(text: &str, count: u32) -> bool {
+    (text == "0" || !text.starts_with('0'))
+        && !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+        && text.parse::<u32>().is_ok_and(|number| number < count)
 }
 
 fn node_name(text: &str) -> Result<(), String> {

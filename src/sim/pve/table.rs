@@ -316,7 +316,7 @@ pub(super) const CALLS: &[Call] = &[
         Act::Permissions,
         Pace::Read,
         Need::None,
-        &[&[may("path", Format("pve-acl-path", None, anything))]],
+        &[&[may("path", Text(None))]],
     ),
     call(
         "GET",

@@ -1,8 +1,11 @@
 //! Tasks: forked workers with UPIDs, their status, log and lists.
 
+use std::time::Duration;
+
 use futures::future::BoxFuture;
 use rand::RngExt as _;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Asked;
@@ -34,6 +37,8 @@ pub(super) struct Task {
     pub(super) exit: String,
     pub(super) log: Vec<String>,
     pub(super) cancel: CancellationToken,
+    /// Set at its end.
+    ended: CancellationToken,
 }
 
 impl Task {
@@ -127,6 +132,13 @@ impl Pve {
             pve.world(|world, now| world.finish(&task.upid, outcome, now));
         });
         json!(upid)
+    }
+
+    /// A task's exit status, once it ends within the time.
+    pub(super) async fn task_end(&self, upid: &str, within: Duration) -> Option<String> {
+        let ended = self.world(|world, _| world.tasks.get(upid).map(|task| task.ended.clone()))?;
+        timeout(within, ended.cancelled()).await.ok()?;
+        self.world(|world, _| world.tasks.get(upid).map(|task| task.exit.clone()))
     }
 
     fn task<R>(&self, asked: &Asked, read: impl FnOnce(&Task) -> R) -> Result<R, Fault> {
@@ -314,6 +326,7 @@ impl World {
             exit: String::new(),
             log: Vec::new(),
             cancel: CancellationToken::new(),
+            ended: CancellationToken::new(),
         };
         self.tasks.insert(upid.clone(), task.clone());
         self.task_order.push_back(upid);
@@ -328,6 +341,7 @@ impl World {
     fn finish(&mut self, upid: &str, outcome: Outcome, now: Time) {
         if let Some(task) = self.tasks.get_mut(upid).filter(|task| task.end.is_none()) {
             task.end = Some(now);
+            task.ended.cancel();
             task.exit = match outcome {
                 Ok(()) => "OK".to_owned(),
                 Err(words) => words.trim_end().replace('\n', " "),

@@ -299,7 +299,7 @@ impl World {
                 .insert("ide2".to_owned(), format!("{drive},media=cdrom"));
         }
         if !spec.container {
-            self.identify(&mut vm);
+            self.identify(&mut vm, true);
             if !vm.config.contains_key("net0") {
                 let mac = self.mac();
                 vm.config
@@ -326,8 +326,8 @@ impl World {
         Ok(())
     }
 
-    /// Gives a VM new identities: SMBIOS UUID and generation id.
-    pub(super) fn identify(&mut self, vm: &mut Vm) {
+    /// Gives a VM new identities: an SMBIOS UUID and, if wanted, a generation id.
+    pub(super) fn identify(&mut self, vm: &mut Vm, generation: bool) {
         let rest: Vec<String> = vm
             .text("smbios1")
             .split(',')
@@ -339,8 +339,10 @@ impl World {
             "smbios1".to_owned(),
             format!("uuid={uuid}{}", rest.concat()),
         );
-        let generation = self.uuid();
-        vm.config.insert("vmgenid".to_owned(), generation);
+        if generation {
+            let generation = self.uuid();
+            vm.config.insert("vmgenid".to_owned(), generation);
+        }
     }
 
     /// A random UUID (version 4).
@@ -435,6 +437,16 @@ impl World {
             .get_mut(&vmid)
             .filter(|vm| vm.host == host && !vm.container)
             .ok_or_else(|| missing(host, vmid))
+    }
+
+    /// What PVE says when it looks for a VM's process and finds no VM.
+    pub(super) fn on_node(&self, host: &str, vmid: u32) -> Result<(), String> {
+        match self.vm(host, vmid) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(format!(
+                "unable to find configuration file for VM {vmid} on node '{host}'"
+            )),
+        }
     }
 
     /// The volumes that a VM's drives name.

@@ -1,3 +1,7 @@
+//! The fake PVE over its wire, in memory, on virtual time.
+
+mod schema;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,0 +1,206 @@
+//! The table of calls agrees with PVE's own schema.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::super::schema::{Kind, Param, disks};
+use super::super::table::{CALLS, Call};
+
+/// Where the whole schema lies, seen from the repository: beside it, or beside its worktrees.
+const WHOLE: &[&str] = &[
+    "../shared/pve/api-schema.json",
+    "../../shared/pve/api-schema.json",
+];
+/// An excerpt of the same form.
+const EXCERPT: &str = include_str!("api.json");
+
+type Schema = BTreeMap<(String, String), Value>;
+
+fn read(text: &str) -> Schema {
+    let calls: Vec<Value> = serde_json::from_str(text).expect("a schema");
+    let key = |call: &Value, name: &str| call[name].as_str().expect("a name").to_owned();
+    calls
+        .iter()
+        .map(|call| {
+            (
+                (key(call, "method"), key(call, "path")),
+                call["parameters"]["properties"].clone(),
+            )
+        })
+        .collect()
+}
+
+/// PVE writes some numbers as strings.
+fn number(value: &Value) -> Option<i64> {
+    value.as_i64().or_else(|| value.as_str()?.parse().ok())
+}
+
+fn flag(value: &Value) -> bool {
+    number(value) == Some(1)
+}
+
+/// What the table says of a parameter, in the schema's words.
+fn said(param: &Param) -> Vec<(&'static str, Value)> {
+    let bounds = |least: Option<i64>, most: Option<i64>| {
+        vec![("minimum", json!(least)), ("maximum", json!(most))]
+    };
+    match param.kind {
+        Kind::Integer(least, most) => {
+            [vec![("type", json!("integer"))], bounds(least, most)].concat()
+        }
+        Kind::Number(least, most) => {
+            [vec![("type", json!("number"))], bounds(least, most)].concat()
+        }
+        Kind::Boolean => vec![("type", json!("boolean"))],
+        Kind::Text(limit) => vec![
+            ("type", json!("string")),
+            ("maxLength", json!(limit)),
+            ("enum", json!(null)),
+        ],
+        Kind::Enum(values) => vec![("type", json!("string")), ("enum", json!(values))],
+        Kind::Pattern(pattern, _) => vec![("type", json!("string")), ("pattern", json!(pattern))],
+        Kind::Format(format, limit, _) => {
+            vec![
+                ("type", json!("string")),
+                ("format", json!(format)),
+                ("maxLength", json!(limit)),
+            ]
+        }
+        Kind::Properties => vec![
+            ("type", json!("string")),
+            ("enum", json!(null)),
+            ("pattern", json!(null)),
+        ],
+        Kind::List => vec![("type", json!("array"))],
+        Kind::Disk => vec![("type", json!("string")), ("enum", json!(disks()))],
+    }
+}
+
+fn differences(call: &Call, schema: &Value) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let params: Vec<&Param> = call.params.iter().flat_map(|group| group.iter()).collect();
+    for param in &params {
+        let property = &schema[param.name];
+        if property.is_null() {
+            wrong.push(format!("{} is not in the schema", param.name));
+            continue;
+        }
+        if param.optional != flag(&property["optional"]) {
+            wrong.push(format!("{}: optional differs", param.name));
+        }
+        if property["requires"] != json!(param.requires) {
+            wrong.push(format!("{}: requires {}", param.name, property["requires"]));
+        }
+        for (key, ours) in said(param) {
+            let theirs = &property[key];
+            let same = match key {
+                "minimum" | "maximum" => number(theirs) == number(&ours),
+                "enum" if matches!(param.kind, Kind::Disk) => contains(theirs, &ours),
+                _ => *theirs == ours,
+            };
+            if !same {
+                wrong.push(format!(
+                    "{}: {key} is {ours}, the schema says {theirs}",
+                    param.name
+                ));
+            }
+        }
+    }
+    for (name, property) in schema.as_object().into_iter().flatten() {
+        if !flag(&property["optional"]) && !params.iter().any(|param| param.name == name) {
+            wrong.push(format!("{name} must be given and is not in the table"));
+        }
+    }
+    wrong
+}
+
+/// The schema's disks are ours; it may name more (`unused…`).
+fn contains(theirs: &Value, ours: &Value) -> bool {
+    let theirs: Vec<&str> = theirs
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    ours.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .all(|disk| theirs.contains(&disk))
+}
+
+fn compare(schema: &Schema, all: bool) -> usize {
+    let mut wrong = Vec::new();
+    let mut compared = 0;
+    for call in CALLS {
+        let key = (call.method.to_owned(), call.path.to_owned());
+        match schema.get(&key) {
+            Some(properties) => {
+                compared += 1;
+                let place = format!("{} {}", call.method, call.path);
+                wrong.extend(
+                    differences(call, properties)
+                        .iter()
+                        .map(|words| format!("{place}: {words}")),
+                );
+            }
+            None if all => wrong.push(format!(
+                "{} {} is not in the schema",
+                call.method, call.path
+            )),
+            None => {}
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    compared
+}
+
+#[test]
+fn the_table_agrees_with_the_excerpt() {
+    let schema = read(EXCERPT);
+    assert_eq!(compare(&schema, false), schema.len());
+}
+
+#[test]
+fn the_table_agrees_with_the_whole_schema() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let Some(path) = WHOLE
+        .iter()
+        .map(|path| root.join(path))
+        .find(|path| path.exists())
+    else {
+        println!("skipped: {} is not there", WHOLE[0]);
+        return;
+    };
+    let schema = read(&std::fs::read_to_string(path).expect("the schema"));
+    assert_eq!(compare(&schema, true), CALLS.len());
+}
+
+#[test]
+fn a_difference_is_seen() {
+    let call = CALLS
+        .iter()
+        .find(|call| call.path.ends_with("/agent/exec-status"))
+        .expect("the call");
+    let right = json!({
+        "node": { "type": "string", "format": "pve-node" },
+        "vmid": { "type": "integer", "format": "pve-vmid", "minimum": 100, "maximum": 999_999_999 },
+        "pid": { "type": "integer" },
+    });
+    assert_eq!(differences(call, &right), Vec::<String>::new());
+    for (name, key, value) in [
+        ("pid", "type", json!("string")),
+        ("pid", "optional", json!(1)),
+        ("vmid", "minimum", json!(1)),
+        ("node", "format", json!("other")),
+    ] {
+        let mut other = right.clone();
+        other[name][key] = value;
+        assert_eq!(differences(call, &other).len(), 1, "{name} {key}");
+    }
+    let mut more = right.clone();
+    more["new"] = json!({ "type": "string" });
+    assert_eq!(differences(call, &more).len(), 1);
+}
