@@ -132,10 +132,10 @@ impl Births {
         bin
     }
 
-    /// These pods are what the machine in this place is for.
-    pub(super) fn carry(&mut self, bin: usize, pods: Vec<PodKey>) {
-        if let Some(birth) = self.bins.iter().position(|other| *other == bin) {
-            self.born[birth].pods.extend(pods);
+    /// These pods are what the machine at this site is for.
+    pub(super) fn carry(&mut self, site: &Site, pods: Vec<PodKey>) {
+        if let Site::Planned(birth) = site {
+            self.born[*birth].pods.extend(pods);
         }
     }
 

@@ -37,6 +37,22 @@ struct Pick {
     worth: i128,
 }
 
+/// Why no machine is made somewhere.
+enum No {
+    /// A limit, a hold, a host that is full: that may change.
+    Held(String),
+    /// Other pods forbid it.
+    Misfit(String),
+}
+
+impl No {
+    fn text(self) -> String {
+        match self {
+            No::Held(text) | No::Misfit(text) => text,
+        }
+    }
+}
+
 struct Grower<'t, 'w, 'c, 'a> {
     turn: &'t mut Turn<'a>,
     world: &'w mut World<'a>,
@@ -73,9 +89,7 @@ pub(super) fn plan<'a>(
     if let Some(until) = grower.batched() {
         grower.wait(until);
     } else {
-        for lead in 0..grower.groups.len() {
-            grower.serve(lead);
-        }
+        grower.serve_all();
     }
     let Grower { turn, births, .. } = grower;
     births.finish(turn);
@@ -220,6 +234,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             let found = self
                 .ledger
                 .admits(self.turn, choice)
+                .map_err(No::Held)
                 .and_then(|()| self.host(index, None, None));
             match found {
                 Ok(offer) => {
@@ -227,7 +242,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                         .open(index, offer, Cause::Min { have, min })
                         .map(|_| ());
                 }
-                Err(why) => refusal = refusal.or(Some(why)),
+                Err(why) => refusal = refusal.or(Some(why.text())),
             }
         }
         Err(refusal.unwrap_or_else(|| "it has no instance type".to_owned()))
@@ -240,25 +255,27 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         choice: usize,
         group: Option<usize>,
         rules: Option<&Rules>,
-    ) -> Result<usize, String> {
+    ) -> Result<usize, No> {
         let chosen = &self.choices[choice];
-        let mut refusal = None;
+        let mut refusal: Option<No> = None;
         let mut best = None;
         for (index, offer) in chosen.offers.iter().enumerate() {
             if group.is_some_and(|group| !self.fits[group][choice][index]) {
                 continue;
             }
-            let verdict = self
-                .ledger
-                .host_admits(self.turn, chosen, offer)
-                .and_then(
-                    |()| match rules.and_then(|rules| rules.misfit(chosen.place(offer))) {
-                        Some(misfit) => Err(misfit.to_string()),
-                        None => Ok(()),
-                    },
-                );
+            let misfit = rules.and_then(|rules| rules.misfit(chosen.place(offer)));
+            let verdict = match misfit {
+                Some(misfit) => Err(No::Misfit(misfit.to_string())),
+                None => self
+                    .ledger
+                    .host_admits(self.turn, chosen, offer)
+                    .map_err(No::Held),
+            };
             if let Err(why) = verdict {
-                refusal = refusal.or(Some(why));
+                // What may change by itself is said before what may not.
+                if refusal.is_none() || matches!(why, No::Held(_)) {
+                    refusal = Some(why);
+                }
                 continue;
             }
             let free = self.ledger.free_memory(self.turn, chosen, offer);
@@ -272,7 +289,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             }
         }
         best.map(|(_, index)| index).ok_or_else(|| {
-            refusal.unwrap_or_else(|| "no host of its region may be used".to_owned())
+            refusal.unwrap_or_else(|| No::Held("no host of its region may be used".to_owned()))
         })
     }
 
@@ -292,6 +309,26 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         Ok(self.births.place(self.world, chosen, at, birth))
     }
 
+    /// Serves every group in order. Groups that depend on other pods are tried again as long as
+    /// something was placed in between: every round but the last places a pod, so it ends.
+    fn serve_all(&mut self) {
+        let mut waiting: Vec<usize> = (0..self.groups.len()).collect();
+        loop {
+            let count = |grower: &Self| grower.groups.iter().map(|g| g.pods.len()).sum::<usize>();
+            let before = count(self);
+            for lead in &waiting {
+                self.serve(*lead);
+            }
+            waiting.retain(|lead| {
+                let group = &self.groups[*lead];
+                !group.pods.is_empty() && Rules::matter(self.world, group.shape)
+            });
+            if waiting.is_empty() || count(self) == before {
+                return;
+            }
+        }
+    }
+
     /// Places all pods of one group: on planned nodes first, then on new ones.
     fn serve(&mut self, lead: usize) {
         let mut rules = Rules::of(self.world, self.groups[lead].shape);
@@ -302,11 +339,16 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             }
             let pick = match self.choose(lead, rules.as_ref()) {
                 Ok(pick) => pick,
-                Err(mut why) => {
+                Err((mut why, held)) => {
                     why.extend(self.whys[lead].clone());
                     let group = self.groups[lead].clone();
                     let why = Arc::new(why);
-                    return self.say(&group, &PodVerdict::Held { why });
+                    let verdict = if held {
+                        PodVerdict::Held { why }
+                    } else {
+                        PodVerdict::Hopeless { why }
+                    };
+                    return self.say(&group, &verdict);
                 }
             };
             if self.open_filled(&pick, rules.is_some()).is_err() {
@@ -341,13 +383,15 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             }
         }
         let keys: Vec<PodKey> = pack::keys(&pods);
-        self.births.carry(bin, keys);
+        self.births.carry(&self.world.bins[bin].site, keys);
     }
 
     /// The choice to open for a group: of the heaviest pools that may, the one that carries most
     /// for its price.
-    fn choose(&mut self, lead: usize, rules: Option<&Rules>) -> Result<Pick, Why> {
-        let mut why = Why::new();
+    ///
+    /// Otherwise says why not, and whether that can change without other pods changing.
+    fn choose(&mut self, lead: usize, rules: Option<&Rules>) -> Result<Pick, (Why, bool)> {
+        let (mut why, mut held) = (Why::new(), false);
         let mut tiers: BTreeMap<std::cmp::Reverse<i32>, Vec<(usize, usize)>> = BTreeMap::new();
         for (index, choice) in self.choices.iter().enumerate() {
             if !self.fits[lead][index].contains(&true) {
@@ -356,6 +400,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             let found = self
                 .ledger
                 .admits(self.turn, choice)
+                .map_err(No::Held)
                 .and_then(|()| self.host(index, Some(lead), rules));
             match found {
                 Ok(offer) => tiers
@@ -363,12 +408,13 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                     .or_default()
                     .push((index, offer)),
                 Err(refusal) => {
-                    why.insert(choice.label.clone(), refusal);
+                    held |= matches!(refusal, No::Held(_));
+                    why.insert(choice.label.clone(), refusal.text());
                 }
             }
         }
         let Some((_, tier)) = tiers.pop_first() else {
-            return Err(why);
+            return Err((why, held));
         };
         let best = tier
             .iter()
@@ -381,7 +427,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 }
             });
         let Some(best) = best.filter(|pick| !pick.fill.is_empty()) else {
-            return Err(why);
+            return Err((why, held));
         };
         let lighter = tiers.values().flatten().map(|(choice, _)| *choice);
         let label = &self.choices[best.choice].label;
@@ -496,6 +542,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             let next = self
                 .ledger
                 .admits(self.turn, choice)
+                .map_err(No::Held)
                 .and_then(|()| self.host(pick.choice, Some(lead), None));
             let Ok(next) = next else {
                 return Ok(());

@@ -19,6 +19,8 @@ pub(super) struct Ledger {
     in_flight: u64,
     hosts: BTreeMap<(Arc<str>, Arc<str>), HostUse>,
     vmids: BTreeMap<Arc<str>, BTreeSet<u32>>,
+    /// Below this, every VMID of the region's range is taken.
+    first_free: BTreeMap<Arc<str>, u32>,
 }
 
 /// What a pool has.
@@ -239,8 +241,9 @@ impl Ledger {
     pub(super) fn vmid(&self, turn: &Turn<'_>, region: &Arc<str>) -> Option<u32> {
         let range = turn.view.policy.regions.get(region)?;
         let taken = self.vmids.get(region);
-        (range.vmid_first..=range.vmid_last)
-            .find(|vmid| !taken.is_some_and(|taken| taken.contains(vmid)))
+        let first = self.first_free.get(region).copied();
+        let first = first.map_or(range.vmid_first, |first| first.max(range.vmid_first));
+        (first..=range.vmid_last).find(|vmid| !taken.is_some_and(|taken| taken.contains(vmid)))
     }
 
     /// Books one machine.
@@ -258,5 +261,8 @@ impl Ledger {
         host.memory = host.memory.saturating_add(choice.kind.memory);
         *host.machines.entry(choice.pool.clone()).or_insert(0) += 1;
         self.vmids.entry(region.clone()).or_default().insert(vmid);
+        // It was the lowest that was free.
+        self.first_free
+            .insert(region.clone(), vmid.saturating_add(1));
     }
 }

@@ -24,26 +24,47 @@ pub(super) fn existing<'a>(
         let key = |bin: &usize| world.bins[*bin].site != Site::Node;
         (key(a), &world.bins[*a].name).cmp(&(key(b), &world.bins[*b].name))
     });
-    let mut left = Vec::new();
-    for mut group in demand.groups {
-        let mut placed = 0;
-        for (bin, count) in place(world, &group, &order) {
-            for (key, pod) in &group.pods[placed..placed + count] {
-                if group.calls && pod.node.is_none() {
-                    let verdict = verdict(&world.bins[bin]);
-                    turn.report.pods.insert((*key).clone(), verdict);
-                }
+    let mut groups = demand.groups;
+    // Pods that depend on other pods are tried again as long as something was placed in between:
+    // every round but the last places a pod, so it ends.
+    let mut again = true;
+    while again {
+        let mut placed = false;
+        again = false;
+        for group in &mut groups {
+            if group.pods.is_empty() {
+                continue;
             }
-            placed += count;
-            let guest = (group.shape, group.need.clone(), count);
-            world.bins[bin].guests.push(guest);
+            placed |= settle(turn, world, group, &order);
+            again |= !group.pods.is_empty() && Rules::matter(world, group.shape);
         }
-        group.pods.drain(..placed);
-        if group.calls && !group.pods.is_empty() {
-            left.push(group);
-        }
+        again &= placed;
     }
-    left
+    groups.retain(|group| group.calls && !group.pods.is_empty());
+    groups
+}
+
+/// Places what fits of one group; says whether anything did.
+fn settle<'a>(
+    turn: &mut Turn<'a>,
+    world: &mut World<'a>,
+    group: &mut Group<'a>,
+    order: &[usize],
+) -> bool {
+    let mut placed = 0;
+    for (bin, count) in place(world, group, order) {
+        for (key, pod) in &group.pods[placed..placed + count] {
+            if group.calls && pod.node.is_none() {
+                let verdict = verdict(&world.bins[bin]);
+                turn.report.pods.insert((*key).clone(), verdict);
+            }
+        }
+        placed += count;
+        let guest = (group.shape, group.need.clone(), count);
+        world.bins[bin].guests.push(guest);
+    }
+    group.pods.drain(..placed);
+    placed > 0
 }
 
 fn verdict(bin: &Bin) -> PodVerdict {

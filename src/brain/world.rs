@@ -77,11 +77,15 @@ pub(super) struct Saved {
 }
 
 /// All places, and the shapes of all pods.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct World<'a> {
     pub(super) shapes: Vec<Shape<'a>>,
     pub(super) bins: Vec<Bin>,
     pub(super) by_name: BTreeMap<Arc<str>, usize>,
+    /// Shapes with required anti-affinity: they keep others out.
+    pub(super) averse: Vec<ShapeId>,
+    /// Labels of the namespaces.
+    pub(super) namespaces: &'a BTreeMap<Arc<str>, Labels>,
     known: BTreeMap<Shape<'a>, ShapeId>,
     /// Shapes by address: equal shapes are mostly one allocation, and comparing addresses is cheap.
     /// Only ever looked up, never walked: addresses decide nothing.
@@ -150,7 +154,15 @@ impl Bin {
 impl<'a> World<'a> {
     /// Everything there is and that is on its way, with what runs on it.
     pub(super) fn build(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
-        let mut world = World::default();
+        let mut world = World {
+            shapes: Vec::new(),
+            bins: Vec::new(),
+            by_name: BTreeMap::new(),
+            averse: Vec::new(),
+            namespaces: &turn.view.snapshot.cluster.namespaces,
+            known: BTreeMap::new(),
+            seen: BTreeMap::new(),
+        };
         for (name, node) in &turn.view.snapshot.cluster.nodes {
             let bin = node_bin(turn, choices, name, node);
             world.add(bin);
@@ -196,6 +208,9 @@ impl<'a> World<'a> {
         let id = *self.known.entry(key).or_insert(next);
         if id == next {
             self.shapes.push(key);
+            if !shape.pod_anti_affinity.is_empty() {
+                self.averse.push(id);
+            }
         }
         self.seen.insert((address, namespace), id);
         id
