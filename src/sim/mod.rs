@@ -6,3 +6,4 @@ pub mod guests;
 pub mod kube;
 pub mod listen;
 pub mod pve;
+pub mod world;

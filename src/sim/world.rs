@@ -1,0 +1,159 @@
+//! A whole world in this process: a fake PVE cluster, a fake Kubernetes cluster, guests that join
+//! it, and the real daemon between them. Nothing of the daemon is replaced but its ways out: they
+//! end in the fakes' routers instead of in sockets.
+//!
+//! Everything runs on tokio's clock and on seeds. On a paused current-thread runtime hours pass in
+//! seconds and a seed replays to the byte.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use tokio::sync::{Notify, watch};
+
+use crate::agent::daemon::{self, DaemonError, Parts};
+use crate::agent::executor::Nothing;
+use crate::agent::state::{StateError, StateFiles};
+use crate::agent::turn::Turn;
+use crate::clock::Clock;
+use crate::config::{self, ConfigErrors, Settings};
+use crate::model::time::Time;
+use crate::pve::transport::Transport;
+use crate::pve::transport::memory::Memory;
+use crate::sim::faults::{CallCounter, Faults, Style};
+use crate::sim::guests::{GuestSpec, KubeGuests};
+use crate::sim::kube::{Kube, KubeSpec};
+use crate::sim::pve::{Pve, PveSpec};
+
+/// When simulated worlds begin: a Thursday, 08:00 UTC.
+pub const EPOCH: Time = Time(1_767_254_400_000);
+
+/// What a world is like.
+#[derive(Clone, Debug)]
+pub struct WorldSpec {
+    /// Everything that is drawn comes from here.
+    pub seed: u64,
+    /// Proxmox VE.
+    pub pve: PveSpec,
+    /// Kubernetes.
+    pub kube: KubeSpec,
+    /// The guests.
+    pub guests: GuestSpec,
+    /// The daemon's configuration file.
+    pub config: String,
+}
+
+/// A running world.
+#[derive(Debug)]
+pub struct World {
+    /// Its clock.
+    pub clock: Clock,
+    /// Kubernetes.
+    pub kube: Kube,
+    /// Proxmox VE.
+    pub pve: Pve,
+    /// The guests.
+    pub guests: KubeGuests,
+    /// The daemon's settings.
+    pub settings: Arc<Settings>,
+    /// What goes wrong between the daemon and PVE.
+    pub pve_faults: Faults,
+    /// What goes wrong between the daemon and Kubernetes.
+    pub kube_faults: Faults,
+    /// The daemon's turns.
+    pub turns: watch::Sender<Option<Arc<Turn>>>,
+    /// Asks the daemon for a turn.
+    pub poke: Arc<Notify>,
+    seed: u64,
+}
+
+impl World {
+    /// Begins a world. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// When the configuration is wrong.
+    pub fn new(spec: WorldSpec) -> Result<World, ConfigErrors> {
+        let settings = Arc::new(config::parse(&spec.config, "the simulated configuration")?);
+        let clock = Clock::starting_at(EPOCH);
+        let kube = Kube::new(spec.kube, clock, spec.seed);
+        let guests = KubeGuests::new(kube.public_router(), spec.guests, clock, spec.seed);
+        let pve = Pve::new(spec.pve, Arc::new(guests.clone()), clock, spec.seed);
+        Ok(World {
+            clock,
+            kube,
+            pve,
+            guests,
+            settings,
+            pve_faults: Faults::new(spec.seed ^ 1),
+            kube_faults: Faults::new(spec.seed ^ 2),
+            turns: watch::Sender::new(None),
+            poke: Arc::new(Notify::new()),
+            seed: spec.seed,
+        })
+    }
+
+    /// PVE as the daemon reaches it: what stands behind the broker, with the faults of the way.
+    pub fn pve_way(&self) -> Router {
+        self.pve_faults.wrap(self.pve.router_as("root@pam"), Style::Pve)
+    }
+
+    /// Kubernetes as the daemon reaches it.
+    pub fn kube_way(&self) -> Router {
+        self.kube_faults.wrap(self.kube.router(), Style::Kube)
+    }
+
+    /// Runs the daemon with its state in `state`, until it is dropped or cannot go on. `counter`
+    /// counts its calls, if given. `start` tells starts of the same world apart.
+    ///
+    /// # Errors
+    /// Why it cannot go on.
+    pub async fn daemon(
+        &self,
+        state: &Path,
+        counter: Option<&CallCounter>,
+        start: u64,
+    ) -> Result<std::convert::Infallible, WorldError> {
+        let counted = |router: Router| match counter {
+            Some(counter) => counter.wrap(router),
+            None => router,
+        };
+        let kube = crate::kube::Client::new(
+            crate::kube::in_memory(counted(self.kube_way())),
+            self.clock,
+            Arc::new(crate::kube::Unobserved),
+        )
+        .await;
+        let mut pve: BTreeMap<Arc<str>, Arc<dyn Transport>> = BTreeMap::new();
+        for name in self.settings.regions.keys() {
+            pve.insert(name.clone(), Arc::new(Memory::new(counted(self.pve_way()))));
+        }
+        let dice = StdRng::seed_from_u64(self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(start));
+        let parts = Parts {
+            settings: self.settings.clone(),
+            clock: self.clock,
+            random: Arc::new(Mutex::new(dice)),
+            kube,
+            pve,
+            state: StateFiles::open(state)?,
+            identity: "simulated".to_owned(),
+            observer: Arc::new(Nothing),
+            turns: self.turns.clone(),
+            poke: self.poke.clone(),
+        };
+        Ok(daemon::run(parts).await?)
+    }
+}
+
+/// Why a simulated daemon ended.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// Its state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// It could not go on.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+}
