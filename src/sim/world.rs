@@ -102,7 +102,7 @@ impl World {
 
     /// Kubernetes as the daemon reaches it.
     pub fn kube_way(&self) -> Router {
-        self.kube_faults.wrap(self.kube.router(), Style::Kube)
+        self.kube_faults.wrap(self.kube.router(), Style::Kubernetes)
     }
 
     /// Runs the daemon with its state in `state`, until it is dropped or cannot go on. `counter`
