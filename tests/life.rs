@@ -37,8 +37,17 @@ async fn post(world: &World, path: &str, body: serde_json::Value) {
         .header("content-type", "application/json")
         .body(axum::body::Body::from(body.to_string()))
         .expect("a request");
-    let response = world.kube.router().oneshot(request).await.expect("an answer");
-    assert!(response.status().is_success(), "{path}: {}", response.status());
+    let response = world
+        .kube
+        .router()
+        .oneshot(request)
+        .await
+        .expect("an answer");
+    assert!(
+        response.status().is_success(),
+        "{path}: {}",
+        response.status()
+    );
 }
 
 fn deployment(name: &str, replicas: u32, cpu: &str, memory: &str) -> serde_json::Value {
@@ -59,19 +68,29 @@ fn deployment(name: &str, replicas: u32, cpu: &str, memory: &str) -> serde_json:
 
 #[test]
 fn pending_pods_bring_nodes() {
-    let _ = tracing_subscriber::fmt().with_env_filter("info").with_test_writer().try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter("info")
+        .with_test_writer()
+        .try_init();
     simulate(async {
         let world = world(1);
         let state = tempfile::tempdir().expect("a directory");
         let story = async {
             tokio::time::sleep(Duration::from_secs(40)).await;
-            post(&world, "/apis/apps/v1/namespaces/default/deployments", deployment("web", 6, "1", "1Gi")).await;
+            post(
+                &world,
+                "/apis/apps/v1/namespaces/default/deployments",
+                deployment("web", 6, "1", "1Gi"),
+            )
+            .await;
             for _ in 0..40 {
                 tokio::time::sleep(Duration::from_secs(5)).await;
                 if let Some(turn) = world.turns.borrow().clone() {
                     let status = pve_autoscaler::agent::status::Status::of(&turn);
                     println!("{} {}", turn.at, status.line());
-                    for (name, m) in &status.machines { println!("   {name} {:?} {:?}", m.step, m.failure); }
+                    for (name, m) in &status.machines {
+                        println!("   {name} {:?} {:?}", m.step, m.failure);
+                    }
                 }
             }
         };

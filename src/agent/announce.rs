@@ -91,9 +91,8 @@ async fn write_status(
     let mut writer = StatusWriter::default();
     loop {
         // A sign of life is due now and then even if no turn comes.
-        match timeout(STATUS_POLL, newest.changed()).await {
-            Ok(Err(_)) => return,
-            Ok(Ok(())) | Err(_) => {}
+        if let Ok(Err(_)) = timeout(STATUS_POLL, newest.changed()).await {
+            return;
         }
         let Some(turn) = newest.borrow_and_update().clone() else {
             continue;

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::agent::announce::Announcer;
-use crate::agent::executor::{Ended, Executor, NotBegun, Observer, Tools};
+use crate::agent::executor::{Ended, Executor, NotBegun, Observer, Tools, Turns};
 use crate::agent::journal::{Journal, JournalError};
 use crate::agent::observe::{self, Sources};
 use crate::agent::region::{RegionView, RegionWatcher};
@@ -77,111 +77,12 @@ pub enum DaemonError {
 }
 
 /// Runs until it is dropped or cannot go on.
+///
+/// # Errors
+/// The journal or the state directory cannot be used, or a task of ours ended.
 pub async fn run(parts: Parts) -> Result<std::convert::Infallible, DaemonError> {
-    let (journal, unreadable) = Journal::open(&parts.state.journal())?;
-    for problem in unreadable {
-        tracing::error!(%problem, "a journal entry cannot be read; its machine is known by its mark alone");
-    }
-    let (memory, word) = parts.state.load_memory();
-    if let Some(word) = word {
-        tracing::warn!("{word}");
-    }
     let mut tasks = JoinSet::new();
-    let store = ClusterStore::new();
-    let seed = parts
-        .random
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .random();
-    tasks.spawn(named(
-        "the watches",
-        watch::watch(parts.kube.clone(), store.clone(), seed),
-    ));
-    tasks.spawn({
-        let kube = parts.kube.clone();
-        async move {
-            kube.maintain().await;
-            "the kubeconfig's watcher".to_owned()
-        }
-    });
-    let lease = LeaseName {
-        namespace: parts.settings.kubernetes.namespace.clone(),
-        name: LEASE.to_owned(),
-    };
-    let dice = StdRng::seed_from_u64(seed);
-    // A lease held under an earlier start's name is somebody else's.
-    let identity = format!("{}_{seed:016x}", parts.identity);
-    let timing = Timing::DEFAULT;
-    let (leadership, election) = elect(
-        parts.kube.clone(),
-        lease,
-        identity,
-        timing,
-        dice,
-        std::future::pending(),
-    );
-    tasks.spawn(named("the election", election));
-    let (hurry, hurrying) = channel::channel(false);
-    let mut regions = BTreeMap::new();
-    let mut pokes = Vec::new();
-    let mut clients = BTreeMap::new();
-    for (name, transport) in &parts.pve {
-        let client = crate::pve::Client::new(transport.clone());
-        let (sender, receiver) = channel::channel(RegionView::default());
-        let poke = Arc::new(Notify::new());
-        let watcher = RegionWatcher::new(
-            name.clone(),
-            client.clone(),
-            parts.clock,
-            parts.settings.clone(),
-        );
-        tasks.spawn(named(
-            "a region's watcher",
-            watcher.run(sender, hurrying.clone(), poke.clone()),
-        ));
-        regions.insert(name.clone(), receiver);
-        pokes.push(poke);
-        clients.insert(name.clone(), client);
-    }
-    let tools = Tools {
-        clock: parts.clock,
-        settings: parts.settings.clone(),
-        pve: clients,
-        kube: parts.kube.clone(),
-        store: store.clone(),
-        journal: journal.clone(),
-        random: parts.random.clone(),
-        observer: parts.observer.clone(),
-        clones: crate::agent::executor::Turns::default(),
-    };
-    let (announcer, announcing) =
-        Announcer::new(&parts.kube, &parts.settings, parts.identity.clone());
-    tasks.spawn(named("the announcer", announcing));
-    let (cluster_ids, cluster_id) = channel::channel(None);
-    tasks.spawn(named(
-        "the identity",
-        identify(
-            parts.kube.clone(),
-            parts.settings.kubernetes.name.clone(),
-            cluster_ids,
-        ),
-    ));
-    let mut turning = Loop {
-        executor: Executor::new(tools),
-        parts,
-        journal,
-        changes: store.changes(),
-        store,
-        regions,
-        pokes,
-        hurry,
-        holder: leadership.holder(),
-        leadership,
-        cluster_id,
-        announcer,
-        memory,
-        number: 0,
-    };
+    let mut turning = Loop::begin(parts, &mut tasks)?;
     let ended = tokio::select! {
         biased;
         error = turning.run() => return Err(error),
@@ -193,6 +94,64 @@ pub async fn run(parts: Parts) -> Result<std::convert::Infallible, DaemonError> 
         None => "a task".to_owned(),
     };
     Err(DaemonError::TaskEnded(name))
+}
+
+/// Opens the journal; what cannot be read of it is said.
+fn journal(state: &StateFiles) -> Result<Journal, JournalError> {
+    let (journal, unreadable) = Journal::open(&state.journal())?;
+    for problem in unreadable {
+        tracing::error!(%problem, "a journal entry cannot be read; its machine is known by its mark alone");
+    }
+    Ok(journal)
+}
+
+/// Stands for election with a name of this start alone: a lease held under an earlier start's name
+/// is somebody else's.
+fn election(parts: &Parts, seed: u64, tasks: &mut JoinSet<String>) -> Leadership {
+    let lease = LeaseName {
+        namespace: parts.settings.kubernetes.namespace.clone(),
+        name: LEASE.to_owned(),
+    };
+    let identity = format!("{}_{seed:016x}", parts.identity);
+    let dice = StdRng::seed_from_u64(seed);
+    let never = std::future::pending();
+    let (leadership, election) = elect(
+        parts.kube.clone(),
+        lease,
+        identity,
+        Timing::DEFAULT,
+        dice,
+        never,
+    );
+    tasks.spawn(named("the election", election));
+    leadership
+}
+
+/// The regions' views, and how to ask for a new look at them.
+type Regions = (
+    BTreeMap<RegionName, channel::Receiver<RegionView>>,
+    Vec<Arc<Notify>>,
+);
+
+/// Begins to watch every region.
+fn watch_regions(
+    parts: &Parts,
+    clients: &BTreeMap<RegionName, crate::pve::Client>,
+    hurrying: &channel::Receiver<bool>,
+    tasks: &mut JoinSet<String>,
+) -> Regions {
+    let (mut views, mut pokes) = (BTreeMap::new(), Vec::new());
+    for (name, client) in clients {
+        let (sender, receiver) = channel::channel(RegionView::default());
+        let poke = Arc::new(Notify::new());
+        let settings = parts.settings.clone();
+        let watcher = RegionWatcher::new(name.clone(), client.clone(), parts.clock, settings);
+        let watching = watcher.run(sender, hurrying.clone(), poke.clone());
+        tasks.spawn(named("a region's watcher", watching));
+        views.insert(name.clone(), receiver);
+        pokes.push(poke);
+    }
+    (views, pokes)
 }
 
 /// A supervised task: its name is what is left when it ends.
@@ -236,6 +195,74 @@ struct Loop {
 }
 
 impl Loop {
+    /// Begins everything that runs beside the loop, and the loop with it.
+    fn begin(parts: Parts, tasks: &mut JoinSet<String>) -> Result<Loop, DaemonError> {
+        let journal = journal(&parts.state)?;
+        let (memory, word) = parts.state.load_memory();
+        if let Some(word) = word {
+            tracing::warn!("{word}");
+        }
+        let kube = parts.kube.clone();
+        let store = ClusterStore::new();
+        let seed: u64 = parts
+            .random
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .random();
+        tasks.spawn(named(
+            "the watches",
+            watch::watch(kube.clone(), store.clone(), seed),
+        ));
+        tasks.spawn({
+            let kube = kube.clone();
+            named(
+                "the kubeconfig's watcher",
+                async move { kube.maintain().await },
+            )
+        });
+        let leadership = election(&parts, seed, tasks);
+        let (hurry, hurrying) = channel::channel(false);
+        let clients: BTreeMap<RegionName, crate::pve::Client> = parts
+            .pve
+            .iter()
+            .map(|(name, transport)| (name.clone(), crate::pve::Client::new(transport.clone())))
+            .collect();
+        let (regions, pokes) = watch_regions(&parts, &clients, &hurrying, tasks);
+        let (announcer, announcing) =
+            Announcer::new(&kube, &parts.settings, parts.identity.clone());
+        tasks.spawn(named("the announcer", announcing));
+        let (ids, cluster_id) = channel::channel(None);
+        let name = parts.settings.kubernetes.name.clone();
+        tasks.spawn(named("the identity", identify(kube.clone(), name, ids)));
+        let tools = Tools {
+            clock: parts.clock,
+            settings: parts.settings.clone(),
+            pve: clients,
+            kube,
+            store: store.clone(),
+            journal: journal.clone(),
+            random: parts.random.clone(),
+            observer: parts.observer.clone(),
+            clones: Turns::default(),
+        };
+        Ok(Loop {
+            executor: Executor::new(tools),
+            parts,
+            journal,
+            changes: store.changes(),
+            store,
+            regions,
+            pokes,
+            hurry,
+            holder: leadership.holder(),
+            leadership,
+            cluster_id,
+            announcer,
+            memory,
+            number: 0,
+        })
+    }
+
     async fn run(&mut self) -> DaemonError {
         let mut wake = Instant::now();
         loop {

@@ -32,25 +32,25 @@ use super::systemd;
 
 /// Where things lie.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(super) struct Options {
     /// The configuration file.
-    pub config: PathBuf,
+    pub(super) config: PathBuf,
     /// The state directory.
-    pub state: PathBuf,
+    pub(super) state: PathBuf,
     /// The control socket.
-    pub control: PathBuf,
+    pub(super) control: PathBuf,
 }
 
 /// After the loop could not go on.
 const RESTART_PAUSE: Duration = Duration::from_secs(5);
 /// A turn must be taken within this time for the watchdog to be fed: the loop rests 30 s at most.
-const TURN_DEADLINE: Duration = Duration::from_secs(60);
+const TURN_DEADLINE: Duration = Duration::from_mins(1);
 /// An answer to `plan` waits this long for a fresh turn.
 const PLAN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why the service ended.
 #[derive(Debug, thiserror::Error)]
-pub enum ServiceError {
+pub(super) enum ServiceError {
     /// The file is wrong.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
@@ -138,7 +138,7 @@ impl Shared {
 ///
 /// # Errors
 /// What keeps it from starting, or a part of it that ended.
-pub async fn run(options: Options) -> Result<(), ServiceError> {
+pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
     let mut settings = Arc::new(config::load(&options.config)?);
     let state = StateFiles::open(&options.state)?;
     let shared = Arc::new(Shared {
@@ -174,8 +174,8 @@ pub async fn run(options: Options) -> Result<(), ServiceError> {
         shared.begin(&settings);
         let ended = tokio::select! {
             biased;
-            _ = terminate.recv() => return Ok(stopping()),
-            _ = interrupt.recv() => return Ok(stopping()),
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
             _ = &mut control => return Err(ServiceError::TaskEnded("the control socket")),
             _ = &mut page => return Err(ServiceError::TaskEnded("the web server")),
             _ = &mut minder => return Err(ServiceError::TaskEnded("the watchdog's feeder")),
@@ -191,6 +191,8 @@ pub async fn run(options: Options) -> Result<(), ServiceError> {
             }
         }
     }
+    stopping();
+    Ok(())
 }
 
 fn stopping() {

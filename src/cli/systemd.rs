@@ -5,27 +5,27 @@
 use systemd::daemon;
 
 /// The service is up: all listeners are bound.
-pub fn ready(status: &str) {
+pub(super) fn ready(status: &str) {
     tell(&[("READY", "1"), ("STATUS", status)]);
 }
 
 /// A reload begins; [`ready`] ends it.
-pub fn reloading() {
+pub(super) fn reloading() {
     tell(&[("RELOADING", "1")]);
 }
 
 /// The service is going.
-pub fn stopping() {
+pub(super) fn stopping() {
     tell(&[("STOPPING", "1")]);
 }
 
 /// The one line that `systemctl status` shows.
-pub fn status(line: &str) {
+pub(super) fn status(line: &str) {
     tell(&[("STATUS", line)]);
 }
 
 /// A turn of the loop has ended.
-pub fn watchdog() {
+pub(super) fn watchdog() {
     tell(&[("WATCHDOG", "1")]);
 }
 

@@ -97,7 +97,8 @@ impl World {
 
     /// PVE as the daemon reaches it: what stands behind the broker, with the faults of the way.
     pub fn pve_way(&self) -> Router {
-        self.pve_faults.wrap(self.pve.router_as("root@pam"), Style::Pve)
+        self.pve_faults
+            .wrap(self.pve.router_as("root@pam"), Style::Pve)
     }
 
     /// Kubernetes as the daemon reaches it.
