@@ -1,4 +1,9 @@
 //! The broker behind its socket and in front of a PVE of the test's making.
 
+mod clones;
+mod generated;
 mod ownership;
+mod rig;
+mod values;
+mod wire;
 pub(in crate::broker) mod world;

@@ -175,18 +175,15 @@ impl World {
             .strip_prefix("/nodes/pve1/qemu/")
             .and_then(|rest| rest.strip_suffix("/config"))
             .and_then(|vmid| vmid.parse::<u32>().ok());
-        match vmid {
-            None => (200, json!({ "data": [] })),
-            Some(vmid) => match vms.get(&vmid) {
-                Some(config) => (200, json!({ "data": config })),
-                None => {
-                    let text = format!(
-                        "Configuration file 'nodes/pve1/qemu-server/{vmid}.conf' does not exist\n"
-                    );
-                    (500, json!({ "data": null, "message": text }))
-                }
-            },
+        let Some(vmid) = vmid else {
+            return (200, json!({ "data": [] }));
+        };
+        if let Some(config) = vms.get(&vmid) {
+            return (200, json!({ "data": config }));
         }
+        let text =
+            format!("Configuration file 'nodes/pve1/qemu-server/{vmid}.conf' does not exist\n");
+        (500, json!({ "data": null, "message": text }))
     }
 }
 

@@ -1,0 +1,258 @@
+//! Clones: their marks, their intents, and what is left of them when they die.
+
+use serde_json::{Value, json};
+
+use super::rig::{self, Rig};
+use super::world::{CLUSTER, HOST, UPID, mark};
+use crate::model::mark::Mark;
+use crate::model::time::Span;
+use crate::pve::Request;
+
+#[tokio::test]
+async fn a_clone_needs_our_mark_our_range_and_a_named_template() {
+    let rig = rig::rig();
+    let reply = rig.clone_of(9000, 9050, &mark(9050)).await;
+    assert_eq!(reply.outcome, "done", "{reply:?}");
+    let intent = rig.intent(9050).expect("an intent");
+    assert_eq!(
+        (&intent["task"], &intent["host"]),
+        (&json!(UPID), &json!(HOST))
+    );
+
+    let of_cluster = |cluster: &str| Mark {
+        cluster: cluster.into(),
+        ..mark(9050)
+    };
+    for (what, template, newid, mark) in [
+        ("a template not named", 200, 9050, mark(9050)),
+        ("a VM that is no template", 9001, 9050, mark(9050)),
+        ("a foreign VM", 300, 9050, mark(9050)),
+        ("outside the range", 9000, 500, mark(500)),
+        ("the template's own VMID", 9000, 9000, mark(9000)),
+        ("a mark of another VMID", 9000, 9050, mark(9051)),
+        ("another cluster", 9000, 9050, of_cluster("0b5f3a6e/other")),
+        ("no UID", 9000, 9050, of_cluster("/home")),
+        ("a longer name", 9000, 9050, of_cluster("0b5f3a6e/x/home")),
+        ("a VMID that exists", 9000, 9002, mark(9002)),
+    ] {
+        let rig = rig::rig();
+        let reply = rig.clone_of(template, newid, &mark).await;
+        rig.refused(&reply, what);
+        assert_eq!(rig.intent(newid), None, "{what}");
+    }
+    // A template by its name, too, but not a VM that only has the name.
+    let rig = rig::rig();
+    rig.world.put(9060, "");
+    rig.world.set(9060, "name", json!("debian-13"));
+    let reply = rig.clone_of(9060, 9050, &mark(9050)).await;
+    rig.refused(&reply, "a VM with a template's name");
+    rig.world.set(9060, "template", json!("1"));
+    assert_eq!(rig.clone_of(9060, 9050, &mark(9050)).await.outcome, "done");
+}
+
+#[tokio::test]
+async fn a_clones_parameters_are_the_policys() {
+    let line = mark(9050).line();
+    let base = [
+        ("newid", "9050"),
+        ("name", "small-9050"),
+        ("description", line.as_str()),
+    ];
+    for (extra, passes) in [
+        (("storage", "ceph"), true),
+        (("storage", "local"), false),
+        (("full", "1"), true),
+        (("full", "2"), false),
+        (("pool", "k8s"), true),
+        (("pool", "other"), false),
+        (("target", "pve2"), true),
+        (("target", "../pve2"), false),
+        (("target", "localhost"), false),
+        (("format", "raw"), false),
+        (("snapname", "a"), false),
+        (("bwlimit", "1"), false),
+        (("name", "small-9050"), false),
+        (("newid", "9051"), false),
+        (("vmid", "300"), false),
+        (("node", "pve2"), false),
+        (("skiplock", "1"), false),
+    ] {
+        let rig = rig::rig();
+        let mut params = base.to_vec();
+        params.push(extra);
+        let reply = rig
+            .send("POST", &format!("/nodes/{HOST}/qemu/9000/clone"), &params)
+            .await;
+        if passes {
+            assert_eq!(reply.outcome, "done", "{extra:?}: {reply:?}");
+        } else {
+            rig.refused(&reply, &format!("{extra:?}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_cluster_learnt_first_is_the_only_one() {
+    let rig = rig::rig();
+    assert_eq!(rig.clone_of(9000, 9050, &mark(9050)).await.outcome, "done");
+    let other = Mark {
+        cluster: "ffff/home".into(),
+        ..mark(9051)
+    };
+    let reply = rig.clone_of(9000, 9051, &other).await;
+    assert_eq!(reply.outcome, "refused-by-broker");
+    rig.world.put(
+        9052,
+        &Mark {
+            vmid: 9052,
+            ..other
+        }
+        .line(),
+    );
+    let path = format!("/nodes/{HOST}/qemu/9052/status/stop");
+    let reply = rig.send("POST", &path, &[]).await;
+    assert_eq!(reply.outcome, "refused-by-broker");
+    let learnt = std::fs::read_to_string(rig.state.path().join("cluster")).expect("learnt");
+    assert_eq!(learnt.trim(), CLUSTER);
+}
+
+#[tokio::test]
+async fn the_intent_of_a_refused_clone_is_forgotten_and_of_an_open_one_kept() {
+    let path = format!("/nodes/{HOST}/qemu/9000/clone");
+    for (status, kept) in [(500, false), (595, false), (596, true), (200, true)] {
+        let rig = rig::rig();
+        rig.world.answer(&path, status, &json!({"data": UPID}));
+        rig.clone_of(9000, 9050, &mark(9050)).await;
+        assert_eq!(rig.intent(9050).is_some(), kept, "{status}");
+        // The same machine again: its intent from before stays, whatever comes back.
+        if kept {
+            rig.world.answer(&path, 500, &json!({"data": null}));
+            rig.clone_of(9000, 9050, &mark(9050)).await;
+            assert!(rig.intent(9050).is_some(), "{status}, asked again");
+        }
+        // Another machine cannot take the VMID over while the first may be under way.
+        let other = Mark {
+            machine: "small-other".into(),
+            ..mark(9050)
+        };
+        if kept {
+            let reply = rig.clone_of(9000, 9050, &other).await;
+            assert_eq!(reply.outcome, "refused-by-broker");
+        }
+    }
+}
+
+/// A placeholder that an intent of ours names.
+async fn with_placeholder(task_known: bool) -> Rig {
+    let rig = rig::rig();
+    let path = format!("/nodes/{HOST}/qemu/9000/clone");
+    if !task_known {
+        rig.world.answer(&path, 596, &Value::Null);
+    }
+    rig.clone_of(9000, 9050, &mark(9050)).await;
+    rig.world.put(9050, "");
+    rig.world.set(9050, "lock", json!("clone"));
+    rig.world.sent.lock().expect("held").clear();
+    rig
+}
+
+fn tasks(upid: &str) -> Value {
+    json!({"data": [{"upid": upid, "status": "RUNNING"}]})
+}
+
+const DESTROY: &str = "/nodes/pve1/qemu/9050";
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_clone_goes_after_its_quarantine_past_its_lock() {
+    for task_known in [true, false] {
+        let rig = with_placeholder(task_known).await;
+        let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
+        rig.refused(&reply, "in quarantine");
+        tokio::time::advance(Span::minutes(10).to_std()).await;
+        // The clone still runs.
+        rig.world.answer("/nodes/pve1/tasks", 200, &tasks(UPID));
+        let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
+        rig.refused(&reply, "under way");
+        let failed = json!({"data": {"status": "stopped", "exitstatus": "no space left"}});
+        let task = crate::pve::path(&["nodes", HOST, "tasks", UPID, "status"]);
+        rig.world.answer(&task, 200, &failed);
+        // Another clone of the same template hides it only while its own task is not known.
+        let another = UPID.replace("66F0A1B2", "66F0A1B3");
+        rig.world.answer("/nodes/pve1/tasks", 200, &tasks(&another));
+        let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
+        if task_known {
+            assert_eq!(reply.outcome, "done");
+            continue;
+        }
+        rig.refused(&reply, "perhaps under way");
+        rig.world
+            .answer("/nodes/pve1/tasks", 200, &json!({"data": []}));
+        let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
+        assert_eq!(reply.outcome, "done", "{reply:?}");
+        let sent: Vec<Request> = rig.world.changes();
+        assert!(sent[0].params.contains(&("skiplock".into(), "1".into())));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_placeholder_is_not_ours_without_proof() {
+    // Without an intent.
+    let bare = rig::rig();
+    tokio::time::advance(Span::minutes(60).to_std()).await;
+    let path = format!("/nodes/{HOST}/qemu/9006");
+    let reply = bare.send("DELETE", &path, &[("purge", "1")]).await;
+    bare.refused(&reply, "no intent");
+    // Of a clone that failed since the VMID was somebody's.
+    let rig = with_placeholder(true).await;
+    tokio::time::advance(Span::minutes(60).to_std()).await;
+    let task = crate::pve::path(&["nodes", HOST, "tasks", UPID, "status"]);
+    let failed = "close (rename) atomic file '/etc/pve/nodes/pve1/qemu-server/9050.conf' failed: File exists";
+    let data = json!({"data": {"status": "stopped", "exitstatus": failed}});
+    rig.world.answer(&task, 200, &data);
+    let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
+    rig.refused(&reply, "somebody else's");
+    // With another lock, or with somebody's description, or after a week.
+    let data = json!({"data": {"status": "stopped", "exitstatus": "no space"}});
+    rig.world.answer(&task, 200, &data);
+    rig.world.set(9050, "lock", json!("backup"));
+    let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
+    rig.refused(&reply, "another lock");
+    rig.world.set(9050, "lock", json!("clone"));
+    rig.world
+        .set(9050, "description", json!("pve-autoscaler:v1 {}"));
+    let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
+    rig.refused(&reply, "a damaged mark");
+    rig.world.set(9050, "description", json!(""));
+    tokio::time::advance(Span::minutes(7 * 24 * 60).to_std()).await;
+    let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
+    rig.refused(&reply, "an intent of last week");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_marked_clone_that_is_stuck_goes_like_a_placeholder() {
+    let rig = rig::rig();
+    let path = format!("/nodes/{HOST}/qemu/9010");
+    let reply = rig.send("DELETE", &path, &[("purge", "1")]).await;
+    rig.refused(&reply, "in quarantine since its mark was made");
+    tokio::time::advance(Span::minutes(10).to_std()).await;
+    rig.world.answer("/nodes/pve1/tasks", 200, &tasks(UPID));
+    let reply = rig.send("DELETE", &path, &[("purge", "1")]).await;
+    rig.refused(&reply, "some clone is under way");
+    rig.world
+        .answer("/nodes/pve1/tasks", 200, &json!({"data": []}));
+    assert_eq!(
+        rig.send("DELETE", &path, &[("purge", "1")]).await.outcome,
+        "done"
+    );
+}
+
+#[tokio::test]
+async fn an_intent_ends_when_the_machine_shows_its_mark() {
+    let rig = rig::rig();
+    rig.clone_of(9000, 9050, &mark(9050)).await;
+    assert!(rig.intent(9050).is_some());
+    rig.world.put(9050, &mark(9050).line());
+    let path = format!("/nodes/{HOST}/qemu/9050/status/start");
+    assert_eq!(rig.send("POST", &path, &[]).await.outcome, "done");
+    assert_eq!(rig.intent(9050), None);
+}

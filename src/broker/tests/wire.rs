@@ -1,0 +1,629 @@
+//! Over the real wire: unix socket in front, TLS and Perl behind.
+
+use std::collections::VecDeque;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+use super::world::{HOST, UPID, mark, policy};
+use crate::broker::forward::Forward;
+use crate::broker::service::Service;
+use crate::broker::{Paths, http};
+use crate::clock::Clock;
+use crate::pve::transport::unix::UnixSocket;
+use crate::pve::{CallError, Client, CloneVm, Outcome};
+
+/// What PVE does with one request.
+#[derive(Clone, Debug)]
+enum Act {
+    /// Status line after the version, body.
+    Say(&'static str, Value),
+    /// Reads the request and closes the connection.
+    Break,
+}
+
+/// What the TLS server saw and shall do.
+#[derive(Debug, Default)]
+struct Script {
+    /// Requests as they came.
+    seen: Vec<String>,
+    /// Answers by the beginning of the request line; the last of a list stays.
+    acts: Vec<(String, VecDeque<Act>)>,
+    /// Called for a POST: whether the intent is on disk at that moment.
+    intent: Option<PathBuf>,
+    intent_was_there: Vec<bool>,
+}
+
+impl Script {
+    fn act(&mut self, line: &str) -> Act {
+        let found = self
+            .acts
+            .iter_mut()
+            .rev()
+            .find(|(start, _)| line.starts_with(start.as_str()));
+        let Some((_, acts)) = found else {
+            return Act::Say("501 Not implemented", json!({ "data": null }));
+        };
+        if acts.len() > 1 {
+            acts.pop_front().expect("one of several")
+        } else {
+            acts.front().expect("at least one").clone()
+        }
+    }
+}
+
+/// A PVE host in a directory: certificate, Perl modules, a TLS server.
+struct Host {
+    dir: tempfile::TempDir,
+    script: Arc<Mutex<Script>>,
+    paths: Paths,
+    server: JoinHandle<()>,
+}
+
+/// A certificate for `dir`, and its acceptor.
+fn certify(dir: &Path) -> TlsAcceptor {
+    let made = rcgen::generate_simple_self_signed(["pve1".to_owned()]).expect("a certificate");
+    std::fs::write(dir.join("pve-ssl.pem"), made.cert.pem()).expect("written");
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.expect("a key"))
+        .expect("a server");
+    TlsAcceptor::from(Arc::new(config))
+}
+
+async fn serve(listener: TcpListener, acceptor: TlsAcceptor, script: Arc<Mutex<Script>>) {
+    loop {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        let (acceptor, script) = (acceptor.clone(), Arc::clone(&script));
+        tokio::spawn(async move {
+            let Ok(mut stream) = acceptor.accept(stream).await else {
+                return;
+            };
+            let mut bytes = Vec::new();
+            while !complete(&bytes) {
+                if stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+                    return;
+                }
+            }
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let act = {
+                let mut script = script.lock().expect("held");
+                if let Some(intent) = &script.intent
+                    && text.starts_with("POST")
+                {
+                    let there = intent.exists();
+                    script.intent_was_there.push(there);
+                }
+                let act = script.act(&text);
+                script.seen.push(text);
+                act
+            };
+            if let Act::Say(status, body) = act {
+                let body = body.to_string();
+                let length = body.len();
+                let answer = format!(
+                    "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+                );
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+            let _ = stream.shutdown().await;
+        });
+    }
+}
+
+fn complete(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes).to_lowercase();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "))
+        .map_or(0, |value| value.parse().expect("a length"));
+    body.len() >= length
+}
+
+fn executable(path: &Path, text: &str) {
+    std::fs::write(path, text).expect("written");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("executable");
+}
+
+/// PVE's modules as the ticket run needs them: each run gives another ticket and leaves a line.
+const ACCESS_CONTROL: &str = r#"package PVE::AccessControl;
+sub runs { open(my $f, '>>', "$ENV{HOME}/runs") or die; print $f "x"; close $f; return -s "$ENV{HOME}/runs"; }
+sub assemble_ticket { my ($user) = @_; die "no key\n" if -e "$ENV{HOME}/no-key"; return "PVE:$user:" . runs() . "::secret+/="; }
+sub assemble_csrf_prevention_token { return "66F0A1B2:csrf-secret"; }
+1;
+"#;
+
+impl Host {
+    async fn new() -> Host {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        for name in ["local", "state", "lib/PVE"] {
+            std::fs::create_dir_all(at(name)).expect("made");
+        }
+        std::fs::write(at("lib/PVE/AccessControl.pm"), ACCESS_CONTROL).expect("written");
+        let cluster = "package PVE::Cluster; sub cfs_update {} 1;";
+        std::fs::write(at("lib/PVE/Cluster.pm"), cluster).expect("written");
+        let (home, lib) = (dir.path().display(), at("lib"));
+        executable(
+            &at("perl"),
+            &format!(
+                "#!/bin/sh\nHOME={home} exec perl -I{} \"$@\"\n",
+                lib.display()
+            ),
+        );
+        // Like systemd-run: what follows the -- is run elsewhere, with these pipes.
+        executable(
+            &at("systemd-run"),
+            "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done; shift; exec \"$@\"\n",
+        );
+        std::fs::write(at("pveproxy"), "LISTEN_IP=\"127.0.0.1\"\n").expect("written");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let paths = Paths {
+            node: at("local"),
+            pveproxy: at("pveproxy"),
+            port: listener.local_addr().expect("an address").port(),
+            state: at("state"),
+            perl: at("perl"),
+            systemd_run: at("systemd-run"),
+            owner: nix::unistd::getuid().as_raw(),
+            fallback_after: Duration::from_hours(1),
+        };
+        let script = Arc::new(Mutex::new(Script::default()));
+        let acceptor = certify(&paths.node);
+        let server = tokio::spawn(serve(listener, acceptor, Arc::clone(&script)));
+        let host = Host {
+            dir,
+            script,
+            paths,
+            server,
+        };
+        host.on(
+            "GET /api2/json/version ",
+            &[say(&json!({"version": "9.2.11"}))],
+        );
+        host.on("GET /api2/json/cluster/resources ", &[say(&json!([]))]);
+        let ours = json!({"description": mark(9001).line(), "digest": "d1", "name": "small-9001"});
+        host.on("GET /api2/json/nodes/pve1/qemu/9001/config ", &[say(&ours)]);
+        let template = json!({"name": "debian-13", "template": 1});
+        host.on(
+            "GET /api2/json/nodes/pve1/qemu/9000/config ",
+            &[say(&template)],
+        );
+        host.on("POST /api2/json/nodes/pve1/qemu/", &[say(&json!(UPID))]);
+        host
+    }
+
+    fn on(&self, start: &str, acts: &[Act]) {
+        let mut script = self.script.lock().expect("held");
+        script
+            .acts
+            .push((start.to_owned(), acts.iter().cloned().collect()));
+    }
+
+    fn seen(&self, start: &str) -> Vec<String> {
+        let script = self.script.lock().expect("held");
+        let found = script.seen.iter().filter(|text| text.starts_with(start));
+        found.cloned().collect()
+    }
+
+    fn runs(&self) -> usize {
+        std::fs::read(self.dir.path().join("runs")).map_or(0, |bytes| bytes.len())
+    }
+
+    /// A broker in front of this host, and the daemon's client on its socket.
+    fn broker(&self) -> Broker {
+        let way = Arc::new(Forward::new(self.paths.clone()));
+        let service = Service::new(policy(), way, &self.paths.state, Clock::System);
+        let socket = self.dir.path().join("pve.sock");
+        let _ = std::fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let (stop, stopping) = watch::channel(false);
+        let service = Arc::new(service.expect("a service"));
+        let task = tokio::spawn(async move { http::serve(&listener, &service, stopping).await });
+        let end = UnixSocket::new(&socket).expect("an end");
+        Broker {
+            client: Client::new(Arc::new(end)),
+            socket,
+            stop,
+            task,
+        }
+    }
+}
+
+struct Broker {
+    client: Client,
+    socket: PathBuf,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+fn say(data: &Value) -> Act {
+    Act::Say("200 OK", json!({ "data": data }))
+}
+
+fn outcome<T: std::fmt::Debug>(result: Result<T, CallError>) -> Outcome {
+    result.expect_err("an error").outcome
+}
+
+fn clone_of(vmid: u32) -> CloneVm {
+    CloneVm {
+        newid: vmid,
+        name: mark(vmid).machine,
+        description: mark(vmid).describe("for the shop"),
+        ..CloneVm::default()
+    }
+}
+
+#[tokio::test]
+async fn calls_go_out_as_root_with_one_ticket() {
+    let host = Host::new().await;
+    let broker = host.broker();
+    assert_eq!(
+        broker.client.version().await.expect("version").version,
+        "9.2.11"
+    );
+    let upid = broker.client.start(HOST, 9001).await.expect("a task");
+    assert_eq!(upid.as_str(), UPID);
+    assert_eq!(host.runs(), 1, "one Perl run for all");
+    let read = &host.seen("GET /api2/json/version ")[0];
+    assert!(
+        read.contains("cookie: PVEAuthCookie=PVE%3Aroot%40pam%3A1%3A%3Asecret%2B%2F%3D\r\n"),
+        "{read}"
+    );
+    assert!(!read.contains("csrf"), "{read}");
+    let change = &host.seen("POST ")[0];
+    assert!(
+        change.contains("csrfpreventiontoken: 66F0A1B2:csrf-secret\r\n"),
+        "{change}"
+    );
+    let info = broker.client.broker_info().await.expect("info");
+    assert_eq!(
+        (info.policy_hash.as_str(), info.channel.as_str()),
+        ("hash", "https")
+    );
+    assert_eq!(info.pve_version.as_deref(), Some("9.2.11"));
+}
+
+#[tokio::test]
+async fn a_ticket_that_pve_refuses_is_made_anew_once() {
+    let host = Host::new().await;
+    let broker = host.broker();
+    let start = "POST /api2/json/nodes/pve1/qemu/9001/status/start ";
+    let no = Act::Say("401 Authentication failed!", Value::Null);
+    host.on(start, &[no.clone(), say(&json!(UPID))]);
+    broker.client.start(HOST, 9001).await.expect("a task");
+    assert_eq!((host.runs(), host.seen(start).len()), (2, 2));
+    host.on(start, &[no]);
+    let error = broker.client.start(HOST, 9001).await.expect_err("refused");
+    assert_eq!((error.outcome, error.status), (Outcome::Refused, Some(401)));
+    assert_eq!(error.message, "Authentication failed!");
+    assert_eq!(host.seen(start).len(), 4, "twice, not for ever");
+}
+
+#[tokio::test]
+async fn pves_answers_pass_through_and_outcomes_are_told_apart() {
+    let host = Host::new().await;
+    let broker = host.broker();
+    let start = "POST /api2/json/nodes/pve1/qemu/9001/status/start ";
+    let body = json!({"data": null, "message": "VM is locked (backup)\n", "errors": {"a": "b"}});
+    host.on(start, &[Act::Say("500 VM is locked (backup)", body)]);
+    let error = broker.client.start(HOST, 9001).await.expect_err("locked");
+    assert_eq!((error.outcome, error.status), (Outcome::Refused, Some(500)));
+    assert_eq!(error.cause(), crate::pve::Cause::Locked("backup".into()));
+    assert_eq!(error.errors["a"], "b");
+    // Older PVE has the message in the status line alone.
+    host.on(
+        start,
+        &[Act::Say("500 VM is locked (clone)", json!({"data": null}))],
+    );
+    let error = broker.client.start(HOST, 9001).await.expect_err("locked");
+    assert_eq!(error.cause(), crate::pve::Cause::Locked("clone".into()));
+    for (act, want) in [
+        (
+            Act::Say("595 No route to host", Value::Null),
+            Outcome::NotSent,
+        ),
+        (Act::Say("596 Broken pipe", Value::Null), Outcome::Unknown),
+        (Act::Break, Outcome::Unknown),
+    ] {
+        host.on(start, std::slice::from_ref(&act));
+        let before = host.seen(start).len();
+        assert_eq!(
+            outcome(broker.client.start(HOST, 9001).await),
+            want,
+            "{act:?}"
+        );
+        assert_eq!(
+            host.seen(start).len() - before,
+            1,
+            "{act:?} is not repeated"
+        );
+    }
+    assert_eq!(
+        outcome(broker.client.start(HOST, 9002).await),
+        Outcome::Refused,
+        "a VM that PVE does not know"
+    );
+    assert_eq!(
+        outcome(broker.client.start(HOST, 300).await),
+        Outcome::RefusedByBroker
+    );
+}
+
+#[tokio::test]
+async fn an_intent_is_on_disk_before_the_clone_is_asked_for() {
+    let host = Host::new().await;
+    let broker = host.broker();
+    let intent = host.paths.state.join("intents/9050.json");
+    host.script.lock().expect("held").intent = Some(intent.clone());
+    let clone = clone_of(9050);
+    broker
+        .client
+        .clone_vm(HOST, 9000, &clone)
+        .await
+        .expect("a task");
+    assert_eq!(host.script.lock().expect("held").intent_was_there, [true]);
+    let mode = std::fs::metadata(&intent)
+        .expect("there")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // Without a place for it nothing is asked.
+    std::fs::remove_dir_all(host.paths.state.join("intents")).expect("removed");
+    let before = host.seen("POST").len();
+    let clone = clone_of(9051);
+    let result = broker.client.clone_vm(HOST, 9000, &clone).await;
+    assert_eq!(outcome(result), Outcome::NotSent);
+    assert_eq!(host.seen("POST").len(), before);
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_read_and_a_strangers_is_not_trusted() {
+    let host = Host::new().await;
+    let broker = host.broker();
+    broker.client.version().await.expect("version");
+    // The host got a new certificate, and pveproxy serves it.
+    host.server.abort();
+    let address = ("127.0.0.1", host.paths.port);
+    let renewed = certify(&host.paths.node);
+    let listener = bind_again(address).await;
+    let server = tokio::spawn(serve(listener, renewed, Arc::clone(&host.script)));
+    broker
+        .client
+        .version()
+        .await
+        .expect("version by the new certificate");
+    // Something else listens there, with a certificate that is not on this host's disk.
+    server.abort();
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let strange = certify(elsewhere.path());
+    let listener = bind_again(address).await;
+    tokio::spawn(serve(listener, strange, Arc::clone(&host.script)));
+    let before = host.script.lock().expect("held").seen.len();
+    let error = broker
+        .client
+        .start(HOST, 9001)
+        .await
+        .expect_err("not trusted");
+    assert_eq!(error.outcome, Outcome::NotSent);
+    assert!(error.message.contains("fingerprint"), "{}", error.message);
+    assert_eq!(host.script.lock().expect("held").seen.len(), before);
+    let info = broker.client.broker_info().await.expect("info");
+    assert!(info.last_error.expect("an error").contains("fingerprint"));
+}
+
+async fn bind_again(address: (&str, u16)) -> TcpListener {
+    for _ in 0..200 {
+        if let Ok(listener) = TcpListener::bind(address).await {
+            return listener;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the port is not free again");
+}
+
+#[tokio::test]
+async fn no_ticket_means_not_sent_and_no_storm_of_perl() {
+    let host = Host::new().await;
+    std::fs::write(host.dir.path().join("no-key"), "").expect("written");
+    let broker = host.broker();
+    for _ in 0..3 {
+        let error = broker.client.version().await.expect_err("no ticket");
+        assert_eq!(error.outcome, Outcome::NotSent);
+        assert!(error.message.contains("no key"), "{}", error.message);
+        assert!(!error.message.contains("assemble"), "{}", error.message);
+    }
+    assert!(host.script.lock().expect("held").seen.is_empty());
+}
+
+/// PVE's REST code as the fallback calls it.
+const API: &str = r#"package PVE::API2;
+use JSON::PP;
+sub find_handler { my ($class, $method, $path, $params) = @_;
+    return if $path !~ m!^/(version|cluster/|nodes/[^/]+/(qemu/(\d+)|tasks))!;
+    $params->{vmid} = $3 if defined $3;
+    return ($class, { method => $method, path => $path }); }
+sub handle { my ($class, $info, $params) = @_;
+    print "noise of the code\n";
+    die "must not see the sandbox\n" if $ENV{INVOCATION_ID};
+    die PVE::Exception->new($info->{path}) if $info->{path} =~ m!9003!;
+    die "VM is locked (backup)\n" if $info->{path} =~ m!/status/start$!;
+    return { version => '9.2.11' } if $info->{path} eq '/version';
+    return { %$params, description => $ENV{TEST_MARK} // '', ran => $info->{method} }; }
+package PVE::Exception;
+sub new { return bless { code => 400, msg => "Parameter verification failed.\n", errors => { newid => 'taken' } }, shift; }
+1;
+"#;
+
+#[tokio::test]
+async fn without_the_http_api_calls_go_through_perl() {
+    let mut host = Host::new().await;
+    host.server.abort();
+    let _ = (&mut host.server).await;
+    host.paths.fallback_after = Duration::ZERO;
+    let lib = host.dir.path().join("lib/PVE");
+    std::fs::write(lib.join("API2.pm"), API).expect("written");
+    let inotify = "package PVE::INotify; sub inotify_init {} 1;";
+    std::fs::write(lib.join("INotify.pm"), inotify).expect("written");
+    let environment = "package PVE::RPCEnvironment; sub init { bless {}, shift } sub init_request {} sub set_language {} sub set_user {} 1;";
+    std::fs::write(lib.join("RPCEnvironment.pm"), environment).expect("written");
+    let broker = host.broker();
+    assert_eq!(
+        broker.client.version().await.expect("version").version,
+        "9.2.11"
+    );
+    let info = broker.client.broker_info().await.expect("info");
+    assert_eq!(info.channel, "perl");
+    assert!(info.last_error.is_some());
+
+    let here = nix::unistd::gethostname().expect("a name");
+    let here = here.to_string_lossy();
+    let here = here.split('.').next().expect("a name");
+    let config = broker.client.vm_config(here, 9001).await.expect("a config");
+    assert_eq!(config.raw["ran"], "GET");
+    // Errors of PVE's code arrive as pveproxy would send them.
+    let error = broker
+        .client
+        .vm_config(here, 9003)
+        .await
+        .expect_err("an exception");
+    assert_eq!((error.outcome, error.status), (Outcome::Refused, Some(400)));
+    assert_eq!(error.errors["newid"], "taken");
+    // Another host cannot be reached this way.
+    let error = broker.client.vm_config("elsewhere", 9001).await;
+    assert_eq!(outcome(error), Outcome::NotSent);
+}
+
+#[tokio::test]
+async fn what_is_no_http_or_too_much_of_it_does_no_harm() {
+    let host = Host::new().await;
+    let broker = host.broker();
+    let talk = async |bytes: Vec<u8>| {
+        let mut stream = UnixStream::connect(&broker.socket)
+            .await
+            .expect("connected");
+        let _ = stream.write_all(&bytes).await;
+        let _ = stream.shutdown().await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let line = "GET /api2/json/version HTTP/1.1\r\nHost: x\r\n";
+    for bytes in [
+        b"\x16\x03\x01\x02\x00".to_vec(),
+        b"nonsense\r\n\r\n".to_vec(),
+        format!("{line}{}\r\n", "a: b\r\n".repeat(100)).into_bytes(),
+        format!("{line}a: {}\r\n\r\n", "x".repeat(64 * 1024)).into_bytes(),
+    ] {
+        let answer = talk(bytes).await;
+        assert!(!answer.contains(" 200 "), "{answer}");
+    }
+    let start = "POST /api2/json/nodes/pve1/qemu/9001/status/start HTTP/1.1\r\nHost: x\r\n";
+    let large = format!(
+        "{start}Content-Length: 600000\r\n\r\n{}",
+        "x".repeat(600_000)
+    );
+    assert!(talk(large.into_bytes()).await.contains("refused-by-broker"));
+    let smuggled =
+        format!("{start}Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+    talk(smuggled.into_bytes()).await;
+    assert!(host.seen("POST").len() <= 1);
+    // It still serves.
+    broker.client.version().await.expect("version");
+}
+
+#[tokio::test]
+async fn told_to_stop_it_lets_the_call_under_way_end() {
+    let host = Host::new().await;
+    let broker = host.broker();
+    let client = broker.client.clone();
+    let call = tokio::spawn(async move { client.start(HOST, 9001).await });
+    while host.seen("GET /api2/json/nodes").is_empty() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    broker.stop.send(true).expect("told");
+    call.await.expect("ended").expect("a task");
+    broker.task.await.expect("ended");
+}
+
+#[tokio::test]
+async fn the_journal_names_the_call_and_no_secret() {
+    let host = Host::new().await;
+    let broker = host.broker();
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(log.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let client = &broker.client;
+    client
+        .clone_vm(HOST, 9000, &clone_of(9050))
+        .await
+        .expect("a task");
+    let argv = ["/bin/sh", "-c", "hidden-script"];
+    let _ = client.agent_exec(HOST, 9001, &argv, "hidden-input").await;
+    let _ = client.start(HOST, 300).await;
+    let log = log.text();
+    for shown in [
+        "newid=\"9050\"",
+        "call=\"clone\"",
+        "outcome=\"done\"",
+        "refused-by-broker",
+    ] {
+        assert!(log.contains(shown), "{shown} is missing: {log}");
+    }
+    for hidden in [
+        "hidden-script",
+        "hidden-input",
+        "csrf-secret",
+        "secret%2B",
+        "for the shop",
+    ] {
+        assert!(!log.contains(hidden), "{hidden} is in: {log}");
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().expect("held")).into_owned()
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("held").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Log {
+    type Writer = Log;
+
+    fn make_writer(&'a self) -> Log {
+        self.clone()
+    }
+}
