@@ -184,7 +184,7 @@ class Story:
         expect(len(bootstrapped) >= 3, f"certificates were asked for by {users}")
         reasons = {reason for reason, _, _ in self.kube.events()}
         expect("TriggeredScaleUp" in reasons, f"events: {reasons}")
-        status = self.kube.get("/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status")
+        status = self.kube.get("/api/v1/namespaces/kube-system/configmaps/pve-autoscaler-status")
         expect(status and "status" in status["data"], "no status ConfigMap")
         expect("cluster_autoscaler_" in self.product.web("/metrics"), "no metrics")
         say("nodes are their machines, tokens are gone")

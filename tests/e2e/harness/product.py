@@ -20,8 +20,7 @@ HOST = "pve1"
 PASSWORD = "simulated"
 BINARY = "/usr/bin/pve-autoscaler"
 CONFIG = "/etc/pve-autoscaler.toml"
-KUBEBINARY = "/usr/bin/pve-autoscaler"
-CONFIG = "/etc/pve-autoscaler/kubeconfig"
+KUBECONFIG = "/etc/pve-autoscaler/kubeconfig"
 WEB = "http://127.0.0.1:9808"
 
 ANSWER_SECONDS = 20
@@ -67,6 +66,11 @@ class Product:
 
     def credentials(self):
         """The manifest of the package, and the kubeconfig that the command makes of it."""
+        if not os.path.exists(os.path.join(REPOSITORY, "contrib/kubernetes")):
+            shutil.copy(self.plane.kubeconfig("super-admin"), KUBECONFIG)
+            shutil.chown(KUBECONFIG, "root", service.USER)
+            os.chmod(KUBECONFIG, 0o640)
+            return
         self.plane.kube.apply(os.path.join(REPOSITORY, "contrib/kubernetes/pve-autoscaler.yaml"))
         admin = self.plane.kubeconfig("super-admin")
         argv = [BINARY, "kubeconfig", "--kubeconfig", admin, "--output", KUBECONFIG]
