@@ -97,7 +97,12 @@ pub(super) struct SnapshotOptions {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct CheckOptions {}
+pub(super) struct CheckOptions {
+    /// Also look at Kubernetes and PVE: rights, certificates, clocks, versions, templates and their
+    /// guest agent, storages, foreign VMs in the range. Changes nothing.
+    #[arg(long)]
+    pub(super) live: bool,
+}
 
 /// How a command reaches the daemon.
 #[derive(Debug, Args)]

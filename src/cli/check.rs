@@ -4,13 +4,25 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::args::CheckOptions;
-use super::{Failure, load, print};
+use super::{Failure, live, load, print, runtime};
 use crate::config::Settings;
 
-/// Checks the file.
-pub(super) fn run(path: &Path, _options: &CheckOptions) -> Result<(), Failure> {
+/// Checks the file, and with `--live` what it names.
+pub(super) fn run(path: &Path, options: &CheckOptions) -> Result<(), Failure> {
     let settings = load(path)?;
-    print(&summary(&path.display().to_string(), &settings))
+    print(&summary(&path.display().to_string(), &settings))?;
+    if !options.live || !settings.configured {
+        return Ok(());
+    }
+    let findings = runtime()?.block_on(live::look(&settings));
+    let lines = findings.0.iter();
+    print(&lines.fold(String::new(), |text, finding| {
+        text + &finding.to_string() + "\n"
+    }))?;
+    if findings.any_wrong() {
+        return Err(Failure::Said);
+    }
+    Ok(())
 }
 
 /// What a valid file means, in a few lines.

@@ -2,9 +2,11 @@
 //! prints errors and picks the exit code.
 
 mod args;
+mod channels;
 mod check;
 mod control;
 mod generate;
+mod live;
 mod log;
 mod plan;
 mod render;

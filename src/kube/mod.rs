@@ -1,5 +1,6 @@
 //! The Kubernetes client: connecting, watching, acting.
 
+pub mod access;
 pub mod certificate;
 pub mod client;
 pub mod cluster;

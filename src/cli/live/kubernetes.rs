@@ -1,0 +1,186 @@
+//! Kubernetes: reachable, the clock, the credentials, the rights.
+
+use std::sync::Arc;
+
+use super::{ClusterId, Findings};
+use crate::clock::Clock;
+use crate::config::Settings;
+use crate::kube::access::Right;
+use crate::kube::{Client, Connector, Credentials, ServerVersion, Unobserved};
+use crate::model::time::{Span, Time};
+
+/// Tokens and certificates are made with times in them: a clock that is off by more than this makes
+/// some of them invalid.
+const MAX_SKEW: Span = Span::seconds(30);
+
+const fn right(verb: &'static str, group: &'static str, resource: &'static str) -> Right {
+    Right {
+        verb,
+        group,
+        resource,
+    }
+}
+
+/// What the daemon does everywhere in the cluster. `contrib/kubernetes` grants exactly this.
+const EVERYWHERE: [Right; 20] = [
+    right("watch", "", "pods"),
+    right("watch", "", "nodes"),
+    right("watch", "", "namespaces"),
+    right("watch", "", "persistentvolumeclaims"),
+    right("watch", "", "persistentvolumes"),
+    right("watch", "apps", "daemonsets"),
+    right("watch", "policy", "poddisruptionbudgets"),
+    right("watch", "storage.k8s.io", "storageclasses"),
+    right("watch", "storage.k8s.io", "csinodes"),
+    right("watch", "storage.k8s.io", "volumeattachments"),
+    right("watch", "scheduling.k8s.io", "priorityclasses"),
+    right("watch", "node.k8s.io", "runtimeclasses"),
+    right("list", "", "pods"),
+    right("list", "", "nodes"),
+    right("get", "", "nodes"),
+    right("get", "", "namespaces"),
+    right("patch", "", "nodes"),
+    right("delete", "", "nodes"),
+    right("create", "", "pods/eviction"),
+    right("create", "", "events"),
+];
+
+/// What it does in kube-system: bootstrap tokens.
+const TOKENS: [Right; 2] = [
+    right("create", "", "secrets"),
+    right("delete", "", "secrets"),
+];
+
+/// What it does in its own namespace.
+const OWN: [Right; 6] = [
+    right("get", "coordination.k8s.io", "leases"),
+    right("create", "coordination.k8s.io", "leases"),
+    right("update", "coordination.k8s.io", "leases"),
+    right("get", "", "configmaps"),
+    right("create", "", "configmaps"),
+    right("update", "", "configmaps"),
+];
+
+/// Looks; gives the cluster's id when it could be read.
+pub(super) async fn look(
+    settings: &Settings,
+    clock: Clock,
+    findings: &mut Findings,
+) -> Option<ClusterId> {
+    let connector = Connector::File {
+        path: settings.kubernetes.kubeconfig.clone(),
+        context: settings.kubernetes.context.clone(),
+    };
+    let client = Client::new(connector, clock, Arc::new(Unobserved)).await;
+    let credentials = client.credentials();
+    if let Some(error) = &credentials.error {
+        findings.wrong(format!("kubernetes: {error}"));
+        return None;
+    }
+    let version = match client.server_version().await {
+        Ok(version) => version,
+        Err(error) => {
+            findings.wrong(format!("kubernetes: {error}"));
+            return None;
+        }
+    };
+    judge(&version, &credentials, clock.now(), findings);
+    rights(&client, &settings.kubernetes.namespace, findings).await;
+    if let Err(error) = client.cluster_info().await {
+        findings.wrong(format!(
+            "kubernetes: {error}; machines join by kubeadm and need it (kubeadm makes it; join.endpoint does not replace its CA)"
+        ));
+    }
+    match client.kube_system_uid().await {
+        Ok(uid) => Some(format!("{uid}/{}", settings.kubernetes.name).into()),
+        Err(error) => {
+            findings.wrong(format!("kubernetes: {error}"));
+            None
+        }
+    }
+}
+
+fn judge(version: &ServerVersion, credentials: &Credentials, now: Time, findings: &mut Findings) {
+    findings.fine(format!(
+        "kubernetes: {} at {}",
+        version.version, credentials.server
+    ));
+    if let Some(theirs) = version.time {
+        let skew = now.since(theirs).max(theirs.since(now));
+        if skew > MAX_SKEW {
+            findings.warning(format!(
+                "kubernetes: the API server's clock and this host's differ by {skew}; is time synchronised?"
+            ));
+        }
+    }
+    match (&credentials.warning, credentials.expires) {
+        (Some(warning), _) => findings.warning(format!("kubernetes: {warning}")),
+        (None, Some(expires)) => {
+            findings.fine(format!(
+                "kubernetes: the kubeconfig's certificate ends {expires}"
+            ));
+        }
+        (None, None) => {}
+    }
+}
+
+async fn rights(client: &Client, own_namespace: &str, findings: &mut Findings) {
+    let everywhere = EVERYWHERE.iter().map(|right| (right, None));
+    let tokens = TOKENS.iter().map(|right| (right, Some("kube-system")));
+    let own = OWN.iter().map(|right| (right, Some(own_namespace)));
+    let mut missing = Vec::new();
+    for (right, namespace) in everywhere.chain(tokens).chain(own) {
+        match client.may(*right, namespace).await {
+            Ok(true) => {}
+            Ok(false) => missing.push(format!(
+                "{} {}{}{}",
+                right.verb,
+                right.resource,
+                if right.group.is_empty() { "" } else { "." },
+                right.group
+            )),
+            Err(error) => {
+                findings.wrong(format!("kubernetes: cannot ask for our rights: {error}"));
+                return;
+            }
+        }
+    }
+    if missing.is_empty() {
+        findings.fine("kubernetes: all rights that the daemon needs are granted");
+    } else {
+        findings.wrong(format!(
+            "kubernetes: these rights are missing: {}; apply contrib/kubernetes/pve-autoscaler.yaml",
+            missing.join(", ")
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_off_and_a_certificate_that_ends_are_said() {
+        let now = Time(1_795_000_000_000);
+        let version = ServerVersion {
+            version: "v1.34.1".into(),
+            time: Some(now - Span::minutes(2)),
+        };
+        let credentials = Credentials {
+            server: "https://10.0.0.1:6443".into(),
+            warning: Some("the certificate ends in 3 days".into()),
+            ..Credentials::default()
+        };
+        let mut findings = Findings::default();
+        judge(&version, &credentials, now, &mut findings);
+        let said: Vec<String> = findings.0.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            said,
+            [
+                "ok: kubernetes: v1.34.1 at https://10.0.0.1:6443",
+                "warning: kubernetes: the API server's clock and this host's differ by 2m; is time synchronised?",
+                "warning: kubernetes: the certificate ends in 3 days",
+            ]
+        );
+    }
+}

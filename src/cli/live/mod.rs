@@ -1,0 +1,93 @@
+//! `check --live`: does what the file names exist, and can we do what we will have to?
+//!
+//! Gathering is apart from judging; judging is pure.
+
+mod kubernetes;
+mod region;
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::channels;
+use crate::clock::Clock;
+use crate::config::Settings;
+use crate::pve;
+
+/// What one look found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) grade: Grade,
+    pub(super) text: String,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Grade {
+    /// As it should be.
+    Fine,
+    /// It works, but somebody should look.
+    Warning,
+    /// It cannot work like this.
+    Wrong,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let grade = match self.grade {
+            Grade::Fine => "ok",
+            Grade::Warning => "warning",
+            Grade::Wrong => "WRONG",
+        };
+        write!(f, "{grade}: {}", self.text)
+    }
+}
+
+/// Findings in the order they were made.
+#[derive(Debug, Default)]
+pub(super) struct Findings(pub(super) Vec<Finding>);
+
+impl Findings {
+    fn add(&mut self, grade: Grade, text: impl Into<String>) {
+        let text = text.into();
+        self.0.push(Finding { grade, text });
+    }
+
+    fn fine(&mut self, text: impl Into<String>) {
+        self.add(Grade::Fine, text);
+    }
+
+    fn warning(&mut self, text: impl Into<String>) {
+        self.add(Grade::Warning, text);
+    }
+
+    fn wrong(&mut self, text: impl Into<String>) {
+        self.add(Grade::Wrong, text);
+    }
+
+    /// Whether anything cannot work.
+    pub(super) fn any_wrong(&self) -> bool {
+        self.0.iter().any(|finding| finding.grade == Grade::Wrong)
+    }
+}
+
+/// Looks at everything that the settings name.
+pub(super) async fn look(settings: &Settings) -> Findings {
+    let mut findings = Findings::default();
+    let cluster = kubernetes::look(settings, Clock::System, &mut findings).await;
+    for (name, region) in &settings.regions {
+        match channels::open(region, &settings.broker.socket) {
+            Ok(transport) => {
+                let client = pve::Client::new(transport);
+                let looked = region::look(&client, name, settings, &mut findings).await;
+                if let Some(seen) = looked {
+                    region::judge(&seen, name, settings, cluster.as_ref(), &mut findings);
+                }
+            }
+            Err(error) => findings.wrong(format!("region {name}: {error:#}")),
+        }
+    }
+    findings
+}
+
+/// Our cluster's id, when it is known.
+type ClusterId = Arc<str>;
