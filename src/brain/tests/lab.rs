@@ -1,7 +1,8 @@
 //! Small worlds for tests, built in a line or two each.
 //!
 //! Unless a test says otherwise: one region `home` with the hosts pve1, pve2 and pve3 of 4 TiB each, one
-//! shared template, nothing reserved on nodes, batch windows of zero, all views fresh.
+//! shared template, nothing reserved on nodes, batch windows of zero, all views fresh, and a memory
+//! that began a day ago.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::model::cluster::{
 };
 use crate::model::decision::Decision;
 use crate::model::mark::{Mark, Ownership};
-use crate::model::memory::Memory;
+use crate::model::memory::{self, Memory};
 use crate::model::policy::{
     InstanceType, LEAVING_TAINT, Policy, PoolPolicy, RegionPolicy, STARTUP_TAINT, ScaleDown,
     ScaleUp,
@@ -106,7 +107,11 @@ pub(super) fn lab() -> Lab {
             scale_down: ScaleDown::default(),
             ..Policy::default()
         },
-        memory: Memory::default(),
+        memory: Memory {
+            version: memory::VERSION,
+            born: Some(START - Span::minutes(24 * 60)),
+            ..Memory::default()
+        },
         now: START,
     };
     lab.refresh();

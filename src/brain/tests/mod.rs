@@ -1,6 +1,8 @@
 //! Tests of decisions, in small worlds. Names begin with the scenario that they hold.
 
 mod constraints;
+mod draining;
+mod existing;
 mod growing;
 mod lab;
 mod shrinking;
