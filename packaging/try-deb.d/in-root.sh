@@ -103,10 +103,57 @@ broker_and_sandbox() {
     hold "the broker has no capability" no_capabilities "$broker"
     hold "the broker's state is root's alone" owned /var/lib/pve-autoscaler-broker root:root 700
     hold "the broker refuses another user" broker_refuses nobody
+    hold "the broker's sandbox shows PVE's files, also when they are mounted anew" pve_comes_and_goes
+    hold "the broker's sandbox lets the fallback run outside" sandbox_lets_run_outside
+    hold "the broker's sandbox lets nothing else be written or owned" sandbox_holds
+    sandbox_gone
     hold "the daemon's exposure is at most 1.5" exposure_at_most "$daemon" "$daemon_exposure"
     hold "the broker's exposure is at most 3.0" exposure_at_most "$broker" "$broker_exposure"
     hold "systemd-analyze verify finds nothing" verify_units
     hold "starting logged no error" no_error_logged
+}
+
+# Runs a script under exactly the broker's confinement.
+in_broker_sandbox() {
+    printf '%s\n' "$1" >/run/try-sandbox.sh
+    sed -e '/^Requires=/d' -e '/^NotifyAccess=/d' -e '/^Restart/d' -e '/^ExecReload=/d' \
+        -e 's/^Type=.*/Type=oneshot/' -e 's|^ExecStart=.*|ExecStart=/bin/sh -ex /run/try-sandbox.sh|' \
+        "/usr/lib/systemd/system/$broker" >/run/systemd/system/try-sandbox.service
+    systemctl daemon-reload
+    systemctl start try-sandbox.service || { journalctl --no-pager --unit=try-sandbox.service && false; }
+}
+
+# What the broker's work needs of its sandbox: PVE's private files (a mount like pmxcfs, which a
+# restart of pve-cluster puts there anew), Perl, memory shared with pmxcfs, and a way to have the
+# fallback run outside.
+pve_comes_and_goes() {
+    local pid
+    pid="$(systemctl show --property=MainPID --value "$broker")"
+    mkdir -p /etc/pve
+    mount -t tmpfs -o mode=0755 pmxcfs /etc/pve && install -D -m 0600 /dev/null /etc/pve/priv/first || return 1
+    nsenter --target "$pid" --mount test -e /etc/pve/priv/first || { echo "not seen" && return 1; }
+    umount /etc/pve && mount -t tmpfs -o mode=0755 pmxcfs /etc/pve || return 1
+    install -D -m 0600 /dev/null /etc/pve/priv/second
+    nsenter --target "$pid" --mount test -e /etc/pve/priv/second || { echo "new mount not seen" && return 1; }
+    in_broker_sandbox 'cat /etc/pve/priv/second; perl -e "exit 0"; : >/dev/shm/try-sandbox; rm /dev/shm/try-sandbox'
+}
+sandbox_lets_run_outside() {
+    in_broker_sandbox '/usr/bin/systemd-run --wait --pipe --quiet --collect /bin/sh -ec "touch /root/try/outside; mount -o remount,rw / || true"' &&
+        [ -e /root/try/outside ]
+}
+sandbox_holds() {
+    local path
+    for path in /etc/x /usr/x /root/x /etc/pve/x /var/lib/x /run/x; do
+        ! in_broker_sandbox ": >$path" >/dev/null 2>&1 || { echo "$path was written" && return 1; }
+    done
+    ! in_broker_sandbox "chown nobody /var/lib/pve-autoscaler-broker" >/dev/null 2>&1 &&
+        ! in_broker_sandbox "mount -t tmpfs none /mnt" >/dev/null 2>&1 &&
+        in_broker_sandbox ": >/var/lib/pve-autoscaler-broker/try; rm /var/lib/pve-autoscaler-broker/try"
+}
+sandbox_gone() {
+    umount /etc/pve && rmdir /etc/pve
+    rm -f /run/systemd/system/try-sandbox.service /run/try-sandbox.sh
+    systemctl daemon-reload
 }
 
 verify_units() {
