@@ -432,7 +432,8 @@ impl World {
             row["running-qemu"] = json!("10.1.2");
             row["running-machine"] = json!("pc-i440fx-10.1+pve0");
         }
-        for key in ["name", "tags", "lock"] {
+        row["name"] = json!(vm.title());
+        for key in ["tags", "lock"] {
             if let Some(text) = vm.config.get(key) {
                 row[key] = json!(text);
             }
@@ -527,9 +528,7 @@ fn resource(asked: &Asked) -> Result<u32, Fault> {
 fn fill(row: &mut Value, shown: &Shown, now: Time) {
     let on = shown.run.process();
     row["status"] = json!(if on.is_some() { "running" } else { "stopped" });
-    if let Some(name) = &shown.name {
-        row["name"] = json!(name);
-    }
+    row["name"] = json!(shown.name);
     row["template"] = json!(u8::from(shown.template));
     row["maxcpu"] = json!(shown.cpus);
     row["maxmem"] = json!(shown.memory);

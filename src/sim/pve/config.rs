@@ -518,6 +518,9 @@ impl World {
             .get(key)
             .ok_or_else(|| format!("disk '{key}' does not exist"))?;
         let mut drive = Drive::parse(text);
+        if drive.option("media") == Some("cdrom") {
+            return Err("you can't resize a cdrom".to_owned());
+        }
         let host = vm.host.clone();
         let volume = self.volume(&drive.file, &host);
         let old = volume

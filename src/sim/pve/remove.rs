@@ -66,9 +66,17 @@ impl Pve {
                 Box::pin(async move {
                     let pve = worker.pve.clone();
                     let _lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
-                    if !asked.flag("skiplock") {
-                        pve.world(|world, _| world.vm(&asked.node, asked.vmid)?.check_lock())?;
-                    }
+                    pve.world(|world, _| {
+                        let vm = world.vm(&asked.node, asked.vmid)?;
+                        let digest = asked.given("digest");
+                        if digest.is_some_and(|digest| digest != vm.digest()) {
+                            return Err("checksum mismatch (file change by other user?)".to_owned());
+                        }
+                        if asked.flag("skiplock") {
+                            return Ok(());
+                        }
+                        vm.check_lock()
+                    })?;
                     pve.take(pve.timings().resize).await;
                     pve.world(|world, now| {
                         world.note(now, &worker.user, asked.vmid, "resize");

@@ -59,7 +59,7 @@ impl Run {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shown {
     pub(super) run: Run,
-    pub(super) name: Option<String>,
+    pub(super) name: String,
     pub(super) template: bool,
     pub(super) cpus: u32,
     pub(super) memory: u64,
@@ -164,10 +164,16 @@ impl Vm {
         text
     }
 
+    /// Its name, or what PVE calls a VM without one.
+    pub(super) fn title(&self) -> String {
+        let name = self.config.get("name").cloned();
+        name.unwrap_or_else(|| format!("VM {}", self.vmid))
+    }
+
     fn show(&self) -> Shown {
         Shown {
             run: self.run,
-            name: self.config.get("name").cloned(),
+            name: self.title(),
             template: self.flag("template"),
             cpus: self.cpus(),
             memory: self.memory_mib() << 20,

@@ -1,6 +1,9 @@
 //! The fake PVE over its wire, in memory, on virtual time.
 
+mod cloning;
+mod power;
 mod schema;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,11 +61,29 @@ impl Bench {
     }
 
     fn with(spec: PveSpec) -> Bench {
-        let guests = NoGuests::new(Duration::from_secs(20), Duration::from_secs(5));
+        Bench::seeded(spec, 7)
+    }
+
+    fn seeded(spec: PveSpec, seed: u64) -> Bench {
+        Bench::made(spec, seed, Duration::from_secs(20), Duration::from_secs(5))
+    }
+
+    fn made(spec: PveSpec, seed: u64, boot: Duration, shutdown: Duration) -> Bench {
+        let guests = NoGuests::new(boot, shutdown);
         let clock = Clock::starting_at(Time(1_760_000_000_000));
-        let pve = Pve::new(spec, Arc::new(guests), clock, 7);
+        let pve = Pve::new(spec, Arc::new(guests), clock, seed);
         let root = pve.router_as("root@pam");
         Bench { pve, root }
+    }
+
+    /// A running clone, 5001, whose guest takes its time.
+    async fn with_guests(boot: Duration, shutdown: Duration) -> Bench {
+        let bench = Bench::made(PveSpec::default(), 7, boot, shutdown);
+        let path = format!("/nodes/pve1/qemu/{TEMPLATE}/clone");
+        assert_eq!(bench.task(Method::POST, &path, "newid=5001").await, "OK");
+        let start = "/nodes/pve1/qemu/5001/status/start";
+        assert_eq!(bench.task(Method::POST, start, "").await, "OK");
+        bench
     }
 
     async fn call(&self, method: Method, path: &str, form: &str) -> Answer {
@@ -119,11 +140,11 @@ async fn send(
     } else {
         Body::from(form.to_owned())
     };
-    let response = router
-        .clone()
-        .oneshot(request.body(body).expect("a request"))
-        .await
-        .expect("an answer");
+    let request = request.body(body).expect("a request");
+    answer_of(router.clone().oneshot(request).await.expect("an answer")).await
+}
+
+async fn answer_of(response: http::Response<Body>) -> Answer {
     let status = response.status().as_u16();
     let reason = response.extensions().get::<hyper::ext::ReasonPhrase>();
     let reason = reason

@@ -1,0 +1,336 @@
+//! Clones: what they inherit, the placeholder, who stands in their way.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::json;
+
+use super::super::{AdminAct, GIB, LOCAL_TEMPLATE, PveSpec, TEMPLATE};
+use super::Bench;
+
+fn clone_path(template: u32) -> String {
+    format!("/nodes/pve1/qemu/{template}/clone")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_is_its_own_machine_with_its_templates_habits() {
+    let bench = Bench::new();
+    for vmid in ["5001", "5002"] {
+        let end = bench
+            .task(
+                Method::POST,
+                &clone_path(TEMPLATE),
+                &format!("newid={vmid}"),
+            )
+            .await;
+        assert_eq!(end, "OK");
+    }
+    let template = bench.pve.vm(TEMPLATE).expect("the template");
+    let one = bench.pve.vm(5001).expect("one");
+    let two = bench.pve.vm(5002).expect("two");
+    assert_eq!(one.name, "Copy-of-VM-debian-13-k8s");
+    assert_eq!(
+        one.description, template.description,
+        "inherited unless given"
+    );
+    for key in ["tags", "protection", "onboot", "agent", "balloon", "ciuser"] {
+        assert_eq!(one.config.get(key), template.config.get(key), "{key}");
+    }
+    assert!(!one.template && !one.config.contains_key("template"));
+    for key in ["smbios1", "vmgenid", "net0"] {
+        assert_ne!(one.config[key], template.config[key], "{key}");
+        assert_ne!(one.config[key], two.config[key], "{key}");
+    }
+    assert!(
+        one.config["scsi0"]
+            .starts_with("shared:9000/base-9000-disk-0.qcow2/5001/vm-5001-disk-0.qcow2")
+    );
+    assert!(one.config["ide2"].starts_with("shared:5001/vm-5001-cloudinit.qcow2,media=cdrom"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_the_first_disk_there_is_a_placeholder() {
+    let bench = Bench::new();
+    let upid = bench
+        .call(
+            Method::POST,
+            &clone_path(TEMPLATE),
+            "newid=5001&name=web&description=mark",
+        )
+        .await
+        .upid();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let early = bench.get("/nodes/pve1/qemu/5001/config").await;
+    assert_eq!(early.data()["lock"], json!("clone"));
+    assert_eq!(
+        early.data()["description"],
+        json!(" qmclone temporary file\n")
+    );
+    assert_eq!(early.data()["name"], json!(null));
+    let destroyed = bench
+        .task(Method::DELETE, "/nodes/pve1/qemu/5001", "")
+        .await;
+    // It waited for the clone's end, and then saw what the template passed on.
+    assert_eq!(destroyed, "can't remove VM 5001 - protection mode enabled");
+    assert_eq!(bench.end(&upid).await, "OK");
+    assert!(
+        upid.contains(":qmclone:9000:"),
+        "a clone task names its source: {upid}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn name_and_description_come_with_the_first_disk() {
+    let bench = Bench::new();
+    let upid = bench
+        .call(
+            Method::POST,
+            &clone_path(TEMPLATE),
+            "newid=5001&name=web&description=mark&full=1",
+        )
+        .await
+        .upid();
+    let mut seen = Vec::new();
+    while bench.pve.running_tasks().contains(&upid) {
+        if let Some(vm) = bench.pve.vm(5001) {
+            let now = (vm.name, vm.description, vm.volumes.len(), vm.lock);
+            if seen.last() != Some(&now) {
+                seen.push(now);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let last = bench.pve.vm(5001).expect("the clone");
+    assert_eq!(last.lock, None);
+    let lock = || Some("clone".to_owned());
+    let steps = [
+        (
+            String::new(),
+            " qmclone temporary file".to_owned(),
+            0,
+            lock(),
+        ),
+        ("web".to_owned(), "mark".to_owned(), 1, lock()),
+        ("web".to_owned(), "mark".to_owned(), 2, lock()),
+    ];
+    assert_eq!(seen[..3], steps);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_clone_may_not_be() {
+    let bench = Bench::new();
+    let cases = [
+        (
+            TEMPLATE,
+            "newid=5001&storage=shared",
+            "parameter 'storage' not allowed for linked clones",
+        ),
+        (
+            TEMPLATE,
+            "newid=5001&format=qcow2",
+            "parameter 'format' not allowed for linked clones",
+        ),
+        (
+            TEMPLATE,
+            "newid=5001&full=1&storage=nope",
+            "storage 'nope' does not exist",
+        ),
+        (
+            TEMPLATE,
+            "newid=5001&full=1&target=pve2&storage=local-lvm",
+            "can't clone to non-shared storage 'local-lvm'",
+        ),
+        (
+            TEMPLATE,
+            "newid=5001&target=pve9",
+            "no such cluster node 'pve9'",
+        ),
+        (
+            TEMPLATE,
+            "newid=5001&pool=nope",
+            "pool 'nope' does not exist",
+        ),
+        (
+            TEMPLATE,
+            "newid=5001&snapname=before",
+            "snapshot 'before' does not exist",
+        ),
+        (
+            TEMPLATE,
+            "newid=100",
+            "unable to create VM 100: config file already exists",
+        ),
+        (
+            LOCAL_TEMPLATE,
+            "newid=5001&target=pve2",
+            "can't clone VM to node 'pve2' (VM uses local storage)",
+        ),
+        (
+            100,
+            "newid=5001&full=0",
+            "Linked clone feature is not supported for 'local-lvm:vm-100-disk-0' (scsi0)",
+        ),
+        (
+            4711,
+            "newid=5001",
+            "unable to find configuration file for VM 4711 on node 'pve1'",
+        ),
+    ];
+    for (source, form, words) in cases {
+        bench
+            .call(Method::POST, &clone_path(source), form)
+            .await
+            .refused(500, words);
+    }
+    let local = bench
+        .call(
+            Method::POST,
+            &clone_path(TEMPLATE),
+            "newid=5001&full=1&storage=local",
+        )
+        .await;
+    assert_eq!(
+        local.body["errors"]["storage"],
+        json!("storage 'local' does not support vm images")
+    );
+    assert_eq!(bench.pve.vm(5001), None);
+    assert_eq!(bench.pve.orphaned_volumes(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_of_shared_disks_can_be_born_elsewhere() {
+    let bench = Bench::new();
+    assert_eq!(
+        bench
+            .task(
+                Method::POST,
+                &clone_path(TEMPLATE),
+                "newid=5001&target=pve2"
+            )
+            .await,
+        "OK"
+    );
+    assert_eq!(bench.pve.vm(5001).expect("the clone").host, "pve2");
+    bench.get("/nodes/pve1/qemu/5001/config").await.refused(
+        500,
+        "Configuration file 'nodes/pve1/qemu-server/5001.conf' does not exist",
+    );
+    let conflict = bench
+        .task(Method::POST, &clone_path(TEMPLATE), "newid=5001")
+        .await;
+    assert_eq!(
+        conflict,
+        "close (rename) atomic file '/etc/pve/nodes/pve1/qemu-server/5001.conf' failed: File exists"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn nextid_reserves_nothing() {
+    let bench = Bench::new();
+    let first = bench.get("/cluster/nextid").await;
+    let second = bench.get("/cluster/nextid").await;
+    assert_eq!(first.data(), &json!("102"));
+    assert_eq!(first.data(), second.data());
+    let taken = bench.call(Method::GET, "/cluster/nextid", "vmid=100").await;
+    taken.refused(400, "Parameter verification failed.");
+    assert_eq!(taken.body["errors"]["vmid"], json!("VM 100 already exists"));
+    let path = clone_path(TEMPLATE);
+    let (one, two) = futures::join!(
+        bench.call(Method::POST, &path, "newid=5001&name=one"),
+        bench.call(Method::POST, &path, "newid=5001&name=two"),
+    );
+    let mut ends = Vec::new();
+    for answer in [one, two] {
+        ends.push(match answer.status {
+            200 => bench.end(&answer.upid()).await,
+            _ => answer.reason,
+        });
+    }
+    ends.sort();
+    assert_eq!(ends[0], "OK");
+    let lost = ["already exists", "got timeout"];
+    assert!(lost.iter().any(|words| ends[1].contains(words)), "{ends:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_storage_fails_the_clone_and_leaves_nothing() {
+    let bench = Bench::new();
+    let fill = AdminAct::Fill {
+        storage: "local-lvm".to_owned(),
+        host: "pve1".to_owned(),
+        left: GIB,
+    };
+    bench.pve.administer(&fill).expect("filled");
+    let end = bench
+        .task(
+            Method::POST,
+            &clone_path(LOCAL_TEMPLATE),
+            "newid=5001&full=1",
+        )
+        .await;
+    assert!(end.starts_with("clone failed: copy failed: "), "{end}");
+    assert_eq!(bench.pve.vm(5001), None);
+    assert_eq!(bench.pve.orphaned_volumes(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_clone_task_leaves_nothing() {
+    let bench = Bench::new();
+    let upid = bench
+        .call(Method::POST, &clone_path(TEMPLATE), "newid=5001&full=1")
+        .await
+        .upid();
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    let stopped = bench
+        .call(Method::DELETE, &format!("/nodes/pve1/tasks/{upid}"), "")
+        .await;
+    assert_eq!(stopped.status, 200);
+    assert_eq!(
+        bench.end(&upid).await,
+        "clone failed: interrupted by signal"
+    );
+    assert_eq!(bench.pve.vm(5001), None);
+    assert_eq!(bench.pve.orphaned_volumes(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_clones_queue_for_the_storage_and_some_lose_patience() {
+    let bench = Bench::with(PveSpec::default());
+    let mut upids = Vec::new();
+    for vmid in 5000..5024 {
+        let path = clone_path(TEMPLATE);
+        upids.push(
+            bench
+                .call(Method::POST, &path, &format!("newid={vmid}&full=1"))
+                .await
+                .upid(),
+        );
+    }
+    let mut timeouts = 0;
+    for upid in upids {
+        match bench.end(&upid).await.as_str() {
+            "OK" => {}
+            "clone failed: error during cfs-locked 'storage-shared' operation: got lock request timeout" => {
+                timeouts += 1
+            }
+            other => panic!("{other}"),
+        }
+    }
+    assert!(timeouts > 0);
+    assert_eq!(bench.pve.orphaned_volumes(), Vec::<String>::new());
+    assert!(bench.pve.vms().iter().all(|vm| vm.lock.is_none()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_locked_source_is_not_cloned() {
+    let bench = Bench::new();
+    let lock = AdminAct::Lock {
+        vmid: TEMPLATE,
+        lock: Some("backup".to_owned()),
+    };
+    bench.pve.administer(&lock).expect("locked");
+    bench
+        .call(Method::POST, &clone_path(TEMPLATE), "newid=5001")
+        .await
+        .refused(500, "VM is locked (backup)");
+}

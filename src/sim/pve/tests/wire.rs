@@ -1,0 +1,574 @@
+//! The wire: parameters, credentials, errors.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{Method, Request};
+use serde_json::json;
+use tokio::time::Instant;
+use tower::ServiceExt as _;
+
+use super::super::{AclSpec, AdminAct, PveSpec, TEMPLATE, TokenSpec};
+use super::{Answer, Bench, answer_of, send};
+
+const CONFIG: &str = "/nodes/pve1/qemu/100/config";
+const TOKEN: (&str, &str) = (
+    "authorization",
+    "PVEAPIToken=scaler@pve!sim=00000000-0000-4000-8000-000000000001",
+);
+
+#[tokio::test(start_paused = true)]
+async fn parameters_are_checked_as_pve_checks_them() {
+    let bench = Bench::new();
+    let cases = [
+        (
+            "nosuch=1",
+            "nosuch",
+            "property is not defined in schema and the schema does not allow additional properties",
+        ),
+        (
+            "cores=many",
+            "cores",
+            "type check ('integer') failed - got 'many'",
+        ),
+        ("cores=0", "cores", "value must have a minimum value of 1"),
+        (
+            "cpulimit=129",
+            "cpulimit",
+            "value must have a maximum value of 128",
+        ),
+        (
+            "onboot=true",
+            "onboot",
+            "type check ('boolean') failed - got 'true'",
+        ),
+        (
+            "onboot=yes",
+            "onboot",
+            "type check ('boolean') failed - got 'yes'",
+        ),
+        (
+            "name=not_a_name",
+            "name",
+            "invalid format - value does not look like a valid DNS name\n",
+        ),
+        (
+            "tags=a%2Fb",
+            "tags",
+            "invalid format - invalid characters in tag\n",
+        ),
+        (
+            "tags=a%3Db",
+            "tags",
+            "invalid format - invalid characters in tag\n",
+        ),
+        (
+            "bios=uefi",
+            "bios",
+            "value 'uefi' does not have a value in the enumeration 'seabios, ovmf'",
+        ),
+        (
+            "sshkeys=ssh-ed25519+AAAA",
+            "sshkeys",
+            "invalid format - invalid urlencoded string\n",
+        ),
+        (
+            "force=1",
+            "delete",
+            "missing property - 'force' requires this property",
+        ),
+        (
+            "net99=virtio",
+            "net99",
+            "property is not defined in schema and the schema does not allow additional properties",
+        ),
+        (
+            "memory=8",
+            "memory",
+            "invalid format - format error\nmemory.current: value must have a minimum value of 16\n",
+        ),
+        ("delete=nosuch", "delete", "unknown option 'nosuch'"),
+    ];
+    for (form, name, why) in cases {
+        let answer = bench.call(Method::PUT, CONFIG, form).await;
+        answer.refused(400, "Parameter verification failed.");
+        assert_eq!(answer.body["errors"], json!({ name: why }), "{form}");
+        assert_eq!(
+            answer.body["message"],
+            json!("Parameter verification failed.\n")
+        );
+    }
+    let missing = bench
+        .call(
+            Method::POST,
+            &format!("/nodes/pve1/qemu/{TEMPLATE}/clone"),
+            "",
+        )
+        .await;
+    assert_eq!(
+        missing.body["errors"]["newid"],
+        json!("property is missing and it is not optional")
+    );
+    let long = format!("description={}", "x".repeat(8193));
+    let long = bench.call(Method::PUT, CONFIG, &long).await;
+    assert_eq!(
+        long.body["errors"]["description"],
+        json!("value may only be 8192 characters long")
+    );
+    bench
+        .call(Method::PUT, CONFIG, "")
+        .await
+        .refused(500, "no options specified");
+    bench
+        .get("/nosuch")
+        .await
+        .refused(501, "Method 'GET /nosuch' not implemented");
+    bench
+        .call(Method::PATCH, CONFIG, "")
+        .await
+        .refused(501, "method 'PATCH' not available");
+    bench.get("/nodes/pve99/status").await.refused(
+        500,
+        "hostname lookup 'pve99' failed - failed to get address info for: pve99: Name or service not known",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn forms_split_on_both_separators_and_json_keeps_its_types() {
+    let bench = Bench::new();
+    // An unescaped semicolon parts parameters: this sets tags=a and complains of b.
+    let split = bench.call(Method::PUT, CONFIG, "tags=a;b").await;
+    assert_eq!(split.status, 400);
+    assert!(split.body["errors"]["b"].is_string());
+    assert_eq!(
+        bench
+            .call(
+                Method::PUT,
+                CONFIG,
+                "tags=B%3Ba+c&description=one%0Atwo+%C3%A9"
+            )
+            .await
+            .status,
+        200
+    );
+    let config = bench.get(CONFIG).await;
+    assert_eq!(config.data()["tags"], json!("a;b;c"));
+    assert_eq!(config.data()["description"], json!("one\ntwo é\n"));
+    let body = json!({ "cores": 3, "onboot": true, "agent": 1 }).to_string();
+    let headers = [("content-type", "application/json")];
+    assert_eq!(
+        send(&bench.root, Method::PUT, CONFIG, &body, &headers)
+            .await
+            .status,
+        200
+    );
+    let config = bench.get(CONFIG).await;
+    assert_eq!(
+        (&config.data()["cores"], &config.data()["onboot"]),
+        (&json!(3), &json!(1))
+    );
+    assert_eq!(
+        config.data()["agent"],
+        json!(1),
+        "a number after JSON wrote it"
+    );
+    assert_eq!(config.data()["memory"], json!("2048"), "a string");
+    let broken = send(&bench.root, Method::PUT, CONFIG, "{", &headers).await;
+    assert_eq!(broken.status, 500);
+    let clash = bench.call(Method::PUT, CONFIG, "vmid=101&cores=2").await;
+    assert!(
+        clash.body["errors"]["vmid"]
+            .as_str()
+            .is_some_and(|why| why.starts_with("duplicate parameter"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials() {
+    let bench = Bench::new();
+    let outside = bench.pve.router();
+    let began = Instant::now();
+    let nobody = send(&outside, Method::GET, "/version", "", &[]).await;
+    nobody.refused(401, "No ticket");
+    assert!(nobody.body.is_null());
+    assert_eq!(began.elapsed(), Duration::from_secs(3));
+    let wrong = ("authorization", "PVEAPIToken=scaler@pve!sim=wrong");
+    send(&outside, Method::GET, "/version", "", &[wrong])
+        .await
+        .refused(401, "Authentication failed!");
+    assert_eq!(
+        send(&outside, Method::GET, "/version", "", &[TOKEN])
+            .await
+            .status,
+        200
+    );
+
+    let login = "username=root%40pam&password=simulated";
+    let bad = send(
+        &outside,
+        Method::POST,
+        "/access/ticket",
+        "username=root%40pam&password=x",
+        &[],
+    )
+    .await;
+    bad.refused(401, "authentication failure");
+    assert_eq!(bad.body["data"], json!(null));
+    let good = send(&outside, Method::POST, "/access/ticket", login, &[]).await;
+    let ticket = good.data()["ticket"].as_str().expect("a ticket").to_owned();
+    let csrf = good.data()["CSRFPreventionToken"]
+        .as_str()
+        .expect("a token")
+        .to_owned();
+    let cookie = format!("PVEAuthCookie={}", ticket.replace('=', "%3D"));
+    let cookie = ("cookie", cookie.as_str());
+    assert_eq!(
+        send(&outside, Method::GET, CONFIG, "", &[cookie])
+            .await
+            .status,
+        200
+    );
+    let bare = send(&outside, Method::PUT, CONFIG, "cores=2", &[cookie]).await;
+    bare.refused(401, "Permission denied - invalid csrf token");
+    let csrf = ("CSRFPreventionToken", csrf.as_str());
+    assert_eq!(
+        send(&outside, Method::PUT, CONFIG, "cores=2", &[cookie, csrf])
+            .await
+            .status,
+        200
+    );
+
+    tokio::time::sleep(Duration::from_secs(7_201)).await;
+    send(&outside, Method::GET, CONFIG, "", &[cookie])
+        .await
+        .refused(401, "Authentication failed!");
+    let minted = bench.pve.ticket("root@pam");
+    let header = format!("PVEAuthCookie={}", minted.0);
+    let header = ("authorization", header.as_str());
+    assert_eq!(
+        send(&outside, Method::GET, CONFIG, "", &[header])
+            .await
+            .status,
+        200
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_only_root_in_person_may() {
+    let bench = Bench::new();
+    let outside = bench.pve.router();
+    let roots = (
+        "authorization",
+        "PVEAPIToken=root@pam!sim=00000000-0000-4000-8000-000000000002",
+    );
+    for token in [TOKEN, roots] {
+        for key in [
+            "affinity=0-1",
+            "hugepages=2",
+            "args=-foo",
+            "lock=backup",
+            "vmgenid=1",
+            "hookscript=local:snippets/x",
+        ] {
+            let name = key.split('=').next().unwrap_or_default();
+            send(&outside, Method::PUT, CONFIG, key, &[token])
+                .await
+                .refused(500, &format!("only root can set '{name}' config"));
+        }
+        let skip = send(
+            &outside,
+            Method::POST,
+            "/nodes/pve1/qemu/100/status/stop",
+            "skiplock=1",
+            &[token],
+        )
+        .await;
+        assert_eq!(
+            skip.body["errors"]["skiplock"],
+            json!("Only root may use this option.")
+        );
+    }
+    assert_eq!(
+        bench.call(Method::PUT, CONFIG, "affinity=0-1").await.status,
+        200
+    );
+    assert_eq!(
+        bench
+            .call(Method::POST, "/access/ticket", "username=a&password=b")
+            .await
+            .status,
+        401
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pools_token_sees_its_pool_and_nothing_else() {
+    let pool = |path: &str, privileges: &[&str]| AclSpec {
+        path: path.to_owned(),
+        privileges: privileges.iter().map(|one| (*one).to_owned()).collect(),
+    };
+    let mut spec = PveSpec::default();
+    spec.tokens.push(TokenSpec {
+        id: "pool@pve!one".to_owned(),
+        secret: "secret".to_owned(),
+        acl: vec![
+            pool(
+                "/pool/k8s",
+                &[
+                    "VM.Clone",
+                    "VM.Allocate",
+                    "VM.Audit",
+                    "VM.PowerMgmt",
+                    "VM.Config.CPU",
+                ],
+            ),
+            pool("/storage/shared", &["Datastore.AllocateSpace"]),
+            pool("/sdn/zones/localnetwork", &["SDN.Use"]),
+        ],
+    });
+    for machine in &mut spec.machines {
+        machine.pool = (machine.vmid == TEMPLATE).then(|| "k8s".to_owned());
+    }
+    let bench = Bench::with(spec);
+    let outside = bench.pve.router();
+    let token = [("authorization", "PVEAPIToken=pool@pve!one=secret")];
+    let ask =
+        |method, path: &'static str, form: &'static str| send(&outside, method, path, form, &token);
+    let seen = ask(Method::GET, "/cluster/resources", "type=vm").await;
+    assert_eq!(seen.data().as_array().map(Vec::len), Some(1));
+    ask(Method::GET, CONFIG, "")
+        .await
+        .refused(403, "Permission check failed (/vms/100, VM.Audit)");
+    let outside_pool = ask(Method::POST, "/nodes/pve1/qemu/9000/clone", "newid=5001").await;
+    outside_pool.refused(403, "Permission check failed (/vms/5001, VM.Allocate)");
+    let upid = ask(
+        Method::POST,
+        "/nodes/pve1/qemu/9000/clone",
+        "newid=5001&pool=k8s",
+    )
+    .await
+    .upid();
+    assert_eq!(bench.end(&upid).await, "OK");
+    assert_eq!(
+        ask(Method::PUT, "/nodes/pve1/qemu/5001/config", "cores=2")
+            .await
+            .status,
+        200
+    );
+    let memory = ask(Method::PUT, "/nodes/pve1/qemu/5001/config", "memory=4096").await;
+    memory.refused(403, "Permission check failed (/vms/5001, VM.Config.Memory)");
+    // Its own task it may see, though not all tasks; the cluster's list shows it nothing.
+    let status = send(
+        &outside,
+        Method::GET,
+        &format!("/nodes/pve1/tasks/{upid}/status"),
+        "",
+        &token,
+    )
+    .await;
+    assert_eq!(status.data()["exitstatus"], json!("OK"));
+    assert_eq!(
+        ask(Method::GET, "/cluster/tasks", "").await.data(),
+        &json!([])
+    );
+    // What is gone is out of the pool: forbidden, not missing.
+    assert_eq!(
+        bench
+            .call(Method::PUT, "/nodes/pve1/qemu/5001/config", "protection=0")
+            .await
+            .status,
+        200
+    );
+    assert_eq!(
+        bench
+            .task(Method::DELETE, "/nodes/pve1/qemu/5001", "")
+            .await,
+        "OK"
+    );
+    assert_eq!(
+        ask(Method::GET, "/nodes/pve1/qemu/5001/config", "")
+            .await
+            .status,
+        403
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_are_listed_finished_ones_first_asked() {
+    let bench = Bench::new();
+    let upid = bench
+        .call(
+            Method::POST,
+            &format!("/nodes/pve1/qemu/{TEMPLATE}/clone"),
+            "newid=5001&full=1",
+        )
+        .await
+        .upid();
+    let ids = |answer: &Answer| -> Vec<String> {
+        let rows = answer.data().as_array().expect("rows");
+        rows.iter()
+            .map(|row| row["upid"].as_str().expect("a UPID").to_owned())
+            .collect()
+    };
+    let list = "/nodes/pve1/tasks";
+    assert_eq!(ids(&bench.get(list).await), Vec::<String>::new());
+    assert_eq!(
+        ids(&bench.call(Method::GET, list, "source=active").await),
+        [upid.as_str()]
+    );
+    let running = bench.get(&format!("/nodes/pve1/tasks/{upid}/status")).await;
+    assert_eq!(
+        (&running.data()["status"], &running.data()["exitstatus"]),
+        (&json!("running"), &json!(null))
+    );
+    assert_eq!(bench.end(&upid).await, "OK");
+    assert_eq!(ids(&bench.get(list).await), [upid.as_str()]);
+    assert_eq!(
+        ids(&bench.call(Method::GET, list, "source=active").await),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        ids(&bench
+            .call(Method::GET, list, "vmid=9000&typefilter=qmclone")
+            .await),
+        [upid.as_str()]
+    );
+    assert_eq!(
+        ids(&bench.call(Method::GET, list, "vmid=5001").await),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        ids(&bench.call(Method::GET, list, "errors=1").await),
+        Vec::<String>::new()
+    );
+    let log = bench.get(&format!("/nodes/pve1/tasks/{upid}/log")).await;
+    let lines = log.data().as_array().expect("lines");
+    assert_eq!(lines.last().map(|line| &line["t"]), Some(&json!("TASK OK")));
+    assert_eq!(log.body["total"], json!(lines.len()));
+    let unknown = bench
+        .get(&format!(
+            "/nodes/pve1/tasks/{}/status",
+            upid.replace("9000", "9001")
+        ))
+        .await;
+    assert_eq!(unknown.body["errors"]["upid"], json!("no such task"));
+    assert_eq!(
+        bench.get("/nodes/pve1/tasks/nonsense/status").await.status,
+        500
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_caller_went_away_is_carried_out_all_the_same() {
+    let bench = Bench::new();
+    let call = bench.call(Method::PUT, CONFIG, "description=done");
+    assert!(
+        tokio::time::timeout(Duration::from_millis(5), call)
+            .await
+            .is_err()
+    );
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(bench.pve.vm(100).expect("the VM").description, "done");
+    let last = bench.pve.requests().pop().expect("a request");
+    assert_eq!(
+        (
+            last.method.as_str(),
+            last.path.as_str(),
+            last.changing,
+            last.status
+        ),
+        ("PUT", CONFIG, true, Some(200))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_may_be_half_a_megabyte() {
+    let bench = Bench::new();
+    let form = format!("description={}", "x".repeat(512 * 1024));
+    bench
+        .call(Method::PUT, CONFIG, &form)
+        .await
+        .refused(501, "for data too large");
+    let request = Request::get("/api2/html/version")
+        .body(Body::empty())
+        .expect("a request");
+    let other = answer_of(
+        bench
+            .root
+            .clone()
+            .oneshot(request)
+            .await
+            .expect("an answer"),
+    )
+    .await;
+    assert_eq!(other.status, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_host_and_a_lost_quorum() {
+    let bench = Bench::new();
+    let off = |online| AdminAct::HostOnline {
+        host: "pve2".to_owned(),
+        online,
+    };
+    bench.pve.administer(&off(false)).expect("off");
+    let began = Instant::now();
+    bench
+        .get("/nodes/pve2/status")
+        .await
+        .refused(595, "Connection timed out");
+    assert_eq!(began.elapsed(), Duration::from_secs(30));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let began = Instant::now();
+    bench
+        .get("/nodes/pve2/status")
+        .await
+        .refused(595, "No route to host");
+    assert!(began.elapsed() < Duration::from_secs(10));
+    let nodes = bench
+        .call(Method::GET, "/cluster/resources", "type=node")
+        .await;
+    let lost = nodes
+        .data()
+        .as_array()
+        .and_then(|rows| rows.iter().find(|row| row["node"] == "pve2").cloned());
+    let lost = lost.expect("pve2");
+    assert_eq!(
+        (&lost["status"], &lost["maxmem"]),
+        (&json!("offline"), &json!(null))
+    );
+    assert_eq!(
+        bench.get("/cluster/status").await.data()[0]["quorate"],
+        json!(1)
+    );
+
+    let third = AdminAct::HostOnline {
+        host: "pve3".to_owned(),
+        online: false,
+    };
+    bench.pve.administer(&third).expect("off");
+    assert_eq!(
+        bench.get("/cluster/status").await.data()[0]["quorate"],
+        json!(0)
+    );
+    let clone = bench
+        .call(
+            Method::POST,
+            &format!("/nodes/pve1/qemu/{TEMPLATE}/clone"),
+            "newid=5001",
+        )
+        .await;
+    clone.refused(500, "cluster not ready - no quorum?");
+    let start = bench
+        .call(Method::POST, "/nodes/pve1/qemu/100/status/start", "")
+        .await;
+    start.refused(500, "cluster not ready - no quorum?");
+    bench.call(Method::PUT, CONFIG, "cores=3").await.refused(
+        500,
+        "unable to open file '/etc/pve/nodes/pve1/qemu-server/100.conf.tmp.158' - Permission denied",
+    );
+    assert_eq!(bench.get(CONFIG).await.status, 200);
+    assert_eq!(bench.get("/cluster/nextid").await.status, 200);
+    bench.pve.administer(&off(true)).expect("on");
+    assert_eq!(bench.call(Method::PUT, CONFIG, "cores=3").await.status, 200);
+}
