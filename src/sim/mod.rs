@@ -3,7 +3,9 @@
 pub mod demo;
 pub mod faults;
 pub mod guests;
+pub mod judge;
 pub mod kube;
 pub mod listen;
 pub mod pve;
 pub mod world;
+pub mod workload;

@@ -16,10 +16,13 @@ mod controllers;
 mod discovery;
 mod events;
 mod eviction;
+mod facts;
 mod http;
 mod object;
 mod patch;
 mod pki;
+#[cfg(test)]
+mod replay;
 mod resources;
 mod scheduler;
 mod selector;
@@ -36,18 +39,17 @@ mod watch;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
-use serde_json::Value;
 
 use crate::clock::Clock;
 use auth::User;
 use http::Door;
 use pki::Pki;
-use resources::Res;
 use store::State;
 
 pub use serve::{Options, World, serve};
 pub use spec::{KubeSpec, PolicyRule, UserSpec};
 
+pub(in crate::sim) use patch::merge as merge_patch;
 pub(in crate::sim) use pki::{certificate_bearer, detached_jws, hex, key_pair};
 
 /// A fake cluster. Clones share it; it ends with the last of them.
@@ -154,12 +156,5 @@ impl Kube {
     /// Forgets the history, so that all watches end with 410 and must list again.
     pub fn compact(&self) {
         self.inner.lock().forget();
-    }
-
-    /// All objects of a kind (`"v1"`, `"Pod"`), by namespace and name.
-    pub fn objects(&self, api_version: &str, kind: &str) -> Vec<Arc<Value>> {
-        Res::of_kind(api_version, kind)
-            .map(|res| self.inner.lock().snapshot(res))
-            .unwrap_or_default()
     }
 }

@@ -4,38 +4,47 @@ use serde_json::{Map, Value, json};
 
 use crate::model::time::Time;
 
-/// The text at a JSON pointer; empty when absent.
+/// The value at a path such as `/spec/containers/0`. Unlike [`Value::pointer`] it knows no escapes
+/// and therefore allocates nothing: it is the hottest function of the simulator.
+pub(super) fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut here = object;
+    for key in path.split('/').skip(1) {
+        here = match here {
+            Value::Object(members) => members.get(key)?,
+            Value::Array(items) => items.get(key.parse::<usize>().ok()?)?,
+            _ => return None,
+        };
+    }
+    Some(here)
+}
+
+/// The text at a path; empty when absent.
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or("")
+    at(object, pointer).and_then(Value::as_str).unwrap_or("")
 }
 
-/// The whole number at a JSON pointer.
+/// The whole number at a path.
 pub(super) fn number(object: &Value, pointer: &str) -> Option<i64> {
-    object.pointer(pointer).and_then(Value::as_i64)
+    at(object, pointer).and_then(Value::as_i64)
 }
 
-/// Whether a JSON pointer holds `true`.
+/// Whether a path holds `true`.
 pub(super) fn truth(object: &Value, pointer: &str) -> bool {
-    object
-        .pointer(pointer)
+    at(object, pointer)
         .and_then(Value::as_bool)
         .unwrap_or(false)
 }
 
-/// The list at a JSON pointer; empty when absent.
+/// The list at a path; empty when absent.
 pub(super) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
-    object
-        .pointer(pointer)
+    at(object, pointer)
         .and_then(Value::as_array)
         .map_or(&[], Vec::as_slice)
 }
 
-/// The map at a JSON pointer.
+/// The map at a path.
 pub(super) fn map<'a>(object: &'a Value, pointer: &str) -> Option<&'a Map<String, Value>> {
-    object.pointer(pointer).and_then(Value::as_object)
+    at(object, pointer).and_then(Value::as_object)
 }
 
 /// A member of a map at a pointer, for keys with slashes in them.

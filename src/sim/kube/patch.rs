@@ -7,7 +7,7 @@ use super::object::text;
 use super::status::Status;
 
 /// Merges by RFC 7386: `null` removes, maps merge, everything else replaces.
-pub(super) fn merge(target: &mut Value, patch: &Value) {
+pub(in crate::sim) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(members) = patch else {
         *target = patch.clone();
         return;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::object::{deleting, list, name, namespace, seconds, set, text, time, uid};
+use super::object::{annotation, deleting, list, name, namespace, seconds, set, text, uid};
 use super::resources::{PODS, PVCS, PVS, STORAGECLASSES, VOLUMEATTACHMENTS};
 use super::scheduler::fit::node_selector;
 use super::store::State;
@@ -128,6 +128,9 @@ fn provision(state: &mut State, claim: &Value, node: Option<&str>) {
 /// One turn of the volume controllers; returns when the next detachment is done.
 pub(super) fn reconcile(state: &mut State, detach: Span) -> Option<Time> {
     bind(state);
+    if state.all(PVCS).is_empty() && state.all(PVS).is_empty() {
+        return attach(state, detach);
+    }
     release(state);
     attach(state, detach)
 }
@@ -216,6 +219,9 @@ fn release(state: &mut State) {
 /// Attachments follow the pods: made when one is bound, let go some time after it ended.
 fn attach(state: &mut State, detach: Span) -> Option<Time> {
     let mut wanted: BTreeSet<(String, String)> = BTreeSet::new();
+    if state.all(PVS).is_empty() && state.all(VOLUMEATTACHMENTS).is_empty() {
+        return None;
+    }
     for pod in state.snapshot(PODS) {
         let node = text(&pod, "/spec/nodeName");
         let ended = matches!(text(&pod, "/status/phase"), "Succeeded" | "Failed");
@@ -259,8 +265,8 @@ fn attach(state: &mut State, detach: Span) -> Option<Time> {
 
 /// Detaches after the driver's latency; returns when that is.
 fn let_go(state: &mut State, attachment: &Arc<Value>, detach: Span) -> Option<Time> {
-    let pointer = format!("/metadata/annotations/{}", DETACH_SINCE.replace('/', "~1"));
-    let due = time(attachment, &pointer).map(|since| since + detach);
+    let told = annotation(attachment, DETACH_SINCE).and_then(|t| t.parse::<jiff::Timestamp>().ok());
+    let due = told.map(|since| Time(since.as_millisecond()) + detach);
     match due {
         Some(due) if due <= state.now => {
             state.remove(VOLUMEATTACHMENTS, attachment);

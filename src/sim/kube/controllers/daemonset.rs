@@ -23,6 +23,9 @@ const TOLERATED: &[(&str, &str)] = &[
 ];
 
 pub(super) fn reconcile(state: &mut State) {
+    if state.all(DAEMONSETS).is_empty() {
+        return;
+    }
     let pods = owned(state, PODS);
     let nodes = state.snapshot(NODES);
     for target in state.snapshot(DAEMONSETS) {
@@ -59,7 +62,7 @@ pub(super) fn reconcile(state: &mut State) {
 }
 
 /// The pod of the set, before it is given a node.
-fn prototype(target: &Value) -> Value {
+pub(in crate::sim::kube) fn prototype(target: &Value) -> Value {
     let mut pod = from_template(target);
     set(
         &mut pod,

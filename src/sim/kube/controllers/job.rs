@@ -23,9 +23,12 @@ fn tracked(pod: &Value) -> bool {
 
 /// Returns when the next finished job's time to live ends.
 pub(super) fn reconcile(state: &mut State) -> Option<Time> {
-    let pods = owned(state, PODS);
     let mut next: Option<Time> = None;
     release_orphans(state);
+    if state.all(JOBS).is_empty() {
+        return None;
+    }
+    let pods = owned(state, PODS);
     for job in state.snapshot(JOBS) {
         let own = pods.get(uid(&job)).map_or(&[][..], Vec::as_slice);
         if deleting(&job) {
@@ -53,6 +56,9 @@ fn expires(job: &Value) -> Option<Time> {
 
 /// Pods of jobs that are gone must not be held by the tracking finalizer.
 fn release_orphans(state: &mut State) {
+    if !state.all(PODS).values().any(|p| tracked(p)) {
+        return;
+    }
     let jobs: std::collections::BTreeSet<String> = state
         .all(JOBS)
         .values()

@@ -9,6 +9,8 @@ mod job;
 mod nodes;
 mod statefulset;
 
+pub(super) use daemonset::prototype as daemon_pod;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

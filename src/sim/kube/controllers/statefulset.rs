@@ -8,6 +8,9 @@ use crate::sim::kube::resources::{PODS, PVCS, STATEFULSETS};
 use crate::sim::kube::store::State;
 
 pub(super) fn reconcile(state: &mut State) {
+    if state.all(STATEFULSETS).is_empty() {
+        return;
+    }
     let pods = owned(state, PODS);
     for target in state.snapshot(STATEFULSETS) {
         if deleting(&target) {

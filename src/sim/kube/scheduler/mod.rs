@@ -69,6 +69,9 @@ pub(super) struct Scheduler {
 impl Scheduler {
     /// Binds what fits and says of the rest why not.
     pub(super) fn turn(&mut self, state: &mut State) {
+        if !state.all(PODS).values().any(|p| waits(p)) {
+            return;
+        }
         self.read(state);
         let mut places = self.places(state);
         let mut queue: Vec<Arc<Value>> = state
