@@ -7,5 +7,5 @@ pub mod judge;
 pub mod kube;
 pub mod listen;
 pub mod pve;
-pub mod world;
 pub mod workload;
+pub mod world;
