@@ -31,8 +31,8 @@ const INTRODUCTION: &str = "# Configuration
 
 `/etc/pve-autoscaler.toml` is TOML, owned by root, and holds no secrets. Unknown keys are errors.
 `pve-autoscaler check` says everything that is wrong with it, with line and column; `systemctl reload
-pve-autoscaler pve-autoscaler-broker` takes a change up. A file with an error is not taken up: the daemon keeps
-the old one and says so. The broker reads the same file; when the two run with different policies, `status`
+pve-autoscaler` takes a change up, for the broker too. A file with an error is not taken up: the old one stays in
+force, and the daemon says so. The broker reads the same file; when the two run with different policies, `status`
 and the log say it.
 
 The smallest useful file:

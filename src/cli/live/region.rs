@@ -1,6 +1,7 @@
 //! A region: reachable, quorate, templates usable, the VMID range clean.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::{ClusterId, Findings};
@@ -170,7 +171,7 @@ fn judge_pool(
         match seen.resources.hosts.get(host) {
             None => findings.wrong(format!("pool {name}: there is no host {host}")),
             Some(seen) if !seen.online => {
-                findings.warning(format!("pool {name}: host {host} is offline"))
+                findings.warning(format!("pool {name}: host {host} is offline"));
             }
             Some(_) => {}
         }
@@ -346,7 +347,7 @@ fn judge_range(
         let ownership = seen.configs.get(vmid).map(VmConfig::ownership);
         match ownership {
             Some(Ownership::Marked(mark)) if cluster.is_none_or(|id| *mark.cluster == **id) => {
-                ours += 1
+                ours += 1;
             }
             Some(Ownership::Damaged(why)) => damaged.push(format!("{vmid} ({why})")),
             _ if guest.lock.as_deref() == Some("clone") => {}
@@ -379,7 +380,7 @@ fn some(list: &[String]) -> String {
         .collect::<Vec<_>>()
         .join(", ");
     if list.len() > MAX_NAMED {
-        text.push_str(&format!(" and {} more", list.len() - MAX_NAMED));
+        let _ = write!(text, " and {} more", list.len() - MAX_NAMED);
     }
     text
 }
