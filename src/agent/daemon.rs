@@ -340,10 +340,15 @@ impl Loop {
     }
 
     fn observe(&mut self, now: Time) -> Snapshot {
-        let regions = self
+        let regions: BTreeMap<RegionName, RegionView> = self
             .regions
             .iter_mut()
-            .map(|(name, view)| (name.clone(), view.borrow_and_update().clone()));
+            .map(|(name, view)| (name.clone(), view.borrow_and_update().clone()))
+            .collect();
+        self.executor.saw(|region| {
+            let source = &regions.get(region)?.source;
+            source.complete.then_some(source.as_of)
+        });
         self.changes.mark_unchanged();
         self.holder.mark_unchanged();
         let view = self.store.view();
@@ -352,7 +357,7 @@ impl Loop {
             cluster_id: self.cluster_id.borrow_and_update().clone(),
             cluster: view.cluster,
             watches: view.sources,
-            regions: regions.collect(),
+            regions,
             journal: &self.journal.entries(),
             busy: &self.executor.busy(),
             leader: self.leadership.held(),

@@ -30,6 +30,8 @@ const REREADS_PER_POLL: usize = 1;
 const READS_PER_POLL: usize = 200;
 /// While machines are being made or removed the region is read this often.
 pub const BUSY_POLL: Span = Span::seconds(10);
+/// The clock's step.
+const TICK: Duration = Duration::from_millis(1);
 /// A whole poll must end within this time.
 const POLL_DEADLINE: Duration = Duration::from_mins(2);
 
@@ -117,6 +119,8 @@ impl RegionWatcher {
             .get(&self.name)
             .map_or(Span::seconds(30), |region| region.poll);
         loop {
+            // What is read now is true of now, not of when the last answer came.
+            let as_of = self.clock.now();
             let polled = match timeout(POLL_DEADLINE, self.poll()).await {
                 Ok(polled) => polled,
                 Err(_) => Err(format!(
@@ -124,12 +128,11 @@ impl RegionWatcher {
                     POLL_DEADLINE.as_secs()
                 )),
             };
-            let now = self.clock.now();
             match polled {
                 Ok(observed) => {
                     let source = SourceState {
                         complete: true,
-                        as_of: now,
+                        as_of,
                         error: None,
                     };
                     view.send_replace(RegionView {
@@ -154,7 +157,11 @@ impl RegionWatcher {
                 };
                 tokio::select! {
                     biased;
-                    () = poke.notified() => break,
+                    () = poke.notified() => {
+                        // Later than what asked for it, also by a clock of milliseconds.
+                        tokio::time::sleep(TICK).await;
+                        break;
+                    }
                     changed = hurry.changed() => if changed.is_err() { return },
                     () = tokio::time::sleep_until(began + pace.to_std()) => break,
                 }

@@ -12,6 +12,7 @@ use crate::model::region::{Failure, Step};
 use crate::pve::transport::Outcome;
 use crate::pve::{Cause, CloneVm, TaskState, Upid};
 
+use super::UNKNOWN_TEMPLATE;
 use super::work::{Look, Stop, Work};
 
 /// Between two looks at a clone under way.
@@ -102,6 +103,10 @@ async fn absent(work: &Work) -> Result<(), Stop> {
                 _ => Ok(()),
             },
         };
+    }
+    // Known by its mark alone, and now gone: it was removed, and is not made anew.
+    if entry.birth.template_vmid == UNKNOWN_TEMPLATE {
+        return Err(Stop::Transient("its VM is gone".to_owned()));
     }
     if running_clone(work).await? {
         work.note("a clone task runs that may be ours");

@@ -9,6 +9,7 @@ mod down;
 mod drain;
 mod guest;
 mod node;
+mod settling;
 mod sweep;
 mod tools;
 mod up;
@@ -26,9 +27,11 @@ use crate::agent::journal::Entry;
 use crate::brain;
 use crate::model::action::{Action, Kind};
 use crate::model::policy::Policy;
-use crate::model::region::{Busy, Failure, Machine, Step};
+use crate::model::region::{Busy, Failure, Machine, RegionName, Step};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
+
+use settling::Settling;
 
 pub use tools::{Nothing, Observer, Tools, Turns};
 
@@ -39,6 +42,9 @@ const MAX_TASKS: usize = 200;
 const FIRST_COOLING: Duration = Duration::from_secs(10);
 /// … doubling up to this.
 const LONGEST_COOLING: Duration = Duration::from_mins(5);
+
+/// In the place of a template's VMID for a machine that is known by its mark alone.
+const UNKNOWN_TEMPLATE: u32 = 0;
 
 /// An action that came to its end.
 #[derive(Clone, Debug)]
@@ -75,6 +81,7 @@ pub struct Executor {
     running: BTreeMap<Arc<str>, Running>,
     tasks: JoinSet<Ended>,
     cooling: BTreeMap<(Arc<str>, &'static str), Cooling>,
+    settling: Settling,
 }
 
 #[derive(Debug)]
@@ -98,15 +105,22 @@ impl Executor {
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
             cooling: BTreeMap::new(),
+            settling: Settling::default(),
         }
     }
 
-    /// What is being done with which machine.
+    /// What is being done with which machine, or was until after the region was last read.
     pub fn busy(&self) -> BTreeMap<Arc<str>, Busy> {
-        self.running
+        let running = self
+            .running
             .iter()
-            .map(|(machine, running)| (machine.clone(), running.busy))
-            .collect()
+            .map(|(machine, running)| (machine.clone(), running.busy));
+        self.settling.busy().chain(running).collect()
+    }
+
+    /// Regions were read: `begun` says when the reading of a region's newest view began.
+    pub fn saw(&mut self, begun: impl Fn(&RegionName) -> Option<Time>) {
+        self.settling.saw(begun);
     }
 
     /// Begins an action, if it may begin. `snapshot` is the newest one.
@@ -129,6 +143,11 @@ impl Executor {
             if running.busy == Busy::Down || busy == Busy::Up {
                 return Err(NotBegun::Waits(format!("{machine} is being worked on")));
             }
+        }
+        if self.settling.holds(&machine) {
+            return Err(NotBegun::Waits(format!(
+                "an action on {machine} ended just now; its region is read first"
+            )));
         }
         if self.tasks.len() >= MAX_TASKS {
             return Err(NotBegun::Waits(format!(
@@ -196,7 +215,7 @@ impl Executor {
             (_, Some(machine)) => {
                 let birth = crate::model::action::Birth {
                     mark: machine.mark.clone(),
-                    template_vmid: 0,
+                    template_vmid: UNKNOWN_TEMPLATE,
                     template_host: machine.host.clone(),
                 };
                 let mut entry = Entry::new(action.target.clone(), birth, now);
@@ -257,8 +276,12 @@ impl Executor {
             .running
             .get(machine)
             .is_some_and(|running| running.action == ended.action)
+            && let Some(running) = self.running.remove(machine)
         {
-            self.running.remove(machine);
+            let region = ended.action.target.region.clone();
+            let now = self.tools.clock.now();
+            self.settling
+                .ended(machine.clone(), running.busy, region, now);
         }
         let key = (machine.clone(), kind(&ended.action.kind));
         match &ended.result {
