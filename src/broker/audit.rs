@@ -63,3 +63,51 @@ fn params(call: &Call) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::broker::allow::{Raw, admit};
+    use crate::broker::tests::world::{mark, policy};
+    use crate::pve::form;
+
+    #[test]
+    fn a_line_has_every_name_and_no_secret() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let description = mark(9050).describe("for the shop");
+        let clone = form(&[
+            pair("newid", "9050"),
+            pair("name", "small-9050"),
+            pair("description", &description),
+        ]);
+        let exec = form(&[
+            pair("command", "/bin/sh"),
+            pair("command", "hidden-script"),
+            pair("input-data", "hidden-input"),
+        ]);
+        for (path, body, shown) in [
+            (
+                "/api2/json/nodes/pve1/qemu/9000/clone",
+                &clone,
+                format!(
+                    "newid=\"9050\" name=\"small-9050\" description=({} bytes)",
+                    description.len()
+                ),
+            ),
+            (
+                "/api2/json/nodes/pve1/qemu/9001/agent/exec",
+                &exec,
+                "command=(7 bytes) command=(13 bytes) input-data=(12 bytes)".to_owned(),
+            ),
+        ] {
+            let raw = Raw {
+                method: "POST",
+                path,
+                query: None,
+                content_type: Some("application/x-www-form-urlencoded"),
+                body: body.as_bytes(),
+            };
+            let call = admit(&policy(), raw).expect("admitted");
+            assert_eq!(super::params(&call), shown);
+        }
+    }
+}

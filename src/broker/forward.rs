@@ -128,7 +128,7 @@ impl Forward {
                     if !refused {
                         return last;
                     }
-                    self.tickets.refused(&ticket).await;
+                    self.tickets.refused(&ticket);
                 }
                 Err(error) if error.outcome == Outcome::NotSent => {
                     last = Sent::Never(format!("{}: {}", session.base, error.message));

@@ -293,7 +293,7 @@ impl Service {
         self.cluster.check(&mark.cluster).map_err(refuse)?;
         let config = self.config(host, template, end).await?;
         owned::template(policy, template, &config).map_err(refuse)?;
-        let (intent, first) = self.intend(&mark, host, template, end).await?;
+        let (intent, earlier) = self.intend(&mark, host, template, end).await?;
         let sent = self.way.send(&request, end).await;
         match &sent {
             Sent::Answer(answer) if answer.outcome().is_none() => {
@@ -310,25 +310,29 @@ impl Service {
             }
             // It surely was not carried out: whatever appears at that VMID is not ours.
             Sent::Answer(answer) if answer.outcome() == Some(Outcome::Unknown) => {}
-            Sent::Answer(_) | Sent::Never(_) if first => {
-                if let Err(why) = self.intents.forget(mark.vmid) {
+            Sent::Answer(_) | Sent::Never(_) => {
+                let undone = match &earlier {
+                    None => self.intents.forget(mark.vmid),
+                    Some(earlier) => self.intents.record(earlier),
+                };
+                if let Err(why) = undone {
                     tracing::error!(why, "the intent of a refused clone is still there");
                 }
             }
-            Sent::Answer(_) | Sent::Never(_) | Sent::Unknown(_) => {}
+            Sent::Unknown(_) => {}
         }
         Ok(Reply::of(sent))
     }
 
-    /// Makes the intent of a clone durable, when its VMID is free. The second value is false when
-    /// the same machine had one already (its first attempt's outcome may be open).
+    /// Makes the intent of a clone durable, when its VMID is free. The second value is the one that
+    /// the same machine had already (its first attempt's outcome may be open).
     async fn intend(
         &self,
         mark: &Mark,
         host: &str,
         template: u32,
         end: Instant,
-    ) -> Result<(Intent, bool), Ends> {
+    ) -> Result<(Intent, Option<Intent>), Ends> {
         let _one = self.cloning.lock().await;
         let taken = || {
             // The words by which the client knows a taken VMID.
@@ -342,10 +346,9 @@ impl Service {
         let same = earlier
             .as_ref()
             .is_some_and(|intent| intent.machine == mark.machine && intent.template == template);
-        let quarantine = self.policy().allow.quarantine;
         if let Some(intent) = &earlier
             && !same
-            && now.since(intent.asked) < quarantine
+            && self.may_run(intent, end).await
         {
             return Err(taken());
         }
@@ -357,7 +360,22 @@ impl Service {
         let fail = |why: String| Reply::not_sent(&why);
         self.intents.record(&intent).map_err(fail)?;
         self.cluster.learn(&mark.cluster).map_err(fail)?;
-        Ok((intent, !same))
+        Ok((intent, earlier.filter(|_| same)))
+    }
+
+    /// Whether the clone of `intent`, another machine's, may still be under way.
+    async fn may_run(&self, intent: &Intent, end: Instant) -> bool {
+        if self.clock.now().since(intent.asked) >= self.policy().allow.quarantine {
+            return false;
+        }
+        let Some(task) = &intent.task else {
+            return true;
+        };
+        let path = ["nodes", &intent.host, "tasks", task.as_str(), "status"];
+        match self.read(&path, &[], end).await {
+            Ok(data) => TaskState::read(&data) == TaskState::Running,
+            Err(_) => true,
+        }
     }
 
     /// Whether the VM in the path may be destroyed at all, and whether only past its lock: the

@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -16,8 +17,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::pve::percent;
 
-/// PVE accepts a ticket for 2 h; renewed at half of that.
-const LIFE: Duration = Duration::from_hours(1);
+/// PVE accepts a ticket for 2 h. After half of that a new one is made beside …
+const RENEW: Duration = Duration::from_hours(1);
+/// … and after this the old one is not used any more.
+const LIFE: Duration = Duration::from_mins(100);
 /// A Perl run takes about a second; on a loaded host some more.
 const RUN: Duration = Duration::from_secs(15);
 /// After a failed run the next one waits: each costs a second of a core.
@@ -53,11 +56,13 @@ struct State {
     failed: Option<(Instant, String)>,
 }
 
-/// Makes tickets when they are needed.
-#[derive(Debug)]
+/// Makes tickets when they are needed; its clones are one.
+#[derive(Clone, Debug)]
 pub(super) struct Tickets {
     perl: PathBuf,
-    state: Mutex<State>,
+    state: Arc<std::sync::Mutex<State>>,
+    /// Held during a Perl run.
+    run: Arc<Mutex<()>>,
 }
 
 impl Tickets {
@@ -65,40 +70,68 @@ impl Tickets {
     pub(super) fn new(perl: PathBuf) -> Tickets {
         Tickets {
             perl,
-            state: Mutex::default(),
+            state: Arc::default(),
+            run: Arc::default(),
         }
     }
 
-    /// A ticket that is good for another hour. Several callers wait for one run.
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The ticket at hand with its age, if it is still good.
+    fn held(&self) -> Option<(Ticket, Duration)> {
+        let ticket = self.state().ticket.clone()?;
+        let age = ticket.made.elapsed();
+        (age < LIFE).then_some((ticket, age))
+    }
+
+    /// A ticket that is good for some time yet. Several callers wait for one run; an ageing ticket
+    /// is renewed beside, so that no call waits for that.
     pub(super) async fn get(&self) -> Result<Ticket, String> {
-        let mut state = self.state.lock().await;
-        if let Some(ticket) = &state.ticket
-            && ticket.made.elapsed() < LIFE
-        {
-            return Ok(ticket.clone());
+        if let Some((ticket, age)) = self.held() {
+            if age >= RENEW && self.run.try_lock().is_ok() {
+                let tickets = self.clone();
+                // It ends by itself, with the run's deadline; what it finds it leaves in the state.
+                tokio::spawn(async move { tickets.renew(RENEW).await });
+            }
+            return Ok(ticket);
         }
-        if let Some((when, why)) = &state.failed
+        self.renew(LIFE).await
+    }
+
+    /// Makes a ticket, unless somebody else just made one younger than `age`.
+    async fn renew(&self, age: Duration) -> Result<Ticket, String> {
+        let _run = self.run.lock().await;
+        if let Some((ticket, held)) = self.held()
+            && held < age
+        {
+            return Ok(ticket);
+        }
+        if let Some((when, why)) = &self.state().failed
             && when.elapsed() < PAUSE
         {
             return Err(why.clone());
         }
-        match self.make().await {
+        let made = self.make().await;
+        let mut state = self.state();
+        match &made {
             Ok(ticket) => {
                 state.failed = None;
                 state.ticket = Some(ticket.clone());
-                Ok(ticket)
             }
             Err(why) => {
+                tracing::warn!(why, "no ticket");
                 state.failed = Some((Instant::now(), why.clone()));
-                Err(why)
             }
         }
+        made
     }
 
     /// PVE did not accept `ticket` (its signing key was renewed, or the clock jumped): the next one
     /// is made anew.
-    pub(super) async fn refused(&self, ticket: &Ticket) {
-        let mut state = self.state.lock().await;
+    pub(super) fn refused(&self, ticket: &Ticket) {
+        let mut state = self.state();
         if state
             .ticket
             .as_ref()

@@ -139,6 +139,13 @@ async fn the_intent_of_a_refused_clone_is_forgotten_and_of_an_open_one_kept() {
             let reply = rig.clone_of(9000, 9050, &other).await;
             assert_eq!(reply.outcome, "refused-by-broker");
         }
+        // … but once its task is known to have ended, it can.
+        if status == 200 {
+            let ended = json!({"data": {"status": "stopped", "exitstatus": "no space"}});
+            rig.world.answer(&task_path(), 200, &ended);
+            rig.world.answer(&path, 200, &json!({"data": UPID}));
+            assert_eq!(rig.clone_of(9000, 9050, &other).await.outcome, "done");
+        }
     }
 }
 
@@ -160,6 +167,11 @@ fn tasks(upid: &str) -> Value {
     json!({"data": [{"upid": upid, "status": "RUNNING"}]})
 }
 
+/// Where the clone's task tells how it stands.
+fn task_path() -> String {
+    crate::pve::path(&["nodes", HOST, "tasks", UPID, "status"])
+}
+
 const DESTROY: &str = "/nodes/pve1/qemu/9050";
 
 #[tokio::test(start_paused = true)]
@@ -174,7 +186,7 @@ async fn a_dead_clone_goes_after_its_quarantine_past_its_lock() {
         let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
         rig.refused(&reply, "under way");
         let failed = json!({"data": {"status": "stopped", "exitstatus": "no space left"}});
-        let task = crate::pve::path(&["nodes", HOST, "tasks", UPID, "status"]);
+        let task = task_path();
         rig.world.answer(&task, 200, &failed);
         // Another clone of the same template hides it only while its own task is not known.
         let another = UPID.replace("66F0A1B2", "66F0A1B3");
@@ -205,7 +217,7 @@ async fn a_placeholder_is_not_ours_without_proof() {
     // Of a clone that failed since the VMID was somebody's.
     let rig = with_placeholder(true).await;
     tokio::time::advance(Span::minutes(60).to_std()).await;
-    let task = crate::pve::path(&["nodes", HOST, "tasks", UPID, "status"]);
+    let task = task_path();
     let failed = "close (rename) atomic file '/etc/pve/nodes/pve1/qemu-server/9050.conf' failed: File exists";
     let data = json!({"data": {"status": "stopped", "exitstatus": failed}});
     rig.world.answer(&task, 200, &data);
