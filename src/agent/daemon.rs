@@ -271,7 +271,10 @@ impl Loop {
                 self.pokes.iter().for_each(|poke| poke.notify_one());
             }
             sleep(SPACING).await;
-            match self.turn() {
+            let began = Instant::now();
+            let turned = self.turn();
+            self.parts.observer.turned(began.elapsed());
+            match turned {
                 Ok(next) => wake = next,
                 Err(error) => return error,
             }

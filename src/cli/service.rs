@@ -23,12 +23,10 @@ use crate::config::{self, ConfigErrors, Settings};
 use crate::kube::Connector;
 use crate::model::time::Span;
 use crate::pve::transport::Transport;
-use crate::pve::transport::https::{self, Https};
-use crate::pve::transport::unix::UnixSocket;
 use crate::web::metrics::Metered;
 use crate::web::{self, Health, Metrics};
 
-use super::systemd;
+use super::{channels, systemd};
 
 /// Where things lie.
 #[derive(Clone, Debug)]
@@ -43,6 +41,8 @@ pub(super) struct Options {
 
 /// After the loop could not go on.
 const RESTART_PAUSE: Duration = Duration::from_secs(5);
+/// How often the minder looks besides after turns: well within the watchdog's minute.
+const MIND: Duration = Duration::from_secs(20);
 /// A turn must be taken within this time for the watchdog to be fed: the loop rests 30 s at most.
 const TURN_DEADLINE: Duration = Duration::from_mins(1);
 /// An answer to `plan` waits this long for a fresh turn.
@@ -83,6 +83,8 @@ struct Shared {
     standing: Mutex<Standing>,
     metrics: Arc<Metrics>,
     health: watch::Sender<Health>,
+    /// The Kubernetes client of the present work.
+    kube: Mutex<Option<crate::kube::Client>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -106,6 +108,20 @@ impl Shared {
             Some(problem) => standing.problems.insert(subject, problem),
             None => standing.problems.remove(subject),
         };
+    }
+
+    /// Tells of the kubeconfig: when its certificate ends, and whether it can be used.
+    fn credentials(&self) {
+        let client = self
+            .kube
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone();
+        if let Some(client) = client {
+            let credentials = client.credentials();
+            self.metrics.kubeconfig_expires(credentials.expires);
+            self.problem("kubeconfig", credentials.error.or(credentials.warning));
+        }
     }
 
     /// Work with these settings begins.
@@ -148,6 +164,7 @@ pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
         standing: Mutex::default(),
         metrics: Arc::new(Metrics::new()),
         health: watch::Sender::new(Health::starting(Instant::now())),
+        kube: Mutex::default(),
     });
     let mut hangup = signal(SignalKind::hangup()).map_err(ServiceError::Signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(ServiceError::Signals)?;
@@ -258,39 +275,23 @@ async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, 
         context: settings.kubernetes.context.clone(),
     };
     let kube = crate::kube::Client::new(connector, Clock::System, shared.metrics.clone()).await;
+    *shared
+        .kube
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(kube.clone());
+    shared.credentials();
     let mut pve: BTreeMap<Arc<str>, Arc<dyn Transport>> = BTreeMap::new();
     for (name, region) in &settings.regions {
-        let transport: Arc<dyn Transport> = match &region.channel {
-            Channel::Local => {
-                let socket =
-                    UnixSocket::new(&settings.broker.socket).map_err(|error| error.to_string())?;
-                let socket: Arc<dyn Transport> = Arc::new(socket);
-                agree(&crate::pve::Client::new(socket.clone()), settings, shared).await;
-                socket
-            }
-            Channel::Token {
-                endpoints,
-                token_id,
-                secret_file,
-                ca_file,
-                fingerprint,
-            } => {
-                let secret = std::fs::read_to_string(secret_file).map_err(|error| {
-                    format!(
-                        "region {name}: cannot read token_secret_file {}: {error}",
-                        secret_file.display()
-                    )
-                })?;
-                let options = https::Options {
-                    endpoints: endpoints.clone(),
-                    token_id: token_id.clone(),
-                    secret: secret.trim().to_owned().into(),
-                    ca_file: ca_file.clone(),
-                    fingerprint: fingerprint.clone(),
-                };
-                Arc::new(Https::new(&options).map_err(|error| format!("region {name}: {error}"))?)
-            }
-        };
+        let transport = channels::open(region, &settings.broker.socket)
+            .map_err(|error| format!("region {name}: {error:#}"))?;
+        if region.channel == Channel::Local {
+            agree(
+                &crate::pve::Client::new(transport.clone()),
+                settings,
+                shared,
+            )
+            .await;
+        }
         let metered = Metered::new(transport, shared.metrics.clone());
         pve.insert(name.clone(), Arc::new(metered));
     }
@@ -343,12 +344,15 @@ fn identity() -> String {
 /// Feeds the watchdog with finished turns, keeps systemd's status line and the metrics.
 async fn mind(shared: Arc<Shared>) {
     let mut turns = shared.turns.subscribe();
+    let mut beat = Instant::now();
     loop {
-        let turned = timeout(TURN_DEADLINE, turns.changed()).await;
+        let turned = timeout(MIND, turns.changed()).await;
+        shared.credentials();
         let status = shared.status();
         match turned {
             Ok(Err(_)) => return,
             Ok(Ok(())) => {
+                beat = Instant::now();
                 if let Some(turn) = turns.borrow_and_update().clone() {
                     let age = shared.standing().max_view_age;
                     shared
@@ -359,11 +363,14 @@ async fn mind(shared: Arc<Shared>) {
             }
             // Nothing to do is no failure to do it.
             Err(_) if !status.configured => {
+                beat = Instant::now();
                 shared
                     .health
                     .send_replace(Health::not_configured(Instant::now()));
                 systemd::watchdog();
             }
+            // The loop rests.
+            Err(_) if beat.elapsed() < TURN_DEADLINE => {}
             // No turn for so long: the watchdog goes hungry.
             Err(_) => tracing::error!(
                 "no turn of the loop has ended for {} s",
@@ -418,6 +425,9 @@ fn paused(shared: &Shared, reason: Option<&str>) -> Answer {
 
 /// A turn taken after the question, or the last one if none comes.
 async fn fresh(shared: &Shared) -> Option<Arc<Turn>> {
+    if !shared.standing().configured {
+        return None;
+    }
     let mut turns = shared.turns.subscribe();
     turns.mark_unchanged();
     shared.poke.notify_one();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rand::rngs::StdRng;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -21,6 +22,8 @@ pub trait Observer: Send + Sync + fmt::Debug {
     fn step(&self, step: Step, took: Span, ok: bool);
     /// An eviction was answered.
     fn evicted(&self, ok: bool);
+    /// A turn of the loop ended after `took`.
+    fn turned(&self, took: Duration);
     /// An action came to its end.
     fn ended(&self, action: &Action, failure: Option<&Failure>);
 }
@@ -32,6 +35,7 @@ pub struct Nothing;
 impl Observer for Nothing {
     fn step(&self, _: Step, _: Span, _: bool) {}
     fn evicted(&self, _: bool) {}
+    fn turned(&self, _: Duration) {}
     fn ended(&self, _: &Action, _: Option<&Failure>) {}
 }
 

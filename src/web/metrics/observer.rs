@@ -1,5 +1,7 @@
 //! The metrics hear what the executor does.
 
+use std::time::Duration;
+
 use super::Metrics;
 use crate::agent::executor::Observer;
 use crate::model::action::Action;
@@ -13,6 +15,10 @@ impl Observer for Metrics {
 
     fn evicted(&self, ok: bool) {
         Metrics::evicted(self, ok);
+    }
+
+    fn turned(&self, took: Duration) {
+        Metrics::turned(self, took);
     }
 
     fn ended(&self, action: &Action, failure: Option<&Failure>) {
