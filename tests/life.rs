@@ -1,102 +1,149 @@
 //! A machine's whole life in the simulator, with the real daemon: pending pods bring nodes, idle
-//! nodes go, and nothing is left behind.
+//! nodes go, and nothing is left behind, whenever the daemon dies in between.
 
+mod common;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pve_autoscaler::sim::guests::GuestSpec;
-use pve_autoscaler::sim::kube::KubeSpec;
-use pve_autoscaler::sim::pve::PveSpec;
-use pve_autoscaler::sim::world::{World, WorldSpec};
-use serde_json::json;
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::faults::{CallCounter, Kill, When};
+use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::workload::{Pods, Workload};
 
-const CONFIG: &str = include_str!("../src/sim/demo/demo.toml");
+use common::{Scene, simulate};
 
-fn world(seed: u64) -> World {
-    World::new(WorldSpec {
-        seed,
-        pve: PveSpec::default(),
-        kube: KubeSpec::default(),
-        guests: GuestSpec::default(),
-        config: CONFIG.to_owned(),
-    })
-    .expect("the demo's configuration is valid")
-}
+/// The demo's configuration with timers of seconds, so that a life is short.
+const HASTY: &str = "
+version = 1
+[kubernetes]
+name = \"test\"
+[proxmox]
+vmids = \"9100-9120\"
+[template.debian]
+vmid = 9000
+[instance_type.small]
+cores = 2
+memory = \"4GiB\"
+disk = \"20GiB\"
+[pool.general]
+template = \"debian\"
+instance_types = [\"small\"]
+min = 0
+max = 3
+[scale_up]
+initial_backoff = \"30s\"
+[scale_down]
+unneeded_time = \"20s\"
+delay_after_add = \"10s\"
+min_node_age = \"0s\"
+delay_after_failure = \"10s\"
+quarantine = \"30s\"
+";
 
-fn simulate<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .expect("a runtime")
-        .block_on(future)
-}
-
-async fn post(world: &World, path: &str, body: serde_json::Value) {
-    use tower::ServiceExt as _;
-    let request = http::Request::post(path)
-        .header("content-type", "application/json")
-        .body(axum::body::Body::from(body.to_string()))
-        .expect("a request");
-    let response = world
-        .kube
-        .router()
-        .oneshot(request)
-        .await
-        .expect("an answer");
-    assert!(
-        response.status().is_success(),
-        "{path}: {}",
-        response.status()
-    );
-}
-
-fn deployment(name: &str, replicas: u32, cpu: &str, memory: &str) -> serde_json::Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": {"app": name}},
-                "spec": {"containers": [{"name": "c", "image": "x",
-                    "resources": {"requests": {"cpu": cpu, "memory": memory}}}]}
-            }
-        }
-    })
+/// One pod comes, stays for a minute and a half, and goes.
+fn visit() -> Workload {
+    Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(90))
 }
 
 #[test]
-fn pending_pods_bring_nodes() {
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter("info")
-        .with_test_writer()
-        .try_init();
+fn a_pending_pod_brings_a_node_and_an_idle_node_goes() {
     simulate(async {
-        let world = world(1);
-        let state = tempfile::tempdir().expect("a directory");
-        let story = async {
-            tokio::time::sleep(Duration::from_secs(40)).await;
-            post(
-                &world,
-                "/apis/apps/v1/namespaces/default/deployments",
-                deployment("web", 6, "1", "1Gi"),
-            )
-            .await;
-            for _ in 0..40 {
-                tokio::time::sleep(Duration::from_secs(5)).await;
-                if let Some(turn) = world.turns.borrow().clone() {
-                    let status = pve_autoscaler::agent::status::Status::of(&turn);
-                    println!("{} {}", turn.at, status.line());
-                    for (name, m) in &status.machines {
-                        println!("   {name} {:?} {:?}", m.step, m.failure);
-                    }
-                }
-            }
-        };
-        tokio::select! {
-            ended = world.daemon(state.path(), None, 0) => panic!("{:?}", ended.err()),
-            () = story => {}
-        }
+        let scene = Scene::new(1, HASTY, GuestSpec::default());
+        scene.live(None, 0, visit(), Duration::from_mins(6)).await;
+        scene.nothing_is_left();
+        assert!(scene.machines_made() >= 1, "no machine was ever made");
     });
+}
+
+#[test]
+fn a_seed_replays_to_the_byte() {
+    let trace = || {
+        simulate(async {
+            let scene = Scene::new(7, HASTY, GuestSpec::default());
+            scene.live(None, 0, visit(), Duration::from_mins(6)).await;
+            scene.trace()
+        })
+    };
+    let (first, second) = (trace(), trace());
+    assert!(first.len() > 100, "the trace is too short to say anything");
+    assert_eq!(first, second);
+}
+
+/// The daemon dies at every single call it makes, before it is sent or after it was carried out,
+/// and is started again: it converges, nothing is lost or doubled.
+#[test]
+fn a_crash_at_any_call_loses_nothing() {
+    let calls = simulate(async {
+        let scene = Scene::new(3, HASTY, GuestSpec::default());
+        let counter = CallCounter::new(None);
+        scene.live(Some(&counter), 0, visit(), Duration::from_mins(6)).await;
+        scene.nothing_is_left();
+        counter.seen()
+    });
+    let mut failures = Vec::new();
+    for (index, name) in calls.iter().enumerate() {
+        let call = index as u64 + 1;
+        // Reads change nothing: dying before one is dying after the call before it.
+        let whens: &[When] = if name.starts_with("GET ") {
+            &[When::BeforeSending]
+        } else {
+            &[When::BeforeSending, When::AfterCarriedOut]
+        };
+        for &when in whens {
+            let findings = simulate(crash(Kill { call, when }));
+            if !findings.is_empty() {
+                failures.push(format!("call {call} ({name}), {when:?}: {findings:?}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), calls.len(), failures.join("\n"));
+}
+
+async fn crash(kill: Kill) -> Vec<String> {
+    let scene = Scene::new(3, HASTY, GuestSpec::default());
+    let counter = CallCounter::new(Some(kill));
+    scene.live_and_die(&counter, visit(), Duration::from_mins(16)).await;
+    let mut findings = scene.findings();
+    findings.extend(scene.judge().at_rest(&BTreeMap::new()));
+    findings
+}
+
+#[test]
+fn a_join_that_fails_is_cleaned_up_and_tried_again() {
+    simulate(async {
+        let guests = GuestSpec {
+            fates: BTreeMap::from([(0, Fault::JoinFails)]),
+            ..GuestSpec::default()
+        };
+        let scene = Scene::new(5, HASTY, guests);
+        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(5));
+        scene.live(None, 0, stays, Duration::from_mins(12)).await;
+        scene.nothing_is_left();
+        assert_eq!(scene.machines_made(), 2, "one that failed and one that took its place");
+    });
+}
+
+#[test]
+fn every_fate_of_a_guest_ends_with_nothing_left() {
+    for fault in [
+        Fault::JoinHangs,
+        Fault::AgentSilent,
+        Fault::CloudInitDegraded,
+        Fault::NeverReady,
+        Fault::LessMemory,
+        Fault::SlowBoot,
+        Fault::IgnoresShutdown,
+    ] {
+        simulate(async {
+            let guests =
+                GuestSpec { fates: BTreeMap::from([(0, fault)]), ..GuestSpec::default() };
+            let scene = Scene::new(11, HASTY, guests);
+            let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(15));
+            scene.live(None, 0, stays, Duration::from_mins(40)).await;
+            let findings = scene.findings();
+            assert!(findings.is_empty(), "{fault:?}: {findings:?}");
+            scene.nothing_is_left();
+        });
+    }
 }

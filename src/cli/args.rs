@@ -50,6 +50,8 @@ pub(super) enum Command {
     Resume(ControlOptions),
     /// Print the JSON schema of the configuration file.
     Schema,
+    /// Run the real daemon on a simulated cluster, with a timeline in the terminal.
+    Demo(crate::sim::demo::Options),
     /// Serve a simulated Proxmox VE or Kubernetes on the network.
     #[command(subcommand)]
     Sim(SimCommand),

@@ -82,6 +82,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Pause(options) => control::pause(&options),
         Command::Resume(options) => control::resume(&options),
         Command::Schema => print(&config::schema::schema_text()),
+        Command::Demo(options) => Ok(crate::sim::demo::run(&options)?),
         Command::Sim(command) => sim::run(command),
         Command::Generate(options) => Ok(generate::run(&options.directory)?),
     }

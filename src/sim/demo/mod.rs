@@ -1,3 +1,217 @@
 //! The demo: the real daemon on the simulator, with a timeline in the terminal.
+//!
+//! A workload arrives, nodes come, it ends, nodes go. The world runs on a paused clock; a pacer
+//! holds it back so that a person can follow. The daemon has no code path of its own for it.
 
+mod pace;
+mod show;
+mod story;
 pub mod timeline;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::agent::turn::Turn;
+use crate::config::{ConfigErrors, Settings};
+use crate::sim::guests::GuestSpec;
+use crate::sim::judge::{Judge, PoolRule};
+use crate::sim::kube::KubeSpec;
+use crate::sim::pve::PveSpec;
+use crate::sim::world::{World, WorldError, WorldSpec};
+
+/// The configuration that the simulated cluster's user wrote.
+pub const CONFIG: &str = include_str!("demo.toml");
+/// After the story's last step everything must be gone within this time: the longest timers are
+/// ten minutes after the last addition and ten minutes unneeded, then the removals.
+const PATIENCE: Duration = Duration::from_mins(45);
+/// How often it is looked whether all is gone.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// What the demo is asked for.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// End when the workload and its nodes are gone again: 0 when all went well.
+    #[arg(long)]
+    pub once: bool,
+    /// Everything that is left to chance comes from this number.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// Simulated seconds in a second.
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub speed: u32,
+}
+
+/// Why the demo did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The runtime or the directory for the daemon's state could not be made.
+    #[error("cannot set the demo up: {0}")]
+    Setup(#[from] std::io::Error),
+    /// The built-in configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    /// The daemon ended.
+    #[error("the daemon ended: {0}")]
+    Daemon(#[from] WorldError),
+    /// The workload could not be played.
+    #[error("the workload could not be played: {0}")]
+    Workload(String),
+    /// Something that must never happen did.
+    #[error("seed {seed}: {}", findings.join("; "))]
+    Broken {
+        /// The seed that shows it again.
+        seed: u64,
+        /// What happened.
+        findings: Vec<String>,
+    },
+}
+
+/// Runs the demo; without `once` until it is interrupted.
+///
+/// # Errors
+/// What did not go well.
+pub fn run(options: &Options) -> Result<(), DemoError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()?;
+    let state = State::make()?;
+    runtime.block_on(play(options, &state))
+}
+
+/// The daemon's state directory, gone with the demo.
+struct State(std::path::PathBuf);
+
+impl State {
+    fn make() -> std::io::Result<State> {
+        let path = std::env::temp_dir().join(format!("pve-autoscaler-demo-{}", std::process::id()));
+        std::fs::create_dir(&path)?;
+        Ok(State(path))
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // What cannot be removed from a directory for temporary files is removed by others.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+async fn play(options: &Options, state: &State) -> Result<(), DemoError> {
+    let world = World::new(WorldSpec {
+        seed: options.seed,
+        pve: PveSpec::default(),
+        kube: KubeSpec::default(),
+        guests: GuestSpec::default(),
+        config: CONFIG.to_owned(),
+    })?;
+    show::introduction(options);
+    let rules = pool_rules(&world.settings);
+    let name = &world.settings.kubernetes.name;
+    let mut judge = Judge::new(world.kube.clone(), world.pve.clone(), name, rules);
+    tokio::select! {
+        biased;
+        ended = world.daemon(&state.0, None, 0) => match ended? {},
+        () = pace::hold_back(options.speed) => Ok(()),
+        () = show::timeline(&world) => Ok(()),
+        told = tell(&world, options, &mut judge) => told,
+    }
+}
+
+/// Tells the story, once or for ever.
+async fn tell(world: &World, options: &Options, judge: &mut Judge) -> Result<(), DemoError> {
+    let broken = |findings: Vec<String>| DemoError::Broken {
+        seed: options.seed,
+        findings,
+    };
+    loop {
+        let story = story::workload();
+        show::chapter(world, "A workload arrives.");
+        let playing = story.play(world.kube.router());
+        let told = tokio::select! {
+            biased;
+            () = judge.preside(world.clock) => Ok(()),
+            told = playing => told,
+        };
+        told.map_err(|error| DemoError::Workload(format!("{error:#}")))?;
+        show::chapter(
+            world,
+            "The workload is gone. Its nodes are unneeded now, and go in ten minutes.",
+        );
+        tokio::select! {
+            biased;
+            () = judge.preside(world.clock) => {}
+            rested = rest(world) => rested.map_err(&broken)?,
+        }
+        let mut findings = judge.findings();
+        findings.extend(judge.at_rest(&BTreeMap::new()));
+        if !findings.is_empty() {
+            return Err(broken(findings));
+        }
+        show::chapter(world, "All machines are gone; nothing is left behind.");
+        if options.once {
+            return Ok(());
+        }
+        sleep(Duration::from_mins(1)).await;
+    }
+}
+
+/// Waits until no machine is left.
+async fn rest(world: &World) -> Result<(), Vec<String>> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        sleep_until((Instant::now() + LOOK).min(end)).await;
+        let turn = world.turns.borrow().clone();
+        let left = turn.as_deref().map(left).unwrap_or_default();
+        if turn.is_some() && left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() >= end {
+            let minutes = PATIENCE.as_secs() / 60;
+            return Err(vec![format!(
+                "after {minutes} minutes these are left: {}",
+                left.join(", ")
+            )]);
+        }
+    }
+}
+
+fn left(turn: &Turn) -> Vec<String> {
+    turn.snapshot
+        .machines
+        .keys()
+        .map(ToString::to_string)
+        .collect()
+}
+
+/// What the judge must know of the pools: a node as large as the smallest instance type makes it.
+pub fn pool_rules(settings: &Settings) -> Vec<PoolRule> {
+    let policy = &settings.policy;
+    let pools = policy.pools.iter().map(|(name, pool)| {
+        let types = pool.instance_types.iter().filter_map(|name| policy.instance_types.get(name));
+        let (cores, memory) = types.fold((u32::MAX, i64::MAX), |(cores, memory), size| {
+            (cores.min(size.cores), memory.min(size.memory))
+        });
+        let milli = i64::from(cores) * 1000 - pool.reserved.cpu_milli;
+        let kernel = pool.reserved.kernel_memory + memory / 1000 * pool.reserved.kernel_memory_permille;
+        let bytes = memory - kernel - pool.reserved.memory - pool.reserved.eviction_memory;
+        PoolRule {
+            name: name.to_string(),
+            max: usize::try_from(pool.max).unwrap_or(usize::MAX),
+            allocatable: json!({
+                "cpu": format!("{milli}m"), "memory": bytes.to_string(), "pods": pool.max_pods.to_string(),
+                "ephemeral-storage": "10Gi",
+            }),
+            labels: pool.labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+            taints: pool
+                .taints
+                .iter()
+                .map(|taint| json!({"key": &*taint.key, "value": &*taint.value, "effect": format!("{:?}", taint.effect)}))
+                .collect(),
+        }
+    });
+    pools.collect()
+}

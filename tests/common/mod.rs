@@ -1,0 +1,131 @@
+//! A simulated world with its judge and a directory for the daemon's state, for tests.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pve_autoscaler::sim::demo;
+use pve_autoscaler::sim::faults::CallCounter;
+use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::judge::Judge;
+use pve_autoscaler::sim::kube::KubeSpec;
+use pve_autoscaler::sim::pve::PveSpec;
+use pve_autoscaler::sim::workload::Workload;
+use pve_autoscaler::sim::world::{World, WorldSpec};
+
+/// Runs on a paused clock of its own.
+pub fn simulate<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .expect("a runtime")
+        .block_on(future)
+}
+
+/// A world, its judge, and the daemon's state.
+pub struct Scene {
+    pub world: World,
+    judge: Mutex<Judge>,
+    state: tempfile::TempDir,
+}
+
+impl Scene {
+    /// A new world.
+    pub fn new(seed: u64, config: &str, guests: GuestSpec) -> Scene {
+        let kube = KubeSpec { keep_trace: true, ..KubeSpec::default() };
+        let pve = PveSpec::default();
+        let world = World::new(WorldSpec { seed, pve, kube, guests, config: config.to_owned() })
+            .unwrap_or_else(|errors| panic!("{errors}"));
+        let rules = demo::pool_rules(&world.settings);
+        let name = world.settings.kubernetes.name.clone();
+        let judge = Judge::new(world.kube.clone(), world.pve.clone(), &name, rules);
+        let state = tempfile::tempdir().expect("a directory");
+        Scene { world, judge: Mutex::new(judge), state }
+    }
+
+    /// Runs the daemon for `time` while the workload plays.
+    pub async fn live(
+        &self,
+        counter: Option<&CallCounter>,
+        start: u64,
+        workload: Workload,
+        time: Duration,
+    ) {
+        tokio::select! {
+            biased;
+            ended = self.world.daemon(self.state.path(), counter, start) => {
+                panic!("the daemon ended: {}", ended.expect_err("it never ends well"));
+            }
+            () = self.preside() => {}
+            () = self.play(workload) => {}
+            () = tokio::time::sleep(time) => {}
+        }
+    }
+
+    /// Runs the daemon until the counter kills it, starts it again at once, and goes on.
+    pub async fn live_and_die(&self, counter: &CallCounter, workload: Workload, time: Duration) {
+        let lives = async {
+            tokio::select! {
+                biased;
+                () = counter.killed() => {}
+                ended = self.world.daemon(self.state.path(), Some(counter), 0) => {
+                    panic!("the daemon ended: {}", ended.expect_err("it never ends well"));
+                }
+            }
+            let ended = self.world.daemon(self.state.path(), None, 1).await;
+            panic!("the daemon ended: {}", ended.expect_err("it never ends well"));
+        };
+        tokio::select! {
+            biased;
+            () = lives => {}
+            () = self.preside() => {}
+            () = self.play(workload) => {}
+            () = tokio::time::sleep(time) => {}
+        }
+    }
+
+    /// Plays and then rests.
+    async fn play(&self, workload: Workload) {
+        tokio::time::sleep(Duration::from_secs(45)).await;
+        let told = workload.play(self.world.kube.router()).await;
+        told.expect("the workload plays");
+        std::future::pending().await
+    }
+
+    async fn preside(&self) {
+        loop {
+            self.judge().look(self.world.clock.now());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    pub fn judge(&self) -> MutexGuard<'_, Judge> {
+        self.judge.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the judge found.
+    pub fn findings(&self) -> Vec<String> {
+        self.judge().findings()
+    }
+
+    /// The world has come to rest with no machine of ours.
+    pub fn nothing_is_left(&self) {
+        let mut findings = self.findings();
+        findings.extend(self.judge().at_rest(&BTreeMap::new()));
+        assert!(findings.is_empty(), "{findings:#?}");
+    }
+
+    /// Clones asked for so far that PVE took.
+    pub fn machines_made(&self) -> usize {
+        let requests = self.world.pve.requests();
+        requests.iter().filter(|seen| seen.path.ends_with("/clone") && seen.status == Some(200)).count()
+    }
+
+    /// Everything that went over either wire.
+    pub fn trace(&self) -> Vec<String> {
+        let mut lines = self.world.kube.trace().1;
+        lines.extend(self.world.pve.requests().iter().map(|seen| format!("{seen:?}")));
+        lines
+    }
+}
