@@ -70,6 +70,9 @@ fn a_seed_replays_to_the_byte() {
     assert_eq!(first, second);
 }
 
+/// Worlds tried at the same time.
+const THREADS: usize = 2;
+
 /// The daemon dies at every single call it makes, before it is sent or after it was carried out,
 /// and is started again: it converges, nothing is lost or doubled.
 #[test]
@@ -77,33 +80,62 @@ fn a_crash_at_any_call_loses_nothing() {
     let calls = simulate(async {
         let scene = Scene::new(3, HASTY, GuestSpec::default());
         let counter = CallCounter::new(None);
-        scene.live(Some(&counter), 0, visit(), Duration::from_mins(6)).await;
+        scene
+            .live(Some(&counter), 0, visit(), Duration::from_mins(6))
+            .await;
         scene.nothing_is_left();
         counter.seen()
     });
-    let mut failures = Vec::new();
-    for (index, name) in calls.iter().enumerate() {
-        let call = index as u64 + 1;
-        // Reads change nothing: dying before one is dying after the call before it.
-        let whens: &[When] = if name.starts_with("GET ") {
-            &[When::BeforeSending]
-        } else {
-            &[When::BeforeSending, When::AfterCarriedOut]
-        };
-        for &when in whens {
-            let findings = simulate(crash(Kill { call, when }));
-            if !findings.is_empty() {
-                failures.push(format!("call {call} ({name}), {when:?}: {findings:?}"));
-            }
-        }
-    }
-    assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), calls.len(), failures.join("\n"));
+    // Reads change nothing: dying before one is dying after the call before it.
+    let kills: Vec<(Kill, &String)> = calls
+        .iter()
+        .enumerate()
+        .flat_map(|(index, name)| {
+            let call = index as u64 + 1;
+            let both = [When::BeforeSending, When::AfterCarriedOut];
+            let whens = if name.starts_with("GET ") {
+                &both[..1]
+            } else {
+                &both[..]
+            };
+            whens
+                .iter()
+                .map(move |&when| (Kill { call, when }, name))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let try_all = |part: usize| -> Vec<String> {
+        let mine = kills.iter().skip(part).step_by(THREADS);
+        mine.filter_map(|(kill, name)| {
+            let findings = simulate(crash(*kill));
+            (!findings.is_empty()).then(|| format!("{kill:?} ({name}): {findings:?}"))
+        })
+        .collect()
+    };
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|part| scope.spawn(move || try_all(part)))
+            .collect();
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().expect("no panic"))
+            .collect()
+    });
+    assert!(
+        failures.is_empty(),
+        "{} of {}:\n{}",
+        failures.len(),
+        kills.len(),
+        failures.join("\n")
+    );
 }
 
 async fn crash(kill: Kill) -> Vec<String> {
     let scene = Scene::new(3, HASTY, GuestSpec::default());
     let counter = CallCounter::new(Some(kill));
-    scene.live_and_die(&counter, visit(), Duration::from_mins(16)).await;
+    scene
+        .live_and_die(&counter, visit(), Duration::from_mins(16))
+        .await;
     let mut findings = scene.findings();
     findings.extend(scene.judge().at_rest(&BTreeMap::new()));
     findings
@@ -120,7 +152,11 @@ fn a_join_that_fails_is_cleaned_up_and_tried_again() {
         let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(5));
         scene.live(None, 0, stays, Duration::from_mins(12)).await;
         scene.nothing_is_left();
-        assert_eq!(scene.machines_made(), 2, "one that failed and one that took its place");
+        assert_eq!(
+            scene.machines_made(),
+            2,
+            "one that failed and one that took its place"
+        );
     });
 }
 
@@ -136,8 +172,10 @@ fn every_fate_of_a_guest_ends_with_nothing_left() {
         Fault::IgnoresShutdown,
     ] {
         simulate(async {
-            let guests =
-                GuestSpec { fates: BTreeMap::from([(0, fault)]), ..GuestSpec::default() };
+            let guests = GuestSpec {
+                fates: BTreeMap::from([(0, fault)]),
+                ..GuestSpec::default()
+            };
             let scene = Scene::new(11, HASTY, guests);
             let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(15));
             scene.live(None, 0, stays, Duration::from_mins(40)).await;

@@ -13,6 +13,9 @@ use pve_autoscaler::sim::pve::PveSpec;
 use pve_autoscaler::sim::workload::Workload;
 use pve_autoscaler::sim::world::{World, WorldSpec};
 
+/// When a workload begins: the daemon has the lease by then.
+const BEGINS: Duration = Duration::from_secs(45);
+
 /// Runs on a paused clock of its own.
 pub fn simulate<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
@@ -33,15 +36,35 @@ pub struct Scene {
 impl Scene {
     /// A new world.
     pub fn new(seed: u64, config: &str, guests: GuestSpec) -> Scene {
-        let kube = KubeSpec { keep_trace: true, ..KubeSpec::default() };
+        let kube = KubeSpec {
+            keep_trace: true,
+            ..KubeSpec::default()
+        };
         let pve = PveSpec::default();
-        let world = World::new(WorldSpec { seed, pve, kube, guests, config: config.to_owned() })
-            .unwrap_or_else(|errors| panic!("{errors}"));
+        let world = World::new(WorldSpec {
+            seed,
+            pve,
+            kube,
+            guests,
+            config: config.to_owned(),
+        })
+        .unwrap_or_else(|errors| panic!("{errors}"));
         let rules = demo::pool_rules(&world.settings);
         let name = world.settings.kubernetes.name.clone();
         let judge = Judge::new(world.kube.clone(), world.pve.clone(), &name, rules);
-        let state = tempfile::tempdir().expect("a directory");
-        Scene { world, judge: Mutex::new(judge), state }
+        // On a tmpfs where there is one: the journal is synced to disk at every step.
+        let shared_memory = std::path::Path::new("/dev/shm");
+        let state = if shared_memory.is_dir() {
+            tempfile::tempdir_in(shared_memory)
+        } else {
+            tempfile::tempdir()
+        };
+        let state = state.expect("a directory");
+        Scene {
+            world,
+            judge: Mutex::new(judge),
+            state,
+        }
     }
 
     /// Runs the daemon for `time` while the workload plays.
@@ -63,8 +86,10 @@ impl Scene {
         }
     }
 
-    /// Runs the daemon until the counter kills it, starts it again at once, and goes on.
+    /// Runs the daemon until the counter kills it, starts it again at once, and goes on until the
+    /// workload is over and nothing is left, or `time` is up.
     pub async fn live_and_die(&self, counter: &CallCounter, workload: Workload, time: Duration) {
+        let ends = BEGINS + workload.length().to_std();
         let lives = async {
             tokio::select! {
                 biased;
@@ -74,23 +99,38 @@ impl Scene {
                 }
             }
             let ended = self.world.daemon(self.state.path(), None, 1).await;
-            panic!("the daemon ended: {}", ended.expect_err("it never ends well"));
+            panic!(
+                "the daemon ended: {}",
+                ended.expect_err("it never ends well")
+            );
         };
         tokio::select! {
             biased;
             () = lives => {}
             () = self.preside() => {}
             () = self.play(workload) => {}
+            () = self.rests(ends) => {}
             () = tokio::time::sleep(time) => {}
         }
     }
 
     /// Plays and then rests.
     async fn play(&self, workload: Workload) {
-        tokio::time::sleep(Duration::from_secs(45)).await;
+        tokio::time::sleep(BEGINS).await;
         let told = workload.play(self.world.kube.router()).await;
         told.expect("the workload plays");
         std::future::pending().await
+    }
+
+    /// Ends when nothing has been left for a while after the workload.
+    async fn rests(&self, workload: Duration) {
+        tokio::time::sleep(workload).await;
+        let mut quiet = 0;
+        while quiet < 6 {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            let rests = self.judge().at_rest(&BTreeMap::new()).is_empty();
+            quiet = if rests { quiet + 1 } else { 0 };
+        }
     }
 
     async fn preside(&self) {
@@ -119,13 +159,22 @@ impl Scene {
     /// Clones asked for so far that PVE took.
     pub fn machines_made(&self) -> usize {
         let requests = self.world.pve.requests();
-        requests.iter().filter(|seen| seen.path.ends_with("/clone") && seen.status == Some(200)).count()
+        requests
+            .iter()
+            .filter(|seen| seen.path.ends_with("/clone") && seen.status == Some(200))
+            .count()
     }
 
     /// Everything that went over either wire.
     pub fn trace(&self) -> Vec<String> {
         let mut lines = self.world.kube.trace().1;
-        lines.extend(self.world.pve.requests().iter().map(|seen| format!("{seen:?}")));
+        lines.extend(
+            self.world
+                .pve
+                .requests()
+                .iter()
+                .map(|seen| format!("{seen:?}")),
+        );
         lines
     }
 }
