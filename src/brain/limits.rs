@@ -103,7 +103,7 @@ impl Ledger {
         let (name, pool) = (choice.pool, choice.policy);
         turn.holds
             .may_grow(&pool.region)
-            .map_err(|why| why.to_string())?;
+            .map_err(ToString::to_string)?;
         if let Some(until) = super::backoff::until(turn, name) {
             return Err(format!("the pool backs off until {until}"));
         }

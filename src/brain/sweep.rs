@@ -188,11 +188,10 @@ fn foreign(turn: &mut Turn<'_>) {
                     "{who}: it is a copy of VM {}, machine {}; hands off",
                     mark.vmid, mark.machine
                 ),
-                Some(Ownership::Marked(_)) => continue,
-                Some(Ownership::Unmarked) | None if in_range && !intended && !vm.template => {
+                Some(Ownership::Unmarked) if in_range && !intended && !vm.template => {
                     format!("{who}: somebody else's, inside our VMID range")
                 }
-                Some(Ownership::Unmarked) | None => continue,
+                Some(Ownership::Unmarked | Ownership::Marked(_)) | None => continue,
             };
             warnings.push(text);
         }

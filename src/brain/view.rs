@@ -236,7 +236,8 @@ fn untouchable(snapshot: &Snapshot, known: &Known<'_>, doubled: &BTreeSet<&str>)
         _ => {}
     }
     let vm = known.machine.vm.as_ref()?;
-    if !vm.marked && vm.lock.as_deref() != Some("clone") {
+    let placeholder = known.machine.intended && vm.lock.as_deref() == Some("clone");
+    if !vm.marked && !placeholder {
         return Some("its VM does not carry its mark".to_owned());
     }
     match (&vm.uuid, known.node) {

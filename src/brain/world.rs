@@ -352,7 +352,7 @@ fn node_bin(turn: &Turn<'_>, choices: &[Choice<'_>], name: &Arc<str>, node: &Nod
     };
     if coming || lost {
         bin.taints
-            .retain(|taint| !taints::ephemeral(taint) && !(coming && startup(&taint.key, pool)));
+            .retain(|taint| !(taints::ephemeral(taint) || coming && startup(&taint.key, pool)));
     }
     if let Some(known) = known.filter(|_| coming)
         && let Some((choice, offer)) = template(choices, known)

@@ -100,14 +100,14 @@ fn region(case: Case<'_>, action: &Action) -> Verdict {
 
 /// With too many nodes unready nothing is added and no working node removed.
 fn brake(case: Case<'_>, action: &Action) -> Verdict {
-    let concerned = match (&action.kind, &action.reason) {
+    let concerned = matches!(
+        (&action.kind, &action.reason),
         (Kind::Create(_) | Kind::DeleteNode, _)
-        | (
-            Kind::Remove { .. },
-            Reason::Unneeded { .. } | Reason::Unready { .. } | Reason::NoNode,
-        ) => true,
-        _ => false,
-    };
+            | (
+                Kind::Remove { .. },
+                Reason::Unneeded { .. } | Reason::Unready { .. } | Reason::NoNode,
+            )
+    );
     let nodes = &case.snapshot.cluster.nodes;
     let coming = |name: &str| {
         case.snapshot.machines.values().any(|machine| {

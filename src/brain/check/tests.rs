@@ -1,1 +1,580 @@
-//! Tests of the checker.
+//! One planted bug for each rule: an action that is right passes, and with the bug it is refused by
+//! that very rule.
+
+use std::sync::Arc;
+
+use super::{Rule, check, check_plan};
+use crate::brain::tests::lab::{Lab, lab};
+use crate::model::action::{Action, Kind, NodeRef, Reason};
+use crate::model::cluster::ReadyStatus;
+use crate::model::mark::Ownership;
+use crate::model::policy::LEAVING_TAINT;
+use crate::model::region::{Busy, Failure, MachineVm, Step, Vm};
+use crate::model::scheduling::{HostPort, Taint, Volume};
+use crate::model::time::Span;
+
+type Bug<'a> = &'a dyn Fn(&mut Lab, &mut Action);
+
+/// The action passes; with the bug the rule refuses it.
+fn planted(base: &(Lab, Action), rule: Rule, bug: Bug<'_>) {
+    let (mut lab, mut action) = base.clone();
+    assert_eq!(
+        check(&action, &lab.snapshot, &lab.policy, lab.now),
+        Ok(()),
+        "{rule}: the action is right before the bug"
+    );
+    bug(&mut lab, &mut action);
+    let refusal = check(&action, &lab.snapshot, &lab.policy, lab.now);
+    assert_eq!(
+        refusal.as_ref().map_err(|refusal| refusal.rule),
+        Err(rule),
+        "{refusal:?}"
+    );
+}
+
+fn decided(lab: Lab) -> (Lab, Action) {
+    let decision = lab.decide();
+    assert_eq!(decision.plan.len(), 1, "{:#?}", decision.plan);
+    (lab, decision.plan[0].clone())
+}
+
+fn pool() -> Lab {
+    lab().kind("one", 2, 4096).pool("p", &["one"])
+}
+
+fn creation() -> (Lab, Action) {
+    decided(pool().pod("web", 100, 100))
+}
+
+fn birth(action: &mut Action) -> &mut crate::model::action::Birth {
+    match &mut action.kind {
+        Kind::Create(birth) => birth,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn region(lab: &mut Lab) -> &mut crate::model::region::Region {
+    lab.snapshot.regions.get_mut("home").expect("home")
+}
+
+#[test]
+fn every_action_needs_a_leader_a_fresh_whole_view_and_quorum() {
+    let base = creation();
+    planted(&base, Rule::Version, &|_, action| action.version = 7);
+    planted(&base, Rule::Version, &|lab, _| lab.snapshot.version = 7);
+    planted(&base, Rule::Leader, &|lab, _| lab.snapshot.leader = false);
+    planted(&base, Rule::Paused, &|lab, _| {
+        lab.snapshot.paused = Some("ann".into());
+    });
+    planted(&base, Rule::ClusterId, &|lab, _| {
+        lab.snapshot.cluster_id = None;
+    });
+    planted(&base, Rule::PlanAge, &|lab, action| {
+        action.precondition.planned = lab.now - Span::minutes(10);
+    });
+    planted(&base, Rule::PlanAge, &|lab, action| {
+        action.precondition.planned = lab.now + Span::minutes(10);
+    });
+    for source in ["kube/pods", "kube/nodes", "pve/home"] {
+        planted(&base, Rule::View, &|lab, _| {
+            lab.snapshot.sources.remove(source);
+        });
+        planted(&base, Rule::View, &|lab, _| {
+            lab.snapshot
+                .sources
+                .get_mut(source)
+                .expect("there")
+                .complete = false;
+        });
+        planted(&base, Rule::View, &|lab, _| {
+            let source = lab.snapshot.sources.get_mut(source).expect("there");
+            source.as_of = source.as_of - Span::minutes(10);
+        });
+    }
+    planted(&base, Rule::Region, &|lab, _| region(lab).quorate = false);
+    planted(&base, Rule::Region, &|lab, _| lab.policy.regions.clear());
+    planted(&base, Rule::Region, &|lab, _| lab.snapshot.regions.clear());
+    planted(&base, Rule::Brake, &|lab, _| {
+        for n in 0..4 {
+            let name = format!("sick{n}");
+            *lab = lab.clone().node(&name, 1, 1).edit_node(&name, |node| {
+                node.ready.status = ReadyStatus::False;
+            });
+        }
+    });
+}
+
+#[test]
+fn a_new_machine_is_what_the_configuration_says_where_it_says() {
+    let base = creation();
+    planted(&base, Rule::Pool, &|lab, _| lab.policy.pools.clear());
+    planted(&base, Rule::Pool, &|_, action| {
+        birth(action).mark.instance_type = "huge".into();
+    });
+    planted(&base, Rule::Pool, &|_, action| {
+        birth(action).mark.template = "windows".into();
+    });
+    planted(&base, Rule::Host, &|lab, action| {
+        region(lab)
+            .hosts
+            .get_mut(&action.target.host)
+            .expect("there")
+            .online = false;
+    });
+    planted(&base, Rule::Host, &|_, action| {
+        action.target.host = "nowhere".into();
+    });
+    planted(&base, Rule::Host, &|lab, action| {
+        let host = if &*action.target.host == "pve1" {
+            "pve2"
+        } else {
+            "pve1"
+        };
+        lab.policy.pools.get_mut("p").expect("p").hosts = vec![host.into()];
+    });
+    planted(&base, Rule::Template, &|_, action| {
+        birth(action).template_vmid = 101;
+    });
+    planted(&base, Rule::Template, &|lab, action| {
+        action.target.host = "pve2".into();
+        region(lab).templates.get_mut("debian").expect("there")[0].shared = false;
+    });
+    planted(&base, Rule::Vmid, &|_, action| {
+        action.target.vmid = 100;
+    });
+    planted(&base, Rule::Vmid, &|lab, action| {
+        region(lab).vms.insert(action.target.vmid, Vm::default());
+    });
+    planted(&base, Rule::Vmid, &|lab, action| {
+        let vmid = action.target.vmid;
+        *lab = lab.clone().machine("other", "p", "one", Step::Intent);
+        region(lab).vms.remove(&9000);
+        lab.snapshot
+            .machines
+            .get_mut("other")
+            .expect("there")
+            .mark
+            .vmid = vmid;
+    });
+}
+
+#[test]
+fn a_new_machine_has_a_name_a_mark_and_a_token_of_its_own() {
+    let base = creation();
+    planted(&base, Rule::Name, &|_, action| {
+        action.target.machine = "Not_A_Label".into();
+    });
+    planted(&base, Rule::Name, &|lab, action| {
+        *lab = lab.clone().node(&action.target.machine, 1, 1);
+    });
+    planted(&base, Rule::Name, &|lab, action| {
+        let name = action.target.machine.clone();
+        region(lab).vms.get_mut(&100).expect("there").name = name;
+    });
+    planted(&base, Rule::Mark, &|_, action| {
+        birth(action).mark.cluster = "uid/other".into();
+    });
+    planted(&base, Rule::Mark, &|_, action| {
+        birth(action).mark.vmid += 1;
+    });
+    planted(&base, Rule::Mark, &|_, action| {
+        birth(action).mark.machine = "p-other".into();
+    });
+    planted(&base, Rule::Token, &|_, action| {
+        birth(action).mark.token = "TOO-LONG".into();
+    });
+    planted(&base, Rule::Token, &|lab, action| {
+        *lab = lab.clone().machine("other", "p", "one", Step::Agent);
+        action.target.vmid = 9001;
+        birth(action).mark.vmid = 9001;
+        birth(action).mark.token = "009000".into();
+    });
+}
+
+#[test]
+fn a_new_machine_stays_within_every_limit_and_is_needed() {
+    let base = creation();
+    planted(&base, Rule::PoolMax, &|lab, _| {
+        lab.policy.pools.get_mut("p").expect("p").max = 0;
+    });
+    planted(&base, Rule::PoolMax, &|lab, _| {
+        lab.policy.pools.get_mut("p").expect("p").max_cpu_milli = Some(1999);
+    });
+    planted(&base, Rule::PoolMax, &|lab, _| {
+        lab.policy.pools.get_mut("p").expect("p").max_memory = Some(1);
+    });
+    planted(&base, Rule::NodesTotal, &|lab, _| {
+        lab.policy.scale_up.max_nodes_total = 1;
+        *lab = lab.clone().node("old", 1, 1);
+    });
+    planted(&base, Rule::InFlight, &|lab, _| {
+        lab.policy.scale_up.max_in_flight = 0;
+    });
+    planted(&base, Rule::HostMemory, &|lab, action| {
+        region(lab)
+            .hosts
+            .get_mut(&action.target.host)
+            .expect("there")
+            .memory = 4095 << 20;
+    });
+    planted(&base, Rule::HostMemory, &|lab, _| {
+        lab.policy
+            .regions
+            .get_mut("home")
+            .expect("home")
+            .host_memory_reserve = 4096 << 30;
+    });
+    planted(&base, Rule::Needed, &|lab, _| {
+        lab.snapshot.cluster.pods.clear()
+    });
+    planted(&base, Rule::Needed, &|lab, _| {
+        *lab = lab
+            .clone()
+            .node("old", 1, 1)
+            .edit("web", |pod| pod.node = Some("old".into()));
+    });
+    planted(&base, Rule::Needed, &|_, action| {
+        action.reason = Reason::BelowMin { have: 0, min: 1 };
+    });
+    planted(&base, Rule::Needed, &|_, action| {
+        action.reason = Reason::Unfinished;
+    });
+}
+
+#[test]
+fn a_machine_under_way_is_ours_and_where_it_is_said_to_be() {
+    let base = decided(pool().machine("m", "p", "one", Step::Agent));
+    planted(&base, Rule::Target, &|_, action| {
+        action.target.machine = "other".into();
+    });
+    planted(&base, Rule::Target, &|_, action| action.target.vmid = 9001);
+    planted(&base, Rule::Target, &|_, action| {
+        action.target.host = "pve3".into();
+    });
+    planted(&base, Rule::Unconfigured, &|lab, _| {
+        lab.policy.pools.clear()
+    });
+    let mark = base.0.snapshot.machines["m"].mark.clone();
+    planted(&base, Rule::Ours, &|lab, _| {
+        let machine = lab.snapshot.machines.get_mut("m").expect("m");
+        machine.mark.cluster = "uid/other".into();
+    });
+    planted(&base, Rule::Ours, &|_, action| {
+        action.precondition.mark.as_mut().expect("marked").token = "zzzzzz".into();
+    });
+    for ownership in [
+        Ownership::Damaged("edited".into()),
+        Ownership::UnknownVersion("v7".into()),
+    ] {
+        planted(&base, Rule::Ours, &|lab, _| {
+            region(lab).vms.get_mut(&9000).expect("there").ownership = Some(ownership.clone());
+        });
+    }
+    planted(&base, Rule::Ours, &|lab, _| {
+        let vm = region(lab).vms.entry(9001).or_default();
+        vm.ownership = Some(Ownership::Marked(mark.clone()));
+    });
+    planted(&base, Rule::Ours, &|lab, _| {
+        let machine = lab.snapshot.machines.get_mut("m").expect("m");
+        machine.vm.as_mut().expect("its VM").marked = false;
+    });
+    planted(&base, Rule::Leaving, &|lab, _| {
+        let machine = lab.snapshot.machines.get_mut("m").expect("m");
+        machine.step = Some((Step::Destroy, machine.mark.created));
+    });
+}
+
+/// A removal of an unneeded node that runs one pod.
+fn removal() -> (Lab, Action) {
+    let mut lab = pool()
+        .ours("n1", "p", "one")
+        .node("other", 4000, 4096)
+        .bound("web", "n1", 100, 100);
+    lab.turn();
+    decided(lab.after(Span::minutes(11)))
+}
+
+fn edit_node(lab: &mut Lab, change: impl FnOnce(&mut crate::model::cluster::Node)) {
+    *lab = lab.clone().edit_node("n1", change);
+}
+
+#[test]
+fn a_working_node_goes_only_for_a_reason_that_holds() {
+    let base = removal();
+    planted(&base, Rule::Undrained, &|_, action| {
+        action.kind = Kind::Remove { drain: false };
+    });
+    planted(&base, Rule::Node, &|lab, _| {
+        edit_node(lab, |node| node.uid = "new".into());
+    });
+    planted(&base, Rule::Node, &|lab, _| {
+        lab.snapshot.cluster.nodes.remove("n1");
+    });
+    planted(&base, Rule::Node, &|_, action| {
+        action.target.node = Some(NodeRef {
+            name: "other".into(),
+            uid: "uid-other".into(),
+        });
+    });
+    for reason in [
+        Reason::Unfinished,
+        Reason::NoNode,
+        Reason::Failed {
+            message: "no".into(),
+        },
+        Reason::NotWanted {
+            message: "no".into(),
+        },
+    ] {
+        planted(&base, Rule::Working, &|_, action| {
+            action.reason = reason.clone();
+        });
+    }
+    planted(&base, Rule::Disabled, &|lab, _| {
+        lab.policy.scale_down.enabled = false;
+    });
+    planted(&base, Rule::Disabled, &|lab, _| {
+        edit_node(lab, |node| {
+            let key = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+            node.annotations.insert(key.into(), "true".into());
+        });
+    });
+    planted(&base, Rule::Timer, &|lab, action| {
+        action.reason = Reason::Unneeded {
+            since: lab.now - Span::minutes(9),
+            utilization_permille: 0,
+        };
+    });
+    planted(&base, Rule::Timer, &|lab, _| {
+        edit_node(lab, |node| node.ready.status = ReadyStatus::False);
+    });
+    planted(&base, Rule::Timer, &|lab, _| {
+        let now = lab.now;
+        edit_node(lab, |node| node.created = now);
+    });
+    planted(&base, Rule::Utilization, &|lab, action| {
+        *lab = lab.clone().bound("more", "n1", 900, 1);
+        let key = crate::model::cluster::PodKey::new("default", "more");
+        action.precondition.pods.push(key);
+    });
+    planted(&base, Rule::PoolMin, &|lab, _| {
+        lab.policy.pools.get_mut("p").expect("p").min = 1;
+    });
+    planted(&base, Rule::Parallel, &|lab, _| {
+        lab.policy.scale_down.max_parallel = 0;
+    });
+    planted(&base, Rule::Parallel, &|lab, _| {
+        lab.policy.scale_down.max_parallel_drain = 0;
+    });
+}
+
+#[test]
+fn no_pod_is_evicted_that_may_not_be_or_has_no_place() {
+    let base = removal();
+    let shape = |lab: &mut Lab, change: &dyn Fn(&mut crate::model::scheduling::PodShape)| {
+        *lab = lab.clone().shape("web", change);
+    };
+    planted(&base, Rule::BlockingPod, &|lab, _| {
+        shape(lab, &|shape| shape.owner = None);
+    });
+    planted(&base, Rule::BlockingPod, &|lab, _| {
+        shape(lab, &|shape| {
+            let key = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+            shape.annotations.insert(key.into(), "false".into());
+        });
+    });
+    planted(&base, Rule::BlockingPod, &|lab, _| {
+        shape(lab, &|shape| {
+            shape.volumes.push(Volume::EmptyDir("x".into()))
+        });
+    });
+    planted(&base, Rule::Stranger, &|lab, _| {
+        *lab = lab.clone().bound("late", "n1", 10, 1);
+    });
+    planted(&base, Rule::Budget, &|lab, _| {
+        *lab = lab.clone().budget("b", "web", 0);
+    });
+    planted(&base, Rule::Budget, &|lab, _| {
+        *lab = lab.clone().budget("b", "web", 1).budget("c", "web", 1);
+    });
+    planted(&base, Rule::Landing, &|_, action| {
+        action.precondition.landing.clear();
+    });
+    planted(&base, Rule::Landing, &|_, action| {
+        for node in action.precondition.landing.values_mut() {
+            *node = "n1".into();
+        }
+    });
+    let other = |lab: &mut Lab, change: &dyn Fn(&mut crate::model::cluster::Node)| {
+        *lab = lab.clone().edit_node("other", change);
+    };
+    planted(&base, Rule::Landing, &|lab, _| {
+        other(lab, &|node| node.ready.status = ReadyStatus::Unknown);
+    });
+    planted(&base, Rule::Landing, &|lab, _| {
+        other(lab, &|node| node.unschedulable = true);
+    });
+    planted(&base, Rule::Landing, &|lab, _| {
+        other(lab, &|node| node.taints.push(Taint::no_schedule("x", "")));
+    });
+    planted(&base, Rule::Landing, &|lab, _| {
+        other(lab, &|node| node.allocatable.cpu_milli = 99);
+    });
+    planted(&base, Rule::Landing, &|lab, _| {
+        shape(lab, &|shape| {
+            shape.node_selector.insert("k".into(), "v".into());
+        });
+    });
+    planted(&base, Rule::Landing, &|lab, _| {
+        let port = || HostPort {
+            protocol: "TCP".into(),
+            ip: "".into(),
+            port: 80,
+        };
+        shape(lab, &|shape| shape.host_ports.push(port()));
+        *lab = lab
+            .clone()
+            .bound("holder", "other", 1, 1)
+            .shape("holder", |shape| shape.host_ports.push(port()));
+    });
+}
+
+#[test]
+fn what_never_worked_is_removed_with_care_too() {
+    let failed = |lab: Lab| {
+        let at = lab.now;
+        lab.edit_machine("m", |machine| {
+            machine.failure = Some(Failure {
+                step: Step::Join,
+                message: "no".into(),
+                at,
+                transient: true,
+            });
+        })
+    };
+    let base = decided(failed(pool().machine("m", "p", "one", Step::Join)));
+    planted(&base, Rule::Ours, &|lab, _| {
+        let machine = lab.snapshot.machines.get_mut("m").expect("m");
+        machine.vm.as_mut().expect("its VM").marked = false;
+    });
+    planted(&base, Rule::Undrained, &|lab, _| lab.register("m", false));
+    let dropped = failed(pool().machine("m", "p", "one", Step::Join));
+    let base = decided(dropped.edit_machine("m", |machine| {
+        machine.vm = None;
+        machine.step = Some((Step::Clone, machine.mark.created));
+    }));
+    assert_eq!(base.1.kind, Kind::DropIntent);
+    planted(&base, Rule::Intent, &|lab, _| lab.clone_vm("m"));
+}
+
+#[test]
+fn releasing_deleting_and_clearing_have_their_rules() {
+    let released = pool()
+        .ours("n1", "p", "one")
+        .bound("web", "n1", 1900, 1)
+        .edit_node("n1", |node| {
+            node.taints.push(Taint::no_schedule(LEAVING_TAINT, "0"));
+        });
+    let base = decided(released);
+    assert_eq!(base.1.kind, Kind::Release);
+    planted(&base, Rule::Leaving, &|lab, _| {
+        edit_node(lab, |node| node.taints.clear())
+    });
+    planted(&base, Rule::Leaving, &|lab, _| {
+        *lab = lab.clone().edit_machine("n1", |machine| {
+            machine.busy = Some(Busy::Down);
+        });
+    });
+    let mut orphan = pool().node("n1", 1, 1).edit_node("n1", |node| {
+        node.labels
+            .insert("pve-autoscaler.io/pool".into(), "p".into());
+        node.annotations.insert(
+            "pve-autoscaler.io/machine".into(),
+            "home/9500/uuid-n1".into(),
+        );
+        node.ready.status = ReadyStatus::Unknown;
+    });
+    orphan.turn();
+    let base = decided(orphan.after(Span::minutes(5)));
+    assert_eq!(base.1.kind, Kind::DeleteNode);
+    planted(&base, Rule::VmGone, &|lab, _| {
+        edit_node(lab, |node| node.ready.status = ReadyStatus::True);
+    });
+    planted(&base, Rule::VmGone, &|lab, _| {
+        region(lab).vms.insert(9500, Vm::default());
+    });
+    planted(&base, Rule::VmGone, &|lab, _| {
+        *lab = lab
+            .clone()
+            .machine("m", "p", "one", Step::Agent)
+            .edit_machine("m", |machine| {
+                machine.vm.as_mut().expect("its VM").uuid = Some("UUID-n1".into());
+            });
+    });
+    let mut clone = pool()
+        .machine("m", "p", "one", Step::Clone)
+        .edit_machine("m", |machine| {
+            machine.vm = Some(MachineVm {
+                lock: Some("clone".into()),
+                ..MachineVm::default()
+            });
+        });
+    region(&mut clone)
+        .vms
+        .get_mut(&9000)
+        .expect("there")
+        .ownership = Some(Ownership::Unmarked);
+    clone.memory = clone.decide().memory;
+    let base = decided(clone.after(Span::minutes(5)));
+    assert_eq!(base.1.kind, Kind::ClearPlaceholder);
+    planted(&base, Rule::Placeholder, &|lab, _| {
+        *lab = lab
+            .clone()
+            .edit_machine("m", |machine| machine.intended = false);
+    });
+    planted(&base, Rule::Placeholder, &|lab, _| {
+        *lab = lab.clone().edit_machine("m", |machine| {
+            machine.vm.as_mut().expect("its VM").lock = None;
+        });
+    });
+}
+
+#[test]
+fn a_plan_is_refused_for_what_holds_only_one_by_one() {
+    let rule = |lab: &Lab, plan: &[Action]| {
+        check_plan(plan, &lab.snapshot, &lab.policy, lab.now).map_err(|refusal| refusal.rule)
+    };
+    let (lab, action) = creation();
+    assert_eq!(rule(&lab, &[action.clone(), action]), Err(Rule::Twice));
+    // Two machines, one too many for the pool.
+    let lab = pool().pods("web", 2, 1900, 100);
+    let plan = lab.decide().plan;
+    assert_eq!((plan.len(), rule(&lab, &plan)), (2, Ok(())));
+    let tight = lab.edit_pool("p", |pool| pool.max = 1);
+    assert_eq!(rule(&tight, &plan), Err(Rule::PoolMax));
+    // Two removals whose pods do not both land.
+    let mut lab = pool()
+        .ours("n1", "p", "one")
+        .ours("n2", "p", "one")
+        .bound("a", "n1", 400, 1)
+        .bound("b", "n2", 400, 1)
+        .node("other", 800, 1024);
+    lab.policy.scale_down.max_parallel_drain = 2;
+    lab.turn();
+    let lab = lab.after(Span::minutes(11));
+    let plan = lab.decide().plan;
+    assert_eq!((plan.len(), rule(&lab, &plan)), (2, Ok(())));
+    let small = lab
+        .clone()
+        .edit_node("other", |node| node.allocatable.cpu_milli = 799);
+    assert_eq!(rule(&small, &plan), Err(Rule::Landing));
+    let kept = lab.clone().edit_pool("p", |pool| pool.min = 1);
+    assert_eq!(rule(&kept, &plan), Err(Rule::PoolMin));
+    let mut shared = lab.budget("x", "a", 1);
+    for pod in shared.snapshot.cluster.pods.values_mut() {
+        Arc::make_mut(&mut pod.shape)
+            .labels
+            .insert("app".into(), "a".into());
+    }
+    assert_eq!(rule(&shared, &plan), Err(Rule::Budget));
+}

@@ -28,22 +28,22 @@ use crate::model::scheduling::{LabelSelector, Labels, Owner, PodShape, Taint};
 use crate::model::snapshot::{self, Snapshot, SourceState};
 use crate::model::time::{Span, Time};
 
-pub(super) const MI: i64 = 1 << 20;
-pub(super) const GI: i64 = 1 << 30;
-pub(super) const CLUSTER: &str = "uid/home";
+pub(in crate::brain) const MI: i64 = 1 << 20;
+pub(in crate::brain) const GI: i64 = 1 << 30;
+pub(in crate::brain) const CLUSTER: &str = "uid/home";
 const START: Time = Time(1_795_000_000_000);
 
 /// A small world and what is wanted and remembered of it.
 #[derive(Clone, Debug)]
-pub(super) struct Lab {
-    pub(super) snapshot: Snapshot,
-    pub(super) policy: Policy,
-    pub(super) memory: Memory,
-    pub(super) now: Time,
+pub(in crate::brain) struct Lab {
+    pub(in crate::brain) snapshot: Snapshot,
+    pub(in crate::brain) policy: Policy,
+    pub(in crate::brain) memory: Memory,
+    pub(in crate::brain) now: Time,
 }
 
 /// An empty world.
-pub(super) fn lab() -> Lab {
+pub(in crate::brain) fn lab() -> Lab {
     let mut region = Region {
         quorate: true,
         ..Region::default()
@@ -120,7 +120,7 @@ pub(super) fn lab() -> Lab {
 
 impl Lab {
     /// All sources are as of now.
-    pub(super) fn refresh(&mut self) {
+    pub(in crate::brain) fn refresh(&mut self) {
         self.snapshot.taken = self.now;
         for name in [
             "kube/pods",
@@ -141,19 +141,19 @@ impl Lab {
     }
 
     /// Time passes; views stay fresh.
-    pub(super) fn after(mut self, span: Span) -> Lab {
+    pub(in crate::brain) fn after(mut self, span: Span) -> Lab {
         self.now = self.now + span;
         self.refresh();
         self
     }
 
-    pub(super) fn with(mut self, change: impl FnOnce(&mut Lab)) -> Lab {
+    pub(in crate::brain) fn with(mut self, change: impl FnOnce(&mut Lab)) -> Lab {
         change(&mut self);
         self
     }
 
     /// An instance type of `cores` and `mib` of memory.
-    pub(super) fn kind(mut self, name: &str, cores: u32, mib: i64) -> Lab {
+    pub(in crate::brain) fn kind(mut self, name: &str, cores: u32, mib: i64) -> Lab {
         self.policy.instance_types.insert(
             name.into(),
             InstanceType {
@@ -165,7 +165,11 @@ impl Lab {
         self
     }
 
-    pub(super) fn edit_kind(mut self, name: &str, change: impl FnOnce(&mut InstanceType)) -> Lab {
+    pub(in crate::brain) fn edit_kind(
+        mut self,
+        name: &str,
+        change: impl FnOnce(&mut InstanceType),
+    ) -> Lab {
         change(
             self.policy
                 .instance_types
@@ -176,7 +180,7 @@ impl Lab {
     }
 
     /// A pool of these types, 0 to 1000 nodes of 110 pods.
-    pub(super) fn pool(mut self, name: &str, kinds: &[&str]) -> Lab {
+    pub(in crate::brain) fn pool(mut self, name: &str, kinds: &[&str]) -> Lab {
         self.policy.pools.insert(
             name.into(),
             PoolPolicy {
@@ -192,7 +196,11 @@ impl Lab {
         self
     }
 
-    pub(super) fn edit_pool(mut self, name: &str, change: impl FnOnce(&mut PoolPolicy)) -> Lab {
+    pub(in crate::brain) fn edit_pool(
+        mut self,
+        name: &str,
+        change: impl FnOnce(&mut PoolPolicy),
+    ) -> Lab {
         change(
             self.policy
                 .pools
@@ -203,7 +211,7 @@ impl Lab {
     }
 
     /// A pod that kube-scheduler found no place for.
-    pub(super) fn pod(mut self, name: &str, milli: i64, mib: i64) -> Lab {
+    pub(in crate::brain) fn pod(mut self, name: &str, milli: i64, mib: i64) -> Lab {
         let pod = Pod {
             uid: format!("uid-{name}").into(),
             shape: Arc::new(shape(name, milli, mib)),
@@ -226,7 +234,7 @@ impl Lab {
     }
 
     /// `count` equal pods, `NAME-0` and on.
-    pub(super) fn pods(mut self, name: &str, count: usize, milli: i64, mib: i64) -> Lab {
+    pub(in crate::brain) fn pods(mut self, name: &str, count: usize, milli: i64, mib: i64) -> Lab {
         for index in 0..count {
             self = self.pod(&format!("{name}-{index}"), milli, mib);
         }
@@ -234,7 +242,7 @@ impl Lab {
     }
 
     /// A running pod of a ReplicaSet on a node.
-    pub(super) fn bound(self, name: &str, node: &str, milli: i64, mib: i64) -> Lab {
+    pub(in crate::brain) fn bound(self, name: &str, node: &str, milli: i64, mib: i64) -> Lab {
         self.pod(name, milli, mib).edit(name, |pod| {
             pod.node = Some(node.into());
             pod.phase = Phase::Running;
@@ -244,7 +252,7 @@ impl Lab {
     }
 
     /// Changes a pod.
-    pub(super) fn edit(mut self, name: &str, change: impl FnOnce(&mut Pod)) -> Lab {
+    pub(in crate::brain) fn edit(mut self, name: &str, change: impl FnOnce(&mut Pod)) -> Lab {
         let pods = &mut self.snapshot.cluster.pods;
         let pod = pods.get_mut(&PodKey::new("default", name));
         change(pod.expect("a pod of this name"));
@@ -252,12 +260,12 @@ impl Lab {
     }
 
     /// Changes a pod's shape.
-    pub(super) fn shape(self, name: &str, change: impl FnOnce(&mut PodShape)) -> Lab {
+    pub(in crate::brain) fn shape(self, name: &str, change: impl FnOnce(&mut PodShape)) -> Lab {
         self.edit(name, |pod| change(Arc::make_mut(&mut pod.shape)))
     }
 
     /// Changes the shape of every pod whose name begins like this.
-    pub(super) fn shapes(mut self, prefix: &str, change: impl Fn(&mut PodShape)) -> Lab {
+    pub(in crate::brain) fn shapes(mut self, prefix: &str, change: impl Fn(&mut PodShape)) -> Lab {
         for (key, pod) in &mut self.snapshot.cluster.pods {
             if key.name.starts_with(prefix) {
                 change(Arc::make_mut(&mut pod.shape));
@@ -267,7 +275,7 @@ impl Lab {
     }
 
     /// A DaemonSet.
-    pub(super) fn daemon(mut self, name: &str, milli: i64, mib: i64) -> Lab {
+    pub(in crate::brain) fn daemon(mut self, name: &str, milli: i64, mib: i64) -> Lab {
         let mut shape = shape(name, milli, mib);
         shape.owner = Some(owner("DaemonSet", name));
         self.snapshot.cluster.daemon_sets.insert(
@@ -281,7 +289,7 @@ impl Lab {
     }
 
     /// A ready node that is not ours, a day old.
-    pub(super) fn node(mut self, name: &str, milli: i64, mib: i64) -> Lab {
+    pub(in crate::brain) fn node(mut self, name: &str, milli: i64, mib: i64) -> Lab {
         let node = Node {
             uid: format!("uid-{name}").into(),
             system_uuid: format!("uuid-{name}").into(),
@@ -310,7 +318,7 @@ impl Lab {
         self
     }
 
-    pub(super) fn edit_node(mut self, name: &str, change: impl FnOnce(&mut Node)) -> Lab {
+    pub(in crate::brain) fn edit_node(mut self, name: &str, change: impl FnOnce(&mut Node)) -> Lab {
         change(
             self.snapshot
                 .cluster
@@ -322,7 +330,7 @@ impl Lab {
     }
 
     /// A working node of ours on pve1, with its machine and VM, a day old.
-    pub(super) fn ours(self, name: &str, pool: &str, kind: &str) -> Lab {
+    pub(in crate::brain) fn ours(self, name: &str, pool: &str, kind: &str) -> Lab {
         let mut lab = self.machine(name, pool, kind, Step::Done);
         lab.register(name, true);
         let day = Span::minutes(24 * 60);
@@ -343,7 +351,13 @@ impl Lab {
     }
 
     /// A machine of ours without a node, at a step, with a running VM.
-    pub(super) fn machine(mut self, name: &str, pool: &str, kind: &str, step: Step) -> Lab {
+    pub(in crate::brain) fn machine(
+        mut self,
+        name: &str,
+        pool: &str,
+        kind: &str,
+        step: Step,
+    ) -> Lab {
         let vmid = self.free_vmid();
         let mark = Mark {
             cluster: CLUSTER.into(),
@@ -352,7 +366,7 @@ impl Lab {
             pool: pool.into(),
             instance_type: kind.into(),
             template: "debian".into(),
-            token: format!("{:0>6}", vmid),
+            token: format!("{vmid:0>6}"),
             created: self.now,
         };
         let machine = Machine {
@@ -380,11 +394,11 @@ impl Lab {
                     .values()
                     .any(|m| m.mark.vmid == *vmid)
         };
-        (9000..).find(|vmid| !used(vmid)).expect("a free one")
+        (9000..20_000).find(|vmid| !used(vmid)).expect("a free one")
     }
 
     /// The machine's VM is there, marked and running.
-    pub(super) fn clone_vm(&mut self, name: &str) {
+    pub(in crate::brain) fn clone_vm(&mut self, name: &str) {
         let machine = self.snapshot.machines.get_mut(name).expect("a machine");
         machine.vm = Some(MachineVm {
             running: true,
@@ -410,7 +424,7 @@ impl Lab {
     }
 
     /// The machine's node registers with all that was promised; initialised or with startup taints.
-    pub(super) fn register(&mut self, name: &str, initialised: bool) {
+    pub(in crate::brain) fn register(&mut self, name: &str, initialised: bool) {
         let machine = self.snapshot.machines.get_mut(name).expect("a machine");
         let mark = machine.mark.clone();
         let host = machine.host.clone();
@@ -452,7 +466,11 @@ impl Lab {
         });
     }
 
-    pub(super) fn edit_machine(mut self, name: &str, change: impl FnOnce(&mut Machine)) -> Lab {
+    pub(in crate::brain) fn edit_machine(
+        mut self,
+        name: &str,
+        change: impl FnOnce(&mut Machine),
+    ) -> Lab {
         change(
             self.snapshot
                 .machines
@@ -463,7 +481,7 @@ impl Lab {
     }
 
     /// A disruption budget over pods with the label `app`.
-    pub(super) fn budget(mut self, name: &str, app: &str, allowed: i32) -> Lab {
+    pub(in crate::brain) fn budget(mut self, name: &str, app: &str, allowed: i32) -> Lab {
         self.snapshot.cluster.budgets.insert(
             PodKey::new("default", name),
             DisruptionBudget {
@@ -479,7 +497,7 @@ impl Lab {
     }
 
     /// Decides; every plan must pass the checker.
-    pub(super) fn decide(&self) -> Decision {
+    pub(in crate::brain) fn decide(&self) -> Decision {
         let decision = decide(&self.snapshot, &self.policy, &self.memory, self.now);
         let verdict = check::check_plan(&decision.plan, &self.snapshot, &self.policy, self.now);
         assert_eq!(verdict, Ok(()), "plan: {:#?}", decision.plan);
@@ -487,7 +505,7 @@ impl Lab {
     }
 
     /// Decides, remembers and lets the plan begin; gives the decision.
-    pub(super) fn turn(&mut self) -> Decision {
+    pub(in crate::brain) fn turn(&mut self) -> Decision {
         let decision = self.decide();
         self.memory = decision.memory.clone();
         for action in &decision.plan {
@@ -497,7 +515,7 @@ impl Lab {
     }
 
     /// What a view shows right after an action began.
-    pub(super) fn begin(&mut self, action: &Action) {
+    pub(in crate::brain) fn begin(&mut self, action: &Action) {
         let target = &action.target;
         match &action.kind {
             Kind::Create(birth) => {
@@ -558,7 +576,7 @@ impl Lab {
     }
 
     /// Every machine on its way becomes a working node; every one leaving is gone.
-    pub(super) fn settle(&mut self) {
+    pub(in crate::brain) fn settle(&mut self) {
         let names: Vec<Arc<str>> = self.snapshot.machines.keys().cloned().collect();
         for name in names {
             match self.snapshot.machines[&name].busy {
@@ -577,28 +595,10 @@ impl Lab {
             }
         }
     }
-
-    /// Binds pods to nodes as the plan meant, by the verdicts of a decision.
-    pub(super) fn bind(&mut self, decision: &Decision) {
-        for (key, verdict) in &decision.report.pods {
-            let node = match verdict {
-                PodVerdict::FitsNode { node } => node,
-                PodVerdict::FitsMachine { machine } | PodVerdict::Triggers { machine, .. } => {
-                    machine
-                }
-                _ => continue,
-            };
-            let pod = self.snapshot.cluster.pods.get_mut(key).expect("a pod");
-            pod.node = Some(node.clone());
-            pod.phase = Phase::Running;
-            pod.unschedulable_since = None;
-            pod.ready = true;
-        }
-    }
 }
 
 /// A pod's shape, of a ReplicaSet named like the pod without its number.
-pub(super) fn shape(name: &str, milli: i64, mib: i64) -> PodShape {
+pub(in crate::brain) fn shape(name: &str, milli: i64, mib: i64) -> PodShape {
     let app = name.rsplit_once('-').map_or(name, |(app, _)| app);
     PodShape {
         requests: Resources {
@@ -614,7 +614,7 @@ pub(super) fn shape(name: &str, milli: i64, mib: i64) -> PodShape {
     }
 }
 
-pub(super) fn owner(kind: &str, name: &str) -> Owner {
+pub(in crate::brain) fn owner(kind: &str, name: &str) -> Owner {
     Owner {
         kind: kind.into(),
         name: name.into(),
@@ -623,7 +623,7 @@ pub(super) fn owner(kind: &str, name: &str) -> Owner {
 }
 
 /// The instance types that a plan makes, sorted.
-pub(super) fn made(decision: &Decision) -> Vec<String> {
+pub(in crate::brain) fn made(decision: &Decision) -> Vec<String> {
     let mut kinds: Vec<String> = decision
         .plan
         .iter()
@@ -637,7 +637,7 @@ pub(super) fn made(decision: &Decision) -> Vec<String> {
 }
 
 /// The nodes that a plan takes down, sorted.
-pub(super) fn removed(decision: &Decision) -> Vec<String> {
+pub(in crate::brain) fn removed(decision: &Decision) -> Vec<String> {
     let mut nodes: Vec<String> = decision
         .plan
         .iter()
@@ -649,12 +649,12 @@ pub(super) fn removed(decision: &Decision) -> Vec<String> {
 }
 
 /// The verdict on a pod of the namespace `default`.
-pub(super) fn verdict<'a>(decision: &'a Decision, pod: &str) -> &'a PodVerdict {
+pub(in crate::brain) fn verdict<'a>(decision: &'a Decision, pod: &str) -> &'a PodVerdict {
     &decision.report.pods[&PodKey::new("default", pod)]
 }
 
 /// The reason for which a node is kept.
-pub(super) fn kept<'a>(decision: &'a Decision, node: &str) -> &'a str {
+pub(in crate::brain) fn kept<'a>(decision: &'a Decision, node: &str) -> &'a str {
     match &decision.report.nodes[node] {
         NodeVerdict::Kept { reason, .. } => reason,
         NodeVerdict::NotAutoscaled => "NotAutoscaled",
@@ -663,7 +663,7 @@ pub(super) fn kept<'a>(decision: &'a Decision, node: &str) -> &'a str {
 }
 
 /// Why a pod is hopeless or held, for one choice.
-pub(super) fn why(decision: &Decision, pod: &str, choice: &str) -> String {
+pub(in crate::brain) fn why(decision: &Decision, pod: &str, choice: &str) -> String {
     match verdict(decision, pod) {
         PodVerdict::Hopeless { why } | PodVerdict::Held { why } => {
             why.get(choice).cloned().unwrap_or_default()

@@ -4,5 +4,7 @@ mod constraints;
 mod draining;
 mod existing;
 mod growing;
-mod lab;
+pub(super) mod lab;
+mod lifecycle;
+mod properties;
 mod shrinking;
