@@ -124,6 +124,8 @@ pub(super) enum Payload {
     Json(serde_json::Value),
     /// RFC 7386.
     MergePatch(serde_json::Value),
+    /// Server-side apply; JSON is YAML.
+    Apply(serde_json::Value),
 }
 
 /// One request.
@@ -169,6 +171,11 @@ impl Request {
         self
     }
 
+    pub(super) fn apply(mut self, value: serde_json::Value) -> Request {
+        self.payload = Payload::Apply(value);
+        self
+    }
+
     /// Whether it changes something.
     fn changes(&self) -> bool {
         !matches!(self.call.verb, "get" | "list" | "watch")
@@ -201,6 +208,9 @@ impl Request {
                 .body(Body::from(value.to_string().into_bytes())),
             Payload::MergePatch(value) => builder
                 .header(header::CONTENT_TYPE, "application/merge-patch+json")
+                .body(Body::from(value.to_string().into_bytes())),
+            Payload::Apply(value) => builder
+                .header(header::CONTENT_TYPE, "application/apply-patch+yaml")
                 .body(Body::from(value.to_string().into_bytes())),
         }
     }

@@ -118,7 +118,7 @@ pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<Loaded, S
     })
 }
 
-fn resolve(
+pub(super) fn resolve(
     file: &Kubeconfig,
     name: &str,
 ) -> Result<(::kube::config::Cluster, String, AuthInfo), String> {
@@ -219,7 +219,7 @@ async fn build(file: Kubeconfig, context: &str) -> Result<::kube::Client, String
 }
 
 /// A kubeconfig error without any of the file's text.
-fn explain(error: &KubeconfigError) -> String {
+pub(super) fn explain(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(error, _) => {
             let hint = match error.kind() {

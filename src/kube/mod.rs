@@ -1,6 +1,7 @@
 //! The Kubernetes client: connecting, watching, acting.
 
 pub mod access;
+pub mod bootstrap;
 pub mod certificate;
 pub mod client;
 pub mod cluster;
@@ -26,7 +27,7 @@ pub use connect::{Connector, in_memory};
 pub use error::{Call, Error};
 pub use events::{About, Event, EventRecorder, recorder};
 pub use kinds::Kind;
-pub use lease::{Leadership, LeaseName, Timing, elect};
+pub use lease::{LEASE_NAME, Leadership, LeaseName, Timing, elect};
 pub use nodes::NodeChange;
 pub use pods::EvictOutcome;
 pub use store::{Changes, ClusterStore, View};

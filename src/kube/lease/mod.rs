@@ -16,6 +16,9 @@ use std::time::Duration;
 
 pub use run::{Holder, Leadership, LeaseName, elect};
 
+/// The name of our Lease; the RBAC manifest names it too.
+pub const LEASE_NAME: &str = "pve-autoscaler";
+
 /// The spans of an election. `retry < give_up < duration`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {

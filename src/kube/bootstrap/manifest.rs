@@ -1,0 +1,74 @@
+//! The RBAC manifest as objects to apply.
+
+use serde_json::Value;
+
+use crate::kube::client::encode;
+
+/// `contrib/kubernetes/rbac.yaml`.
+pub const MANIFEST: &str = include_str!("../../../contrib/kubernetes/rbac.yaml");
+
+/// One object of it.
+#[derive(Debug)]
+pub(super) struct Object {
+    /// Plural resource.
+    pub(super) kind: &'static str,
+    /// Its own path.
+    pub(super) path: String,
+    /// `Role kube-system/pve-autoscaler`.
+    pub(super) said: String,
+    pub(super) content: Value,
+}
+
+/// All objects, with those of the daemon's own namespace moved to `namespace`. The roles over
+/// bootstrap tokens and cluster-info stay where Kubernetes wants those.
+pub(super) fn objects(namespace: &str) -> Result<Vec<Object>, String> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(MANIFEST)
+        .map_err(|error| format!("the built-in manifest is damaged: {error}"))?;
+    documents
+        .into_iter()
+        .filter(|document| !document.is_null())
+        .map(|document| object(document, namespace))
+        .collect()
+}
+
+fn object(mut content: Value, own: &str) -> Result<Object, String> {
+    let text = |pointer: &str| content.pointer(pointer).and_then(Value::as_str);
+    let name = text("/metadata/name").unwrap_or_default().to_owned();
+    let (word, kind) = match text("/kind").unwrap_or_default() {
+        "ClusterRole" => ("ClusterRole", "clusterroles"),
+        "ClusterRoleBinding" => ("ClusterRoleBinding", "clusterrolebindings"),
+        "Role" => ("Role", "roles"),
+        "RoleBinding" => ("RoleBinding", "rolebindings"),
+        other => {
+            return Err(format!(
+                "the built-in manifest has an unknown kind {other:?}"
+            ));
+        }
+    };
+    let mut namespace = text("/metadata/namespace").map(str::to_owned);
+    if namespace.as_deref() == Some("kube-system") && name == super::USER {
+        namespace = Some(own.to_owned());
+        content["metadata"]["namespace"] = Value::from(own);
+    }
+    let base = "/apis/rbac.authorization.k8s.io/v1";
+    let (path, said) = match &namespace {
+        Some(namespace) => (
+            format!(
+                "{base}/namespaces/{}/{kind}/{}",
+                encode(namespace),
+                encode(&name)
+            ),
+            format!("{word} {namespace}/{name}"),
+        ),
+        None => (
+            format!("{base}/{kind}/{}", encode(&name)),
+            format!("{word} {name}"),
+        ),
+    };
+    Ok(Object {
+        kind,
+        path,
+        said,
+        content,
+    })
+}

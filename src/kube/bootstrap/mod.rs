@@ -1,0 +1,383 @@
+//! The command `pve-autoscaler kubeconfig`: from an admin's kubeconfig to the daemon's own.
+//!
+//! It applies the RBAC manifest, makes a key that never leaves this host, has the cluster sign a
+//! client certificate for the user `pve-autoscaler` (CertificateSigningRequest, approved by the
+//! admin), tries the result and writes it. Why a certificate: `docs/decisions/kubernetes-credentials.md`.
+
+mod manifest;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::kube::config::Kubeconfig;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+
+use super::certificate;
+use super::client::{Client, Request, encode};
+use super::connect::{self, Connector};
+use super::error::Error;
+use crate::clock::Clock;
+use crate::model::time::Time;
+
+pub use manifest::MANIFEST;
+
+/// The user whom the manifest binds and the certificate names.
+pub const USER: &str = "pve-autoscaler";
+/// How long the certificate is asked to last: a year. The cluster may give less.
+const LIFE_SECONDS: u32 = 365 * 24 * 3_600;
+const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+/// Looks for the signed certificate, one a second. Signing takes a second at most where it works.
+const SIGN_TRIES: usize = 60;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct KubeconfigRequest {
+    /// The admin's kubeconfig.
+    pub admin: PathBuf,
+    /// Context in it; its current one when absent.
+    pub context: Option<String>,
+    /// API server for the daemon; the admin's when absent.
+    pub server: Option<String>,
+    /// The namespace of the Lease and the status ConfigMap (`kubernetes.namespace`).
+    pub namespace: String,
+    /// Where the result goes.
+    pub output: PathBuf,
+    /// Group that may read it.
+    pub group: String,
+    /// Whether the manifest is applied first.
+    pub apply: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// The objects that were applied, as `ClusterRole pve-autoscaler`.
+    pub applied: Vec<String>,
+    /// When the certificate ends.
+    pub expires: Time,
+    /// The API server in it.
+    pub server: String,
+    /// Why the file's owner is not as it should be, if it is not.
+    pub owner_hint: Option<String>,
+}
+
+/// Why there is no kubeconfig.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum BootstrapError {
+    /// The admin's kubeconfig cannot be used.
+    #[error("{0}")]
+    Admin(String),
+    /// A call failed.
+    #[error("{what}: {source}")]
+    Call {
+        /// What it was for.
+        what: &'static str,
+        /// The call's error.
+        source: Error,
+    },
+    /// The cluster did not sign.
+    #[error("certificate request {name} was not signed: {why}")]
+    NotSigned {
+        /// The request's name.
+        name: String,
+        /// What it says.
+        why: String,
+    },
+    /// The key or the request could not be made.
+    #[error("cannot make a key and a certificate request: {0}")]
+    Key(String),
+    /// The file could not be written.
+    #[error("cannot write {}: {why}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        why: String,
+    },
+}
+
+/// Does all of it.
+pub async fn kubeconfig(request: &KubeconfigRequest, clock: Clock) -> Result<Made, BootstrapError> {
+    let target = target(request)?;
+    let connector = Connector::File {
+        path: request.admin.clone(),
+        context: request.context.clone(),
+    };
+    let admin = client(connector, clock).await?;
+    let applied = if request.apply {
+        apply(&admin, &request.namespace).await?
+    } else {
+        Vec::new()
+    };
+    let identity = issue(&admin).await?;
+    let text = render(&target, &identity);
+    let owner_hint = write::credentials(&request.output, text.expose_secret(), &request.group)
+        .map_err(|why| BootstrapError::Write {
+            path: request.output.clone(),
+            why,
+        })?;
+    // The daemon's own way of reading it, and a call that needs the rights just given.
+    let connector = Connector::File {
+        path: request.output.clone(),
+        context: None,
+    };
+    let daemon = client(connector, clock).await?;
+    daemon
+        .kube_system_uid()
+        .await
+        .map_err(call("the new kubeconfig was written but does not work"))?;
+    Ok(Made {
+        applied,
+        expires: identity.expires,
+        server: target.server,
+        owner_hint,
+    })
+}
+
+fn call(what: &'static str) -> impl Fn(Error) -> BootstrapError {
+    move |source| BootstrapError::Call { what, source }
+}
+
+async fn client(connector: Connector, clock: Clock) -> Result<Client, BootstrapError> {
+    let client = Client::new(connector, clock, Arc::new(super::Unobserved)).await;
+    match client.credentials().error {
+        None => Ok(client),
+        Some(error) => Err(BootstrapError::Admin(error)),
+    }
+}
+
+/// Applies the manifest (server-side apply); returns what was applied.
+async fn apply(admin: &Client, namespace: &str) -> Result<Vec<String>, BootstrapError> {
+    let mut applied = Vec::new();
+    for object in manifest::objects(namespace).map_err(BootstrapError::Admin)? {
+        let said = object.said.clone();
+        let request = Request::new("patch", object.kind, said.as_str(), object.path)
+            .query("fieldManager", USER)
+            .query("force", "true")
+            .apply(object.content);
+        admin
+            .call(request)
+            .await
+            .map_err(call("cannot apply the RBAC manifest"))?;
+        applied.push(said);
+    }
+    Ok(applied)
+}
+
+/// A key and its certificate.
+struct Identity {
+    certificate: String,
+    key: SecretString,
+    expires: Time,
+}
+
+/// Makes a key and has the cluster sign a certificate for it.
+async fn issue(admin: &Client) -> Result<Identity, BootstrapError> {
+    let (key, csr) = request().map_err(|error| BootstrapError::Key(error.to_string()))?;
+    let name = format!("{USER}-{}", fingerprint(&csr));
+    let body = json!({
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": { "name": name },
+        "spec": {
+            "request": STANDARD.encode(&csr),
+            "signerName": SIGNER,
+            "expirationSeconds": LIFE_SECONDS,
+            "usages": ["digital signature", "client auth"],
+        },
+    });
+    let create = Request::new(
+        "create",
+        "certificatesigningrequests",
+        name.as_str(),
+        REQUESTS.into(),
+    );
+    let made: Value = admin
+        .read(create.json(body))
+        .await
+        .map_err(call("cannot ask for a certificate"))?;
+    let signed = sign(admin, &name, made).await;
+    // Whatever came of it, nobody needs the request any more.
+    let path = format!("{REQUESTS}/{}", encode(&name));
+    let delete = Request::new("delete", "certificatesigningrequests", name.as_str(), path);
+    if let Err(error) = admin.call(delete).await {
+        tracing::warn!(%error, "the certificate request stays behind; the cluster cleans it up");
+    }
+    let certificate = signed?;
+    let read =
+        certificate::read_pem(certificate.as_bytes()).map_err(|why| BootstrapError::NotSigned {
+            name: name.clone(),
+            why: format!("what came back is no certificate: {why}"),
+        })?;
+    let expires = read.first().map(|leaf| leaf.expires).unwrap_or_default();
+    Ok(Identity {
+        certificate,
+        key,
+        expires,
+    })
+}
+
+fn request() -> Result<(SecretString, String), rcgen::Error> {
+    let key = rcgen::KeyPair::generate()?;
+    let mut params = rcgen::CertificateParams::new(Vec::<String>::new())?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, USER);
+    let csr = params.serialize_request(&key)?.pem()?;
+    Ok((key.serialize_pem().into(), csr))
+}
+
+/// Twelve hex digits that tell this request from others.
+fn fingerprint(csr: &str) -> String {
+    use sha2::Digest;
+    use std::fmt::Write as _;
+    sha2::Sha256::digest(csr.as_bytes())
+        .iter()
+        .take(6)
+        .fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+/// Approves the request and waits for the certificate.
+async fn sign(admin: &Client, name: &str, mut made: Value) -> Result<String, BootstrapError> {
+    let path = format!("{REQUESTS}/{}", encode(name));
+    made["status"]["conditions"] = json!([{
+        "type": "Approved",
+        "status": "True",
+        "reason": "ApprovedByAdmin",
+        "message": "approved by pve-autoscaler kubeconfig, run by an admin",
+    }]);
+    let approve = Request::new(
+        "update",
+        "certificatesigningrequests/approval",
+        name,
+        format!("{path}/approval"),
+    );
+    admin
+        .call(approve.json(made))
+        .await
+        .map_err(call("cannot approve the certificate request"))?;
+    for _ in 0..SIGN_TRIES {
+        let get = Request::new("get", "certificatesigningrequests", name, path.clone());
+        let now: Value = admin
+            .read(get)
+            .await
+            .map_err(call("cannot look at the certificate request"))?;
+        if let Some(data) = now["status"]["certificate"].as_str() {
+            let pem = STANDARD
+                .decode(data)
+                .ok()
+                .and_then(|pem| String::from_utf8(pem).ok());
+            return pem.ok_or_else(|| BootstrapError::NotSigned {
+                name: name.to_owned(),
+                why: "the certificate is not PEM in base64".to_owned(),
+            });
+        }
+        let conditions = now["status"]["conditions"].as_array();
+        let refused = conditions
+            .into_iter()
+            .flatten()
+            .find(|condition| matches!(condition["type"].as_str(), Some("Denied" | "Failed")));
+        if let Some(condition) = refused {
+            return Err(BootstrapError::NotSigned {
+                name: name.to_owned(),
+                why: condition["message"].as_str().unwrap_or("denied").to_owned(),
+            });
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    Err(BootstrapError::NotSigned {
+        name: name.to_owned(),
+        why: format!(
+            "nothing came within {SIGN_TRIES} s; does kube-controller-manager sign {SIGNER}?"
+        ),
+    })
+}
+
+/// The API server that the daemon will talk to, and how it is trusted.
+#[derive(Debug)]
+struct Target {
+    server: String,
+    ca: Option<Vec<u8>>,
+}
+
+fn target(request: &KubeconfigRequest) -> Result<Target, BootstrapError> {
+    let path: &Path = &request.admin;
+    let at = |why: String| BootstrapError::Admin(format!("kubeconfig {}: {why}", path.display()));
+    let file = Kubeconfig::read_from(path).map_err(|error| at(connect::explain(&error)))?;
+    let context = request
+        .context
+        .clone()
+        .or_else(|| file.current_context.clone())
+        .ok_or_else(|| at("it has no current-context: name one by --context".to_owned()))?;
+    let (cluster, _, _) = connect::resolve(&file, &context).map_err(at)?;
+    let ca = match (
+        &cluster.certificate_authority_data,
+        &cluster.certificate_authority,
+    ) {
+        (Some(data), _) => Some(
+            STANDARD
+                .decode(data.trim())
+                .map_err(|_| at("certificate-authority-data is not base64".to_owned()))?,
+        ),
+        (None, Some(file)) => Some(
+            std::fs::read(file).map_err(|error| at(format!("{file} cannot be read: {error}")))?,
+        ),
+        (None, None) => None,
+    };
+    let server = request
+        .server
+        .clone()
+        .or(cluster.server)
+        .unwrap_or_default();
+    let uri: http::Uri = server
+        .parse()
+        .map_err(|_| at(format!("the server {server:?} is not a URL")))?;
+    let host = uri.host().unwrap_or_default();
+    if request.server.is_none() && local(host) {
+        return Err(at(format!(
+            "its server is {server}, which only the control plane itself can reach: give the API \
+             server's address by --server https://ADDRESS:6443"
+        )));
+    }
+    Ok(Target { server, ca })
+}
+
+fn local(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare == "localhost"
+        || bare
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
+/// The file. Its texts are JSON strings or base64, both of which are YAML scalars.
+fn render(target: &Target, identity: &Identity) -> SecretString {
+    let server = Value::from(target.server.as_str());
+    let ca = target.ca.as_ref().map_or_else(String::new, |pem| {
+        format!("    certificate-authority-data: {}\n", STANDARD.encode(pem))
+    });
+    let certificate = STANDARD.encode(&identity.certificate);
+    let key = STANDARD.encode(identity.key.expose_secret());
+    format!(
+        "# Made by `pve-autoscaler kubeconfig`; the certificate ends at {}.\n\
+         apiVersion: v1\nkind: Config\ncurrent-context: {USER}\n\
+         clusters:\n- name: {USER}\n  cluster:\n{ca}    server: {server}\n\
+         users:\n- name: {USER}\n  user:\n    client-certificate-data: {certificate}\n    \
+         client-key-data: {key}\n\
+         contexts:\n- name: {USER}\n  context:\n    cluster: {USER}\n    user: {USER}\n",
+        identity.expires
+    )
+    .into()
+}

@@ -1,0 +1,72 @@
+//! Writing credentials: whole or not at all, and never readable by others in between.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::path::Path;
+
+/// Writes `text` as root:`group` 0640. The answer says why the owner is another, when it is:
+/// somebody who is not root can make the file but not give it away.
+pub(super) fn credentials(path: &Path, text: &str, group: &str) -> Result<Option<String>, String> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let name = path
+        .file_name()
+        .ok_or("it names no file")?
+        .to_string_lossy()
+        .into_owned();
+    let temporary = directory.join(format!(".{name}.{}", std::process::id()));
+    let written = whole(&temporary, text, group).and_then(|hint| {
+        std::fs::rename(&temporary, path).map_err(said("cannot put it in place"))?;
+        File::open(directory)
+            .and_then(|directory| directory.sync_all())
+            .map_err(said("cannot sync its directory"))?;
+        Ok(hint)
+    });
+    if written.is_err() {
+        // It may not exist; what matters is that no half of it stays.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
+}
+
+fn said(what: &'static str) -> impl Fn(std::io::Error) -> String {
+    move |error| format!("{what}: {error}")
+}
+
+fn whole(temporary: &Path, text: &str, group: &str) -> Result<Option<String>, String> {
+    // An old one is of a run that died: `create_new` must not be fooled by a link either.
+    let _ = std::fs::remove_file(temporary);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(temporary)
+        .map_err(said("cannot make a temporary file beside it"))?;
+    file.write_all(text.as_bytes())
+        .map_err(said("cannot write"))?;
+    let hint = give(&file, group);
+    file.set_permissions(Permissions::from_mode(0o640))
+        .map_err(said("cannot set its mode"))?;
+    file.sync_all().map_err(said("cannot sync"))?;
+    Ok(hint)
+}
+
+fn give(file: &File, group: &str) -> Option<String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Some(format!(
+            "this is not root: give the file to root:{group} yourself"
+        ));
+    }
+    match nix::unistd::Group::from_name(group) {
+        Ok(Some(found)) => fchown(file, Some(0), Some(found.gid.as_raw()))
+            .err()
+            .map(|error| format!("it could not be given to root:{group}: {error}")),
+        Ok(None) => Some(format!(
+            "there is no group {group} here (the package makes it): give the file to root:{group} on the host"
+        )),
+        Err(error) => Some(format!("the group {group} cannot be looked up: {error}")),
+    }
+}
