@@ -32,3 +32,6 @@ pub use nodes::NodeChange;
 pub use pods::EvictOutcome;
 pub use store::{Changes, ClusterStore, View};
 pub use tokens::BootstrapToken;
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,133 @@
+//! From the admin's rights to the daemon's, against the simulated cluster.
 
+use super::*;
+use crate::clock::Clock;
+use crate::kube::{Unobserved, in_memory};
+use crate::sim::kube::{Kube, KubeSpec};
+
+const EPOCH: Time = Time(1_795_000_000_000);
+
+async fn admin() -> Client {
+    let clock = Clock::starting_at(EPOCH);
+    let kube = Kube::new(KubeSpec::default(), clock, 5);
+    Client::new(in_memory(kube.router()), clock, Arc::new(Unobserved)).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_manifest_is_applied_into_the_wanted_namespace() {
+    let admin = admin().await;
+    let missing = apply(&admin, "autoscaling")
+        .await
+        .expect_err("no namespace");
+    assert!(missing.to_string().contains("autoscaling"), "{missing}");
+    let namespace =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "autoscaling" } });
+    let create = Request::new("create", "namespaces", "", "/api/v1/namespaces".into());
+    admin.call(create.json(namespace)).await.expect("made");
+    let applied = apply(&admin, "autoscaling").await.expect("it applies");
+    assert_eq!(applied.len(), 8, "{applied:?}");
+    for expected in [
+        "ClusterRole pve-autoscaler",
+        "Role kube-system/pve-autoscaler-tokens",
+        "RoleBinding autoscaling/pve-autoscaler",
+        "Role kube-public/pve-autoscaler",
+    ] {
+        assert!(
+            applied.contains(&expected.to_owned()),
+            "{expected}: {applied:?}"
+        );
+    }
+    let again = apply(&admin, "autoscaling").await.expect("and again");
+    assert_eq!(again, applied);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cluster_signs_a_certificate_that_makes_a_kubeconfig() {
+    let admin = admin().await;
+    let identity = issue(&admin).await.expect("it is signed");
+    let read = certificate::read_pem(identity.certificate.as_bytes()).expect("it reads");
+    assert_eq!(read[0].common_name, USER);
+    assert!(identity.expires > EPOCH);
+    let list = Request::new("list", "certificatesigningrequests", "", REQUESTS.into());
+    let left: Value = admin.read(list).await.expect("a list");
+    assert_eq!(
+        left["items"].as_array().map(Vec::len),
+        Some(0),
+        "it cleans up"
+    );
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("kubeconfig");
+    let target = Target {
+        server: "https://10.0.0.5:6443".to_owned(),
+        ca: Some(identity.certificate.clone().into_bytes()),
+    };
+    let text = render(&target, &identity);
+    write::credentials(&path, text.expose_secret(), "no-such-group").expect("it is written");
+    let loaded = connect::load(&path, None).await.expect("it loads");
+    assert_eq!(loaded.expires, Some(identity.expires));
+    assert_eq!(loaded.server, "https://10.0.0.5:6443");
+}
+
+#[test]
+fn a_file_is_written_whole_and_for_the_group_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("kubeconfig");
+    std::fs::write(&path, "old").expect("an old file");
+    let hint = write::credentials(&path, "new", "no-such-group").expect("it is written");
+    assert!(hint.is_some(), "the group does not exist");
+    assert_eq!(std::fs::read_to_string(&path).expect("it reads"), "new");
+    let mode = std::fs::metadata(&path)
+        .expect("it is there")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o640);
+    let names: Vec<_> = std::fs::read_dir(&directory)
+        .expect("a directory")
+        .collect();
+    assert_eq!(names.len(), 1, "nothing else stays");
+    let nowhere = directory.path().join("no/such/place");
+    assert!(write::credentials(&nowhere, "new", "x").is_err());
+}
+
+#[test]
+fn a_server_that_only_the_control_plane_reaches_is_not_taken() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("admin");
+    let write = |server: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: k, cluster: {{server: '{server}'}}}}]\nusers: [{{name: u, user: {{token: secret-token}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n"
+        );
+        std::fs::write(&path, text).expect("written");
+    };
+    let mut request = KubeconfigRequest {
+        admin: path.clone(),
+        context: None,
+        server: None,
+        namespace: "kube-system".to_owned(),
+        output: directory.path().join("out"),
+        group: "x".to_owned(),
+        apply: true,
+    };
+    for loopback in [
+        "https://127.0.0.1:6443",
+        "https://localhost:6443",
+        "https://[::1]:6443",
+    ] {
+        write(loopback);
+        let error = target(&request).expect_err("loopback").to_string();
+        assert!(error.contains("--server"), "{error}");
+    }
+    request.server = Some("https://10.0.0.5:6443".to_owned());
+    assert_eq!(
+        target(&request).expect("a server").server,
+        "https://10.0.0.5:6443"
+    );
+    request.server = None;
+    write("https://k8s.example.org:6443");
+    assert_eq!(
+        target(&request).expect("a server").server,
+        "https://k8s.example.org:6443"
+    );
+}

@@ -17,6 +17,8 @@ use crate::model::time::{Span, Time};
 
 /// The signer of kubelets' client certificates.
 const KUBELET_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// For any client of the API server; nothing approves its requests but a person.
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Base64 to text.
 pub(super) fn decoded(text: &str) -> Option<String> {
@@ -199,7 +201,9 @@ pub(super) fn certificates(state: &mut State, spec: &KubeSpec, pki: &Pki) -> Opt
             state
                 .signing
                 .insert(name(&request).to_owned(), now + spec.signing_latency);
-        } else if approved(&request) && text(&request, "/spec/signerName") == KUBELET_SIGNER {
+        } else if approved(&request)
+            && [KUBELET_SIGNER, CLIENT_SIGNER].contains(&text(&request, "/spec/signerName"))
+        {
             let due = state.signing.get(name(&request)).copied().unwrap_or(now);
             if due > now {
                 next = Some(next.map_or(due, |n| n.min(due)));

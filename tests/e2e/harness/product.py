@@ -71,7 +71,7 @@ class Product:
             shutil.chown(KUBECONFIG, "root", service.USER)
             os.chmod(KUBECONFIG, 0o640)
             return
-        self.plane.kube.apply(os.path.join(REPOSITORY, "contrib/kubernetes/pve-autoscaler.yaml"))
+        self.plane.kube.apply(os.path.join(REPOSITORY, "contrib/kubernetes/rbac.yaml"))
         admin = self.plane.kubeconfig("super-admin")
         argv = [BINARY, "kubeconfig", "--kubeconfig", admin, "--output", KUBECONFIG]
         run(argv, COMMAND_SECONDS)
