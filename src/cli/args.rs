@@ -48,6 +48,9 @@ pub(super) enum Command {
     Pause(PauseOptions),
     /// End a pause.
     Resume(ControlOptions),
+    /// Make the daemon's kubeconfig with an admin's: apply the RBAC manifest, have the cluster sign a
+    /// client certificate for a year, write it for root and the daemon's group.
+    Kubeconfig(KubeconfigOptions),
     /// Print the JSON schema of the configuration file.
     Schema,
     /// Run the real daemon on a simulated cluster, with a timeline in the terminal.
@@ -104,6 +107,38 @@ pub(super) struct CheckOptions {
     /// guest agent, storages, foreign VMs in the range. Changes nothing.
     #[arg(long)]
     pub(super) live: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct KubeconfigOptions {
+    /// An admin's kubeconfig, such as a control plane node's /etc/kubernetes/admin.conf.
+    #[arg(long, value_name = "FILE", required_unless_present = "print_manifest")]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// Context in it. Default: its current one.
+    #[arg(long, value_name = "NAME")]
+    pub(super) context: Option<String>,
+    /// The API server's URL for the daemon. Default: the admin's.
+    #[arg(long, value_name = "URL")]
+    pub(super) server: Option<String>,
+    /// Namespace of the Lease and the status ConfigMap, as kubernetes.namespace in the configuration.
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
+    pub(super) namespace: String,
+    /// Where the result goes.
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/pve-autoscaler/kubeconfig"
+    )]
+    pub(super) output: PathBuf,
+    /// The group that may read it.
+    #[arg(long, value_name = "GROUP", default_value = "pve-autoscaler")]
+    pub(super) group: String,
+    /// Leave the RBAC manifest to you: it must have been applied.
+    #[arg(long)]
+    pub(super) no_apply: bool,
+    /// Print the RBAC manifest and do nothing.
+    #[arg(long)]
+    pub(super) print_manifest: bool,
 }
 
 /// How a command reaches the daemon.

@@ -6,6 +6,7 @@ mod channels;
 mod check;
 mod control;
 mod generate;
+mod kubeconfig;
 mod live;
 mod log;
 mod plan;
@@ -81,6 +82,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Check(options) => check::run(&cli.config, &options),
         Command::Pause(options) => control::pause(&options),
         Command::Resume(options) => control::resume(&options),
+        Command::Kubeconfig(options) => kubeconfig::run(options),
         Command::Schema => print(&config::schema::schema_text()),
         Command::Demo(options) => Ok(crate::sim::demo::run(&options)?),
         Command::Sim(command) => sim::run(command),

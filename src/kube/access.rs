@@ -7,14 +7,34 @@ use super::client::{Client, Request};
 use super::error::Error;
 
 /// Something that may be allowed or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
     /// Verb, such as `watch`.
-    pub verb: &'static str,
+    pub verb: String,
     /// API group; empty for the core one.
-    pub group: &'static str,
+    pub group: String,
     /// Resource, with its subresource as `pods/eviction`.
-    pub resource: &'static str,
+    pub resource: String,
+    /// The one object that it is about; empty for all.
+    pub name: String,
+    /// Where; empty for everywhere.
+    pub namespace: String,
+}
+
+impl std::fmt::Display for Right {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        if !self.name.is_empty() {
+            write!(f, " {}", self.name)?;
+        }
+        if !self.namespace.is_empty() {
+            write!(f, " in {}", self.namespace)?;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -31,16 +51,16 @@ struct ReviewStatus {
 
 impl Client {
     /// Whether we may: a `SelfSubjectAccessReview`, which every user may create and which stores
-    /// nothing. Without a namespace the right is asked for in all of them.
-    pub async fn may(&self, right: Right, namespace: Option<&str>) -> Result<bool, Error> {
+    /// nothing.
+    pub async fn may(&self, right: &Right) -> Result<bool, Error> {
         let (resource, subresource) = right
             .resource
             .split_once('/')
-            .unwrap_or((right.resource, ""));
+            .unwrap_or((&right.resource, ""));
         let request = Request::new(
             "create",
             "selfsubjectaccessreviews",
-            format!("{} {}", right.verb, right.resource),
+            right.to_string(),
             "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews".to_owned(),
         )
         .json(json!({
@@ -51,7 +71,8 @@ impl Client {
                 "group": right.group,
                 "resource": resource,
                 "subresource": subresource,
-                "namespace": namespace.unwrap_or_default(),
+                "name": right.name,
+                "namespace": right.namespace,
             }},
         }));
         let review: Review = self.read(request).await?;

@@ -5,61 +5,13 @@ use std::sync::Arc;
 use super::{ClusterId, Findings};
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::kube::access::Right;
+use crate::kube::bootstrap;
 use crate::kube::{Client, Connector, Credentials, ServerVersion, Unobserved};
 use crate::model::time::{Span, Time};
 
 /// Tokens and certificates are made with times in them: a clock that is off by more than this makes
 /// some of them invalid.
 const MAX_SKEW: Span = Span::seconds(30);
-
-const fn right(verb: &'static str, group: &'static str, resource: &'static str) -> Right {
-    Right {
-        verb,
-        group,
-        resource,
-    }
-}
-
-/// What the daemon does everywhere in the cluster. `contrib/kubernetes` grants exactly this.
-const EVERYWHERE: [Right; 20] = [
-    right("watch", "", "pods"),
-    right("watch", "", "nodes"),
-    right("watch", "", "namespaces"),
-    right("watch", "", "persistentvolumeclaims"),
-    right("watch", "", "persistentvolumes"),
-    right("watch", "apps", "daemonsets"),
-    right("watch", "policy", "poddisruptionbudgets"),
-    right("watch", "storage.k8s.io", "storageclasses"),
-    right("watch", "storage.k8s.io", "csinodes"),
-    right("watch", "storage.k8s.io", "volumeattachments"),
-    right("watch", "scheduling.k8s.io", "priorityclasses"),
-    right("watch", "node.k8s.io", "runtimeclasses"),
-    right("list", "", "pods"),
-    right("list", "", "nodes"),
-    right("get", "", "nodes"),
-    right("get", "", "namespaces"),
-    right("patch", "", "nodes"),
-    right("delete", "", "nodes"),
-    right("create", "", "pods/eviction"),
-    right("create", "", "events"),
-];
-
-/// What it does in kube-system: bootstrap tokens.
-const TOKENS: [Right; 2] = [
-    right("create", "", "secrets"),
-    right("delete", "", "secrets"),
-];
-
-/// What it does in its own namespace.
-const OWN: [Right; 6] = [
-    right("get", "coordination.k8s.io", "leases"),
-    right("create", "coordination.k8s.io", "leases"),
-    right("update", "coordination.k8s.io", "leases"),
-    right("get", "", "configmaps"),
-    right("create", "", "configmaps"),
-    right("update", "", "configmaps"),
-];
 
 /// Looks; gives the cluster's id when it could be read.
 pub(super) async fn look(
@@ -125,20 +77,18 @@ fn judge(version: &ServerVersion, credentials: &Credentials, now: Time, findings
 }
 
 async fn rights(client: &Client, own_namespace: &str, findings: &mut Findings) {
-    let everywhere = EVERYWHERE.iter().map(|right| (right, None));
-    let tokens = TOKENS.iter().map(|right| (right, Some("kube-system")));
-    let own = OWN.iter().map(|right| (right, Some(own_namespace)));
+    let needed = match bootstrap::rights(own_namespace) {
+        Ok(needed) => needed,
+        Err(error) => {
+            findings.wrong(format!("kubernetes: {error}"));
+            return;
+        }
+    };
     let mut missing = Vec::new();
-    for (right, namespace) in everywhere.chain(tokens).chain(own) {
-        match client.may(*right, namespace).await {
+    for right in needed {
+        match client.may(&right).await {
             Ok(true) => {}
-            Ok(false) => missing.push(format!(
-                "{} {}{}{}",
-                right.verb,
-                right.resource,
-                if right.group.is_empty() { "" } else { "." },
-                right.group
-            )),
+            Ok(false) => missing.push(right.to_string()),
             Err(error) => {
                 findings.wrong(format!("kubernetes: cannot ask for our rights: {error}"));
                 return;
@@ -149,7 +99,7 @@ async fn rights(client: &Client, own_namespace: &str, findings: &mut Findings) {
         findings.fine("kubernetes: all rights that the daemon needs are granted");
     } else {
         findings.wrong(format!(
-            "kubernetes: these rights are missing: {}; apply contrib/kubernetes/pve-autoscaler.yaml",
+            "kubernetes: these rights are missing: {}; apply contrib/kubernetes/rbac.yaml (`pve-autoscaler kubeconfig` does)",
             missing.join(", ")
         ));
     }

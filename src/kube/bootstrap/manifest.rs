@@ -1,7 +1,9 @@
 //! The RBAC manifest as objects to apply.
 
+use serde::Deserialize;
 use serde_json::Value;
 
+use crate::kube::access::Right;
 use crate::kube::client::encode;
 
 /// `contrib/kubernetes/rbac.yaml`.
@@ -71,4 +73,53 @@ fn object(mut content: Value, own: &str) -> Result<Object, String> {
         said,
         content,
     })
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Rule {
+    api_groups: Vec<String>,
+    resources: Vec<String>,
+    resource_names: Vec<String>,
+    verbs: Vec<String>,
+}
+
+/// Every right that the manifest grants, one by one: what `check --live` asks for.
+pub fn rights(namespace: &str) -> Result<Vec<Right>, String> {
+    let mut all = Vec::new();
+    for object in objects(namespace)? {
+        let rules = object.content.get("rules").cloned().unwrap_or_default();
+        let rules: Option<Vec<Rule>> = serde_json::from_value(rules)
+            .map_err(|error| format!("the built-in manifest is damaged: {error}"))?;
+        let place = object.content.pointer("/metadata/namespace");
+        let place = place.and_then(Value::as_str).unwrap_or_default();
+        for rule in rules.unwrap_or_default() {
+            all.extend(spread(&rule, place));
+        }
+    }
+    Ok(all)
+}
+
+fn spread(rule: &Rule, namespace: &str) -> Vec<Right> {
+    let everything = [String::new()];
+    let names: &[String] = if rule.resource_names.is_empty() {
+        &everything
+    } else {
+        &rule.resource_names
+    };
+    let mut rights = Vec::new();
+    for group in &rule.api_groups {
+        for resource in &rule.resources {
+            for verb in &rule.verbs {
+                rights.extend(names.iter().map(|name| Right {
+                    verb: verb.clone(),
+                    group: group.clone(),
+                    resource: resource.clone(),
+                    name: name.clone(),
+                    namespace: namespace.to_owned(),
+                }));
+            }
+        }
+    }
+    rights
 }

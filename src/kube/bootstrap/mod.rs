@@ -26,7 +26,7 @@ use super::error::Error;
 use crate::clock::Clock;
 use crate::model::time::Time;
 
-pub use manifest::MANIFEST;
+pub use manifest::{MANIFEST, rights};
 
 /// The user whom the manifest binds and the certificate names.
 pub const USER: &str = "pve-autoscaler";

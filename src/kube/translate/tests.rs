@@ -35,7 +35,7 @@ fn node_of(value: Value) -> (Node, Vec<String>) {
     (view, reader.problems)
 }
 
-fn requests(spec: Value) -> Resources {
+fn requests(spec: &Value) -> Resources {
     let meta = json!({ "name": "p", "namespace": "n", "uid": "u", "creationTimestamp": "2026-11-21T12:00:00Z" });
     let (view, problems) = pod_of(json!({ "metadata": meta, "spec": spec }));
     assert_eq!(problems, Vec::<String>::new());
@@ -189,7 +189,7 @@ fn requests_follow_kep_753_and_2837() {
             0,
         ),
     ] {
-        let asked = requests(spec);
+        let asked = requests(&spec);
         assert_eq!((asked.cpu_milli, asked.pods), (cpu, 1), "{what}");
     }
 }

@@ -91,7 +91,8 @@ fn unschedulable(mut pod: Value) -> Value {
     pod
 }
 
-fn event(kind: &str, object: Value) -> Cue {
+fn event(kind: &str, object: impl Into<Value>) -> Cue {
+    let object: Value = object.into();
     Cue::Line(json!({ "type": kind, "object": object }))
 }
 
@@ -162,7 +163,7 @@ fn stream(cues: VecDeque<Cue>) -> Response {
                 Some(Cue::End) => return None,
                 Some(Cue::Silence | Cue::Status(_)) => std::future::pending().await,
                 None => {
-                    sleep(Duration::from_secs(60)).await;
+                    sleep(Duration::from_mins(1)).await;
                     let mark = json!({ "type": "BOOKMARK", "object": { "metadata": {} } });
                     return Some((Ok(Bytes::from(format!("{mark}\n"))), cues));
                 }

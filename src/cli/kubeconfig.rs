@@ -1,0 +1,41 @@
+//! `kubeconfig`: from an admin's credentials to the daemon's own.
+
+use std::fmt::Write as _;
+
+use super::args::KubeconfigOptions;
+use super::{Failure, print, runtime};
+use crate::clock::Clock;
+use crate::kube::bootstrap::{self, KubeconfigRequest, MANIFEST};
+
+/// Makes the kubeconfig and says what was done, line by line.
+pub(super) fn run(options: KubeconfigOptions) -> Result<(), Failure> {
+    let Some(admin) = options.kubeconfig.filter(|_| !options.print_manifest) else {
+        return print(MANIFEST);
+    };
+    let request = KubeconfigRequest {
+        admin,
+        context: options.context,
+        server: options.server,
+        namespace: options.namespace,
+        output: options.output,
+        group: options.group,
+        apply: !options.no_apply,
+    };
+    let made = runtime()?.block_on(bootstrap::kubeconfig(&request, Clock::System))?;
+    let mut text = String::new();
+    for object in made.applied {
+        let _ = writeln!(text, "applied {object}");
+    }
+    let _ = writeln!(
+        text,
+        "wrote {}: user {} at {}, until {}",
+        request.output.display(),
+        bootstrap::USER,
+        made.server,
+        made.expires
+    );
+    if let Some(hint) = made.owner_hint {
+        let _ = writeln!(text, "note: {hint}");
+    }
+    print(&text)
+}
