@@ -26,7 +26,7 @@ use crate::model::time::Span;
 
 /// How long one watch is asked to last; below the idle limit of load balancers that cut silently.
 pub const WATCH_SECONDS: u32 = 290;
-/// Bookmarks come each minute: after this silence the watch is dead and begun anew.
+/// Bookmarks come each minute, where they come: after this silence the watch may be dead.
 pub const SILENCE: Duration = Duration::from_secs(100);
 /// First wait after a failure; doubles up to [`BACKOFF_MAX`], plus up to half of it by the dice.
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(800);
@@ -62,6 +62,16 @@ struct Watcher {
     dice: StdRng,
     /// Failures in a row.
     failures: u32,
+}
+
+/// How a watch ended that was in order.
+enum Ending {
+    /// The server ended it.
+    Server,
+    /// Nothing came for [`SILENCE`], not even a bookmark: everything is listed again. No failure, since
+    /// an API server's watch cache sends no bookmarks of a kind that it has seen no event of since it
+    /// began, unless etcd was told to report its progress. A server that hangs is found by the list.
+    Silence,
 }
 
 /// Why a watch ended without its server's will.
@@ -127,7 +137,14 @@ impl Watcher {
     async fn turn(&mut self, version: &mut Option<String>) {
         let result = match version {
             None => self.list().await.map(|listed| *version = Some(listed)),
-            Some(version) => self.follow(version).await,
+            Some(from) => match self.follow(from).await {
+                Ok(Ending::Server) => Ok(()),
+                Ok(Ending::Silence) => {
+                    *version = None;
+                    Ok(())
+                }
+                Err(broken) => Err(broken),
+            },
         };
         let Err(broken) = result else { return };
         self.failures += 1;
@@ -186,7 +203,7 @@ impl Watcher {
     }
 
     /// Watches from `version`, which moves along, until the server ends it.
-    async fn follow(&mut self, version: &mut String) -> Result<(), Broken> {
+    async fn follow(&mut self, version: &mut String) -> Result<Ending, Broken> {
         let mut request = Request::new("watch", self.kind.resource(), "", self.kind.path().into())
             .query("watch", "true")
             .query("allowWatchBookmarks", "true")
@@ -199,14 +216,14 @@ impl Watcher {
         let stream = self.client.open(request).await?;
         self.store.watch_opened(self.kind);
         let before = version.clone();
-        self.read(stream, version).await?;
+        let ending = self.read(stream, version).await?;
         if opened.elapsed() < SHORT && *version == before {
             return Err(failed("the watch ended at once without an event"));
         }
-        Ok(())
+        Ok(ending)
     }
 
-    async fn read(&mut self, stream: Stream, version: &mut String) -> Result<(), Broken> {
+    async fn read(&mut self, stream: Stream, version: &mut String) -> Result<Ending, Broken> {
         let mut body = stream.body;
         let mut buffer: Vec<u8> = Vec::new();
         loop {
@@ -215,11 +232,8 @@ impl Watcher {
                 Ok(Some(Err(error))) => {
                     return Err(failed(&format!("the watch broke off: {error}")));
                 }
-                Ok(None) => return Ok(()),
-                Err(_) => {
-                    let seconds = SILENCE.as_secs();
-                    return Err(failed(&format!("the watch was silent for {seconds} s")));
-                }
+                Ok(None) => return Ok(Ending::Server),
+                Err(_) => return Ok(Ending::Silence),
             };
             let Ok(data) = frame.into_data() else {
                 continue;
