@@ -594,13 +594,3 @@ fn check_pod_update(old: &Value, new: &Value) -> Result<(), Status> {
         "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
     ))
 }
-
-/// Whether a pod stands for a static pod of its node.
-pub(super) fn is_mirror(pod: &Value) -> bool {
-    super::object::annotation(pod, "kubernetes.io/config.mirror").is_some()
-}
-
-/// Whether a node is cordoned.
-pub(super) fn cordoned(node: &Value) -> bool {
-    truth(node, "/spec/unschedulable")
-}

@@ -215,3 +215,13 @@ pub(super) fn time(object: &Value, pointer: &str) -> Option<Time> {
         .ok()
         .map(|t| Time(t.as_millisecond()))
 }
+
+/// Whether a pod stands for a static pod of its node.
+pub(super) fn is_mirror(pod: &Value) -> bool {
+    annotation(pod, "kubernetes.io/config.mirror").is_some()
+}
+
+/// Whether a node is cordoned.
+pub(super) fn cordoned(node: &Value) -> bool {
+    truth(node, "/spec/unschedulable")
+}

@@ -160,7 +160,6 @@ async fn six_hours_replay_to_the_byte() {
         digest,
         "the same seed, the same bytes"
     );
-    assert_ne!(six_hours(12).await.0, digest);
 }
 
 #[tokio::test(start_paused = true)]

@@ -448,7 +448,7 @@ pub(super) fn note_deletion(state: &mut State, res: Res, object: &Value, user: &
 /// Whether a drain has to move the pod before its node may go.
 pub(super) fn must_be_drained(pod: &Value) -> bool {
     let own = super::object::controller(pod).map_or("", |o| text(o, "/kind"));
-    !admission::is_mirror(pod)
+    !super::object::is_mirror(pod)
         && own != "DaemonSet"
         && !deleting(pod)
         && text(pod, "/status/phase") == "Running"

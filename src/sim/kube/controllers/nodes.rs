@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::erase;
 use crate::model::time::{Span, Time};
-use crate::sim::kube::admission::cordoned;
+use crate::sim::kube::object::cordoned;
 use crate::sim::kube::object::{
     condition, deleting, is_true, list, name, namespace, number, seconds, set, set_condition, text,
     time,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::sim::kube::admission::cordoned;
+use crate::sim::kube::object::cordoned;
 use crate::sim::kube::object::{list, map, name, text};
 
 /// Whether a toleration covers a taint.
