@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 
 use super::auth::User;
-use super::object::{
-    carry, deleting, list, map, name, namespace, number, set, text, truth, uid, unset,
-};
+use super::object::{carry, deleting, list, map, name, namespace, number, set, text, uid, unset};
 use super::resources::{
     CSRS, DAEMONSETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PDBS, PODS, PRIORITYCLASSES, PVCS, PVS,
     REPLICASETS, RUNTIMECLASSES, Res, SECRETS, STATEFULSETS, STORAGECLASSES,
