@@ -169,3 +169,55 @@ async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, rou
         .with_upgrades()
         .await;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::routing::get;
+    use tokio::time::timeout;
+
+    use super::{Listener, Router, Tls};
+
+    /// Long enough for a busy machine; nothing is measured.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn router() -> Router {
+        Router::new().route("/", get(async || "hello"))
+    }
+
+    #[tokio::test]
+    async fn serves_with_its_own_certificate_and_without() {
+        let tls = Tls::self_signed(&["localhost", "127.0.0.1"]).expect("a certificate");
+        assert_eq!(tls.fingerprint().split(':').count(), 32);
+        let root = reqwest::Certificate::from_pem(tls.pem().as_bytes()).expect("a certificate");
+        for tls in [Some(tls), None] {
+            let listener = Listener::bind("127.0.0.1:0", tls)
+                .await
+                .expect("an address");
+            let url = listener.url().expect("an address");
+            let server = tokio::spawn(listener.serve(router()));
+            let provider = rustls::crypto::ring::default_provider();
+            let _ = provider.install_default();
+            let client = reqwest::Client::builder()
+                .tls_certs_only([root.clone()])
+                .build()
+                .expect("a client");
+            let answer = timeout(PATIENCE, client.get(&url).send())
+                .await
+                .expect("in time")
+                .expect("an answer");
+            assert_eq!(answer.text().await.expect("a body"), "hello");
+            server.abort();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_certificate_needs_its_key() {
+        let one = rcgen::generate_simple_self_signed(["one".to_owned()]).expect("a certificate");
+        let two = rcgen::generate_simple_self_signed(["two".to_owned()]).expect("a certificate");
+        assert!(Tls::from_pem(&one.cert.pem(), &one.signing_key.serialize_pem()).is_ok());
+        assert!(Tls::from_pem(&one.cert.pem(), &two.signing_key.serialize_pem()).is_err());
+        assert!(Tls::from_pem("nothing", &one.signing_key.serialize_pem()).is_err());
+    }
+}

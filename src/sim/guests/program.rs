@@ -226,3 +226,81 @@ impl Guests for ProgramGuests {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// Writes down how it was called; `exec` runs its arguments.
+    const PROGRAM: &str = r#"#!/bin/sh
+printf '%s %s %s %s %s %s\n' "$1" "$2" "$GUEST_NAME" "$GUEST_UUID" "$GUEST_CORES" "$GUEST_MEMORY_MIB" >>"$GUEST_DIR/calls"
+case $1 in
+exec) shift 3; exec "$@" ;;
+ping) test -e "$GUEST_DIR/up" ;;
+start) : >"$GUEST_DIR/up" ;;
+esac
+"#;
+
+    fn vm() -> GuestVm {
+        GuestVm {
+            vmid: 5000,
+            uuid: "u-u".to_owned(),
+            name: "web".to_owned(),
+            cores: 2,
+            memory_mib: 1024,
+            disk: 0,
+            address: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn the_program_is_called_as_agreed() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let program = scratch.path().join("guest");
+        std::fs::write(&program, PROGRAM).expect("written");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
+            .expect("executable");
+        let guests = ProgramGuests::new(program, scratch.path().to_owned());
+        assert!(!guests.ping(5000).await, "there is no such guest");
+        guests.power_on(vm());
+        for _ in 0..1_000 {
+            if guests.ping(5000).await {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let argv = ["/bin/sh", "-c", "cat; echo oops >&2; exit 3"]
+            .map(str::to_owned)
+            .to_vec();
+        let result = guests
+            .exec(5000, argv, b"in".to_vec())
+            .await
+            .expect("a result");
+        assert_eq!((result.exit_code, result.signal), (Some(3), None));
+        assert_eq!(
+            (result.stdout.as_slice(), result.stderr.as_slice()),
+            (&b"in"[..], &b"oops\n"[..])
+        );
+        guests.power_off(5000, true).await;
+        guests.power_on(vm());
+        guests.stop_all().await;
+        assert_eq!(
+            guests.exec(5000, Vec::new(), Vec::new()).await,
+            Err(ExecError::NotRunning)
+        );
+        let calls = std::fs::read_to_string(scratch.path().join("5000/calls")).expect("calls");
+        assert!(
+            calls.starts_with("start 5000 web u-u 2 1024\n") || calls.starts_with("ping 5000 web"),
+            "{calls}"
+        );
+        let verbs: Vec<&str> = calls
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        for verb in ["start", "exec", "shutdown", "stop"] {
+            assert!(verbs.contains(&verb), "{verb}: {calls}");
+        }
+    }
+}

@@ -43,6 +43,11 @@ pub enum Act {
         /// For how long, in seconds.
         seconds: u64,
     },
+    /// A worker is killed and what it began stays as it is, a clone's placeholder for one.
+    KillTask {
+        /// The task.
+        upid: String,
+    },
     /// The machine is on another host from now on, with its local disks.
     Migrate {
         /// The machine.
@@ -232,6 +237,11 @@ impl World {
                 }
                 self.note(now, ADMINISTRATOR, *vmid, "migrate");
                 self.relocate(*vmid, host, now)?;
+            }
+            Act::KillTask { upid } => {
+                if !self.kill_task(upid, now) {
+                    return Err(format!("no running task '{upid}'"));
+                }
             }
             Act::Ha { vmid, state } => match state {
                 Some(state) => drop(self.ha.insert(*vmid, state.clone())),

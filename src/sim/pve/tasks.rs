@@ -36,7 +36,10 @@ pub(super) struct Task {
     /// The last line of the log: `OK`, or what went wrong.
     pub(super) exit: String,
     pub(super) log: Vec<String>,
+    /// Somebody asked it to stop.
     pub(super) cancel: CancellationToken,
+    /// It is gone without a last word.
+    killed: CancellationToken,
     /// Set at its end.
     ended: CancellationToken,
 }
@@ -120,14 +123,17 @@ impl Pve {
         let pve = self.clone();
         let upid = task.upid.clone();
         tokio::spawn(async move {
-            let outcome = if careful {
-                future.await
-            } else {
-                tokio::select! {
-                    biased;
-                    () = task.cancel.cancelled() => Err("received interrupt".to_owned()),
-                    outcome = future => outcome,
+            let stopped = async {
+                if careful {
+                    std::future::pending::<()>().await;
                 }
+                task.cancel.cancelled().await;
+            };
+            let outcome = tokio::select! {
+                biased;
+                () = task.killed.cancelled() => return,
+                () = stopped => Err("received interrupt".to_owned()),
+                outcome = future => outcome,
             };
             pve.world(|world, now| world.finish(&task.upid, outcome, now));
         });
@@ -326,6 +332,7 @@ impl World {
             exit: String::new(),
             log: Vec::new(),
             cancel: CancellationToken::new(),
+            killed: CancellationToken::new(),
             ended: CancellationToken::new(),
         };
         self.tasks.insert(upid.clone(), task.clone());
@@ -353,13 +360,21 @@ impl World {
     pub(super) fn kill_tasks(&mut self, node: &str, now: Time) {
         let running = self
             .tasks
-            .values_mut()
+            .values()
             .filter(|task| task.node == node && task.end.is_none());
-        for task in running {
-            task.end = Some(now);
-            "unexpected status".clone_into(&mut task.exit);
-            task.cancel.cancel();
+        for upid in running.map(|task| task.upid.clone()).collect::<Vec<_>>() {
+            self.kill_task(&upid, now);
         }
+    }
+
+    /// A worker is killed: what it began stays as it is.
+    pub(super) fn kill_task(&mut self, upid: &str, now: Time) -> bool {
+        let Some(task) = self.tasks.get(upid).filter(|task| task.end.is_none()) else {
+            return false;
+        };
+        task.killed.cancel();
+        self.finish(upid, Err("unexpected status".to_owned()), now);
+        true
     }
 }
 

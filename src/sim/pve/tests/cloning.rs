@@ -334,3 +334,52 @@ async fn a_locked_source_is_not_cloned() {
         .await
         .refused(500, "VM is locked (backup)");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_clone_leaves_its_placeholder() {
+    let bench = Bench::new();
+    let path = clone_path(TEMPLATE);
+    let upid = bench
+        .call(Method::POST, &path, "newid=5001&name=web&description=mark")
+        .await
+        .upid();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    bench
+        .pve
+        .administer(&AdminAct::KillTask { upid: upid.clone() })
+        .expect("killed");
+    assert_eq!(bench.end(&upid).await, "unexpected status");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let left = bench.pve.vm(5001).expect("the placeholder");
+    assert_eq!(
+        (left.name.as_str(), left.lock.as_deref()),
+        ("", Some("clone"))
+    );
+    let resize = bench
+        .task(
+            Method::PUT,
+            "/nodes/pve1/qemu/5001/resize",
+            "disk=scsi0&size=20G",
+        )
+        .await;
+    assert_eq!(resize, "VM is locked (clone)");
+    let destroyed = bench
+        .task(Method::DELETE, "/nodes/pve1/qemu/5001", "skiplock=1")
+        .await;
+    assert_eq!(destroyed, "OK");
+
+    let upid = bench.call(Method::POST, &path, "newid=5002").await.upid();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    for online in [false, true] {
+        let host = AdminAct::HostOnline {
+            host: "pve1".to_owned(),
+            online,
+        };
+        bench.pve.administer(&host).expect("switched");
+    }
+    assert_eq!(bench.end(&upid).await, "unexpected status");
+    assert_eq!(
+        bench.pve.vm(5002).expect("the placeholder").lock.as_deref(),
+        Some("clone")
+    );
+}

@@ -6,6 +6,9 @@
 //! around all routers of one life of a client and stops the world at one call, so that a test can
 //! kill the client at every call there is.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
