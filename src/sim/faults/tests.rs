@@ -54,7 +54,7 @@ async fn ask(router: &Router) -> Seen {
             Err(_) => Seen::Broken,
         }
     };
-    timeout(Duration::from_secs(60), exchange)
+    timeout(Duration::from_mins(1), exchange)
         .await
         .unwrap_or(Seen::Silence)
 }

@@ -56,12 +56,12 @@ impl Guests for NoGuests {
     }
 
     /// The program `/nope` is missing; every other ends with 0 and gives back its standard input.
-    fn exec<'a>(
-        &'a self,
+    fn exec(
+        &self,
         vmid: u32,
         argv: Vec<String>,
         stdin: Vec<u8>,
-    ) -> BoxFuture<'a, Result<ExecResult, ExecError>> {
+    ) -> BoxFuture<'_, Result<ExecResult, ExecError>> {
         Box::pin(async move {
             if !self.up(vmid) {
                 return Err(ExecError::NotRunning);

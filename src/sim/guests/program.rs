@@ -18,15 +18,15 @@ use tokio::time::timeout;
 use super::{ExecError, ExecResult, GuestVm, Guests};
 
 /// Longest boot.
-const START: Duration = Duration::from_secs(300);
+const START: Duration = Duration::from_mins(5);
 /// Longest answer of the agent; PVE itself waits less.
 const PING: Duration = Duration::from_secs(10);
 /// Longest command: PVE's agent has no limit, a hung one must end some time.
-const EXEC: Duration = Duration::from_secs(3_600);
+const EXEC: Duration = Duration::from_hours(1);
 /// Longest shutdown; PVE's own timeout comes first.
-const SHUTDOWN: Duration = Duration::from_secs(600);
+const SHUTDOWN: Duration = Duration::from_mins(10);
 /// Longest taking away of a guest's power.
-const STOP: Duration = Duration::from_secs(60);
+const STOP: Duration = Duration::from_mins(1);
 
 /// Guests run by a program.
 #[derive(Clone, Debug)]
@@ -204,12 +204,12 @@ impl Guests for ProgramGuests {
         })
     }
 
-    fn exec<'a>(
-        &'a self,
+    fn exec(
+        &self,
         vmid: u32,
         argv: Vec<String>,
         stdin: Vec<u8>,
-    ) -> BoxFuture<'a, Result<ExecResult, ExecError>> {
+    ) -> BoxFuture<'_, Result<ExecResult, ExecError>> {
         Box::pin(async move {
             let vm = self.vm(vmid).ok_or(ExecError::NotRunning)?;
             let output = self

@@ -288,9 +288,8 @@ impl World {
 
     fn check_ticket(&self, ticket: &str, now: Time) -> Option<String> {
         let (plain, signature) = ticket.split_once("::")?;
-        let mut parts = plain.strip_prefix("PVE:")?.rsplitn(2, ':');
-        let time = parts.next()?;
-        let user = parts.next()?;
+        let (user, time) = plain.strip_prefix("PVE:")?.rsplit_once(':')?;
+
         let known = self.spec.users.iter().any(|one| one.name == user);
         let fine = known && is_fresh(time, now) && signature == STANDARD.encode(self.sign(plain));
         fine.then(|| user.to_owned())

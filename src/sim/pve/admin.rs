@@ -228,7 +228,7 @@ impl World {
                 self.note(now, ADMINISTRATOR, spec.vmid, "create");
             }
             Act::Configure { vmid, key, value } => {
-                self.configure(*vmid, key, value.as_deref(), now)?
+                self.configure(*vmid, key, value.as_deref(), now)?;
             }
             Act::Lock { vmid, lock } => self.configure(*vmid, "lock", lock.as_deref(), now)?,
             Act::Migrate { vmid, host } => {

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::schema::split;
 use super::table::Act;
-use super::wire::{Fault, encode};
-use super::world::{Host, Run, Shown, Vm, World};
+use super::wire::Fault;
+use super::world::{Host, Shown, Vm, World};
 use super::{Asked, Pve, access::Caller};
 use crate::model::time::Time;
 
@@ -37,34 +37,6 @@ impl Pve {
             Act::StorageContent => world.storage_content(asked),
             Act::VmList => Ok(world.vm_list(asked, now)),
             _ => Err(Fault::not_implemented("", "")),
-        })
-    }
-
-    pub(super) fn vm_read(&self, act: Act, asked: &Asked) -> Result<Value, Fault> {
-        self.world(|world, now| {
-            let vm = world.vm(&asked.node, asked.vmid).map_err(Fault::die)?;
-            match act {
-                Act::VmConfig => match asked.given("snapshot") {
-                    Some(name) => Err(Fault::die(format!("snapshot '{name}' does not exist"))),
-                    None => Ok(vm.config_answer(asked.flag("current"))),
-                },
-                Act::VmPending => Ok(vm.pending_answer()),
-                Act::VmCurrent => Ok(world.current(vm, now)),
-                Act::VmFeature => Ok(world.feature(vm, asked.text("feature"))),
-                Act::VmSnapshots => Ok(json!([{
-                    "name": "current", "description": "You are here!", "digest": vm.digest(),
-                    "running": u8::from(vm.run.is_on()),
-                }])),
-                Act::CloudInit => Ok(vm.cloud_init()),
-                Act::CloudInitDump => Ok(json!(vm.dump(asked.text("type")))),
-                _ => {
-                    if vm.drives().iter().any(|(_, drive)| drive.is_cloudinit()) {
-                        Ok(Value::Null)
-                    } else {
-                        Err(Fault::die("No cloudinit drive found"))
-                    }
-                }
-            }
         })
     }
 }
@@ -100,12 +72,13 @@ impl World {
             let taken = vmid
                 .parse()
                 .is_ok_and(|vmid: u32| self.vms.contains_key(&vmid));
-            return match taken {
-                true => Err(Fault::parameter(
+            return if taken {
+                Err(Fault::parameter(
                     "vmid",
                     format!("VM {vmid} already exists"),
-                )),
-                false => Ok(json!(vmid)),
+                ))
+            } else {
+                Ok(json!(vmid))
             };
         }
         let [lower, upper] = self.spec.next_id;
@@ -411,55 +384,6 @@ impl World {
         json!(rows.collect::<Vec<_>>())
     }
 
-    /// `status/current`: the truth, without staleness.
-    fn current(&self, vm: &Vm, now: Time) -> Value {
-        let on = vm.run.process();
-        let mut row = json!({
-            "vmid": vm.vmid, "status": if on.is_some() { "running" } else { "stopped" },
-            "qmpstatus": match vm.run { Run::Stopped => "stopped", Run::Running { .. } => "running", Run::Paused { .. } => "paused" },
-            "cpus": vm.cpus(), "maxmem": vm.memory_mib() << 20, "maxdisk": vm.boot_disk(),
-            "cpu": 0, "mem": 0, "disk": 0, "netin": 0, "netout": 0, "diskread": 0, "diskwrite": 0, "uptime": 0,
-            "ha": { "managed": u8::from(self.ha.contains_key(&vm.vmid)) },
-        });
-        if let Some(state) = self.ha.get(&vm.vmid) {
-            row["ha"]["state"] = json!(state);
-        }
-        if let Some((since, pid)) = on {
-            row["pid"] = json!(pid);
-            row["uptime"] = json!(now.since(since).0 / 1_000);
-            row["cpu"] = json!(0.01);
-            row["mem"] = json!((vm.memory_mib() << 20) / 2);
-            row["running-qemu"] = json!("10.1.2");
-            row["running-machine"] = json!("pc-i440fx-10.1+pve0");
-        }
-        row["name"] = json!(vm.title());
-        for key in ["tags", "lock"] {
-            if let Some(text) = vm.config.get(key) {
-                row[key] = json!(text);
-            }
-        }
-        if vm.flag("template") {
-            row["template"] = json!(1);
-        }
-        if super::properties(vm.text("agent"), "enabled").get("enabled") == Some(&"1") {
-            row["agent"] = json!(1);
-        }
-        row
-    }
-
-    fn feature(&self, vm: &Vm, feature: &str) -> Value {
-        let shared = vm
-            .drives()
-            .iter()
-            .all(|(_, drive)| !super::power::is_local(self, drive));
-        let nodes: Vec<&String> = match shared {
-            true => self.hosts.keys().collect(),
-            false => vec![&vm.host],
-        };
-        let has = feature != "clone" || vm.flag("template");
-        json!({ "hasFeature": u8::from(has), "nodes": nodes })
-    }
-
     fn ha_list(&self) -> Value {
         let rows = self.ha.iter().map(|(vmid, state)| {
             json!({ "sid": format!("vm:{vmid}"), "type": "vm", "state": state, "max_restart": 1, "max_relocate": 1 })
@@ -538,55 +462,5 @@ fn fill(row: &mut Value, shown: &Shown, now: Time) {
     row["mem"] = json!(if on.is_some() { shown.memory / 2 } else { 0 });
     for key in ["disk", "netin", "netout", "diskread", "diskwrite"] {
         row[key] = json!(0);
-    }
-}
-
-impl Vm {
-    fn cloud_init(&self) -> Value {
-        let keys = self.config.iter().filter(|(key, _)| {
-            matches!(
-                key.as_str(),
-                "cicustom"
-                    | "cipassword"
-                    | "ciuser"
-                    | "ciupgrade"
-                    | "citype"
-                    | "nameserver"
-                    | "searchdomain"
-                    | "sshkeys"
-                    | "name"
-            ) || key.starts_with("ipconfig")
-        });
-        let rows = keys.map(|(key, value)| {
-            let mut row = json!({ "key": key, "value": value });
-            if let Some(pending) = self.pending.get(key).cloned().flatten() {
-                row["pending"] = json!(pending);
-            }
-            row
-        });
-        json!(rows.collect::<Vec<_>>())
-    }
-
-    /// What PVE generates for cloud-init; the custom files of `cicustom` are not looked at.
-    fn dump(&self, kind: &str) -> String {
-        match kind {
-            "user" => {
-                let name = self.text("name");
-                let upgrade = self.text("ciupgrade") != "0";
-                let user = self
-                    .config
-                    .get("ciuser")
-                    .map(|user| format!("user: {user}\n"))
-                    .unwrap_or_default();
-                format!(
-                    "#cloud-config\nhostname: {name}\nmanage_etc_hosts: true\nfqdn: {name}\n{user}package_upgrade: {upgrade}\n"
-                )
-            }
-            "network" => format!(
-                "version: 1\nconfig:\n    - type: physical\n      name: eth0\n      ipconfig: {}\n",
-                self.text("ipconfig0")
-            ),
-            _ => format!("instance-id: {}\n", encode(&self.digest())),
-        }
     }
 }

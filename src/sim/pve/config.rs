@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::disks::{CLOUDINIT_SIZE, Drive, NewVolume, format_size, parse_size};
 use super::locks::VM_LOCK;
-use super::options::{Right, applies_running, is_numeric, is_uuid, option, right};
+use super::options::{Right, applies_running, is_uuid, option, right};
 use super::schema::{is_disk, split};
 use super::wire::{Fault, Given};
 use super::world::{Vm, World};
@@ -29,8 +29,6 @@ const NO_OPTIONS: &[&str] = &[
     "start",
     "bwlimit",
 ];
-/// Options that PVE does not show.
-const HIDDEN: &str = "**********";
 
 /// A change to a configuration.
 #[derive(Clone, Debug, Default)]
@@ -173,7 +171,11 @@ impl Pve {
         if asked.caller.is_root() {
             return Ok(());
         }
-        let path = format!("/vms/{}", asked.vmid);
+        // A VM to be made has its rights from the pool it is made in.
+        let path = asked.given("pool").map_or_else(
+            || format!("/vms/{}", asked.vmid),
+            |pool| format!("/pool/{pool}"),
+        );
         for key in keys {
             match right(key) {
                 Right::Root => return Err(Fault::die(format!("only root can set '{key}' config"))),
@@ -586,61 +588,4 @@ fn check_boot(vm: &Vm, edit: &Edit, value: &str) -> Result<(), String> {
 fn hotplugged(key: &str) -> bool {
     let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
     matches!(stem, "net" | "scsi" | "virtio" | "usb")
-}
-
-impl Vm {
-    /// A value as PVE answers it.
-    fn answered(&self, key: &str, value: &str) -> Value {
-        match key {
-            "cipassword" => json!(HIDDEN),
-            // Kept as comment lines, each of which ends in a newline when read back.
-            "description" => json!(format!("{value}\n")),
-            _ if is_numeric(key) || self.numbers.contains(key) => match value.parse::<i64>() {
-                Ok(number) => json!(number),
-                Err(_) => json!(value),
-            },
-            _ => json!(value),
-        }
-    }
-
-    /// `GET config`: with the pending changes merged in, or as applied now.
-    pub(super) fn config_answer(&self, current: bool) -> Value {
-        let mut config = self.config.clone();
-        if !current {
-            for (key, value) in &self.pending {
-                match value {
-                    Some(value) => config.insert(key.clone(), value.clone()),
-                    None => config.remove(key),
-                };
-            }
-        }
-        let mut answer: serde_json::Map<String, Value> = config
-            .iter()
-            .map(|(key, value)| (key.clone(), self.answered(key, value)))
-            .collect();
-        answer.insert("digest".to_owned(), json!(self.digest()));
-        Value::Object(answer)
-    }
-
-    /// `GET pending`.
-    pub(super) fn pending_answer(&self) -> Value {
-        let keys: BTreeSet<&String> = self.config.keys().chain(self.pending.keys()).collect();
-        let mut rows: Vec<Value> = keys
-            .into_iter()
-            .map(|key| {
-                let mut row = json!({ "key": key });
-                if let Some(value) = self.config.get(key) {
-                    row["value"] = self.answered(key, value);
-                }
-                match self.pending.get(key) {
-                    Some(Some(value)) => row["pending"] = self.answered(key, value),
-                    Some(None) => row["delete"] = json!(1),
-                    None => {}
-                }
-                row
-            })
-            .collect();
-        rows.push(json!({ "key": "digest", "value": self.digest() }));
-        json!(rows)
-    }
 }

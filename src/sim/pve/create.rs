@@ -4,9 +4,11 @@ use serde_json::Value;
 
 use super::config::Edit;
 use super::locks::VM_LOCK;
+use super::tasks::{Outcome, Worker};
 use super::wire::Fault;
-use super::world::Vm;
+use super::world::{Vm, World};
 use super::{Asked, Pve};
+use crate::model::time::Time;
 
 impl Pve {
     pub(super) fn create(&self, asked: Asked) -> Result<Value, Fault> {
@@ -16,85 +18,70 @@ impl Pve {
         );
         self.need(&asked.caller, &path, &["VM.Allocate"])?;
         let edit = Edit::read(self, &asked, true)?;
-        self.world(|world, _| {
-            world.check_quorum()?;
-            let (node, vmid) = (&asked.node, asked.vmid);
-            if let Some(pool) = asked
-                .given("pool")
-                .filter(|pool| !world.pools.contains_key(*pool))
-            {
-                return Err(format!("pool '{pool}' does not exist"));
+        self.world(|world, _| world.check_create(&asked))
+            .map_err(Fault::die)?;
+        let (node, id) = (asked.node.clone(), asked.vmid.to_string());
+        let user = asked.caller.name.clone();
+        Ok(self.fork(&node, "qmcreate", &id, &user, false, |worker| {
+            Box::pin(create(worker, asked, edit))
+        }))
+    }
+}
+
+async fn create(worker: Worker, asked: Asked, edit: Edit) -> Outcome {
+    let pve = worker.pve.clone();
+    let lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
+    pve.take(pve.timings().clone).await;
+    pve.world(|world, now| world.create(&asked, &edit, &worker.user, now))?;
+    drop(lock);
+    if asked.flag("start") {
+        pve.start(&asked).map_err(|fault| fault.message)?;
+    }
+    Ok(())
+}
+
+impl World {
+    fn check_create(&self, asked: &Asked) -> Outcome {
+        self.check_quorum()?;
+        let vmid = asked.vmid;
+        if let Some(pool) = asked
+            .given("pool")
+            .filter(|pool| !self.pools.contains_key(*pool))
+        {
+            return Err(format!("pool '{pool}' does not exist"));
+        }
+        match self.vms.get(&vmid) {
+            Some(vm) if vm.host == asked.node => Err(format!(
+                "unable to create VM {vmid}: config file already exists"
+            )),
+            Some(vm) => Err(format!(
+                "unable to create VM {vmid} - VM {vmid} already exists on node '{}'",
+                vm.host
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn create(&mut self, asked: &Asked, edit: &Edit, by: &str, now: Time) -> Outcome {
+        self.check_create(asked)?;
+        let (vmid, root) = (asked.vmid, asked.caller.is_root());
+        let mut vm = Vm::new(vmid, &asked.node);
+        for (key, value) in &edit.set {
+            match self.prepare(&vm, key, value, root, now) {
+                Ok(text) => drop(vm.config.insert(key.clone(), text)),
+                Err(words) => {
+                    self.volumes.retain(|_, volume| volume.vmid != vmid);
+                    return Err(format!("unable to create VM {vmid} - {words}"));
+                }
             }
-            match world.vms.get(&vmid) {
-                Some(vm) if vm.host == *node => Err(format!(
-                    "unable to create VM {vmid}: config file already exists"
-                )),
-                Some(vm) => Err(format!(
-                    "unable to create VM {vmid} - VM {vmid} already exists on node '{}'",
-                    vm.host
-                )),
-                None => Ok(()),
-            }
-        })
-        .map_err(Fault::die)?;
-        let (id, user) = (asked.vmid.to_string(), asked.caller.name.clone());
-        Ok(self.fork(
-            &asked.node.clone(),
-            "qmcreate",
-            &id,
-            &user,
-            false,
-            |worker| {
-                Box::pin(async move {
-                    let pve = worker.pve.clone();
-                    let lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
-                    pve.take(pve.timings().clone).await;
-                    pve.world(|world, now| {
-                        if let Some(vm) = world.vms.get(&asked.vmid) {
-                            return Err(format!(
-                                "unable to create VM {0} - VM {0} already exists on node '{1}'",
-                                asked.vmid, vm.host
-                            ));
-                        }
-                        let mut vm = Vm::new(asked.vmid, &asked.node);
-                        let mut made = Vec::new();
-                        for (key, value) in &edit.set {
-                            match world.prepare(&vm, key, value, asked.caller.is_root(), now) {
-                                Ok(text) => {
-                                    vm.config.insert(key.clone(), text);
-                                    made = super::world::World::volumes_of(&vm);
-                                }
-                                Err(words) => {
-                                    for volume in &made {
-                                        world.free(volume, &asked.node);
-                                    }
-                                    return Err(format!(
-                                        "unable to create VM {} - {words}",
-                                        asked.vmid
-                                    ));
-                                }
-                            }
-                        }
-                        world.identify(&mut vm, true);
-                        world.vms.insert(asked.vmid, vm);
-                        if let Some(pool) = asked.given("pool") {
-                            world
-                                .pools
-                                .entry(pool.to_owned())
-                                .or_default()
-                                .insert(asked.vmid);
-                        }
-                        world.note(now, &worker.user, asked.vmid, "create");
-                        world.touch(asked.vmid, now);
-                        Ok(())
-                    })?;
-                    drop(lock);
-                    if asked.flag("start") {
-                        pve.start(&asked).map_err(|fault| fault.message)?;
-                    }
-                    Ok(())
-                })
-            },
-        ))
+        }
+        self.identify(&mut vm, true);
+        self.vms.insert(vmid, vm);
+        if let Some(pool) = asked.given("pool") {
+            self.pools.entry(pool.to_owned()).or_default().insert(vmid);
+        }
+        self.note(now, by, vmid, "create");
+        self.touch(vmid, now);
+        Ok(())
     }
 }

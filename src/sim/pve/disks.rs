@@ -309,9 +309,10 @@ impl World {
         };
         if new.cloudinit {
             let id = file(&format!("vm-{vmid}-cloudinit"));
-            return match self.volumes.contains_key(&(place.to_owned(), id.clone())) {
-                true => Err(format!("disk image '{id}' already exists")),
-                false => Ok(id),
+            return if self.volumes.contains_key(&(place.to_owned(), id.clone())) {
+                Err(format!("disk image '{id}' already exists"))
+            } else {
+                Ok(id)
             };
         }
         // PVE looks at names alone: a number taken by any volume of this VM is not free.

@@ -8,6 +8,7 @@ mod access;
 mod admin;
 
 mod agent;
+mod calls;
 mod clone;
 mod cluster;
 mod config;
@@ -16,7 +17,9 @@ mod disks;
 mod facts;
 mod locks;
 mod options;
+mod params;
 mod power;
+mod reading;
 mod remove;
 mod schema;
 mod serve;

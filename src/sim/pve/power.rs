@@ -16,7 +16,7 @@ use crate::model::time::Time;
 use crate::sim::guests::GuestVm;
 
 /// How long a shutdown waits unless told.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(60);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long QEMU gets to end after SIGTERM.
 const TERM_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -233,9 +233,10 @@ impl Pve {
         }
         self.world(|world, _| {
             world.on_node(&asked.node, asked.vmid)?;
-            match world.vm(&asked.node, asked.vmid)?.run.is_on() {
-                true => Ok(()),
-                false => Err(format!("VM {} not running", asked.vmid)),
+            if world.vm(&asked.node, asked.vmid)?.run.is_on() {
+                Ok(())
+            } else {
+                Err(format!("VM {} not running", asked.vmid))
             }
         })
         .map_err(Fault::die)?;

@@ -211,11 +211,10 @@ impl Pve {
             }
             let total = lines.len();
             let rows = lines.into_iter().enumerate().skip(start).take(limit);
-            paged(
-                rows.map(|(at, text)| json!({ "n": at + 1, "t": text }))
-                    .collect(),
-                total,
-            )
+            let rows: Vec<Value> = rows
+                .map(|(at, text)| json!({ "n": at + 1, "t": text }))
+                .collect();
+            paged(&rows, total)
         })
     }
 
@@ -259,7 +258,8 @@ impl Pve {
                 .map(Task::row)
                 .collect();
             let total = chosen.len();
-            paged(chosen.into_iter().skip(start).take(limit).collect(), total)
+            let page: Vec<Value> = chosen.into_iter().skip(start).take(limit).collect();
+            paged(&page, total)
         })
     }
 

@@ -157,7 +157,7 @@ pub(super) fn answer(result: Result<Value, Fault>) -> Response<Body> {
 const PAGED: &str = "\u{0}paged";
 
 /// A list whose answer carries the number of all rows beside `data`.
-pub(super) fn paged(rows: Vec<Value>, total: usize) -> Value {
+pub(super) fn paged(rows: &[Value], total: usize) -> Value {
     json!({ PAGED: { "rows": rows, "total": total } })
 }
 

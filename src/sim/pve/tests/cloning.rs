@@ -310,8 +310,9 @@ async fn many_clones_queue_for_the_storage_and_some_lose_patience() {
     for upid in upids {
         match bench.end(&upid).await.as_str() {
             "OK" => {}
-            "clone failed: error during cfs-locked 'storage-shared' operation: got lock request timeout" => {
-                timeouts += 1
+            "clone failed: error during cfs-locked 'storage-shared' operation: got lock request timeout" =>
+            {
+                timeouts += 1;
             }
             other => panic!("{other}"),
         }
@@ -349,7 +350,7 @@ async fn a_killed_clone_leaves_its_placeholder() {
         .administer(&AdminAct::KillTask { upid: upid.clone() })
         .expect("killed");
     assert_eq!(bench.end(&upid).await, "unexpected status");
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     let left = bench.pve.vm(5001).expect("the placeholder");
     assert_eq!(
         (left.name.as_str(), left.lock.as_deref()),

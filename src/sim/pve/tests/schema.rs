@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::super::calls::CALLS;
 use super::super::schema::{Kind, Param, disks};
-use super::super::table::{CALLS, Call};
+use super::super::table::Call;
 
 /// Where the whole schema lies, seen from the repository: beside it, or beside its worktrees.
 const WHOLE: &[&str] = &[

@@ -1,0 +1,176 @@
+//! The parameters that calls take, where several share them or they are many; and their rights.
+
+use super::schema::Kind::{Boolean, Disk, Enum, Format, Integer, List, Pattern, Text};
+use super::schema::{
+    CONFIG_ID, DNS_NAME, NODE, Param, STORAGE, VMID, anything, key_list, may, must, with,
+};
+use super::table::Need;
+
+pub(super) const ON_NODE: &[Param] = &[must("node", NODE)];
+pub(super) const ON_VM: &[Param] = &[must("node", NODE), must("vmid", VMID)];
+pub(super) const ON_TASK: &[Param] = &[must("node", NODE), must("upid", Text(None))];
+pub(super) const ON_STORAGE: &[Param] = &[must("node", NODE), must("storage", STORAGE)];
+pub(super) const SKIPLOCK: Param = may("skiplock", Boolean);
+pub(super) const DIGEST: Param = may("digest", Text(Some(40)));
+pub(super) const TIMEOUT: Param = may("timeout", Integer(Some(0), None));
+pub(super) const SID: Param = must("sid", Format("pve-ha-resource-or-vm-id", None, anything));
+
+pub(super) const VM_AUDIT: Need = Need::Any("/vms/{vmid}", &["VM.Audit"]);
+pub(super) const VM_POWER: Need = Need::Any("/vms/{vmid}", &["VM.PowerMgmt"]);
+pub(super) const VM_ALLOCATE: Need = Need::Any("/vms/{vmid}", &["VM.Allocate"]);
+pub(super) const VM_CONFIG: Need = Need::Any(
+    "/vms/{vmid}",
+    &[
+        "VM.Config.Disk",
+        "VM.Config.CDROM",
+        "VM.Config.CPU",
+        "VM.Config.Memory",
+        "VM.Config.Network",
+        "VM.Config.HWType",
+        "VM.Config.Options",
+        "VM.Config.Cloudinit",
+    ],
+);
+pub(super) const AGENT_AUDIT: Need = Need::Any(
+    "/vms/{vmid}",
+    &["VM.GuestAgent.Audit", "VM.GuestAgent.Unrestricted"],
+);
+pub(super) const AGENT_ALL: Need = Need::Any("/vms/{vmid}", &["VM.GuestAgent.Unrestricted"]);
+pub(super) const NODE_AUDIT: Need = Need::Any("/nodes/{node}", &["Sys.Audit"]);
+pub(super) const STORAGE_AUDIT: Need = Need::Any(
+    "/storage/{storage}",
+    &["Datastore.Audit", "Datastore.AllocateSpace"],
+);
+
+pub(super) const CHANGES: &[Param] = &[
+    may("delete", Format("pve-configid-list", None, key_list)),
+    may("revert", Format("pve-configid-list", None, key_list)),
+    with("force", Boolean, "delete"),
+    DIGEST,
+    SKIPLOCK,
+];
+pub(super) const LATER: &[Param] = &[
+    may("background_delay", Integer(Some(1), Some(30))),
+    may("import-working-storage", STORAGE),
+];
+pub(super) const CREATE: &[Param] = &[
+    may("storage", STORAGE),
+    may("pool", Format("pve-poolid", None, anything)),
+    may("start", Boolean),
+    may("bwlimit", Integer(Some(0), None)),
+];
+pub(super) const CLONE: &[Param] = &[
+    must("newid", VMID),
+    may("name", DNS_NAME),
+    may("description", Text(None)),
+    may("pool", Format("pve-poolid", None, anything)),
+    may("snapname", CONFIG_ID),
+    may("storage", STORAGE),
+    may("format", Enum(&["raw", "qcow2", "vmdk"])),
+    may("full", Boolean),
+    may("target", NODE),
+    may("bwlimit", Integer(Some(0), None)),
+];
+pub(super) const RESIZE: &[Param] = &[
+    must("disk", Disk),
+    must(
+        "size",
+        Pattern(r"\+?\d+(\.\d+)?[KMGT]?", super::disks::is_size),
+    ),
+    DIGEST,
+    SKIPLOCK,
+];
+pub(super) const START: &[Param] = &[
+    SKIPLOCK,
+    TIMEOUT,
+    may("force-cpu", Text(None)),
+    may("machine", super::schema::Kind::Properties),
+];
+pub(super) const STOP: &[Param] = &[
+    SKIPLOCK,
+    TIMEOUT,
+    may("keepActive", Boolean),
+    may("overrule-shutdown", Boolean),
+    may("migratedfrom", NODE),
+];
+pub(super) const SHUTDOWN: &[Param] = &[
+    SKIPLOCK,
+    TIMEOUT,
+    may("keepActive", Boolean),
+    may("forceStop", Boolean),
+];
+pub(super) const DESTROY: &[Param] = &[
+    may("purge", Boolean),
+    may("destroy-unreferenced-disks", Boolean),
+    SKIPLOCK,
+];
+pub(super) const MIGRATE: &[Param] = &[
+    must("target", NODE),
+    may("online", Boolean),
+    may("force", Boolean),
+    may("with-local-disks", Boolean),
+];
+pub(super) const TASK_FILTER: &[Param] = &[
+    may("source", Enum(&["archive", "active", "all"])),
+    may("vmid", VMID),
+    may("typefilter", Text(None)),
+    may("userfilter", Text(None)),
+    may(
+        "statusfilter",
+        Format("pve-task-status-type-list", None, key_list),
+    ),
+    may("since", Integer(None, None)),
+    may("until", Integer(None, None)),
+    may("errors", Boolean),
+    may("start", Integer(Some(0), None)),
+    may("limit", Integer(Some(0), None)),
+];
+pub(super) const LOG: &[Param] = &[
+    may("start", Integer(Some(0), None)),
+    may("limit", Integer(Some(0), None)),
+    may("download", Boolean),
+];
+pub(super) const HA: &[Param] = &[
+    SID,
+    may("type", Enum(&["ct", "vm"])),
+    may(
+        "state",
+        Enum(&["started", "stopped", "enabled", "disabled", "ignored"]),
+    ),
+    may("comment", Text(Some(4096))),
+    may("max_restart", Integer(Some(0), None)),
+    may("max_relocate", Integer(Some(0), None)),
+];
+pub(super) const TICKET: &[Param] = &[
+    must("username", Text(Some(64))),
+    must("password", Text(None)),
+    may("realm", Format("pve-realm", Some(32), anything)),
+    may("otp", Text(None)),
+    may("tfa-challenge", Text(None)),
+    may("new-format", Boolean),
+    with("path", Text(Some(64)), "privs"),
+    with("privs", Format("pve-priv-list", Some(64), anything), "path"),
+];
+pub(super) const EXEC: &[Param] = &[must("command", List), may("input-data", Text(Some(65_536)))];
+pub(super) const AGENT_COMMANDS: &[&str] = &[
+    "fsfreeze-freeze",
+    "fsfreeze-status",
+    "fsfreeze-thaw",
+    "fstrim",
+    "get-fsinfo",
+    "get-host-name",
+    "get-memory-block-info",
+    "get-memory-blocks",
+    "get-osinfo",
+    "get-time",
+    "get-timezone",
+    "get-users",
+    "get-vcpus",
+    "info",
+    "network-get-interfaces",
+    "ping",
+    "shutdown",
+    "suspend-disk",
+    "suspend-hybrid",
+    "suspend-ram",
+];
