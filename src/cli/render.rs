@@ -318,6 +318,32 @@ mod tests {
         }
     }
 
+    fn some_pools() -> BTreeMap<Arc<str>, PoolState> {
+        BTreeMap::from([
+            (
+                Arc::from("big"),
+                PoolState {
+                    max: 2,
+                    backoff_until: Some(NOW + Span::minutes(5)),
+                    backoff_message: Some(
+                        "kubeadm join failed:\ncannot reach 10.0.0.1:6443".into(),
+                    ),
+                    ..PoolState::default()
+                },
+            ),
+            (
+                Arc::from("small"),
+                PoolState {
+                    min: 1,
+                    max: 3,
+                    ready: 2,
+                    coming: 1,
+                    ..PoolState::default()
+                },
+            ),
+        ])
+    }
+
     fn report() -> Report {
         let pod = |name: &str| PodKey::new("default", name);
         let why = |text: &str| {
@@ -395,29 +421,7 @@ mod tests {
                     },
                 ),
             ]),
-            pools: BTreeMap::from([
-                (
-                    Arc::from("big"),
-                    PoolState {
-                        max: 2,
-                        backoff_until: Some(NOW + Span::minutes(5)),
-                        backoff_message: Some(
-                            "kubeadm join failed:\ncannot reach 10.0.0.1:6443".into(),
-                        ),
-                        ..PoolState::default()
-                    },
-                ),
-                (
-                    Arc::from("small"),
-                    PoolState {
-                        min: 1,
-                        max: 3,
-                        ready: 2,
-                        coming: 1,
-                        ..PoolState::default()
-                    },
-                ),
-            ]),
+            pools: some_pools(),
             warnings: vec!["VM 9005 in our range carries no mark".into()],
         }
     }

@@ -129,6 +129,8 @@ impl Shared {
         let mut standing = self.standing();
         standing.configured = settings.configured;
         standing.max_view_age = settings.policy.scale_up.max_view_age;
+        // Until the broker is asked, and where there is none.
+        self.metrics.policies_agree(true);
         if !settings.configured {
             self.health
                 .send_replace(Health::not_configured(Instant::now()));
@@ -166,6 +168,7 @@ pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
         health: watch::Sender::new(Health::starting(Instant::now())),
         kube: Mutex::default(),
     });
+    shared.metrics.config_valid(true);
     let mut hangup = signal(SignalKind::hangup()).map_err(ServiceError::Signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(ServiceError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServiceError::Signals)?;

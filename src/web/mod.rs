@@ -60,15 +60,15 @@ async fn metrics(extract::State(state): extract::State<State>) -> impl IntoRespo
 }
 
 async fn livez(extract::State(state): extract::State<State>) -> (StatusCode, String) {
-    answer(state.health.borrow().live(Instant::now()))
+    answer(&state.health.borrow().live(Instant::now()))
 }
 
 async fn readyz(extract::State(state): extract::State<State>) -> (StatusCode, String) {
-    answer(state.health.borrow().ready(Instant::now()))
+    answer(&state.health.borrow().ready(Instant::now()))
 }
 
 /// 200 and `ok`, or 503 and the reasons, one a line.
-fn answer(reasons: Vec<String>) -> (StatusCode, String) {
+fn answer(reasons: &[String]) -> (StatusCode, String) {
     if reasons.is_empty() {
         (StatusCode::OK, "ok\n".to_owned())
     } else {

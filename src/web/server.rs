@@ -20,7 +20,7 @@ const HEAD_DEADLINE: Duration = Duration::from_secs(10);
 /// Largest request head.
 const MAX_HEAD: usize = 16 * 1024;
 /// A connection is closed after this long whatever it does: nobody may sit on a slot.
-const CONNECTION_LIFE: Duration = Duration::from_secs(300);
+const CONNECTION_LIFE: Duration = Duration::from_mins(5);
 /// Answers under way may end within this time when the server stops.
 const STOP_DEADLINE: Duration = Duration::from_secs(3);
 /// After an error of `accept` (out of file descriptors, say) before the next attempt.
@@ -78,8 +78,7 @@ async fn connection(stream: TcpStream, service: TowerToHyperService<axum::Router
         .header_read_timeout(HEAD_DEADLINE)
         .max_buf_size(MAX_HEAD);
     let connection = http.serve_connection(TokioIo::new(stream), service);
-    match timeout(CONNECTION_LIFE, connection).await {
-        Ok(Err(error)) => tracing::debug!(%error, "a connection to the web server failed"),
-        Ok(Ok(())) | Err(_) => {}
+    if let Ok(Err(error)) = timeout(CONNECTION_LIFE, connection).await {
+        tracing::debug!(%error, "a connection to the web server failed");
     }
 }

@@ -69,8 +69,12 @@ fn node(cpu: i64, memory: i64) -> Node {
     .unwrap_or_else(|error| panic!("a node: {error}"))
 }
 
+fn waiting() -> PodKey {
+    PodKey::new("default", "b")
+}
+
 /// Two machines, one of them a working node with one pod, one pod that waits.
-fn turn() -> Turn {
+fn snapshot() -> Snapshot {
     let shape = Arc::new(PodShape {
         requests: amounts(500, 1 << 30),
         ..PodShape::default()
@@ -94,15 +98,60 @@ fn turn() -> Turn {
         memory: 4 << 30,
         ..Vm::default()
     };
-    let waiting = PodKey::new("default", "b");
-    let report = Report {
+    Snapshot {
+        version: 1,
+        taken: NOW,
+        cluster_id: Some("uid/default".into()),
+        sources: BTreeMap::from([(
+            Arc::from("kube/pods"),
+            SourceState {
+                complete: true,
+                as_of: NOW - Span::seconds(5),
+                error: None,
+            },
+        )]),
+        cluster: Cluster {
+            nodes: BTreeMap::from([
+                (Arc::from("cp"), node(4000, 8 << 30)),
+                (Arc::from("small-a"), node(2000, 3 << 30)),
+            ]),
+            pods: BTreeMap::from([
+                (PodKey::new("default", "a"), pod(Some("small-a"))),
+                (waiting(), pod(None)),
+            ]),
+            ..Cluster::default()
+        },
+        regions: BTreeMap::from([(
+            Arc::from("default"),
+            Region {
+                vms: BTreeMap::from([(9000, vm(2)), (9001, vm(2))]),
+                ..Region::default()
+            },
+        )]),
+        machines: BTreeMap::from([
+            (
+                Arc::from("small-a"),
+                machine("small-a", 9000, Step::Done, true),
+            ),
+            (
+                Arc::from("small-b"),
+                machine("small-b", 9001, Step::Clone, false),
+            ),
+        ]),
+        leader: true,
+        paused: None,
+    }
+}
+
+fn report() -> Report {
+    Report {
         holds: vec![Hold {
             scope: "scale-down".into(),
             why: "a node came".into(),
             until: None,
         }],
         pods: BTreeMap::from([(
-            waiting.clone(),
+            waiting(),
             PodVerdict::FitsMachine {
                 machine: "small-b".into(),
             },
@@ -130,60 +179,20 @@ fn turn() -> Turn {
             },
         )]),
         warnings: vec!["VM 9005 is not ours".into()],
-    };
-    let snapshot = Snapshot {
-        version: 1,
-        taken: NOW,
-        cluster_id: Some("uid/default".into()),
-        sources: BTreeMap::from([(
-            Arc::from("kube/pods"),
-            SourceState {
-                complete: true,
-                as_of: NOW - Span::seconds(5),
-                error: None,
-            },
-        )]),
-        cluster: Cluster {
-            nodes: BTreeMap::from([
-                (Arc::from("cp"), node(4000, 8 << 30)),
-                (Arc::from("small-a"), node(2000, 3 << 30)),
-            ]),
-            pods: BTreeMap::from([
-                (PodKey::new("default", "a"), pod(Some("small-a"))),
-                (waiting, pod(None)),
-            ]),
-            ..Cluster::default()
-        },
-        regions: BTreeMap::from([(
-            Arc::from("default"),
-            Region {
-                vms: BTreeMap::from([(9000, vm(2)), (9001, vm(2))]),
-                ..Region::default()
-            },
-        )]),
-        machines: BTreeMap::from([
-            (
-                Arc::from("small-a"),
-                machine("small-a", 9000, Step::Done, true),
-            ),
-            (
-                Arc::from("small-b"),
-                machine("small-b", 9001, Step::Clone, false),
-            ),
-        ]),
-        leader: true,
-        paused: None,
-    };
+    }
+}
+
+fn turn() -> Turn {
     let decision = Decision {
         plan: Vec::new(),
-        report,
+        report: report(),
         memory: Memory::default(),
         wake: None,
     };
     Turn {
         number: 7,
         at: NOW,
-        snapshot: Arc::new(snapshot),
+        snapshot: Arc::new(snapshot()),
         decision: Arc::new(decision),
     }
 }

@@ -290,12 +290,15 @@ impl Gauges {
         let sources = || snapshot.sources.iter();
         fill(
             &self.view_age,
-            sources().map(|(name, source)| {
-                (
-                    vec![("source", name.to_string())],
-                    seconds_between(source.as_of, turn.at),
-                )
-            }),
+            // A view that was never read has no age.
+            sources()
+                .filter(|(_, source)| source.complete)
+                .map(|(name, source)| {
+                    (
+                        vec![("source", name.to_string())],
+                        seconds_between(source.as_of, turn.at),
+                    )
+                }),
         );
         fill(
             &self.view_complete,
