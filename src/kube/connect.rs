@@ -3,6 +3,9 @@
 //! Exec and auth-provider plugins are refused: they would run other people's programs inside the
 //! daemon. Nothing here quotes the file: parsers' errors are reduced to line and column.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};

@@ -81,7 +81,7 @@ pub enum BootstrapError {
         /// What it was for.
         what: &'static str,
         /// The call's error.
-        source: Error,
+        source: Box<Error>,
     },
     /// The cluster did not sign.
     #[error("certificate request {name} was not signed: {why}")]
@@ -143,7 +143,10 @@ pub async fn kubeconfig(request: &KubeconfigRequest, clock: Clock) -> Result<Mad
 }
 
 fn call(what: &'static str) -> impl Fn(Error) -> BootstrapError {
-    move |source| BootstrapError::Call { what, source }
+    move |source| BootstrapError::Call {
+        what,
+        source: Box::new(source),
+    }
 }
 
 async fn client(connector: Connector, clock: Clock) -> Result<Client, BootstrapError> {
