@@ -145,15 +145,10 @@ def collection(kind, namespace):
 
 
 # Kinds that manifests of the product have.
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 KINDS = {
-    "Namespace": ("/api/v1", "namespaces"),
-    "Secret": ("/api/v1", "secrets"),
-    "ServiceAccount": ("/api/v1", "serviceaccounts"),
-    "ClusterRole": (RBAC, "clusterroles"),
-    "ClusterRoleBinding": (RBAC, "clusterrolebindings"),
-    "Role": (RBAC, "roles"),
-    "RoleBinding": (RBAC, "rolebindings"),
+    "ValidatingAdmissionPolicy": (ADMISSION, "validatingadmissionpolicies"),
+    "ValidatingAdmissionPolicyBinding": (ADMISSION, "validatingadmissionpolicybindings"),
 }
 
 
@@ -166,7 +161,8 @@ def is_ready(node):
 
 
 def read_kubeconfig(path):
-    """The few fields of a kubeconfig as kubeadm writes it (no YAML parser needed)."""
+    """The few fields of a kubeconfig with one user and one cluster, as kubeadm and the product write
+    it: no YAML parser needed."""
     wanted = {
         "certificate-authority-data": "ca",
         "client-certificate-data": "cert",
@@ -175,8 +171,8 @@ def read_kubeconfig(path):
     }
     found = {}
     with open(path, encoding="utf-8") as file:
-        for line in file:
-            key, _, value = line.strip().partition(": ")
-            if key in wanted:
-                found[wanted[key]] = value if key == "server" else base64.b64decode(value)
+        text = file.read()
+    for key, name in wanted.items():
+        value = re.search(rf'"?{key}"?: *"?([^"\s,]+)', text)[1]
+        found[name] = value if name == "server" else base64.b64decode(value)
     return found

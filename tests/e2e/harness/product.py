@@ -1,15 +1,19 @@
 """The product in the arena: simulator in PVE's place, broker, daemon, configuration."""
 
+import grp
 import json
 import os
+import pwd
 import shutil
+import stat
 import urllib.error
 import urllib.request
 
 from . import guests, service
+from .kube import Kube, Status
 from .processes import run
 from .pve import Pve
-from .until import NotYet, until
+from .until import NotYet, expect, until
 
 PVE_ROOT = os.path.join(os.path.dirname(guests.GUEST), "pve-root")
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(guests.GUEST)))
@@ -65,18 +69,29 @@ class Product:
             raise NotYet(error) from error
 
     def credentials(self):
-        """The manifest of the package, and the kubeconfig that the command makes of it."""
-        if not os.path.exists(os.path.join(REPOSITORY, "contrib/kubernetes")):
-            shutil.copy(self.plane.kubeconfig("super-admin"), KUBECONFIG)
-            shutil.chown(KUBECONFIG, "root", service.USER)
-            os.chmod(KUBECONFIG, 0o640)
-            return
-        self.plane.kube.apply(os.path.join(REPOSITORY, "contrib/kubernetes/rbac.yaml"))
-        admin = self.plane.kubeconfig("super-admin")
-        argv = [BINARY, "kubeconfig", "--kubeconfig", admin, "--output", KUBECONFIG]
-        run(argv, COMMAND_SECONDS)
-        shutil.chown(KUBECONFIG, "root", service.USER)
-        os.chmod(KUBECONFIG, 0o640)
+        """The daemon's kubeconfig, as the command makes it; the policy that holds it to tokens."""
+        run([BINARY, "kubeconfig", "--kubeconfig", self.plane.kubeconfig("super-admin")], COMMAND_SECONDS)
+        state = os.stat(KUBECONFIG)
+        owner = pwd.getpwuid(state.st_uid).pw_name, grp.getgrgid(state.st_gid).gr_name
+        expect(owner == ("root", service.USER), f"{KUBECONFIG} is of {owner}")
+        expect(stat.S_IMODE(state.st_mode) == 0o640, f"{KUBECONFIG} has mode {state.st_mode:o}")
+        self.plane.kube.apply(os.path.join(REPOSITORY, "contrib/kubernetes/admission-policy.yaml"))
+        until(ANSWER_SECONDS, "the admission policy holds", self._held_to_tokens)
+
+    def _held_to_tokens(self):
+        """Whether the daemon's credentials make and delete bootstrap tokens and no other Secret."""
+        secrets = "/api/v1/namespaces/kube-system/secrets"
+        admin, daemon = self.plane.kube, Kube(KUBECONFIG)
+        for method, path in (("GET", secrets), ("GET", "/api/v1/configmaps"), ("DELETE", "/api/v1/namespaces/default/pods")):
+            expect(refused(daemon, method, path), f"{method} {path} is allowed")
+        plain = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bootstrap-token-plain"}, "type": "Opaque"}
+        if not refused(daemon, "POST", secrets, plain):
+            admin.delete(f"{secrets}/bootstrap-token-plain")
+            raise NotYet("a Secret that is no token could be made")
+        admin.create(secrets, plain)
+        held = refused(daemon, "DELETE", f"{secrets}/bootstrap-token-plain")
+        admin.delete(f"{secrets}/bootstrap-token-plain")
+        return held
 
     def configure(self, text):
         """Writes the configuration and lets the product's own check read it."""
@@ -114,3 +129,13 @@ class Product:
         """Which guests shall fail from now on, and how (guest.d/init)."""
         with open(self.faults, "w", encoding="utf-8") as file:
             file.write(lines)
+
+
+def refused(kube, method, path, body=None):
+    """Whether the API server forbids a request."""
+    try:
+        kube.call(method, path, body)
+    except Status as status:
+        expect(status.code in (403, 422), f"{method} {path}: {status}")
+        return True
+    return False
