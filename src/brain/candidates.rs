@@ -156,17 +156,7 @@ fn judge<'a>(
             guests: *guests,
         });
     }
-    // Large pods are hardest to place.
-    loads.sort_by_cached_key(|load| {
-        let shape = world.shapes[load.shape];
-        let size = super::offer::price(&shape.shape.requests);
-        let first = load.pods.first().map(|(key, _)| (*key).clone());
-        (
-            std::cmp::Reverse(shape.shape.priority),
-            std::cmp::Reverse(size),
-            first,
-        )
-    });
+    hardest_first(world, &mut loads);
     Ok(Candidate {
         name,
         node,
@@ -177,6 +167,20 @@ fn judge<'a>(
         loads,
         landing: BTreeMap::new(),
     })
+}
+
+/// Important pods first, then large ones: they are hardest to place.
+fn hardest_first(world: &World<'_>, loads: &mut [Load<'_>]) {
+    loads.sort_by_cached_key(|load| {
+        let shape = world.shapes[load.shape];
+        let size = super::offer::price(&shape.shape.requests);
+        let first = load.pods.first().map(|(key, _)| (*key).clone());
+        (
+            std::cmp::Reverse(shape.shape.priority),
+            std::cmp::Reverse(size),
+            first,
+        )
+    });
 }
 
 /// The rules that do not look at single pods.
@@ -224,6 +228,17 @@ fn eligible(
     if !settings.enabled || !turn.view.policy.scale_down.enabled || pool.scale_down_disabled {
         return other("scale-down is switched off in the configuration".to_owned());
     }
+    underused(turn, known, name, node)
+}
+
+/// The node is requested less than its threshold.
+fn underused(
+    turn: &Turn<'_>,
+    known: &Known<'_>,
+    name: &str,
+    node: &Node,
+) -> Result<Utilization, Keep> {
+    let settings = settings(turn, known);
     let counting = Counting {
         settings,
         // cluster-autoscaler's default; the configuration has no switch for it.

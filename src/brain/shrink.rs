@@ -12,7 +12,7 @@ use crate::model::policy::ScaleDown;
 use crate::model::report::NodeVerdict;
 use crate::model::time::Time;
 
-use super::candidates::{self, Candidate};
+use super::candidates::{self, Candidate, Load};
 use super::drain_rules::Budgets;
 use super::pack;
 use super::removals::Removals;
@@ -191,6 +191,16 @@ fn simulate<'a>(
         }
         return Ok(candidate);
     };
+    let keep = no_place(world, load, pod.map(|(key, _)| *key), &open);
+    for (bin, saved) in undo.into_iter().rev() {
+        world.bins[bin].restore(saved);
+    }
+    world.bins[candidate.bin].closed = was_closed;
+    Err((candidate.name.clone(), keep))
+}
+
+/// Why a pod of a candidate finds no other place; without a pod, one that was to come there.
+fn no_place(world: &World<'_>, load: &Load<'_>, pod: Option<&PodKey>, open: &[usize]) -> Keep {
     let shape = world.shapes[load.shape].shape;
     let nearest = open.first().map_or_else(
         || "there is no other ready node".to_owned(),
@@ -209,16 +219,13 @@ fn simulate<'a>(
             }
         },
     );
-    let mut keep = Keep::because("NoPlaceToMovePods", nearest);
     match pod {
-        Some((key, _)) => keep = keep.pod(key),
-        None => keep.why = format!("pending pods are to come here, and {}", keep.why),
+        Some(key) => Keep::because("NoPlaceToMovePods", nearest).pod(key),
+        None => Keep::because(
+            "NoPlaceToMovePods",
+            format!("pending pods are to come here, and {nearest}"),
+        ),
     }
-    for (bin, saved) in undo.into_iter().rev() {
-        world.bins[bin].restore(saved);
-    }
-    world.bins[candidate.bin].closed = was_closed;
-    Err((candidate.name.clone(), keep))
 }
 
 /// Timers run as long as a node stays unneeded without a gap; the oldest time wins. On a view that

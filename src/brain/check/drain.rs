@@ -94,6 +94,10 @@ pub(super) fn pods(case: Case<'_>, action: &Action, settings: &ScaleDown) -> Ver
             Rule::Stranger,
             || format!("{key} came to {name} in between"),
         )?;
+        let of = budgets(case, key, pod).len();
+        ensure(of <= 1 || pod.deletion.is_some(), Rule::Budget, || {
+            format!("{key} is in {of} budgets, which the API server refuses to evict")
+        })?;
         if pod.deletion.is_none()
             && let Some(why) = blocks(case, key, pod, settings)
         {
@@ -217,10 +221,7 @@ pub(super) struct Demanded {
 }
 
 /// How many evictions every budget would see from removing these nodes, and those being removed.
-pub(super) fn demanded<'a>(
-    case: Case<'a>,
-    nodes: &[&str],
-) -> Result<BTreeMap<&'a PodKey, Demanded>, super::Refusal> {
+pub(super) fn demanded<'a>(case: Case<'a>, nodes: &[&str]) -> BTreeMap<&'a PodKey, Demanded> {
     let mut sum: BTreeMap<&PodKey, Demanded> = BTreeMap::new();
     for name in nodes {
         let mut touched: BTreeSet<&PodKey> = BTreeSet::new();
@@ -228,11 +229,7 @@ pub(super) fn demanded<'a>(
             if pod.deletion.is_some() {
                 continue;
             }
-            let of = budgets(case, key, pod);
-            if of.len() > 1 {
-                return refuse(Rule::Budget, format!("{key} is in {} budgets", of.len()));
-            }
-            for name in of {
+            for name in budgets(case, key, pod) {
                 let budget = &case.snapshot.cluster.budgets[name];
                 if pod.ready || !budget.always_allow_unhealthy {
                     let demanded = sum.entry(name).or_default();
@@ -242,7 +239,7 @@ pub(super) fn demanded<'a>(
             }
         }
     }
-    Ok(sum)
+    sum
 }
 
 /// The names of the nodes that some actions take down.

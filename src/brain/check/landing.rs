@@ -1,10 +1,11 @@
 //! Every pod that must move has a place: added up anew over all removals of a plan.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::{Case, Rule, Verdict, drain, ensure, matching, refuse};
+use super::{Case, Rule, Verdict, drain, ensure, matching, neighbours, refuse};
 use crate::model::action::Action;
-use crate::model::cluster::{Node, ReadyStatus};
+use crate::model::cluster::{Node, PodKey, ReadyStatus};
 use crate::model::policy::{LEAVING_TAINT, STARTUP_TAINT};
 use crate::model::region::Busy;
 use crate::model::resources::Resources;
@@ -19,6 +20,7 @@ struct Left {
 pub(super) fn check(case: Case<'_>, removals: &[&Action]) -> Verdict {
     let going = drain::nodes_of(removals);
     let mut left: BTreeMap<&str, Left> = BTreeMap::new();
+    let mut landed: BTreeMap<&PodKey, &Arc<str>> = BTreeMap::new();
     for action in removals {
         let from = action.target.node.as_ref().map_or("", |node| &node.name);
         for (key, to) in &action.precondition.landing {
@@ -53,9 +55,30 @@ pub(super) fn check(case: Case<'_>, removals: &[&Action]) -> Verdict {
             }
             left.ports.extend(pod.shape.host_ports.iter().cloned());
             charge(&mut left.free, &pod.shape.requests);
+            landed.insert(key, to);
         }
     }
-    Ok(())
+    let mut gone: Vec<&str> = going.iter().map(|name| &***name).collect();
+    gone.extend(
+        case.snapshot
+            .cluster
+            .nodes
+            .iter()
+            .filter(|(name, node)| !usable(case, name, node) && leaving(case, name, node))
+            .map(|(name, _)| &**name),
+    );
+    neighbours::check(case, &landed, &gone)
+}
+
+/// A node whose removal is under way: its pods are not counted as neighbours.
+fn leaving(case: Case<'_>, name: &str, node: &Node) -> bool {
+    let ours = |key: &str| node.taints.iter().any(|t| &*t.key == key);
+    node.deletion.is_some()
+        || ours(LEAVING_TAINT)
+        || case.snapshot.machines.values().any(|machine| {
+            let failed = machine.failure.is_some() || machine.vm.is_none();
+            machine.node.as_deref() == Some(name) && (machine.busy == Some(Busy::Down) || failed)
+        })
 }
 
 fn usable(case: Case<'_>, name: &str, node: &Node) -> bool {

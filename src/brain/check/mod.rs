@@ -12,6 +12,7 @@ mod existing;
 mod general;
 mod landing;
 mod matching;
+mod neighbours;
 mod removal;
 #[cfg(test)]
 mod tests;

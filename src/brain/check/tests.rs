@@ -225,7 +225,7 @@ fn a_new_machine_stays_within_every_limit_and_is_needed() {
             .host_memory_reserve = 4096 << 30;
     });
     planted(&base, Rule::Needed, &|lab, _| {
-        lab.snapshot.cluster.pods.clear()
+        lab.snapshot.cluster.pods.clear();
     });
     planted(&base, Rule::Needed, &|lab, _| {
         *lab = lab
@@ -252,7 +252,7 @@ fn a_machine_under_way_is_ours_and_where_it_is_said_to_be() {
         action.target.host = "pve3".into();
     });
     planted(&base, Rule::Unconfigured, &|lab, _| {
-        lab.policy.pools.clear()
+        lab.policy.pools.clear();
     });
     let mark = base.0.snapshot.machines["m"].mark.clone();
     planted(&base, Rule::Ours, &|lab, _| {
@@ -385,7 +385,7 @@ fn no_pod_is_evicted_that_may_not_be_or_has_no_place() {
     });
     planted(&base, Rule::BlockingPod, &|lab, _| {
         shape(lab, &|shape| {
-            shape.volumes.push(Volume::EmptyDir("x".into()))
+            shape.volumes.push(Volume::EmptyDir("x".into()));
         });
     });
     planted(&base, Rule::Stranger, &|lab, _| {
@@ -425,6 +425,26 @@ fn no_pod_is_evicted_that_may_not_be_or_has_no_place() {
             shape.node_selector.insert("k".into(), "v".into());
         });
     });
+    for averse in ["web", "holder"] {
+        planted(&base, Rule::Landing, &|lab, _| {
+            let app = if averse == "web" { "holder" } else { "web" };
+            *lab = lab
+                .clone()
+                .bound("holder", "other", 1, 1)
+                .shape(averse, |shape| {
+                    shape
+                        .pod_anti_affinity
+                        .push(crate::model::scheduling::PodTerm {
+                            selector: Some(crate::model::scheduling::LabelSelector {
+                                labels: [("app".into(), app.into())].into(),
+                                ..Default::default()
+                            }),
+                            topology_key: "kubernetes.io/hostname".into(),
+                            ..Default::default()
+                        });
+                });
+        });
+    }
     planted(&base, Rule::Landing, &|lab, _| {
         let port = || HostPort {
             protocol: "TCP".into(),
@@ -478,7 +498,7 @@ fn releasing_deleting_and_clearing_have_their_rules() {
     let base = decided(released);
     assert_eq!(base.1.kind, Kind::Release);
     planted(&base, Rule::Leaving, &|lab, _| {
-        edit_node(lab, |node| node.taints.clear())
+        edit_node(lab, |node| node.taints.clear());
     });
     planted(&base, Rule::Leaving, &|lab, _| {
         *lab = lab.clone().edit_machine("n1", |machine| {

@@ -206,9 +206,16 @@ pub(super) fn removals(case: Case<'_>, removals: &[&Action]) -> Verdict {
         .filter_map(|(_, machine)| machine.node.as_deref())
         .collect();
     parallel(case, &chosen, &under_way)?;
-    let mut nodes = under_way;
-    nodes.extend(drain::nodes_of(&chosen).into_iter().map(|name| &**name));
-    for (name, asked) in drain::demanded(case, &nodes)? {
+    let chosen_nodes: Vec<&str> = drain::nodes_of(&chosen)
+        .into_iter()
+        .map(|name| &**name)
+        .collect();
+    let before = drain::demanded(case, &under_way);
+    for (name, mut asked) in drain::demanded(case, &chosen_nodes) {
+        if let Some(other) = before.get(name) {
+            asked.evictions += other.evictions;
+            asked.nodes += other.nodes;
+        }
         let allowed = i64::from(case.snapshot.cluster.budgets[name].allowed);
         // One node alone may wait for evictions to be allowed one after the other.
         let bearable = asked.evictions <= allowed || (asked.nodes == 1 && allowed >= 1);

@@ -121,7 +121,7 @@ fn if_14_pods_that_run_are_counted_whatever_they_are() {
         .ours("n1", "p", "one")
         .bound("agent", "n1", 1000, 100)
         .shape("agent", |shape| {
-            shape.owner = Some(owner("DaemonSet", "agent"))
+            shape.owner = Some(owner("DaemonSet", "agent"));
         })
         .pod("web", 1500, 10);
     assert_eq!(births(&lab), 1);

@@ -55,7 +55,7 @@ fn unfinished_machines_go_on_wherever_they_stand() {
     assert_eq!(kinds(&intent.decide()), [Kind::Continue]);
     // Nothing but the journal is behind.
     let initialised = pool().ours("m", "p", "one").edit_machine("m", |machine| {
-        machine.step = Some((Step::Initialize, machine.mark.created))
+        machine.step = Some((Step::Initialize, machine.mark.created));
     });
     assert_eq!(kinds(&initialised.decide()), [Kind::Continue]);
     assert!(pool().ours("m", "p", "one").decide().plan.is_empty());

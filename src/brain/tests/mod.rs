@@ -1,5 +1,6 @@
 //! Tests of decisions, in small worlds. Names begin with the scenario that they hold.
 
+mod carry;
 mod constraints;
 mod draining;
 mod existing;

@@ -147,7 +147,7 @@ fn ut_02_an_amount_that_is_not_reported_is_an_error() {
 #[test]
 fn ut_07_pods_long_gone_do_not_count() {
     let lab = nodes(1).bound("web", "n1", 900, 1).edit("web", |pod| {
-        pod.deletion = Some(pod.created - Span::minutes(10))
+        pod.deletion = Some(pod.created - Span::minutes(10));
     });
     assert_eq!(gone(lab), ["n1"]);
 }

@@ -1,0 +1,95 @@
+//! Pods that do not bear one another: anti-affinity in the world as it will be after a plan.
+//!
+//! A plain reading, written apart from the one that decides. Affinity and spread are not asked here: a
+//! later removal of the same plan may change them after a pod was placed rightly.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Case, Rule, Verdict, matching, refuse};
+use crate::model::cluster::{Pod, PodKey};
+use crate::model::scheduling::{LabelSelector, Labels, PodTerm};
+
+fn selected(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
+    let Some(selector) = selector else {
+        return false;
+    };
+    let equal = selector
+        .labels
+        .iter()
+        .all(|(key, value)| labels.get(key) == Some(value));
+    let met = selector
+        .expressions
+        .iter()
+        .all(|wanted| matching::meets(wanted, labels.get(&wanted.key).map(AsRef::as_ref)));
+    equal && met
+}
+
+/// Whether a term of a pod in `from` is about this pod.
+fn about(case: Case<'_>, term: &PodTerm, from: &str, key: &PodKey, pod: &Pod) -> bool {
+    let namespace = if term.namespaces.is_empty() && term.namespace_selector.is_none() {
+        *from == *key.namespace
+    } else {
+        let none = Labels::new();
+        let labels = case.snapshot.cluster.namespaces.get(&key.namespace);
+        term.namespaces.contains(&key.namespace)
+            || selected(term.namespace_selector.as_ref(), labels.unwrap_or(&none))
+    };
+    namespace && selected(term.selector.as_ref(), &pod.shape.labels)
+}
+
+/// No pod that lands comes near one that either of them does not bear. `landed` says where pods will
+/// be; pods of the nodes `going` that are not in it are gone.
+pub(super) fn check(
+    case: Case<'_>,
+    landed: &BTreeMap<&PodKey, &Arc<str>>,
+    going: &[&str],
+) -> Verdict {
+    let cluster = &case.snapshot.cluster;
+    let place = |key: &PodKey, pod: &Pod| -> Option<Arc<str>> {
+        match (landed.get(key), &pod.node) {
+            (Some(node), _) => Some((*node).clone()),
+            (None, Some(node)) if !going.contains(&&**node) => Some(node.clone()),
+            _ => None,
+        }
+    };
+    for (key, to) in landed {
+        let Some(pod) = cluster.pods.get(*key) else {
+            continue;
+        };
+        for (other_key, other) in &cluster.pods {
+            let Some(at) = place(other_key, other).filter(|_| other_key != *key) else {
+                continue;
+            };
+            let averse = !pod.shape.pod_anti_affinity.is_empty()
+                || !other.shape.pod_anti_affinity.is_empty();
+            if other.phase.terminal() || !averse {
+                continue;
+            }
+            let near = |term: &PodTerm| {
+                let label = |node: &Arc<str>| {
+                    let node = cluster.nodes.get(node)?;
+                    node.labels.get(&term.topology_key)
+                };
+                label(to).is_some() && label(to) == label(&at)
+            };
+            let mine = pod
+                .shape
+                .pod_anti_affinity
+                .iter()
+                .any(|term| near(term) && about(case, term, &key.namespace, other_key, other));
+            let theirs = other
+                .shape
+                .pod_anti_affinity
+                .iter()
+                .any(|term| near(term) && about(case, term, &other_key.namespace, key, pod));
+            if mine || theirs {
+                return refuse(
+                    Rule::Landing,
+                    format!("{key} may not come to {to}: {other_key} is near"),
+                );
+            }
+        }
+    }
+    Ok(())
+}

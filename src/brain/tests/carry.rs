@@ -1,0 +1,113 @@
+//! Deciding on a small world, and what a view shows of a plan that was begun.
+
+use std::sync::Arc;
+
+use super::lab::Lab;
+use crate::brain::{check, decide};
+use crate::model::action::{Action, Kind};
+use crate::model::decision::Decision;
+use crate::model::policy::LEAVING_TAINT;
+use crate::model::region::{Busy, Machine, Step};
+use crate::model::scheduling::Taint;
+
+impl Lab {
+    /// Decides; every plan must pass the checker.
+    pub(in crate::brain) fn decide(&self) -> Decision {
+        let decision = decide(&self.snapshot, &self.policy, &self.memory, self.now);
+        let verdict = check::check_plan(&decision.plan, &self.snapshot, &self.policy, self.now);
+        assert_eq!(verdict, Ok(()), "plan: {:#?}", decision.plan);
+        decision
+    }
+
+    /// Decides, remembers and lets the plan begin; gives the decision.
+    pub(in crate::brain) fn turn(&mut self) -> Decision {
+        let decision = self.decide();
+        self.memory = decision.memory.clone();
+        for action in &decision.plan {
+            self.begin(action);
+        }
+        decision
+    }
+
+    /// What a view shows right after an action began.
+    pub(in crate::brain) fn begin(&mut self, action: &Action) {
+        let target = &action.target;
+        match &action.kind {
+            Kind::Create(birth) => {
+                let machine = Machine {
+                    region: target.region.clone(),
+                    host: target.host.clone(),
+                    mark: birth.mark.clone(),
+                    intended: true,
+                    vm: None,
+                    node: None,
+                    step: Some((Step::Intent, self.now)),
+                    failure: None,
+                    busy: Some(Busy::Up),
+                };
+                self.snapshot
+                    .machines
+                    .insert(target.machine.clone(), machine);
+            }
+            Kind::Continue => self.machine_mut(&target.machine).busy = Some(Busy::Up),
+            Kind::Remove { .. } => {
+                self.machine_mut(&target.machine).busy = Some(Busy::Down);
+                if let Some(node) = &target.node {
+                    let node = self.snapshot.cluster.nodes.get_mut(&node.name);
+                    let node = node.expect("the node of a removal");
+                    node.taints.push(Taint::no_schedule(LEAVING_TAINT, "0"));
+                    node.unschedulable = true;
+                }
+            }
+            Kind::Release => {
+                let name = &target.node.as_ref().expect("a node").name;
+                let node = self.snapshot.cluster.nodes.get_mut(name).expect("a node");
+                node.taints.retain(|taint| &*taint.key != LEAVING_TAINT);
+                node.unschedulable = false;
+                let now = self.now;
+                self.machine_mut(&target.machine).step = Some((Step::Done, now));
+            }
+            Kind::DeleteNode => {
+                let name = &target.node.as_ref().expect("a node").name;
+                self.snapshot.cluster.nodes.remove(name);
+                if let Some(machine) = self.snapshot.machines.get_mut(&target.machine) {
+                    machine.node = None;
+                }
+            }
+            Kind::ClearPlaceholder => {
+                self.machine_mut(&target.machine).vm = None;
+                let region = self.snapshot.regions.get_mut("home").expect("home");
+                region.vms.remove(&target.vmid);
+                self.snapshot.machines.remove(&target.machine);
+            }
+            Kind::DropIntent => {
+                self.snapshot.machines.remove(&target.machine);
+            }
+        }
+    }
+
+    fn machine_mut(&mut self, name: &str) -> &mut Machine {
+        self.snapshot.machines.get_mut(name).expect("a machine")
+    }
+
+    /// Every machine on its way becomes a working node; every one leaving is gone.
+    pub(in crate::brain) fn settle(&mut self) {
+        let names: Vec<Arc<str>> = self.snapshot.machines.keys().cloned().collect();
+        for name in names {
+            match self.snapshot.machines[&name].busy {
+                Some(Busy::Up) => {
+                    self.clone_vm(&name);
+                    self.register(&name, true);
+                    self.machine_mut(&name).busy = None;
+                }
+                Some(Busy::Down) => {
+                    let machine = self.snapshot.machines.remove(&name).expect("there");
+                    let region = self.snapshot.regions.get_mut("home").expect("home");
+                    region.vms.remove(&machine.mark.vmid);
+                    self.snapshot.cluster.nodes.remove(&name);
+                }
+                None => {}
+            }
+        }
+    }
+}
