@@ -14,8 +14,8 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 readonly cache="${XDG_CACHE_HOME:-$HOME/.cache}/pve-autoscaler/roots"
 readonly in_root="packaging/try-deb.d/in-root.sh"
 # What the roots have beyond the essential packages: an init, a message bus for systemctl, what the
-# package depends on (dpkg fetches nothing), and lintian of the release.
-readonly packages=systemd,systemd-sysv,dbus,init-system-helpers,perl-base,procps,lintian
+# package depends on (dpkg fetches nothing), lintian of the release, and what a PVE host is made of.
+readonly packages=systemd,systemd-sysv,dbus,init-system-helpers,perl-base,procps,lintian,openssl,curl
 # Roots are made anew when they are older than this, so that a release's updates are in them.
 readonly root_days=30
 # How long a root may take to be made, to boot, and to be tried.
@@ -81,6 +81,8 @@ try() {
     cp "$deb" "$root/root/try/this.deb"
     cp "$work/next.deb" "$root/root/try/next.deb"
     install -m 0755 "$in_root" "$root/root/try/in-root.sh"
+    cp -r tests/e2e/pve-root/perl5 "$root/root/try/"
+    install -m 0755 packaging/try-deb.d/mint "$root/root/try/"
     echo "$suite" >"$root/etc/hostname"
     SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 systemd-nspawn --quiet --directory="$root" --boot \
         --register=no --keep-unit --private-network --link-journal=no --machine="try-$suite-$$" \

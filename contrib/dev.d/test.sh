@@ -47,7 +47,7 @@ dev_test() {
     done
     need_build
     part_lint
-    part "tests" env INSTA_UPDATE=no cargo test --locked
+    part "tests" env INSTA_UPDATE=no cargo test --locked --no-fail-fast
     part_clients
     if [ "$e2e" = no ]; then
         skip "end to end: --no-e2e"

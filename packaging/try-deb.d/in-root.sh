@@ -151,7 +151,7 @@ sandbox_holds() {
         in_broker_sandbox ": >/var/lib/pve-autoscaler-broker/try; rm /var/lib/pve-autoscaler-broker/try"
 }
 sandbox_gone() {
-    umount /etc/pve && rmdir /etc/pve
+    umount /etc/pve
     rm -f /run/systemd/system/try-sandbox.service /run/try-sandbox.sh
     systemctl daemon-reload
 }
@@ -182,6 +182,62 @@ edited_and_reloaded() {
     cp /root/try/edited.toml "$config"
     hold "reloads the mended file" systemctl reload "$daemon"
 }
+
+# A PVE host as the broker knows it (certificate, Perl modules, pmxcfs's directories), with the
+# simulators in the place of pveproxy and of a cluster. The ticket comes from the simulator.
+host_made() {
+    local ca=/root/try/ca.pem
+    mkdir -p /etc/pve/nodes/pve1 /etc/pve/priv
+    ln -s nodes/pve1 /etc/pve/local
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=pve1 \
+        -addext 'subjectAltName=IP:127.0.0.1,DNS:localhost' -addext 'basicConstraints=critical,CA:FALSE' \
+        -keyout /etc/pve/local/pve-ssl.key -out /etc/pve/local/pve-ssl.pem || return 1
+    cp /etc/pve/local/pve-ssl.pem "$ca"
+    install -m 0700 /root/try/mint /etc/pve/priv/e2e-mint
+    mkdir -p /usr/share/perl5/PVE
+    cp /root/try/perl5/PVE/*.pm /usr/share/perl5/PVE/
+    systemd-run --quiet --unit=sim-pve pve-autoscaler sim pve --listen 127.0.0.1:8006 \
+        --tls-cert /etc/pve/local/pve-ssl.pem --tls-key /etc/pve/local/pve-ssl.key
+    systemd-run --quiet --unit=sim-kube pve-autoscaler sim kube --listen 127.0.0.1:6443 \
+        --kubeconfig /run/sim-kubeconfig
+    soon 20 test -s /run/sim-kubeconfig &&
+        install -o root -g pve-autoscaler -m 0640 /run/sim-kubeconfig /etc/pve-autoscaler/kubeconfig
+}
+
+audit_says() { journalctl --no-pager --unit="$broker" --output=verbose | tee /root/try/audit | grep -Eq "$1"; }
+status_shows() { pve-autoscaler status | tee /dev/stderr | grep -q "$1"; }
+ready() { curl -sf http://127.0.0.1:9808/readyz; }
+
+# From the shipped file to a machine: only the file is edited and the service reloaded.
+configured_and_working() {
+    hold "a simulated PVE host and cluster are there" host_made
+    cat >"$config" <<-'TOML'
+	version = 1
+	[proxmox]
+	vmids = "9100-9199"
+	[template.debian]
+	vm_name = "debian-13-k8s"
+	[instance_type.small]
+	cores = 1
+	memory = "2GiB"
+	[pool.workers]
+	template = "debian"
+	instance_types = ["small"]
+	min = 1
+	max = 2
+	TOML
+    hold "the edited file is right" pve-autoscaler check
+    hold "reloads it" systemctl reload "$daemon"
+    hold "the daemon reaches Kubernetes and, through the broker, PVE" soon 60 ready
+    hold "the pool's first machine is cloned by the broker" soon 60 audit_says 'CALL=clone'
+    hold "status shows the machine" soon 30 status_shows workers-
+    hold "no call was refused by the broker" no_refusal
+    cp /root/try/edited.toml "$config"
+    hold "goes back to not configured" systemctl reload "$daemon"
+    systemctl stop sim-pve sim-kube
+    rm -rf /etc/pve /usr/share/perl5/PVE /run/sim-kubeconfig
+}
+no_refusal() { ! journalctl --no-pager --unit="$broker" | grep -F 'refused-by-broker'; }
 
 crashed_and_frozen() {
     local before
@@ -239,6 +295,7 @@ hold "lintian of this release finds nothing" lintian --pedantic --display-experi
 installed_and_idle
 broker_and_sandbox
 edited_and_reloaded
+configured_and_working
 crashed_and_frozen
 upgraded
 removed
