@@ -517,18 +517,7 @@ pub(super) fn update(
         carry(old, &mut new, &["metadata", field]);
     }
     if !subresource.is_empty() {
-        let metadata = new["metadata"].clone();
-        let status = new.get("status").cloned().unwrap_or(json!({}));
-        new = old.clone();
-        if subresource == "status" {
-            for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
-                if let Some(value) = metadata.get(field) {
-                    set(&mut new, &["metadata", field], value.clone());
-                }
-            }
-        }
-        set(&mut new, &["status"], status);
-        return Ok(new);
+        return Ok(status_update(old, &new, subresource));
     }
     if row.status {
         carry(old, &mut new, &["status"]);
@@ -555,6 +544,21 @@ pub(super) fn update(
         set(&mut new, &["metadata", "generation"], json!(next));
     }
     Ok(new)
+}
+
+/// A write through a subresource: the status, and with `status` the metadata that goes with it.
+fn status_update(old: &Value, given: &Value, subresource: &str) -> Value {
+    let mut new = old.clone();
+    if subresource == "status" {
+        for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+            if let Some(value) = given["metadata"].get(field) {
+                set(&mut new, &["metadata", field], value.clone());
+            }
+        }
+    }
+    let status = given.get("status").cloned().unwrap_or(json!({}));
+    set(&mut new, &["status"], status);
+    new
 }
 
 /// Of a pod's spec only a few fields may change.

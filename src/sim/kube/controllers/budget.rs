@@ -1,6 +1,7 @@
 //! The disruption controller: the status of PodDisruptionBudgets.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
@@ -27,21 +28,11 @@ pub(super) fn reconcile(state: &mut State) -> Option<Time> {
             })
             .cloned()
             .collect();
-        let mut disrupted = Map::new();
-        for (pod, since) in map(&budget, "/status/disruptedPods").into_iter().flatten() {
-            let at = since
-                .as_str()
-                .and_then(|s| s.parse::<jiff::Timestamp>().ok());
-            let end = at.map(|t| Time(t.as_millisecond()) + DISRUPTION_LASTS);
-            let waits = pods.iter().any(|p| name(p) == pod && !deleting(p));
-            if waits && end.is_some_and(|e| e > state.now) {
-                disrupted.insert(pod.clone(), since.clone());
-                next = match (next, end) {
-                    (Some(a), Some(b)) => Some(a.min(b)),
-                    (a, b) => a.or(b),
-                };
-            }
-        }
+        let (disrupted, end) = pending(&budget, &pods, state.now);
+        next = match (next, end) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
         let healthy = pods
             .iter()
             .filter(|p| is_true(p, "Ready") && !deleting(p) && !disrupted.contains_key(name(p)))
@@ -89,6 +80,23 @@ pub(super) fn reconcile(state: &mut State) -> Option<Time> {
         state.replace(PDBS, new);
     }
     next
+}
+
+/// The evictions whose pods are not being deleted yet, and when the first of them is forgotten.
+fn pending(budget: &Value, pods: &[Arc<Value>], now: Time) -> (Map<String, Value>, Option<Time>) {
+    let (mut disrupted, mut next) = (Map::new(), None::<Time>);
+    for (pod, since) in map(budget, "/status/disruptedPods").into_iter().flatten() {
+        let at = since
+            .as_str()
+            .and_then(|s| s.parse::<jiff::Timestamp>().ok());
+        let end = at.map(|t| Time(t.as_millisecond()) + DISRUPTION_LASTS);
+        let waits = pods.iter().any(|p| name(p) == pod && !deleting(p));
+        if let Some(end) = end.filter(|e| waits && *e > now) {
+            disrupted.insert(pod.clone(), since.clone());
+            next = Some(next.map_or(end, |n| n.min(end)));
+        }
+    }
+    (disrupted, next)
 }
 
 /// How many pods are expected and how many must stay; `None` when the pods have no controller
