@@ -51,7 +51,7 @@ stage() {
     cp -a systemd "$src/systemd"
     install -m 0755 "$built/pve-autoscaler" "$tree/usr/bin/"
     install -m 0644 contrib/pve-autoscaler.toml "$tree/etc/"
-    [ ! -d contrib/kubernetes ] || cp -a contrib/kubernetes "$tree/usr/share/pve-autoscaler/"
+    cp -a contrib/kubernetes "$tree/usr/share/pve-autoscaler/"
     install -m 0644 README.md docs/*.md "$tree/doc/"
     libraries >"$tree/doc/libraries.txt"
     generated "$tree"
