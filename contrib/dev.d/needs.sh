@@ -50,8 +50,9 @@ need_build() {
     need_rust
 }
 
-# The pinned toolchain. Where it is missing and cannot be had, the installed one serves if it is
-# new enough, so that a machine without rustup's server can still build.
+# The pinned toolchain; the installed stable serves when it is the very same version. Where neither
+# is there and rustup cannot bring it, a stable that is new enough serves, so that a machine without
+# rustup's server can still build.
 need_rust() {
     if ! have cargo && [ -x "$HOME/.cargo/bin/cargo" ]; then
         PATH="$HOME/.cargo/bin:$PATH"
@@ -59,21 +60,24 @@ need_rust() {
     have cargo || die "no cargo: install rustup from https://rustup.rs, or Debian's package rustup"
     have rustup || return 0
     [ -z "${RUSTUP_TOOLCHAIN:-}" ] || return 0
-    local pinned
+    local pinned floor stable
     pinned="$(sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)"
+    floor="$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' Cargo.toml)"
     if rustup toolchain list | grep -q "^$pinned\(-\| \|$\)"; then
         return 0
     fi
-    say "installing Rust $pinned (rust-toolchain.toml asks for it) through rustup"
-    if timeout "$RUSTUP_TIMEOUT" rustup toolchain install "$pinned" --profile minimal \
-        --component rustfmt --component clippy --no-self-update; then
+    stable="$(RUSTUP_AUTO_INSTALL=0 rustc +stable --version 2>/dev/null | cut -d' ' -f2)" || stable=
+    if [ "$stable" = "$pinned" ]; then
+        export RUSTUP_TOOLCHAIN=stable
         return 0
     fi
-    local floor found
-    floor="$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' Cargo.toml)"
-    found="$(rustc +stable --version 2>/dev/null | cut -d' ' -f2)" || found=
-    if [ -n "$found" ] && printf '%s\n%s\n' "$floor" "$found" | sort -V -C; then
-        say "Rust $pinned is not to be had; using the installed stable, $found"
+    say "installing Rust $pinned (rust-toolchain.toml asks for it) through rustup"
+    if timeout "$RUSTUP_TIMEOUT" env RUST_BACKTRACE=0 rustup toolchain install "$pinned" \
+        --profile minimal --component rustfmt --component clippy --no-self-update; then
+        return 0
+    fi
+    if [ -n "$stable" ] && printf '%s\n%s\n' "$floor" "$stable" | sort -V -C; then
+        say "Rust $pinned is not to be had; using the installed stable, $stable"
         export RUSTUP_TOOLCHAIN=stable
         return 0
     fi
