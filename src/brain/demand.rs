@@ -169,11 +169,11 @@ fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
             shape.priority
         ));
     }
-    if let Some(node) = pod
-        .nominated
-        .as_ref()
-        .filter(|node| turn.view.snapshot.cluster.nodes.contains_key(*node))
-    {
+    if let Some(node) = pod.nominated.as_ref().filter(|name| {
+        // A nomination for a node that is gone, or going, is none.
+        let node = turn.view.snapshot.cluster.nodes.get(*name);
+        node.is_some_and(|node| !turn.view.leaving(name, node))
+    }) {
         return Class::Nominated(node.clone());
     }
     if pod.unschedulable_since.is_none() {

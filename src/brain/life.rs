@@ -51,6 +51,11 @@ fn next(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
         ));
         return None;
     }
+    if known.standing == Standing::Coming {
+        // One moment later it is overdue.
+        let limit = turn.view.policy.scale_up.max_provision_time;
+        turn.wake_at(known.machine.mark.created + limit + Span(1));
+    }
     if known.busy() {
         return None;
     }

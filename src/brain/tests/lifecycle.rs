@@ -48,7 +48,10 @@ fn remove(drain: bool) -> Vec<Kind> {
 fn unfinished_machines_go_on_wherever_they_stand() {
     for step in [Step::Clone, Step::Agent, Step::Join, Step::Initialize] {
         let mut lab = machine(step);
-        assert_eq!(kinds(&lab.turn()), [Kind::Continue], "{step:?}");
+        let decision = lab.turn();
+        assert_eq!(kinds(&decision), [Kind::Continue], "{step:?}");
+        let overdue = lab.now + Span::minutes(15) + Span(1);
+        assert_eq!(decision.wake, Some(overdue));
         assert!(lab.decide().plan.is_empty(), "the executor is at it");
     }
     let intent = machine(Step::Intent).edit_machine("m", |machine| machine.vm = None);
