@@ -189,7 +189,7 @@ mod tests {
             shape.tolerations = vec![Toleration {
                 exists: true,
                 ..Toleration::default()
-            }]
+            }];
         });
         assert_eq!(tier(&anything), Some(0));
         let mirror = Pod {

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use crate::agent::executor::{self, Ended};
 use crate::agent::turn::Turn;
 use crate::kube::events::{About, Event, reason};
-use crate::model::action::{Action, Kind, Reason};
+use crate::model::action::{Action, Birth, Kind, Reason};
+use crate::model::cluster::PodKey;
 use crate::model::region::Step;
 use crate::model::report::PodVerdict;
 use crate::model::time::{Span, Time};
@@ -69,88 +70,83 @@ pub fn of_decision(turn: &Turn) -> Vec<Event> {
 
 /// What is told when an action begins.
 pub fn of_beginning(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event> {
-    let target = &action.target;
-    match (&action.kind, &action.reason) {
-        (Kind::Create(birth), why) => {
-            let what = format!(
-                "machine {} ({}) of pool {} on host {}",
-                target.machine, birth.mark.instance_type, birth.mark.pool, target.host
-            );
-            let mut news = vec![Event {
+    match &action.kind {
+        Kind::Create(birth) => of_creation(action, birth, turn, namespace),
+        Kind::Remove { .. } => of_removal(action, turn, namespace),
+        Kind::ClearPlaceholder | Kind::DropIntent | Kind::DeleteNode => {
+            let what = executor::kind(&action.kind);
+            let (machine, why) = (&action.target.machine, &action.reason);
+            vec![Event {
                 about: About::status(namespace),
-                warning: false,
-                reason: reason::SCALED_UP_GROUP,
-                message: format!("creating {what}: {why}"),
-            }];
-            if let Reason::PendingPods { pods } = why {
-                news.extend(pods.iter().take(MAX_PODS).filter_map(|key| {
-                    let pod = turn.snapshot.cluster.pods.get(key)?;
-                    Some(Event {
-                        about: About::pod(key, &pod.uid),
-                        warning: false,
-                        reason: reason::TRIGGERED_SCALE_UP,
-                        message: format!("pod triggered scale-up: {what}"),
-                    })
-                }));
-            }
-            news
+                warning: true,
+                reason: reason::DELETE_UNREGISTERED,
+                message: format!("{what} of {machine}: {why}"),
+            }]
         }
-        (Kind::Remove { .. }, why) => {
-            let words = format!(
-                "removing machine {} on host {}: {why}",
-                target.machine, target.host
-            );
-            let mut news = vec![Event {
-                about: About::status(namespace),
-                warning: matches!(why, Reason::Failed { .. }),
-                reason: if action.precondition.pods.is_empty() {
-                    reason::SCALE_DOWN_EMPTY
-                } else {
-                    reason::SCALE_DOWN
-                },
-                message: words.clone(),
-            }];
-            if let Some(node) = &target.node {
-                news.push(Event {
-                    about: About::node(node),
-                    warning: false,
-                    reason: reason::SCALE_DOWN,
-                    message: words,
-                });
-            }
-            news.extend(
-                action
-                    .precondition
-                    .pods
-                    .iter()
-                    .take(MAX_PODS)
-                    .filter_map(|key| {
-                        let pod = turn.snapshot.cluster.pods.get(key)?;
-                        Some(Event {
-                            about: About::pod(key, &pod.uid),
-                            warning: false,
-                            reason: reason::SCALE_DOWN,
-                            message: format!(
-                                "deleting pod for node scale down: {}",
-                                target.machine
-                            ),
-                        })
-                    }),
-            );
-            news
-        }
-        (Kind::ClearPlaceholder | Kind::DropIntent | Kind::DeleteNode, why) => vec![Event {
-            about: About::status(namespace),
-            warning: true,
-            reason: reason::DELETE_UNREGISTERED,
-            message: format!(
-                "{} of {}: {why}",
-                executor::kind(&action.kind),
-                target.machine
-            ),
-        }],
-        (Kind::Continue | Kind::Release, _) => Vec::new(),
+        Kind::Continue | Kind::Release => Vec::new(),
     }
+}
+
+fn of_creation(action: &Action, birth: &Birth, turn: &Turn, namespace: &str) -> Vec<Event> {
+    let (target, why) = (&action.target, &action.reason);
+    let what = format!(
+        "machine {} ({}) of pool {} on host {}",
+        target.machine, birth.mark.instance_type, birth.mark.pool, target.host
+    );
+    let mut news = vec![Event {
+        about: About::status(namespace),
+        warning: false,
+        reason: reason::SCALED_UP_GROUP,
+        message: format!("creating {what}: {why}"),
+    }];
+    if let Reason::PendingPods { pods } = why {
+        let text = format!("pod triggered scale-up: {what}");
+        news.extend(of_pods(pods, turn, reason::TRIGGERED_SCALE_UP, &text));
+    }
+    news
+}
+
+fn of_removal(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event> {
+    let (target, why) = (&action.target, &action.reason);
+    let pods = &action.precondition.pods;
+    let empty = pods.is_empty();
+    let words = format!(
+        "removing machine {} on host {}: {why}",
+        target.machine, target.host
+    );
+    let mut news = vec![Event {
+        about: About::status(namespace),
+        warning: matches!(why, Reason::Failed { .. }),
+        reason: if empty {
+            reason::SCALE_DOWN_EMPTY
+        } else {
+            reason::SCALE_DOWN
+        },
+        message: words.clone(),
+    }];
+    news.extend(target.node.iter().map(|node| Event {
+        about: About::node(node),
+        warning: false,
+        reason: reason::SCALE_DOWN,
+        message: words.clone(),
+    }));
+    let text = format!("deleting pod for node scale down: {}", target.machine);
+    news.extend(of_pods(pods, turn, reason::SCALE_DOWN, &text));
+    news
+}
+
+/// The same event about each of these pods.
+fn of_pods(pods: &[PodKey], turn: &Turn, reason: &'static str, text: &str) -> Vec<Event> {
+    let known = &turn.snapshot.cluster.pods;
+    let events = pods.iter().take(MAX_PODS).filter_map(|key| {
+        Some(Event {
+            about: About::pod(key, &known.get(key)?.uid),
+            warning: false,
+            reason,
+            message: text.to_owned(),
+        })
+    });
+    events.collect()
 }
 
 /// What is told when an action ends.

@@ -17,7 +17,7 @@ use pve_autoscaler::sim::world::{World, WorldSpec};
 const BEGINS: Duration = Duration::from_secs(45);
 
 /// Runs on a paused clock of its own.
-pub fn simulate<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn simulate<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -27,15 +27,15 @@ pub fn simulate<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// A world, its judge, and the daemon's state.
-pub struct Scene {
-    pub world: World,
+pub(crate) struct Scene {
+    pub(crate) world: World,
     judge: Mutex<Judge>,
     state: tempfile::TempDir,
 }
 
 impl Scene {
     /// A new world.
-    pub fn new(seed: u64, config: &str, guests: GuestSpec) -> Scene {
+    pub(crate) fn new(seed: u64, config: &str, guests: GuestSpec) -> Scene {
         let kube = KubeSpec {
             keep_trace: true,
             ..KubeSpec::default()
@@ -68,7 +68,7 @@ impl Scene {
     }
 
     /// Runs the daemon for `time` while the workload plays.
-    pub async fn live(
+    pub(crate) async fn live(
         &self,
         counter: Option<&CallCounter>,
         start: u64,
@@ -88,7 +88,12 @@ impl Scene {
 
     /// Runs the daemon until the counter kills it, starts it again at once, and goes on until the
     /// workload is over and nothing is left, or `time` is up.
-    pub async fn live_and_die(&self, counter: &CallCounter, workload: Workload, time: Duration) {
+    pub(crate) async fn live_and_die(
+        &self,
+        counter: &CallCounter,
+        workload: Workload,
+        time: Duration,
+    ) {
         let ends = BEGINS + workload.length().to_std();
         let lives = async {
             tokio::select! {
@@ -119,7 +124,7 @@ impl Scene {
         tokio::time::sleep(BEGINS).await;
         let told = workload.play(self.world.kube.router()).await;
         told.expect("the workload plays");
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Ends when nothing has been left for a while after the workload.
@@ -140,24 +145,24 @@ impl Scene {
         }
     }
 
-    pub fn judge(&self) -> MutexGuard<'_, Judge> {
+    pub(crate) fn judge(&self) -> MutexGuard<'_, Judge> {
         self.judge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the judge found.
-    pub fn findings(&self) -> Vec<String> {
+    pub(crate) fn findings(&self) -> Vec<String> {
         self.judge().findings()
     }
 
     /// The world has come to rest with no machine of ours.
-    pub fn nothing_is_left(&self) {
+    pub(crate) fn nothing_is_left(&self) {
         let mut findings = self.findings();
         findings.extend(self.judge().at_rest(&BTreeMap::new()));
         assert!(findings.is_empty(), "{findings:#?}");
     }
 
     /// Clones asked for so far that PVE took.
-    pub fn machines_made(&self) -> usize {
+    pub(crate) fn machines_made(&self) -> usize {
         let requests = self.world.pve.requests();
         requests
             .iter()
@@ -166,7 +171,7 @@ impl Scene {
     }
 
     /// Everything that went over either wire.
-    pub fn trace(&self) -> Vec<String> {
+    pub(crate) fn trace(&self) -> Vec<String> {
         let mut lines = self.world.kube.trace().1;
         lines.extend(
             self.world

@@ -70,37 +70,8 @@ pub(super) async fn take_down(
             node_of(&work, action, config.as_ref()),
         )
         .await?;
-    if let (Some(config), Some(node)) = (&config, &node) {
-        let running = work.step(Step::Drain, STOP_DEADLINE, runs(&work)).await?;
-        if drain && running {
-            given_up_or(
-                &work,
-                work.step(
-                    Step::Drain,
-                    limits.timeout,
-                    drain::emptied(&work, node, action),
-                )
-                .await,
-            )?;
-            let detached = work
-                .step(
-                    Step::Detach,
-                    limits.detach_timeout,
-                    drain::detached(&work, node),
-                )
-                .await;
-            if detached.is_err() {
-                release(&work, node).await;
-            }
-            given_up_or(&work, detached)?;
-        } else if running {
-            given_up_or(
-                &work,
-                work.step(Step::Drain, limits.timeout, nothing_to_lose(&work, node))
-                    .await,
-            )?;
-        }
-        tracing::debug!(machine = %work.machine, digest = ?config.digest, "drained");
+    if let (Some(_), Some(node)) = (&config, &node) {
+        given_up_or(&work, vacated(&work, node, action, drain).await)?;
     }
     if config.is_some() {
         let limit = Span(limits.shutdown_timeout.0 + STOP_DEADLINE.0);
@@ -126,6 +97,28 @@ pub(super) async fn take_down(
         .journal
         .remove(&work.machine)
         .map_err(|error| work.failure(Step::Destroy, error.into()))
+}
+
+/// Sees that the node has nothing to lose: empties it, or without a drain looks that it is empty.
+async fn vacated(work: &Work, node: &NodeRef, action: &Action, drain: bool) -> Result<(), Failure> {
+    let limits = work.drain();
+    if !work.step(Step::Drain, STOP_DEADLINE, runs(work)).await? {
+        return Ok(());
+    }
+    if !drain {
+        let empty = nothing_to_lose(work, node);
+        return work.step(Step::Drain, limits.timeout, empty).await;
+    }
+    let emptied = drain::emptied(work, node, action);
+    work.step(Step::Drain, limits.timeout, emptied).await?;
+    let detached = drain::detached(work, node);
+    let detached = work
+        .step(Step::Detach, limits.detach_timeout, detached)
+        .await;
+    if detached.is_err() {
+        release(work, node).await;
+    }
+    detached
 }
 
 /// A removal that was given up before the VM was touched leaves the machine in service.

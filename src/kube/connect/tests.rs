@@ -186,7 +186,7 @@ async fn a_refused_connection_is_known_not_to_be_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_never_answers_is_given_up_and_the_outcome_unknown() {
-    let router = axum::Router::new().fallback(|| std::future::pending::<()>());
+    let router = axum::Router::new().fallback(std::future::pending::<()>);
     let clock = Clock::starting_at(Time(0));
     let client = Client::new(in_memory(router), clock, Arc::new(Unobserved)).await;
     let started = tokio::time::Instant::now();

@@ -8,13 +8,6 @@ use crate::sim::workload::{Act, Kind, Pods, Step, Workload};
 /// A web application comes and grows, a burst of batch jobs asks for the tainted pool, and all of it
 /// goes again.
 pub(super) fn workload() -> Workload {
-    let batch = Pods {
-        template: json!({"spec": {
-            "nodeSelector": {"workload": "batch"},
-            "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "batch", "effect": "NoSchedule"}],
-        }}),
-        ..Pods::of("3", "6Gi")
-    };
     let web = "web".to_owned();
     let at = |seconds: i64, act: Act| Step {
         at: Span::seconds(seconds),
@@ -51,7 +44,7 @@ pub(super) fn workload() -> Workload {
                     completions: 6,
                     parallelism: 3,
                     runs: Span::seconds(90),
-                    pods: batch,
+                    pods: batch(),
                 },
             ),
             at(
@@ -76,5 +69,16 @@ pub(super) fn workload() -> Workload {
                 },
             ),
         ],
+    }
+}
+
+/// Pods that only the tainted pool takes.
+fn batch() -> Pods {
+    Pods {
+        template: json!({"spec": {
+            "nodeSelector": {"workload": "batch"},
+            "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "batch", "effect": "NoSchedule"}],
+        }}),
+        ..Pods::of("3", "6Gi")
     }
 }
