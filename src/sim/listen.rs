@@ -3,10 +3,14 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
+use axum::middleware::map_response;
+use axum::response::Response;
+use http::{HeaderValue, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
@@ -107,6 +111,7 @@ impl Tls {
 pub struct Listener {
     tcp: TcpListener,
     tls: Option<Tls>,
+    most: Option<u64>,
 }
 
 impl Listener {
@@ -115,7 +120,15 @@ impl Listener {
         Ok(Listener {
             tcp: TcpListener::bind(address).await?,
             tls,
+            most: None,
         })
+    }
+
+    /// The same, ending each connection after so many requests, as pveproxy does after 100.
+    #[must_use]
+    pub fn closing_after(mut self, requests: u64) -> Listener {
+        self.most = Some(requests);
+        self
     }
 
     /// Where it listens.
@@ -138,13 +151,31 @@ impl Listener {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            let (router, acceptor) = (router.clone(), acceptor.clone());
+            let (mut router, acceptor) = (router.clone(), acceptor.clone());
+            if let Some(most) = self.most {
+                router = closing(router, most);
+            }
             connections.spawn(async move {
                 connection(stream, acceptor, router).await;
                 drop(slot);
             });
         }
     }
+}
+
+/// The router for one connection, which its answer number `most` ends.
+fn closing(router: Router, most: u64) -> Router {
+    let answered = Arc::new(AtomicU64::new(0));
+    router.layer(map_response(move |mut response: Response| {
+        let number = answered.fetch_add(1, Ordering::Relaxed) + 1;
+        async move {
+            if number >= most {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+            }
+            response
+        }
+    }))
 }
 
 /// One client, until it goes. What goes wrong is the client's to notice.
@@ -210,6 +241,29 @@ mod tests {
             assert_eq!(answer.text().await.expect("a body"), "hello");
             server.abort();
         }
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_after_so_many_requests() {
+        let listener = Listener::bind("127.0.0.1:0", None)
+            .await
+            .expect("an address");
+        let listener = listener.closing_after(2);
+        let url = listener.url().expect("an address");
+        let server = tokio::spawn(listener.serve(router()));
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::new();
+        let mut closed = Vec::new();
+        for _ in 0..4 {
+            let answer = timeout(PATIENCE, client.get(&url).send())
+                .await
+                .expect("in time")
+                .expect("an answer");
+            closed.push(answer.headers().contains_key("connection"));
+            assert_eq!(answer.text().await.expect("a body"), "hello");
+        }
+        assert_eq!(closed, [false, true, false, true]);
+        server.abort();
     }
 
     #[tokio::test]

@@ -28,6 +28,8 @@ use crate::sim::listen::{Listener, Tls};
 const EMPTY_BOOT: Duration = Duration::from_secs(2);
 /// Shutdown of guests with nothing in them.
 const EMPTY_SHUTDOWN: Duration = Duration::from_secs(1);
+/// How many requests pveproxy answers on a connection (AnyEvent.pm).
+const REQUESTS_A_CONNECTION: u64 = 100;
 /// How long the guests get to go when the simulator ends.
 const GUESTS_STOP: Duration = Duration::from_secs(90);
 
@@ -89,7 +91,8 @@ pub async fn serve(options: Options) -> anyhow::Result<()> {
     let fingerprint = tls.fingerprint();
     let listener = Listener::bind(&options.listen, Some(tls))
         .await
-        .with_context(|| format!("listening on {}", options.listen))?;
+        .with_context(|| format!("listening on {}", options.listen))?
+        .closing_after(REQUESTS_A_CONNECTION);
     let mut terminate = signal(SignalKind::terminate())?;
     println!(
         "listening on {}\nfingerprint {fingerprint}",
