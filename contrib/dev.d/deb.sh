@@ -9,7 +9,7 @@ dev_deb() {
         *) die "deb knows --try alone" ;;
     esac
     need_build
-    need_packages "to build and check the package" debhelper dpkg-dev lintian
+    need_packages "to build and check the package" build-essential debhelper dpkg-dev lintian
     part "package" packaging/build-deb.sh
     part "lintian" packaging/check-deb.sh
     [ "$try" = no ] || part "install in Debian 12 and 13" packaging/try-deb.sh
