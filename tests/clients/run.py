@@ -5,6 +5,7 @@
 The interpreter is one that has the packages of requirements.txt.
 """
 
+import json
 import os
 import socket
 import subprocess
@@ -13,6 +14,11 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+# Two nodes for the workload, and a memory short enough to be outrun.
+WORLD = {
+    "cluster": {"history": 500},
+    "nodes": [{"name": name, "labels": "", "taints": []} for name in ("one", "two")],
+}
 UP_SECONDS = 30
 CLIENT_SECONDS = 240
 STOP_SECONDS = 10
@@ -68,9 +74,11 @@ def main(binary):
         [os.path.join(HERE, "with_proxmoxer.py"), pve],
     )
     with tempfile.TemporaryDirectory() as scratch:
-        kube, kubeconfig = free_address(), os.path.join(scratch, "kubeconfig")
+        kube, kubeconfig, spec = free_address(), os.path.join(scratch, "kubeconfig"), os.path.join(scratch, "spec")
+        with open(spec, "w", encoding="utf-8") as file:
+            json.dump(WORLD, file)
         against(
-            [binary, "sim", "kube", "--listen", kube, "--kubeconfig", kubeconfig],
+            [binary, "sim", "kube", "--listen", kube, "--kubeconfig", kubeconfig, "--spec", spec],
             lambda: listens(kube) and os.path.exists(kubeconfig),
             [os.path.join(HERE, "with_kubernetes.py"), kubeconfig],
         )

@@ -9,6 +9,8 @@ from kubernetes.client.rest import ApiException
 
 SECONDS = 60
 NAMESPACE = "default"
+# How many changes the simulator remembers here; see run.py.
+HISTORY = 500
 
 
 def expect(condition, what):
@@ -83,6 +85,52 @@ def watched(core):
     refused(404, core.read_namespaced_pod, "watched", NAMESPACE)
 
 
+def expired(core):
+    """A watch from before what the server remembers is told so: 410, in the answer or as its first event."""
+    for number in range(2 * HISTORY):
+        core.patch_namespace(NAMESPACE, {"metadata": {"annotations": {"example.test/turn": str(number)}}})
+    stream = watch.Watch().stream(
+        core.list_namespaced_pod, NAMESPACE, resource_version="1", timeout_seconds=SECONDS
+    )
+    try:
+        event = next(stream)
+    except ApiException as error:
+        expect(error.status == 410, f"an old watch: {error.status} {error.reason}")
+        return
+    raise SystemExit(f"kubernetes: an old watch began with {event['type']}")
+
+
+def workload(core, apps):
+    """A Deployment's pods are scheduled and run, more of them after a scale, none after a delete."""
+    labels = {"app": "web"}
+    template = pod(None, "100m", labels)
+    spec = client.V1DeploymentSpec(
+        replicas=2,
+        selector=client.V1LabelSelector(match_labels=labels),
+        template=client.V1PodTemplateSpec(metadata=client.V1ObjectMeta(labels=labels), spec=template.spec),
+    )
+    apps.create_namespaced_deployment(NAMESPACE, client.V1Deployment(metadata=client.V1ObjectMeta(name="web"), spec=spec))
+
+    def running(count):
+        pods = core.list_namespaced_pod(NAMESPACE, label_selector="app=web").items
+        return len(pods) == count and all(item.status.phase == "Running" and item.spec.node_name for item in pods)
+
+    until("two pods run", lambda: running(2))
+    apps.patch_namespaced_deployment_scale("web", NAMESPACE, {"spec": {"replicas": 3}})
+    until("three pods run", lambda: running(3))
+    too_large = pod("too-large", "1000", {"app": "too-large"})
+    core.create_namespaced_pod(NAMESPACE, too_large)
+
+    def unschedulable():
+        conditions = core.read_namespaced_pod("too-large", NAMESPACE).status.conditions or []
+        return any(item.type == "PodScheduled" and item.reason == "Unschedulable" for item in conditions)
+
+    until("a pod that fits nowhere is said to be unschedulable", unschedulable)
+    core.delete_namespaced_pod("too-large", NAMESPACE)
+    apps.delete_namespaced_deployment("web", NAMESPACE, propagation_policy="Foreground")
+    until("no pod is left", lambda: running(0))
+
+
 def budget(core, policy):
     """A disruption budget refuses an eviction with 429; without it the pod goes."""
     spec = client.V1PodDisruptionBudgetSpec(
@@ -145,9 +193,11 @@ def main(kubeconfig):
     core = client.CoreV1Api(api)
     discovery(api)
     watched(core)
+    workload(core, client.AppsV1Api(api))
     budget(core, client.PolicyV1Api(api))
     nodes(core)
     lease(client.CoordinationV1Api(api))
+    expired(core)
     print("kubernetes: good")
 
 

@@ -125,7 +125,13 @@ fn finalizers(state: &mut State) {
                     unlock(state, res, &owner, "foregroundDeletion");
                 }
                 for (res, object) in below.iter().filter(|(_, o)| !deleting(o)) {
-                    let options = json!({"propagationPolicy": "Foreground"});
+                    // What owns nothing has nothing to wait for.
+                    let policy = if children(state, object).is_empty() {
+                        "Background"
+                    } else {
+                        "Foreground"
+                    };
+                    let options = json!({ "propagationPolicy": policy });
                     let _ = verbs::delete(state, *res, namespace(object), name(object), &options);
                 }
             }
