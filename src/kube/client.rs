@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::connect::{self, Connector};
 use super::error::{Call, Error};
+use super::observer::{CallObserver, CallOutcome};
 use crate::clock::Clock;
 use crate::model::time::{Span, Time};
 
@@ -30,45 +31,6 @@ pub const FILE_POLL: Duration = Duration::from_secs(30);
 /// After a 401 the file is read again at most this often: a broken file must not be read per call.
 const RELOAD_PAUSE: Duration = Duration::from_secs(5);
 const USER_AGENT: &str = concat!("pve-autoscaler/", env!("CARGO_PKG_VERSION"));
-
-/// Is told of every call that ended, for metrics.
-pub trait CallObserver: Send + Sync + fmt::Debug {
-    /// A call ended. Watches are told when their headers came, or did not.
-    fn called(&self, verb: &'static str, kind: &'static str, outcome: CallOutcome, took: Duration);
-}
-
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CallOutcome {
-    /// 2xx.
-    Done,
-    /// Not carried out: it never left.
-    NotSent,
-    /// Not carried out: the server said no, with this status.
-    Refused(u16),
-    /// Nobody knows.
-    Unknown,
-}
-
-impl CallOutcome {
-    /// A label for metrics: `done`, `not_sent`, `refused`, `unknown`.
-    pub fn label(self) -> &'static str {
-        match self {
-            CallOutcome::Done => "done",
-            CallOutcome::NotSent => "not_sent",
-            CallOutcome::Refused(_) => "refused",
-            CallOutcome::Unknown => "unknown",
-        }
-    }
-}
-
-/// An observer that looks away.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unobserved;
-
-impl CallObserver for Unobserved {
-    fn called(&self, _: &'static str, _: &'static str, _: CallOutcome, _: Duration) {}
-}
 
 /// The state of our credentials, for the log, `/readyz` and the metric
 /// `kubeconfig_expiry_timestamp`.

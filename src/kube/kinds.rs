@@ -261,29 +261,31 @@ impl State {
                 translate::namespace,
                 self.cluster.namespaces
             ),
-            Kind::PriorityClasses => {
-                let mut applied = named!(
-                    self,
-                    raw,
-                    wire::PriorityClass,
-                    translate::priority_class,
-                    self.priorities
-                );
-                applied.changed = applied.changed && self.retranslate_daemon_sets();
-                applied
-            }
-            Kind::RuntimeClasses => {
-                let mut applied = named!(
-                    self,
-                    raw,
-                    wire::RuntimeClass,
-                    translate::runtime_class,
-                    self.runtimes
-                );
-                applied.changed = applied.changed && self.retranslate_daemon_sets();
-                applied
-            }
+            Kind::PriorityClasses | Kind::RuntimeClasses => self.put_class(kind, raw),
         }
+    }
+
+    /// A class that pod templates name: when it changes, they mean something else.
+    fn put_class(&mut self, kind: Kind, raw: &RawValue) -> Applied {
+        let mut applied = if kind == Kind::PriorityClasses {
+            named!(
+                self,
+                raw,
+                wire::PriorityClass,
+                translate::priority_class,
+                self.priorities
+            )
+        } else {
+            named!(
+                self,
+                raw,
+                wire::RuntimeClass,
+                translate::runtime_class,
+                self.runtimes
+            )
+        };
+        applied.changed = applied.changed && self.retranslate_daemon_sets();
+        applied
     }
 
     fn put_pod(&mut self, raw: &RawValue) -> Applied {

@@ -144,6 +144,8 @@ fn known(text: &str) -> Option<Cause> {
         () if has("disk image") && has("already exists") => Cause::DiskExists,
         // pve-guest-common src/PVE/AbstractConfig.pm:57.
         () if has("Configuration file '") && has("does not exist") => Cause::Gone,
+        // qemu-server src/PVE/QemuConfig.pm by way of AbstractConfig.pm: a VM that is nowhere.
+        () if has("unable to find configuration file for VM") => Cause::Gone,
         // pve-cluster src/PVE/Cluster.pm:129; pve-common src/PVE/File.pm:60 under /etc/pve.
         () if has("no quorum") => Cause::NoQuorum,
         () if has("unable to open file '/etc/pve/") && has("Permission denied") => Cause::NoQuorum,

@@ -151,19 +151,38 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
             .await?;
             labelled = true;
         }
-        if node.ready.status == ReadyStatus::True {
-            if !node.taints.iter().any(|taint| &*taint.key == STARTUP_TAINT) {
-                return Ok(());
-            }
+        if node.ready.status != ReadyStatus::True {
+            work.note(format!("the node is not Ready ({:?})", node.ready.status));
+        } else if node.taints.iter().any(|taint| &*taint.key == STARTUP_TAINT) {
             work.patiently_kube("taking the startup taint away", || {
                 kube.remove_taint(&reference, STARTUP_TAINT)
             })
             .await?;
-            return Ok(());
+            work.note("the startup taint is being taken away");
+        } else {
+            // The pool's own startup taints go when what they stand for is there, a CNI for instance.
+            match startup_taint(work, &node) {
+                None => return Ok(()),
+                Some(key) => work.note(format!("the node still has the startup taint {key}")),
+            }
         }
-        work.note(format!("the node is not Ready ({:?})", node.ready.status));
         changed(&mut changes).await;
     }
+}
+
+/// A startup taint of its pool that the node still carries.
+fn startup_taint(work: &Work, node: &Node) -> Option<Arc<str>> {
+    let pool = work
+        .tools
+        .settings
+        .policy
+        .pools
+        .get(work.mark.pool.as_str())?;
+    let carried = |taint: &&Taint| node.taints.iter().any(|other| other.key == taint.key);
+    pool.startup_taints
+        .iter()
+        .find(carried)
+        .map(|taint| taint.key.clone())
 }
 
 async fn annotations(work: &Work) -> Result<Labels, Stop> {

@@ -497,14 +497,11 @@ pub(super) fn update(
         && res == NODES
         && own != name(old)
     {
-        return Err(Status::forbidden(
-            res,
-            name(old),
-            &format!(
-                "node \"{own}\" is not allowed to modify node \"{}\"",
-                name(old)
-            ),
-        ));
+        let text = format!(
+            "node \"{own}\" is not allowed to modify node \"{}\"",
+            name(old)
+        );
+        return Err(Status::forbidden(res, name(old), &text));
     }
     for field in [
         "uid",
