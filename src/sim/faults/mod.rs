@@ -323,7 +323,7 @@ pub struct Kill {
 /// Counts the calls of one life of a client, over all routers that it uses, and ends that life at a
 /// chosen call. From then on no call of this life is answered.
 ///
-/// ```ignore
+/// ```text
 /// let life = CallCounter::new(Some(Kill { call, when }));
 /// let (pve, kube) = (life.wrap(pve.router()), life.wrap(kube.router()));
 /// tokio::select! { biased; () = life.killed() => {}, _ = daemon(pve, kube) => {} }
