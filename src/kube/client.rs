@@ -476,18 +476,35 @@ struct Status {
 #[serde(default, rename_all = "camelCase")]
 struct StatusDetails {
     retry_after_seconds: Option<i64>,
+    causes: Option<Vec<Cause>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Cause {
+    message: Option<String>,
 }
 
 /// Text of an answer that is no `Status`, at most this long in an error.
 const MAX_QUOTE: usize = 300;
+/// Causes of a refusal that are told at most; a bad object may have one for every field.
+const MAX_CAUSES: usize = 3;
 
 /// The error for an answer that is not 2xx.
 fn refusal(call: &Call, status: StatusCode, reply: &Reply, changes: bool) -> Error {
     let parsed: Status = serde_json::from_slice(&reply.body).unwrap_or_default();
-    let message = parsed.message.unwrap_or_else(|| {
+    let mut message = parsed.message.unwrap_or_else(|| {
         let text = String::from_utf8_lossy(&reply.body);
         text.trim().chars().take(MAX_QUOTE).collect()
     });
+    let details = parsed.details.unwrap_or_default();
+    for cause in details.causes.into_iter().flatten().take(MAX_CAUSES) {
+        // A blocked eviction names its budget here alone.
+        if let Some(cause) = cause.message.filter(|cause| !message.contains(cause)) {
+            message.push_str(": ");
+            message.push_str(&cause);
+        }
+    }
     let code = status.as_u16();
     // A 5xx to a change may come after etcd took it ("etcdserver: request timed out").
     if changes && status.is_server_error() {
@@ -502,14 +519,13 @@ fn refusal(call: &Call, status: StatusCode, reply: &Reply, changes: bool) -> Err
         .get(header::RETRY_AFTER)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.trim().parse().ok());
-    let details = parsed.details.and_then(|d| d.retry_after_seconds);
     Error::Refused {
         call: call.clone(),
         code,
         reason: parsed.reason.unwrap_or_default(),
         message,
         retry_after: header
-            .or(details)
+            .or(details.retry_after_seconds)
             .filter(|seconds| (0..=MAX_RETRY_AFTER).contains(seconds))
             .map(Span::seconds),
     }

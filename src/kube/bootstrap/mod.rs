@@ -36,6 +36,8 @@ const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 /// Looks for the signed certificate, one a second. Signing takes a second at most where it works.
 const SIGN_TRIES: usize = 60;
+/// Tries the new rights again, once a second, while they are not known everywhere.
+const RIGHTS_TRIES: usize = 5;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -130,16 +132,32 @@ pub async fn kubeconfig(request: &KubeconfigRequest, clock: Clock) -> Result<Mad
         context: None,
     };
     let daemon = client(connector, clock).await?;
-    daemon
-        .kube_system_uid()
-        .await
-        .map_err(call("the new kubeconfig was written but does not work"))?;
+    try_out(&daemon).await?;
     Ok(Made {
         applied,
         expires: identity.expires,
         server: target.server,
         owner_hint,
     })
+}
+
+/// Uses the new rights. The API server's authorizer learns of new bindings within a second or two.
+async fn try_out(daemon: &Client) -> Result<(), BootstrapError> {
+    let mut tries = 0;
+    loop {
+        match daemon.kube_system_uid().await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.code() == Some(403) && tries < RIGHTS_TRIES => {
+                tries += 1;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            Err(error) => {
+                return Err(call("the new kubeconfig was written but does not work")(
+                    error,
+                ));
+            }
+        }
+    }
 }
 
 fn call(what: &'static str) -> impl Fn(Error) -> BootstrapError {
