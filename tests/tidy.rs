@@ -123,6 +123,18 @@ fn sources() -> Vec<(String, String)> {
         .collect()
 }
 
+/// The benches: path below the root and text.
+fn benches() -> Vec<(String, String)> {
+    files(&root().join("benches"), &is_rust)
+        .into_iter()
+        .map(|path| {
+            let name = path.strip_prefix(root()).expect("below the root");
+            let text = std::fs::read_to_string(&path).expect("it is text");
+            (name.display().to_string(), text)
+        })
+        .collect()
+}
+
 fn module_of(name: &str) -> String {
     let mut parts = name.trim_end_matches(".rs").split('/');
     let first = parts.next().unwrap_or_default();
@@ -223,10 +235,36 @@ fn the_checker_shares_no_helper_with_the_deciding_code() {
     none(&complaints);
 }
 
+/// Cargo would give a bench that is not named there a test harness, which knows no `--json`.
+#[test]
+fn every_bench_is_a_program_of_its_own() {
+    let manifest: toml::Table = std::fs::read_to_string(root().join("Cargo.toml"))
+        .expect("it is there")
+        .parse()
+        .expect("it is TOML");
+    let named: BTreeSet<String> = manifest["bench"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|bench| bench["harness"].as_bool() == Some(false))
+        .filter_map(|bench| {
+            bench["name"]
+                .as_str()
+                .map(|name| format!("benches/{name}.rs"))
+        })
+        .collect();
+    let there: BTreeSet<String> = benches()
+        .into_iter()
+        .map(|(name, _)| name)
+        .filter(|name| name.matches('/').count() == 1)
+        .collect();
+    assert_eq!(there, named);
+}
+
 #[test]
 fn files_and_functions_fit_into_a_head() {
     let mut complaints = Vec::new();
-    for (name, text) in sources() {
+    for (name, text) in sources().into_iter().chain(benches()) {
         let lines: Vec<&str> = text.lines().collect();
         if lines.len() > MAX_FILE_LINES {
             complaints.push(format!(
