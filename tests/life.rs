@@ -141,6 +141,63 @@ async fn crash(kill: Kill) -> Vec<String> {
     findings
 }
 
+/// The Lease's holder.
+async fn holder(scene: &Scene) -> serde_json::Value {
+    let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/pve-autoscaler";
+    let request = http::Request::get(path)
+        .body(axum::body::Body::empty())
+        .expect("a request");
+    let answer = tower::ServiceExt::oneshot(scene.world.kube.router(), request)
+        .await
+        .expect("an answer");
+    let body = axum::body::to_bytes(answer.into_body(), 1 << 16).await;
+    let lease: serde_json::Value = serde_json::from_slice(&body.expect("a body")).expect("a lease");
+    lease["spec"]["holderIdentity"].clone()
+}
+
+#[test]
+fn a_stop_gives_the_lease_back_and_a_crash_does_not() {
+    let life = Duration::from_secs(20);
+    simulate(async {
+        let scene = Scene::new(2, HASTY, GuestSpec::default());
+        scene.live_until(life, 0).await;
+        assert_eq!(holder(&scene).await, "");
+        let crash = scene.live(None, 1, visit(), life);
+        crash.await;
+        assert_ne!(holder(&scene).await, "");
+        let (led, leads) = tokio::sync::oneshot::channel();
+        tokio::select! {
+            () = scene.live_on(2, |after| led.send(after).expect("somebody listens")) => {}
+            after = leads => {
+                let after = after.expect("it leads");
+                assert!(after > Duration::from_secs(29), "led after {after:?}");
+            }
+        }
+    });
+}
+
+/// The daemon is stopped well every few seconds of a machine's life and started again: it goes on
+/// at once with what it did, and nothing is lost or doubled.
+#[test]
+fn a_stop_at_any_time_loses_nothing() {
+    let mut tried = 0;
+    for at in (46_000..240_000).step_by(4_700) {
+        simulate(async {
+            let scene = Scene::new(3, HASTY, GuestSpec::default());
+            let first = Duration::from_millis(at);
+            scene
+                .live_and_stop(first, visit(), Duration::from_mins(16))
+                .await;
+            let findings = scene.findings();
+            assert!(findings.is_empty(), "stopped at {at} ms: {findings:?}");
+            scene.nothing_is_left();
+            assert_eq!(scene.machines_made(), 1, "stopped at {at} ms");
+        });
+        tried += 1;
+    }
+    assert!(tried > 40);
+}
+
 #[test]
 fn a_join_that_fails_is_cleaned_up_and_tried_again() {
     simulate(async {

@@ -9,6 +9,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::{Notify, watch as channel};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use crate::agent::announce::Announcer;
 use crate::agent::executor::{Ended, Executor, NotBegun, Observer, Tools, Turns};
@@ -34,6 +35,8 @@ const SPACING: Duration = Duration::from_millis(50);
 const LONGEST_REST: Duration = Duration::from_secs(30);
 /// The Lease of those who may act; one per cluster and namespace.
 const LEASE: &str = "pve-autoscaler";
+/// The name of the task that stands for election.
+const ELECTION: &str = "the election";
 /// After something failed that only time mends.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -76,17 +79,41 @@ pub enum DaemonError {
     TaskEnded(String),
 }
 
-/// Runs until it is dropped or cannot go on.
+/// Runs until it is dropped or cannot go on; its end is as a crash to the next one.
 ///
 /// # Errors
 /// The journal or the state directory cannot be used, or a task of ours ended.
 pub async fn run(parts: Parts) -> Result<std::convert::Infallible, DaemonError> {
+    match run_until(parts, CancellationToken::new()).await {
+        Err(error) => Err(error),
+        Ok(()) => Err(DaemonError::TaskEnded("the loop".to_owned())),
+    }
+}
+
+/// Runs until `stop` is cancelled or it cannot go on. Stopped, it ends what is being done (the
+/// journal knows where) and gives the Lease back, so that the next one need not wait for its end.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_until(parts: Parts, stop: CancellationToken) -> Result<(), DaemonError> {
     let mut tasks = JoinSet::new();
-    let mut turning = Loop::begin(parts, &mut tasks)?;
+    let idle = CancellationToken::new();
+    let mut turning = Loop::begin(parts, &mut tasks, idle.clone())?;
     let ended = tokio::select! {
         biased;
         error = turning.run() => return Err(error),
         ended = tasks.join_next() => ended,
+        () = stop.cancelled() => {
+            turning.executor.shut_down().await;
+            idle.cancel();
+            // The lease is free once the election has ended.
+            while let Some(Ok(name)) = tasks.join_next().await {
+                if name == ELECTION {
+                    break;
+                }
+            }
+            return Ok(());
+        }
     };
     let name = match ended {
         Some(Ok(name)) => name,
@@ -107,23 +134,27 @@ fn journal(state: &StateFiles) -> Result<Journal, JournalError> {
 
 /// Stands for election with a name of this start alone: a lease held under an earlier start's name
 /// is somebody else's.
-fn election(parts: &Parts, seed: u64, tasks: &mut JoinSet<String>) -> Leadership {
+fn election(
+    parts: &Parts,
+    seed: u64,
+    tasks: &mut JoinSet<String>,
+    idle: CancellationToken,
+) -> Leadership {
     let lease = LeaseName {
         namespace: parts.settings.kubernetes.namespace.clone(),
         name: LEASE.to_owned(),
     };
     let identity = format!("{}_{seed:016x}", parts.identity);
     let dice = StdRng::seed_from_u64(seed);
-    let never = std::future::pending();
     let (leadership, election) = elect(
         parts.kube.clone(),
         lease,
         identity,
         Timing::DEFAULT,
         dice,
-        never,
+        idle.cancelled_owned(),
     );
-    tasks.spawn(named("the election", election));
+    tasks.spawn(named(ELECTION, election));
     leadership
 }
 
@@ -196,7 +227,12 @@ struct Loop {
 
 impl Loop {
     /// Begins everything that runs beside the loop, and the loop with it.
-    fn begin(parts: Parts, tasks: &mut JoinSet<String>) -> Result<Loop, DaemonError> {
+    /// `idle` is cancelled when nothing is being done any more and the Lease may be given back.
+    fn begin(
+        parts: Parts,
+        tasks: &mut JoinSet<String>,
+        idle: CancellationToken,
+    ) -> Result<Loop, DaemonError> {
         let journal = journal(&parts.state)?;
         let (memory, word) = parts.state.load_memory();
         if let Some(word) = word {
@@ -220,7 +256,7 @@ impl Loop {
                 async move { kube.maintain().await },
             )
         });
-        let leadership = election(&parts, seed, tasks);
+        let leadership = election(&parts, seed, tasks, idle);
         let (hurry, hurrying) = channel::channel(false);
         let clients: BTreeMap<RegionName, crate::pve::Client> = parts
             .pve

@@ -238,7 +238,10 @@ fn regions(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
         let state = view.snapshot.sources.get(source.as_str());
         let seen = view.snapshot.regions.get(name);
         let scope = format!("region {name}");
+        let unread = state.is_none_or(|state| !state.complete);
         let both = match seen {
+            // What is not known of it yet is not known: its source says what hinders the reading.
+            _ if unread => None,
             None => Some(format!("nothing was seen of the region {name} yet")),
             Some(region) if !region.quorate => Some(format!(
                 "the PVE cluster of the region {name} has no quorum"

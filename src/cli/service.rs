@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::agent::control::{self, Answer, Command, Handler};
 use crate::agent::daemon::{self, DaemonError, Parts};
@@ -45,6 +47,8 @@ const RESTART_PAUSE: Duration = Duration::from_secs(5);
 const MIND: Duration = Duration::from_secs(20);
 /// A turn must be taken within this time for the watchdog to be fed: the loop rests 30 s at most.
 const TURN_DEADLINE: Duration = Duration::from_mins(1);
+/// The loop's end: what is being done is dropped at once, giving the lease back is one call.
+const GOODBYE: Duration = Duration::from_secs(10);
 /// An answer to `plan` waits this long for a fresh turn.
 const PLAN_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -169,59 +173,127 @@ pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
         kube: Mutex::default(),
     });
     shared.metrics.config_valid(true);
-    let mut hangup = signal(SignalKind::hangup()).map_err(ServiceError::Signals)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(ServiceError::Signals)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServiceError::Signals)?;
-    let listen = |what: String| move |source| ServiceError::Listen { what, source };
-    let control = control::bind(&options.control).map_err(listen(format!(
-        "the control socket {}",
-        options.control.display()
-    )))?;
-    let address = settings.web.listen;
-    let page = tokio::net::TcpListener::bind(address)
-        .await
-        .map_err(listen(format!("{address} ([web] listen)")))?;
-    let mut control = tokio::spawn(control::serve(control, handler(shared.clone())));
-    let shown = web::State {
-        metrics: shared.metrics.clone(),
-        health: shared.health.subscribe(),
-        turns: shared.turns.subscribe(),
-    };
-    let mut page = tokio::spawn(web::serve(page, shown, std::future::pending()));
-    let mut minder = tokio::spawn(mind(shared.clone()));
+    let mut outside = Outside::begin(&settings, &shared, &options).await?;
     systemd::ready(&shared.status().line());
     loop {
-        shared.begin(&settings);
-        let ended = tokio::select! {
-            biased;
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            _ = &mut control => return Err(ServiceError::TaskEnded("the control socket")),
-            _ = &mut page => return Err(ServiceError::TaskEnded("the web server")),
-            _ = &mut minder => return Err(ServiceError::TaskEnded("the watchdog's feeder")),
-            _ = hangup.recv() => None,
-            error = work(&settings, &shared, &options) => Some(error),
-        };
-        match ended {
-            None => settings = reloaded(&options.config, settings, &shared),
-            Some(error) => {
+        match one_loop(&settings, &shared, &options, &mut outside).await? {
+            Why::Told => return Ok(()),
+            Why::Reloaded(next) => settings = next,
+            Why::Asked | Why::Ended(Ok(())) => {}
+            Why::Ended(Err(error)) => {
                 tracing::error!(%error, "the loop ended; it is begun again in {} s", RESTART_PAUSE.as_secs());
                 shared.problem("loop", Some(error.to_string()));
                 sleep(RESTART_PAUSE).await;
             }
         }
     }
-    stopping();
-    Ok(())
 }
 
-fn stopping() {
-    tracing::info!("stopping; machines under way are taken up again at the next start");
-    systemd::stopping();
+/// Runs the loop with these settings until there is a reason not to, and ends it well.
+async fn one_loop(
+    settings: &Arc<Settings>,
+    shared: &Arc<Shared>,
+    options: &Options,
+    outside: &mut Outside,
+) -> Result<Why, ServiceError> {
+    shared.begin(settings);
+    let stop = CancellationToken::new();
+    let work = work(settings, shared, options, stop.clone());
+    tokio::pin!(work);
+    let why = loop {
+        let why = tokio::select! {
+            biased;
+            why = outside.speaks() => why?,
+            ended = &mut work => return Ok(Why::Ended(ended)),
+        };
+        if !matches!(why, Why::Asked) {
+            break why;
+        }
+        if let Some(next) = reloaded(&options.config, settings, shared) {
+            break Why::Reloaded(next);
+        }
+    };
+    if matches!(why, Why::Told) {
+        tracing::info!("stopping; machines under way are taken up again at the next start");
+        systemd::stopping();
+    }
+    stop.cancel();
+    if timeout(GOODBYE, &mut work).await.is_err() {
+        tracing::warn!("the loop did not end in time; its lease runs out by itself");
+    }
+    Ok(why)
 }
 
-/// The new settings, or the old ones when the file is wrong.
-fn reloaded(path: &Path, old: Arc<Settings>, shared: &Shared) -> Arc<Settings> {
+/// Why the loop is not to run on as it does.
+enum Why {
+    /// systemd or a person told us to end.
+    Told,
+    /// We are asked to read the configuration again.
+    Asked,
+    /// There are new settings.
+    Reloaded(Arc<Settings>),
+    /// It ended by itself.
+    Ended(Result<(), DaemonError>),
+}
+
+/// What runs beside the loop, for as long as the process.
+struct Outside {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+    control: JoinHandle<()>,
+    page: JoinHandle<()>,
+    minder: JoinHandle<()>,
+}
+
+impl Outside {
+    /// Begins all of it.
+    async fn begin(
+        settings: &Settings,
+        shared: &Arc<Shared>,
+        options: &Options,
+    ) -> Result<Outside, ServiceError> {
+        let listen = |what: String| move |source| ServiceError::Listen { what, source };
+        let control = control::bind(&options.control).map_err(listen(format!(
+            "the control socket {}",
+            options.control.display()
+        )))?;
+        let address = settings.web.listen;
+        let page = tokio::net::TcpListener::bind(address)
+            .await
+            .map_err(listen(format!("{address} ([web] listen)")))?;
+        let control = tokio::spawn(control::serve(control, handler(shared.clone())));
+        let shown = web::State {
+            metrics: shared.metrics.clone(),
+            health: shared.health.subscribe(),
+            turns: shared.turns.subscribe(),
+        };
+        Ok(Outside {
+            hangup: signal(SignalKind::hangup()).map_err(ServiceError::Signals)?,
+            terminate: signal(SignalKind::terminate()).map_err(ServiceError::Signals)?,
+            interrupt: signal(SignalKind::interrupt()).map_err(ServiceError::Signals)?,
+            control,
+            page: tokio::spawn(web::serve(page, shown, std::future::pending())),
+            minder: tokio::spawn(mind(shared.clone())),
+        })
+    }
+
+    /// A word from outside.
+    async fn speaks(&mut self) -> Result<Why, ServiceError> {
+        tokio::select! {
+            biased;
+            _ = self.terminate.recv() => Ok(Why::Told),
+            _ = self.interrupt.recv() => Ok(Why::Told),
+            _ = &mut self.control => Err(ServiceError::TaskEnded("the control socket")),
+            _ = &mut self.page => Err(ServiceError::TaskEnded("the web server")),
+            _ = &mut self.minder => Err(ServiceError::TaskEnded("the watchdog's feeder")),
+            _ = self.hangup.recv() => Ok(Why::Asked),
+        }
+    }
+}
+
+/// The new settings; `None` when the file is wrong and the old ones stay.
+fn reloaded(path: &Path, old: &Settings, shared: &Shared) -> Option<Arc<Settings>> {
     systemd::reloading();
     let next = match config::load(path) {
         Ok(settings) => {
@@ -231,7 +303,7 @@ fn reloaded(path: &Path, old: Arc<Settings>, shared: &Shared) -> Arc<Settings> {
                 tracing::warn!("[web] listen changes with a restart only");
             }
             tracing::info!("the configuration was read again");
-            Arc::new(settings)
+            Some(Arc::new(settings))
         }
         Err(errors) => {
             tracing::error!(
@@ -244,31 +316,40 @@ fn reloaded(path: &Path, old: Arc<Settings>, shared: &Shared) -> Arc<Settings> {
                     "the file has errors and the one before is in force: {errors}"
                 )),
             );
-            old
+            None
         }
     };
     systemd::ready(&shared.status().line());
     next
 }
 
-/// Does the work until something ends it; nothing at all while nothing is configured.
-async fn work(settings: &Arc<Settings>, shared: &Arc<Shared>, options: &Options) -> DaemonError {
+/// Does the work until something ends it; nothing at all while nothing is configured. Ends early, and
+/// well, when it is told to.
+async fn work(
+    settings: &Arc<Settings>,
+    shared: &Arc<Shared>,
+    options: &Options,
+    stop: CancellationToken,
+) -> Result<(), DaemonError> {
     if !settings.configured {
         tracing::warn!(
             "not configured: edit {}, then reload",
             options.config.display()
         );
-        std::future::pending::<()>().await;
+        stop.cancelled().await;
+        return Ok(());
     }
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
-    match parts(settings, shared).await {
-        Ok(parts) => match daemon::run(parts).await {
-            Ok(never) => match never {},
-            Err(error) => error,
-        },
-        Err(error) => DaemonError::TaskEnded(error),
+    let parts = tokio::select! {
+        biased;
+        () = stop.cancelled() => return Ok(()),
+        parts = parts(settings, shared) => parts,
+    };
+    match parts {
+        Ok(parts) => daemon::run_until(parts, stop).await,
+        Err(error) => Err(DaemonError::TaskEnded(error)),
     }
 }
 

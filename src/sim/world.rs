@@ -13,6 +13,7 @@ use axum::Router;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::agent::daemon::{self, DaemonError, Parts};
 use crate::agent::executor::Nothing;
@@ -117,6 +118,30 @@ impl World {
         counter: Option<&CallCounter>,
         start: u64,
     ) -> Result<std::convert::Infallible, WorldError> {
+        let parts = self.parts(state, counter, start).await?;
+        Ok(daemon::run(parts).await?)
+    }
+
+    /// The same until `stop` is cancelled: then the daemon ends well.
+    ///
+    /// # Errors
+    /// Why it cannot go on.
+    pub async fn daemon_until(
+        &self,
+        state: &Path,
+        start: u64,
+        stop: CancellationToken,
+    ) -> Result<(), WorldError> {
+        let parts = self.parts(state, None, start).await?;
+        Ok(daemon::run_until(parts, stop).await?)
+    }
+
+    async fn parts(
+        &self,
+        state: &Path,
+        counter: Option<&CallCounter>,
+        start: u64,
+    ) -> Result<Parts, WorldError> {
         let counted = |router: Router| match counter {
             Some(counter) => counter.wrap(router),
             None => router,
@@ -132,7 +157,7 @@ impl World {
             pve.insert(name.clone(), Arc::new(Memory::new(counted(self.pve_way()))));
         }
         let dice = StdRng::seed_from_u64(self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(start));
-        let parts = Parts {
+        Ok(Parts {
             settings: self.settings.clone(),
             clock: self.clock,
             random: Arc::new(Mutex::new(dice)),
@@ -143,8 +168,7 @@ impl World {
             observer: Arc::new(Nothing),
             turns: self.turns.clone(),
             poke: self.poke.clone(),
-        };
-        Ok(daemon::run(parts).await?)
+        })
     }
 }
 

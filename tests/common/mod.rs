@@ -1,9 +1,10 @@
 //! A simulated world with its judge and a directory for the daemon's state, for tests.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use pve_autoscaler::agent::turn::Turn;
 use pve_autoscaler::sim::demo;
 use pve_autoscaler::sim::faults::CallCounter;
 use pve_autoscaler::sim::guests::GuestSpec;
@@ -12,9 +13,16 @@ use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::PveSpec;
 use pve_autoscaler::sim::workload::Workload;
 use pve_autoscaler::sim::world::{World, WorldSpec};
+use tokio_util::sync::CancellationToken;
 
 /// When a workload begins: the daemon has the lease by then.
 const BEGINS: Duration = Duration::from_secs(45);
+
+/// The daemon's end, when nothing hinders it.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// A lease that was given back is taken with the first look.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Runs on a paused clock of its own.
 pub(crate) fn simulate<T>(future: impl Future<Output = T>) -> T {
@@ -116,6 +124,67 @@ impl Scene {
             () = self.play(workload) => {}
             () = self.rests(ends) => {}
             () = tokio::time::sleep(time) => {}
+        }
+    }
+
+    /// Runs the daemon for `first`, ends it well, starts it again at once, and goes on until the
+    /// workload is over and nothing is left, or `time` is up.
+    pub(crate) async fn live_and_stop(&self, first: Duration, workload: Workload, time: Duration) {
+        let ends = BEGINS + workload.length().to_std();
+        let lives = async {
+            self.live_until(first, 0).await;
+            self.live_on(1, |after| {
+                assert!(after < AT_ONCE, "it led after {after:?} only");
+            })
+            .await;
+        };
+        tokio::select! {
+            biased;
+            () = lives => {}
+            () = self.preside() => {}
+            () = self.play(workload) => {}
+            () = self.rests(ends) => {}
+            () = tokio::time::sleep(time) => {}
+        }
+    }
+
+    /// Runs the daemon for a while and ends it well.
+    pub(crate) async fn live_until(&self, time: Duration, start: u64) {
+        let stop = CancellationToken::new();
+        let life = self
+            .world
+            .daemon_until(self.state.path(), start, stop.clone());
+        let bell = async {
+            tokio::time::sleep(time).await;
+            stop.cancel();
+            tokio::time::sleep(GOODBYE).await;
+            panic!("the daemon did not end within {GOODBYE:?}");
+        };
+        tokio::select! {
+            biased;
+            ended = life => ended.expect("the daemon ends well"),
+            () = bell => {}
+        }
+    }
+
+    /// Starts the daemon, says how long it took until it led, and goes on without end.
+    pub(crate) async fn live_on(&self, start: u64, led: impl FnOnce(Duration)) {
+        let began = tokio::time::Instant::now();
+        let mut turns = self.world.turns.subscribe();
+        turns.mark_unchanged();
+        let leading = async {
+            let leads = |turn: &Option<Arc<Turn>>| turn.as_ref().is_some_and(|t| t.snapshot.leader);
+            // The sender is the world's.
+            while turns.changed().await.is_ok() && !leads(&turns.borrow_and_update()) {}
+            led(began.elapsed());
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            ended = self.world.daemon(self.state.path(), None, start) => {
+                panic!("the daemon ended: {}", ended.expect_err("it never ends well"));
+            }
+            () = leading => {}
         }
     }
 

@@ -12,10 +12,8 @@ import os
 import sys
 
 from harness import workloads
-from harness.controlplane import ControlPlane
 from harness.kube import is_ready
-from harness.processes import Processes
-from harness.product import Product
+from harness.scene import APPS, Scene
 from harness.until import NotYet, expect, holds, say, until
 from harness.workloads import POOL_LABEL
 
@@ -72,7 +70,6 @@ min_node_age = "10s"
 DEDICATED = [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}]
 EVERYWHERE = [{"operator": "Exists"}]
 STARTUP_TAINT = "pve-autoscaler.io/uninitialized"
-APPS = "/apis/apps/v1/namespaces/default"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 # From a pod to a Ready node takes about 15 s when the machine is idle.
@@ -84,19 +81,13 @@ TOKEN_SECONDS = 60
 HELD_SECONDS = 30
 
 
-class Story:
+class Story(Scene):
     """The steps, in their order."""
-
-    def __init__(self, components, directory, binary):
-        self.processes = Processes(os.path.join(directory, "logs"))
-        self.plane = ControlPlane(components, os.path.join(directory, "control-plane"), self.processes)
-        self.product = Product(binary, directory, components, self.plane, self.processes)
-        self.kube, self.pve = None, None
 
     def tell(self):
         """All of it."""
         try:
-            self.set_the_scene()
+            self.set(CONFIG, faults="big-* dirty-template\n")
             self.workload_arrives()
             self.join_fails_and_is_cleaned_up()
             self.nodes_are_what_they_should_be()
@@ -105,39 +96,14 @@ class Story:
         finally:
             self.processes.stop_all()
 
-    def set_the_scene(self):
-        """Control plane, simulator, broker, daemon."""
-        self.plane.start()
-        self.kube = self.plane.kube
-        for token in self.kube.bootstrap_tokens():
-            self.kube.delete(f"/api/v1/namespaces/kube-system/secrets/bootstrap-token-{token}")
-        self.product.install()
-        self.pve = self.product.pve
-        self.foreign = self.foreign_machines()
-        self.product.credentials()
-        self.product.configure(CONFIG)
-        self.product.fail_guests("big-* dirty-template\n")
-        self.product.start()
-        say("daemon and broker are up")
-
-    def foreign_machines(self):
-        """Name and digest of every VM that is not ours."""
-        ours = self.pve.machines()
-        found = {}
-        for vm in self.pve.get("/cluster/resources", type="vm"):
-            if vm["vmid"] not in ours and vm["type"] == "qemu":
-                config = self.pve.get(f"/nodes/{vm['node']}/qemu/{vm['vmid']}/config")
-                found[vm["vmid"]] = (config["name"], config["digest"], vm["status"])
-        return found
-
     def workload_arrives(self):
         """Pods for two small nodes and a big one."""
         daemons = workloads.pod_spec("50m", "32Mi", tolerations=EVERYWHERE)
         self.kube.create(f"{APPS}/daemonsets", workloads.daemon_set("everywhere", daemons))
         web = workloads.pod_spec("850m", "256Mi", node_selector={POOL_LABEL: "small"})
-        self.kube.create(f"{APPS}/deployments", workloads.deployment("web", 4, web))
+        self.deploy("web", 4, web)
         heavy = workloads.pod_spec("3", "2Gi", node_selector={POOL_LABEL: "big"}, tolerations=DEDICATED)
-        self.kube.create(f"{APPS}/deployments", workloads.deployment("heavy", 1, heavy))
+        self.deploy("heavy", 1, heavy)
         until(NODES_SECONDS, "three machines are being made", lambda: len(self.pve.machines()) >= 3)
         say("three machines are being made; the daemon dies of a power cut")
         self.product.daemon.kill()
@@ -152,20 +118,8 @@ class Story:
         self.product.fail_guests("")
         until(REMOVAL_SECONDS, "the broken machine is gone", lambda: not set(broken) & self.pve.vmids())
         say("a join failed, was told, and was cleaned up")
-        until(NODES_SECONDS, "all pods run", self.pods_run)
+        until(NODES_SECONDS, "all pods run", lambda: self.running(web=4, heavy=1))
         say("all pods run")
-
-    def pods_run(self):
-        """Whether the workload runs, all of it."""
-        self.processes.check()
-        phases = [
-            (pod["metadata"]["name"], pod["status"]["phase"])
-            for app in ("web", "heavy")
-            for pod in self.kube.pods(app=app)
-        ]
-        if len(phases) == 5 and all(phase == "Running" for _, phase in phases):
-            return True
-        raise NotYet(phases)
 
     def nodes_are_what_they_should_be(self):
         """As many nodes as were needed, each the machine it stands for."""
@@ -220,10 +174,10 @@ class Story:
         """The workload ends; a pod under a budget keeps its node until the budget goes."""
         kept = workloads.pod_spec("100m", "64Mi", tolerations=DEDICATED, prefers={POOL_LABEL: "small"})
         self.kube.create(BUDGETS, workloads.budget("kept", "kept", 1))
-        self.kube.create(f"{APPS}/deployments", workloads.deployment("kept", 1, kept))
+        self.deploy("kept", 1, kept)
         node = until(NODES_SECONDS, "the kept pod runs", self.kept_runs_on)
         expect(node.startswith("small-"), f"the kept pod runs on {node}")
-        self.kube.delete(f"{APPS}/deployments/web")
+        self.remove("web")
         until(REMOVAL_SECONDS, "the empty small node is gone", lambda: len(self.pve.machines()) == 2)
         say("the empty node went")
         holds(HELD_SECONDS, "the budget holds its node", lambda: node in self.kube.nodes())
@@ -245,16 +199,12 @@ class Story:
 
     def everything_goes(self):
         """No pods, no nodes, no machines, no tokens; what was not ours is as it was."""
-        for name in ("heavy", "kept"):
-            self.kube.delete(f"{APPS}/deployments/{name}")
+        self.remove("heavy", "kept")
         until(REMOVAL_SECONDS, "all nodes are gone", lambda: not self.kube.nodes())
         until(REMOVAL_SECONDS, "all machines are gone", lambda: not self.pve.machines())
-        expect(not self.kube.bootstrap_tokens(), f"bootstrap tokens are left: {self.kube.bootstrap_tokens()}")
-        expect(self.foreign_machines() == self.foreign, "a VM that is not ours was changed")
         reasons = {reason for reason, _, _ in self.kube.events()}
         expect("ScaleDown" in reasons, f"events: {reasons}")
-        expect(self.product.daemon.stop() == 0, "the daemon did not end well")
-        expect(self.product.broker.stop() == 0, "the broker did not end well")
+        self.end()
         say("everything went, and nothing else was touched")
 
 

@@ -248,6 +248,13 @@ impl Executor {
         self.running.clear();
     }
 
+    /// Ends all that is being done and waits until it has ended: no call is sent after it. One that
+    /// was sent may still be carried out, as after a crash; the next start looks before it acts.
+    pub async fn shut_down(&mut self) {
+        self.tasks.shutdown().await;
+        self.running.clear();
+    }
+
     /// Waits for the next action to end; never ends while nothing runs.
     pub async fn ended(&mut self) -> Ended {
         loop {

@@ -204,7 +204,11 @@ fn needed(case: Case<'_>, action: &Action, birth: &Birth, pool: &PoolPolicy) -> 
                 .filter(|machine| {
                     let old = case.now.0.saturating_sub(machine.mark.created.0)
                         > case.policy.scale_up.max_provision_time.0;
-                    machine.node.is_some() || !old
+                    // It was a node, and somebody deleted the node.
+                    let over = machine
+                        .step
+                        .is_some_and(|(step, _)| step == crate::model::region::Step::Done);
+                    machine.node.is_some() || !(old || over)
                 })
                 .count();
             ensure(have < pool.min as usize, Rule::Needed, || {

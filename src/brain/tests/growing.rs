@@ -367,6 +367,32 @@ fn lc_24_a_pool_keeps_its_min() {
 }
 
 #[test]
+fn a_young_machine_whose_node_was_deleted_does_not_count_for_the_min() {
+    let mut lab = plain(1, 1024, 110)
+        .edit_pool("p", |pool| pool.min = 1)
+        .ours("n1", "p", "one");
+    lab.snapshot.cluster.nodes.clear();
+    let now = lab.now;
+    let lab = lab.edit_machine("n1", |machine| {
+        machine.node = None;
+        machine.mark.created = now - Span::minutes(2);
+    });
+    let mark = lab.snapshot.machines["n1"].mark.clone();
+    let lab = lab.with(|lab| {
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        let vm = region.vms.get_mut(&mark.vmid).expect("its VM");
+        vm.ownership = Some(crate::model::mark::Ownership::Marked(mark.clone()));
+    });
+    let decision = lab.decide();
+    assert_eq!(made(&decision), ["one"]);
+    let action = &decision.plan[0];
+    assert_eq!(
+        crate::brain::check::check(action, &lab.snapshot, &lab.policy, lab.now),
+        Ok(())
+    );
+}
+
+#[test]
 fn nodes_made_for_min_take_pending_pods_first() {
     let lab = plain(4, 4096, 110)
         .edit_pool("p", |pool| pool.min = 1)

@@ -496,6 +496,16 @@ fn holds_stop_everything_and_say_why() {
             },
             "region home: pve/home was not yet read completely",
         ),
+        (
+            |lab| {
+                let unread = crate::model::region::Region::default();
+                lab.snapshot.regions.insert("home".into(), unread);
+                let source = lab.snapshot.sources.get_mut("pve/home").expect("there");
+                source.complete = false;
+                source.error = Some("connection refused".to_owned());
+            },
+            "region home: pve/home was not yet read completely: connection refused",
+        ),
     ] {
         let (kinds, holds) = held(change);
         assert_eq!(kinds, [], "{words}");

@@ -8,7 +8,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+from .until import expect, until
+
 TIMEOUT_SECONDS = 20
+TASK_SECONDS = 30
 # PVE's tickets live for two hours.
 TICKET_SECONDS = 3600
 
@@ -22,20 +25,52 @@ class Pve:
         self.base = f"https://{address}/api2/json"
         self.tls = ssl.create_default_context(cafile=ca_file)
         self.password = password
-        self.ticket, self.minted = None, 0.0
+        self.headers, self.minted = {}, None
 
     def get(self, path, **query):
-        """GET with a ticket; returns `data`."""
-        if time.monotonic() - self.minted > TICKET_SECONDS:
-            form = urllib.parse.urlencode({"username": "root@pam", "password": self.password})
-            self.ticket = self._send("/access/ticket", form.encode())["ticket"]
-            self.minted = time.monotonic()
-        target = path + ("?" + urllib.parse.urlencode(query) if query else "")
-        return self._send(target, None)
+        """GET; returns `data`."""
+        return self._call("GET", path + ("?" + urllib.parse.urlencode(query) if query else ""), None)
 
-    def _send(self, target, body):
-        headers = {"Cookie": f"PVEAuthCookie={urllib.parse.quote(self.ticket)}"} if self.ticket else {}
-        request = urllib.request.Request(self.base + target, body, headers)
+    def post(self, path, **form):
+        """POST; returns `data`."""
+        return self._call("POST", path, urllib.parse.urlencode(form).encode())
+
+    def delete(self, path, **query):
+        """DELETE; returns `data`."""
+        return self._call("DELETE", path + ("?" + urllib.parse.urlencode(query) if query else ""), None)
+
+    def task(self, upid):
+        """Waits for a task and returns its exit status."""
+        path = f"/nodes/{upid.split(':')[1]}/tasks/{urllib.parse.quote(upid, safe='')}/status"
+
+        def ended():
+            status = self.get(path)
+            return status["status"] == "stopped" and status["exitstatus"]
+
+        return until(TASK_SECONDS, f"{upid} ends", ended)
+
+    def destroy(self, vmid):
+        """Somebody stops and destroys a VM by hand."""
+        vm = next(vm for vm in self.get("/cluster/resources", type="vm") if vm["vmid"] == vmid)
+        path = f"/nodes/{vm['node']}/qemu/{vmid}"
+        for act in (lambda: self.post(f"{path}/status/stop"), lambda: self.delete(path)):
+            upid = act()
+            expect(self.task(upid) == "OK", f"{upid} failed")
+
+    def _call(self, method, target, body):
+        if self.minted is None or time.monotonic() - self.minted > TICKET_SECONDS:
+            self.headers = {}
+            form = urllib.parse.urlencode({"username": "root@pam", "password": self.password})
+            login = self._send("POST", "/access/ticket", form.encode())
+            self.headers = {
+                "Cookie": f"PVEAuthCookie={urllib.parse.quote(login['ticket'])}",
+                "CSRFPreventionToken": login["CSRFPreventionToken"],
+            }
+            self.minted = time.monotonic()
+        return self._send(method, target, body)
+
+    def _send(self, method, target, body):
+        request = urllib.request.Request(self.base + target, body, self.headers, method=method)
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS, context=self.tls) as answer:
             return json.load(answer)["data"]
 
