@@ -9,6 +9,7 @@ use crate::model::mark::Mark;
 
 use super::names;
 use super::offer::{Choice, HOSTNAME_LABEL, Offer};
+use super::pack::Lane;
 use super::turn::Turn;
 use super::world::{Bin, Site, World};
 
@@ -40,7 +41,7 @@ pub(super) struct Births {
     taken: BTreeSet<Arc<str>>,
     born: Vec<Newborn>,
     /// The place of each in the world.
-    bins: Vec<usize>,
+    pub(super) lane: Lane,
 }
 
 impl Births {
@@ -49,13 +50,8 @@ impl Births {
         Births {
             taken: names::taken(turn),
             born: Vec::new(),
-            bins: Vec::new(),
+            lane: Lane::default(),
         }
-    }
-
-    /// The planned places, in the order they were opened.
-    pub(super) fn bins(&self) -> &[usize] {
-        &self.bins
     }
 
     /// Plans one machine.
@@ -111,11 +107,12 @@ impl Births {
         let mut labels = offer.labels.clone();
         labels.insert(HOSTNAME_LABEL.into(), name.clone());
         let bin = world.add(Bin {
-            name: name.clone(),
+            name,
             site: Site::Planned(birth),
             labels,
             taints: choice.policy.taints.clone(),
             unschedulable: false,
+            class: 0,
             ready: false,
             closed: false,
             free: offer.allocatable.clone(),
@@ -126,14 +123,14 @@ impl Births {
         });
         for (namespace, shape) in &offer.residents {
             let id = world.intern(namespace, shape);
-            world.put(&name, id, 1);
+            world.put(bin, id, 1, false);
         }
-        self.bins.push(bin);
+        self.lane.push(bin, world);
         bin
     }
 
     /// These pods are what the machine at this site is for.
-    pub(super) fn carry(&mut self, site: &Site, pods: Vec<PodKey>) {
+    pub(super) fn carry(&mut self, site: &Site, pods: impl Iterator<Item = PodKey>) {
         if let Site::Planned(birth) = site {
             self.born[*birth].pods.extend(pods);
         }

@@ -10,7 +10,7 @@ use crate::model::time::{Span, Time};
 
 use super::fit::volumes::{self, Need};
 use super::turn::Turn;
-use super::view::{Keyed, Known};
+use super::view::Known;
 use super::world::{ShapeId, World};
 
 /// The scheduler whose rules are known here.
@@ -25,9 +25,18 @@ pub(super) struct Group<'a> {
     /// What their claims ask.
     pub(super) need: Option<Arc<Need>>,
     /// In the order of creation, then name.
-    pub(super) pods: Vec<Keyed<'a>>,
+    pub(super) pods: Vec<Asker<'a>>,
     /// They may call for a new node; the others only take room.
     pub(super) calls: bool,
+}
+
+/// A pod that needs a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker<'a> {
+    pub(super) key: &'a PodKey,
+    pub(super) pod: &'a Pod,
+    /// Where its verdict goes; `None` for a pod that is bound.
+    pub(super) line: Option<usize>,
 }
 
 /// What asks for room, in kube-scheduler's order: priority first, then age, then name.
@@ -45,29 +54,75 @@ enum Class {
     Counts,
 }
 
+/// Groups by shape and by whether they call for a node; those with claims by what these ask too.
+#[derive(Default)]
+struct Found<'a> {
+    plain: Vec<[Vec<Asker<'a>>; 2]>,
+    claiming: BTreeMap<(ShapeId, Need, bool), Vec<Asker<'a>>>,
+}
+
+impl<'a> Found<'a> {
+    fn add(&mut self, shape: ShapeId, need: Option<Need>, calls: bool, asker: Asker<'a>) {
+        if let Some(need) = need {
+            let group = self.claiming.entry((shape, need, calls)).or_default();
+            return group.push(asker);
+        }
+        if self.plain.len() <= shape {
+            self.plain.resize_with(shape + 1, Default::default);
+        }
+        self.plain[shape][usize::from(calls)].push(asker);
+    }
+
+    fn groups(self) -> impl Iterator<Item = Group<'a>> {
+        let plain = self.plain.into_iter().enumerate();
+        let plain = plain.flat_map(|(shape, both)| {
+            [false, true]
+                .into_iter()
+                .zip(both)
+                .map(move |(calls, pods)| Group {
+                    shape,
+                    need: None,
+                    pods,
+                    calls,
+                })
+        });
+        let claiming = self.claiming.into_iter();
+        plain.chain(claiming.map(|((shape, need, calls), pods)| Group {
+            shape,
+            need: Some(Arc::new(need)),
+            pods,
+            calls,
+        }))
+    }
+}
+
 /// Sorts the pods; nominated ones are put on their nodes at once.
 pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<'a> {
     let snapshot = turn.view.snapshot;
-    let mut found: BTreeMap<(ShapeId, Option<Need>, bool), Vec<Keyed<'a>>> = BTreeMap::new();
+    let mut found = Found::default();
     for (key, pod) in &snapshot.cluster.pods {
+        let mut line = None;
         let calls = if pod.node.is_some() {
             if !displaced(turn, pod) {
                 continue;
             }
             true
         } else {
-            match classify(turn, pod) {
+            let class = classify(turn, pod);
+            let at = turn.line(key);
+            line = Some(at);
+            match class {
                 Class::Ignored(why) => {
-                    verdict(turn, key, PodVerdict::Ignored { why });
+                    turn.answer(at, PodVerdict::Ignored { why });
                     continue;
                 }
                 Class::Nominated(node) => {
                     world.welcome(&node, key, pod);
-                    verdict(turn, key, PodVerdict::FitsNode { node });
+                    turn.answer(at, PodVerdict::FitsNode { node });
                     continue;
                 }
                 Class::Fresh(why) => {
-                    verdict(turn, key, PodVerdict::Ignored { why });
+                    turn.answer(at, PodVerdict::Ignored { why });
                     false
                 }
                 Class::Counts => true,
@@ -75,44 +130,31 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
         };
         let id = world.intern(&key.namespace, &pod.shape);
         let need = volumes::need(key, pod, &snapshot.cluster);
-        found.entry((id, need, calls)).or_default().push((key, pod));
+        found.add(id, need, calls, Asker { key, pod, line });
     }
     Demand {
         groups: in_order(world, found),
     }
 }
 
-fn in_order<'a>(
-    world: &World<'a>,
-    found: BTreeMap<(ShapeId, Option<Need>, bool), Vec<Keyed<'a>>>,
-) -> Vec<Group<'a>> {
-    let mut groups: Vec<Group<'a>> = found
-        .into_iter()
-        .map(|((shape, need, calls), mut pods)| {
-            pods.sort_by_key(|(key, pod)| (age(pod), *key));
-            Group {
-                shape,
-                need: need.map(Arc::new),
-                pods,
-                calls,
-            }
-        })
-        .collect();
+fn in_order<'a>(world: &World<'a>, found: Found<'a>) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = found.groups().filter(|g| !g.pods.is_empty()).collect();
+    for group in &mut groups {
+        // They come in the order of their names.
+        group.pods.sort_by_key(|asker| age(asker.pod));
+    }
     groups.sort_by_key(|group| {
-        let (key, pod) = group.pods[0];
+        let first = group.pods[0];
         let priority = world.shapes[group.shape].shape.priority;
         // What calls for nothing comes last: it must not push a waiting pod off its place.
-        (!group.calls, std::cmp::Reverse(priority), age(pod), key)
+        let rank = (!group.calls, std::cmp::Reverse(priority));
+        (rank, age(first.pod), first.key)
     });
     groups
 }
 
 fn age(pod: &Pod) -> Time {
     pod.created
-}
-
-fn verdict(turn: &mut Turn<'_>, key: &PodKey, verdict: PodVerdict) {
-    turn.report.pods.insert(key.clone(), verdict);
 }
 
 /// Whether a bound pod will need another place because its node is leaving. A pod that is being

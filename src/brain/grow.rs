@@ -7,15 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::cluster::PodKey;
 use crate::model::report::{Hold, PodVerdict, Reasons};
 use crate::model::resources::Resources;
 use crate::model::scheduling::HostPort;
 
 use super::batch;
 use super::births::{Births, Cause};
+use super::company::Rules;
+use super::company::topology::DomainId;
 use super::demand::Group;
-use super::fit::others::Rules;
 use super::fit::{self, NEW, amounts, volumes};
 use super::limits::Ledger;
 use super::offer::{self, Choice};
@@ -61,6 +61,10 @@ struct Grower<'t, 'w, 'c, 'a> {
     fits: Vec<Fits>,
     /// Why a choice does not hold a pod of the group at all.
     whys: Vec<Why>,
+    /// Whether other pods matter to a group.
+    dependent: Vec<bool>,
+    /// The domain of every offer, by choice, offer and topology key.
+    domains: Vec<Vec<Vec<DomainId>>>,
     ledger: Ledger,
     births: Births,
 }
@@ -81,6 +85,8 @@ pub(super) fn plan<'a>(
         groups: Vec::new(),
         fits: Vec::new(),
         whys: Vec::new(),
+        dependent: Vec::new(),
+        domains: Vec::new(),
         ledger,
         births,
     };
@@ -116,11 +122,14 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let world = &*self.world;
         sorted.sort_by_key(|(group, _, _)| {
             let shape = world.shapes[group.shape].shape;
-            let (key, pod) = group.pods[0];
+            let first = group.pods[0];
             let size = std::cmp::Reverse(offer::price(&shape.requests));
-            (std::cmp::Reverse(shape.priority), size, pod.created, key)
+            let rank = (std::cmp::Reverse(shape.priority), size);
+            (rank, first.pod.created, first.key)
         });
         for (group, fits, why) in sorted {
+            let dependent = self.world.rules(group.shape).is_some();
+            self.dependent.push(dependent);
             self.groups.push(group);
             self.fits.push(fits);
             self.whys.push(why);
@@ -170,14 +179,9 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         (fits, why, known)
     }
 
-    fn say(&mut self, group: &Group<'_>, verdict: &PodVerdict) {
-        for (key, pod) in &group.pods {
-            if pod.node.is_none() {
-                self.turn
-                    .report
-                    .pods
-                    .insert((*key).clone(), verdict.clone());
-            }
+    fn say(&mut self, group: &Group<'a>, verdict: &PodVerdict) {
+        for asker in &group.pods {
+            self.turn.say(*asker, verdict);
         }
     }
 
@@ -186,7 +190,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let uids: BTreeSet<Arc<str>> = self
             .groups
             .iter()
-            .flat_map(|group| group.pods.iter().map(|(_, pod)| pod.uid.clone()))
+            .flat_map(|group| group.pods.iter().map(|asker| asker.pod.uid.clone()))
             .collect();
         batch::update(self.turn, uids)
     }
@@ -263,7 +267,10 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             if group.is_some_and(|group| !self.fits[group][choice][index]) {
                 continue;
             }
-            let misfit = rules.and_then(|rules| rules.misfit(chosen.place(offer)));
+            let misfit = rules.and_then(|rules| {
+                let at = |key| self.domains[choice][index][key];
+                self.world.company.misfit(rules, at)
+            });
             let verdict = match misfit {
                 Some(misfit) => Err(No::Misfit(misfit.to_string())),
                 None => self
@@ -321,7 +328,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             }
             waiting.retain(|lead| {
                 let group = &self.groups[*lead];
-                !group.pods.is_empty() && Rules::matter(self.world, group.shape)
+                !group.pods.is_empty() && self.world.rules(group.shape).is_some()
             });
             if waiting.is_empty() || count(self) == before {
                 return;
@@ -329,15 +336,28 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         }
     }
 
+    /// Finds the domains of all offers, where topology keys came into use since.
+    fn locate(&mut self) {
+        let keys = self.world.company.keys();
+        let choices = self.choices;
+        self.domains.resize_with(choices.len(), Vec::new);
+        for (choice, rows) in choices.iter().zip(&mut self.domains) {
+            rows.resize_with(choice.offers.len(), Vec::new);
+            for (offer, row) in choice.offers.iter().zip(rows) {
+                for key in row.len()..keys {
+                    row.push(self.world.company.domain(key, &offer.labels));
+                }
+            }
+        }
+    }
+
     /// Places all pods of one group: on planned nodes first, then on new ones.
     fn serve(&mut self, lead: usize) {
-        let mut rules = Rules::of(self.world, self.groups[lead].shape);
+        self.locate();
+        let rules = self.world.rules(self.groups[lead].shape);
         self.fill_planned(lead);
         while !self.groups[lead].pods.is_empty() {
-            if rules.is_some() {
-                rules = Rules::of(self.world, self.groups[lead].shape);
-            }
-            let pick = match self.choose(lead, rules.as_ref()) {
+            let pick = match self.choose(lead, rules.as_deref()) {
                 Ok(pick) => pick,
                 Err((mut why, held)) => {
                     why.extend(self.whys[lead].clone());
@@ -362,8 +382,8 @@ impl<'a> Grower<'_, '_, '_, 'a> {
 
     /// First fit on the nodes planned so far.
     fn fill_planned(&mut self, lead: usize) {
-        let planned = self.births.bins().to_vec();
-        for (bin, count) in pack::place(self.world, &self.groups[lead], &planned) {
+        let lane = &mut self.births.lane;
+        for (bin, count) in pack::place(self.world, &self.groups[lead], lane) {
             self.assign(lead, bin, count);
         }
     }
@@ -373,16 +393,11 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let pods: Vec<_> = self.groups[group].pods.drain(..count).collect();
         let machine = self.world.bins[bin].name.clone();
         let others: Reasons = Arc::new(self.whys[group].clone());
-        for (key, pod) in &pods {
-            if pod.node.is_none() {
-                let verdict = PodVerdict::Triggers {
-                    machine: machine.clone(),
-                    others: others.clone(),
-                };
-                self.turn.report.pods.insert((*key).clone(), verdict);
-            }
+        let verdict = PodVerdict::Triggers { machine, others };
+        for asker in &pods {
+            self.turn.say(*asker, &verdict);
         }
-        let keys: Vec<PodKey> = pack::keys(&pods);
+        let keys = pods.iter().map(|asker| asker.key.clone());
         self.births.carry(&self.world.bins[bin].site, keys);
     }
 
@@ -466,8 +481,10 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         };
         if let Some(rules) = rules {
             let most = self.fits_shape(lead, &free, &ports);
-            let place = self.choices[choice].place(at);
-            let count = rules.most(place, most.min(self.groups[lead].pods.len()));
+            let at = |key| self.domains[choice][offer][key];
+            let may = self.world.company.most(rules, at);
+            let may = usize::try_from(may).unwrap_or(usize::MAX);
+            let count = may.min(most).min(self.groups[lead].pods.len());
             self.add_fill(&mut pick, lead, count, &mut free, &mut ports);
             return pick;
         }
@@ -476,7 +493,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             if left == 0 || !self.fits[group][choice][offer] {
                 continue;
             }
-            if group != lead && Rules::matter(self.world, self.groups[group].shape) {
+            if group != lead && self.dependent[group] {
                 continue;
             }
             let count = self.fits_shape(group, &free, &ports).min(left);
@@ -527,8 +544,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             let fill: &[(usize, usize)] = if once { &[(lead, 1)] } else { &pick.fill };
             for (group, count) in fill {
                 let id = self.groups[*group].shape;
-                let shape = self.world.shapes[id].shape;
-                self.world.bins[bin].put(id, shape, *count as u64, false);
+                self.world.put(bin, id, *count as u64, false);
                 self.assign(*group, bin, *count);
             }
             let again = pick

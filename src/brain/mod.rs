@@ -9,6 +9,8 @@ mod births;
 mod candidates;
 mod capacity;
 pub mod check;
+mod classes;
+mod company;
 mod demand;
 mod drain_rules;
 mod fit;
@@ -19,6 +21,7 @@ mod limits;
 mod names;
 mod offer;
 mod pack;
+mod places;
 mod pools;
 mod removals;
 mod shrink;
@@ -38,7 +41,6 @@ use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
 use turn::Turn;
-use world::World;
 
 /// Decides what to do at `now`, from one view of the world, what is wanted, and what is remembered.
 ///
@@ -50,7 +52,7 @@ pub fn decide(snapshot: &Snapshot, policy: &Policy, memory: &Memory, now: Time) 
     capacity::learn(&mut turn);
     backoff::count(&mut turn);
     let choices = offer::choices(&turn);
-    let mut world = World::build(&turn, &choices);
+    let mut world = places::build(&turn, &choices);
     let demand = demand::collect(&mut turn, &mut world);
     let homeless = pack::existing(&mut turn, &mut world, demand);
     grow::plan(&mut turn, &mut world, &choices, homeless);

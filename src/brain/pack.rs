@@ -2,14 +2,112 @@
 
 use std::sync::Arc;
 
-use crate::model::cluster::PodKey;
 use crate::model::report::PodVerdict;
+use crate::model::resources::Resources;
 
+use super::company::Rules;
 use super::demand::{Demand, Group};
-use super::fit::others::Rules;
 use super::fit::volumes::Need;
 use super::turn::Turn;
 use super::world::{Bin, Saved, ShapeId, Site, World};
+
+/// Places of a lane that share one bound.
+const BLOCK: usize = 32;
+
+/// Places in the order in which they are filled, with a bound on what each stretch of them still
+/// has free, so that full ones are passed over together.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    bins: Vec<usize>,
+    /// By stretch: at least what any place of it has free.
+    bounds: Vec<Bound>,
+}
+
+/// At least what is free on some places.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    cpu_milli: i64,
+    memory: i64,
+    ephemeral: i64,
+    pods: i64,
+}
+
+impl Bound {
+    const NOTHING: Bound = Bound {
+        cpu_milli: i64::MIN,
+        memory: i64::MIN,
+        ephemeral: i64::MIN,
+        pods: i64::MIN,
+    };
+
+    fn raise(&mut self, free: &Resources) {
+        self.cpu_milli = self.cpu_milli.max(free.cpu_milli);
+        self.memory = self.memory.max(free.memory);
+        self.ephemeral = self.ephemeral.max(free.ephemeral);
+        self.pods = self.pods.max(free.pods);
+    }
+
+    /// Whether one of the places might hold so much.
+    fn may_hold(&self, asked: &Resources) -> bool {
+        let fits = |asked: i64, free: i64| asked <= 0 || asked <= free;
+        self.pods > 0
+            && fits(asked.cpu_milli, self.cpu_milli)
+            && fits(asked.memory, self.memory)
+            && fits(asked.ephemeral, self.ephemeral)
+    }
+}
+
+impl Lane {
+    /// A lane over these places.
+    pub(super) fn over(order: &[usize], world: &World<'_>) -> Lane {
+        let mut lane = Lane::default();
+        for bin in order {
+            lane.push(*bin, world);
+        }
+        lane
+    }
+
+    /// Adds a place at the end.
+    pub(super) fn push(&mut self, bin: usize, world: &World<'_>) {
+        if self.bins.len().is_multiple_of(BLOCK) {
+            self.bounds.push(Bound::NOTHING);
+        }
+        self.bins.push(bin);
+        if let Some(bound) = self.bounds.last_mut() {
+            bound.raise(&world.bins[bin].free);
+        }
+    }
+
+    /// The first place from `from` on that might hold one pod that asks this, and that `accept` takes.
+    fn find<T>(
+        &mut self,
+        bins: &[Bin],
+        from: usize,
+        asked: &Resources,
+        mut accept: impl FnMut(usize) -> Option<T>,
+    ) -> Option<(usize, T)> {
+        let mut at = from;
+        while at < self.bins.len() {
+            let block = at / BLOCK;
+            let end = ((block + 1) * BLOCK).min(self.bins.len());
+            if self.bounds[block].may_hold(asked) {
+                let mut bound = Bound::NOTHING;
+                for position in at..end {
+                    let index = self.bins[position];
+                    bound.raise(&bins[index].free);
+                    if let Some(found) = accept(index) {
+                        return Some((position, found));
+                    }
+                }
+                if at.is_multiple_of(BLOCK) {
+                    self.bounds[block] = bound;
+                }
+            }
+            at = end;
+        }
+        None
+    }
+}
 
 /// Places as many pods of every group as fit, in order; what is left stays in the groups.
 pub(super) fn existing<'a>(
@@ -24,21 +122,23 @@ pub(super) fn existing<'a>(
         let key = |bin: &usize| world.bins[*bin].site != Site::Node;
         (key(a), &world.bins[*a].name).cmp(&(key(b), &world.bins[*b].name))
     });
+    let mut lane = Lane::over(&order, world);
     let mut groups = demand.groups;
     // Pods that depend on other pods are tried again as long as something was placed in between:
     // every round but the last places a pod, so it ends.
-    let mut again = true;
-    while again {
+    let mut waiting: Vec<usize> = (0..groups.len()).collect();
+    loop {
         let mut placed = false;
-        again = false;
-        for group in &mut groups {
-            if group.pods.is_empty() {
-                continue;
-            }
-            placed |= settle(turn, world, group, &order);
-            again |= !group.pods.is_empty() && Rules::matter(world, group.shape);
+        for group in &waiting {
+            placed |= settle(turn, world, &mut groups[*group], &mut lane);
         }
-        again &= placed;
+        waiting.retain(|group| {
+            let group = &groups[*group];
+            !group.pods.is_empty() && world.rules(group.shape).is_some()
+        });
+        if !placed || waiting.is_empty() {
+            break;
+        }
     }
     groups.retain(|group| group.calls && !group.pods.is_empty());
     groups
@@ -49,19 +149,19 @@ fn settle<'a>(
     turn: &mut Turn<'a>,
     world: &mut World<'a>,
     group: &mut Group<'a>,
-    order: &[usize],
+    lane: &mut Lane,
 ) -> bool {
     let mut placed = 0;
-    for (bin, count) in place(world, group, order) {
-        for (key, pod) in &group.pods[placed..placed + count] {
-            if group.calls && pod.node.is_none() {
-                let verdict = verdict(&world.bins[bin]);
-                turn.report.pods.insert((*key).clone(), verdict);
+    for (bin, count) in place(world, group, lane) {
+        let guest = (group.shape, group.need.clone(), count);
+        world.bins[bin].guests.push(guest);
+        if group.calls {
+            let verdict = verdict(&world.bins[bin]);
+            for asker in &group.pods[placed..placed + count] {
+                turn.say(*asker, &verdict);
             }
         }
         placed += count;
-        let guest = (group.shape, group.need.clone(), count);
-        world.bins[bin].guests.push(guest);
     }
     group.pods.drain(..placed);
     placed > 0
@@ -78,18 +178,19 @@ fn verdict(bin: &Bin) -> PodVerdict {
     }
 }
 
-/// Places pods of one group on the bins in this order; says how many went where, in the order of
+/// Places pods of one group on the places of a lane; says how many went where, in the order of
 /// the group's pods.
 pub(super) fn place(
     world: &mut World<'_>,
     group: &Group<'_>,
-    order: &[usize],
+    lane: &mut Lane,
 ) -> Vec<(usize, usize)> {
     let need = group.need.as_deref();
-    put(world, group.shape, need, group.pods.len(), order, &mut None)
+    put(world, group.shape, need, group.pods.len(), lane, &mut None)
 }
 
-/// Places `count` pods of a shape, and keeps what is needed to take it back.
+/// Places `count` pods of a shape on these places in this order, and keeps what is needed to take it
+/// back ([`World::restore`], last first).
 pub(super) fn place_with_undo(
     world: &mut World<'_>,
     shape: ShapeId,
@@ -98,82 +199,67 @@ pub(super) fn place_with_undo(
     order: &[usize],
     undo: &mut Vec<(usize, Saved)>,
 ) -> Vec<(usize, usize)> {
-    put(world, shape, need, count, order, &mut Some(undo))
+    let mut lane = Lane::over(order, world);
+    put(world, shape, need, count, &mut lane, &mut Some(undo))
 }
 
+/// First fit. A place that took what it could is not looked at again, unless the pods placed since
+/// may have opened it: where pods of this shape are spread, when the least domain got one more.
 fn put(
     world: &mut World<'_>,
     id: ShapeId,
     need: Option<&Need>,
     mut left: usize,
-    order: &[usize],
+    lane: &mut Lane,
     undo: &mut Option<&mut Vec<(usize, Saved)>>,
 ) -> Vec<(usize, usize)> {
-    if let Some(rules) = Rules::of(world, id) {
-        return put_one_by_one(world, id, need, left, order, undo, rules);
-    }
+    let rules = world.rules(id);
+    world.prepare(id);
     let shape = world.shapes[id].shape;
-    let mut placed = Vec::new();
-    for index in order {
-        if left == 0 {
-            break;
-        }
-        let bin = &mut world.bins[*index];
-        // Room is asked first: on a full cluster it is the cheapest answer.
-        let room = usize::try_from(bin.room(shape)).unwrap_or(usize::MAX);
-        if room == 0 || bin.misfit(shape, need).is_some() {
-            continue;
-        }
-        let count = room.min(left);
-        if let Some(undo) = undo {
-            undo.push((*index, bin.save()));
-        }
-        bin.put(id, shape, count as u64, false);
-        placed.push((*index, count));
-        left -= count;
-    }
-    placed
-}
-
-/// Where other pods matter, every pod changes what the next may do.
-fn put_one_by_one(
-    world: &mut World<'_>,
-    id: ShapeId,
-    need: Option<&Need>,
-    mut left: usize,
-    order: &[usize],
-    undo: &mut Option<&mut Vec<(usize, Saved)>>,
-    mut rules: Rules,
-) -> Vec<(usize, usize)> {
-    let shape = world.shapes[id].shape;
-    let fitting: Vec<usize> = order
-        .iter()
-        .copied()
-        .filter(|index| world.bins[*index].misfit(shape, need).is_none())
-        .collect();
-    let mut placed = Vec::new();
+    let mut placed: Vec<(usize, usize)> = Vec::new();
+    let mut from = 0;
     while left > 0 {
-        let Some(index) = fitting.iter().copied().find(|index| {
-            let bin = &world.bins[*index];
-            bin.room(shape) > 0 && rules.misfit(bin.place()).is_none()
-        }) else {
+        let found = lane.find(&world.bins, from, &shape.requests, |index| {
+            admitted(world, id, need, index, rules.as_deref())
+        });
+        let Some((position, most)) = found else {
             break;
         };
-        let bin = &mut world.bins[index];
+        let index = lane.bins[position];
+        let count = usize::try_from(most).unwrap_or(usize::MAX).min(left);
         if let Some(undo) = undo {
-            undo.push((index, bin.save()));
+            undo.push((index, world.save(index, id, count as u64)));
         }
-        bin.put(id, shape, 1, false);
-        rules.placed(bin.place());
-        placed.push((index, 1));
-        left -= 1;
+        let floor = rules.as_deref().map(|rules| world.company.floor(rules));
+        world.put(index, id, count as u64, false);
+        let risen = rules.as_deref().map(|rules| world.company.floor(rules)) > floor;
+        match placed.last_mut() {
+            Some((last, sum)) if *last == index => *sum += count,
+            _ => placed.push((index, count)),
+        }
+        left -= count;
+        from = if risen { 0 } else { position };
     }
     placed
 }
 
-/// The keys of some pods.
-pub(super) fn keys(pods: &[(&PodKey, &crate::model::cluster::Pod)]) -> Vec<PodKey> {
-    pods.iter().map(|(key, _)| (*key).clone()).collect()
+/// How many pods a place takes, if any.
+fn admitted(
+    world: &World<'_>,
+    id: ShapeId,
+    need: Option<&Need>,
+    index: usize,
+    rules: Option<&Rules>,
+) -> Option<u64> {
+    let bin = &world.bins[index];
+    let room = bin.room(world.shapes[id].shape);
+    if room == 0 || !world.admits(id, index) || bin.volume_misfit(need).is_some() {
+        return None;
+    }
+    let most = rules.map_or(u64::MAX, |rules| {
+        world.company.most(rules, world.company.at(index))
+    });
+    Some(room.min(most)).filter(|most| *most > 0)
 }
 
 /// A reason under every choice's name.

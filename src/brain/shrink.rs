@@ -153,7 +153,8 @@ fn simulate<'a>(
         let keep = Keep::because("NoPlaceToMovePods", "pods of other nodes shall come here");
         return Err((candidate.name.clone(), keep));
     }
-    let was_closed = std::mem::replace(&mut world.bins[candidate.bin].closed, true);
+    let was_closed = world.bins[candidate.bin].closed;
+    world.close(candidate.bin);
     let open: Vec<usize> = order
         .iter()
         .copied()
@@ -193,9 +194,11 @@ fn simulate<'a>(
     };
     let keep = no_place(world, load, pod.map(|(key, _)| *key), &open);
     for (bin, saved) in undo.into_iter().rev() {
-        world.bins[bin].restore(saved);
+        world.restore(bin, saved);
     }
-    world.bins[candidate.bin].closed = was_closed;
+    if !was_closed {
+        world.reopen(candidate.bin);
+    }
     Err((candidate.name.clone(), keep))
 }
 

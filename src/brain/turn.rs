@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::model::action::{self, Action, Kind, NodeRef, Precondition, Reason, Target};
+use crate::model::cluster::PodKey;
 use crate::model::decision::Decision;
 use crate::model::memory::{self, Memory};
 use crate::model::policy::Policy;
-use crate::model::report::Report;
+use crate::model::report::{PodVerdict, Report};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::{Span, Time};
 
+use super::demand::Asker;
 use super::holds::Holds;
 use super::view::{Known, View};
 
@@ -24,6 +26,8 @@ pub(super) struct Turn<'a> {
     pub(super) holds: Holds,
     pub(super) plan: Vec<Action>,
     pub(super) report: Report,
+    /// The pods that are not bound, in the order of their keys, with their verdicts.
+    lines: Vec<(&'a PodKey, Option<PodVerdict>)>,
     wake: Option<Time>,
     /// What this decision still finds in quarantine.
     in_quarantine: BTreeSet<Arc<str>>,
@@ -43,6 +47,7 @@ impl<'a> Turn<'a> {
             holds: Holds::default(),
             plan: Vec::new(),
             report: Report::default(),
+            lines: Vec::new(),
             wake: None,
             in_quarantine: BTreeSet::new(),
         }
@@ -57,6 +62,24 @@ impl<'a> Turn<'a> {
     pub(super) fn wake_at(&mut self, time: Time) {
         if time > self.view.now {
             self.wake = Some(self.wake.map_or(time, |wake| wake.min(time)));
+        }
+    }
+
+    /// A line in the report for one more pod; pods come in the order of their keys.
+    pub(super) fn line(&mut self, key: &'a PodKey) -> usize {
+        self.lines.push((key, None));
+        self.lines.len() - 1
+    }
+
+    /// Writes a pod's verdict; the last one counts.
+    pub(super) fn answer(&mut self, line: usize, verdict: PodVerdict) {
+        self.lines[line].1 = Some(verdict);
+    }
+
+    /// Writes the verdict of a pod that needs a place; one that is bound gets none.
+    pub(super) fn say(&mut self, asker: Asker<'a>, verdict: &PodVerdict) {
+        if let Some(line) = asker.line {
+            self.answer(line, verdict.clone());
         }
     }
 
@@ -107,6 +130,10 @@ impl<'a> Turn<'a> {
     /// The decision.
     pub(super) fn finish(mut self) -> Decision {
         self.report.warnings.sort();
+        let lines = std::mem::take(&mut self.lines).into_iter();
+        self.report.pods = lines
+            .filter_map(|(key, verdict)| Some((key.clone(), verdict?)))
+            .collect();
         let found = &self.in_quarantine;
         self.memory.quarantine.retain(|key, _| found.contains(key));
         Decision {

@@ -3,12 +3,9 @@
 //! The filters that do not depend on what else runs on a node ([`misfit`]) are asked once for each
 //! shape and node; what is left ([`amounts`], [`ports`]) is counted. Source: `pkg/scheduler/framework/plugins`.
 
-mod affinity;
 pub(super) mod amounts;
-pub(super) mod others;
 pub(super) mod ports;
 pub(super) mod selector;
-mod spread;
 pub(super) mod taints;
 pub(super) mod volumes;
 

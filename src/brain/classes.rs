@@ -1,0 +1,129 @@
+//! Nodes that are alike to every filter that looks at labels, taints and cordon alone, so that such
+//! a filter is asked once for each kind of pod and class of nodes.
+
+use std::collections::BTreeMap;
+
+use crate::model::scheduling::{Labels, NodeTerm, PodShape, Taint, Toleration};
+
+use super::fit::{self, Place};
+use super::offer::HOSTNAME_LABEL;
+use super::world::Bin;
+
+/// Index of a class.
+pub(super) type ClassId = usize;
+/// Index of a demand.
+pub(super) type ChoosyId = usize;
+
+/// What the nodes of one class share.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Class {
+    /// Without the host name.
+    labels: Labels,
+    taints: Vec<Taint>,
+    unschedulable: bool,
+}
+
+/// What a shape asks of labels and taints.
+type Wish<'a> = (&'a Labels, Option<&'a [NodeTerm]>, &'a [Toleration]);
+
+#[derive(Debug)]
+struct Choosy<'a> {
+    /// Any shape with this wish.
+    shape: &'a PodShape,
+    /// It asks for a node by name: classes do not answer that.
+    by_name: bool,
+    /// By class.
+    fits: Vec<bool>,
+}
+
+/// All classes, and what was asked of them.
+#[derive(Debug, Default)]
+pub(super) struct Classes<'a> {
+    classes: Vec<Class>,
+    known: BTreeMap<Class, ClassId>,
+    wishes: BTreeMap<Wish<'a>, ChoosyId>,
+    choosy: Vec<Choosy<'a>>,
+}
+
+impl<'a> Classes<'a> {
+    /// The class of a node.
+    pub(super) fn class(
+        &mut self,
+        labels: &Labels,
+        taints: &[Taint],
+        unschedulable: bool,
+    ) -> ClassId {
+        let mut labels = labels.clone();
+        labels.remove(HOSTNAME_LABEL);
+        let class = Class {
+            labels,
+            taints: taints.to_vec(),
+            unschedulable,
+        };
+        if let Some(known) = self.known.get(&class) {
+            return *known;
+        }
+        self.classes.push(class.clone());
+        let id = self.classes.len() - 1;
+        self.known.insert(class, id);
+        id
+    }
+
+    /// What a shape asks.
+    pub(super) fn wish(&mut self, shape: &'a PodShape) -> ChoosyId {
+        let wish = (
+            &shape.node_selector,
+            shape.node_affinity.as_deref(),
+            &shape.tolerations[..],
+        );
+        let next = self.choosy.len();
+        let id = *self.wishes.entry(wish).or_insert(next);
+        if id == next {
+            self.choosy.push(Choosy {
+                shape,
+                by_name: by_name(shape),
+                fits: Vec::new(),
+            });
+        }
+        id
+    }
+
+    /// Asks all classes there are, so that [`Classes::fits`] can answer.
+    pub(super) fn ask(&mut self, id: ChoosyId) {
+        let choosy = &mut self.choosy[id];
+        if choosy.by_name {
+            return;
+        }
+        for class in &self.classes[choosy.fits.len()..] {
+            let place = Place {
+                name: "",
+                labels: &class.labels,
+                taints: &class.taints,
+                unschedulable: class.unschedulable,
+            };
+            let fits = fit::misfit(choosy.shape, place).is_none();
+            choosy.fits.push(fits);
+        }
+    }
+
+    /// Whether a wish is met by a place.
+    pub(super) fn fits(&self, id: ChoosyId, bin: &Bin) -> bool {
+        let choosy = &self.choosy[id];
+        match choosy.fits.get(bin.class) {
+            Some(fits) => *fits,
+            None => fit::misfit(choosy.shape, bin.place()).is_none(),
+        }
+    }
+}
+
+/// Whether a shape looks at names of nodes.
+fn by_name(shape: &PodShape) -> bool {
+    shape.node_selector.contains_key(HOSTNAME_LABEL)
+        || shape.node_affinity.iter().flatten().any(|term| {
+            !term.fields.is_empty()
+                || term
+                    .expressions
+                    .iter()
+                    .any(|requirement| &*requirement.key == HOSTNAME_LABEL)
+        })
+}

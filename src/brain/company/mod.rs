@@ -1,0 +1,352 @@
+//! Pods among pods: affinity, anti-affinity and topology spread, counted as pods come and go.
+//!
+//! Every constraint becomes a [`counter`]: pods of one kind by domain. A pod that is put somewhere is
+//! added to the counters that its shape feeds; what a shape may do ([`rules`]) is read from them. So
+//! nothing is ever counted twice, and asking costs the same in a large cluster as in a small one.
+
+mod counter;
+mod rules;
+pub(super) mod topology;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::model::scheduling::{
+    LabelSelector, Labels, Operator, PodTerm, Requirement, SpreadConstraint,
+};
+
+use super::fit::selector;
+use super::world::{Bin, Shape, ShapeId};
+use counter::{Counter, Scope, Subject, Who};
+pub(super) use rules::Rules;
+use rules::{CounterId, Spread};
+use topology::{DomainId, KeyId, NOWHERE, Topology};
+
+/// What counting looks at besides the counters.
+#[derive(Debug)]
+pub(super) struct Surroundings<'w, 'a> {
+    namespaces: &'a BTreeMap<Arc<str>, Labels>,
+    topology: &'w Topology,
+}
+
+/// Pods of one shape that came to a place, or left it.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    place: u32,
+    /// Negative when they left.
+    count: i64,
+    deleting: bool,
+}
+
+/// All counters, and the rules compiled to them.
+#[derive(Debug)]
+pub(super) struct Company<'a> {
+    topology: Topology,
+    counters: Vec<Counter<'a>>,
+    known: BTreeMap<Subject<'a>, CounterId>,
+    /// Counters of pods that hold an anti-affinity term, with the term and its owner's namespace.
+    averse: Vec<(&'a str, &'a PodTerm, CounterId)>,
+    /// The counters that pods of a shape are counted in.
+    feeds: Vec<Vec<CounterId>>,
+    /// Where pods of a shape came and went, for counters made later.
+    changes: Vec<Vec<Change>>,
+    rules: Vec<Option<Arc<Rules>>>,
+    namespaces: &'a BTreeMap<Arc<str>, Labels>,
+}
+
+impl Surroundings<'_, '_> {
+    /// Whether a term of a pod in `namespace` takes in a pod.
+    fn takes(&self, term: &PodTerm, namespace: &str, pod: Shape<'_>) -> bool {
+        let named = || term.namespaces.iter().any(|name| **name == *pod.namespace);
+        let own = term.namespaces.is_empty()
+            && term.namespace_selector.is_none()
+            && pod.namespace == namespace;
+        let by_label = || {
+            let nothing = Labels::new();
+            let labels = self.namespaces.get(pod.namespace).unwrap_or(&nothing);
+            selector::selects(term.namespace_selector.as_ref(), labels)
+        };
+        (own || named() || by_label())
+            && selector::selects(term.selector.as_ref(), &pod.shape.labels)
+    }
+}
+
+impl<'a> Company<'a> {
+    /// No pods, no places.
+    pub(super) fn new(namespaces: &'a BTreeMap<Arc<str>, Labels>) -> Company<'a> {
+        Company {
+            topology: Topology::default(),
+            counters: Vec::new(),
+            known: BTreeMap::new(),
+            averse: Vec::new(),
+            feeds: Vec::new(),
+            changes: Vec::new(),
+            rules: Vec::new(),
+            namespaces,
+        }
+    }
+
+    /// Gets to know the next shape. Anti-affinity concerns others, so its terms are counted from the
+    /// beginning.
+    pub(super) fn add_shape(&mut self, shapes: &[Shape<'a>], bins: &[Bin]) {
+        let Some(pod) = shapes.last().copied() else {
+            return;
+        };
+        let around = Surroundings {
+            namespaces: self.namespaces,
+            topology: &self.topology,
+        };
+        let feeds = (0..self.counters.len())
+            .filter(|counter| self.counters[*counter].subject.who.counts(&around, pod))
+            .collect();
+        self.feeds.push(feeds);
+        self.changes.push(Vec::new());
+        self.rules.push(None);
+        for term in &pod.shape.pod_anti_affinity {
+            let who = Who::Holding(pod.namespace, term);
+            let before = self.counters.len();
+            let counter = self.counter(shapes, bins, who, &term.topology_key, Scope::default());
+            if self.counters.len() > before {
+                self.averse.push((pod.namespace, term, counter));
+            }
+        }
+    }
+
+    /// Gets to know the next place.
+    pub(super) fn add_place(&mut self, bin: &Bin) {
+        self.topology.add_place(&bin.labels);
+        let around = Surroundings {
+            namespaces: self.namespaces,
+            topology: &self.topology,
+        };
+        for counter in &mut self.counters {
+            counter.add_place(&around, bin);
+        }
+    }
+
+    /// So many pods of a shape come to a place, or leave it when `count` is negative; `counted` is
+    /// false where the place is closed.
+    pub(super) fn put(
+        &mut self,
+        place: usize,
+        id: ShapeId,
+        count: i64,
+        deleting: bool,
+        counted: bool,
+    ) {
+        let changes = &mut self.changes[id];
+        let here = u32::try_from(place).unwrap_or(u32::MAX);
+        match changes.last_mut() {
+            Some(last) if last.place == here && last.deleting == deleting => {
+                last.count = last.count.saturating_add(count);
+            }
+            _ => changes.push(Change {
+                place: here,
+                count,
+                deleting,
+            }),
+        }
+        if counted {
+            self.count(place, id, count, deleting);
+        }
+    }
+
+    /// Counts pods of a shape in or out, where they are remembered already.
+    pub(super) fn count(&mut self, place: usize, id: ShapeId, count: i64, deleting: bool) {
+        for counter in &self.feeds[id] {
+            let counter = &mut self.counters[*counter];
+            if !(deleting && counter.subject.who.living()) {
+                let domain = self.topology.of(counter.subject.key, place);
+                counter.add(place, domain, count);
+            }
+        }
+    }
+
+    /// A place is closed, or open again; its pods are counted apart.
+    pub(super) fn turn(&mut self, place: usize, open: bool) {
+        for counter in &mut self.counters {
+            let domain = self.topology.of(counter.subject.key, place);
+            counter.turn(place, domain, open);
+        }
+    }
+
+    /// The domains of a place, by key.
+    pub(super) fn at(&self, place: usize) -> impl Fn(KeyId) -> DomainId + Copy {
+        move |key| self.topology.of(key, place)
+    }
+
+    /// How many topology keys are in use.
+    pub(super) fn keys(&self) -> usize {
+        self.topology.len()
+    }
+
+    /// The domain that a node with these labels would be in.
+    pub(super) fn domain(&mut self, key: KeyId, labels: &Labels) -> DomainId {
+        self.topology.domain(key, labels)
+    }
+
+    /// The rules of a shape; `None` when other pods do not matter to it.
+    pub(super) fn rules(
+        &mut self,
+        shapes: &[Shape<'a>],
+        bins: &[Bin],
+        id: ShapeId,
+    ) -> Option<Arc<Rules>> {
+        if self.rules[id]
+            .as_ref()
+            .is_none_or(|rules| rules.seen < self.averse.len())
+        {
+            let before = self.rules[id].take();
+            let mut rules = match before {
+                Some(rules) => (*rules).clone(),
+                None => self.compile(shapes, bins, id),
+            };
+            let around = Surroundings {
+                namespaces: self.namespaces,
+                topology: &self.topology,
+            };
+            for (namespace, term, counter) in &self.averse[rules.seen..] {
+                if around.takes(term, namespace, shapes[id]) {
+                    rules.forbidden.push(*counter);
+                }
+            }
+            rules.seen = self.averse.len();
+            self.rules[id] = Some(Arc::new(rules));
+        }
+        self.rules[id].clone().filter(|rules| !rules.empty())
+    }
+
+    fn compile(&mut self, shapes: &[Shape<'a>], bins: &[Bin], id: ShapeId) -> Rules {
+        let pod = shapes[id];
+        let (namespace, shape) = (pod.namespace, pod.shape);
+        let mut rules = Rules::default();
+        for term in &shape.pod_anti_affinity {
+            let who = Who::Taken(namespace, term);
+            let itself = who.counts(&self.around(), pod);
+            let counter = self.counter(shapes, bins, who, &term.topology_key, Scope::default());
+            rules.unwanted.push((counter, itself));
+        }
+        if !shape.pod_affinity.is_empty() {
+            let all = Who::All(namespace, &shape.pod_affinity);
+            rules.wants_itself = all.counts(&self.around(), pod);
+            for term in &shape.pod_affinity {
+                let key = &term.topology_key;
+                let counter = self.counter(shapes, bins, all.clone(), key, Scope::default());
+                rules.wanted.push(counter);
+            }
+        }
+        let hard: Vec<&'a SpreadConstraint> = shape.spread.iter().filter(|s| s.hard).collect();
+        let mut keys: Vec<KeyId> = hard
+            .iter()
+            .map(|constraint| self.key(bins, &constraint.topology_key))
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        for constraint in hard {
+            let spread = self.spread(shapes, bins, pod, constraint, &keys);
+            rules.spread.push(spread);
+        }
+        rules
+    }
+
+    fn spread(
+        &mut self,
+        shapes: &[Shape<'a>],
+        bins: &[Bin],
+        pod: Shape<'a>,
+        constraint: &'a SpreadConstraint,
+        keys: &[KeyId],
+    ) -> Spread {
+        let shape = pod.shape;
+        let selected = selector_of(constraint, &shape.labels);
+        let who = Who::Selected(pod.namespace, selected);
+        let counts_itself = who.counts(&self.around(), pod);
+        let choosy = !shape.node_selector.is_empty() || shape.node_affinity.is_some();
+        let scope = Scope {
+            keys: keys.to_vec(),
+            chosen: (choosy && constraint.honor_affinity)
+                .then_some((&shape.node_selector, shape.node_affinity.as_deref())),
+            tolerating: constraint.honor_taints.then_some(&shape.tolerations[..]),
+        };
+        Spread {
+            counter: self.counter(shapes, bins, who, &constraint.topology_key, scope),
+            max_skew: i64::from(constraint.max_skew),
+            min_domains: constraint
+                .min_domains
+                .map_or(1, |min| usize::try_from(min).unwrap_or(1)),
+            counts_itself,
+        }
+    }
+
+    fn around(&self) -> Surroundings<'_, 'a> {
+        Surroundings {
+            namespaces: self.namespaces,
+            topology: &self.topology,
+        }
+    }
+
+    fn key(&mut self, bins: &[Bin], name: &Arc<str>) -> KeyId {
+        self.topology.key(name, bins.iter().map(|bin| &bin.labels))
+    }
+
+    /// The counter of a subject; a new one counts all that is there.
+    fn counter(
+        &mut self,
+        shapes: &[Shape<'a>],
+        bins: &[Bin],
+        who: Who<'a>,
+        key: &Arc<str>,
+        scope: Scope<'a>,
+    ) -> CounterId {
+        let key = self.key(bins, key);
+        let subject = Subject { who, key, scope };
+        if let Some(known) = self.known.get(&subject) {
+            return *known;
+        }
+        let mut counter = Counter::new(subject.clone());
+        let around = self.around();
+        for bin in bins {
+            counter.add_place(&around, bin);
+        }
+        let id = self.counters.len();
+        let living = subject.who.living();
+        for (shape, feeds) in self.feeds.iter_mut().enumerate() {
+            let around = Surroundings {
+                namespaces: self.namespaces,
+                topology: &self.topology,
+            };
+            if !subject.who.counts(&around, shapes[shape]) {
+                continue;
+            }
+            feeds.push(id);
+            for change in &self.changes[shape] {
+                let place = change.place as usize;
+                if bins[place].closed || (change.deleting && living) {
+                    continue;
+                }
+                let domain = self.topology.of(key, place);
+                if domain != NOWHERE {
+                    counter.add(place, domain, change.count);
+                }
+            }
+        }
+        self.counters.push(counter);
+        self.known.insert(subject, id);
+        id
+    }
+}
+
+/// The selector with `matchLabelKeys` merged in.
+fn selector_of(constraint: &SpreadConstraint, labels: &Labels) -> Option<LabelSelector> {
+    let mut selector = constraint.selector.clone()?;
+    for key in &constraint.match_label_keys {
+        if let Some(value) = labels.get(key) {
+            selector.expressions.push(Requirement {
+                key: key.clone(),
+                operator: Operator::In,
+                values: vec![value.clone()],
+            });
+        }
+    }
+    Some(selector)
+}

@@ -1,0 +1,183 @@
+//! Builds the world: every node, every machine under way as its template, and what runs there.
+
+use std::sync::Arc;
+
+use crate::model::cluster::{Node, ReadyStatus};
+use crate::model::scheduling::PodShape;
+use crate::model::time::Span;
+
+use super::capacity;
+use super::fit::taints;
+use super::offer::{self, Choice, HOSTNAME_LABEL};
+use super::turn::Turn;
+use super::view::{Known, Standing, startup};
+use super::world::{Bin, Site, World};
+
+/// Everything there is and that is on its way, with what runs on it.
+pub(super) fn build<'a>(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
+    let cluster = &turn.view.snapshot.cluster;
+    let mut world = World::empty(&cluster.namespaces);
+    for (name, node) in &cluster.nodes {
+        let index = world.add(node_bin(turn, choices, name, node));
+        let mut daemons = turn
+            .view
+            .behind(name)
+            .filter(|known| known.standing == Standing::Coming)
+            .map(|known| expected_daemons(turn, known))
+            .unwrap_or_default();
+        for (key, pod) in turn.view.pods(name) {
+            let id = world.intern(&key.namespace, &pod.shape);
+            world.put(index, id, 1, pod.deletion.is_some());
+            daemons.retain(|(namespace, shape)| {
+                **namespace != key.namespace || !same_set(shape, &pod.shape)
+            });
+        }
+        for (namespace, shape) in daemons {
+            let id = world.intern(namespace, shape);
+            world.put(index, id, 1, false);
+        }
+    }
+    for known in turn.view.machines.values() {
+        add_machine(&mut world, turn, choices, known);
+    }
+    world
+}
+
+/// A machine without a node takes pods as its template would.
+fn add_machine<'a>(
+    world: &mut World<'a>,
+    turn: &Turn<'a>,
+    choices: &[Choice<'a>],
+    known: &Known<'a>,
+) {
+    if known.standing != Standing::Coming || known.node.is_some() {
+        return;
+    }
+    let Some((choice, offer)) = template(choices, known) else {
+        return;
+    };
+    let mut labels = offer.labels.clone();
+    labels.insert(HOSTNAME_LABEL.into(), known.name.clone());
+    let index = world.add(Bin {
+        name: known.name.clone(),
+        site: Site::Machine(known.name.clone()),
+        labels,
+        taints: choice.policy.taints.clone(),
+        unschedulable: false,
+        class: 0,
+        ready: false,
+        closed: false,
+        free: offer.allocatable.clone(),
+        ports: Vec::new(),
+        residents: Vec::new(),
+        guests: Vec::new(),
+        receives: false,
+    });
+    for (namespace, shape) in expected_daemons(turn, known) {
+        let id = world.intern(namespace, shape);
+        world.put(index, id, 1, false);
+    }
+}
+
+/// Whether a pod is of a DaemonSet with this template: by its owner where that is known, else by
+/// what it is.
+fn same_set(template: &PodShape, pod: &PodShape) -> bool {
+    let daemon = pod.owner.as_ref().is_some_and(|o| &*o.kind == "DaemonSet");
+    let same_owner = match (&template.owner, &pod.owner) {
+        (Some(a), Some(b)) => a.uid == b.uid,
+        _ => true,
+    };
+    let labels = template
+        .labels
+        .iter()
+        .all(|(key, value)| pod.labels.get(key) == Some(value));
+    daemon && same_owner && labels && template.requests == pod.requests
+}
+
+/// The offer that a machine was made from.
+fn template<'b, 'a>(
+    choices: &'b [Choice<'a>],
+    known: &Known<'_>,
+) -> Option<(&'b Choice<'a>, &'b offer::Offer<'a>)> {
+    let mark = &known.machine.mark;
+    let choice = choices
+        .iter()
+        .find(|choice| **choice.pool == *mark.pool && **choice.type_name == *mark.instance_type)?;
+    let offer = choice
+        .offers
+        .iter()
+        .find(|offer| *offer.host == known.machine.host)
+        .or(choice.offers.first())?;
+    Some((choice, offer))
+}
+
+fn expected_daemons<'a>(
+    turn: &Turn<'a>,
+    known: &Known<'a>,
+) -> Vec<(&'a Arc<str>, &'a Arc<PodShape>)> {
+    let (Some(pool), Some(kind)) = (known.pool, known.kind) else {
+        return Vec::new();
+    };
+    let pool_name: Arc<str> = known.pool_name().into();
+    let type_name: Arc<str> = known.machine.mark.instance_type.as_str().into();
+    let host = &known.machine.host;
+    let labels = offer::labels(&pool_name, pool, &type_name, kind, host, known.name);
+    offer::daemons(turn, &labels, pool, known.name)
+}
+
+/// How long a node of ours that lost contact still counts as on its way back.
+fn patience(turn: &Turn<'_>) -> Span {
+    turn.view.policy.scale_up.max_provision_time
+}
+
+fn node_bin(turn: &Turn<'_>, choices: &[Choice<'_>], name: &Arc<str>, node: &Node) -> Bin {
+    let known = turn.view.behind(name);
+    let standing = known.map(|known| &known.standing);
+    let coming = standing == Some(&Standing::Coming);
+    let ready = node.ready.status == ReadyStatus::True;
+    // A working node of ours that lost contact a short while ago is expected back.
+    let lost = standing == Some(&Standing::Up)
+        && !ready
+        && node
+            .ready
+            .since
+            .is_none_or(|since| turn.now().since(since) <= patience(turn));
+    let pool = known.and_then(|known| known.pool);
+    let mut bin = Bin {
+        name: name.clone(),
+        site: Site::Node,
+        labels: node.labels.clone(),
+        taints: node.taints.clone(),
+        unschedulable: node.unschedulable,
+        class: 0,
+        ready: ready && !coming,
+        closed: turn.view.leaving(name, node),
+        free: node.allocatable.clone(),
+        ports: Vec::new(),
+        residents: Vec::new(),
+        guests: Vec::new(),
+        receives: false,
+    };
+    if coming || lost {
+        bin.taints
+            .retain(|taint| !(taints::ephemeral(taint) || coming && startup(&taint.key, pool)));
+    }
+    if let Some(known) = known.filter(|_| coming)
+        && let Some((choice, offer)) = template(choices, known)
+    {
+        bin.site = Site::Machine(known.name.clone());
+        for (key, value) in &offer.labels {
+            bin.labels
+                .entry(key.clone())
+                .or_insert_with(|| value.clone());
+        }
+        bin.labels.insert(HOSTNAME_LABEL.into(), known.name.clone());
+        for taint in &choice.policy.taints {
+            if !bin.taints.contains(taint) {
+                bin.taints.push(taint.clone());
+            }
+        }
+        bin.free = capacity::promised(&node.allocatable, &offer.allocatable);
+    }
+    bin
+}
