@@ -158,3 +158,80 @@ fn the_version_is_the_packages() {
         format!("pve-autoscaler {}", env!("CARGO_PKG_VERSION"))
     );
 }
+
+/// One host with a template, one pending pod that asks for five cores.
+const VIEW: &str = r#"{
+  "version": 1, "taken": "2026-11-21T12:00:00Z", "cluster_id": "uid/default", "leader": true,
+  "sources": {"kube": {"complete": true, "as_of": "2026-11-21T12:00:00Z"}},
+  "cluster": {
+    "pods": {"shop/db-0": {"uid": "1", "created": "2026-11-21T11:59:00Z",
+      "unschedulable_since": "2026-11-21T11:59:00Z",
+      "shape": {"requests": {"cpu_milli": 5000, "memory": 1048576, "pods": 1}}}},
+    "nodes": {"cp-1": {"uid": "2", "created": "2026-11-01T00:00:00Z", "ready": {"status": "True"},
+      "allocatable": {"cpu_milli": 2000, "memory": 4294967296, "pods": 110}, "capacity": {}}}
+  },
+  "regions": {"default": {"quorate": true,
+    "hosts": {"pve1": {"online": true, "cpus": 32, "memory": 137438953472}},
+    "templates": {"debian": [{"vmid": 8000, "host": "pve1", "shared": false, "disk": 21474836480}]}}},
+  "machines": {}
+}"#;
+
+const POOL: &str = r#"
+version = 1
+[proxmox]
+vmids = "9000-9999"
+[template.debian]
+vmid = 8000
+[instance_type.small]
+cores = 2
+memory = "4GiB"
+[instance_type.big]
+cores = 8
+memory = "16GiB"
+[pool.workers]
+template = "debian"
+instance_types = ["small", "big"]
+max = 5
+"#;
+
+#[test]
+fn a_saved_view_explains_a_pod_and_a_node() {
+    let (folder, config) = file(POOL);
+    let view = folder.path().join("view.json");
+    std::fs::write(&view, VIEW).expect("written");
+    let explain = |what: &[&str]| {
+        let output = program()
+            .arg("--config")
+            .arg(&config)
+            .arg("explain")
+            .args(what)
+            .arg("--snapshot")
+            .arg(&view)
+            .output()
+            .expect("it runs");
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    let (code, out, err) = explain(&["pod", "shop/db-0"]);
+    assert_eq!(code, Some(0), "{err}");
+    for part in [
+        "workers/small",
+        "asks 5, a node offers",
+        "would run",
+        "cp-1",
+        "2 are free",
+    ] {
+        assert!(out.contains(part), "no {part:?} in\n{out}");
+    }
+    let (code, out, _) = explain(&["node", "cp-1", "-o", "json"]);
+    assert_eq!(code, Some(0));
+    let told: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(told["node"], "cp-1");
+    assert_eq!(told["verdict"]["verdict"], "not_autoscaled");
+    let (code, _, err) = explain(&["pod", "web"]);
+    assert_eq!(code, Some(1));
+    assert!(err.contains("no pod default/web"), "{err}");
+}

@@ -1,4 +1,4 @@
-//! The control socket: how `status`, `pause`, `resume`, `snapshot` and `plan` reach the daemon.
+//! The control socket: how `status`, `pause`, `resume`, `snapshot`, `plan` and `explain` reach the daemon.
 //!
 //! One JSON object per line each way. The socket's mode lets in root and the daemon's group; on top
 //! the peer is asked for: only root and the daemon's own user may change anything.
@@ -15,6 +15,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+
+use crate::model::cluster::PodKey;
 
 /// Longest request line: a pause's reason is the longest part of one.
 const MAX_REQUEST: u64 = 64 * 1024;
@@ -42,6 +44,16 @@ pub enum Command {
     Snapshot,
     /// What it would do now, and why.
     Plan,
+    /// Why one pod is pending, and what would run it.
+    ExplainPod {
+        /// The pod.
+        pod: PodKey,
+    },
+    /// Why one node stays or goes.
+    ExplainNode {
+        /// The node, or a machine on its way up.
+        node: String,
+    },
 }
 
 impl Command {

@@ -363,6 +363,7 @@ impl Loop {
         let turn = Arc::new(Turn {
             number: self.number,
             at: now,
+            settings: self.parts.settings.clone(),
             snapshot,
             decision: Arc::new(decision),
         });

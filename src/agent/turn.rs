@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::config::settings::Settings;
 use crate::model::decision::Decision;
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
@@ -13,6 +14,8 @@ pub struct Turn {
     pub number: u64,
     /// When it was taken.
     pub at: Time,
+    /// Under which settings.
+    pub settings: Arc<Settings>,
     /// What was seen.
     pub snapshot: Arc<Snapshot>,
     /// What was decided.

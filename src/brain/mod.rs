@@ -13,6 +13,7 @@ mod classes;
 mod company;
 mod demand;
 mod drain_rules;
+pub mod explain;
 mod fit;
 mod grow;
 mod holds;
@@ -31,7 +32,6 @@ mod tests;
 mod turn;
 mod utilization;
 mod view;
-mod words;
 mod world;
 
 use crate::model::decision::Decision;
@@ -39,6 +39,7 @@ use crate::model::memory::Memory;
 use crate::model::policy::Policy;
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
+use crate::model::words;
 
 use turn::Turn;
 

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::DEFAULT_PATH;
 
-/// Where the daemon listens for `status`, `pause`, `resume`, `snapshot` and `plan`.
+/// Where the daemon listens for `status`, `pause`, `resume`, `snapshot`, `plan` and `explain`.
 pub(super) const CONTROL_SOCKET: &str = "/run/pve-autoscaler/control.sock";
 
 /// The daemon's own directory.
@@ -40,6 +40,10 @@ pub(super) enum Command {
     Check(CheckOptions),
     /// Show what would be done now, and why: for every pod, node and pool. Never acts.
     Plan(PlanOptions),
+    /// Explain one pod or one node in full: what every node and every possible new machine would be to
+    /// the pod, with numbers; what would become of each pod of the node. Never acts.
+    #[command(subcommand)]
+    Explain(ExplainCommand),
     /// Save what the daemon sees, without secrets, for `plan --snapshot` and for bug reports.
     Snapshot(SnapshotOptions),
     /// Show how things stand: pools, machines, what is held back and why.
@@ -61,6 +65,34 @@ pub(super) enum Command {
     /// Write man pages, completions, schema and reference manual into a directory.
     #[command(hide = true)]
     Generate(GenerateOptions),
+}
+
+/// What to explain.
+#[derive(Debug, Subcommand)]
+pub(super) enum ExplainCommand {
+    /// Why a pod is pending, and what would run it.
+    Pod {
+        /// The pod: NAMESPACE/NAME, or NAME for the namespace default.
+        pod: String,
+        #[command(flatten)]
+        options: ExplainOptions,
+    },
+    /// Why a node stays or goes, and what becomes of its pods.
+    Node {
+        /// The node, or a machine on its way up.
+        node: String,
+        #[command(flatten)]
+        options: ExplainOptions,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ExplainOptions {
+    #[command(flatten)]
+    pub(super) output: OutputOptions,
+    /// Explain on a saved view instead of asking the daemon; timers begin with it, as for `plan`.
+    #[arg(long, value_name = "FILE")]
+    pub(super) snapshot: Option<PathBuf>,
 }
 
 /// What to simulate.

@@ -1,10 +1,12 @@
 //! The commands: from arguments to the entry points of the other modules, and the one place that
 //! prints errors and picks the exit code.
 
+mod answers;
 mod args;
 mod channels;
 mod check;
 mod control;
+mod explain;
 mod generate;
 mod kubeconfig;
 mod live;
@@ -14,6 +16,7 @@ mod render;
 mod service;
 mod sim;
 mod status;
+mod story;
 mod systemd;
 mod table;
 
@@ -77,6 +80,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
             Ok(runtime()?.block_on(broker::run(broker::Options::new(cli.config)))?)
         }
         Command::Plan(options) => plan::run(&cli.config, &options),
+        Command::Explain(command) => explain::run(&cli.config, &command),
         Command::Snapshot(options) => control::snapshot(&options),
         Command::Status(options) => status::run(&options),
         Command::Check(options) => check::run(&cli.config, &options),

@@ -35,7 +35,8 @@ pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), Failure> {
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<Snapshot> {
+/// Reads a saved view.
+pub(super) fn read(path: &Path) -> anyhow::Result<Snapshot> {
     let name = path.display();
     let text = std::fs::read(path).with_context(|| format!("cannot read the snapshot {name}"))?;
     let snapshot: Snapshot = serde_json::from_slice(&text)
@@ -51,7 +52,7 @@ fn read(path: &Path) -> anyhow::Result<Snapshot> {
 
 /// What is decided on a saved view by a brain that remembers nothing, and when. A new brain gathers
 /// pending pods into a batch first; then the decision at the batch's end is the one of interest.
-fn planned(snapshot: &Snapshot, policy: &Policy) -> (Decision, Time) {
+pub(super) fn planned(snapshot: &Snapshot, policy: &Policy) -> (Decision, Time) {
     let now = snapshot.taken;
     let first = brain::decide(snapshot, policy, &Memory::default(), now);
     if first.memory.batch.is_none() {

@@ -161,7 +161,8 @@ fn pods(pods: &BTreeMap<PodKey, PodVerdict>, now: Time) -> Vec<Vec<String>> {
         .collect()
 }
 
-fn pod_verdict(verdict: &PodVerdict, now: Time) -> (String, String) {
+/// What becomes of a pod, and why.
+pub(super) fn pod_verdict(verdict: &PodVerdict, now: Time) -> (String, String) {
     match verdict {
         PodVerdict::FitsNode { node } => (format!("fits on node {node}"), String::new()),
         PodVerdict::FitsMachine { machine } => {
@@ -203,7 +204,8 @@ fn nodes(nodes: &BTreeMap<Arc<str>, NodeVerdict>, now: Time) -> Vec<Vec<String>>
         .collect()
 }
 
-fn node_verdict(verdict: &NodeVerdict, now: Time) -> (String, String) {
+/// What becomes of a node, and why.
+pub(super) fn node_verdict(verdict: &NodeVerdict, now: Time) -> (String, String) {
     match verdict {
         NodeVerdict::NotAutoscaled => ("not ours".to_owned(), String::new()),
         NodeVerdict::Kept {

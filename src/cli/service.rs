@@ -28,6 +28,7 @@ use crate::pve::transport::Transport;
 use crate::web::metrics::Metered;
 use crate::web::{self, Health, Metrics};
 
+use super::answers::{self, Question};
 use super::{channels, systemd};
 
 /// Where things lie.
@@ -474,22 +475,18 @@ fn handler(shared: Arc<Shared>) -> Handler {
 }
 
 async fn answer(shared: &Shared, command: Command) -> Answer {
-    let json = |value: Result<serde_json::Value, serde_json::Error>| match value {
-        Ok(value) => Answer::Ok(value),
-        Err(error) => Answer::Error(error.to_string()),
+    let question = match command {
+        Command::Status => return answers::json(&shared.status()),
+        Command::Pause { reason } => return paused(shared, Some(&reason)),
+        Command::Resume => return paused(shared, None),
+        Command::Snapshot => Question::Snapshot,
+        Command::Plan => Question::Plan,
+        Command::ExplainPod { pod } => Question::Pod(pod),
+        Command::ExplainNode { node } => Question::Node(node),
     };
-    match command {
-        Command::Status => json(serde_json::to_value(shared.status())),
-        Command::Pause { reason } => paused(shared, Some(&reason)),
-        Command::Resume => paused(shared, None),
-        Command::Snapshot => match fresh(shared).await {
-            Some(turn) => json(serde_json::to_value(&*turn.snapshot)),
-            None => Answer::Error(shared.status().line()),
-        },
-        Command::Plan => match fresh(shared).await {
-            Some(turn) => json(serde_json::to_value(&*turn.decision)),
-            None => Answer::Error(shared.status().line()),
-        },
+    match fresh(shared).await {
+        Some(turn) => question.answer(&turn),
+        None => Answer::Error(shared.status().line()),
     }
 }
 

@@ -1,11 +1,13 @@
 //! The words of the program: plain data that every other module speaks, with no behaviour beyond
 //! arithmetic and look-ups.
 //!
-//! * [`quantity`], [`resources`], [`time`]: units as types; exact integers, never floats.
+//! * [`quantity`], [`resources`], [`time`]: units as types; exact integers, never floats. [`words`] writes
+//!   amounts as people do.
 //! * [`scheduling`], [`cluster`]: what a decision needs of Kubernetes, compact.
 //! * [`region`]: what a decision needs of Proxmox VE.
 //! * [`mark`]: the proof that a VM is ours.
-//! * [`snapshot`], [`policy`], [`memory`] go into the brain; [`action`], [`report`], [`decision`] come out.
+//! * [`snapshot`], [`policy`], [`memory`] go into the brain; [`action`], [`report`], [`decision`] come out; [`story`] is
+//!   what `explain` answers.
 //!
 //! Everything here serialises, so that a snapshot saved by one run can be decided on by another.
 //! Nothing here reads a clock, a file or a socket, and all maps are ordered.
@@ -22,4 +24,6 @@ pub mod report;
 pub mod resources;
 pub mod scheduling;
 pub mod snapshot;
+pub mod story;
 pub mod time;
+pub mod words;

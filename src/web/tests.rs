@@ -192,6 +192,7 @@ fn turn() -> Turn {
     Turn {
         number: 7,
         at: NOW,
+        settings: Arc::new(crate::config::parse("version = 1", "t.toml").expect("settings")),
         snapshot: Arc::new(snapshot()),
         decision: Arc::new(decision),
     }

@@ -80,6 +80,20 @@ impl fmt::Display for Misfit {
     }
 }
 
+impl Misfit {
+    /// The words for a node there is; [`fmt::Display`] has those for one that could be made.
+    pub(super) fn here(&self) -> String {
+        match self {
+            Misfit::Lacks(resource, asked, free) => format!(
+                "{resource}: asks {}, {} are free",
+                words::amount(resource, *asked),
+                words::amount(resource, *free)
+            ),
+            other => other.to_string(),
+        }
+    }
+}
+
 /// The first filter that keeps a pod of this shape off a node whatever runs there.
 pub(super) fn misfit(shape: &PodShape, place: Place<'_>) -> Option<Misfit> {
     if place.unschedulable && !taints::bears_cordon(&shape.tolerations) {

@@ -4,6 +4,7 @@ mod carry;
 mod constraints;
 mod draining;
 mod existing;
+mod explaining;
 mod growing;
 pub(super) mod lab;
 mod lifecycle;

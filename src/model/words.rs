@@ -5,7 +5,7 @@ const MI: i64 = 1 << 20;
 const GI: i64 = 1 << 30;
 
 /// An amount of a resource as a person writes it: `3.8` cores, `1.5Gi`, `110`.
-pub(super) fn amount(resource: &str, amount: i64) -> String {
+pub fn amount(resource: &str, amount: i64) -> String {
     match resource {
         "cpu" => cores(amount),
         "memory" | "ephemeral-storage" => bytes(amount),
@@ -15,7 +15,7 @@ pub(super) fn amount(resource: &str, amount: i64) -> String {
 }
 
 /// Millicores in cores: `2`, `0.25`.
-pub(super) fn cores(milli: i64) -> String {
+pub fn cores(milli: i64) -> String {
     let sign = if milli < 0 { "-" } else { "" };
     let milli = milli.unsigned_abs();
     let fraction = format!("{:03}", milli % 1000);
@@ -28,7 +28,7 @@ pub(super) fn cores(milli: i64) -> String {
 }
 
 /// Bytes in the largest binary unit that leaves a whole part, with one decimal.
-pub(super) fn bytes(amount: i64) -> String {
+pub fn bytes(amount: i64) -> String {
     let (unit, name) = match amount.saturating_abs() {
         0..KI => return amount.to_string(),
         KI..MI => (KI, "Ki"),

@@ -1,0 +1,66 @@
+//! Why, in full: one pod tried on everything, one node taken for gone. Runs when somebody asks and
+//! never otherwise; uses the very steps that decide.
+
+mod node;
+mod pod;
+
+use crate::model::cluster::PodKey;
+use crate::model::decision::Decision;
+use crate::model::memory::Memory;
+use crate::model::policy::Policy;
+use crate::model::snapshot::Snapshot;
+use crate::model::story::{NodeStory, PodStory};
+use crate::model::time::Time;
+
+use super::offer::{self, Choice};
+use super::turn::Turn;
+use super::world::World;
+use super::{backoff, capacity, demand, holds, pack};
+
+/// What a story is told of: everything a decision reads, and the decision made of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The view.
+    pub snapshot: &'a Snapshot,
+    /// What is wanted.
+    pub policy: &'a Policy,
+    /// What is remembered, as it was when the decision was made.
+    pub memory: &'a Memory,
+    /// The decision.
+    pub decision: &'a Decision,
+    /// When it was made.
+    pub now: Time,
+}
+
+/// Tells of one pod; `None` when the view has no such pod.
+pub fn pod(asked: Asked<'_>, key: &PodKey) -> Option<PodStory> {
+    let (key, pod) = asked.snapshot.cluster.pods.get_key_value(key)?;
+    Some(pod::tell(asked, key, pod))
+}
+
+/// Tells of one node, or of a machine that is to become one; `None` when the view has neither.
+pub fn node(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
+    node::tell(asked, name)
+}
+
+/// The world as it is when all pods that fit on what there is are placed.
+fn settle<'a>(turn: &mut Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
+    let mut world = World::build(turn, choices);
+    let demand = demand::collect(turn, &mut world);
+    pack::existing(turn, &mut world, demand);
+    world
+}
+
+/// The steps before anything is placed.
+fn begin(asked: Asked<'_>) -> Turn<'_> {
+    let mut turn = Turn::begin(asked.snapshot, asked.policy, asked.memory, asked.now);
+    holds::find(&mut turn, asked.memory);
+    capacity::learn(&mut turn);
+    backoff::count(&mut turn);
+    turn
+}
+
+/// What could be made.
+fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
+    offer::choices(turn)
+}

@@ -1,0 +1,180 @@
+//! One node, taken for gone: what would become of each of its pods.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::brain::drain_rules::{self, Budgets};
+use crate::brain::fit::volumes::{self, Need};
+use crate::brain::pack;
+use crate::brain::shrink;
+use crate::brain::turn::Turn;
+use crate::brain::view::{Keyed, Known, Standing};
+use crate::brain::world::{ShapeId, Site, World};
+use crate::model::cluster::{Node, PodKey};
+use crate::model::report::{Hold, PodVerdict};
+use crate::model::story::{Fate, MachineFacts, NodeStory, PodFate};
+
+use super::Asked;
+
+/// Tells of a node, or of a machine without one.
+pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
+    let mut turn = super::begin(asked);
+    let node = asked.snapshot.cluster.nodes.get_key_value(name);
+    let known = turn.view.behind(name).or(turn.view.machines.get(name));
+    let (full_name, machine) = match (node, known) {
+        (Some((name, _)), known) => (name.clone(), known.map(facts)),
+        (None, Some(known)) => (known.name.clone(), Some(facts(known))),
+        (None, None) => return None,
+    };
+    let choices = super::choices(&turn);
+    let mut world = super::settle(&mut turn, &choices);
+    let report = &asked.decision.report;
+    Some(NodeStory {
+        verdict: report.nodes.get(&full_name).cloned(),
+        unneeded_since: asked.memory.unneeded_since.get(&full_name).copied(),
+        requested_permille: node
+            .map_or_else(BTreeMap::new, |(name, node)| shares(&turn, name, node)),
+        pods: fates(&turn, &mut world, name),
+        expected: expected(asked, name),
+        holds: shrink_holds(&report.holds),
+        node: full_name,
+        machine,
+    })
+}
+
+fn facts(known: &Known<'_>) -> MachineFacts {
+    let mark = &known.machine.mark;
+    MachineFacts {
+        name: known.name.clone(),
+        pool: mark.pool.as_str().into(),
+        instance_type: mark.instance_type.as_str().into(),
+        host: known.machine.host.clone(),
+        vmid: mark.vmid,
+        standing: standing(&known.standing),
+    }
+}
+
+fn standing(standing: &Standing) -> String {
+    match standing {
+        Standing::Untouchable(why) => format!("hands off: {why}"),
+        Standing::Coming => "on its way up".to_owned(),
+        Standing::Overdue => "on its way up for longer than it may take".to_owned(),
+        Standing::Failed => "it failed to become a node".to_owned(),
+        Standing::Up => "up".to_owned(),
+        Standing::Leaving => "being taken down".to_owned(),
+        Standing::NoNode => "its Node object is gone".to_owned(),
+        Standing::NoVm => "its VM is gone".to_owned(),
+    }
+}
+
+/// The holds that have to do with removing nodes.
+fn shrink_holds(holds: &[Hold]) -> Vec<Hold> {
+    let concerns = |hold: &&Hold| hold.scope != "scale-up";
+    holds.iter().filter(concerns).cloned().collect()
+}
+
+/// Thousandths of each allocatable amount that the node's pods request.
+fn shares(turn: &Turn<'_>, name: &str, node: &Node) -> BTreeMap<Arc<str>, i64> {
+    let mut sum = crate::model::resources::Resources::default();
+    for (_, pod) in turn.view.pods(name) {
+        sum.add(&pod.shape.requests);
+    }
+    let extended = node.allocatable.extended.keys().map(|name| &**name);
+    ["cpu", "memory", "ephemeral-storage", "pods"]
+        .into_iter()
+        .chain(extended)
+        .filter_map(|resource| {
+            let of = i128::from(node.allocatable.get(resource));
+            let share = i128::from(sum.get(resource)).saturating_mul(1000)
+                / Some(of).filter(|of| *of > 0)?;
+            Some((resource.into(), i64::try_from(share).unwrap_or(i64::MAX)))
+        })
+        .collect()
+}
+
+/// Pending pods that the decision counts on this node or machine.
+fn expected(asked: Asked<'_>, name: &str) -> Vec<PodKey> {
+    let comes = |verdict: &PodVerdict| match verdict {
+        PodVerdict::FitsNode { node } => &**node == name,
+        PodVerdict::FitsMachine { machine } | PodVerdict::Triggers { machine, .. } => {
+            &**machine == name
+        }
+        _ => false,
+    };
+    let pods = asked.decision.report.pods.iter();
+    pods.filter(|(_, verdict)| comes(verdict))
+        .map(|(key, _)| key.clone())
+        .collect()
+}
+
+/// What would become of every pod of the node if it went now, alone.
+fn fates<'a>(turn: &Turn<'a>, world: &mut World<'a>, name: &str) -> Vec<PodFate> {
+    let settings = turn
+        .view
+        .behind(name)
+        .map_or(&turn.view.policy.scale_down, |known| {
+            shrink::settings(turn, known)
+        });
+    let budgets = Budgets::of(&turn.view, &[]);
+    let expendable = turn.view.policy.scale_up.expendable_priority;
+    let mut told = BTreeMap::new();
+    let mut moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>> = BTreeMap::new();
+    for (key, pod) in turn.view.pods(name) {
+        let fate = drain_rules::fate(key, pod, settings, expendable, &budgets, turn.now());
+        let (fate, why) = match fate {
+            drain_rules::Fate::Stays => (Fate::Stays, None),
+            drain_rules::Fate::Goes => (Fate::Goes, None),
+            drain_rules::Fate::Blocks(reason, why) => (
+                Fate::Blocks {
+                    reason: reason.into(),
+                },
+                Some(why),
+            ),
+            drain_rules::Fate::Moves => {
+                let id = world.intern(&key.namespace, &pod.shape);
+                let need = volumes::need(key, pod, &turn.view.snapshot.cluster);
+                moving.entry((id, need)).or_default().push((*key, *pod));
+                continue;
+            }
+        };
+        told.insert((*key).clone(), (fate, why));
+    }
+    land(world, name, moving, &mut told);
+    told.into_iter()
+        .map(|(pod, (fate, why))| PodFate { pod, fate, why })
+        .collect()
+}
+
+/// Puts the pods that move elsewhere.
+fn land(
+    world: &mut World<'_>,
+    name: &str,
+    moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'_>>>,
+    told: &mut BTreeMap<PodKey, (Fate, Option<String>)>,
+) {
+    if let Some(bin) = world.by_name.get(name).copied() {
+        world.bins[bin].closed = true;
+    }
+    let open: Vec<usize> = (0..world.bins.len())
+        .filter(|index| {
+            let bin = &world.bins[*index];
+            bin.ready && !bin.closed && bin.site == Site::Node
+        })
+        .collect();
+    for ((shape, need), pods) in moving {
+        let mut left = pods.into_iter();
+        let count = left.len();
+        let mut undo = Vec::new();
+        let placed = pack::place_with_undo(world, shape, need.as_ref(), count, &open, &mut undo);
+        for (bin, count) in placed {
+            for (key, _) in left.by_ref().take(count) {
+                let to = world.bins[bin].name.clone();
+                told.insert(key.clone(), (Fate::Moves { to }, None));
+            }
+        }
+        let why = format!("none of {} other ready nodes holds it", open.len());
+        for (key, _) in left {
+            told.insert(key.clone(), (Fate::Homeless, Some(why.clone())));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! One pod, tried on every node, every machine under way and every offer.
+
+use std::sync::Arc;
+
+use crate::brain::fit::others::Rules;
+use crate::brain::fit::volumes::{self, Need};
+use crate::brain::fit::{self, NEW};
+use crate::brain::limits::Ledger;
+use crate::brain::offer::{Choice, Offer};
+use crate::brain::turn::Turn;
+use crate::brain::world::{Bin, ShapeId, Site, World};
+use crate::model::cluster::{Pod, PodKey};
+use crate::model::report::Hold;
+use crate::model::story::{NodeAnswer, OfferAnswer, PodStory};
+
+use super::Asked;
+
+/// What is asked of every place.
+struct Question<'w, 'a> {
+    world: &'w World<'a>,
+    shape: ShapeId,
+    need: Option<Need>,
+    rules: Option<Rules>,
+}
+
+/// Tells of a pod that the view has.
+pub(super) fn tell<'a>(asked: Asked<'a>, key: &'a PodKey, pod: &'a Pod) -> PodStory {
+    let mut turn = super::begin(asked);
+    let choices = super::choices(&turn);
+    let mut world = super::settle(&mut turn, &choices);
+    let shape = world.intern(&key.namespace, &pod.shape);
+    let question = Question {
+        shape,
+        need: volumes::need(key, pod, &asked.snapshot.cluster),
+        rules: Rules::of(&world, shape),
+        world: &world,
+    };
+    PodStory {
+        pod: key.clone(),
+        bound: pod.node.clone(),
+        phase: pod.phase,
+        priority: pod.shape.priority,
+        asks: pod.shape.requests.clone(),
+        verdict: asked.decision.report.pods.get(key).cloned(),
+        offers: question.offers(&turn, &choices),
+        nodes: question.nodes(),
+        holds: growth_holds(&asked.decision.report.holds),
+    }
+}
+
+/// The holds that have to do with adding nodes.
+fn growth_holds(holds: &[Hold]) -> Vec<Hold> {
+    let concerns = |hold: &&Hold| hold.scope != "scale-down";
+    holds.iter().filter(concerns).cloned().collect()
+}
+
+impl Question<'_, '_> {
+    fn nodes(&self) -> Vec<NodeAnswer> {
+        let mut answers: Vec<NodeAnswer> = self
+            .world
+            .bins
+            .iter()
+            .filter(|bin| !matches!(bin.site, Site::Planned(_)))
+            .map(|bin| NodeAnswer {
+                name: bin.name.clone(),
+                coming: bin.site != Site::Node,
+                free: bin.free.clone(),
+                misfit: self.on(bin),
+            })
+            .collect();
+        answers.sort_by(|a, b| a.name.cmp(&b.name));
+        answers
+    }
+
+    /// Why the pod does not go to a node there is.
+    fn on(&self, bin: &Bin) -> Option<String> {
+        if bin.closed {
+            return Some("it is leaving".to_owned());
+        }
+        let shape = self.world.shapes[self.shape].shape;
+        bin.misfit(shape, self.need.as_ref())
+            .or_else(|| fit::crowded(shape, &bin.free, &bin.ports))
+            .or_else(|| self.rules.as_ref()?.misfit(bin.place()))
+            .map(|misfit| misfit.here())
+    }
+
+    fn offers(&self, turn: &Turn<'_>, choices: &[Choice<'_>]) -> Vec<OfferAnswer> {
+        let ledger = Ledger::of(turn);
+        let mut answers = Vec::new();
+        for choice in choices {
+            let limit = ledger.admits(turn, choice).err();
+            for offer in &choice.offers {
+                answers.push(OfferAnswer {
+                    pool: choice.pool.clone(),
+                    instance_type: choice.type_name.clone(),
+                    host: offer.host.clone(),
+                    price: choice.price,
+                    free: offer.free.clone(),
+                    misfit: self.of(choice, offer),
+                    held: limit
+                        .clone()
+                        .or_else(|| ledger.host_admits(turn, choice, offer).err()),
+                });
+            }
+            if choice.offers.is_empty() {
+                answers.push(nowhere(choice, limit));
+            }
+        }
+        answers
+    }
+
+    /// Why the pod would not go to a new machine.
+    fn of(&self, choice: &Choice<'_>, offer: &Offer<'_>) -> Option<String> {
+        let shape = self.world.shapes[self.shape].shape;
+        choice
+            .misfit(offer, shape)
+            .or_else(|| volumes::misfit(self.need.as_ref()?, NEW, &offer.labels, true))
+            .or_else(|| self.rules.as_ref()?.misfit(choice.place(offer)))
+            .map(|misfit| misfit.to_string())
+    }
+}
+
+/// A pool whose region shows no host that it may use.
+fn nowhere(choice: &Choice<'_>, limit: Option<String>) -> OfferAnswer {
+    let region = &choice.policy.region;
+    let why = format!("the region {region} shows no host that the pool may use");
+    OfferAnswer {
+        pool: choice.pool.clone(),
+        instance_type: choice.type_name.clone(),
+        host: Arc::from(""),
+        price: choice.price,
+        free: choice.kind.capacity(),
+        misfit: None,
+        held: limit.or(Some(why)),
+    }
+}

@@ -1,0 +1,121 @@
+//! Stories: what `explain` says of a pod and of a node.
+
+use super::lab::{Lab, lab, owner};
+use crate::brain::explain::{self, Asked};
+use crate::model::cluster::PodKey;
+use crate::model::report::PodVerdict;
+use crate::model::story::{Fate, NodeStory, PodStory};
+
+fn asked(lab: &Lab) -> (Option<PodStory>, Option<NodeStory>) {
+    let decision = lab.decide();
+    let asked = Asked {
+        snapshot: &lab.snapshot,
+        policy: &lab.policy,
+        memory: &lab.memory,
+        decision: &decision,
+        now: lab.now,
+    };
+    (
+        explain::pod(asked, &PodKey::new("default", "web")),
+        explain::node(asked, "n1"),
+    )
+}
+
+/// A pool of two types, a node of ours with room for a little.
+fn world() -> Lab {
+    lab()
+        .kind("small", 2, 4096)
+        .kind("big", 8, 16_384)
+        .pool("p", &["small", "big"])
+        .ours("n1", "p", "small")
+        .bound("old", "n1", 1_500, 100)
+}
+
+#[test]
+fn a_pending_pod_is_tried_everywhere_with_numbers() {
+    let (story, _) = asked(&world().pod("web", 4_000, 100));
+    let story = story.expect("the pod is there");
+    assert!(matches!(story.verdict, Some(PodVerdict::Triggers { .. })));
+    let [node] = &story.nodes[..] else {
+        panic!("{:?}", story.nodes);
+    };
+    assert_eq!(node.misfit.as_deref(), Some("cpu: asks 4, 0.5 are free"));
+    // One answer for each type on each of the three hosts.
+    assert_eq!(story.offers.len(), 6);
+    for offer in &story.offers {
+        let fits = &*offer.instance_type == "big";
+        assert_eq!(offer.misfit.is_none(), fits, "{offer:?}");
+        assert_eq!(offer.held, None);
+    }
+    let why = story.offers[0].misfit.as_deref();
+    assert_eq!(why, Some("cpu: asks 4, a node offers 2 after DaemonSets"));
+}
+
+#[test]
+fn what_fits_and_may_not_be_made_says_both() {
+    let lab = world()
+        .edit_pool("p", |pool| pool.max = 1)
+        .pod("web", 4_000, 100);
+    let (story, _) = asked(&lab);
+    let story = story.expect("the pod is there");
+    let big = story.offers.iter().find(|o| &*o.instance_type == "big");
+    let big = big.expect("an offer");
+    assert_eq!(big.misfit, None);
+    let held = big.held.as_deref().unwrap_or_default();
+    assert!(held.contains("its max is 1"), "{held}");
+}
+
+#[test]
+fn what_is_not_there_has_no_story() {
+    let lab = world();
+    let (pod, node) = asked(&lab);
+    assert!(pod.is_none());
+    assert!(node.is_some());
+}
+
+#[test]
+fn a_node_says_what_becomes_of_each_pod() {
+    let lab = world()
+        .node("other", 2_000, 4_096)
+        .bound("bare", "n1", 100, 1)
+        .edit("bare", |pod| {
+            std::sync::Arc::make_mut(&mut pod.shape).owner = None;
+        })
+        .bound("log", "n1", 100, 1)
+        .edit("log", |pod| {
+            std::sync::Arc::make_mut(&mut pod.shape).owner = Some(owner("DaemonSet", "log"));
+        });
+    let (_, story) = asked(&lab);
+    let story = story.expect("the node is there");
+    let fates: Vec<(&str, &Fate)> = story
+        .pods
+        .iter()
+        .map(|pod| (&*pod.pod.name, &pod.fate))
+        .collect();
+    let blocks = Fate::Blocks {
+        reason: "NotReplicated".into(),
+    };
+    let moves = Fate::Moves { to: "other".into() };
+    assert_eq!(
+        fates,
+        [("bare", &blocks), ("log", &Fate::Stays), ("old", &moves)]
+    );
+    assert_eq!(story.requested_permille["cpu"], 850);
+    assert_eq!(story.machine.map(|m| m.standing).as_deref(), Some("up"));
+}
+
+#[test]
+fn a_pod_that_finds_no_other_place_is_homeless() {
+    let (_, story) = asked(&world());
+    let story = story.expect("the node is there");
+    assert_eq!(story.pods[0].fate, Fate::Homeless);
+    let why = story.pods[0].why.as_deref();
+    assert_eq!(why, Some("none of 0 other ready nodes holds it"));
+}
+
+#[test]
+fn a_node_names_the_pending_pods_that_are_to_come() {
+    let (_, story) = asked(&world().pod("web", 400, 100));
+    let story = story.expect("the node is there");
+    assert_eq!(story.expected, [PodKey::new("default", "web")]);
+}

@@ -1,0 +1,97 @@
+//! `explain`: why one pod is pending, why one node stays or goes. By the running daemon's view or a
+//! saved one. Never acts.
+
+use anyhow::{Context as _, anyhow};
+use serde::de::DeserializeOwned;
+use std::path::Path;
+
+use super::args::{ExplainCommand, ExplainOptions, Format};
+use super::{Failure, control, load, plan, print, story};
+use crate::agent::control::Command;
+use crate::brain::explain::{self, Asked};
+use crate::clock::Clock;
+use crate::model::cluster::PodKey;
+use crate::model::time::Time;
+
+/// Tells of a pod or a node.
+pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), Failure> {
+    match command {
+        ExplainCommand::Pod { pod, options } => {
+            let key = key(pod)?;
+            let question = Command::ExplainPod { pod: key.clone() };
+            let (told, now) = tell(config, options, &question, |asked| {
+                explain::pod(asked, &key).ok_or_else(|| anyhow!("the snapshot has no pod {key}"))
+            })?;
+            show(options, &told, || story::pod(&told, now))
+        }
+        ExplainCommand::Node { node, options } => {
+            let question = Command::ExplainNode { node: node.clone() };
+            let (told, now) = tell(config, options, &question, |asked| {
+                explain::node(asked, node)
+                    .ok_or_else(|| anyhow!("the snapshot has no node or machine {node}"))
+            })?;
+            show(options, &told, || story::node(&told, now))
+        }
+    }
+}
+
+fn key(text: &str) -> anyhow::Result<PodKey> {
+    let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
+    if namespace.is_empty() || name.is_empty() || name.contains('/') {
+        return Err(anyhow!(
+            "{text:?} is no pod: expected NAMESPACE/NAME, or NAME for the namespace default"
+        ));
+    }
+    Ok(PodKey::new(namespace, name))
+}
+
+/// Asks the daemon, or a brain on a saved view.
+fn tell<T: DeserializeOwned>(
+    config: &Path,
+    options: &ExplainOptions,
+    question: &Command,
+    on_saved: impl FnOnce(Asked<'_>) -> anyhow::Result<T>,
+) -> Result<(T, Time), Failure> {
+    let Some(path) = &options.snapshot else {
+        let answer = control::ask(&options.output.control, question)?;
+        let told = serde_json::from_value(answer)
+            .context("the daemon's answer cannot be read; is it of another version?")?;
+        return Ok((told, Clock::System.now()));
+    };
+    let settings = load(config)?;
+    let snapshot = plan::read(path)?;
+    let (decision, now) = plan::planned(&snapshot, &settings.policy);
+    let told = on_saved(Asked {
+        snapshot: &snapshot,
+        policy: &settings.policy,
+        memory: &decision.memory,
+        decision: &decision,
+        now,
+    })?;
+    Ok((told, now))
+}
+
+fn show<T: serde::Serialize>(
+    options: &ExplainOptions,
+    told: &T,
+    text: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    match options.output.output {
+        Format::Table => print(&text()),
+        Format::Json => print(&(serde_json::to_string_pretty(told)? + "\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_are_named_as_kubectl_names_them() {
+        assert_eq!(key("web").expect("a key"), PodKey::new("default", "web"));
+        assert_eq!(key("a/b").expect("a key"), PodKey::new("a", "b"));
+        for text in ["", "/", "a/", "/b", "a/b/c"] {
+            assert!(key(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Stories as text for people. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::render::{held, node_verdict, one_line, pod_verdict, section, when};
+use crate::model::resources::Resources;
+use crate::model::story::{Fate, NodeAnswer, NodeStory, OfferAnswer, PodFate, PodStory};
+use crate::model::time::Time;
+
+/// Names in one cell at most; `-o json` has them all.
+const MAX_NAMES: usize = 8;
+
+/// What is said of a pod.
+pub(super) fn pod(story: &PodStory, now: Time) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "Pod {}: asks {}; priority {}",
+        story.pod,
+        amounts(&story.asks),
+        story.priority
+    );
+    match (&story.verdict, &story.bound) {
+        (Some(verdict), _) => {
+            let (what, why) = pod_verdict(verdict, now);
+            let why = if why.is_empty() {
+                why
+            } else {
+                format!(" ({why})")
+            };
+            let _ = writeln!(text, "It {what}{why}.\n");
+        }
+        (None, Some(node)) => {
+            let _ = writeln!(text, "It is on the node {node}.\n");
+        }
+        (None, None) => {
+            let _ = writeln!(
+                text,
+                "It asks for nothing: its phase is {:?}.\n",
+                story.phase
+            );
+        }
+    }
+    section(
+        &mut text,
+        "What a new machine would be to it",
+        &["POOL/TYPE", "HOSTS", "OFFERS", "IT", "MADE NOW"],
+        offers(&story.offers),
+    );
+    section(
+        &mut text,
+        "What there is",
+        &["IT", "NODES"],
+        nodes(&story.nodes),
+    );
+    held(&mut text, &story.holds, now);
+    text
+}
+
+/// What is said of a node.
+pub(super) fn node(story: &NodeStory, now: Time) -> String {
+    let mut text = String::new();
+    match &story.machine {
+        Some(machine) => {
+            let _ = writeln!(
+                text,
+                "Node {}: machine of the pool {} ({}), VMID {} on {}; {}",
+                story.node,
+                machine.pool,
+                machine.instance_type,
+                machine.vmid,
+                machine.host,
+                one_line(&machine.standing)
+            );
+        }
+        None => {
+            let _ = writeln!(text, "Node {}: not ours, never removed", story.node);
+        }
+    }
+    if let Some(verdict) = &story.verdict {
+        let (what, why) = node_verdict(verdict, now);
+        let why = if why.is_empty() {
+            why
+        } else {
+            format!(": {why}")
+        };
+        let _ = writeln!(text, "Verdict: {what}{why}");
+    }
+    if let Some(since) = story.unneeded_since {
+        let _ = writeln!(text, "Unneeded since {}", when(since, now));
+    }
+    if !story.requested_permille.is_empty() {
+        let shares: Vec<String> = story
+            .requested_permille
+            .iter()
+            .map(|(name, permille)| format!("{name} {}.{} %", permille / 10, permille % 10))
+            .collect();
+        let _ = writeln!(text, "Requested: {}", shares.join(", "));
+    }
+    text.push('\n');
+    section(
+        &mut text,
+        "If it went now",
+        &["POD", "IT", "WHY"],
+        story.pods.iter().map(fate).collect(),
+    );
+    section(
+        &mut text,
+        "Pending pods that are to come here",
+        &[],
+        story
+            .expected
+            .iter()
+            .map(|pod| vec![pod.to_string()])
+            .collect(),
+    );
+    held(&mut text, &story.holds, now);
+    text
+}
+
+fn fate(pod: &PodFate) -> Vec<String> {
+    let what = match &pod.fate {
+        Fate::Stays => "does not matter".to_owned(),
+        Fate::Goes => "goes, nothing comes for it".to_owned(),
+        Fate::Moves { to } => format!("moves to {to}"),
+        Fate::Homeless => "finds no place".to_owned(),
+        Fate::Blocks { reason } => format!("blocks: {reason}"),
+    };
+    let why = pod.why.as_deref().map(one_line).unwrap_or_default();
+    vec![pod.pod.to_string(), what, why]
+}
+
+/// One line for each pool, type and answer; hosts that answer alike share it.
+fn offers(offers: &[OfferAnswer]) -> Vec<Vec<String>> {
+    type Line<'a> = (String, String, String, String);
+    let mut lines: Vec<(Line<'_>, Vec<&str>)> = Vec::new();
+    for offer in offers {
+        let answer = match &offer.misfit {
+            Some(why) => format!("would not run: {}", one_line(why)),
+            None => "would run".to_owned(),
+        };
+        let now = match &offer.held {
+            Some(why) => format!("no: {}", one_line(why)),
+            None => "yes".to_owned(),
+        };
+        let line = (
+            format!("{}/{}", offer.pool, offer.instance_type),
+            amounts(&offer.free),
+            answer,
+            now,
+        );
+        match lines.iter_mut().find(|(other, _)| *other == line) {
+            Some((_, hosts)) => hosts.push(&offer.host),
+            None => lines.push((line, vec![&offer.host])),
+        }
+    }
+    lines
+        .into_iter()
+        .map(|((name, free, answer, now), hosts)| vec![name, names(&hosts), free, answer, now])
+        .collect()
+}
+
+/// One line for each answer.
+fn nodes(nodes: &[NodeAnswer]) -> Vec<Vec<String>> {
+    let mut by_answer: BTreeMap<(bool, String), Vec<&str>> = BTreeMap::new();
+    for node in nodes {
+        let answer = match &node.misfit {
+            Some(why) => format!("would not run: {}", one_line(why)),
+            None if node.coming => "would run, once it is up".to_owned(),
+            None => "would run".to_owned(),
+        };
+        let key = (node.misfit.is_some(), answer);
+        by_answer.entry(key).or_default().push(&node.name);
+    }
+    by_answer
+        .into_iter()
+        .map(|((_, answer), nodes)| vec![answer, names(&nodes)])
+        .collect()
+}
+
+fn names(all: &[&str]) -> String {
+    let shown = all.len().min(MAX_NAMES);
+    let mut text = all[..shown].join(", ");
+    if all.len() > shown {
+        let _ = write!(text, " … {} in all", all.len());
+    }
+    text
+}
+
+/// What is asked or offered; amounts of zero are left out.
+fn amounts(of: &Resources) -> String {
+    let fixed = [
+        ("cpu", of.cpu_milli),
+        ("memory", of.memory),
+        ("ephemeral-storage", of.ephemeral),
+    ];
+    let extended = of.extended.iter().map(|(name, amount)| (&**name, *amount));
+    let parts: Vec<String> = fixed
+        .into_iter()
+        .chain(extended)
+        .filter(|(_, amount)| *amount != 0)
+        .map(|(name, amount)| format!("{name} {}", crate::model::words::amount(name, amount)))
+        .collect();
+    if parts.is_empty() {
+        "nothing".to_owned()
+    } else {
+        parts.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::cluster::{Phase, PodKey};
+    use crate::model::report::{Hold, NodeVerdict, PodVerdict};
+    use crate::model::story::MachineFacts;
+    use crate::model::time::Span;
+
+    const NOW: Time = Time(1_795_000_000_000);
+
+    fn free(cpu: i64, memory: i64) -> Resources {
+        Resources {
+            cpu_milli: cpu,
+            memory: memory << 20,
+            pods: 110,
+            ..Resources::default()
+        }
+    }
+
+    fn offer(kind: &str, host: &str, misfit: Option<&str>, held: Option<&str>) -> OfferAnswer {
+        OfferAnswer {
+            pool: "workers".into(),
+            instance_type: kind.into(),
+            host: host.into(),
+            price: 1,
+            free: free(1900, 3584),
+            misfit: misfit.map(str::to_owned),
+            held: held.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_pod_reads_as_a_story() {
+        let small = Some("cpu: asks 5, a node offers 1.9 after DaemonSets");
+        let full =
+            Some("the host pve2 has 1Gi of memory left for VMs, one of this type takes 16Gi");
+        let answer = |name: &str, coming: bool, misfit: Option<&str>| NodeAnswer {
+            name: name.into(),
+            coming,
+            free: free(400, 100),
+            misfit: misfit.map(str::to_owned),
+        };
+        let story = PodStory {
+            pod: PodKey::new("shop", "db-0"),
+            bound: None,
+            phase: Phase::Pending,
+            priority: 100,
+            asks: free(5000, 2048),
+            verdict: Some(PodVerdict::Held {
+                why: Arc::new(BTreeMap::from([(
+                    Arc::from("workers/big"),
+                    "its max is 3".to_owned(),
+                )])),
+            }),
+            offers: vec![
+                offer("small", "pve1", small, None),
+                offer("small", "pve2", small, None),
+                offer(
+                    "big",
+                    "pve1",
+                    None,
+                    Some("pool limit: it has 3 machines, its max is 3"),
+                ),
+                offer("big", "pve2", None, full),
+            ],
+            nodes: vec![
+                answer(
+                    "cp-1",
+                    false,
+                    Some(
+                        "does not tolerate the taint node-role.kubernetes.io/control-plane:NoSchedule",
+                    ),
+                ),
+                answer("workers-1", false, Some("cpu: asks 5, 0.4 are free")),
+                answer("workers-2", false, Some("cpu: asks 5, 0.4 are free")),
+                answer("workers-3", true, None),
+            ],
+            holds: vec![Hold {
+                scope: "pool workers".into(),
+                why: "a join failed".into(),
+                until: Some(NOW + Span::minutes(4)),
+            }],
+        };
+        insta::assert_snapshot!(pod(&story, NOW));
+    }
+
+    #[test]
+    fn a_node_reads_as_a_story() {
+        let fate = |name: &str, fate: Fate, why: Option<&str>| PodFate {
+            pod: PodKey::new("shop", name),
+            fate,
+            why: why.map(str::to_owned),
+        };
+        let story = NodeStory {
+            node: "workers-1".into(),
+            machine: Some(MachineFacts {
+                name: "workers-1".into(),
+                pool: "workers".into(),
+                instance_type: "small".into(),
+                host: "pve1".into(),
+                vmid: 9001,
+                standing: "up".into(),
+            }),
+            verdict: Some(NodeVerdict::Kept {
+                reason: "NotEnoughPdb".into(),
+                why: "shop/db-0: the disruption budget shop/db allows 0 evictions, 0 are left"
+                    .into(),
+                pod: Some(PodKey::new("shop", "db-0")),
+                until: None,
+            }),
+            unneeded_since: Some(NOW - Span::minutes(3)),
+            requested_permille: BTreeMap::from([
+                (Arc::from("cpu"), 213),
+                (Arc::from("memory"), 87),
+            ]),
+            pods: vec![
+                fate(
+                    "db-0",
+                    Fate::Blocks {
+                        reason: "NotEnoughPdb".into(),
+                    },
+                    Some("the disruption budget shop/db allows 0 evictions, 0 are left"),
+                ),
+                fate("log-x", Fate::Stays, None),
+                fate(
+                    "web-1",
+                    Fate::Moves {
+                        to: "workers-2".into(),
+                    },
+                    None,
+                ),
+                fate(
+                    "web-2",
+                    Fate::Homeless,
+                    Some("none of 2 other ready nodes holds it"),
+                ),
+            ],
+            expected: vec![PodKey::new("shop", "web-9")],
+            holds: Vec::new(),
+        };
+        insta::assert_snapshot!(node(&story, NOW));
+    }
+}

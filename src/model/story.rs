@@ -1,0 +1,155 @@
+//! All that can be said of one pod or one node: the answer to `explain`.
+//!
+//! Made only when somebody asks, by the same steps that decide; a decision itself carries one
+//! verdict a pod and a node ([`super::report`]).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::cluster::{Phase, PodKey};
+use super::report::{Hold, NodeVerdict, PodVerdict};
+use super::resources::Resources;
+use super::time::Time;
+
+/// One pod, tried on everything there is and everything that could be made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PodStory {
+    /// The pod.
+    pub pod: PodKey,
+    /// The node it is bound to.
+    #[serde(default)]
+    pub bound: Option<Arc<str>>,
+    /// `status.phase`.
+    pub phase: Phase,
+    /// `spec.priority`.
+    pub priority: i32,
+    /// Its effective request.
+    pub asks: Resources,
+    /// What the decision made of it; `None` for a bound pod that nobody moves.
+    #[serde(default)]
+    pub verdict: Option<PodVerdict>,
+    /// What a new machine of each pool, instance type and host would be to it.
+    pub offers: Vec<OfferAnswer>,
+    /// What each node and machine under way is to it now, all other pods placed.
+    pub nodes: Vec<NodeAnswer>,
+    /// What holds the brain back from adding nodes.
+    pub holds: Vec<Hold>,
+}
+
+/// What a new machine would be to a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfferAnswer {
+    /// The pool.
+    pub pool: Arc<str>,
+    /// The instance type.
+    pub instance_type: Arc<str>,
+    /// The host; empty when the region shows none that the pool may use.
+    pub host: Arc<str>,
+    /// Price of one node in millionths per hour.
+    pub price: i64,
+    /// What a pod finds there after DaemonSets.
+    pub free: Resources,
+    /// The first predicate that fails, with numbers; `None` when the pod would run there.
+    #[serde(default)]
+    pub misfit: Option<String>,
+    /// What keeps such a machine from being made now (limits, back-off, host), fitting or not.
+    #[serde(default)]
+    pub held: Option<String>,
+}
+
+/// What a node there is, or a machine under way, is to a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeAnswer {
+    /// The node's or machine's name.
+    pub name: Arc<str>,
+    /// It is on its way up.
+    pub coming: bool,
+    /// What is free.
+    pub free: Resources,
+    /// The first predicate that fails, with numbers; `None` when the pod would run there.
+    #[serde(default)]
+    pub misfit: Option<String>,
+}
+
+/// One node: whether it could go, and what stands in the way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeStory {
+    /// The node.
+    pub node: Arc<str>,
+    /// The machine behind it.
+    #[serde(default)]
+    pub machine: Option<MachineFacts>,
+    /// What the decision says of it.
+    #[serde(default)]
+    pub verdict: Option<NodeVerdict>,
+    /// Unneeded without a gap since.
+    #[serde(default)]
+    pub unneeded_since: Option<Time>,
+    /// Thousandths requested of what is allocatable, by resource.
+    pub requested_permille: BTreeMap<Arc<str>, i64>,
+    /// Every pod on it, and what would become of it.
+    pub pods: Vec<PodFate>,
+    /// Pending pods that are expected on it.
+    pub expected: Vec<PodKey>,
+    /// What holds the brain back from removing nodes.
+    pub holds: Vec<Hold>,
+}
+
+/// The machine behind a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineFacts {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its pool.
+    pub pool: Arc<str>,
+    /// Its instance type.
+    pub instance_type: Arc<str>,
+    /// Its host.
+    pub host: Arc<str>,
+    /// Its VM's id.
+    pub vmid: u32,
+    /// How it stands, in words.
+    pub standing: String,
+}
+
+/// What becomes of a pod when its node goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PodFate {
+    /// The pod.
+    pub pod: PodKey,
+    /// What becomes of it.
+    pub fate: Fate,
+    /// Why, in words.
+    #[serde(default)]
+    pub why: Option<String>,
+}
+
+/// What becomes of a pod, in a word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "does")]
+pub enum Fate {
+    /// It does not matter: static, of a DaemonSet, long dead.
+    Stays,
+    /// It goes, and nothing that must be placed comes for it.
+    Goes,
+    /// It, or its successor, would land there.
+    Moves {
+        /// The node.
+        to: Arc<str>,
+    },
+    /// It finds no other place.
+    Homeless,
+    /// It forbids the removal, by cluster-autoscaler's `BlockingPodReason`.
+    Blocks {
+        /// The reason.
+        reason: Arc<str>,
+    },
+}
