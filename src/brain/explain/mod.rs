@@ -15,7 +15,7 @@ use crate::model::time::Time;
 use super::offer::{self, Choice};
 use super::turn::Turn;
 use super::world::World;
-use super::{backoff, capacity, demand, holds, pack};
+use super::{backoff, capacity, demand, holds, pack, places};
 
 /// What a story is told of: everything a decision reads, and the decision made of it.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub fn node(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
 
 /// The world as it is when all pods that fit on what there is are placed.
 fn settle<'a>(turn: &mut Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
-    let mut world = World::build(turn, choices);
+    let mut world = places::build(turn, choices);
     let demand = demand::collect(turn, &mut world);
     pack::existing(turn, &mut world, demand);
     world

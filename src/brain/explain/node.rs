@@ -153,7 +153,7 @@ fn land(
     told: &mut BTreeMap<PodKey, (Fate, Option<String>)>,
 ) {
     if let Some(bin) = world.by_name.get(name).copied() {
-        world.bins[bin].closed = true;
+        world.close(bin);
     }
     let open: Vec<usize> = (0..world.bins.len())
         .filter(|index| {

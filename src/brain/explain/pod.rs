@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::brain::fit::others::Rules;
+use crate::brain::company::Rules;
+use crate::brain::company::topology::{DomainId, KeyId};
 use crate::brain::fit::volumes::{self, Need};
-use crate::brain::fit::{self, NEW};
+use crate::brain::fit::{self, Misfit, NEW};
 use crate::brain::limits::Ledger;
 use crate::brain::offer::{Choice, Offer};
 use crate::brain::turn::Turn;
@@ -20,7 +21,9 @@ struct Question<'w, 'a> {
     world: &'w World<'a>,
     shape: ShapeId,
     need: Option<Need>,
-    rules: Option<Rules>,
+    rules: Option<Arc<Rules>>,
+    /// The domain that a node of each offer would be in, by choice, offer and topology key.
+    domains: Vec<Vec<Vec<DomainId>>>,
 }
 
 /// Tells of a pod that the view has.
@@ -32,7 +35,8 @@ pub(super) fn tell<'a>(asked: Asked<'a>, key: &'a PodKey, pod: &'a Pod) -> PodSt
     let question = Question {
         shape,
         need: volumes::need(key, pod, &asked.snapshot.cluster),
-        rules: Rules::of(&world, shape),
+        rules: world.rules(shape),
+        domains: domains(&mut world, &choices),
         world: &world,
     };
     PodStory {
@@ -48,6 +52,18 @@ pub(super) fn tell<'a>(asked: Asked<'a>, key: &'a PodKey, pod: &'a Pod) -> PodSt
     }
 }
 
+fn domains(world: &mut World<'_>, choices: &[Choice<'_>]) -> Vec<Vec<Vec<DomainId>>> {
+    let mut of = |offer: &Offer<'_>| {
+        (0..world.company.keys())
+            .map(|key| world.company.domain(key, &offer.labels))
+            .collect()
+    };
+    choices
+        .iter()
+        .map(|choice| choice.offers.iter().map(&mut of).collect())
+        .collect()
+}
+
 /// The holds that have to do with adding nodes.
 fn growth_holds(holds: &[Hold]) -> Vec<Hold> {
     let concerns = |hold: &&Hold| hold.scope != "scale-down";
@@ -60,12 +76,13 @@ impl Question<'_, '_> {
             .world
             .bins
             .iter()
-            .filter(|bin| !matches!(bin.site, Site::Planned(_)))
-            .map(|bin| NodeAnswer {
+            .enumerate()
+            .filter(|(_, bin)| !matches!(bin.site, Site::Planned(_)))
+            .map(|(index, bin)| NodeAnswer {
                 name: bin.name.clone(),
                 coming: bin.site != Site::Node,
                 free: bin.free.clone(),
-                misfit: self.on(bin),
+                misfit: self.on(index, bin),
             })
             .collect();
         answers.sort_by(|a, b| a.name.cmp(&b.name));
@@ -73,30 +90,35 @@ impl Question<'_, '_> {
     }
 
     /// Why the pod does not go to a node there is.
-    fn on(&self, bin: &Bin) -> Option<String> {
+    fn on(&self, index: usize, bin: &Bin) -> Option<String> {
         if bin.closed {
             return Some("it is leaving".to_owned());
         }
         let shape = self.world.shapes[self.shape].shape;
         bin.misfit(shape, self.need.as_ref())
             .or_else(|| fit::crowded(shape, &bin.free, &bin.ports))
-            .or_else(|| self.rules.as_ref()?.misfit(bin.place()))
+            .or_else(|| self.company(self.world.company.at(index)))
             .map(|misfit| misfit.here())
+    }
+
+    /// What other pods forbid.
+    fn company(&self, at: impl Fn(KeyId) -> DomainId + Copy) -> Option<Misfit> {
+        self.world.company.misfit(self.rules.as_deref()?, at)
     }
 
     fn offers(&self, turn: &Turn<'_>, choices: &[Choice<'_>]) -> Vec<OfferAnswer> {
         let ledger = Ledger::of(turn);
         let mut answers = Vec::new();
-        for choice in choices {
+        for (choice, domains) in choices.iter().zip(&self.domains) {
             let limit = ledger.admits(turn, choice).err();
-            for offer in &choice.offers {
+            for (offer, domains) in choice.offers.iter().zip(domains) {
                 answers.push(OfferAnswer {
                     pool: choice.pool.clone(),
                     instance_type: choice.type_name.clone(),
                     host: offer.host.clone(),
                     price: choice.price,
                     free: offer.free.clone(),
-                    misfit: self.of(choice, offer),
+                    misfit: self.of(choice, offer, domains),
                     held: limit
                         .clone()
                         .or_else(|| ledger.host_admits(turn, choice, offer).err()),
@@ -110,12 +132,12 @@ impl Question<'_, '_> {
     }
 
     /// Why the pod would not go to a new machine.
-    fn of(&self, choice: &Choice<'_>, offer: &Offer<'_>) -> Option<String> {
+    fn of(&self, choice: &Choice<'_>, offer: &Offer<'_>, domains: &[DomainId]) -> Option<String> {
         let shape = self.world.shapes[self.shape].shape;
         choice
             .misfit(offer, shape)
             .or_else(|| volumes::misfit(self.need.as_ref()?, NEW, &offer.labels, true))
-            .or_else(|| self.rules.as_ref()?.misfit(choice.place(offer)))
+            .or_else(|| self.company(|key| domains[key]))
             .map(|misfit| misfit.to_string())
     }
 }
