@@ -5,6 +5,7 @@
 
 use crate::model::cluster::{Pod, PodKey};
 use crate::model::policy::LEAVING_TAINT;
+use crate::model::scheduling::{Effect, Toleration};
 use crate::model::time::{Span, Time};
 
 /// Priority of `system-cluster-critical`; at or above it a pod is critical.
@@ -34,8 +35,13 @@ pub enum Fate {
 /// The last tier.
 pub const LAST_TIER: u8 = 3;
 
-/// What becomes of `pod` when its node is drained at `now`.
-pub fn fate(pod: &Pod, now: Time) -> Fate {
+/// On a DaemonSet's pod: whether it is evicted when its node goes, `true` or else, whatever the configuration says
+/// (cluster-autoscaler's `EnableDsEvictionKey`).
+const DAEMON_EVICTION: &str = "cluster-autoscaler.kubernetes.io/enable-ds-eviction";
+
+/// What becomes of `pod` when its node is drained at `now`. `daemons`: pods of DaemonSets are evicted unless they
+/// are annotated otherwise.
+pub fn fate(pod: &Pod, now: Time, daemons: bool) -> Fate {
     let shape = &pod.shape;
     if pod.mirror {
         return Fate::Left("a static pod ends with its node");
@@ -43,15 +49,20 @@ pub fn fate(pod: &Pod, now: Time) -> Fate {
     if pod.phase.terminal() {
         return Fate::Left("it has ended");
     }
-    let tolerates =
-        |t: &crate::model::scheduling::Toleration| t.key.as_deref() == Some(LEAVING_TAINT);
-    if shape.tolerations.iter().any(tolerates) {
-        return Fate::Left("it tolerates the leaving taint by name");
-    }
     let daemon = shape
         .owner
         .as_ref()
         .is_some_and(|owner| &*owner.kind == "DaemonSet");
+    if shape.tolerations.iter().any(|t| stays(t, daemon)) {
+        return Fate::Left("it tolerates the leaving taint");
+    }
+    let evicted = shape
+        .annotations
+        .get(DAEMON_EVICTION)
+        .map_or(daemons, |word| &**word == "true");
+    if daemon && !evicted {
+        return Fate::Left("pods of its DaemonSet end with their nodes");
+    }
     let tier = 2 * u8::from(shape.priority >= CRITICAL) + u8::from(daemon);
     if let Some(deletion) = pod.deletion {
         return if now.since(deletion) > LONG_TERMINATING {
@@ -83,6 +94,20 @@ pub fn fate(pod: &Pod, now: Time) -> Fate {
     }
 }
 
+/// Whether a pod with this toleration stays to the end. Operator and value do not matter: the taint's value is a
+/// time that nobody can know before. Tolerating just everything keeps a DaemonSet's pod, which would come back at
+/// once; another pod of that kind has better places to be than a machine that goes.
+fn stays(toleration: &Toleration, daemon: bool) -> bool {
+    let named = match toleration.key.as_deref() {
+        Some(key) => key == LEAVING_TAINT,
+        None => daemon && toleration.exists,
+    };
+    named
+        && toleration
+            .effect
+            .is_none_or(|effect| effect == Effect::NoSchedule)
+}
+
 /// The pod that makes a planned removal void: one that came since the plan was made and would have
 /// to move, or one that must not be evicted. `planned` are the pods that the plan expects.
 pub fn obstacle<'a>(
@@ -90,17 +115,18 @@ pub fn obstacle<'a>(
     planned: &[PodKey],
     now: Time,
 ) -> Option<(&'a PodKey, String)> {
-    pods.iter().find_map(|(key, pod)| match fate(pod, now) {
-        Fate::Blocks(why) => Some((key, why.to_owned())),
-        Fate::Evicted {
-            best_effort: false,
-            going: false,
-            ..
-        } if !planned.contains(key) => {
-            Some((key, "it came after the removal was planned".to_owned()))
-        }
-        _ => None,
-    })
+    pods.iter()
+        .find_map(|(key, pod)| match fate(pod, now, true) {
+            Fate::Blocks(why) => Some((key, why.to_owned())),
+            Fate::Evicted {
+                best_effort: false,
+                going: false,
+                ..
+            } if !planned.contains(key) => {
+                Some((key, "it came after the removal was planned".to_owned()))
+            }
+            _ => None,
+        })
 }
 
 /// Grace period for an eviction: the pod's own, at most `limit`.
@@ -114,7 +140,7 @@ mod tests {
 
     use super::*;
     use crate::model::cluster::Phase;
-    use crate::model::scheduling::{Owner, PodShape, Toleration};
+    use crate::model::scheduling::{Owner, PodShape};
 
     fn pod(change: impl FnOnce(&mut PodShape)) -> Pod {
         let mut shape = PodShape {
@@ -149,7 +175,7 @@ mod tests {
     }
 
     fn tier(pod: &Pod) -> Option<u8> {
-        match fate(pod, Time(0)) {
+        match fate(pod, Time(0), true) {
             Fate::Evicted { tier, .. } => Some(tier),
             _ => None,
         }
@@ -176,22 +202,71 @@ mod tests {
     }
 
     #[test]
-    fn tm_01_tm_05_tm_07_what_is_left_alone() {
-        let tolerant = pod(|shape| {
-            shape.tolerations = vec![Toleration {
-                key: Some(LEAVING_TAINT.into()),
-                exists: true,
-                ..Toleration::default()
-            }];
-        });
-        assert_eq!(tier(&tolerant), None);
-        let anything = pod(|shape| {
-            shape.tolerations = vec![Toleration {
-                exists: true,
-                ..Toleration::default()
-            }];
-        });
-        assert_eq!(tier(&anything), Some(0));
+    fn tm_01_tm_02_who_tolerates_the_leaving_taint_stays() {
+        let tolerating = |kind: &str, toleration: Toleration| {
+            pod(|shape| {
+                owned(kind)(shape);
+                shape.tolerations = vec![toleration];
+            })
+        };
+        let by_name = |key: &str, exists: bool, effect| Toleration {
+            key: Some(key.into()),
+            exists,
+            effect,
+            ..Toleration::default()
+        };
+        for kind in ["ReplicaSet", "DaemonSet"] {
+            let tier_of = |toleration| tier(&tolerating(kind, toleration));
+            let evicted = Some(u8::from(kind == "DaemonSet"));
+            for exists in [false, true] {
+                let ours = |effect| by_name(LEAVING_TAINT, exists, effect);
+                assert_eq!(tier_of(ours(None)), None);
+                assert_eq!(tier_of(ours(Some(Effect::NoSchedule))), None);
+                assert_eq!(tier_of(ours(Some(Effect::NoExecute))), evicted);
+            }
+            let cordon = by_name("node.kubernetes.io/unschedulable", true, None);
+            assert_eq!(tier_of(cordon), evicted);
+        }
+        let anything = Toleration {
+            exists: true,
+            ..Toleration::default()
+        };
+        assert_eq!(tier(&tolerating("ReplicaSet", anything.clone())), Some(0));
+        assert_eq!(tier(&tolerating("DaemonSet", anything)), None);
+    }
+
+    #[test]
+    fn tm_20_a_daemon_sets_pods_follow_their_annotation_before_the_configuration() {
+        for (word, daemons, evicted) in [
+            (None, true, true),
+            (None, false, false),
+            (Some("true"), false, true),
+            (Some("false"), true, false),
+            (Some("yes"), true, false),
+        ] {
+            let daemon = pod(|shape| {
+                owned("DaemonSet")(shape);
+                let word = word.map(|word| (DAEMON_EVICTION.into(), word.into()));
+                shape.annotations.extend(word);
+            });
+            let is = matches!(fate(&daemon, Time(0), daemons), Fate::Evicted { .. });
+            assert_eq!(is, evicted, "{word:?} {daemons}");
+            // It means nothing on other pods.
+            let other = pod(|shape| {
+                owned("ReplicaSet")(shape);
+                shape
+                    .annotations
+                    .insert(DAEMON_EVICTION.into(), "false".into());
+            });
+            assert_eq!(
+                fate(&other, Time(0), daemons),
+                fate(&pod(owned("ReplicaSet")), Time(0), true)
+            );
+        }
+    }
+
+    #[test]
+    fn tm_05_tm_07_what_is_left_alone() {
         let mirror = Pod {
             mirror: true,
             ..pod(|_| ())
@@ -201,9 +276,9 @@ mod tests {
             deletion: Some(Time(0)),
             ..pod(|_| ())
         };
-        assert!(matches!(fate(&stuck, Time(31_000)), Fate::Left(_)));
+        assert!(matches!(fate(&stuck, Time(31_000), true), Fate::Left(_)));
         assert!(matches!(
-            fate(&stuck, Time(30_000)),
+            fate(&stuck, Time(30_000), true),
             Fate::Evicted { going: true, .. }
         ));
     }

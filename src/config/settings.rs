@@ -32,6 +32,8 @@ pub struct Settings {
     pub pools: BTreeMap<Arc<str>, Pool>,
     /// Deadlines of a machine's steps.
     pub deadlines: Deadlines,
+    /// How nodes leave, whatever their pool.
+    pub leaving: Leaving,
     /// The web server.
     pub web: Web,
     /// What is allowed but looks like a mistake.
@@ -240,6 +242,28 @@ impl Default for Deadlines {
             register: Span::minutes(2),
             initialize: Span::minutes(5),
             destroy: Span::minutes(5),
+        }
+    }
+}
+
+/// How a node leaves: what of `[scale_down]` is for the executor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Leaving {
+    /// Longest wait for the annotations `delay-deletion.cluster-autoscaler.kubernetes.io/*` to go
+    /// (`node-deletion-delay-timeout`); zero: they mean nothing.
+    pub deletion_delay: Span,
+    /// DaemonSet pods of a node without other pods are evicted (`daemonset-eviction-for-empty-nodes`).
+    pub evict_daemons_of_empty: bool,
+    /// DaemonSet pods of other nodes are evicted (`daemonset-eviction-for-occupied-nodes`).
+    pub evict_daemons_of_occupied: bool,
+}
+
+impl Default for Leaving {
+    fn default() -> Leaving {
+        Leaving {
+            deletion_delay: Span::minutes(2),
+            evict_daemons_of_empty: false,
+            evict_daemons_of_occupied: true,
         }
     }
 }

@@ -34,6 +34,7 @@ pub use observer::{CallObserver, CallOutcome, Unobserved};
 pub use pods::EvictOutcome;
 pub use store::{Changes, ClusterStore, View};
 pub use tokens::BootstrapToken;
+pub use translate::DELAY_DELETION;
 
 #[cfg(test)]
 mod tests;

@@ -26,6 +26,12 @@ const CONFLICT_TRIES: usize = 5;
 /// does not undo what a person did.
 pub const WAS_CORDONED: &str = "pve-autoscaler.io/was-cordoned";
 
+/// Nodes with this label get no more traffic from external load balancers (the service controller,
+/// KEP-1143); whatever its value, so the value says that it was us.
+pub const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// The label's value when we put it there.
+const EXCLUDED_BY_US: &str = "pve-autoscaler";
+
 /// What a change of a node came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeChange {
@@ -64,6 +70,11 @@ impl Current {
             .filter(|taint| taint["key"] != key)
             .cloned()
             .collect()
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        let labels = self.metadata.labels.as_ref()?;
+        labels.get(key).map(String::as_str)
     }
 
     fn has_taint(&self, key: &str) -> bool {
@@ -112,16 +123,21 @@ impl Client {
         }
     }
 
-    /// Cordons the node and puts our leaving taint on it, in one write. `since` is the taint's
-    /// value; a node that carries the taint already keeps the older value.
+    /// Cordons the node, puts our leaving taint on it and takes it out of external load balancers,
+    /// in one write. `since` is the taint's value; a node that carries the taint already keeps the
+    /// older value.
     pub async fn mark_leaving(&self, node: &NodeRef, since: Time) -> Result<NodeChange, Error> {
         self.change_node(node, |current| {
             let cordoned = current.spec.unschedulable == Some(true);
             let tainted = current.has_taint(LEAVING_TAINT);
-            if cordoned && tainted {
+            let excluded = current.label(EXCLUDED).is_some();
+            if cordoned && tainted && excluded {
                 return None;
             }
             let mut patch = json!({ "spec": { "unschedulable": true } });
+            if !excluded {
+                patch["metadata"]["labels"] = json!({ EXCLUDED: EXCLUDED_BY_US });
+            }
             if !tainted {
                 let mut taints = current.taints().to_vec();
                 taints.push(json!({
@@ -139,8 +155,8 @@ impl Client {
         .await
     }
 
-    /// Ends a removal that was given up: takes our leaving taint off and uncordons, unless the node
-    /// had been cordoned before.
+    /// Ends a removal that was given up: takes our leaving taint off, lets load balancers in again,
+    /// and uncordons, unless the node had been cordoned before.
     pub async fn release_node(&self, node: &NodeRef) -> Result<NodeChange, Error> {
         self.change_node(node, |current| {
             if !current.has_taint(LEAVING_TAINT) {
@@ -149,6 +165,9 @@ impl Client {
             let annotations = current.metadata.annotations.as_ref();
             let was_cordoned = annotations.is_some_and(|all| all.contains_key(WAS_CORDONED));
             let mut patch = json!({ "spec": { "taints": current.without_taint(LEAVING_TAINT) } });
+            if current.label(EXCLUDED) == Some(EXCLUDED_BY_US) {
+                patch["metadata"]["labels"] = json!({ EXCLUDED: null });
+            }
             if was_cordoned {
                 patch["metadata"]["annotations"] = json!({ WAS_CORDONED: null });
             } else {

@@ -217,10 +217,13 @@ async fn a_node_is_marked_released_and_deleted_by_its_uid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn giving_a_removal_up_does_not_undo_a_persons_cordon() {
+async fn tm_14_giving_a_removal_up_does_not_undo_what_a_person_did() {
     let world = world().await;
     let node = world.node("small-bbbbb", true).await;
     let ours = &world.ours;
+    let balancers = Labels::from([(Arc::from(nodes::EXCLUDED), Arc::from(""))]);
+    let labelled = ours.label_node(&node, &balancers, &Labels::new()).await;
+    assert_eq!(labelled, Ok(NodeChange::Changed));
     assert_eq!(
         ours.mark_leaving(&node, EPOCH).await,
         Ok(NodeChange::Changed)
@@ -233,6 +236,8 @@ async fn giving_a_removal_up_does_not_undo_a_persons_cordon() {
         .expect("there");
     assert!(view.unschedulable, "it was cordoned before");
     assert!(!view.annotations.contains_key(nodes::WAS_CORDONED));
+    let label = view.labels.get(nodes::EXCLUDED).map(|value| &**value);
+    assert_eq!(label, Some(""), "it was kept from the balancers before");
     world.assert_permitted();
 }
 

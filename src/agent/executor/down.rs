@@ -105,20 +105,29 @@ async fn vacated(work: &Work, node: &NodeRef, action: &Action, drain: bool) -> R
     if !work.step(Step::Drain, STOP_DEADLINE, runs(work)).await? {
         return Ok(());
     }
-    if !drain {
+    let cleared = if drain {
+        drained(work, node, action).await
+    } else {
         let empty = nothing_to_lose(work, node);
-        return work.step(Step::Drain, limits.timeout, empty).await;
-    }
-    let emptied = drain::emptied(work, node, action);
-    work.step(Step::Drain, limits.timeout, emptied).await?;
-    let detached = drain::detached(work, node);
-    let detached = work
-        .step(Step::Detach, limits.detach_timeout, detached)
-        .await;
-    if detached.is_err() {
+        work.step(Step::Drain, limits.timeout, empty).await
+    };
+    if cleared.is_ok() {
+        drain::undelayed(work, node).await;
+    } else if drain {
+        // Also when the time was up, wherever it was then.
         release(work, node).await;
     }
-    detached
+    cleared
+}
+
+/// Empties the node and waits for its volumes.
+async fn drained(work: &Work, node: &NodeRef, action: &Action) -> Result<(), Failure> {
+    let limits = work.drain();
+    let emptied = drain::emptied(work, node, action);
+    work.step(Step::Drain, limits.timeout, emptied).await?;
+    let detached = drain::detached(work, node, action);
+    work.step(Step::Detach, limits.detach_timeout, detached)
+        .await
 }
 
 /// A removal that was given up before the VM was touched leaves the machine in service.

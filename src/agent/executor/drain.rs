@@ -1,41 +1,33 @@
 //! Emptying a node: cordon and taint, re-read the pods, evict tier by tier, wait for volumes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::agent::drain_order::{self, Fate, LAST_TIER};
-use crate::kube::{EvictOutcome, NodeChange};
+use crate::kube::{DELAY_DELETION, EvictOutcome, NodeChange};
 use crate::model::action::{Action, NodeRef};
 use crate::model::cluster::{Pod, PodKey};
+use crate::model::time::Span;
 
 use super::work::{Stop, Work, kube_passing};
 
 /// Between the taint and the fresh look at the pods: kube-scheduler may still bind on its older view
-/// (`node-delete-delay-after-taint`; Karpenter's minimum drain time).
+/// (`node-delete-delay-after-taint`; Karpenter's minimum drain time). Every drain has it, an empty node's too, so no
+/// VM is shut down earlier after the taint than this.
 const SETTLE: Duration = Duration::from_secs(5);
 /// Between two rounds over the pods that are left.
 const ROUND: Duration = Duration::from_secs(2);
 /// Between two looks at the volume attachments.
 const DETACH_POLL: Duration = Duration::from_secs(2);
 
-/// Whose volumes must be gone before the VM goes: names of the claims' volumes cannot be told from
-/// the pods alone, so every attachment on the node counts that was there before the drain or came
-/// during it.
-///
-/// Cordons and empties the node. When it stops, the node is released again.
-pub(super) async fn emptied(work: &Work, node: &NodeRef, action: &Action) -> Result<(), Stop> {
-    match empty(work, node, action).await {
-        Ok(()) => Ok(()),
-        Err(stop) => {
-            released(work, node).await;
-            Err(stop)
-        }
-    }
-}
+/// Between two looks at the annotations that delay the node's end.
+const DELAY_POLL: Duration = Duration::from_secs(5);
 
-async fn empty(work: &Work, node: &NodeRef, action: &Action) -> Result<(), Stop> {
+/// Cordons and empties the node.
+pub(super) async fn emptied(work: &Work, node: &NodeRef, action: &Action) -> Result<(), Stop> {
     let kube = &work.tools.kube;
     let since = work.tools.clock.now();
     let change = work
@@ -50,66 +42,114 @@ async fn empty(work: &Work, node: &NodeRef, action: &Action) -> Result<(), Stop>
     if let Some((pod, why)) = drain_order::obstacle(&pods, &action.precondition.pods, now) {
         return Err(Stop::Transient(format!("pod {pod} holds the node: {why}")));
     }
+    let mut drain = Drain {
+        work,
+        node,
+        daemons: evicts_daemons(work, action),
+        asked: BTreeSet::new(),
+    };
     for tier in 0..=LAST_TIER {
-        evicted(work, node, tier).await?;
+        drain.evicted(tier).await?;
     }
     Ok(())
 }
 
-/// Evicts a tier's pods and waits until none is left.
-async fn evicted(work: &Work, node: &NodeRef, tier: u8) -> Result<(), Stop> {
-    let limit = work.drain().max_grace;
-    loop {
-        let now = work.tools.clock.now();
-        let mut waiting: Vec<String> = Vec::new();
-        for (key, pod) in pods(work, &node.name).await? {
-            match drain_order::fate(&pod, now) {
-                Fate::Left(_) => {}
-                Fate::Blocks(why) => {
-                    return Err(Stop::Transient(format!("pod {key} holds the node: {why}")));
-                }
-                Fate::Evicted { tier: its, .. } if its != tier => {}
-                Fate::Evicted { going: true, .. } => waiting.push(format!("{key} is terminating")),
-                Fate::Evicted { best_effort, .. } => {
-                    let grace = drain_order::grace_seconds(&pod, limit);
-                    match evict(work, &key, &pod, grace).await {
-                        Ok(_) | Err(_) if best_effort => {}
-                        Ok(why) => waiting.extend(why),
-                        Err(stop) => return Err(stop),
+/// Whether pods of DaemonSets are evicted from the node of this removal. A node is empty when the plan has no pod to
+/// move from it.
+fn evicts_daemons(work: &Work, action: &Action) -> bool {
+    let leaving = &work.tools.settings.leaving;
+    if action.precondition.pods.is_empty() {
+        leaving.evict_daemons_of_empty
+    } else {
+        leaving.evict_daemons_of_occupied
+    }
+}
+
+/// A node being emptied.
+struct Drain<'a> {
+    work: &'a Work,
+    node: &'a NodeRef,
+    daemons: bool,
+    /// DaemonSets, by UID, whose pod here was asked to go: one that bears the cordon puts another in its place.
+    asked: BTreeSet<Arc<str>>,
+}
+
+impl Drain<'_> {
+    /// Evicts a tier's pods and waits until none is left.
+    async fn evicted(&mut self, tier: u8) -> Result<(), Stop> {
+        let work = self.work;
+        let limit = work.drain().max_grace;
+        loop {
+            let now = work.tools.clock.now();
+            let mut waiting: Vec<String> = Vec::new();
+            for (key, pod) in pods(work, &self.node.name).await? {
+                match drain_order::fate(&pod, now, self.daemons) {
+                    Fate::Left(_) => {}
+                    Fate::Blocks(why) => {
+                        return Err(Stop::Transient(format!("pod {key} holds the node: {why}")));
+                    }
+                    Fate::Evicted { tier: its, .. } if its != tier => {}
+                    Fate::Evicted { going: true, .. } => {
+                        waiting.push(format!("{key} is terminating"));
+                    }
+                    Fate::Evicted { best_effort, .. } => {
+                        let grace = drain_order::grace_seconds(&pod, limit);
+                        if best_effort {
+                            waiting.extend(self.daemon_evicted(&key, &pod, grace).await);
+                        } else {
+                            waiting.extend(evict(work, &key, &pod, grace).await?);
+                        }
                     }
                 }
             }
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            work.note(waiting.join(", "));
+            sleep(ROUND).await;
         }
-        if waiting.is_empty() {
-            return Ok(());
+    }
+
+    /// Asks a DaemonSet's pod to go, once; one that may not or cannot is left.
+    async fn daemon_evicted(&mut self, key: &PodKey, pod: &Pod, grace: i64) -> Option<String> {
+        let owner = pod.shape.owner.as_ref().map(|owner| owner.uid.clone())?;
+        if !self.asked.insert(owner) {
+            return None;
         }
-        work.note(waiting.join(", "));
-        sleep(ROUND).await;
+        let outcome = self.work.tools.kube.evict(key, &pod.uid, Some(grace)).await;
+        let accepted = outcome == EvictOutcome::Accepted;
+        self.work.tools.observer.evicted(accepted);
+        if !accepted {
+            tracing::info!(pod = %key, ?outcome, "a DaemonSet's pod is not evicted; it ends with its node");
+        }
+        accepted.then(|| format!("{key} is terminating"))
     }
 }
 
 /// Asks for an eviction; says what is to be waited for then.
-async fn evict(work: &Work, key: &PodKey, pod: &Pod, grace: i64) -> Result<Vec<String>, Stop> {
+async fn evict(work: &Work, key: &PodKey, pod: &Pod, grace: i64) -> Result<Option<String>, Stop> {
     match work.tools.kube.evict(key, &pod.uid, Some(grace)).await {
         EvictOutcome::Accepted => {
             work.tools.observer.evicted(true);
-            Ok(vec![format!("{key} is terminating")])
+            Ok(Some(format!("{key} is terminating")))
         }
         // Gone, or a new pod of the same name took its place: the fresh list of the next round says.
-        EvictOutcome::Gone | EvictOutcome::Conflict => Ok(vec![format!("{key} has just gone")]),
+        EvictOutcome::Gone | EvictOutcome::Conflict => Ok(Some(format!("{key} has just gone"))),
         EvictOutcome::Blocked { why, .. } => {
             work.tools.observer.evicted(false);
-            Ok(vec![format!("{key} may not be evicted now: {why}")])
+            Ok(Some(format!("{key} may not be evicted now: {why}")))
         }
-        EvictOutcome::Failed(error) if kube_passing(&error) => Ok(vec![format!("{key}: {error}")]),
+        EvictOutcome::Failed(error) if kube_passing(&error) => Ok(Some(format!("{key}: {error}"))),
         EvictOutcome::Failed(error) => Err(Stop::Failed(format!("evicting {key}: {error}"))),
     }
 }
 
-/// Waits until no volume is attached to the node any more.
-pub(super) async fn detached(work: &Work, node: &NodeRef) -> Result<(), Stop> {
+/// Waits until no volume is attached to the node any more. Which volume is whose cannot be told from the pods, once
+/// they have gone, so every attachment counts but those of pods that stay.
+pub(super) async fn detached(work: &Work, node: &NodeRef, action: &Action) -> Result<(), Stop> {
     let kube = &work.tools.kube;
-    let left_alone = volumes_left(work, &node.name).await?;
+    let daemons = evicts_daemons(work, action);
+    let left_alone = volumes_left(work, &node.name, daemons).await?;
     loop {
         let attachments = work
             .patiently_kube("reading the volume attachments", || {
@@ -131,12 +171,12 @@ pub(super) async fn detached(work: &Work, node: &NodeRef) -> Result<(), Stop> {
 
 /// Volumes of pods that stay to the end (static and tolerating ones): their attachments do not hold
 /// the node.
-async fn volumes_left(work: &Work, node: &str) -> Result<Vec<Arc<str>>, Stop> {
+async fn volumes_left(work: &Work, node: &str, daemons: bool) -> Result<Vec<Arc<str>>, Stop> {
     use crate::model::scheduling::Volume;
     let now = work.tools.clock.now();
     let mut volumes = Vec::new();
     for (key, pod) in pods(work, node).await? {
-        if !matches!(drain_order::fate(&pod, now), Fate::Left(_)) {
+        if !matches!(drain_order::fate(&pod, now, daemons), Fate::Left(_)) {
             continue;
         }
         for volume in &pod.shape.volumes {
@@ -168,9 +208,33 @@ pub(super) async fn pods(work: &Work, node: &str) -> Result<Vec<(PodKey, Pod)>, 
         .await
 }
 
-/// Takes our taint off and uncordons, as far as that is possible; the sweep does it otherwise.
-async fn released(work: &Work, node: &NodeRef) {
-    if let Err(error) = work.tools.kube.release_node(node).await {
-        tracing::warn!(node = %node.name, %error, "the node could not be uncordoned; it is tried again");
+/// Waits while somebody asks for it by an annotation of the node (an ingress that takes its time to forget it, for
+/// instance), but not longer than is configured (cluster-autoscaler's `WaitForDelayDeletion`).
+pub(super) async fn undelayed(work: &Work, node: &NodeRef) {
+    let limit = work.tools.settings.leaving.deletion_delay;
+    if limit == Span::ZERO {
+        return;
+    }
+    let wait = async {
+        while let Some(key) = delaying(work, node).await {
+            work.note(format!("the node has the annotation {key}"));
+            sleep(DELAY_POLL).await;
+        }
+    };
+    if timeout(limit.to_std(), wait).await.is_err() {
+        tracing::warn!(node = %node.name, "the node's end is still asked to be delayed after {limit}; it goes all the same");
+    }
+}
+
+/// An annotation that asks to delay the node's end.
+async fn delaying(work: &Work, node: &NodeRef) -> Option<String> {
+    match work.tools.kube.node(&node.name).await {
+        Ok(Some(seen)) if seen.uid == node.uid => {
+            let mut keys = seen.annotations.keys();
+            let key = keys.find(|key| key.starts_with(DELAY_DELETION))?;
+            Some(key.to_string())
+        }
+        Ok(_) => None,
+        Err(error) => Some(format!("that cannot be read: {error}")),
     }
 }

@@ -11,6 +11,8 @@ mod guest;
 mod node;
 mod settling;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod tools;
 mod up;
 mod vm;

@@ -144,6 +144,14 @@ pub struct ScaleDown {
     pub ignore_daemonsets_utilization: bool,
     /// A kube-system pod without a disruption budget holds its node only for this long.
     pub blocking_system_pod_disruption_timeout: Duration,
+    /// The pods of DaemonSets are evicted, too, when a node goes that has no other pods. A pod's annotation
+    /// `cluster-autoscaler.kubernetes.io/enable-ds-eviction` counts before this.
+    pub daemonset_eviction_for_empty_nodes: bool,
+    /// The same when a node goes whose pods move.
+    pub daemonset_eviction_for_occupied_nodes: bool,
+    /// An emptied node with an annotation `delay-deletion.cluster-autoscaler.kubernetes.io/…` waits this long for
+    /// the annotation to go, then its machine goes all the same. `0s`: the annotation means nothing.
+    pub node_deletion_delay_timeout: Duration,
     /// Nothing is removed on a view older than this.
     pub max_view_age: Duration,
     /// What looks orphaned or half made is left alone for this long before it is removed.
@@ -235,6 +243,7 @@ impl ScaleUp {
 impl Default for ScaleDown {
     fn default() -> ScaleDown {
         let policy = policy::ScaleDown::default();
+        let leaving = settings::Leaving::default();
         ScaleDown {
             enabled: policy.enabled,
             utilization_threshold: Ratio(policy.utilization_threshold_permille),
@@ -253,6 +262,9 @@ impl Default for ScaleDown {
             skip_nodes_with_custom_controller_pods: policy.skip_custom_controllers,
             ignore_daemonsets_utilization: policy.ignore_daemonsets,
             blocking_system_pod_disruption_timeout: Duration(policy.system_pod_timeout),
+            daemonset_eviction_for_empty_nodes: leaving.evict_daemons_of_empty,
+            daemonset_eviction_for_occupied_nodes: leaving.evict_daemons_of_occupied,
+            node_deletion_delay_timeout: Duration(leaving.deletion_delay),
             max_view_age: Duration(policy.max_view_age),
             quarantine: Duration(policy.quarantine),
         }
@@ -260,6 +272,15 @@ impl Default for ScaleDown {
 }
 
 impl ScaleDown {
+    /// As the executor reads it.
+    pub fn leaving(&self) -> settings::Leaving {
+        settings::Leaving {
+            deletion_delay: self.node_deletion_delay_timeout.0,
+            evict_daemons_of_empty: self.daemonset_eviction_for_empty_nodes,
+            evict_daemons_of_occupied: self.daemonset_eviction_for_occupied_nodes,
+        }
+    }
+
     /// As the brain reads it.
     pub fn policy(&self) -> policy::ScaleDown {
         policy::ScaleDown {

@@ -107,6 +107,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
             .map(|(name, pool)| (name, pool.settings))
             .collect(),
         deadlines: file.lifecycle.deadlines(),
+        leaving: file.scale_down.leaving(),
         web: Web {
             listen: file.web.listen,
         },

@@ -176,9 +176,13 @@ fn pod_annotation(key: &str) -> bool {
         || key == "controller.kubernetes.io/pod-deletion-cost"
 }
 
+/// Annotations that begin so ask for a wait between the drain and the node's end.
+pub const DELAY_DELETION: &str = "delay-deletion.cluster-autoscaler.kubernetes.io/";
+
 /// Annotations of nodes that autoscaling reads.
 fn node_annotation(key: &str) -> bool {
     key.starts_with("pve-autoscaler.io/")
         || key.starts_with("cluster-autoscaler.kubernetes.io/")
+        || key.starts_with(DELAY_DELETION)
         || key.starts_with("karpenter.sh/")
 }
