@@ -27,20 +27,31 @@ pub(super) enum Cause {
     },
 }
 
+/// A machine to be made.
 #[derive(Debug)]
-struct Newborn {
-    target: Target,
-    birth: Birth,
-    cause: Cause,
+pub(super) struct Newborn {
+    /// Its choice, as an index.
+    pub(super) choice: usize,
+    /// Its offer within the choice.
+    pub(super) offer: usize,
+    /// Its place in the world.
+    pub(super) bin: usize,
+    pub(super) cause: Cause,
+    /// Groups with pods on it, without repetition.
+    pub(super) groups: Vec<usize>,
+    vmid: u32,
+    name: Arc<str>,
+    token: String,
     pods: Vec<PodKey>,
 }
 
 /// The machines planned so far.
 #[derive(Debug)]
 pub(super) struct Births {
-    taken: BTreeSet<Arc<str>>,
-    born: Vec<Newborn>,
-    /// The place of each in the world.
+    names: BTreeSet<Arc<str>>,
+    tokens: BTreeSet<String>,
+    pub(super) born: Vec<Newborn>,
+    /// Their places, in the order they were opened.
     pub(super) lane: Lane,
 }
 
@@ -48,67 +59,32 @@ impl Births {
     /// None yet.
     pub(super) fn begin(turn: &Turn<'_>) -> Births {
         Births {
-            taken: names::taken(turn),
+            names: names::taken(turn),
+            tokens: names::tokens(turn),
             born: Vec::new(),
             lane: Lane::default(),
         }
     }
 
-    /// Plans one machine.
-    pub(super) fn add(
+    /// Plans one machine of an offer (by its indices) and puts it into the world, with its DaemonSets;
+    /// says its place there, or `None` when no unused name was found.
+    pub(super) fn add<'a>(
         &mut self,
-        turn: &mut Turn<'_>,
-        choice: &Choice<'_>,
-        offer: &Offer<'_>,
+        turn: &mut Turn<'a>,
+        world: &mut World<'a>,
+        choices: &[Choice<'a>],
+        at: (usize, usize),
         vmid: u32,
         cause: Cause,
     ) -> Option<usize> {
-        let copy = *offer.copy.as_ref().ok()?;
-        let cluster = turn.view.snapshot.cluster_id.as_ref()?.to_string();
-        let (machine, token) = names::fresh(turn, choice.pool, &mut self.taken)?;
-        let mark = Mark {
-            cluster,
-            machine: machine.to_string(),
-            vmid,
-            pool: choice.pool.to_string(),
-            instance_type: choice.type_name.to_string(),
-            template: choice.policy.template.to_string(),
-            token,
-            created: turn.now(),
-        };
-        self.born.push(Newborn {
-            target: Target {
-                region: choice.policy.region.clone(),
-                host: offer.host.clone(),
-                vmid,
-                machine,
-                node: None,
-            },
-            birth: Birth {
-                mark,
-                template_vmid: copy.vmid,
-                template_host: copy.host.clone(),
-            },
-            cause,
-            pods: Vec::new(),
-        });
-        Some(self.born.len() - 1)
-    }
-
-    /// Puts a planned machine into the world, with its DaemonSets.
-    pub(super) fn place<'a>(
-        &mut self,
-        world: &mut World<'a>,
-        choice: &Choice<'a>,
-        offer: &Offer<'a>,
-        birth: usize,
-    ) -> usize {
-        let name = self.born[birth].target.machine.clone();
+        let (choice, offer) = (&choices[at.0], &choices[at.0].offers[at.1]);
+        turn.view.snapshot.cluster_id.as_ref()?;
+        let (name, token) = names::fresh(turn, choice.pool, &mut self.names, &mut self.tokens)?;
         let mut labels = offer.labels.clone();
         labels.insert(HOSTNAME_LABEL.into(), name.clone());
         let bin = world.add(Bin {
-            name,
-            site: Site::Planned(birth),
+            name: name.clone(),
+            site: Site::Planned(self.born.len()),
             labels,
             taints: choice.policy.taints.clone(),
             unschedulable: false,
@@ -126,23 +102,50 @@ impl Births {
             world.put(bin, id, 1, false);
         }
         self.lane.push(bin, world);
-        bin
+        self.born.push(Newborn {
+            choice: at.0,
+            offer: at.1,
+            bin,
+            cause,
+            groups: Vec::new(),
+            vmid,
+            name,
+            token,
+            pods: Vec::new(),
+        });
+        Some(bin)
     }
 
-    /// These pods are what the machine at this site is for.
-    pub(super) fn carry(&mut self, site: &Site, pods: impl Iterator<Item = PodKey>) {
+    /// These pods of a group are what the machine at this site is for.
+    pub(super) fn carry(&mut self, site: &Site, group: usize, pods: impl Iterator<Item = PodKey>) {
         if let Site::Planned(birth) = site {
-            self.born[*birth].pods.extend(pods);
+            let newborn = &mut self.born[*birth];
+            newborn.pods.extend(pods);
+            if newborn.groups.last() != Some(&group) && !newborn.groups.contains(&group) {
+                newborn.groups.push(group);
+            }
         }
     }
 
     /// Writes the plan.
-    pub(super) fn finish(self, turn: &mut Turn<'_>) {
+    pub(super) fn finish(self, turn: &mut Turn<'_>, choices: &[Choice<'_>]) {
         if !self.born.is_empty() {
             turn.memory.last_scale_up = Some(turn.now());
         }
         let max_view_age = turn.view.policy.scale_up.max_view_age;
         for newborn in self.born {
+            let choice = &choices[newborn.choice];
+            let offer = &choice.offers[newborn.offer];
+            let Some(birth) = birth(turn, &newborn, choice, offer) else {
+                continue;
+            };
+            let target = Target {
+                region: choice.policy.region.clone(),
+                host: offer.host.clone(),
+                vmid: newborn.vmid,
+                machine: newborn.name,
+                node: None,
+            };
             let reason = match newborn.cause {
                 Cause::Min { have, min } => Reason::BelowMin { have, min },
                 Cause::Pods => Reason::PendingPods {
@@ -153,14 +156,32 @@ impl Births {
                 max_view_age,
                 ..Precondition::default()
             };
-            turn.act(
-                Kind::Create(newborn.birth),
-                newborn.target,
-                precondition,
-                reason,
-            );
+            turn.act(Kind::Create(birth), target, precondition, reason);
         }
     }
+}
+
+fn birth(
+    turn: &Turn<'_>,
+    newborn: &Newborn,
+    choice: &Choice<'_>,
+    offer: &Offer<'_>,
+) -> Option<Birth> {
+    let copy = *offer.copy.as_ref().ok()?;
+    Some(Birth {
+        mark: Mark {
+            cluster: turn.view.snapshot.cluster_id.as_ref()?.to_string(),
+            machine: newborn.name.to_string(),
+            vmid: newborn.vmid,
+            pool: choice.pool.to_string(),
+            instance_type: choice.type_name.to_string(),
+            template: choice.policy.template.to_string(),
+            token: newborn.token.clone(),
+            created: turn.now(),
+        },
+        template_vmid: copy.vmid,
+        template_host: copy.host.clone(),
+    })
 }
 
 fn sorted(mut pods: Vec<PodKey>) -> Vec<PodKey> {

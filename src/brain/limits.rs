@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::policy::PoolPolicy;
+use crate::model::policy::{InstanceType, PoolPolicy};
 
 use super::offer::{Choice, Offer};
 use super::turn::Turn;
@@ -14,17 +14,20 @@ use super::words;
 /// What is taken, machines planned in this decision included.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    pools: BTreeMap<Arc<str>, PoolUse>,
+    /// By pool, in the order of the policy.
+    pools: Vec<PoolUse>,
     nodes: u64,
     in_flight: u64,
-    hosts: BTreeMap<(Arc<str>, Arc<str>), HostUse>,
+    /// By host, in the order of regions and of their hosts.
+    hosts: Vec<HostUse>,
+    host_slots: BTreeMap<(Arc<str>, Arc<str>), usize>,
     vmids: BTreeMap<Arc<str>, BTreeSet<u32>>,
     /// Below this, every VMID of the region's range is taken.
     first_free: BTreeMap<Arc<str>, u32>,
 }
 
 /// What a pool has.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct PoolUse {
     machines: u64,
     cpu_milli: i64,
@@ -32,38 +35,58 @@ struct PoolUse {
 }
 
 /// What a host holds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct HostUse {
+    /// What machines may take at most; `None` when its size is not known.
+    size: Option<i64>,
     /// Configured memory of what runs and of what is on its way.
     memory: i64,
     /// Machines by pool, for spreading.
-    machines: BTreeMap<Arc<str>, u64>,
+    machines: Vec<u64>,
 }
 
 impl Ledger {
     /// Counts what there is.
     pub(super) fn of(turn: &Turn<'_>) -> Ledger {
+        let snapshot = turn.view.snapshot;
+        let pools = turn.view.policy.pools.len();
         let mut ledger = Ledger {
-            nodes: turn.view.snapshot.cluster.nodes.len() as u64,
+            pools: vec![PoolUse::default(); pools],
+            nodes: snapshot.cluster.nodes.len() as u64,
             ..Ledger::default()
         };
-        for (name, region) in &turn.view.snapshot.regions {
+        for (name, region) in &snapshot.regions {
+            let reserve = turn.view.policy.regions.get(name);
+            let reserve = reserve.map_or(0, |region| region.host_memory_reserve.max(0));
+            for (host_name, host) in &region.hosts {
+                let known = host.memory > 0;
+                let slot = ledger.hosts.len();
+                ledger
+                    .host_slots
+                    .insert((name.clone(), host_name.clone()), slot);
+                ledger.hosts.push(HostUse {
+                    size: known.then(|| host.memory.saturating_sub(reserve)),
+                    memory: 0,
+                    machines: vec![0; pools],
+                });
+            }
             let taken = ledger.vmids.entry(name.clone()).or_default();
             taken.extend(region.vms.keys());
             // Templates are VMs too and are in the list; a copy that is not seen is still taken.
             taken.extend(region.templates.values().flatten().map(|copy| copy.vmid));
             for vm in region.vms.values().filter(|vm| vm.running) {
-                let host = ledger.host(name, &vm.host);
-                host.memory = host.memory.saturating_add(vm.memory.max(0));
+                if let Some(host) = ledger.host(name, &vm.host) {
+                    host.memory = host.memory.saturating_add(vm.memory.max(0));
+                }
             }
         }
         for known in turn.view.machines.values() {
-            ledger.count(known);
+            ledger.count(turn, known);
         }
         ledger
     }
 
-    fn count(&mut self, known: &Known<'_>) {
+    fn count(&mut self, turn: &Turn<'_>, known: &Known<'_>) {
         let machine = known.machine;
         let cores = known.kind.map_or(0, |kind| kind.cores);
         let memory = known.kind.map_or(0, |kind| kind.memory);
@@ -77,29 +100,34 @@ impl Ledger {
         if matches!(known.standing, Standing::Coming | Standing::Overdue) {
             self.in_flight += 1;
         }
-        let pool_name: Arc<str> = known.pool_name().into();
-        let pool = self.pools.entry(pool_name.clone()).or_default();
-        pool.machines += 1;
-        pool.cpu_milli = pool.cpu_milli.saturating_add(i64::from(cores) * 1000);
-        pool.memory = pool.memory.saturating_add(memory);
+        let mut pools = turn.view.policy.pools.keys();
+        let pool = pools.position(|name| **name == *known.pool_name());
+        if let Some(pool) = pool {
+            let pool = &mut self.pools[pool];
+            pool.machines += 1;
+            pool.cpu_milli = pool.cpu_milli.saturating_add(i64::from(cores) * 1000);
+            pool.memory = pool.memory.saturating_add(memory);
+        }
         // What runs is in the region's list; what does not run yet will take its type's memory.
         let running = machine.vm.as_ref().is_some_and(|vm| vm.running);
         let going_up = !matches!(known.standing, Standing::Leaving | Standing::NoVm);
-        let host = self.host(&machine.region, &machine.host);
-        *host.machines.entry(pool_name).or_insert(0) += 1;
-        if !running && going_up {
-            host.memory = host.memory.saturating_add(memory);
+        if let Some(host) = self.host(&machine.region, &machine.host) {
+            if let Some(pool) = pool {
+                host.machines[pool] += 1;
+            }
+            if !running && going_up {
+                host.memory = host.memory.saturating_add(memory);
+            }
         }
     }
 
-    fn host(&mut self, region: &Arc<str>, host: &Arc<str>) -> &mut HostUse {
-        self.hosts
-            .entry((region.clone(), host.clone()))
-            .or_default()
+    fn host(&mut self, region: &Arc<str>, host: &Arc<str>) -> Option<&mut HostUse> {
+        let slot = *self.host_slots.get(&(region.clone(), host.clone()))?;
+        self.hosts.get_mut(slot)
     }
 
-    /// Whether one more machine of a choice may be made at all, whatever the host.
-    pub(super) fn admits(&self, turn: &Turn<'_>, choice: &Choice<'_>) -> Result<(), String> {
+    /// Whether one more machine of a choice's pool may be made at all, whatever its type and host.
+    pub(super) fn pool_admits(&self, turn: &Turn<'_>, choice: &Choice<'_>) -> Result<(), String> {
         let (name, pool) = (choice.pool, choice.policy);
         turn.holds
             .may_grow(&pool.region)
@@ -107,7 +135,13 @@ impl Ledger {
         if let Some(until) = super::backoff::until(turn, name) {
             return Err(format!("the pool backs off until {until}"));
         }
-        self.pool_admits(name, pool, choice)?;
+        let machines = self.pools[choice.pool_slot].machines;
+        if machines >= u64::from(pool.max) {
+            return Err(format!(
+                "pool limit: it has {machines} machines, its max is {}",
+                pool.max
+            ));
+        }
         let scale_up = &turn.view.policy.scale_up;
         if scale_up.max_nodes_total > 0 && self.nodes >= u64::from(scale_up.max_nodes_total) {
             return Err(format!(
@@ -130,23 +164,18 @@ impl Ledger {
         Ok(())
     }
 
-    fn pool_admits(
+    /// Whether the ceilings of a choice's pool leave room for one machine of its type, in the place of
+    /// one of another type where `instead` is given.
+    pub(super) fn type_admits(
         &self,
-        name: &str,
-        pool: &PoolPolicy,
         choice: &Choice<'_>,
+        instead: Option<&InstanceType>,
     ) -> Result<(), String> {
-        let have = self.pools.get(name);
-        let machines = have.map_or(0, |have| have.machines);
-        if machines >= u64::from(pool.max) {
-            return Err(format!(
-                "pool limit: it has {machines} machines, its max is {}",
-                pool.max
-            ));
-        }
-        let cpu = have
-            .map_or(0, |have| have.cpu_milli)
-            .saturating_add(i64::from(choice.kind.cores) * 1000);
+        let (have, pool): (_, &PoolPolicy) = (&self.pools[choice.pool_slot], choice.policy);
+        let more = |mine: i64, other: Option<i64>| mine.saturating_sub(other.unwrap_or(0));
+        let cores = |kind: &InstanceType| i64::from(kind.cores) * 1000;
+        let cpu = more(cores(choice.kind), instead.map(cores));
+        let cpu = have.cpu_milli.saturating_add(cpu);
         if let Some(max) = pool.max_cpu_milli.filter(|max| cpu > *max) {
             return Err(format!(
                 "pool limit: its VMs would have {} cores, its ceiling is {}",
@@ -154,9 +183,8 @@ impl Ledger {
                 words::cores(max)
             ));
         }
-        let memory = have
-            .map_or(0, |have| have.memory)
-            .saturating_add(choice.kind.memory);
+        let memory = more(choice.kind.memory, instead.map(|kind| kind.memory));
+        let memory = have.memory.saturating_add(memory);
         if let Some(max) = pool.max_memory.filter(|max| memory > *max) {
             return Err(format!(
                 "pool limit: its VMs would have {} of memory, its ceiling is {}",
@@ -168,17 +196,11 @@ impl Ledger {
     }
 
     /// Whether the host of an offer can take one more machine of the choice.
-    pub(super) fn host_admits(
-        &self,
-        turn: &Turn<'_>,
-        choice: &Choice<'_>,
-        offer: &Offer<'_>,
-    ) -> Result<(), String> {
+    pub(super) fn host_admits(&self, choice: &Choice<'_>, offer: &Offer<'_>) -> Result<(), String> {
         if let Err(why) = &offer.copy {
             return Err(why.clone());
         }
-        let free = self.free_memory(turn, choice, offer);
-        match free {
+        match self.free_memory(offer) {
             None => Err(format!(
                 "the memory of the host {} is not known",
                 offer.host
@@ -194,47 +216,16 @@ impl Ledger {
     }
 
     /// Memory of the host that is not promised to any VM; `None` when its size is not known.
-    pub(super) fn free_memory(
-        &self,
-        turn: &Turn<'_>,
-        choice: &Choice<'_>,
-        offer: &Offer<'_>,
-    ) -> Option<i64> {
-        let region = &choice.policy.region;
-        let host = turn
-            .view
-            .snapshot
-            .regions
-            .get(region)?
-            .hosts
-            .get(offer.host)?;
-        if host.memory <= 0 {
-            return None;
-        }
-        let reserve = turn
-            .view
-            .policy
-            .regions
-            .get(region)
-            .map_or(0, |region| region.host_memory_reserve);
-        let used = self
-            .hosts
-            .get(&(region.clone(), offer.host.clone()))
-            .map_or(0, |used| used.memory);
-        Some(
-            host.memory
-                .saturating_sub(reserve.max(0))
-                .saturating_sub(used),
-        )
+    pub(super) fn free_memory(&self, offer: &Offer<'_>) -> Option<i64> {
+        let host = self.hosts.get(offer.host_slot)?;
+        Some(host.size?.saturating_sub(host.memory))
     }
 
     /// How many machines of a pool are on a host.
     pub(super) fn on_host(&self, choice: &Choice<'_>, offer: &Offer<'_>) -> u64 {
         self.hosts
-            .get(&(choice.policy.region.clone(), offer.host.clone()))
-            .and_then(|host| host.machines.get(choice.pool))
-            .copied()
-            .unwrap_or(0)
+            .get(offer.host_slot)
+            .map_or(0, |host| host.machines[choice.pool_slot])
     }
 
     /// The lowest VMID of the region's range that nothing has.
@@ -248,21 +239,40 @@ impl Ledger {
 
     /// Books one machine.
     pub(super) fn book(&mut self, choice: &Choice<'_>, offer: &Offer<'_>, vmid: u32) {
-        let pool = self.pools.entry(choice.pool.clone()).or_default();
-        pool.machines += 1;
-        pool.cpu_milli = pool
-            .cpu_milli
-            .saturating_add(i64::from(choice.kind.cores) * 1000);
-        pool.memory = pool.memory.saturating_add(choice.kind.memory);
+        self.pools[choice.pool_slot].machines += 1;
         self.nodes += 1;
         self.in_flight += 1;
+        if let Some(host) = self.hosts.get_mut(offer.host_slot) {
+            host.machines[choice.pool_slot] += 1;
+        }
+        self.size(choice, offer, choice.kind, 1);
         let region = &choice.policy.region;
-        let host = self.host(region, offer.host);
-        host.memory = host.memory.saturating_add(choice.kind.memory);
-        *host.machines.entry(choice.pool.clone()).or_insert(0) += 1;
         self.vmids.entry(region.clone()).or_default().insert(vmid);
         // It was the lowest that was free.
         self.first_free
             .insert(region.clone(), vmid.saturating_add(1));
+    }
+
+    /// Books that a planned machine becomes one of this choice instead of another type, on the same
+    /// host.
+    pub(super) fn rebook(
+        &mut self,
+        choice: &Choice<'_>,
+        offer: &Offer<'_>,
+        instead: &InstanceType,
+    ) {
+        self.size(choice, offer, instead, -1);
+        self.size(choice, offer, choice.kind, 1);
+    }
+
+    fn size(&mut self, choice: &Choice<'_>, offer: &Offer<'_>, kind: &InstanceType, times: i64) {
+        let pool = &mut self.pools[choice.pool_slot];
+        let cpu = i64::from(kind.cores) * 1000 * times;
+        let memory = kind.memory.saturating_mul(times);
+        pool.cpu_milli = pool.cpu_milli.saturating_add(cpu);
+        pool.memory = pool.memory.saturating_add(memory);
+        if let Some(host) = self.hosts.get_mut(offer.host_slot) {
+            host.memory = host.memory.saturating_add(memory);
+        }
     }
 }

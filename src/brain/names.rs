@@ -27,6 +27,7 @@ pub(super) fn fresh(
     turn: &mut Turn<'_>,
     pool: &str,
     taken: &mut BTreeSet<Arc<str>>,
+    tokens: &mut BTreeSet<String>,
 ) -> Option<(Arc<str>, String)> {
     turn.memory.serial = turn.memory.serial.saturating_add(1);
     let cluster = turn.view.snapshot.cluster_id.as_deref().unwrap_or_default();
@@ -39,13 +40,8 @@ pub(super) fn fresh(
         let hash = Sha256::digest(seed.as_bytes());
         let name: Arc<str> = format!("{head}-{}", letters(&hash[..TAIL * 2], LETTERS)).into();
         let token = letters(&hash[TAIL * 2..TAIL * 2 + TOKEN * 2], TOKEN_LETTERS);
-        let token_taken = turn
-            .view
-            .snapshot
-            .machines
-            .values()
-            .any(|machine| machine.mark.token == token);
-        if !token_taken && taken.insert(name.clone()) {
+        if !tokens.contains(&token) && taken.insert(name.clone()) {
+            tokens.insert(token.clone());
             return Some((name, token));
         }
     }
@@ -80,4 +76,10 @@ pub(super) fn taken(turn: &Turn<'_>) -> BTreeSet<Arc<str>> {
         )
         .cloned()
         .collect()
+}
+
+/// Every token id that machines have.
+pub(super) fn tokens(turn: &Turn<'_>) -> BTreeSet<String> {
+    let machines = turn.view.snapshot.machines.values();
+    machines.map(|machine| machine.mark.token.clone()).collect()
 }

@@ -34,6 +34,10 @@ pub(super) struct Choice<'a> {
     pub(super) price: i64,
     /// `pool/type`, as reports name it.
     pub(super) label: Arc<str>,
+    /// Place of the pool in the policy.
+    pub(super) pool_slot: usize,
+    /// How many offers there are of the choices before it.
+    pub(super) first: usize,
     /// Its offers by host; empty when the region shows no host it may use.
     pub(super) offers: Vec<Offer<'a>>,
 }
@@ -42,6 +46,8 @@ pub(super) struct Choice<'a> {
 #[derive(Debug)]
 pub(super) struct Offer<'a> {
     pub(super) host: &'a Arc<str>,
+    /// Place of the host among those of all regions.
+    pub(super) host_slot: usize,
     /// The template to clone, or why there is none that reaches this host.
     pub(super) copy: Result<&'a TemplateCopy, String>,
     pub(super) labels: Labels,
@@ -77,11 +83,15 @@ impl Choice<'_> {
 pub(super) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
     let policy = turn.view.policy;
     let mut choices = Vec::new();
-    for (pool, pool_policy) in &policy.pools {
+    let mut first = 0;
+    for (pool_slot, (pool, pool_policy)) in policy.pools.iter().enumerate() {
         for type_name in &pool_policy.instance_types {
             let Some(kind) = policy.instance_types.get(type_name) else {
                 continue;
             };
+            let offers = offers(turn, pool, pool_policy, type_name, kind);
+            let before = first;
+            first += offers.len();
             choices.push(Choice {
                 pool,
                 policy: pool_policy,
@@ -89,7 +99,9 @@ pub(super) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
                 kind,
                 price: kind.price.unwrap_or_else(|| price(&kind.capacity())).max(0),
                 label: format!("{pool}/{type_name}").into(),
-                offers: offers(turn, pool, pool_policy, type_name, kind),
+                pool_slot,
+                first: before,
+                offers,
             });
         }
     }
@@ -117,11 +129,13 @@ fn offers<'a>(
         .memory
         .learned
         .get(&capacity::lesson_key(pool_name, type_name, pool, kind));
-    region
-        .hosts
-        .keys()
-        .filter(|host| allowed(pool, host))
-        .map(|host| {
+    let regions = turn.view.snapshot.regions.iter();
+    let before = regions.take_while(|(name, _)| **name != pool.region);
+    let before: usize = before.map(|(_, region)| region.hosts.len()).sum();
+    let hosts = region.hosts.keys().enumerate();
+    hosts
+        .filter(|(_, host)| allowed(pool, host))
+        .map(|(slot, host)| {
             let copy = reachable(region, pool, host);
             let disk = copy.as_ref().map_or(0, |copy| copy.disk);
             let allocatable = learned
@@ -130,6 +144,7 @@ fn offers<'a>(
             let labels = labels(pool_name, pool, type_name, kind, host, NEW);
             let mut offer = Offer {
                 host,
+                host_slot: before + slot,
                 copy,
                 labels,
                 free: allocatable.clone(),

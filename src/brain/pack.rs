@@ -78,6 +78,12 @@ impl Lane {
         }
     }
 
+    /// The place at a position has more free than before.
+    pub(super) fn raise(&mut self, position: usize, world: &World<'_>) {
+        let free = &world.bins[self.bins[position]].free;
+        self.bounds[position / BLOCK].raise(free);
+    }
+
     /// The first place from `from` on that might hold one pod that asks this, and that `accept` takes.
     fn find<T>(
         &mut self,
@@ -152,7 +158,8 @@ fn settle<'a>(
     lane: &mut Lane,
 ) -> bool {
     let mut placed = 0;
-    for (bin, count) in place(world, group, lane) {
+    let need = group.need.clone();
+    for (bin, count) in place(world, group.shape, need.as_deref(), group.pods.len(), lane) {
         let guest = (group.shape, group.need.clone(), count);
         world.bins[bin].guests.push(guest);
         if group.calls {
@@ -178,15 +185,15 @@ fn verdict(bin: &Bin) -> PodVerdict {
     }
 }
 
-/// Places pods of one group on the places of a lane; says how many went where, in the order of
-/// the group's pods.
+/// Places up to `count` pods of a shape on the places of a lane; says how many went where.
 pub(super) fn place(
     world: &mut World<'_>,
-    group: &Group<'_>,
+    shape: ShapeId,
+    need: Option<&Need>,
+    count: usize,
     lane: &mut Lane,
 ) -> Vec<(usize, usize)> {
-    let need = group.need.as_deref();
-    put(world, group.shape, need, group.pods.len(), lane, &mut None)
+    put(world, shape, need, count, lane, &mut None)
 }
 
 /// Places `count` pods of a shape on these places in this order, and keeps what is needed to take it

@@ -275,6 +275,16 @@ impl<'a> World<'a> {
         }
     }
 
+    /// A planned place becomes one with other labels and so much free; see [`Company::indifferent`].
+    pub(super) fn become_other(&mut self, index: usize, labels: Labels, free: Resources) {
+        let bin = &mut self.bins[index];
+        bin.labels = labels;
+        bin.free = free;
+        bin.class = self
+            .classes
+            .class(&bin.labels, &bin.taints, bin.unschedulable);
+    }
+
     /// Puts a pod on the node that kube-scheduler has nominated for it.
     pub(super) fn welcome(&mut self, node: &str, key: &'a PodKey, pod: &'a Pod) {
         let id = self.intern(&key.namespace, &pod.shape);

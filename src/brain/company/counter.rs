@@ -141,6 +141,18 @@ impl<'a> Counter<'a> {
         }
     }
 
+    /// Whether a place would take part as it does if it had these labels. Selectors by name are taken
+    /// for met by no place.
+    pub(super) fn would_see(&self, place: usize, labels: &Labels) -> bool {
+        let met = self.subject.scope.chosen.is_none_or(|(wanted, terms)| {
+            let all = wanted
+                .iter()
+                .all(|(key, value)| labels.get(key) == Some(value));
+            all && terms.is_none_or(|terms| selector::any_term(terms, "", labels))
+        });
+        self.member[place] == met
+    }
+
     /// A place of this domain takes part from now on.
     fn open(&mut self, domain: DomainId) {
         let slot = domain as usize;

@@ -170,6 +170,14 @@ impl<'a> Company<'a> {
         }
     }
 
+    /// Whether no counter would see a place otherwise if it had these labels, its domains being the
+    /// same.
+    pub(super) fn indifferent(&self, place: usize, labels: &Labels) -> bool {
+        let counters = self.counters.iter();
+        let mut choosy = counters.filter(|counter| counter.subject.scope.chosen.is_some());
+        choosy.all(|counter| counter.would_see(place, labels))
+    }
+
     /// The domains of a place, by key.
     pub(super) fn at(&self, place: usize) -> impl Fn(KeyId) -> DomainId + Copy {
         move |key| self.topology.of(key, place)

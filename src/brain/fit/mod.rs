@@ -6,6 +6,7 @@
 pub(super) mod amounts;
 pub(super) mod ports;
 pub(super) mod selector;
+pub(super) mod soft;
 pub(super) mod taints;
 pub(super) mod volumes;
 

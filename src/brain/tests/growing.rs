@@ -262,7 +262,7 @@ fn the_heavier_pool_wins_before_the_cheaper() {
     let PodVerdict::Triggers { others, .. } = verdict(&decision, "web") else {
         panic!("{:?}", verdict(&decision, "web"));
     };
-    assert_eq!(others["q/tiny"], "the pool of p/one weighs more");
+    assert_eq!(others["q/tiny"], "the pool p weighs more");
 }
 
 #[test]

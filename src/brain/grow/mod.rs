@@ -1,0 +1,377 @@
+//! New machines: for pools below their `min`, and for pods that fit nowhere.
+//!
+//! Greedy: the first group in order (priority, then whether every pod needs a node of its own, then
+//! size) opens a node of the choice that carries most for its price, other groups fill it up, the same
+//! node is opened as often as it pays, and so on. Weight comes before price. A planned machine may
+//! still become a larger one, and in the end becomes the cheapest that holds what was put on it.
+//! Limits are booked as it goes.
+
+mod choose;
+mod refusals;
+mod retype;
+mod rows;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::model::report::{Hold, PodVerdict, Reasons};
+use crate::model::time::Time;
+
+use super::batch;
+use super::births::{Births, Cause};
+use super::company::Rules;
+use super::company::topology::DomainId;
+use super::demand::{Asker, Group};
+use super::fit::volumes::Need;
+use super::limits::Ledger;
+use super::offer::{self, Choice};
+use super::pack::{self, Why};
+use super::turn::Turn;
+use super::view::Standing;
+use super::world::{ShapeId, World};
+use refusals::{No, Refusals};
+use rows::{Row, Rows};
+
+/// Pods of one group that still need a place.
+#[derive(Debug)]
+struct Queue<'a> {
+    shape: ShapeId,
+    need: Option<Arc<Need>>,
+    pods: Vec<Asker<'a>>,
+    /// The pods before this one have a place.
+    next: usize,
+    /// What the offers say to it.
+    row: usize,
+    /// Other pods matter to it.
+    dependent: bool,
+    /// Why choices were not taken, for its verdicts.
+    why: Arc<Why>,
+}
+
+/// What one node of an offer would take.
+#[derive(Debug)]
+struct Pick {
+    choice: usize,
+    offer: usize,
+    /// How many pods of which group, the leading one first.
+    fill: Vec<(usize, usize)>,
+    /// The worth of those pods, in the units of the default price.
+    worth: i128,
+    /// What is paid for it, soft wishes that are not met included.
+    cost: i128,
+    /// The planned machine that grows to this, instead of a new one.
+    instead: Option<usize>,
+}
+
+struct Grower<'t, 'w, 'c, 'a> {
+    turn: &'t mut Turn<'a>,
+    world: &'w mut World<'a>,
+    choices: &'c [Choice<'a>],
+    groups: Vec<Queue<'a>>,
+    rows: Rows<'a>,
+    /// The domain of every offer, by offer and topology key.
+    domains: Vec<Vec<DomainId>>,
+    ledger: Ledger,
+    births: Births,
+}
+
+/// Plans the machines to make. `groups` are the pods that fit on nothing there is.
+pub(super) fn plan<'a>(
+    turn: &mut Turn<'a>,
+    world: &mut World<'a>,
+    choices: &[Choice<'a>],
+    groups: Vec<Group<'a>>,
+) {
+    let ledger = Ledger::of(turn);
+    let births = Births::begin(turn);
+    let mut grower = Grower {
+        turn,
+        world,
+        choices,
+        groups: Vec::new(),
+        rows: Rows::default(),
+        domains: Vec::new(),
+        ledger,
+        births,
+    };
+    grower.sort_out(groups);
+    grower.keep_min();
+    if let Some(until) = grower.batched() {
+        grower.wait(until);
+    } else {
+        grower.serve_all();
+        grower.shrink_to_fit();
+    }
+    let Grower { turn, births, .. } = grower;
+    births.finish(turn, choices);
+}
+
+impl<'a> Grower<'_, '_, '_, 'a> {
+    /// Finds out which choice could hold which group; groups that none could are hopeless.
+    fn sort_out(&mut self, groups: Vec<Group<'a>>) {
+        for group in groups {
+            let index = self.rows.of(self.world, self.choices, &group);
+            let row = self.rows.get(index);
+            let why = row.why.clone();
+            if !row.hopeful() {
+                let verdict = if row.known {
+                    PodVerdict::Hopeless { why }
+                } else {
+                    PodVerdict::Held { why }
+                };
+                for asker in &group.pods {
+                    self.turn.say(*asker, &verdict);
+                }
+                continue;
+            }
+            let dependent = self.world.rules(group.shape).is_some();
+            self.groups.push(Queue {
+                shape: group.shape,
+                need: group.need,
+                pods: group.pods,
+                next: 0,
+                row: index,
+                dependent,
+                why,
+            });
+        }
+        let world = &mut *self.world;
+        self.groups.sort_by_cached_key(|group| {
+            let rules = world.rules(group.shape);
+            let shape = world.shapes[group.shape].shape;
+            let alone = rules.is_some_and(|rules| rules.solitary()) || !shape.host_ports.is_empty();
+            let size = std::cmp::Reverse(offer::price(&shape.requests));
+            let rank = (std::cmp::Reverse(shape.priority), !alone, size);
+            let first = group.pods[0];
+            (rank, first.pod.created, first.key)
+        });
+    }
+
+    /// Until when the batch is open, if it is.
+    fn batched(&mut self) -> Option<Time> {
+        let pods = self.groups.iter().flat_map(|group| &group.pods);
+        let uids: BTreeSet<Arc<str>> = pods.map(|asker| asker.pod.uid.clone()).collect();
+        batch::update(self.turn, uids)
+    }
+
+    fn wait(&mut self, until: Time) {
+        for group in std::mem::take(&mut self.groups) {
+            for asker in group.pods {
+                self.turn.say(asker, &PodVerdict::Batched { until });
+            }
+        }
+    }
+
+    /// Opens machines for pools that have less than their `min`.
+    fn keep_min(&mut self) {
+        let policy = self.turn.view.policy;
+        for (name, pool) in &policy.pools {
+            let have = self
+                .turn
+                .view
+                .machines
+                .values()
+                .filter(|known| known.pool_name() == &**name)
+                .filter(|known| matches!(known.standing, Standing::Up | Standing::Coming))
+                .count();
+            let have = u32::try_from(have).unwrap_or(u32::MAX);
+            for _ in have..pool.min {
+                if let Err(why) = self.open_cheapest(name, have, pool.min) {
+                    self.turn.report.holds.push(Hold {
+                        scope: format!("pool {name}"),
+                        why: format!("it has {have} nodes, its min is {}, but {why}", pool.min),
+                        until: None,
+                    });
+                    break;
+                }
+            }
+        }
+    }
+
+    fn open_cheapest(&mut self, pool: &Arc<str>, have: u32, min: u32) -> Result<(), String> {
+        let mut order: Vec<usize> = (0..self.choices.len())
+            .filter(|index| self.choices[*index].pool == pool)
+            .collect();
+        order.sort_by_key(|index| (self.choices[*index].price, *index));
+        let mut refusal = None;
+        for index in order {
+            let choice = &self.choices[index];
+            let found = self
+                .ledger
+                .pool_admits(self.turn, choice)
+                .and_then(|()| self.ledger.type_admits(choice, None))
+                .map_err(No::Held)
+                .and_then(|()| self.host(index, None, None));
+            match found {
+                Ok((offer, _)) => {
+                    return self
+                        .open(index, offer, Cause::Min { have, min })
+                        .map(|_| ());
+                }
+                Err(why) => refusal = refusal.or(Some(why.text())),
+            }
+        }
+        Err(refusal.unwrap_or_else(|| "it has no instance type".to_owned()))
+    }
+
+    /// Opens one machine; says which place it is in the world.
+    fn open(&mut self, choice: usize, offer: usize, cause: Cause) -> Result<usize, String> {
+        let chosen = &self.choices[choice];
+        let vmid = self
+            .ledger
+            .vmid(self.turn, &chosen.policy.region)
+            .ok_or_else(|| "no VMID is free".to_owned())?;
+        let (births, at) = (&mut self.births, (choice, offer));
+        let bin = births
+            .add(self.turn, self.world, self.choices, at, vmid, cause)
+            .ok_or_else(|| "no unused name was found".to_owned())?;
+        self.ledger.book(chosen, &chosen.offers[offer], vmid);
+        Ok(bin)
+    }
+
+    /// Serves every group in order. Groups that depend on other pods are tried again as long as
+    /// something was placed in between: every round but the last places a pod, so it ends.
+    fn serve_all(&mut self) {
+        let mut waiting: Vec<usize> = (0..self.groups.len()).collect();
+        loop {
+            let before = self.left_over();
+            let mut refusals = Refusals::default();
+            for lead in &waiting {
+                self.serve(*lead, &mut refusals);
+            }
+            let groups = &self.groups;
+            waiting.retain(|lead| groups[*lead].dependent && groups[*lead].left() > 0);
+            if waiting.is_empty() || self.left_over() == before {
+                return;
+            }
+        }
+    }
+
+    fn left_over(&self) -> usize {
+        self.groups.iter().map(Queue::left).sum()
+    }
+
+    /// Finds the domains of all offers, where topology keys came into use since.
+    fn locate(&mut self) {
+        let keys = self.world.company.keys();
+        if self.domains.first().is_some_and(|row| row.len() == keys) {
+            return;
+        }
+        let offers = self.choices.iter().flat_map(|choice| &choice.offers);
+        let offers: Vec<_> = offers.collect();
+        self.domains.resize_with(offers.len(), Vec::new);
+        for (offer, row) in offers.iter().zip(&mut self.domains) {
+            for key in row.len()..keys {
+                row.push(self.world.company.domain(key, &offer.labels));
+            }
+        }
+    }
+
+    /// Places all pods of one group: on planned nodes first, then on new ones.
+    fn serve(&mut self, lead: usize, refusals: &mut Refusals) {
+        let rules = self.world.rules(self.groups[lead].shape);
+        self.locate();
+        self.fill_planned(lead);
+        while self.groups[lead].left() > 0 {
+            let pick = match self.choose(lead, rules.as_deref(), refusals) {
+                Ok(pick) => pick,
+                Err((why, held)) => return self.refuse(lead, why, held),
+            };
+            if let Err(why) = self.realise(&pick, rules.as_deref()) {
+                return self.turn.warn(why);
+            }
+            self.fill_planned(lead);
+        }
+    }
+
+    fn refuse(&mut self, lead: usize, why: Reasons, held: bool) {
+        let group = &self.groups[lead];
+        let verdict = if held {
+            PodVerdict::Held { why }
+        } else {
+            PodVerdict::Hopeless { why }
+        };
+        for asker in &group.pods[group.next..] {
+            self.turn.say(*asker, &verdict);
+        }
+    }
+
+    /// First fit on the nodes planned so far.
+    fn fill_planned(&mut self, lead: usize) {
+        let group = &self.groups[lead];
+        let (shape, left) = (group.shape, group.left());
+        let need = group.need.clone();
+        let lane = &mut self.births.lane;
+        for (bin, count) in pack::place(self.world, shape, need.as_deref(), left, lane) {
+            self.assign(lead, bin, count);
+        }
+    }
+
+    /// Takes the next pods of a group off the list: they go to a planned node.
+    fn assign(&mut self, group: usize, bin: usize, count: usize) {
+        let queue = &mut self.groups[group];
+        let pods = &queue.pods[queue.next..queue.next + count];
+        queue.next += count;
+        let verdict = PodVerdict::Triggers {
+            machine: self.world.bins[bin].name.clone(),
+            others: queue.why.clone(),
+        };
+        for asker in pods {
+            self.turn.say(*asker, &verdict);
+        }
+        let keys = pods.iter().map(|asker| asker.key.clone());
+        self.births.carry(&self.world.bins[bin].site, group, keys);
+    }
+
+    /// Opens what was picked, again and again as long as the same filling goes in.
+    fn realise(&mut self, pick: &Pick, rules: Option<&Rules>) -> Result<(), String> {
+        let mut offer = pick.offer;
+        loop {
+            let bin = match pick.instead {
+                Some(birth) => self.enlarge(birth, pick.choice, offer),
+                None => self.open(pick.choice, offer, Cause::Pods)?,
+            };
+            for (group, count) in &pick.fill {
+                let id = self.groups[*group].shape;
+                self.world.put(bin, id, *count as u64, false);
+                self.assign(*group, bin, *count);
+            }
+            let loosened = rules.is_some_and(Rules::loosens);
+            if loosened || pick.instead.is_some() {
+                return Ok(());
+            }
+            match self.next_offer(pick, rules) {
+                Some(next) => offer = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Where the same filling goes in once more, if anywhere.
+    fn next_offer(&self, pick: &Pick, rules: Option<&Rules>) -> Option<usize> {
+        let enough = |(group, count): &(usize, usize)| self.groups[*group].left() >= *count;
+        if !pick.fill.iter().all(enough) {
+            return None;
+        }
+        let choice = &self.choices[pick.choice];
+        self.ledger.pool_admits(self.turn, choice).ok()?;
+        self.ledger.type_admits(choice, None).ok()?;
+        let (lead, count) = *pick.fill.first()?;
+        let (next, _) = self.host(pick.choice, Some(lead), rules).ok()?;
+        let fits = |(group, _): &(usize, usize)| self.row(*group).fits[choice.first + next];
+        let may = rules.map_or(usize::MAX, |rules| self.may(rules, pick.choice, next));
+        let same = choice.offers[next].free == choice.offers[pick.offer].free;
+        (same && may >= count && pick.fill.iter().all(fits)).then_some(next)
+    }
+
+    fn row(&self, group: usize) -> &Row {
+        self.rows.get(self.groups[group].row)
+    }
+}
+
+impl Queue<'_> {
+    /// How many pods still need a place.
+    fn left(&self) -> usize {
+        self.pods.len() - self.next
+    }
+}

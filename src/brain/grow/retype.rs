@@ -1,0 +1,127 @@
+//! A planned machine may become one of another type: a larger one when that is cheaper than one more
+//! machine, and in the end the cheapest that holds what was put on it. Pool and host stay.
+
+use super::Grower;
+use crate::brain::births::Cause;
+use crate::brain::offer::HOSTNAME_LABEL;
+use crate::model::resources::Resources;
+
+impl Grower<'_, '_, '_, '_> {
+    /// On which offer a planned machine could become a dearer choice of its pool, if it could: its host
+    /// has room, limits hold, and nothing that is on it depends on the type.
+    pub(super) fn may_become(&self, birth: usize, choice: usize) -> Option<usize> {
+        let wanted = &self.choices[choice];
+        let newborn = &self.births.born[birth];
+        let now = &self.choices[newborn.choice];
+        if now.pool_slot != wanted.pool_slot || wanted.price <= now.price {
+            return None;
+        }
+        let offer = self.same_host(birth, choice)?;
+        let more = wanted.kind.memory.saturating_sub(now.kind.memory);
+        let free = self.ledger.free_memory(&wanted.offers[offer])?;
+        let admitted = free >= more && self.ledger.type_admits(wanted, Some(now.kind)).is_ok();
+        (admitted && self.indifferent(birth, choice, offer)).then_some(offer)
+    }
+
+    /// The offer of a choice on the host of a planned machine.
+    fn same_host(&self, birth: usize, choice: usize) -> Option<usize> {
+        let newborn = &self.births.born[birth];
+        let slot = self.choices[newborn.choice].offers[newborn.offer].host_slot;
+        let offers = &self.choices[choice].offers;
+        offers.iter().position(|offer| offer.host_slot == slot)
+    }
+
+    /// Whether all that is on a planned machine may be on one of this offer as well, resources aside.
+    fn indifferent(&self, birth: usize, choice: usize, offer: usize) -> bool {
+        let newborn = &self.births.born[birth];
+        let wanted = &self.choices[choice];
+        let (old, new) = (
+            self.choices[newborn.choice].first + newborn.offer,
+            wanted.first + offer,
+        );
+        let mut groups = newborn.groups.iter();
+        let keys = self.world.company.keys();
+        groups.all(|group| {
+            let unmet = |choice: usize, offer: usize| self.unmet(*group, choice, offer);
+            self.row(*group).fits[new]
+                && unmet(choice, offer) <= unmet(newborn.choice, newborn.offer)
+        }) && self.domains[old][..] == self.domains[new][..]
+            && self.domains[new].len() == keys
+            && self
+                .world
+                .company
+                .indifferent(newborn.bin, &wanted.offers[offer].labels)
+    }
+
+    /// What would be free on a planned machine if it were of this offer.
+    pub(super) fn free_as(&self, birth: usize, choice: usize, offer: usize) -> Resources {
+        let newborn = &self.births.born[birth];
+        let mut free = self.choices[choice].offers[offer].free.clone();
+        let now = &self.choices[newborn.choice].offers[newborn.offer].free;
+        free.subtract(now);
+        free.add(&self.world.bins[newborn.bin].free);
+        free
+    }
+
+    /// Makes a planned machine one of this offer; says its place in the world.
+    pub(super) fn enlarge(&mut self, birth: usize, choice: usize, offer: usize) -> usize {
+        let free = self.free_as(birth, choice, offer);
+        let wanted = &self.choices[choice];
+        let newborn = &mut self.births.born[birth];
+        let before = self.choices[newborn.choice].kind;
+        let bin = newborn.bin;
+        (newborn.choice, newborn.offer) = (choice, offer);
+        self.ledger.rebook(wanted, &wanted.offers[offer], before);
+        let mut labels = wanted.offers[offer].labels.clone();
+        let name = self.world.bins[bin].name.clone();
+        labels.insert(HOSTNAME_LABEL.into(), name);
+        self.world.become_other(bin, labels, free);
+        self.births.lane.raise(birth, self.world);
+        bin
+    }
+
+    /// In the end every machine that was planned for pods becomes the cheapest type of its pool that
+    /// holds what was put on it.
+    pub(super) fn shrink_to_fit(&mut self) {
+        let mut order: Vec<usize> = (0..self.choices.len()).collect();
+        order.sort_by_key(|choice| (self.choices[*choice].price, *choice));
+        for birth in 0..self.births.born.len() {
+            let newborn = &self.births.born[birth];
+            if !matches!(newborn.cause, Cause::Pods) {
+                continue;
+            }
+            let now = &self.choices[newborn.choice];
+            let cheaper = order.iter().copied();
+            let cheaper = cheaper.take_while(|choice| self.choices[*choice].price < now.price);
+            let found = cheaper
+                .filter(|choice| self.choices[*choice].pool_slot == now.pool_slot)
+                .find_map(|choice| {
+                    let offer = self.same_host(birth, choice)?;
+                    let fits = self.holds(birth, choice, offer)
+                        && self
+                            .ledger
+                            .free_memory(&self.choices[choice].offers[offer])?
+                            >= self.choices[choice]
+                                .kind
+                                .memory
+                                .saturating_sub(now.kind.memory)
+                        && self
+                            .ledger
+                            .type_admits(&self.choices[choice], Some(now.kind))
+                            .is_ok()
+                        && self.indifferent(birth, choice, offer);
+                    fits.then_some((choice, offer))
+                });
+            if let Some((choice, offer)) = found {
+                self.enlarge(birth, choice, offer);
+            }
+        }
+    }
+
+    /// Whether an offer has room for all that is on a planned machine.
+    fn holds(&self, birth: usize, choice: usize, offer: usize) -> bool {
+        let free = self.free_as(birth, choice, offer);
+        let fixed = [free.cpu_milli, free.memory, free.ephemeral, free.pods];
+        fixed.iter().all(|amount| *amount >= 0) && free.extended.values().all(|n| *n >= 0)
+    }
+}
