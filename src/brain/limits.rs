@@ -195,6 +195,12 @@ impl Ledger {
         Ok(())
     }
 
+    /// Whether one more machine of a choice may be made at all, whatever the host.
+    pub(super) fn admits(&self, turn: &Turn<'_>, choice: &Choice<'_>) -> Result<(), String> {
+        self.pool_admits(turn, choice)?;
+        self.type_admits(choice, None)
+    }
+
     /// Whether the host of an offer can take one more machine of the choice.
     pub(super) fn host_admits(&self, choice: &Choice<'_>, offer: &Offer<'_>) -> Result<(), String> {
         if let Err(why) = &offer.copy {

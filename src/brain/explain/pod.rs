@@ -121,7 +121,7 @@ impl Question<'_, '_> {
                     misfit: self.of(choice, offer, domains),
                     held: limit
                         .clone()
-                        .or_else(|| ledger.host_admits(turn, choice, offer).err()),
+                        .or_else(|| ledger.host_admits(choice, offer).err()),
                 });
             }
             if choice.offers.is_empty() {

@@ -198,8 +198,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             let choice = &self.choices[index];
             let found = self
                 .ledger
-                .pool_admits(self.turn, choice)
-                .and_then(|()| self.ledger.type_admits(choice, None))
+                .admits(self.turn, choice)
                 .map_err(No::Held)
                 .and_then(|()| self.host(index, None, None));
             match found {
