@@ -10,6 +10,7 @@ pub mod broker;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod conformance;
 pub mod kube;
 pub mod model;
 pub mod pve;

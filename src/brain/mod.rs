@@ -17,6 +17,7 @@ pub mod explain;
 mod fit;
 mod grow;
 mod holds;
+pub mod inspect;
 mod life;
 mod limits;
 mod names;

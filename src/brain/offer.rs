@@ -202,13 +202,16 @@ pub(super) fn labels(
 ) -> Labels {
     let mut labels = kind.labels.clone();
     labels.extend(pool.labels.iter().map(|(k, v)| (k.clone(), v.clone())));
-    let own: [(&str, Arc<str>); 7] = [
+    // A template of another system says so in its pool's or type's labels.
+    labels
+        .entry(OS_LABEL.into())
+        .or_insert_with(|| "linux".into());
+    let own: [(&str, Arc<str>); 6] = [
         (POOL_LABEL, pool_name.clone()),
         (INSTANCE_TYPE_LABEL, type_name.clone()),
         (ZONE_LABEL, host.clone()),
         (REGION_LABEL, pool.region.clone()),
         (HOSTNAME_LABEL, name.into()),
-        (OS_LABEL, "linux".into()),
         (ARCH_LABEL, pool.arch.clone()),
     ];
     labels.extend(own.into_iter().map(|(key, value)| (key.into(), value)));

@@ -27,6 +27,11 @@ impl Utilization {
         i64::try_from(self.used.saturating_mul(1000) / self.of.max(1)).unwrap_or(i64::MAX)
     }
 
+    /// How much of how much.
+    pub(super) fn parts(self) -> (i128, i128) {
+        (self.used, self.of)
+    }
+
     /// Whether it is below so many thousandths.
     pub(super) fn below(self, permille: i64) -> bool {
         self.used.saturating_mul(1000) < self.of.saturating_mul(i128::from(permille))

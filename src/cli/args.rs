@@ -59,6 +59,12 @@ pub(super) enum Command {
     Schema,
     /// Run the real daemon on a simulated cluster, with a timeline in the terminal.
     Demo(crate::sim::demo::Options),
+    /// Run conformance cases: small worlds in files, and what must be decided in each.
+    ///
+    /// Every *.yaml, *.yml and *.toml below the directory is read; docs/conformance.md says how cases are
+    /// written. One line a case, `ok ID` or `FAIL ID: expected …, got …`, then the counts; exit code 1 when
+    /// one fails.
+    Conformance(ConformanceOptions),
     /// Serve a simulated Proxmox VE or Kubernetes on the network.
     #[command(subcommand)]
     Sim(SimCommand),
@@ -171,6 +177,22 @@ pub(super) struct KubeconfigOptions {
     /// Print the RBAC manifest and do nothing.
     #[arg(long)]
     pub(super) print_manifest: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ConformanceOptions {
+    /// Where the cases are, or one file of them.
+    #[arg(value_name = "DIRECTORY", required_unless_present = "fixtures")]
+    pub(super) directory: Option<PathBuf>,
+    /// Only cases whose id has this text in it.
+    #[arg(long, value_name = "TEXT")]
+    pub(super) filter: Option<String>,
+    /// Print the worlds that cases can begin with (`fixture: NAME`), and do nothing.
+    #[arg(long)]
+    pub(super) fixtures: bool,
+    /// How to print; as JSON one object a line, without the counts.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub(super) output: Format,
 }
 
 /// How a command reaches the daemon.

@@ -5,6 +5,7 @@ mod answers;
 mod args;
 mod channels;
 mod check;
+mod conformance;
 mod control;
 mod explain;
 mod generate;
@@ -84,6 +85,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Snapshot(options) => control::snapshot(&options),
         Command::Status(options) => status::run(&options),
         Command::Check(options) => check::run(&cli.config, &options),
+        Command::Conformance(options) => conformance::run(&options),
         Command::Pause(options) => control::pause(&options),
         Command::Resume(options) => control::resume(&options),
         Command::Kubeconfig(options) => kubeconfig::run(options),

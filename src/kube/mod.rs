@@ -12,6 +12,7 @@ pub mod intern;
 pub mod kinds;
 pub mod lease;
 mod list;
+pub mod manifests;
 pub mod nodes;
 pub mod observer;
 pub mod pods;

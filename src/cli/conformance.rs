@@ -1,0 +1,58 @@
+//! `conformance`: runs case files against the brain and says of each whether it holds.
+
+use std::io::Write as _;
+
+use super::args::{ConformanceOptions, Format};
+use super::{Failure, print};
+use crate::conformance::{self, Verdict};
+
+/// One line a case, then the counts.
+pub(super) fn run(options: &ConformanceOptions) -> Result<(), Failure> {
+    if options.fixtures {
+        for (name, text) in conformance::fixtures::all() {
+            print(&format!("# fixture: {name}\n{text}\n"))?;
+        }
+        return Ok(());
+    }
+    let directory = options
+        .directory
+        .as_deref()
+        .unwrap_or_else(|| std::path::Path::new("."));
+    let mut output = std::io::stdout().lock();
+    let mut trouble = None;
+    let json = matches!(options.output, Format::Json);
+    let verdicts = conformance::run(directory, options.filter.as_deref(), |verdict| {
+        if trouble.is_none() {
+            trouble = tell(&mut output, verdict, json).err();
+        }
+    })
+    .map_err(|error| anyhow::anyhow!("{} cannot be read: {error}", directory.display()))?;
+    if let Some(error) = trouble {
+        return Err(error.into());
+    }
+    let failed = verdicts.iter().filter(|verdict| !verdict.ok).count();
+    let ok = verdicts.len() - failed;
+    if !json {
+        writeln!(output, "{} cases: {ok} ok, {failed} failed", verdicts.len())?;
+    }
+    if verdicts.is_empty() {
+        eprintln!(
+            "pve-autoscaler: there is no case in {} (*.yaml, *.yml, *.toml)",
+            directory.display()
+        );
+        return Err(Failure::Said);
+    }
+    if failed > 0 {
+        return Err(Failure::Said);
+    }
+    Ok(())
+}
+
+fn tell(output: &mut impl std::io::Write, verdict: &Verdict, json: bool) -> std::io::Result<()> {
+    if json {
+        writeln!(output, "{}", serde_json::to_string(verdict)?)?;
+    } else {
+        writeln!(output, "{verdict}")?;
+    }
+    output.flush()
+}

@@ -1,0 +1,200 @@
+//! A case: what is given, then one or more steps of doing and expecting.
+
+use super::act::{self, When};
+use super::expect;
+use super::fields::Fields;
+use super::fixtures;
+use super::given;
+use super::scalars::{span, text};
+use super::value::{Data, Entry, Place, Value, Wrong};
+
+/// Keys that say something about a case and do nothing.
+const REMARKS: [&str; 8] = [
+    "note",
+    "decision",
+    "title",
+    "source",
+    "tags",
+    "comment",
+    "description",
+    "upstream",
+];
+
+/// A case as the file has it, with its file's defaults below it.
+#[derive(Clone, Debug)]
+pub(super) struct Raw {
+    pub(super) id: String,
+    pub(super) at: Place,
+    pub(super) value: Value,
+}
+
+/// What became of a case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    /// As expected.
+    Ok,
+    /// Another test shows it: path and name.
+    Covered(String),
+    /// Not as expected, or not understood.
+    Failed(String),
+}
+
+/// The cases of a document: one, a list of them, or `{defaults, cases}`.
+pub(super) fn split(document: &Value) -> Vec<Result<Raw, Wrong>> {
+    if let Some(items) = document.list() {
+        return items.iter().map(|item| raw(item, None)).collect();
+    }
+    let Some(cases) = document.get("cases") else {
+        return vec![raw(document, None)];
+    };
+    let known = |entry: &Entry| ["cases", "defaults"].contains(&&*entry.key) || remark(&entry.key);
+    let stray = document
+        .map()
+        .into_iter()
+        .flatten()
+        .find(|entry| !known(entry));
+    let mut all: Vec<Result<Raw, Wrong>> = Vec::new();
+    if let Some(entry) = stray {
+        all.push(Err(Wrong {
+            at: entry.at.clone(),
+            text: format!(
+                "a file of cases has no key {:?}; known here: cases, defaults, note",
+                entry.key
+            ),
+        }));
+    }
+    let defaults = document.get("defaults");
+    match cases.list() {
+        Some(items) => all.extend(items.iter().map(|item| raw(item, defaults))),
+        None => all.push(Err(cases.expected("a list of cases"))),
+    }
+    all
+}
+
+fn remark(key: &str) -> bool {
+    REMARKS.contains(&key)
+}
+
+fn raw(value: &Value, defaults: Option<&Value>) -> Result<Raw, Wrong> {
+    let id = value
+        .get("id")
+        .ok_or_else(|| value.expected("a case as a map with the key id"))?;
+    let id = text(id)?.to_owned();
+    Ok(Raw {
+        id,
+        at: value.at.clone(),
+        value: match defaults {
+            Some(defaults) if value.get("covered_by").is_none() => value.over(defaults),
+            _ => value.clone(),
+        },
+    })
+}
+
+/// Runs a case.
+pub(super) fn run(raw: &Raw) -> Came {
+    match attempt(raw) {
+        Ok(result) => result,
+        Err(wrong) => Came::Failed(wrong.to_string()),
+    }
+}
+
+fn attempt(raw: &Raw) -> Result<Came, Wrong> {
+    let flat = match raw.value.get("given") {
+        Some(given) => raw.value.over(given),
+        None => raw.value.clone(),
+    };
+    let whole = fixtures::under(&flat)?;
+    let mut fields = Fields::of(&whole, format!("the case {}", raw.id))?;
+    for key in REMARKS {
+        fields.take(key);
+    }
+    fields.take("id");
+    fields.take("given");
+    fields.take("fixture");
+    if let Some(test) = fields.take("covered_by") {
+        let test = text(test)?.to_owned();
+        fields.done()?;
+        return Ok(Came::Covered(test));
+    }
+    let mut stage = given::begin(&mut fields)?;
+    let mut steps = Vec::new();
+    if let Some(value) = fields.take("steps") {
+        let items = value
+            .list()
+            .ok_or_else(|| value.expected("a list of steps"))?;
+        steps.extend(items.iter().cloned());
+    }
+    let own = ["when", "then", "alternatives"];
+    let mut last = Vec::new();
+    for key in own {
+        if let Some(value) = fields.take(key) {
+            last.push(Entry {
+                key: key.to_owned(),
+                at: value.at.clone(),
+                value: value.clone(),
+            });
+        }
+    }
+    fields.done()?;
+    // `when` and `then` beside `steps` are the first step.
+    if !last.is_empty() {
+        let value = Value {
+            at: raw.at.clone(),
+            data: Data::Map(last),
+        };
+        steps.insert(0, value);
+    }
+    if steps.is_empty() {
+        return Err(whole.wrong("a case needs the keys when and then, or steps, or covered_by"));
+    }
+    let many = steps.len() > 1;
+    for (index, value) in steps.iter().enumerate() {
+        let misses = step(value, &mut stage)?;
+        if !misses.is_empty() {
+            let which = if many {
+                format!("step {}: ", index + 1)
+            } else {
+                String::new()
+            };
+            return Ok(Came::Failed(format!("{which}{}", misses.join("; "))));
+        }
+    }
+    Ok(Came::Ok)
+}
+
+/// One step; the stage is then as the next one finds it.
+fn step(value: &Value, stage: &mut super::stage::Stage) -> Result<Vec<String>, Wrong> {
+    let mut fields = Fields::of(value, "a step")?;
+    for key in REMARKS {
+        fields.take(key);
+    }
+    if let Some(time) = fields.with("advance", span)? {
+        stage.advance(time);
+    }
+    if let Some(value) = fields.take("delete") {
+        act::delete(value, stage)?;
+    }
+    if let Some(value) = fields.take("add") {
+        let mut added = Fields::of(value, "add")?;
+        given::add(&mut added, stage)?;
+        added.done()?;
+    }
+    let when = fields.with("when", act::read)?.unwrap_or(When::Nothing);
+    let apply = act::applied(fields.take("apply"))?;
+    let then = fields.take("then");
+    let alternatives = fields.take("alternatives");
+    fields.done()?;
+    if when != When::Nothing && then.is_none() && alternatives.is_none() {
+        return Err(
+            value.wrong("a step needs the key then: a case that expects nothing proves nothing")
+        );
+    }
+    let outcome = act::perform(&when, stage);
+    let misses = expect::judge(then, alternatives, &outcome)?;
+    if apply {
+        *stage = outcome.after;
+    } else {
+        stage.memory = outcome.after.memory;
+    }
+    Ok(misses)
+}

@@ -1,0 +1,328 @@
+//! `new_nodes`: which machines are planned.
+
+use crate::conformance::act::{Outcome, Planned, matches};
+use crate::conformance::fields::Fields;
+use crate::conformance::scalars::{count, millionths, text, texts};
+use crate::conformance::value::{Value, Wrong};
+use crate::model::cluster::PodKey;
+
+use super::{Misses, shown};
+
+/// One line of `new_nodes`.
+struct Wanted<'v> {
+    pool: Option<&'v str>,
+    kind: Option<&'v str>,
+    hosts: Option<Vec<String>>,
+    pods: Option<PodsWanted>,
+    count: usize,
+}
+
+enum PodsWanted {
+    /// So many on each.
+    Number(usize),
+    /// These and no others, on all of the line's nodes together.
+    These(Vec<String>),
+}
+
+pub(super) fn judge(
+    fields: &mut Fields<'_>,
+    outcome: &Outcome,
+    misses: &mut Misses,
+) -> Result<(), Wrong> {
+    if let Some(value) = fields.any(&["new_nodes", "created"]) {
+        new_nodes(value, outcome, misses)?;
+    }
+    Ok(())
+}
+
+fn new_nodes(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+    let planned = &outcome.planned;
+    if value.scalar().is_some() {
+        let wanted = count(value)?;
+        if planned.len() != wanted {
+            misses.push(format!(
+                "expected {wanted} new nodes, got {}",
+                described(outcome)
+            ));
+        }
+        return Ok(());
+    }
+    if let Some(items) = value.list() {
+        let lines = items.iter().map(line).collect::<Result<Vec<_>, _>>()?;
+        exactly(&lines, outcome, misses);
+        return Ok(());
+    }
+    let summary = [
+        "total",
+        "at_most",
+        "at_least",
+        "types",
+        "price_at_most",
+        "hosts",
+    ];
+    if !value
+        .map()
+        .is_some_and(|m| m.iter().any(|e| summary.contains(&&*e.key)))
+    {
+        exactly(&[line(value)?], outcome, misses);
+        return Ok(());
+    }
+    summed(value, outcome, misses)
+}
+
+/// `{total: 3}`, `{at_most: 3, types: 2}` …
+fn summed(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+    let planned = &outcome.planned;
+    let mut fields = Fields::of(value, "new_nodes")?;
+    let number = planned.len();
+    for (key, holds) in [
+        (
+            "total",
+            (|have, wanted| have == wanted) as fn(usize, usize) -> bool,
+        ),
+        ("at_most", |have, wanted| have <= wanted),
+        ("at_least", |have, wanted| have >= wanted),
+    ] {
+        if let Some(wanted) = fields.with(key, count)?
+            && !holds(number, wanted)
+        {
+            misses.push(format!(
+                "expected new nodes {} {wanted}, got {}",
+                key.replace('_', " "),
+                described(outcome)
+            ));
+        }
+    }
+    distinct(
+        &mut fields,
+        "types",
+        outcome,
+        |planned| &planned.kind,
+        misses,
+    )?;
+    distinct(
+        &mut fields,
+        "hosts",
+        outcome,
+        |planned| &planned.host,
+        misses,
+    )?;
+    if let Some(most) = fields.with("price_at_most", millionths)? {
+        let price: i64 = planned.iter().map(|planned| price(outcome, planned)).sum();
+        if price > most {
+            misses.push(format!(
+                "expected new nodes for at most {most} millionths, got {price}: {}",
+                described(outcome)
+            ));
+        }
+    }
+    fields.done()
+}
+
+fn price(outcome: &Outcome, planned: &Planned) -> i64 {
+    let types = &outcome.before.policy.instance_types;
+    let mark = outcome.after.snapshot.machines.get(&planned.name);
+    mark.and_then(|machine| types.get(machine.mark.instance_type.as_str()))
+        .and_then(|kind| kind.price)
+        .unwrap_or(0)
+}
+
+/// `types: 2`: so many different ones; `types: [small, default]`: exactly these.
+fn distinct<'o>(
+    fields: &mut Fields<'_>,
+    key: &'static str,
+    outcome: &'o Outcome,
+    of: fn(&'o Planned) -> &'o str,
+    misses: &mut Misses,
+) -> Result<(), Wrong> {
+    let Some(value) = fields.take(key) else {
+        return Ok(());
+    };
+    let mut have: Vec<&str> = outcome.planned.iter().map(of).collect();
+    have.sort_unstable();
+    have.dedup();
+    let right = match value.list() {
+        None => have.len() == count(value)?,
+        Some(_) => {
+            let mut wanted = texts(value)?;
+            wanted.sort();
+            wanted == have
+        }
+    };
+    if !right {
+        misses.push(format!(
+            "expected new nodes of {key} {}, got {}",
+            value.named(),
+            shown(have)
+        ));
+    }
+    Ok(())
+}
+
+fn line(value: &Value) -> Result<Wanted<'_>, Wrong> {
+    let mut fields = Fields::of(value, "a line of new_nodes")?;
+    let hosts = fields.any(&["zone", "host", "zones", "hosts"]);
+    let pods = match fields.take("pods") {
+        None => None,
+        Some(value)
+            if value
+                .scalar()
+                .is_some_and(|text| text.parse::<usize>().is_ok()) =>
+        {
+            Some(PodsWanted::Number(count(value)?))
+        }
+        Some(value) => Some(PodsWanted::These(texts(value)?)),
+    };
+    let wanted = Wanted {
+        pool: fields.with("pool", text)?,
+        kind: fields.with("type", text)?,
+        hosts: hosts.map(texts).transpose()?,
+        pods,
+        count: fields.with("count", count)?.unwrap_or(1),
+    };
+    fields.done()?;
+    Ok(wanted)
+}
+
+/// The planned nodes are exactly those of the lines.
+fn exactly(lines: &[Wanted<'_>], outcome: &Outcome, misses: &mut Misses) {
+    let slots: Vec<&Wanted<'_>> = lines
+        .iter()
+        .flat_map(|line| std::iter::repeat_n(line, line.count))
+        .collect();
+    let planned = &outcome.planned;
+    let number = slots.len() == planned.len();
+    let fits: Vec<Vec<usize>> = slots
+        .iter()
+        .map(|slot| {
+            let indices = 0..planned.len();
+            indices
+                .filter(|at| fits(slot, &planned[*at], outcome))
+                .collect()
+        })
+        .collect();
+    if !number || !assign(&fits, planned.len()) {
+        misses.push(format!(
+            "expected new nodes {}, got {}",
+            shown(lines.iter().map(describe)),
+            described(outcome)
+        ));
+    }
+}
+
+/// Whether every slot can have a planned node of its own.
+fn assign(fits: &[Vec<usize>], nodes: usize) -> bool {
+    let mut owner: Vec<Option<usize>> = vec![None; nodes];
+    (0..fits.len()).all(|slot| give(slot, fits, &mut owner, &mut vec![false; nodes]))
+}
+
+/// Gives a slot a node, and whoever had it another.
+fn give(
+    slot: usize,
+    fits: &[Vec<usize>],
+    owner: &mut Vec<Option<usize>>,
+    tried: &mut Vec<bool>,
+) -> bool {
+    for &node in &fits[slot] {
+        if std::mem::replace(&mut tried[node], true) {
+            continue;
+        }
+        if owner[node].is_none_or(|other| give(other, fits, owner, tried)) {
+            owner[node] = Some(slot);
+            return true;
+        }
+    }
+    false
+}
+
+fn fits(wanted: &Wanted<'_>, planned: &Planned, outcome: &Outcome) -> bool {
+    let on = pods_on(planned, outcome);
+    let pods = match &wanted.pods {
+        None => true,
+        Some(PodsWanted::Number(number)) => on.len() == *number,
+        Some(PodsWanted::These(patterns)) => {
+            let known = |key: &&PodKey| patterns.iter().any(|pattern| matches(pattern, key));
+            on.iter().all(known)
+                && (wanted.count > 1
+                    || patterns
+                        .iter()
+                        .all(|pattern| on.iter().any(|key| matches(pattern, key))))
+        }
+    };
+    pods && wanted.pool.is_none_or(|pool| pool == planned.pool)
+        && wanted.kind.is_none_or(|kind| kind == planned.kind)
+        && wanted
+            .hosts
+            .as_ref()
+            .is_none_or(|hosts| hosts.iter().any(|host| *host == *planned.host))
+}
+
+/// Pods that stand on a planned node, those of DaemonSets apart.
+fn pods_on<'o>(planned: &Planned, outcome: &'o Outcome) -> Vec<&'o PodKey> {
+    outcome
+        .after
+        .snapshot
+        .cluster
+        .pods
+        .iter()
+        .filter(|(_, pod)| pod.node.as_ref() == Some(&planned.name))
+        .filter(|(_, pod)| {
+            pod.shape
+                .owner
+                .as_ref()
+                .is_none_or(|o| &*o.kind != "DaemonSet")
+        })
+        .map(|(key, _)| key)
+        .collect()
+}
+
+fn describe(wanted: &Wanted<'_>) -> String {
+    let hosts = wanted.hosts.as_ref();
+    let hosts = hosts.map_or_else(String::new, |hosts| format!(" on {}", hosts.join(" or ")));
+    let pods = match &wanted.pods {
+        None => String::new(),
+        Some(PodsWanted::Number(number)) => format!(" with {number} pods each"),
+        Some(PodsWanted::These(pods)) => format!(" with {}", pods.join("+")),
+    };
+    format!(
+        "{} × {}/{}{hosts}{pods}",
+        wanted.count,
+        wanted.pool.unwrap_or("any"),
+        wanted.kind.unwrap_or("any")
+    )
+}
+
+/// What was planned, alike ones together.
+pub(super) fn described(outcome: &Outcome) -> String {
+    let mut groups: Vec<(String, usize)> = Vec::new();
+    for planned in &outcome.planned {
+        let pods = pods_on(planned, outcome);
+        let text = format!(
+            "{}/{} on {} with {}",
+            planned.pool,
+            planned.kind,
+            planned.host,
+            match pods.as_slice() {
+                [] => "no pods".to_owned(),
+                few if few.len() <= 4 => {
+                    let names: Vec<&str> = few.iter().map(|key| &*key.name).collect();
+                    names.join("+")
+                }
+                many => format!("{} pods", many.len()),
+            }
+        );
+        match groups.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, number)) => *number += 1,
+            None => groups.push((text, 1)),
+        }
+    }
+    let list = shown(
+        groups
+            .iter()
+            .map(|(text, number)| format!("{number} × {text}")),
+    );
+    match outcome.planned.len() {
+        0 => "none".to_owned(),
+        number => format!("{number}: {list}"),
+    }
+}

@@ -1,0 +1,274 @@
+//! Which nodes go, which stay and why, and what a drain would do.
+
+use std::collections::BTreeSet;
+
+use crate::conformance::act::Outcome;
+use crate::conformance::containers::names;
+use crate::conformance::fields::Fields;
+use crate::conformance::scalars::{count, several, text, time};
+use crate::conformance::value::{Value, Wrong};
+use crate::model::cluster::PodKey;
+use crate::model::report::NodeVerdict;
+
+use super::{Misses, shown, speaks_of, wanted};
+
+pub(super) fn judge(
+    fields: &mut Fields<'_>,
+    outcome: &Outcome,
+    misses: &mut Misses,
+) -> Result<(), Wrong> {
+    if let Some(value) = fields.any(&["removable", "unneeded"]) {
+        let mut have: BTreeSet<String> = outcome.removed.iter().cloned().collect();
+        have.extend(
+            outcome
+                .after
+                .memory
+                .unneeded_since
+                .keys()
+                .map(ToString::to_string),
+        );
+        complete("removable", value, &have, misses)?;
+    }
+    if let Some(value) = fields.take("removed") {
+        let have = outcome.removed.iter().cloned().collect();
+        complete("removed", value, &have, misses)?;
+    }
+    if let Some(value) = fields.take("unremovable") {
+        for item in items(value)? {
+            unremovable(&item, outcome, misses)?;
+        }
+    }
+    drain(fields, outcome, misses)?;
+    memory(fields, outcome, misses)
+}
+
+/// A complete list of names, or their number.
+fn complete(
+    what: &str,
+    value: &Value,
+    have: &BTreeSet<String>,
+    misses: &mut Misses,
+) -> Result<(), Wrong> {
+    if value
+        .scalar()
+        .is_some_and(|text| text.parse::<usize>().is_ok())
+    {
+        let wanted = count(value)?;
+        if have.len() != wanted {
+            let names = shown(have);
+            misses.push(format!(
+                "expected {wanted} nodes {what}, got {}: {names}",
+                have.len()
+            ));
+        }
+        return Ok(());
+    }
+    let want: BTreeSet<String> = names(value)?.into_iter().collect();
+    if want != *have {
+        misses.push(format!(
+            "expected {what}: {}, got {}",
+            shown(&want),
+            shown(have)
+        ));
+    }
+    Ok(())
+}
+
+struct Stays<'v> {
+    node: &'v str,
+    reason: Option<&'v Value>,
+    pod: Option<&'v str>,
+    why: Option<&'v Value>,
+}
+
+/// `[n1, {node: n2, reason: …, pod: …}]` or `{n2: reason}`.
+fn items(value: &Value) -> Result<Vec<Stays<'_>>, Wrong> {
+    if let Some(entries) = value.map().filter(|_| value.get("node").is_none()) {
+        return Ok(entries
+            .iter()
+            .map(|entry| Stays {
+                node: &entry.key,
+                reason: Some(&entry.value),
+                pod: None,
+                why: None,
+            })
+            .collect());
+    }
+    several(value)
+        .into_iter()
+        .map(|item| {
+            if let Some(node) = item.scalar() {
+                return Ok(Stays {
+                    node,
+                    reason: None,
+                    pod: None,
+                    why: None,
+                });
+            }
+            let mut fields = Fields::of(item, "a node that stays")?;
+            let stays = Stays {
+                node: text(fields.need("node")?)?,
+                reason: fields.take("reason"),
+                pod: fields.with("pod", text)?,
+                why: fields.take("why"),
+            };
+            fields.done()?;
+            Ok(stays)
+        })
+        .collect()
+}
+
+fn unremovable(item: &Stays<'_>, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+    let verdict = outcome.last().and_then(|d| d.report.nodes.get(item.node));
+    let (reason, why, pod) = match verdict {
+        None => ("NoNodeInfo", "no verdict".to_owned(), None),
+        Some(NodeVerdict::NotAutoscaled) => ("NotAutoscaled", "it is not ours".to_owned(), None),
+        Some(NodeVerdict::Kept {
+            reason, why, pod, ..
+        }) => (&**reason, why.clone(), pod.as_ref()),
+        Some(NodeVerdict::Leaving { why }) => ("CurrentlyBeingDeleted", why.clone(), None),
+    };
+    let gone = outcome.removed.iter().any(|name| name == item.node);
+    let got = if gone {
+        format!("{} is planned to go: {why}", item.node)
+    } else {
+        format!("{reason} ({why})")
+    };
+    if gone {
+        misses.push(format!("expected {} to stay, got {got}", item.node));
+        return Ok(());
+    }
+    if item.reason.is_none() && outcome.after.memory.unneeded_since.contains_key(item.node) {
+        misses.push(format!(
+            "expected {} unremovable, got unneeded: {got}",
+            item.node
+        ));
+    }
+    if let Some(wanted_reason) = item.reason {
+        let named = several(wanted_reason)
+            .into_iter()
+            .any(|one| one.scalar() == Some(reason));
+        if !named {
+            misses.push(format!(
+                "expected {} to stay for {}, got {got}",
+                item.node,
+                wanted(wanted_reason)
+            ));
+        }
+    }
+    if let Some(wanted_why) = item.why
+        && !speaks_of(wanted_why, &why)?
+    {
+        misses.push(format!(
+            "expected {} to stay with {}, got {got}",
+            item.node,
+            wanted(wanted_why)
+        ));
+    }
+    if let Some(wanted_pod) = item.pod
+        && !pod.is_some_and(|pod| crate::conformance::act::matches(wanted_pod, pod))
+    {
+        let pod = pod.map_or("none".to_owned(), ToString::to_string);
+        misses.push(format!(
+            "expected the pod {wanted_pod} to keep {}, got {pod}",
+            item.node
+        ));
+    }
+    Ok(())
+}
+
+/// `evict`, `ds`, `ignored`, `blocked` of `drain_rules`.
+fn drain(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+    let drain = outcome.drain.clone().unwrap_or_default();
+    let keys = |keys: &[PodKey]| keys.iter().map(|key| key.name.to_string()).collect();
+    for (key, have) in [("evict", &drain.evict), ("ds", &drain.daemons)] {
+        if let Some(value) = fields.take(key) {
+            complete(key, value, &keys(have), misses)?;
+        }
+    }
+    if outcome.drain.is_some()
+        && let Some(value) = fields.take("ignored")
+    {
+        complete("ignored", value, &keys(&drain.ignored), misses)?;
+    }
+    let Some(value) = fields.take("blocked") else {
+        return Ok(());
+    };
+    let got = || {
+        shown(
+            drain
+                .blocked
+                .iter()
+                .map(|(pod, reason, why)| format!("{reason} by {} ({why})", pod.name)),
+        )
+    };
+    let blocked = !drain.blocked.is_empty();
+    if let Some("true" | "false") = value.scalar() {
+        if blocked != (value.scalar() == Some("true")) {
+            misses.push(format!("expected blocked {}, got {}", value.named(), got()));
+        }
+        return Ok(());
+    }
+    for item in several(value) {
+        let (pod, reason) = match item.map() {
+            None => (None, Some(item)),
+            Some(_) => {
+                let mut fields = Fields::of(item, "what blocks")?;
+                let pod = fields.with("pod", text)?;
+                let reason = fields.take("reason");
+                fields.done()?;
+                (pod, reason)
+            }
+        };
+        let mut hit = false;
+        for (key, name, _) in &drain.blocked {
+            let right = pod.is_none_or(|pod| crate::conformance::act::matches(pod, key));
+            let named = reason.is_none_or(|reason| {
+                several(reason)
+                    .into_iter()
+                    .any(|one| one.scalar() == Some(name))
+            });
+            hit |= right && named;
+        }
+        if !hit {
+            misses.push(format!(
+                "expected blocked by {} for {}, got {}",
+                pod.unwrap_or("some pod"),
+                reason.map_or_else(|| "any reason".to_owned(), wanted),
+                got()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// `unneeded_since: {n1: 5m ago}`: the timers that are remembered.
+fn memory(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+    let Some(value) = fields.take("unneeded_since") else {
+        return Ok(());
+    };
+    let entries = value
+        .map()
+        .ok_or_else(|| value.expected("times by node, as {n1: 5m ago}"))?;
+    for entry in entries {
+        let have = outcome.after.memory.unneeded_since.get(entry.key.as_str());
+        let none = entry.value.scalar() == Some("none") || entry.value.is_null();
+        let want = if none {
+            None
+        } else {
+            Some(time(&entry.value, outcome.after.now)?)
+        };
+        if have.copied() != want {
+            misses.push(format!(
+                "expected {} unneeded since {}, got {}",
+                entry.key,
+                want.map_or_else(|| "never".to_owned(), |at| at.to_string()),
+                have.map_or_else(
+                    || "never".to_owned(),
+                    |at| format!("{at}, it is {}", outcome.after.now)
+                )
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,403 @@
+//! Where pods stand after the plan, and why those stand nowhere that do not.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::conformance::act::{Outcome, matches};
+use crate::conformance::fields::Fields;
+use crate::conformance::scalars::{count, label_key, several, text, texts};
+use crate::conformance::value::{Value, Wrong};
+use crate::model::cluster::PodKey;
+use crate::model::report::PodVerdict;
+
+use super::{Misses, shown, speaks_of, wanted};
+
+pub(super) fn judge(
+    fields: &mut Fields<'_>,
+    outcome: &Outcome,
+    misses: &mut Misses,
+) -> Result<(), Wrong> {
+    if let Some(value) = fields.take("placed") {
+        placed(value, outcome, misses)?;
+    }
+    if let Some(value) = fields.take("unschedulable") {
+        let homeless: BTreeSet<&PodKey> = outcome
+            .waited
+            .iter()
+            .filter(|key| place(outcome, key).is_none() && !is_ignored(outcome, key))
+            .collect();
+        listed(value, "unschedulable", &homeless, outcome, misses)?;
+    }
+    if outcome.drain.is_none()
+        && let Some(value) = fields.take("ignored")
+    {
+        let ignored = outcome
+            .waited
+            .iter()
+            .filter(|key| is_ignored(outcome, key))
+            .collect();
+        listed(value, "ignored", &ignored, outcome, misses)?;
+    }
+    if let Some(value) = fields.take("triggers") {
+        let triggers = outcome
+            .waited
+            .iter()
+            .filter(|key| {
+                outcome.decisions.iter().any(|decision| {
+                    matches!(
+                        decision.report.pods.get(key),
+                        Some(PodVerdict::Triggers { .. })
+                    )
+                })
+            })
+            .collect();
+        listed(value, "triggers", &triggers, outcome, misses)?;
+    }
+    if let Some(value) = fields.take("verdicts") {
+        verdicts(value, outcome, misses)?;
+    }
+    for (key, same) in [("together", true), ("apart", false)] {
+        if let Some(value) = fields.take(key) {
+            company(value, same, outcome, misses)?;
+        }
+    }
+    events(fields, outcome, misses)
+}
+
+/// Where a pod stands after the plan.
+pub(super) fn place<'o>(outcome: &'o Outcome, key: &PodKey) -> Option<&'o Arc<str>> {
+    outcome.after.snapshot.cluster.pods.get(key)?.node.as_ref()
+}
+
+fn is_ignored(outcome: &Outcome, key: &PodKey) -> bool {
+    let verdict = outcome
+        .last()
+        .and_then(|decision| decision.report.pods.get(key));
+    matches!(verdict, Some(PodVerdict::Ignored { .. }) | None)
+}
+
+/// All pods of the case that a pattern means.
+pub(super) fn meant<'o>(pattern: &Value, outcome: &'o Outcome) -> Result<Vec<&'o PodKey>, Wrong> {
+    let written = text(pattern)?;
+    named(written, pattern, outcome)
+}
+
+fn named<'o>(written: &str, at: &Value, outcome: &'o Outcome) -> Result<Vec<&'o PodKey>, Wrong> {
+    let (before, after) = (
+        &outcome.before.snapshot.cluster,
+        &outcome.after.snapshot.cluster,
+    );
+    let mut found: BTreeSet<&PodKey> = BTreeSet::new();
+    found.extend(before.pods.keys().filter(|key| matches(written, key)));
+    found.extend(after.pods.keys().filter(|key| matches(written, key)));
+    if found.is_empty() {
+        return Err(at.wrong(format!("there is no pod {written:?} in this case")));
+    }
+    Ok(found.into_iter().collect())
+}
+
+/// `placed: all`, a number, a list of pods, or `{pod: node}` with `new`, `none`, or several nodes.
+fn placed(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+    let have: BTreeSet<&PodKey> = outcome
+        .waited
+        .iter()
+        .filter(|key| place(outcome, key).is_some())
+        .collect();
+    if let Some(entries) = value.map() {
+        for entry in entries {
+            for key in named(&entry.key, &entry.value, outcome)? {
+                stands(key, &entry.value, outcome, misses)?;
+            }
+        }
+        return Ok(());
+    }
+    if value.scalar() == Some("all") {
+        let without: Vec<String> = outcome
+            .waited
+            .iter()
+            .filter(|key| place(outcome, key).is_none() && !is_ignored(outcome, key))
+            .map(|key| format!("{} ({})", key.name, reason(outcome, key)))
+            .collect();
+        if !without.is_empty() {
+            misses.push(format!(
+                "expected a place for every pod, got none for {}",
+                shown(without)
+            ));
+        }
+        return Ok(());
+    }
+    if value
+        .scalar()
+        .is_some_and(|text| text.parse::<usize>().is_ok())
+    {
+        let wanted = count(value)?;
+        if have.len() != wanted {
+            misses.push(format!("expected {wanted} pods placed, got {}", have.len()));
+        }
+        return Ok(());
+    }
+    for item in several(value) {
+        for key in meant(item, outcome)? {
+            if place(outcome, key).is_none() {
+                misses.push(format!(
+                    "expected a place for {}, got none: {}",
+                    key.name,
+                    reason(outcome, key)
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn stands(
+    key: &PodKey,
+    value: &Value,
+    outcome: &Outcome,
+    misses: &mut Misses,
+) -> Result<(), Wrong> {
+    let at = place(outcome, key);
+    let new = at.is_some_and(|at| outcome.planned.iter().any(|planned| planned.name == *at));
+    let options = texts(value)?;
+    let right = options.iter().any(|option| match option.as_str() {
+        "none" => at.is_none(),
+        "new" => new,
+        "old" => at.is_some() && !new,
+        "any" => at.is_some(),
+        node => at.is_some_and(|at| **at == *node),
+    });
+    if !right {
+        misses.push(format!(
+            "expected {} on {}, got {}",
+            key.name,
+            options.join(" or "),
+            at.map_or_else(
+                || format!("none: {}", reason(outcome, key)),
+                |at| if new {
+                    format!("the new node {at}")
+                } else {
+                    at.to_string()
+                }
+            )
+        ));
+    }
+    Ok(())
+}
+
+/// Why a pod has no place, in the words of the report.
+pub(super) fn reason(outcome: &Outcome, key: &PodKey) -> String {
+    match outcome
+        .last()
+        .and_then(|decision| decision.report.pods.get(key))
+    {
+        None => "no verdict".to_owned(),
+        Some(PodVerdict::Hopeless { why } | PodVerdict::Held { why }) => {
+            let all: Vec<String> = why.iter().map(|(of, why)| format!("{of}: {why}")).collect();
+            if all.is_empty() {
+                "no pool is there".to_owned()
+            } else {
+                shown(all)
+            }
+        }
+        Some(PodVerdict::Ignored { why }) => why.clone(),
+        Some(other) => kind(other).to_owned(),
+    }
+}
+
+fn kind(verdict: &PodVerdict) -> &'static str {
+    match verdict {
+        PodVerdict::FitsNode { .. } => "fits_node",
+        PodVerdict::FitsMachine { .. } => "fits_machine",
+        PodVerdict::Triggers { .. } => "triggers",
+        PodVerdict::Batched { .. } => "batched",
+        PodVerdict::Held { .. } => "held",
+        PodVerdict::Hopeless { .. } => "hopeless",
+        PodVerdict::Ignored { .. } => "ignored",
+        #[allow(unreachable_patterns)]
+        _ => "another verdict",
+    }
+}
+
+/// A complete list of pods, or their number; items may want a reason.
+fn listed(
+    value: &Value,
+    what: &str,
+    have: &BTreeSet<&PodKey>,
+    outcome: &Outcome,
+    misses: &mut Misses,
+) -> Result<(), Wrong> {
+    let names = || shown(have.iter().map(|key| key.name.to_string()));
+    if value
+        .scalar()
+        .is_some_and(|text| text.parse::<usize>().is_ok())
+    {
+        let wanted = count(value)?;
+        if have.len() != wanted {
+            misses.push(format!(
+                "expected {wanted} pods {what}, got {}: {}",
+                have.len(),
+                names()
+            ));
+        }
+        return Ok(());
+    }
+    let mut named: BTreeSet<&PodKey> = BTreeSet::new();
+    for item in several(value) {
+        let (pattern, reason_wanted, number) = if item.map().is_some() {
+            let mut fields = Fields::of(item, "a pod in a list")?;
+            let pattern = fields.need("pod")?;
+            let reason = fields.take("reason");
+            let number = fields.with("count", count)?;
+            fields.done()?;
+            (pattern, reason, number)
+        } else {
+            (item, None, None)
+        };
+        let keys = meant(pattern, outcome)?;
+        let hit: Vec<&&PodKey> = keys.iter().filter(|key| have.contains(**key)).collect();
+        if let Some(number) = number {
+            if hit.len() != number {
+                misses.push(format!(
+                    "expected {number} of {} {what}, got {}",
+                    text(pattern)?,
+                    hit.len()
+                ));
+            }
+            named.extend(hit.iter().map(|key| **key));
+        } else {
+            named.extend(keys.iter().copied());
+        }
+        for key in hit {
+            let said = reason(outcome, key);
+            if let Some(reason) = reason_wanted
+                && !speaks_of(reason, &said)?
+            {
+                misses.push(format!(
+                    "expected {} {what} because of {}, got {said}",
+                    key.name,
+                    wanted(reason)
+                ));
+            }
+        }
+    }
+    if named != *have {
+        let want = shown(named.iter().map(|key| key.name.to_string()));
+        misses.push(format!("expected {what}: {want}, got {}", names()));
+    }
+    Ok(())
+}
+
+/// `verdicts: {web: hopeless}`.
+fn verdicts(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+    let entries = value
+        .map()
+        .ok_or_else(|| value.expected("verdicts by pod, as {web: hopeless}"))?;
+    for entry in entries {
+        let options = texts(&entry.value)?;
+        for key in named(&entry.key, &entry.value, outcome)? {
+            let verdict = outcome.last().and_then(|d| d.report.pods.get(key));
+            let have = verdict.map_or("none", kind);
+            if !options.iter().any(|option| option == have) {
+                misses.push(format!(
+                    "expected the verdict {} for {}, got {have}: {}",
+                    options.join(" or "),
+                    key.name,
+                    reason(outcome, key)
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `together: [[a, b]]` on one node, `apart: [[a, b]]` on different ones; `{pods: […], key: zone}` for
+/// another domain than the node.
+fn company(value: &Value, same: bool, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+    let plain = value
+        .list()
+        .is_some_and(|items| items.iter().all(|item| item.scalar().is_some()));
+    let groups: Vec<&Value> = if plain || value.map().is_some() {
+        vec![value]
+    } else {
+        several(value)
+    };
+    for group in groups {
+        let (pods, key) = if group.map().is_some() {
+            let mut fields = Fields::of(group, "a group of pods")?;
+            let pods = fields.need("pods")?;
+            let key = fields.with("key", text)?.map(label_key);
+            fields.done()?;
+            (pods, key)
+        } else {
+            (group, None)
+        };
+        let mut places = Vec::new();
+        for item in several(pods) {
+            for pod in meant(item, outcome)? {
+                let at = place(outcome, pod).and_then(|at| domain(outcome, at, key));
+                places.push((pod, at));
+            }
+        }
+        let shown_places =
+            || {
+                shown(places.iter().map(|(pod, at)| {
+                    format!("{} on {}", pod.name, at.as_deref().unwrap_or("none"))
+                }))
+            };
+        let different: BTreeSet<_> = places.iter().map(|(_, at)| at).collect();
+        let all_placed = places.iter().all(|(_, at)| at.is_some());
+        let right = if same {
+            different.len() <= 1
+        } else {
+            different.len() == places.len()
+        };
+        if !right || !all_placed {
+            let word = if same { "together" } else { "apart" };
+            misses.push(format!("expected {word}, got {}", shown_places()));
+        }
+    }
+    Ok(())
+}
+
+/// The domain of a node: itself, or the value of a label.
+pub(super) fn domain(outcome: &Outcome, node: &Arc<str>, key: Option<&str>) -> Option<String> {
+    let Some(key) = key.filter(|key| *key != "kubernetes.io/hostname") else {
+        return Some(node.to_string());
+    };
+    let cluster = &outcome.after.snapshot.cluster;
+    let of = cluster.nodes.get(node)?;
+    of.labels.get(key).map(ToString::to_string)
+}
+
+/// `events: {TriggeredScaleUp: [pods], NotTriggerScaleUp: [pods]}`: what Events the report makes.
+fn events(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+    let Some(value) = fields.take("events") else {
+        return Ok(());
+    };
+    let mut events = Fields::of(value, "events")?;
+    for (name, of) in [
+        (
+            "TriggeredScaleUp",
+            (|verdict| matches!(verdict, PodVerdict::Triggers { .. })) as fn(&PodVerdict) -> bool,
+        ),
+        ("NotTriggerScaleUp", |verdict| {
+            matches!(
+                verdict,
+                PodVerdict::Hopeless { .. } | PodVerdict::Held { .. }
+            )
+        }),
+    ] {
+        if let Some(value) = events.take(name) {
+            let have = outcome
+                .waited
+                .iter()
+                .filter(|key| {
+                    let verdict = outcome.last().and_then(|d| d.report.pods.get(key));
+                    verdict.is_some_and(of)
+                })
+                .collect();
+            listed(value, name, &have, outcome, misses)?;
+        }
+    }
+    events.done()
+}

@@ -1,0 +1,101 @@
+//! Reading maps key by key: whoever asks for a key makes it known, and what nobody asked for is an
+//! error that names the line and all that is known there.
+
+use super::value::{Entry, Value, Wrong};
+
+/// The entries of one map, being read.
+#[derive(Debug)]
+pub(super) struct Fields<'v> {
+    what: String,
+    value: &'v Value,
+    entries: Vec<(&'v Entry, bool)>,
+    known: Vec<&'static str>,
+}
+
+impl<'v> Fields<'v> {
+    /// Begins to read a map; `what` is what it describes, with an article.
+    pub(super) fn of(value: &'v Value, what: impl Into<String>) -> Result<Fields<'v>, Wrong> {
+        let what = what.into();
+        let entries = value
+            .map()
+            .ok_or_else(|| value.expected(&format!("{what} as a map")))?;
+        Ok(Fields {
+            what,
+            value,
+            entries: entries.iter().map(|entry| (entry, false)).collect(),
+            known: Vec::new(),
+        })
+    }
+
+    /// The map itself.
+    pub(super) fn value(&self) -> &'v Value {
+        self.value
+    }
+
+    /// The value of a key, if it is there and not empty.
+    pub(super) fn take(&mut self, key: &'static str) -> Option<&'v Value> {
+        self.known.push(key);
+        let (entry, taken) = self
+            .entries
+            .iter_mut()
+            .find(|(entry, _)| entry.key == key)?;
+        *taken = true;
+        Some(&entry.value).filter(|value| !value.is_null())
+    }
+
+    /// The value of the first of several names for the same thing.
+    pub(super) fn any(&mut self, keys: &[&'static str]) -> Option<&'v Value> {
+        let mut found = None;
+        for key in keys {
+            found = found.or(self.take(key));
+        }
+        found
+    }
+
+    /// The value of a key that must be there.
+    pub(super) fn need(&mut self, key: &'static str) -> Result<&'v Value, Wrong> {
+        self.take(key).ok_or_else(|| {
+            self.value
+                .wrong(format!("{} needs the key {key:?}", self.what))
+        })
+    }
+
+    /// Reads a key with `read`, if it is there.
+    pub(super) fn with<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&'v Value) -> Result<T, Wrong>,
+    ) -> Result<Option<T>, Wrong> {
+        self.take(key).map(read).transpose()
+    }
+
+    /// All entries that nobody asked for: names that the file chooses itself.
+    pub(super) fn rest(&mut self) -> Vec<&'v Entry> {
+        let mut rest = Vec::new();
+        for (entry, taken) in &mut self.entries {
+            if !std::mem::replace(taken, true) {
+                rest.push(*entry);
+            }
+        }
+        rest
+    }
+
+    /// Every key must have been asked for.
+    pub(super) fn done(self) -> Result<(), Wrong> {
+        let Some((entry, _)) = self.entries.iter().find(|(_, taken)| !taken) else {
+            return Ok(());
+        };
+        let mut known = self.known;
+        known.sort_unstable();
+        known.dedup();
+        Err(Wrong {
+            at: entry.at.clone(),
+            text: format!(
+                "{} has no key {:?}; known here: {}",
+                self.what,
+                entry.key,
+                known.join(", ")
+            ),
+        })
+    }
+}

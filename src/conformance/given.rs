@@ -1,0 +1,269 @@
+//! What a case gives: everything that stands in the world before something is decided.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use crate::kube::manifests::Manifests;
+use crate::model::cluster::{Cluster, Pod, PodKey};
+use crate::model::memory::{Backoff, Memory};
+use crate::model::snapshot::SourceState;
+use crate::model::time::{Span, Time};
+
+use super::fields::Fields;
+use super::nodes;
+use super::objects::{self, named};
+use super::pods::{self, Draft};
+use super::pools;
+use super::scalars::{shared, span, text, time, truth};
+use super::settings;
+use super::stage::Stage;
+use super::value::{Value, Wrong};
+
+/// Milliseconds by which a pod is older than the next one of the file: their order is theirs.
+const ORDER: i64 = 1;
+
+/// Reads the world of a case, from its first pool to its last pod.
+pub(super) fn begin(case: &mut Fields<'_>) -> Result<Stage, Wrong> {
+    let mut stage = Stage::new();
+    if let Some(value) = case.any(&["now", "clock"]) {
+        let now = time(value, stage.now)?;
+        stage.set_clock(now);
+    }
+    let catalogue = pools::read(case, stage.now)?;
+    stage.policy.instance_types = catalogue.types;
+    stage.policy.pools = catalogue.pools;
+    stage.names = catalogue.names;
+    nodes::hosts(case, &mut stage)?;
+    add(case, &mut stage)?;
+    Ok(stage)
+}
+
+/// Reads what may come later too: objects, nodes, pods, settings, memory.
+pub(super) fn add(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong> {
+    if let Some(value) = case.take("settings") {
+        settings::read(value, &mut stage.policy, stage.now)?;
+    }
+    let mut manifests = Manifests::default();
+    let later = objects::read(case, &mut manifests, stage.now)?;
+    let mut drafts = Vec::new();
+    for (value, object) in later {
+        if object["kind"].as_str() == Some("Node") {
+            manifests.put(&object).map_err(|text| value.wrong(text))?;
+        } else {
+            drafts.push((value, from_manifest(object)));
+        }
+    }
+    nodes::read(case, stage)?;
+    if let Some(value) = case.take("pods") {
+        for (name, item) in pod_items(value)? {
+            for draft in pods::drafts(item, &name, stage.now)? {
+                drafts.push((item.clone(), draft));
+            }
+        }
+    }
+    let order = i64::try_from(drafts.len()).unwrap_or(0) * ORDER;
+    for (index, (value, draft)) in drafts.iter().enumerate() {
+        let older = order - i64::try_from(index).unwrap_or(0) * ORDER;
+        put_pods(stage, &mut manifests, value, draft, Span(older))?;
+    }
+    merge(&mut stage.snapshot.cluster, manifests.into_cluster());
+    if let Some(value) = case.take("memory") {
+        memory(value, stage)?;
+    }
+    if let Some(value) = case.take("sources") {
+        sources(value, stage)?;
+    }
+    if let Some(leader) = case.with("leader", truth)? {
+        stage.snapshot.leader = leader;
+    }
+    if let Some(quorate) = case.with("quorate", truth)? {
+        stage.region().quorate = quorate;
+    }
+    if let Some(why) = case.take("paused") {
+        let why = text(why)?;
+        stage.snapshot.paused = (why != "false").then(|| why.to_owned());
+    }
+    Ok(())
+}
+
+fn from_manifest(object: Json) -> Draft {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    Draft {
+        names: vec![name.to_owned()],
+        object,
+    }
+}
+
+/// The entries of `pods`: a list, or a map by name.
+fn pod_items(value: &Value) -> Result<Vec<(String, &Value)>, Wrong> {
+    if let Some(entries) = value.map() {
+        return Ok(entries
+            .iter()
+            .map(|entry| (entry.key.clone(), &entry.value))
+            .collect());
+    }
+    let items = value
+        .list()
+        .ok_or_else(|| value.expected("pods as a list, or a map by name"))?;
+    Ok(items
+        .iter()
+        .enumerate()
+        .map(|(index, item)| {
+            let name = if items.len() == 1 {
+                "pod".to_owned()
+            } else {
+                format!("pod{index}")
+            };
+            (name, item)
+        })
+        .collect())
+}
+
+fn put_pods(
+    stage: &mut Stage,
+    manifests: &mut Manifests,
+    value: &Value,
+    draft: &Draft,
+    older: Span,
+) -> Result<(), Wrong> {
+    let (view, problems) = manifests.pod(&draft.object);
+    let strict = value.get("manifest").is_none() && value.get("kind").is_none();
+    if let Some(problem) = problems.into_iter().next().filter(|_| strict) {
+        return Err(value.wrong(problem));
+    }
+    let (key, mut pod) = view.ok_or_else(|| value.wrong("expected a pod with a name"))?;
+    if let Some(node) = &pod.node {
+        known_node(stage, value, node)?;
+    }
+    pod.created = pod.created - older;
+    pod.unschedulable_since = pod.unschedulable_since.map(|since| since - older);
+    for name in &draft.names {
+        let key = PodKey::new(key.namespace.clone(), name.as_str());
+        let pod = Pod {
+            uid: format!("uid-{key}").into(),
+            ..pod.clone()
+        };
+        stage.snapshot.cluster.pods.insert(key, pod);
+    }
+    Ok(())
+}
+
+/// A pod on a node that is not there is mostly a slip of the pen.
+fn known_node(stage: &Stage, value: &Value, node: &Arc<str>) -> Result<(), Wrong> {
+    let snapshot = &stage.snapshot;
+    if snapshot.cluster.nodes.contains_key(node) || value.get("manifest").is_some() {
+        return Ok(());
+    }
+    let known: Vec<&str> = snapshot.cluster.nodes.keys().map(|name| &**name).collect();
+    Err(value.wrong(format!(
+        "the pod runs on {node:?}, which is no node; known: {}",
+        known.join(", ")
+    )))
+}
+
+/// Puts what was read into what there is; objects of the same name are replaced.
+fn merge(into: &mut Cluster, from: Cluster) {
+    into.nodes.extend(from.nodes);
+    into.daemon_sets.extend(from.daemon_sets);
+    into.budgets.extend(from.budgets);
+    into.claims.extend(from.claims);
+    into.volumes.extend(from.volumes);
+    into.storage_classes.extend(from.storage_classes);
+    into.csi_nodes.extend(from.csi_nodes);
+    into.attachments.extend(from.attachments);
+    into.namespaces.extend(from.namespaces);
+}
+
+fn memory(value: &Value, stage: &mut Stage) -> Result<(), Wrong> {
+    let now = stage.now;
+    let mut fields = Fields::of(value, "the memory")?;
+    let mut memory = stage.memory.clone();
+    if let Some(value) = fields.any(&["unneeded_since", "unneeded"]) {
+        memory.unneeded_since = unneeded(value, stage)?;
+    }
+    for (key, slot) in [
+        ("last_scale_up", &mut memory.last_scale_up),
+        ("last_scale_down", &mut memory.last_scale_down),
+        (
+            "last_scale_down_failure",
+            &mut memory.last_scale_down_failure,
+        ),
+        ("born", &mut memory.born),
+    ] {
+        if let Some(at) = fields.with(key, |value| time(value, now))? {
+            *slot = Some(at);
+        }
+    }
+    if let Some(value) = fields.take("backoff") {
+        for (name, item) in named(value)? {
+            let (name, backoff) = backoff(&item, name.as_ref(), now)?;
+            memory.backoff.insert(name.as_str().into(), backoff);
+        }
+    }
+    let rest = fields.rest();
+    for entry in rest {
+        let one = Value {
+            at: entry.at.clone(),
+            data: super::value::Data::Map(vec![entry.clone()]),
+        };
+        memory = settings::overlay::<Memory>(&memory, &one, now, "the memory")?;
+    }
+    stage.memory = memory;
+    Ok(())
+}
+
+/// `{n1: 5m ago}`, or one time for every node.
+fn unneeded(value: &Value, stage: &Stage) -> Result<BTreeMap<Arc<str>, Time>, Wrong> {
+    let now = stage.now;
+    if let Some(entries) = value.map() {
+        return entries
+            .iter()
+            .map(|entry| Ok((entry.key.as_str().into(), time(&entry.value, now)?)))
+            .collect();
+    }
+    let since = time(value, now)?;
+    let nodes = stage.snapshot.cluster.nodes.keys();
+    Ok(nodes.map(|name| (name.clone(), since)).collect())
+}
+
+fn backoff(value: &Value, name: Option<&String>, now: Time) -> Result<(String, Backoff), Wrong> {
+    let mut fields = Fields::of(value, "a back-off")?;
+    let name = objects::name_of(&mut fields, name, "a back-off")?;
+    let length = fields.with("length", span)?.unwrap_or(Span::minutes(5));
+    let failed = fields.with("failed", |value| time(value, now))?;
+    let failed = failed.unwrap_or(now - Span::minutes(1));
+    let backoff = Backoff {
+        until: fields
+            .with("until", |value| time(value, now))?
+            .unwrap_or(failed + length),
+        length,
+        failed,
+        message: fields
+            .with("message", text)?
+            .unwrap_or("it failed")
+            .to_owned(),
+    };
+    fields.done()?;
+    Ok((name, backoff))
+}
+
+/// `{kube/pods: {age: 5m}, pve/home: {complete: false}}`.
+fn sources(value: &Value, stage: &mut Stage) -> Result<(), Wrong> {
+    for (name, item) in named(value)? {
+        let mut fields = Fields::of(&item, "a source")?;
+        let name = objects::name_of(&mut fields, name.as_ref(), "a source")?;
+        let age = fields.with("age", span)?.unwrap_or(Span::ZERO);
+        let state = SourceState {
+            complete: fields.with("complete", truth)?.unwrap_or(true),
+            as_of: stage.now - age,
+            error: fields.with("error", shared)?.map(|text| text.to_string()),
+        };
+        fields.done()?;
+        let name: Arc<str> = name.into();
+        stage.fixed.insert(name.clone());
+        stage.snapshot.sources.insert(name, state);
+    }
+    Ok(())
+}

@@ -1,0 +1,433 @@
+//! Hosts and nodes of a case.
+
+use std::sync::Arc;
+
+use crate::model::cluster::{Node, Readiness, ReadyStatus};
+use crate::model::policy::{LEAVING_TAINT, STARTUP_TAINT, ZONE_LABEL};
+use crate::model::region::{Busy, Failure, Host, Step};
+use crate::model::resources::Resources;
+use crate::model::scheduling::{Labels, Taint};
+use crate::model::time::{Span, Time};
+
+use super::fields::Fields;
+use super::objects::{name_of, named};
+use super::pools::taints;
+use super::scalars::{
+    labels, node_labels, quantity, resource, resources, span, text, time, truth, whole,
+};
+use super::stage::{Cast, DISK, Stage, uuid};
+use super::value::{Value, Wrong};
+
+/// Hosts where a case names none.
+const ZONES: [&str; 3] = ["z1", "z2", "z3"];
+/// Memory of a host where a case says nothing: more than any case needs.
+const HOST_MEMORY: i64 = 1 << 55;
+const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+const STATES: &str =
+    "ready, notready, inflight, registered, uninitialized, deleting, novm, nonode, failed";
+const DAY: Span = Span::minutes(24 * 60);
+const MINUTE: Span = Span::minutes(1);
+
+/// Reads `hosts`, or makes the usual ones and those that pools name.
+pub(super) fn hosts(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong> {
+    let usual = || Host {
+        online: true,
+        cpus: 1_000_000,
+        memory: HOST_MEMORY,
+        memory_used: 0,
+    };
+    if let Some(value) = case.take("hosts") {
+        let plain = value
+            .list()
+            .is_some_and(|items| items.iter().all(|item| item.scalar().is_some()));
+        if plain {
+            for item in value.list().unwrap_or_default() {
+                stage.region().hosts.insert(text(item)?.into(), usual());
+            }
+        } else {
+            for (name, item) in named(value)? {
+                let (name, host) = host(&item, name.as_ref(), usual())?;
+                stage.region().hosts.insert(name, host);
+            }
+        }
+    } else {
+        let of_pools: Vec<Arc<str>> = stage
+            .policy
+            .pools
+            .values()
+            .flat_map(|pool| pool.hosts.iter().cloned())
+            .collect();
+        for name in ZONES.into_iter().map(Arc::from).chain(of_pools) {
+            stage.region().hosts.insert(name, usual());
+        }
+    }
+    stage.place_template();
+    Ok(())
+}
+
+fn host(value: &Value, name: Option<&String>, usual: Host) -> Result<(Arc<str>, Host), Wrong> {
+    let mut fields = Fields::of(value, "a host")?;
+    let name = name_of(&mut fields, name, "a host")?;
+    let mut host = usual;
+    host.cpus = fields
+        .any(&["cpus", "cpu"])
+        .map(whole)
+        .transpose()?
+        .unwrap_or(host.cpus);
+    for (keys, slot) in [
+        (["memory", "mem"], &mut host.memory),
+        (["memory_used", "used"], &mut host.memory_used),
+    ] {
+        if let Some(value) = fields.any(&keys) {
+            *slot = quantity(value)?.units();
+        }
+    }
+    host.online = fields.with("online", truth)?.unwrap_or(true);
+    fields.done()?;
+    Ok((name.into(), host))
+}
+
+/// Reads `nodes`.
+pub(super) fn read(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong> {
+    if let Some(value) = case.take("nodes") {
+        for (name, item) in named(value)? {
+            node(stage, &item, name.as_ref())?;
+        }
+    }
+    Ok(())
+}
+
+fn node(stage: &mut Stage, value: &Value, name: Option<&String>) -> Result<(), Wrong> {
+    let mut fields = Fields::of(value, "a node")?;
+    let many = value.get("count").is_some() && value.get("name").is_some();
+    let name = name_of(&mut fields, name, "a node")?;
+    if many && !name.contains(|c: char| c.is_ascii_digit()) {
+        let text = format!("several nodes need a number in their name, as {name}-{{i}}");
+        return Err(value.wrong(text));
+    }
+    let state = fields.with("state", text)?.unwrap_or("ready").to_owned();
+    if !STATES.split(", ").any(|known| known == state) && state != "initialized" {
+        return Err(value.wrong(format!("expected a state of {STATES}; found {state:?}")));
+    }
+    let coming = ["inflight", "registered", "uninitialized", "failed"].contains(&&*state);
+    let age = fields
+        .with("age", span)?
+        .unwrap_or(if coming { MINUTE } else { DAY });
+    let cast = cast(stage, &mut fields, &name, &state, stage.now - age)?;
+    let mut node = match &cast {
+        Some(cast) => stage
+            .node_for(cast)
+            .ok_or_else(|| value.wrong(format!("the pool {} has no such type", cast.pool)))?,
+        None => foreign(&name, stage.now - age),
+    };
+    shape(&mut fields, &mut node)?;
+    let host = fields.any(&["zone", "host"]).map(text).transpose()?;
+    match host {
+        Some("none") => {
+            node.labels.remove(ZONE_LABEL);
+        }
+        Some(zone) => {
+            node.labels.insert(ZONE_LABEL.into(), zone.into());
+        }
+        None => {}
+    }
+    standing(stage, &mut fields, &mut node, &state)?;
+    let teaches = fields.with("teaches", truth)?;
+    if let Some(cast) = cast {
+        stage.add_machine(&cast);
+        let own_amounts = value.get("alloc").is_some() || value.get("allocatable").is_some();
+        machine(
+            stage,
+            &mut fields,
+            &cast,
+            &state,
+            own_amounts && teaches != Some(true),
+        )?;
+        if let Some(pool) = stage.policy.pools.get(cast.pool.as_str())
+            && matches!(&*state, "registered" | "uninitialized")
+        {
+            node.taints.push(Taint::no_schedule(STARTUP_TAINT, ""));
+            node.taints.extend(pool.startup_taints.clone());
+        }
+    }
+    fields.done()?;
+    if !matches!(&*state, "inflight" | "nonode" | "failed") {
+        stage.snapshot.cluster.nodes.insert(name.into(), node);
+    }
+    Ok(())
+}
+
+/// The machine behind a node of a pool.
+fn cast(
+    stage: &Stage,
+    fields: &mut Fields<'_>,
+    name: &str,
+    state: &str,
+    created: Time,
+) -> Result<Option<Cast>, Wrong> {
+    let kind = fields.with("type", text)?;
+    let Some(pool_value) = fields.take("pool") else {
+        return Ok(None);
+    };
+    let wanted = text(pool_value)?;
+    let parts: Vec<_> = stage
+        .policy
+        .pools
+        .iter()
+        .filter(|(real, _)| stage.names.pool(real) == wanted)
+        .collect();
+    let of_kind =
+        |real: &str| kind.is_none_or(|kind| real == kind || stage.names.kind(real) == kind);
+    let found = parts.iter().find_map(|(real, pool)| {
+        let kind = pool.instance_types.iter().find(|real| of_kind(real))?;
+        Some((*real, *pool, kind))
+    });
+    let Some((pool_name, pool, kind)) = found else {
+        let known: Vec<&str> = stage
+            .policy
+            .pools
+            .keys()
+            .map(|real| stage.names.pool(real))
+            .collect();
+        return Err(pool_value.wrong(match kind {
+            Some(kind) if !parts.is_empty() => {
+                format!("the pool {wanted} has no instance type {kind:?}")
+            }
+            _ => format!("there is no pool {wanted:?}; known: {}", known.join(", ")),
+        }));
+    };
+    let host = fields.value().get("zone").or(fields.value().get("host"));
+    let host = host.map(text).transpose()?.filter(|host| *host != "none");
+    let regions = stage.snapshot.regions.values();
+    let first = regions.flat_map(|region| region.hosts.keys()).next();
+    let usual = pool.hosts.first().or(first).cloned();
+    let step = match fields.with("step", text)? {
+        Some(step) => serde_json::from_value(step.into())
+            .map_err(|error| fields.value().wrong(format!("step: {error}")))?,
+        None => match state {
+            "inflight" => Step::Start,
+            "registered" | "uninitialized" => Step::Initialize,
+            "deleting" => Step::Drain,
+            "failed" => Step::Join,
+            _ => Step::Done,
+        },
+    };
+    Ok(Some(Cast {
+        name: name.into(),
+        pool: pool_name.to_string(),
+        kind: kind.to_string(),
+        host: host
+            .map(Into::into)
+            .or(usual)
+            .unwrap_or_else(|| "z1".into()),
+        step,
+        created,
+    }))
+}
+
+/// A node that is not ours. What a case does not say of it is plenty.
+fn foreign(name: &str, created: Time) -> Node {
+    let labels = [
+        ("kubernetes.io/hostname", name),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", "amd64"),
+        (ZONE_LABEL, ZONES[0]),
+    ];
+    Node {
+        uid: format!("uid-{name}").into(),
+        system_uuid: uuid(name),
+        provider_id: None,
+        created,
+        deletion: None,
+        labels: labels
+            .into_iter()
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect(),
+        annotations: Labels::new(),
+        taints: Vec::new(),
+        unschedulable: false,
+        allocatable: Resources {
+            cpu_milli: 1_000_000,
+            memory: 1 << 50,
+            ephemeral: DISK,
+            pods: 110,
+            ..Resources::default()
+        },
+        capacity: Resources::default(),
+        ready: Readiness {
+            status: ReadyStatus::True,
+            since: Some(created),
+        },
+        kubelet_version: "v1.34.1".into(),
+    }
+}
+
+/// Amounts, labels, annotations, taints.
+fn shape(fields: &mut Fields<'_>, node: &mut Node) -> Result<(), Wrong> {
+    let amounts = fields.any(&["alloc", "allocatable"]);
+    if let Some(value) = amounts {
+        let given = resources(value)?;
+        for entry in value.map().unwrap_or_default() {
+            match resource(&entry.key) {
+                "cpu" => node.allocatable.cpu_milli = given.cpu_milli,
+                "memory" => node.allocatable.memory = given.memory,
+                "ephemeral-storage" => node.allocatable.ephemeral = given.ephemeral,
+                "pods" => node.allocatable.pods = given.pods,
+                other => {
+                    node.allocatable
+                        .extended
+                        .insert(other.into(), given.get(other));
+                }
+            }
+        }
+        node.allocatable.extended.retain(|_, amount| *amount != 0);
+    }
+    node.capacity = match fields.with("capacity", resources)? {
+        Some(capacity) => capacity,
+        None => node.allocatable.clone(),
+    };
+    node.labels
+        .extend(fields.with("labels", node_labels)?.unwrap_or_default());
+    node.annotations = fields.with("annotations", labels)?.unwrap_or_default();
+    node.taints
+        .extend(fields.with("taints", taints)?.unwrap_or_default());
+    node.unschedulable = fields
+        .any(&["unschedulable", "cordoned"])
+        .map(truth)
+        .transpose()?
+        .unwrap_or(false);
+    if fields.with("eligible", truth)? == Some(false) {
+        node.annotations.insert(DISABLED.into(), "true".into());
+    }
+    Ok(())
+}
+
+/// Readiness, and what a leaving node carries.
+fn standing(
+    stage: &Stage,
+    fields: &mut Fields<'_>,
+    node: &mut Node,
+    state: &str,
+) -> Result<(), Wrong> {
+    let now = stage.now;
+    let unready = matches!(state, "notready" | "registered" | "uninitialized");
+    let ready = fields.with("ready", truth)?.unwrap_or(!unready);
+    let since = fields
+        .any(&["unready_for", "ready_for"])
+        .map(span)
+        .transpose()?;
+    let usual = if ready {
+        now.since(node.created)
+    } else {
+        Span::minutes(5)
+    };
+    node.ready = Readiness {
+        status: if ready {
+            ReadyStatus::True
+        } else {
+            ReadyStatus::False
+        },
+        since: Some(now - since.unwrap_or(usual.min(now.since(node.created)))),
+    };
+    if state == "notready"
+        && !node
+            .taints
+            .iter()
+            .any(|t| &*t.key == "node.kubernetes.io/not-ready")
+    {
+        node.taints
+            .push(Taint::no_schedule("node.kubernetes.io/not-ready", ""));
+    }
+    if state == "deleting" {
+        node.unschedulable = true;
+        let at = fields
+            .with("since", |value| time(value, now))?
+            .unwrap_or(now - MINUTE);
+        let value = (at.0 / 1000).to_string();
+        node.taints.push(Taint::no_schedule(LEAVING_TAINT, &value));
+        if fields.value().get("pool").is_none() {
+            node.deletion = Some(at);
+        }
+    }
+    Ok(())
+}
+
+/// What the executor and its journal say of a machine.
+fn machine(
+    stage: &mut Stage,
+    fields: &mut Fields<'_>,
+    cast: &Cast,
+    state: &str,
+    odd_size: bool,
+) -> Result<(), Wrong> {
+    let now = stage.now;
+    let busy = match fields.with("busy", text)? {
+        Some("up") => Some(Busy::Up),
+        Some("down") => Some(Busy::Down),
+        Some("none" | "false") => None,
+        Some(_) => return Err(fields.value().wrong("expected busy: up, down or none")),
+        None => match state {
+            "inflight" | "registered" | "uninitialized" => Some(Busy::Up),
+            "deleting" => Some(Busy::Down),
+            _ => None,
+        },
+    };
+    let usual = (state == "failed").then(|| Failure {
+        step: cast.step,
+        message: "kubeadm join failed".to_owned(),
+        at: now - MINUTE,
+        transient: false,
+    });
+    let failure = fields
+        .with("failure", |value| failure(value, cast.step, now))?
+        .or(usual);
+    let unused = cast.step < Step::Start;
+    let without_vm = state == "novm" || fields.with("vm", truth)? == Some(false);
+    let Some(machine) = stage.snapshot.machines.get_mut(&cast.name) else {
+        return Ok(());
+    };
+    machine.busy = busy;
+    machine.failure = failure;
+    if !matches!(state, "inflight" | "nonode" | "failed") {
+        machine.node = Some(cast.name.clone());
+    }
+    let vmid = machine.mark.vmid;
+    if without_vm || unused {
+        machine.vm = None;
+        stage.region().vms.remove(&vmid);
+    } else if odd_size && let Some(vm) = stage.region().vms.get_mut(&vmid) {
+        // A node whose amounts the case gives says nothing about its type.
+        vm.cpus += 1;
+    }
+    Ok(())
+}
+
+fn failure(value: &Value, step: Step, now: Time) -> Result<Failure, Wrong> {
+    if value.scalar().is_some() {
+        return Ok(Failure {
+            step,
+            message: text(value)?.to_owned(),
+            at: now - MINUTE,
+            transient: false,
+        });
+    }
+    let mut fields = Fields::of(value, "a failure")?;
+    let step = match fields.with("step", text)? {
+        Some(step) => serde_json::from_value(step.into())
+            .map_err(|error| value.wrong(format!("step: {error}")))?,
+        None => step,
+    };
+    let failure = Failure {
+        step,
+        message: fields
+            .with("message", text)?
+            .unwrap_or("it failed")
+            .to_owned(),
+        at: fields
+            .with("at", |value| time(value, now))?
+            .unwrap_or(now - MINUTE),
+        transient: fields.with("transient", truth)?.unwrap_or(false),
+    };
+    fields.done()?;
+    Ok(failure)
+}

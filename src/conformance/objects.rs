@@ -1,0 +1,338 @@
+//! All Kubernetes objects of a case but pods and nodes, from their short forms to Kubernetes' own.
+
+use serde_json::{Value as Json, json};
+
+use crate::kube::manifests::Manifests;
+use crate::model::time::{Span, Time};
+
+use super::containers;
+use super::fields::Fields;
+use super::pods;
+use super::scalars::{count, label_key, several, span, text, texts, truth, whole};
+use super::short;
+use super::value::{Value, Wrong};
+
+/// Objects that nothing else is said of are so old.
+const AGE: Span = Span::minutes(24 * 60);
+
+/// The items of a list, or of a map from name to item; entries with a `count` come numbered.
+pub(super) fn named(value: &Value) -> Result<Vec<(Option<String>, Value)>, Wrong> {
+    let mut all = Vec::new();
+    let items: Vec<(Option<String>, &Value)> = match (value.map(), value.list()) {
+        (Some(entries), _) => entries
+            .iter()
+            .map(|entry| (Some(entry.key.clone()), &entry.value))
+            .collect(),
+        (None, Some(items)) => items.iter().map(|item| (None, item)).collect(),
+        (None, None) if value.is_null() => Vec::new(),
+        (None, None) => return Err(value.expected("a list, or a map by name")),
+    };
+    for (name, item) in items {
+        match item.get("count").map(count).transpose()? {
+            None => all.push((name, item.clone())),
+            Some(many) => {
+                for index in 0..many {
+                    let name = name.as_ref().map(|name| {
+                        if name.contains("{i}") {
+                            name.replace("{i}", &index.to_string())
+                        } else {
+                            format!("{name}-{index}")
+                        }
+                    });
+                    all.push((name, item.numbered(index)));
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The name of an item: its own key, else the one of the map it stands in.
+pub(super) fn name_of(
+    fields: &mut Fields<'_>,
+    given: Option<&String>,
+    what: &str,
+) -> Result<String, Wrong> {
+    fields.take("count");
+    match (fields.take("name"), given) {
+        (Some(value), _) => Ok(text(value)?.to_owned()),
+        (None, Some(name)) => Ok(name.clone()),
+        (None, None) => Err(fields
+            .value()
+            .wrong(format!("{what} needs the key \"name\""))),
+    }
+}
+
+/// Reads every object key of a case and puts the objects into `manifests`; the manifests of nodes
+/// and pods are handed back.
+pub(super) fn read(
+    case: &mut Fields<'_>,
+    manifests: &mut Manifests,
+    now: Time,
+) -> Result<Vec<(Value, Json)>, Wrong> {
+    type Reader = fn(&Value, Option<&String>, Time) -> Result<Json, Wrong>;
+    let readers: [(&'static str, Reader); 8] = [
+        ("namespaces", namespace),
+        ("daemonsets", daemon_set),
+        ("pdbs", budget),
+        ("storageclasses", storage_class),
+        ("pvcs", claim),
+        ("pvs", volume),
+        ("csinodes", csi_node),
+        ("volumeattachments", attachment),
+    ];
+    let mut later = Vec::new();
+    if let Some(value) = case.any(&["manifests", "manifest"]) {
+        for item in several(value) {
+            let mut object = item.json();
+            if object["metadata"]["creationTimestamp"].is_null() {
+                object["metadata"]["creationTimestamp"] = (now - AGE).to_string().into();
+            }
+            match object["kind"].as_str() {
+                Some("Pod" | "Node") => later.push((item.clone(), object)),
+                _ => put(manifests, item, object)?,
+            }
+        }
+    }
+    for (key, read) in readers {
+        let Some(value) = case.take(key) else {
+            continue;
+        };
+        for (name, item) in named(value)? {
+            let object = read(&item, name.as_ref(), now)?;
+            put(manifests, &item, object)?;
+        }
+    }
+    Ok(later)
+}
+
+fn put(manifests: &mut Manifests, value: &Value, mut object: Json) -> Result<(), Wrong> {
+    let namespaced = ["DaemonSet", "PodDisruptionBudget", "PersistentVolumeClaim"];
+    let kind = object["kind"].as_str().unwrap_or_default();
+    if namespaced.contains(&kind) && object["metadata"]["namespace"].is_null() {
+        object["metadata"]["namespace"] = "default".into();
+    }
+    manifests.put(&object).map_err(|text| value.wrong(text))
+}
+
+fn meta(
+    fields: &mut Fields<'_>,
+    name: Option<&String>,
+    what: &str,
+    now: Time,
+) -> Result<Json, Wrong> {
+    let name = name_of(fields, name, what)?;
+    let namespace = fields.any(&["ns", "namespace"]).map(text).transpose()?;
+    let age = fields.with("age", span)?.unwrap_or(AGE);
+    let deleting = fields.with("deleting", truth)?.unwrap_or(false);
+    Ok(json!({
+        "name": name,
+        "uid": format!("uid-{name}"),
+        "namespace": namespace,
+        "labels": fields.with("labels", short::string_map)?,
+        "annotations": fields.with("annotations", short::string_map)?,
+        "creationTimestamp": (now - age).to_string(),
+        "deletionTimestamp": deleting.then(|| now.to_string()),
+    }))
+}
+
+fn namespace(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
+    // `namespaces: {team-a: {team: a}}`: the labels alone.
+    let labels_alone = name.is_some() && value.get("labels").is_none();
+    if labels_alone {
+        let labels = if value.is_null() {
+            json!({})
+        } else {
+            short::string_map(value)?
+        };
+        return Ok(json!({"kind": "Namespace", "metadata": {"name": name, "labels": labels}}));
+    }
+    let mut fields = Fields::of(value, "a namespace")?;
+    let metadata = meta(&mut fields, name, "a namespace", now)?;
+    fields.done()?;
+    Ok(json!({"kind": "Namespace", "metadata": metadata}))
+}
+
+fn daemon_set(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
+    let mut fields = Fields::of(value, "a DaemonSet")?;
+    let mut metadata = meta(&mut fields, name, "a DaemonSet", now)?;
+    let own = match &metadata["labels"] {
+        Json::Null => json!({ "app": metadata["name"] }),
+        labels => labels.clone(),
+    };
+    metadata["labels"] = Json::Null;
+    let spec = pods::spec(&mut fields, &own)?;
+    fields.done()?;
+    let template = json!({"metadata": {"labels": own}, "spec": spec});
+    Ok(json!({"kind": "DaemonSet", "metadata": metadata, "spec": {"template": template}}))
+}
+
+fn budget(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
+    let mut fields = Fields::of(value, "a disruption budget")?;
+    let metadata = meta(&mut fields, name, "a disruption budget", now)?;
+    let chosen = fields.any(&["selector", "labels"]);
+    let chosen = chosen
+        .map(|value| short::selector(value, &json!({})))
+        .transpose()?;
+    let allowed = fields.any(&["allowed", "disruptionsAllowed"]);
+    let allowed = allowed.map(whole::<i32>).transpose()?.unwrap_or(0);
+    let policy = fields.any(&["unhealthy", "unhealthyPodEvictionPolicy"]);
+    let policy = policy.map(text).transpose()?;
+    fields.done()?;
+    Ok(json!({
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata,
+        "spec": {"selector": chosen, "unhealthyPodEvictionPolicy": policy},
+        "status": {"disruptionsAllowed": allowed},
+    }))
+}
+
+fn storage_class(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
+    let mut fields = Fields::of(value, "a StorageClass")?;
+    let mut metadata = meta(&mut fields, name, "a StorageClass", now)?;
+    if fields.with("default", truth)? == Some(true) {
+        metadata["annotations"] = json!({"storageclass.kubernetes.io/is-default-class": "true"});
+    }
+    let mode = fields.any(&["binding", "volumeBindingMode"]).map(text);
+    let mode = mode.transpose()?.unwrap_or("WaitForFirstConsumer");
+    if !["WaitForFirstConsumer", "Immediate"].contains(&mode) {
+        return Err(value.wrong(format!(
+            "expected binding WaitForFirstConsumer or Immediate, found {mode:?}"
+        )));
+    }
+    let provisioner = fields.any(&["provisioner", "driver"]).map(text);
+    let provisioner = provisioner.transpose()?.unwrap_or("csi.example.com");
+    let topologies = fields.any(&["topologies", "allowedTopologies"]);
+    let topologies = topologies
+        .map(|value| {
+            several(value)
+                .into_iter()
+                .map(topology)
+                .collect::<Result<Json, _>>()
+        })
+        .transpose()?;
+    fields.done()?;
+    Ok(json!({
+        "kind": "StorageClass",
+        "metadata": metadata,
+        "provisioner": provisioner,
+        "volumeBindingMode": mode,
+        "allowedTopologies": topologies,
+    }))
+}
+
+/// `{zone: [z1, z2]}`, or Kubernetes' form.
+fn topology(value: &Value) -> Result<Json, Wrong> {
+    if value.get("matchLabelExpressions").is_some() {
+        return Ok(value.json());
+    }
+    let entries = value
+        .map()
+        .ok_or_else(|| value.expected("a topology, such as {zone: [z1, z2]}"))?;
+    let labels = entries
+        .iter()
+        .map(|entry| Ok(json!({"key": label_key(&entry.key), "values": texts(&entry.value)?})))
+        .collect::<Result<Json, Wrong>>()?;
+    Ok(json!({ "matchLabelExpressions": labels }))
+}
+
+fn claim(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
+    let mut fields = Fields::of(value, "a claim")?;
+    let mut metadata = meta(&mut fields, name, "a claim", now)?;
+    if let Some(node) = fields.any(&["selectedNode"]).map(text).transpose()? {
+        metadata["annotations"]["volume.kubernetes.io/selected-node"] = node.into();
+    }
+    let class = fields
+        .any(&["class", "storageClassName"])
+        .map(text)
+        .transpose()?;
+    let volume = fields
+        .any(&["volume", "volumeName", "pv"])
+        .map(text)
+        .transpose()?;
+    let phase = fields.with("phase", text)?;
+    let modes = fields
+        .any(&["modes", "accessModes"])
+        .map(texts)
+        .transpose()?;
+    let usual = if volume.is_some() { "Bound" } else { "Pending" };
+    fields.done()?;
+    Ok(json!({
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata,
+        "spec": {"storageClassName": class, "volumeName": volume, "accessModes": modes},
+        "status": {"phase": phase.unwrap_or(usual)},
+    }))
+}
+
+fn volume(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
+    let mut fields = Fields::of(value, "a volume")?;
+    let metadata = meta(&mut fields, name, "a volume", now)?;
+    let mut terms = Vec::new();
+    if let Some(value) = fields.any(&["nodeAffinity", "affinity"]) {
+        let long = value
+            .get("required")
+            .and_then(|value| value.get("nodeSelectorTerms"));
+        for item in several(long.unwrap_or(value)) {
+            terms.push(short::node_term(item)?);
+        }
+    }
+    if let Some(zones) = fields.any(&["zone", "zones"]).map(texts).transpose()? {
+        let key = label_key("zone");
+        terms.push(json!({"matchExpressions": [{"key": key, "operator": "In", "values": zones}]}));
+    }
+    let driver = fields.with("driver", text)?.unwrap_or("csi.example.com");
+    let handle = fields.with("handle", text)?;
+    let mut spec = json!({});
+    if !terms.is_empty() {
+        spec["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": terms}});
+    }
+    if fields.with("local", truth)? == Some(true) {
+        spec["local"] = json!({"path": "/x"});
+    } else if fields.take("hostPath").is_some() {
+        spec["hostPath"] = json!({"path": "/x"});
+    } else {
+        let own = metadata["name"].as_str().unwrap_or_default();
+        spec["csi"] = json!({"driver": driver, "volumeHandle": handle.unwrap_or(own)});
+    }
+    fields.take("class");
+    fields.done()?;
+    Ok(json!({"kind": "PersistentVolume", "metadata": metadata, "spec": spec}))
+}
+
+fn csi_node(value: &Value, name: Option<&String>, _now: Time) -> Result<Json, Wrong> {
+    // `csinodes: {n1: {csi.example.com: 10}}`: the drivers alone.
+    let (name, limits) = match (name, value.get("drivers")) {
+        (Some(name), None) => (name.clone(), value.clone()),
+        _ => {
+            let mut fields = Fields::of(value, "a CSINode")?;
+            let name = name_of(&mut fields, name, "a CSINode")?;
+            let limits = fields.need("drivers")?.clone();
+            fields.done()?;
+            (name, limits)
+        }
+    };
+    let drivers: Vec<Json> = containers::attach_limits(&limits)?
+        .into_iter()
+        .map(|(driver, limit)| json!({"name": driver, "allocatable": {"count": limit}}))
+        .collect();
+    Ok(json!({"kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": drivers}}))
+}
+
+fn attachment(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
+    let mut fields = Fields::of(value, "a VolumeAttachment")?;
+    let metadata = meta(&mut fields, name, "a VolumeAttachment", now)?;
+    let node = text(fields.need("node")?)?;
+    let volume = fields.any(&["volume", "pv"]).map(text).transpose()?;
+    let driver = fields.any(&["driver", "attacher"]).map(text).transpose()?;
+    fields.done()?;
+    Ok(json!({
+        "kind": "VolumeAttachment",
+        "metadata": metadata,
+        "spec": {
+            "nodeName": node,
+            "attacher": driver.unwrap_or("csi.example.com"),
+            "source": {"persistentVolumeName": volume},
+        },
+    }))
+}

@@ -1,0 +1,421 @@
+//! Instance types, pools and hosts of a case, as the policy and the region they stand for.
+//!
+//! A case may say more than a pool of ours can: types of several architectures or pod limits in one
+//! pool, or a label that may take several values. Such a pool becomes several, and its types become
+//! variants; the names of the case stay what `then` speaks of ([`Names`]).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::model::policy::{InstanceType, PoolPolicy, Reserved};
+use crate::model::resources::Resources;
+use crate::model::scheduling::{Labels, Taint};
+use crate::model::time::Time;
+
+use super::containers;
+use super::fields::Fields;
+use super::objects::{name_of, named};
+use super::scalars::{
+    label_key, millionths, node_labels, quantity, resource, resources, several, text, texts, truth,
+    whole,
+};
+use super::settings;
+use super::short;
+use super::stage::{REGION, TEMPLATE};
+use super::value::{Entry, Value, Wrong};
+
+/// Pods of a node where nothing is said: the kubelet's default.
+const PODS: u32 = 110;
+/// Nodes of a pool where nothing is said: as good as unlimited.
+const UNLIMITED: u32 = 1_000_000;
+
+/// What the case calls pools and types that have other names here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    /// Real pool to the pool of the case.
+    pub(super) pools: BTreeMap<Arc<str>, String>,
+    /// Real type to the type of the case.
+    pub(super) types: BTreeMap<Arc<str>, String>,
+}
+
+impl Names {
+    /// What the case calls a pool.
+    pub(super) fn pool<'n>(&'n self, real: &'n str) -> &'n str {
+        self.pools.get(real).map_or(real, String::as_str)
+    }
+
+    /// What the case calls a type.
+    pub(super) fn kind<'n>(&'n self, real: &'n str) -> &'n str {
+        self.types.get(real).map_or(real, String::as_str)
+    }
+}
+
+/// A type as the case says it.
+#[derive(Clone, Debug)]
+struct Sized {
+    name: String,
+    /// The VM's: CPU in millicores.
+    size: Resources,
+    overhead: Resources,
+    pods: u32,
+    labels: Labels,
+    arch: String,
+    price: Option<i64>,
+    attach_limits: BTreeMap<Arc<str>, i32>,
+}
+
+/// All that pools and types of a case come to.
+#[derive(Debug, Default)]
+pub(super) struct Catalogue {
+    pub(super) types: BTreeMap<Arc<str>, InstanceType>,
+    pub(super) pools: BTreeMap<Arc<str>, PoolPolicy>,
+    pub(super) names: Names,
+}
+
+/// Reads `types` and `pools`.
+pub(super) fn read(case: &mut Fields<'_>, now: Time) -> Result<Catalogue, Wrong> {
+    let mut types = Vec::new();
+    if let Some(value) = case.take("types") {
+        for (name, item) in named(value)? {
+            types.push(kind(&item, name.as_ref())?);
+        }
+    }
+    let mut catalogue = Catalogue::default();
+    if let Some(value) = case.take("pools") {
+        for (name, item) in named(value)? {
+            pool(&mut catalogue, &types, &item, name.as_ref(), now)?;
+        }
+    }
+    Ok(catalogue)
+}
+
+fn kind(value: &Value, name: Option<&String>) -> Result<Sized, Wrong> {
+    let mut fields = Fields::of(value, "an instance type")?;
+    let name = name_of(&mut fields, name, "an instance type")?;
+    let kind = sized(&mut fields, name)?;
+    fields.done()?;
+    Ok(kind)
+}
+
+/// The keys of a type, which may also stand in a pool that has only one.
+fn sized(fields: &mut Fields<'_>, name: String) -> Result<Sized, Wrong> {
+    let mut size = Resources::default();
+    if let Some(value) = fields.take("cpu") {
+        size.cpu_milli = quantity(value)?.milli();
+    }
+    if let Some(value) = fields.any(&["mem", "memory"]) {
+        size.memory = quantity(value)?.units();
+    }
+    if let Some(value) = fields.any(&["ephemeral", "ephemeral-storage", "disk"]) {
+        size.ephemeral = quantity(value)?.units();
+    }
+    for entry in fields.take("ext").and_then(Value::map).unwrap_or_default() {
+        let amount = quantity(&entry.value)?.units();
+        size.extended.insert(resource(&entry.key).into(), amount);
+    }
+    let pods = fields.with("pods", whole::<u32>)?.unwrap_or(PODS);
+    let overhead = fields.with("overhead", resources)?.unwrap_or_default();
+    let mut labels = fields.with("labels", node_labels)?.unwrap_or_default();
+    if let Some(os) = fields.with("os", text)? {
+        labels.insert(label_key("os").into(), os.into());
+    }
+    let arch = fields.with("arch", text)?.unwrap_or("amd64").to_owned();
+    let attach = fields.any(&["attach", "attach_limits"]);
+    let attach = attach.map(containers::attach_limits).transpose()?;
+    Ok(Sized {
+        name,
+        size,
+        overhead,
+        pods,
+        labels,
+        arch,
+        price: fields.with("price", millionths)?,
+        attach_limits: attach
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(driver, limit)| (driver.into(), limit))
+            .collect(),
+    })
+}
+
+/// Values a label of a pool may take: each makes a variant of every type.
+type Choices = Vec<(String, Vec<String>)>;
+
+fn pool(
+    catalogue: &mut Catalogue,
+    known: &[Sized],
+    value: &Value,
+    name: Option<&String>,
+    now: Time,
+) -> Result<(), Wrong> {
+    let mut fields = Fields::of(value, "a pool")?;
+    let name = name_of(&mut fields, name, "a pool")?;
+    let mut policy = PoolPolicy {
+        region: REGION.into(),
+        template: TEMPLATE.into(),
+        min: fields.with("min", whole)?.unwrap_or(0),
+        weight: fields.with("weight", whole)?.unwrap_or(0),
+        taints: fields.with("taints", taints)?.unwrap_or_default(),
+        startup_taints: fields.with("startup_taints", taints)?.unwrap_or_default(),
+        ..PoolPolicy::default()
+    };
+    policy.max = match fields.any(&["max", "count"]) {
+        Some(value) if value.scalar() == Some("unlimited") => UNLIMITED,
+        Some(value) => whole(value)?,
+        None => UNLIMITED,
+    };
+    if let Some(limits) = fields.with("limits", resources)? {
+        policy.max_cpu_milli = Some(limits.cpu_milli).filter(|limit| *limit > 0);
+        policy.max_memory = Some(limits.memory).filter(|limit| *limit > 0);
+    }
+    if fields.with("ready", truth)? == Some(false) {
+        policy.template = "missing".into();
+    }
+    policy.scale_down_disabled = fields.with("scale_down_disabled", truth)?.unwrap_or(false);
+    let own_settings = fields.take("scale_down");
+    let zones = fields.any(&["zones", "hosts"]).map(texts).transpose()?;
+    let mut zones = zones.unwrap_or_default();
+    let choices = requirements(&mut fields, &mut zones)?;
+    policy.hosts = zones.iter().map(|zone| zone.as_str().into()).collect();
+    let types = types_of(&mut fields, known, &name, &mut policy)?;
+    let others = fields.take("policy");
+    fields.done()?;
+    if let Some(value) = own_settings {
+        policy.scale_down = Some(settings::scale_down(value, now)?);
+    }
+    if let Some(value) = others {
+        policy = settings::overlay(&policy, value, now, "a pool's policy")?;
+    }
+    let variants = types
+        .iter()
+        .flat_map(|kind| variants(kind, &choices))
+        .collect();
+    add(catalogue, &name, &policy, variants);
+    Ok(())
+}
+
+/// Taints as the model has them.
+pub(super) fn taints(value: &Value) -> Result<Vec<Taint>, Wrong> {
+    several(value)
+        .into_iter()
+        .map(|item| {
+            serde_json::from_value(strip(short::taint(item)?))
+                .map_err(|error| item.wrong(error.to_string()))
+        })
+        .collect()
+}
+
+fn strip(mut taint: serde_json::Value) -> serde_json::Value {
+    if let Some(taint) = taint.as_object_mut() {
+        taint.remove("timeAdded");
+    }
+    taint
+}
+
+/// `requirements: {zone: [z1, z2], tier: [a, b]}`: zones restrict the hosts, other labels may take
+/// any of their values.
+fn requirements(fields: &mut Fields<'_>, zones: &mut Vec<String>) -> Result<Choices, Wrong> {
+    let Some(value) = fields.take("requirements") else {
+        return Ok(Vec::new());
+    };
+    let entries: &[Entry] = value
+        .map()
+        .ok_or_else(|| value.expected("labels with the values they may take, as {tier: [a, b]}"))?;
+    let mut choices = Vec::new();
+    for entry in entries {
+        let values = texts(&entry.value)?;
+        match label_key(&entry.key) {
+            "topology.kubernetes.io/zone" => *zones = values,
+            key => choices.push((key.to_owned(), values)),
+        }
+    }
+    Ok(choices)
+}
+
+/// The types of a pool: named ones, its own single one, or all there are.
+fn types_of(
+    fields: &mut Fields<'_>,
+    known: &[Sized],
+    name: &str,
+    policy: &mut PoolPolicy,
+) -> Result<Vec<Sized>, Wrong> {
+    let own = fields.value().get("cpu").is_some() || fields.value().get("mem").is_some();
+    let own = own || fields.value().get("memory").is_some();
+    if own {
+        return Ok(vec![sized(fields, name.to_owned())?]);
+    }
+    policy.labels = fields.with("labels", node_labels)?.unwrap_or_default();
+    let mut types = chosen_types(fields, known)?;
+    if let Some(value) = fields.take("pods") {
+        let pods = whole(value)?;
+        for kind in &mut types {
+            kind.pods = pods;
+        }
+    }
+    if let Some(overhead) = fields.with("overhead", resources)? {
+        for kind in &mut types {
+            kind.overhead = overhead.clone();
+        }
+    }
+    if let Some(arch) = fields.with("arch", texts)? {
+        types.retain(|kind| arch.contains(&kind.arch));
+    }
+    if let Some(os) = fields.with("os", text)? {
+        for kind in &mut types {
+            kind.labels.insert(label_key("os").into(), os.into());
+        }
+    }
+    if let Some(value) = fields.any(&["attach", "attach_limits"]) {
+        for (driver, limit) in containers::attach_limits(value)? {
+            for kind in &mut types {
+                kind.attach_limits.insert(driver.as_str().into(), limit);
+            }
+        }
+    }
+    if types.is_empty() {
+        return Err(fields.value().wrong(format!(
+            "the pool {name} has no instance type: give it cpu and mem, or types"
+        )));
+    }
+    Ok(types)
+}
+
+/// The types that `types` names or describes; all there are where it is absent.
+fn chosen_types(fields: &mut Fields<'_>, known: &[Sized]) -> Result<Vec<Sized>, Wrong> {
+    let mut types = Vec::new();
+    match fields.take("types") {
+        None => types.extend(known.iter().cloned()),
+        Some(value) if value.map().is_some() => {
+            for (name, item) in named(value)? {
+                types.push(kind(&item, name.as_ref())?);
+            }
+        }
+        Some(value) => {
+            for item in several(value) {
+                if item.map().is_some() {
+                    types.push(kind(item, None)?);
+                    continue;
+                }
+                let wanted = text(item)?;
+                let found = known
+                    .iter()
+                    .find(|kind| kind.name == wanted)
+                    .ok_or_else(|| {
+                        let names: Vec<&str> = known.iter().map(|kind| &*kind.name).collect();
+                        item.wrong(format!(
+                            "there is no instance type {wanted:?}; known: {}",
+                            names.join(", ")
+                        ))
+                    })?;
+                types.push(found.clone());
+            }
+        }
+    }
+    Ok(types)
+}
+
+/// A type with every combination of the labels that its pool leaves open.
+fn variants(kind: &Sized, choices: &Choices) -> Vec<(String, Sized)> {
+    let mut all = vec![(kind.name.clone(), kind.clone())];
+    for (key, values) in choices {
+        all = all
+            .into_iter()
+            .flat_map(|(origin, kind)| {
+                values.iter().map(move |value| {
+                    let mut variant = kind.clone();
+                    variant.name = format!("{}.{value}", kind.name);
+                    variant
+                        .labels
+                        .insert(key.as_str().into(), value.as_str().into());
+                    (origin.clone(), variant)
+                })
+            })
+            .collect();
+    }
+    all
+}
+
+/// What types must agree in to be in one pool of ours.
+type Fit = (String, u32, i64, i64);
+
+fn add(catalogue: &mut Catalogue, name: &str, policy: &PoolPolicy, types: Vec<(String, Sized)>) {
+    let mut groups: Vec<(Fit, Vec<Arc<str>>)> = Vec::new();
+    for (origin, kind) in types {
+        let cores = cores(kind.size.cpu_milli);
+        let spare = i64::from(cores) * 1000 - kind.size.cpu_milli;
+        let fit = (
+            kind.arch.clone(),
+            kind.pods,
+            spare.saturating_add(kind.overhead.cpu_milli),
+            kind.overhead.memory,
+        );
+        let real: Arc<str> = unique(catalogue, &kind).into();
+        if *origin != *real {
+            catalogue.names.types.insert(real.clone(), origin);
+        }
+        let made = InstanceType {
+            cores,
+            memory: kind.size.memory,
+            disk: kind.size.ephemeral,
+            extended: kind.size.extended,
+            labels: kind.labels,
+            price: kind.price,
+            attach_limits: kind.attach_limits,
+        };
+        catalogue.types.insert(real.clone(), made);
+        match groups.iter_mut().find(|(known, _)| *known == fit) {
+            Some((_, types)) => types.push(real),
+            None => groups.push((fit, vec![real])),
+        }
+    }
+    for (index, ((arch, max_pods, cpu, memory), instance_types)) in groups.into_iter().enumerate() {
+        let real: Arc<str> = match index {
+            0 => name.into(),
+            _ => format!("{name}-part{index}").into(),
+        };
+        if index > 0 {
+            catalogue.names.pools.insert(real.clone(), name.to_owned());
+        }
+        let part = PoolPolicy {
+            instance_types,
+            arch: arch.as_str().into(),
+            max_pods,
+            min: if index == 0 { policy.min } else { 0 },
+            reserved: Reserved {
+                cpu_milli: cpu,
+                memory,
+                ..policy.reserved.clone()
+            },
+            ..policy.clone()
+        };
+        catalogue.pools.insert(real, part);
+    }
+}
+
+/// A name that no other type of the case has, unless that one is the same.
+fn unique(catalogue: &Catalogue, kind: &Sized) -> String {
+    let same = |known: &InstanceType| {
+        known.memory == kind.size.memory
+            && known.labels == kind.labels
+            && known.extended == kind.size.extended
+            && known.price == kind.price
+            && known.attach_limits == kind.attach_limits
+            && known.disk == kind.size.ephemeral
+            && known.cores == cores(kind.size.cpu_milli)
+    };
+    let mut name = kind.name.clone();
+    while catalogue
+        .types
+        .get(name.as_str())
+        .is_some_and(|known| !same(known))
+    {
+        name.push('\'');
+    }
+    name
+}
+
+/// Whole cores that hold so many millicores.
+fn cores(milli: i64) -> u32 {
+    let milli = milli.max(0);
+    u32::try_from(milli / 1000 + i64::from(milli % 1000 > 0)).unwrap_or(u32::MAX)
+}

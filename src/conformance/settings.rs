@@ -1,0 +1,166 @@
+//! Settings of a case: any knob of the policy by its name, laid over the defaults.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value as Json};
+
+use crate::model::policy::{Policy, ScaleDown, ScaleUp};
+use crate::model::time::{Span, Time};
+
+use super::fields::Fields;
+use super::scalars::{self, decimal, parse_span};
+use super::value::{Value, Wrong};
+
+/// Ends of the names of knobs that are spans: a bare number there would be milliseconds, which nobody
+/// means.
+const SPANS: [&str; 11] = [
+    "_time",
+    "_timeout",
+    "_age",
+    "_idle",
+    "batch_max",
+    "backoff_first",
+    "backoff_max",
+    "backoff_reset",
+    "quarantine",
+    "_after",
+    "_window",
+];
+
+/// Scale-up settings of cases: no waiting for a batch to close, and as many machines at once as it takes.
+pub(super) fn scale_up() -> ScaleUp {
+    ScaleUp {
+        batch_idle: Span::ZERO,
+        batch_max: Span::ZERO,
+        max_in_flight: 1_000_000,
+        ..ScaleUp::default()
+    }
+}
+
+/// `settings: {scale_up: {…}, scale_down: {…}}`, or any other section of the policy.
+pub(super) fn read(value: &Value, policy: &mut Policy, now: Time) -> Result<(), Wrong> {
+    let mut fields = Fields::of(value, "the settings")?;
+    if let Some(value) = fields.take("scale_up") {
+        policy.scale_up = overlay(&policy.scale_up, value, now, "scale_up")?;
+    }
+    if let Some(value) = fields.take("scale_down") {
+        policy.scale_down = overlay(&policy.scale_down, value, now, "scale_down")?;
+    }
+    if let Some(value) = fields.take("regions") {
+        policy.regions = overlay(&policy.regions, value, now, "regions")?;
+    }
+    let rest = fields.rest();
+    let whole: Map<String, Json> = as_map(policy);
+    for entry in rest {
+        let structural = ["instance_types", "pools"].contains(&&*entry.key);
+        if structural || !whole.contains_key(&entry.key) {
+            return Err(Wrong {
+                at: entry.at.clone(),
+                text: format!(
+                    "the settings have no key {:?}; known here: {}",
+                    entry.key,
+                    known(&whole, &["instance_types", "pools"])
+                ),
+            });
+        }
+        let one = Value {
+            at: entry.at.clone(),
+            data: super::value::Data::Map(vec![entry.clone()]),
+        };
+        *policy = overlay(policy, &one, now, "the settings")?;
+    }
+    Ok(())
+}
+
+/// A pool's own scale-down settings, over the defaults.
+pub(super) fn scale_down(value: &Value, now: Time) -> Result<ScaleDown, Wrong> {
+    overlay(&ScaleDown::default(), value, now, "scale_down")
+}
+
+/// `base` with every knob that `value` names set; an unknown one is an error that lists them all.
+pub(super) fn overlay<T: Serialize + DeserializeOwned>(
+    base: &T,
+    value: &Value,
+    now: Time,
+    what: &str,
+) -> Result<T, Wrong> {
+    let mut json = serde_json::to_value(base).map_err(|error| value.wrong(error.to_string()))?;
+    lay(&mut json, value, now, what)?;
+    serde_json::from_value(json).map_err(|error| value.wrong(format!("{what}: {error}")))
+}
+
+fn as_map<T: Serialize>(of: &T) -> Map<String, Json> {
+    match serde_json::to_value(of) {
+        Ok(Json::Object(map)) => map,
+        _ => Map::new(),
+    }
+}
+
+fn known(map: &Map<String, Json>, but: &[&str]) -> String {
+    let names: Vec<&str> = map
+        .keys()
+        .map(String::as_str)
+        .filter(|name| !but.contains(name))
+        .collect();
+    names.join(", ")
+}
+
+fn lay(base: &mut Json, value: &Value, now: Time, what: &str) -> Result<(), Wrong> {
+    let entries = value
+        .map()
+        .ok_or_else(|| value.expected(&format!("{what} as a map")))?;
+    let Json::Object(map) = base else {
+        *base = value.json();
+        return Ok(());
+    };
+    for entry in entries {
+        let (key, scale) = find(map, &entry.key).ok_or_else(|| Wrong {
+            at: entry.at.clone(),
+            text: format!(
+                "{what} has no key {:?}; known here: {}",
+                entry.key,
+                known(map, &[])
+            ),
+        })?;
+        let slot = map.entry(key.clone()).or_insert(Json::Null);
+        if slot.is_object() && entry.value.map().is_some() {
+            lay(slot, &entry.value, now, &key)?;
+        } else {
+            *slot = knob(&key, scale, &entry.value, now)?;
+        }
+    }
+    Ok(())
+}
+
+/// The knob of a name. `NAME` for `NAME_permille` takes a fraction.
+fn find(map: &Map<String, Json>, name: &str) -> Option<(String, bool)> {
+    if map.contains_key(name) {
+        return Some((name.to_owned(), false));
+    }
+    let permille = format!("{name}_permille");
+    map.contains_key(&permille).then_some((permille, true))
+}
+
+fn knob(key: &str, fraction: bool, value: &Value, now: Time) -> Result<Json, Wrong> {
+    let Some(text) = value.scalar() else {
+        return Ok(value.json());
+    };
+    if fraction {
+        let permille = decimal(text, 3).ok_or_else(|| value.expected("a fraction such as 0.5"))?;
+        return Ok(permille.into());
+    }
+    let spanned = key.starts_with("delay_") || SPANS.iter().any(|end| key.ends_with(end));
+    if spanned {
+        return Ok(scalars::span(value)?.0.into());
+    }
+    let json = value.json();
+    if json.is_string() {
+        if let Some(span) = parse_span(text) {
+            return Ok(span.0.into());
+        }
+        if text.ends_with(" ago") {
+            return Ok(scalars::time(value, now)?.to_string().into());
+        }
+    }
+    Ok(json)
+}

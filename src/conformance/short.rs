@@ -1,0 +1,452 @@
+//! Short forms of what Kubernetes writes at length: taints, tolerations, selectors, affinity terms,
+//! spread constraints. Each comes out as Kubernetes' own JSON, so that one translation serves both.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::fields::Fields;
+use super::scalars::{label_key, several, text, texts, truth, whole};
+use super::value::{Value, Wrong};
+
+/// In place of a selector: the labels of the pod itself.
+const OWN: &str = "own";
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+/// `key=value:Effect`, `key:Effect`, or Kubernetes' form.
+pub(super) fn taint(value: &Value) -> Result<Json, Wrong> {
+    if value.map().is_some() {
+        let mut fields = Fields::of(value, "a taint")?;
+        let key = text(fields.need("key")?)?;
+        let effect = fields.with("effect", text)?.unwrap_or("NoSchedule");
+        let taint_value = fields.with("value", text)?.unwrap_or_default();
+        let since = fields.with("timeAdded", text)?;
+        fields.done()?;
+        known_effect(value, effect)?;
+        return Ok(json!({"key": key, "value": taint_value, "effect": effect, "timeAdded": since}));
+    }
+    let written = text(value)?;
+    let (left, effect) = written.rsplit_once(':').unwrap_or((written, "NoSchedule"));
+    known_effect(value, effect)?;
+    let (key, of) = left.split_once('=').unwrap_or((left, ""));
+    Ok(json!({"key": key, "value": of, "effect": effect}))
+}
+
+fn known_effect(value: &Value, effect: &str) -> Result<(), Wrong> {
+    if EFFECTS.contains(&effect) {
+        return Ok(());
+    }
+    Err(value.expected("a taint as key=value:NoSchedule (or PreferNoSchedule, NoExecute)"))
+}
+
+/// `key=value:Effect` (Equal), `key:Effect` (Exists), `key=value` and `key` (every effect), `*`
+/// (everything), or Kubernetes' form.
+pub(super) fn toleration(value: &Value) -> Result<Json, Wrong> {
+    if value.map().is_some() {
+        let mut fields = Fields::of(value, "a toleration")?;
+        let all = ["key", "operator", "value", "effect", "tolerationSeconds"]
+            .into_iter()
+            .filter_map(|key| Some((key.to_owned(), fields.take(key)?.json())))
+            .collect();
+        fields.done()?;
+        return Ok(Json::Object(all));
+    }
+    let written = text(value)?;
+    if written == "*" {
+        return Ok(json!({"operator": "Exists"}));
+    }
+    let (left, effect) = match written.rsplit_once(':') {
+        Some((left, effect)) => {
+            known_effect(value, effect)?;
+            (left, Some(effect))
+        }
+        None => (written, None),
+    };
+    let mut toleration = match left.split_once('=') {
+        Some((key, of)) => json!({"key": key, "operator": "Equal", "value": of}),
+        None if left == "*" || left.is_empty() => json!({"operator": "Exists"}),
+        None => json!({"key": left, "operator": "Exists"}),
+    };
+    if let Some(effect) = effect {
+        toleration["effect"] = effect.into();
+    }
+    Ok(toleration)
+}
+
+/// A label selector: `own`, `app=web, tier in (a, b), !old`, `{app: web}`, or Kubernetes' form.
+pub(super) fn selector(value: &Value, own: &Json) -> Result<Json, Wrong> {
+    if value.is_null() {
+        return Ok(json!({}));
+    }
+    if let Some(written) = value.scalar() {
+        if written == OWN {
+            return Ok(json!({ "matchLabels": own }));
+        }
+        let expressions = requirements(value, written, false)?;
+        return Ok(json!({ "matchExpressions": expressions }));
+    }
+    if value.get("matchLabels").is_some() || value.get("matchExpressions").is_some() {
+        let mut fields = Fields::of(value, "a label selector")?;
+        let labels = fields.take("matchLabels").map(string_map).transpose()?;
+        let expressions = fields.take("matchExpressions").map(Value::json);
+        fields.done()?;
+        return Ok(json!({"matchLabels": labels, "matchExpressions": expressions}));
+    }
+    Ok(json!({ "matchLabels": string_map(value)? }))
+}
+
+/// A map of texts, as JSON.
+pub(super) fn string_map(value: &Value) -> Result<Json, Wrong> {
+    let entries = value
+        .map()
+        .ok_or_else(|| value.expected("a map of texts, such as {app: web}"))?;
+    let map = entries
+        .iter()
+        .map(|entry| {
+            let of = if entry.value.is_null() {
+                ""
+            } else {
+                text(&entry.value)?
+            };
+            Ok((entry.key.clone(), of.into()))
+        })
+        .collect::<Result<Map<String, Json>, Wrong>>()?;
+    Ok(Json::Object(map))
+}
+
+/// A map of node labels, where short names may be used.
+pub(super) fn node_map(value: &Value) -> Result<Json, Wrong> {
+    let Json::Object(map) = string_map(value)? else {
+        return Ok(Json::Null);
+    };
+    Ok(map
+        .into_iter()
+        .map(|(key, of)| (label_key(&key).to_owned(), of))
+        .collect::<Map<String, Json>>()
+        .into())
+}
+
+/// Requirements as kubectl's selectors write them: `a=b`, `a!=b`, `a in (b, c)`, `a notin (b)`, `a`,
+/// `!a`, `a>5`, `a<5`, separated by commas.
+fn requirements(value: &Value, written: &str, of_nodes: bool) -> Result<Vec<Json>, Wrong> {
+    let mut parts = Vec::new();
+    let (mut depth, mut start) = (0u32, 0);
+    for (at, letter) in written.char_indices() {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                parts.push(&written[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&written[start..]);
+    parts
+        .into_iter()
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .map(|part| {
+            requirement(part, of_nodes).ok_or_else(|| {
+                value.wrong(format!(
+                    "expected requirements as a=b, a!=b, a in (b, c), a notin (b), a, !a, a>5, a<5; found {part:?}"
+                ))
+            })
+        })
+        .collect()
+}
+
+fn requirement(part: &str, of_nodes: bool) -> Option<Json> {
+    let of = |key: &str, operator: &str, values: Vec<&str>| {
+        let key = key.trim();
+        let key = if of_nodes { label_key(key) } else { key };
+        let plain = !key.is_empty() && !key.contains([' ', '(', ')', '=', '!', '<', '>']);
+        plain.then(|| json!({"key": key, "operator": operator, "values": values}))
+    };
+    if let Some(key) = part.strip_prefix('!') {
+        return of(key, "DoesNotExist", Vec::new());
+    }
+    if let Some(list) = part.strip_suffix(')') {
+        let (head, list) = list.split_once('(')?;
+        let values: Vec<&str> = list
+            .split(',')
+            .map(str::trim)
+            .filter(|value| !value.is_empty())
+            .collect();
+        let (key, word) = head.trim_end().rsplit_once(char::is_whitespace)?;
+        return match word.to_ascii_lowercase().as_str() {
+            "in" => of(key, "In", values),
+            "notin" => of(key, "NotIn", values),
+            _ => None,
+        };
+    }
+    for (sign, operator) in [
+        ("!=", "NotIn"),
+        ("==", "In"),
+        ("=", "In"),
+        (">", "Gt"),
+        ("<", "Lt"),
+    ] {
+        if let Some((key, value)) = part.split_once(sign) {
+            return of(key, operator, vec![value.trim()]);
+        }
+    }
+    of(part, "Exists", Vec::new())
+}
+
+/// A node selector term: `zone in (z1, z2)`, `{zone: z1, disk: [ssd, nvme]}`, a list of requirements
+/// that all hold, or Kubernetes' form.
+pub(super) fn node_term(value: &Value) -> Result<Json, Wrong> {
+    if let Some(written) = value.scalar() {
+        return Ok(json!({ "matchExpressions": requirements(value, written, true)? }));
+    }
+    if value.get("matchExpressions").is_some() || value.get("matchFields").is_some() {
+        let mut fields = Fields::of(value, "a node selector term")?;
+        let expressions = fields.with("matchExpressions", node_requirements)?;
+        let on_fields = fields.take("matchFields").map(Value::json);
+        fields.done()?;
+        return Ok(json!({"matchExpressions": expressions, "matchFields": on_fields}));
+    }
+    if value.list().is_some() {
+        return Ok(json!({ "matchExpressions": node_requirements(value)? }));
+    }
+    let entries = value
+        .map()
+        .ok_or_else(|| value.expected("a node selector term, such as \"zone in (z1, z2)\""))?;
+    let expressions = entries
+        .iter()
+        .map(|entry| {
+            Ok(json!({
+                "key": label_key(&entry.key),
+                "operator": "In",
+                "values": texts(&entry.value)?,
+            }))
+        })
+        .collect::<Result<Vec<Json>, Wrong>>()?;
+    Ok(json!({ "matchExpressions": expressions }))
+}
+
+/// Requirements on node labels: a list of texts or of Kubernetes' `{key, operator, values}`.
+pub(super) fn node_requirements(value: &Value) -> Result<Json, Wrong> {
+    let mut all = Vec::new();
+    for item in several(value) {
+        if let Some(written) = item.scalar() {
+            all.extend(requirements(item, written, true)?);
+            continue;
+        }
+        let mut fields = Fields::of(item, "a requirement")?;
+        let key = label_key(text(fields.need("key")?)?);
+        let operator = fields.with("operator", text)?.unwrap_or("In");
+        let values = fields.with("values", texts)?.unwrap_or_default();
+        fields.done()?;
+        all.push(json!({"key": key, "operator": operator, "values": values}));
+    }
+    Ok(Json::Array(all))
+}
+
+/// `nodeAffinity`: `{required: [terms, one of which holds], preferred: [{weight, term}]}`, a term
+/// alone, or Kubernetes' form.
+pub(super) fn node_affinity(value: &Value) -> Result<Json, Wrong> {
+    let short = value.get("required").is_some() || value.get("preferred").is_some();
+    let long = value.map().is_some_and(|entries| {
+        entries.iter().any(|entry| {
+            entry
+                .key
+                .ends_with("DuringSchedulingIgnoredDuringExecution")
+        })
+    });
+    if long {
+        let mut fields = Fields::of(value, "node affinity")?;
+        let required = fields
+            .with("requiredDuringSchedulingIgnoredDuringExecution", |value| {
+                let mut fields = Fields::of(value, "required node affinity")?;
+                let terms = fields.need("nodeSelectorTerms")?;
+                fields.done()?;
+                several(terms)
+                    .into_iter()
+                    .map(node_term)
+                    .collect::<Result<Vec<_>, _>>()
+            })?
+            .map(|terms| json!({ "nodeSelectorTerms": terms }));
+        let preferred = fields
+            .take("preferredDuringSchedulingIgnoredDuringExecution")
+            .map(Value::json);
+        fields.done()?;
+        return Ok(affinity_of(required.as_ref(), preferred.as_ref()));
+    }
+    if !short {
+        let terms = json!({ "nodeSelectorTerms": [node_term(value)?] });
+        return Ok(affinity_of(Some(&terms), None));
+    }
+    let mut fields = Fields::of(value, "node affinity")?;
+    let required = fields.with("required", |value| {
+        let of_requirements = value
+            .list()
+            .is_some_and(|items| items.iter().all(|item| item.get("operator").is_some()));
+        let terms = if of_requirements {
+            vec![node_term(value)?]
+        } else {
+            several(value)
+                .into_iter()
+                .map(node_term)
+                .collect::<Result<Vec<_>, _>>()?
+        };
+        Ok(json!({ "nodeSelectorTerms": terms }))
+    })?;
+    let preferred = fields.with("preferred", |value| {
+        several(value)
+            .into_iter()
+            .map(|item| {
+                let mut fields = Fields::of(item, "a preference")?;
+                let weight = fields.with("weight", whole::<i32>)?.unwrap_or(1);
+                let term = fields.any(&["term", "preference"]);
+                let term = term.ok_or_else(|| item.wrong("a preference needs the key \"term\""))?;
+                fields.done()?;
+                Ok(json!({"weight": weight, "preference": node_term(term)?}))
+            })
+            .collect::<Result<Vec<Json>, Wrong>>()
+    })?;
+    fields.done()?;
+    Ok(affinity_of(
+        required.as_ref(),
+        preferred.map(Json::Array).as_ref(),
+    ))
+}
+
+fn affinity_of(required: Option<&Json>, preferred: Option<&Json>) -> Json {
+    json!({
+        "requiredDuringSchedulingIgnoredDuringExecution": required,
+        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+    })
+}
+
+/// Pod affinity or anti-affinity: a key (`zone`: own labels), `{zone: {app: web}}`, `{key: zone, labels: …,
+/// weight: 50}`, a list of these, or Kubernetes' form.
+pub(super) fn pod_affinity(value: &Value, own: &Json) -> Result<Json, Wrong> {
+    let long = value.map().is_some_and(|entries| {
+        entries.iter().any(|entry| {
+            entry
+                .key
+                .ends_with("DuringSchedulingIgnoredDuringExecution")
+        })
+    });
+    if long {
+        return Ok(value.json());
+    }
+    let (mut required, mut preferred) = (Vec::new(), Vec::new());
+    for item in several(value) {
+        for (weight, term) in pod_terms(item, own)? {
+            match weight {
+                None => required.push(term),
+                Some(weight) => preferred.push(json!({"weight": weight, "podAffinityTerm": term})),
+            }
+        }
+    }
+    Ok(affinity_of(
+        Some(&Json::Array(required)),
+        Some(&Json::Array(preferred)),
+    ))
+}
+
+type Weighted = (Option<i32>, Json);
+
+fn pod_terms(value: &Value, own: &Json) -> Result<Vec<Weighted>, Wrong> {
+    if let Some(key) = value.scalar() {
+        let term = json!({"topologyKey": label_key(key), "labelSelector": {"matchLabels": own}});
+        return Ok(vec![(None, term)]);
+    }
+    if value.get("key").is_none() && value.get("topologyKey").is_none() {
+        let entries = value
+            .map()
+            .ok_or_else(|| value.expected("an affinity term, such as {zone: {app: web}}"))?;
+        return entries
+            .iter()
+            .map(|entry| {
+                let selector = selector(&entry.value, own)?;
+                let key = label_key(&entry.key);
+                Ok((None, json!({"topologyKey": key, "labelSelector": selector})))
+            })
+            .collect();
+    }
+    let mut fields = Fields::of(value, "an affinity term")?;
+    let key = fields.any(&["key", "topologyKey"]).map(text).transpose()?;
+    let chosen = fields.any(&["labels", "selector", "labelSelector"]);
+    let chosen = match chosen {
+        Some(value) => selector(value, own)?,
+        None => json!({ "matchLabels": own }),
+    };
+    let namespaces = fields.with("namespaces", texts)?;
+    let by_label = fields.with("namespaceSelector", |value| selector(value, own))?;
+    let weight = fields
+        .any(&["weight", "preferred"])
+        .map(whole)
+        .transpose()?;
+    fields.done()?;
+    let term = json!({
+        "topologyKey": label_key(key.unwrap_or_default()),
+        "labelSelector": chosen,
+        "namespaces": namespaces,
+        "namespaceSelector": by_label,
+    });
+    Ok(vec![(weight, term)])
+}
+
+/// A spread constraint: `zone`, `zone:2` (own labels, maxSkew), or a map with Kubernetes' keys or short ones.
+pub(super) fn spread(value: &Value, own: &Json) -> Result<Json, Wrong> {
+    if let Some(written) = value.scalar() {
+        let (key, skew) = match written.rsplit_once(':') {
+            Some((key, skew)) => {
+                let skew = skew.parse::<i32>();
+                (
+                    key,
+                    skew.map_err(|_| value.expected("a spread as zone or zone:2"))?,
+                )
+            }
+            None => (written, 1),
+        };
+        return Ok(json!({
+            "topologyKey": label_key(key),
+            "maxSkew": skew,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": own},
+        }));
+    }
+    let mut fields = Fields::of(value, "a spread constraint")?;
+    let key = fields
+        .any(&["key", "topologyKey"])
+        .ok_or_else(|| value.wrong("a spread constraint needs the key \"key\", such as zone"))?;
+    let soft = fields.with("soft", truth)?.unwrap_or(false);
+    let when = fields
+        .any(&["when", "whenUnsatisfiable"])
+        .map(text)
+        .transpose()?;
+    let when = when.unwrap_or(if soft {
+        "ScheduleAnyway"
+    } else {
+        "DoNotSchedule"
+    });
+    if !["DoNotSchedule", "ScheduleAnyway"].contains(&when) {
+        return Err(value.wrong(format!(
+            "expected whenUnsatisfiable DoNotSchedule or ScheduleAnyway, found {when:?}"
+        )));
+    }
+    let chosen = match fields.any(&["selector", "labelSelector", "labels"]) {
+        Some(value) => selector(value, own)?,
+        None => json!({ "matchLabels": own }),
+    };
+    let skew = fields
+        .any(&["maxSkew", "skew"])
+        .map(whole::<i32>)
+        .transpose()?;
+    let constraint = json!({
+        "topologyKey": label_key(text(key)?),
+        "maxSkew": skew.unwrap_or(1),
+        "whenUnsatisfiable": when,
+        "labelSelector": chosen,
+        "minDomains": fields.with("minDomains", whole::<i32>)?,
+        "matchLabelKeys": fields.with("matchLabelKeys", texts)?,
+        "nodeAffinityPolicy": fields.with("nodeAffinityPolicy", text)?,
+        "nodeTaintsPolicy": fields.with("nodeTaintsPolicy", text)?,
+    });
+    fields.done()?;
+    Ok(constraint)
+}

@@ -1,0 +1,447 @@
+//! The world of a case as it stands: snapshot, policy, memory and the time, and how it changes when
+//! time passes or a plan is carried out.
+//!
+//! Carrying out is the simplest there is: a planned machine is a Ready node at once, a removed one is
+//! gone, pods stand where the plan saw them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::brain::inspect;
+use crate::model::action::{Action, Birth, Kind};
+use crate::model::cluster::{Cluster, Node, Phase, Pod, PodKey, Readiness, ReadyStatus};
+use crate::model::decision::Decision;
+use crate::model::mark::{Mark, Ownership};
+use crate::model::memory::{self, Memory};
+use crate::model::policy::{LEAVING_TAINT, Policy, RegionPolicy};
+use crate::model::region::{GuestKind, Machine, MachineVm, Region, Step, TemplateCopy, Vm};
+use crate::model::report::PodVerdict;
+use crate::model::scheduling::Owner;
+use crate::model::snapshot::{self, Snapshot, SourceState};
+use crate::model::time::{Span, Time};
+
+use super::pools::Names;
+use super::settings;
+
+/// The one region of a case.
+pub(super) const REGION: &str = "home";
+/// The one template, a copy of which every host can clone.
+pub(super) const TEMPLATE: &str = "template";
+/// Disk of the template, and so of every node of a type without one.
+pub(super) const DISK: i64 = 100 << 30;
+const CLUSTER: &str = "uid/cases";
+const TEMPLATE_VMID: u32 = 100;
+/// What time it is where a case does not say.
+const START: Time = Time(1_795_000_000_000);
+/// How long ago the memory began where a case does not say.
+const REMEMBERED: Span = Span::minutes(24 * 60);
+/// The sources that a decision wants to be fresh.
+const SOURCES: [&str; 5] = [
+    "kube/pods",
+    "kube/nodes",
+    "kube/daemonsets",
+    "kube/poddisruptionbudgets",
+    "pve/home",
+];
+
+/// The world of a case.
+#[derive(Clone, Debug)]
+pub(super) struct Stage {
+    pub(super) snapshot: Snapshot,
+    pub(super) policy: Policy,
+    pub(super) memory: Memory,
+    pub(super) now: Time,
+    pub(super) names: Names,
+    /// Sources that the case sets itself and that do not become fresh with time.
+    pub(super) fixed: BTreeSet<Arc<str>>,
+}
+
+/// A machine to be put on the stage.
+#[derive(Clone, Debug)]
+pub(super) struct Cast {
+    pub(super) name: Arc<str>,
+    pub(super) pool: String,
+    pub(super) kind: String,
+    pub(super) host: Arc<str>,
+    pub(super) step: Step,
+    pub(super) created: Time,
+}
+
+impl Stage {
+    /// An empty world.
+    pub(super) fn new() -> Stage {
+        let region = RegionPolicy {
+            vmid_first: 1_000,
+            vmid_last: 9_999_999,
+            host_memory_reserve: 0,
+        };
+        let mut stage = Stage {
+            snapshot: Snapshot {
+                version: snapshot::VERSION,
+                taken: START,
+                cluster_id: Some(CLUSTER.into()),
+                sources: BTreeMap::new(),
+                cluster: Cluster::default(),
+                regions: BTreeMap::from([(REGION.into(), Region::default())]),
+                machines: BTreeMap::new(),
+                leader: true,
+                paused: None,
+            },
+            policy: Policy {
+                regions: BTreeMap::from([(REGION.into(), region)]),
+                scale_up: settings::scale_up(),
+                ..Policy::default()
+            },
+            memory: Memory {
+                version: memory::VERSION,
+                born: Some(START - REMEMBERED),
+                ..Memory::default()
+            },
+            now: START,
+            names: Names::default(),
+            fixed: BTreeSet::new(),
+        };
+        stage.region().quorate = true;
+        stage.refresh();
+        stage
+    }
+
+    /// The clock of the case; only before anything has a time.
+    pub(super) fn set_clock(&mut self, now: Time) {
+        self.now = now;
+        self.memory.born = Some(now - REMEMBERED);
+        self.refresh();
+    }
+
+    /// The region.
+    pub(super) fn region(&mut self) -> &mut Region {
+        self.snapshot.regions.entry(REGION.into()).or_default()
+    }
+
+    /// The template's copy stands on the first host there is.
+    pub(super) fn place_template(&mut self) {
+        let region = self.region();
+        let Some(host) = region.hosts.keys().next().cloned() else {
+            return;
+        };
+        let copy = TemplateCopy {
+            vmid: TEMPLATE_VMID,
+            host: host.clone(),
+            shared: true,
+            disk: DISK,
+        };
+        region.templates.insert(TEMPLATE.into(), vec![copy]);
+        let vm = Vm {
+            host,
+            name: TEMPLATE.into(),
+            template: true,
+            ..Vm::default()
+        };
+        region.vms.insert(TEMPLATE_VMID, vm);
+    }
+
+    fn refresh(&mut self) {
+        self.snapshot.taken = self.now;
+        for name in SOURCES {
+            if self.fixed.contains(name) {
+                continue;
+            }
+            let state = SourceState {
+                complete: true,
+                as_of: self.now,
+                error: None,
+            };
+            self.snapshot.sources.insert(name.into(), state);
+        }
+    }
+
+    /// Time passes.
+    pub(super) fn advance(&mut self, span: Span) {
+        self.now = self.now + span;
+        self.refresh();
+    }
+
+    /// The lowest VMID that nothing has.
+    fn free_vmid(&self) -> u32 {
+        let vms = self.snapshot.regions.get(REGION).map(|region| &region.vms);
+        let used: BTreeSet<u32> = vms
+            .into_iter()
+            .flat_map(|vms| vms.keys().copied())
+            .chain(self.snapshot.machines.values().map(|m| m.mark.vmid))
+            .collect();
+        (1_000..u32::MAX)
+            .find(|vmid| !used.contains(vmid))
+            .unwrap_or(u32::MAX)
+    }
+
+    /// Puts a machine on the stage, with a running VM.
+    pub(super) fn add_machine(&mut self, cast: &Cast) {
+        let known = self.snapshot.machines.get(&cast.name).map(|m| m.mark.vmid);
+        let vmid = known.unwrap_or_else(|| self.free_vmid());
+        let mark = Mark {
+            cluster: CLUSTER.to_owned(),
+            machine: cast.name.to_string(),
+            vmid,
+            pool: cast.pool.clone(),
+            instance_type: cast.kind.clone(),
+            template: TEMPLATE.to_owned(),
+            token: format!("{vmid:0>6}"),
+            created: cast.created,
+        };
+        self.machine_of(mark, &cast.host, cast.step);
+    }
+
+    fn machine_of(&mut self, mark: Mark, host: &Arc<str>, step: Step) {
+        let kind = self.policy.instance_types.get(mark.instance_type.as_str());
+        let (cpus, memory) = kind.map_or((0, 0), |kind| (kind.cores, kind.memory));
+        let name: Arc<str> = mark.machine.as_str().into();
+        let vm = Vm {
+            host: host.clone(),
+            kind: GuestKind::Qemu,
+            name: name.clone(),
+            running: true,
+            template: false,
+            lock: None,
+            cpus,
+            memory,
+            ownership: Some(Ownership::Marked(mark.clone())),
+        };
+        self.region().vms.insert(mark.vmid, vm);
+        let created = mark.created;
+        let machine = Machine {
+            region: REGION.into(),
+            host: host.clone(),
+            mark,
+            intended: true,
+            vm: Some(MachineVm {
+                running: true,
+                lock: None,
+                marked: true,
+                uuid: Some(uuid(&name)),
+                digest: None,
+            }),
+            node: None,
+            step: Some((step, created)),
+            failure: None,
+            busy: None,
+        };
+        self.snapshot.machines.insert(name, machine);
+    }
+
+    /// The node of a machine on the stage, as its pool and type make it.
+    pub(super) fn node_for(&self, cast: &Cast) -> Option<Node> {
+        let born = inspect::newborn(
+            &self.snapshot,
+            &self.policy,
+            &cast.pool,
+            &cast.kind,
+            &cast.host,
+            &cast.name,
+        )?;
+        Some(Node {
+            uid: format!("uid-{}", cast.name).into(),
+            system_uuid: uuid(&cast.name),
+            provider_id: None,
+            created: cast.created,
+            deletion: None,
+            labels: born.labels,
+            annotations: BTreeMap::new(),
+            taints: born.taints,
+            unschedulable: false,
+            capacity: born.allocatable.clone(),
+            allocatable: born.allocatable,
+            ready: Readiness {
+                status: ReadyStatus::True,
+                since: Some(cast.created),
+            },
+            kubelet_version: "v1.34.1".into(),
+        })
+    }
+
+    /// Decides, and remembers what the decision remembers.
+    pub(super) fn decide(&mut self) -> Decision {
+        let decision = crate::brain::decide(&self.snapshot, &self.policy, &self.memory, self.now);
+        self.memory = decision.memory.clone();
+        decision
+    }
+
+    /// Carries a plan out.
+    pub(super) fn apply(&mut self, decision: &Decision) {
+        for action in &decision.plan {
+            self.act(action);
+        }
+        for (key, verdict) in &decision.report.pods {
+            let place = match verdict {
+                PodVerdict::FitsNode { node } => node,
+                PodVerdict::FitsMachine { machine } | PodVerdict::Triggers { machine, .. } => {
+                    machine
+                }
+                _ => continue,
+            };
+            if self.snapshot.cluster.nodes.contains_key(place) {
+                self.bind(key, place);
+            }
+        }
+    }
+
+    fn bind(&mut self, key: &PodKey, node: &Arc<str>) {
+        if let Some(pod) = self.snapshot.cluster.pods.get_mut(key) {
+            pod.node = Some(node.clone());
+            pod.nominated = None;
+            pod.phase = Phase::Running;
+            pod.unschedulable_since = None;
+            pod.ready = true;
+        }
+    }
+
+    fn act(&mut self, action: &Action) {
+        let name = &action.target.machine;
+        match &action.kind {
+            Kind::Create(birth) => self.create(birth, &action.target.host, action),
+            Kind::Continue => self.arrive(name),
+            Kind::Remove { .. } => self.remove(action),
+            Kind::Release => {
+                if let Some(machine) = self.snapshot.machines.get_mut(name) {
+                    machine.step = Some((Step::Done, self.now));
+                }
+                if let Some(node) = self.snapshot.cluster.nodes.get_mut(name) {
+                    node.unschedulable = false;
+                    node.taints.retain(|taint| &*taint.key != LEAVING_TAINT);
+                }
+            }
+            Kind::DeleteNode => {
+                self.snapshot.cluster.nodes.remove(name);
+            }
+            Kind::ClearPlaceholder | Kind::DropIntent => {
+                self.region().vms.remove(&action.target.vmid);
+                self.snapshot.machines.remove(name);
+            }
+            // What further kinds do is for the cases that use them to say.
+            #[allow(unreachable_patterns)]
+            _ => {}
+        }
+    }
+
+    fn create(&mut self, birth: &Birth, host: &Arc<str>, action: &Action) {
+        self.machine_of(birth.mark.clone(), host, Step::Start);
+        self.arrive(&action.target.machine);
+        // Pods of nodes that are leaving come here too; they are bound and have no verdict.
+        if let crate::model::action::Reason::PendingPods { pods } = &action.reason {
+            for key in pods.clone() {
+                self.bind(&key, &action.target.machine);
+            }
+        }
+    }
+
+    /// A machine on its way up is a Ready node now.
+    pub(super) fn arrive(&mut self, name: &Arc<str>) {
+        let now = self.now;
+        let Some(machine) = self.snapshot.machines.get_mut(name) else {
+            return;
+        };
+        machine.step = Some((Step::Done, now));
+        machine.node = Some(name.clone());
+        machine.busy = None;
+        let cast = Cast {
+            name: name.clone(),
+            pool: machine.mark.pool.clone(),
+            kind: machine.mark.instance_type.clone(),
+            host: machine.host.clone(),
+            step: Step::Done,
+            created: now,
+        };
+        if let Some(vm) = machine.vm.as_mut() {
+            vm.running = true;
+        }
+        let Some(node) = self.node_for(&cast) else {
+            return;
+        };
+        self.snapshot.cluster.nodes.insert(name.clone(), node);
+        self.start_daemons(name);
+    }
+
+    /// Machines that the executor is bringing up are nodes now.
+    pub(super) fn arrive_all(&mut self) {
+        let coming: Vec<Arc<str>> = self
+            .snapshot
+            .machines
+            .iter()
+            .filter(|(_, machine)| machine.busy == Some(crate::model::region::Busy::Up))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in coming {
+            self.arrive(&name);
+        }
+    }
+
+    fn start_daemons(&mut self, node: &Arc<str>) {
+        let sets = self.snapshot.cluster.daemon_sets.clone();
+        for (key, set) in sets {
+            if !inspect::daemon_fits(&self.snapshot, &set.shape, node) {
+                continue;
+            }
+            let mut shape = (*set.shape).clone();
+            shape.owner = Some(Owner {
+                kind: "DaemonSet".into(),
+                name: key.name.clone(),
+                uid: set.uid.clone(),
+            });
+            let name = format!("{}-{node}", key.name);
+            let pod = Pod {
+                uid: format!("uid-{name}").into(),
+                shape: Arc::new(shape),
+                node: Some(node.clone()),
+                nominated: None,
+                phase: Phase::Running,
+                created: self.now,
+                deletion: None,
+                deletion_grace_seconds: None,
+                unschedulable_since: None,
+                gated: false,
+                mirror: false,
+                ready: true,
+            };
+            let key = PodKey::new(key.namespace.clone(), name);
+            self.snapshot.cluster.pods.insert(key, pod);
+        }
+    }
+
+    /// A node goes; its pods run where the plan saw them land, or wait. What no controller makes anew,
+    /// or only for this node, is gone.
+    fn remove(&mut self, action: &Action) {
+        let name = &action.target.machine;
+        self.region().vms.remove(&action.target.vmid);
+        self.snapshot.machines.remove(name);
+        self.snapshot.cluster.nodes.remove(name);
+        self.memory.unneeded_since.remove(name);
+        let now = self.now;
+        let landing = &action.precondition.landing;
+        self.snapshot.cluster.pods.retain(|_, pod| {
+            let of_node = pod
+                .shape
+                .owner
+                .as_ref()
+                .is_none_or(|o| &*o.kind == "DaemonSet");
+            !(pod.node.as_ref() == Some(name) && (of_node || pod.mirror || pod.deletion.is_some()))
+        });
+        for (key, pod) in &mut self.snapshot.cluster.pods {
+            if pod.node.as_ref() != Some(name) {
+                continue;
+            }
+            pod.created = now;
+            if let Some(node) = landing.get(key) {
+                pod.node = Some(node.clone());
+                continue;
+            }
+            pod.node = None;
+            pod.phase = Phase::Pending;
+            pod.ready = false;
+            pod.unschedulable_since = Some(now);
+        }
+    }
+}
+
+/// The UUID of a machine's VM.
+pub(super) fn uuid(name: &str) -> Arc<str> {
+    format!("uuid-{name}").into()
+}
