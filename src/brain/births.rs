@@ -8,10 +8,10 @@ use crate::model::cluster::PodKey;
 use crate::model::mark::Mark;
 
 use super::names;
-use super::offer::{Choice, HOSTNAME_LABEL, Offer};
+use super::offer::{self, Choice, Offer};
 use super::pack::Lane;
 use super::turn::Turn;
-use super::world::{Bin, Site, World};
+use super::world::{Site, World};
 
 /// Why a machine is made.
 #[derive(Clone, Copy, Debug)]
@@ -80,27 +80,8 @@ impl Births {
         let (choice, offer) = (&choices[at.0], &choices[at.0].offers[at.1]);
         turn.view.snapshot.cluster_id.as_ref()?;
         let (name, token) = names::fresh(turn, choice.pool, &mut self.names, &mut self.tokens)?;
-        let mut labels = offer.labels.clone();
-        labels.insert(HOSTNAME_LABEL.into(), name.clone());
-        let bin = world.add(Bin {
-            name: name.clone(),
-            site: Site::Planned(self.born.len()),
-            labels,
-            taints: choice.policy.taints.clone(),
-            unschedulable: false,
-            class: 0,
-            ready: false,
-            closed: false,
-            free: offer.allocatable.clone(),
-            ports: Vec::new(),
-            residents: Vec::new(),
-            guests: Vec::new(),
-            receives: false,
-        });
-        for (namespace, shape) in &offer.residents {
-            let id = world.intern(namespace, shape);
-            world.put(bin, id, 1, false);
-        }
+        let site = Site::Planned(self.born.len());
+        let bin = offer::place(world, choice, offer, name.clone(), site);
         self.lane.push(bin, world);
         self.born.push(Newborn {
             choice: at.0,

@@ -4,18 +4,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::cluster::{Node, PodKey};
+use crate::model::disruption::ConsolidationPolicy;
 use crate::model::report::NodeVerdict;
+use crate::model::time::{Span, Time};
 
-use super::drain_rules::{self, Budgets, Fate};
+use super::consolidate::{self, cost, intents};
+use super::drain_rules::{self, Bar, Budgets, Fate};
 use super::fit::volumes::{self, Need};
 use super::shrink::{Keep, ready, settings};
+use super::surplus;
 use super::turn::Turn;
 use super::utilization::{self, Counting, Utilization};
 use super::view::{Keyed, Known, Standing};
+use super::words;
 use super::world::{ShapeId, World};
 
 const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+/// cluster-autoscaler's taint on a node it removes; the value is the Unix time …
+const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
+/// … and it means nothing any more after so long.
+const TAINT_HOLDS: Span = Span::minutes(5);
 
 /// A node that could go.
 #[derive(Debug)]
@@ -25,6 +34,12 @@ pub(super) struct Candidate<'a> {
     /// Its place in the world.
     pub(super) bin: usize,
     pub(super) utilization: Utilization,
+    /// Why it could go.
+    pub(super) mode: Mode,
+    /// What it costs an hour, in millionths.
+    pub(super) price: i64,
+    /// What its evictions cost.
+    pub(super) cost: i128,
     /// Pods that a drain has to do with.
     pub(super) pods: Vec<Keyed<'a>>,
     /// What needs another place, by shape.
@@ -33,6 +48,41 @@ pub(super) struct Candidate<'a> {
     pub(super) risky: bool,
     /// Where its pods would go.
     pub(super) landing: BTreeMap<PodKey, Arc<str>>,
+}
+
+/// Why a node could go.
+#[derive(Clone, Debug)]
+pub(super) enum Mode {
+    /// It is underused, as cluster-autoscaler counts.
+    Unneeded,
+    /// Its pool is consolidated.
+    Consolidate,
+    /// Its pool has more nodes than its `max`; were it not so, it would be kept for this.
+    AboveMax {
+        /// Nodes it has.
+        have: u32,
+        /// Nodes it may have.
+        max: u32,
+        /// Why it would be kept.
+        otherwise: Keep,
+    },
+    /// The machine that was made to replace it works.
+    Replaced {
+        /// The machine.
+        by: Arc<str>,
+        /// What it saves, in millionths per hour.
+        saving: i64,
+    },
+}
+
+impl Mode {
+    /// Why the node is kept once its pool has not too many any more.
+    pub(super) fn fallback(&self) -> Option<&Keep> {
+        match self {
+            Mode::AboveMax { otherwise, .. } => Some(otherwise),
+            _ => None,
+        }
+    }
 }
 
 /// Equal pods that need another place.
@@ -55,8 +105,8 @@ impl Candidate<'_> {
 
 type Kept = Vec<(Arc<str>, Keep)>;
 
-/// All candidates, and why the other nodes of ours stay. Nodes that are not ours, or are leaving,
-/// get their verdict here.
+/// All candidates, and why the other nodes of ours stay. Nodes that are not ours, or are leaving, or
+/// being replaced, get their verdict here.
 pub(super) fn find<'a>(
     turn: &mut Turn<'a>,
     world: &mut World<'a>,
@@ -65,16 +115,7 @@ pub(super) fn find<'a>(
     let (mut candidates, mut kept) = (Vec::new(), Vec::new());
     let nodes = &turn.view.snapshot.cluster.nodes;
     for (name, node) in nodes {
-        let verdict = match turn.view.behind(name) {
-            None => Some(NodeVerdict::NotAutoscaled),
-            Some(known) if known.standing == Standing::Leaving && !known.resumable() => {
-                Some(NodeVerdict::Leaving {
-                    why: "it is being taken down".to_owned(),
-                })
-            }
-            Some(_) => None,
-        };
-        if let Some(verdict) = verdict {
+        if let Some(verdict) = settled(turn, name) {
             turn.report.nodes.insert(name.clone(), verdict);
             continue;
         }
@@ -91,12 +132,50 @@ pub(super) fn find<'a>(
     (candidates, kept)
 }
 
-/// Empty ones first, then those longest unneeded, then the least used; by name in the end.
+/// The verdict on a node about which nothing is to be decided.
+fn settled(turn: &Turn<'_>, name: &str) -> Option<NodeVerdict> {
+    let Some(known) = turn.view.behind(name) else {
+        return Some(NodeVerdict::NotAutoscaled);
+    };
+    if known.standing == Standing::Leaving && !known.resumable() {
+        return Some(NodeVerdict::Leaving {
+            why: "it is being taken down".to_owned(),
+            moves: BTreeMap::new(),
+        });
+    }
+    let (by, replacement) = intents::replacing(turn, name)?;
+    (!intents::works(turn, by)).then(|| NodeVerdict::Replaced {
+        by: by.clone(),
+        why: format!(
+            "{by} is on its way up to replace it and saves {} an hour",
+            words::price(replacement.saving)
+        ),
+        moves: BTreeMap::new(),
+        others: BTreeMap::new(),
+    })
+}
+
+/// What is being replaced first; then empty ones; then those longest unneeded, then the least used; in
+/// pools above their `max` those that are cheapest to move; in consolidated pools those that save most
+/// for the evictions they take. By name in the end.
 pub(super) fn sort(candidates: &mut [Candidate<'_>], turn: &Turn<'_>) {
     candidates.sort_by_cached_key(|candidate| {
         let since = turn.memory.unneeded_since.get(candidate.name);
+        let class = match candidate.mode {
+            Mode::Replaced { .. } => 0,
+            _ if candidate.empty() => 1,
+            Mode::Unneeded => 2,
+            Mode::AboveMax { .. } => 3,
+            Mode::Consolidate => 4,
+        };
+        let worth = match candidate.mode {
+            Mode::Consolidate => cost::worth(candidate.price, candidate.cost),
+            Mode::AboveMax { .. } => candidate.cost.saturating_neg(),
+            _ => 0,
+        };
         (
-            !candidate.empty(),
+            class,
+            std::cmp::Reverse(worth),
             since.is_none(),
             since.copied(),
             candidate.utilization.permille(),
@@ -114,20 +193,28 @@ fn judge<'a>(
     name: &'a Arc<str>,
     node: &'a Node,
 ) -> Result<Candidate<'a>, Keep> {
-    let utilization = eligible(turn, known, name, node)?;
-    let settings = settings(turn, known);
+    let (utilization, mode) = eligible(turn, known, name, node)?;
     let now = turn.now();
-    let expendable = turn.view.policy.scale_up.expendable_priority;
+    let bar = Bar {
+        settings: settings(turn, known),
+        expendable: turn.view.policy.scale_up.expendable_priority,
+        budgets,
+        strict: consolidate::of(known).is_some(),
+        now,
+    };
     let mut loads: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>> = BTreeMap::new();
     let mut pods = Vec::new();
     for (key, pod) in turn.view.pods(name) {
         if drain_rules::concerned(pod, now) {
             pods.push((*key, *pod));
         }
-        match drain_rules::fate(key, pod, settings, expendable, budgets, now) {
+        match drain_rules::fate(key, pod, bar) {
             Fate::Stays | Fate::Goes => {}
-            Fate::Blocks(reason, why) => {
-                return Err(Keep::because(reason, format!("{key}: {why}")).pod(key));
+            Fate::Blocks(block) => {
+                let mut keep =
+                    Keep::because(block.reason, format!("{key}: {}", block.why)).pod(key);
+                keep.until = block.until;
+                return Err(keep);
             }
             Fate::Moves => {
                 let id = world.intern(&key.namespace, &pod.shape);
@@ -157,11 +244,21 @@ fn judge<'a>(
         });
     }
     hardest_first(world, &mut loads);
+    if !loads.is_empty()
+        && matches!(mode, Mode::Consolidate)
+        && consolidate::of(known).is_some_and(|how| how.policy == ConsolidationPolicy::WhenEmpty)
+    {
+        let why = "pods run there, and its pool consolidates empty nodes alone";
+        return Err(Keep::because("NotUnneededOtherReason", why));
+    }
     Ok(Candidate {
         name,
         node,
         bin,
         utilization,
+        mode,
+        price: cost::price(known),
+        cost: cost::of_pods(&pods),
         risky: budgets.risky(&pods),
         pods,
         loads,
@@ -187,11 +284,10 @@ fn hardest_first(world: &World<'_>, loads: &mut [Load<'_>]) {
 fn eligible(
     turn: &Turn<'_>,
     known: &Known<'_>,
-    name: &str,
+    name: &Arc<str>,
     node: &Node,
-) -> Result<Utilization, Keep> {
-    let other = |why: String| Err(Keep::because("NotUnneededOtherReason", why));
-    let settings = settings(turn, known);
+) -> Result<(Utilization, Mode), Keep> {
+    let other = |why: &str| Err(Keep::because("NotUnneededOtherReason", why));
     let Some(pool) = known.pool else {
         return Err(Keep::because(
             "NotAutoscaled",
@@ -204,69 +300,153 @@ fn eligible(
         Standing::Untouchable(why) => {
             return Err(Keep::because("NotAutoscaled", format!("hands off: {why}")));
         }
-        Standing::Coming => return other("it is still coming up".to_owned()),
+        Standing::Coming => return other("it is still coming up"),
         Standing::Failed | Standing::Overdue => {
-            return other("its machine failed and is cleared away".to_owned());
+            return other("its machine failed and is cleared away");
         }
         Standing::Leaving | Standing::NoNode | Standing::NoVm => {
-            return other("its VM is gone".to_owned());
+            return other("its VM is gone");
         }
     }
-    if node
-        .annotations
-        .get(DISABLED)
-        .is_some_and(|value| &**value == "true")
-    {
+    annotated(turn, node)?;
+    let settings = settings(turn, known);
+    if !settings.enabled || !turn.view.policy.scale_down.enabled || pool.scale_down_disabled {
+        return other("scale-down is switched off in the configuration");
+    }
+    if !ready(node) && !settings.unready_enabled {
+        return Err(Keep::because(
+            "ScaleDownUnreadyDisabled",
+            "it is not Ready, and removing such nodes is switched off in the configuration",
+        ));
+    }
+    if let Some(replacement) = turn.memory.replacements.get(known.name) {
+        let nodes: Vec<&str> = replacement.nodes.keys().map(|name| &**name).collect();
+        return other(&format!("it was made to replace {}", nodes.join(", ")));
+    }
+    moded(turn, known, name, node)
+}
+
+/// The annotations that keep a node.
+fn annotated(turn: &Turn<'_>, node: &Node) -> Result<(), Keep> {
+    let value = |key: &str| node.annotations.get(key).map(|value| &**value);
+    if value(DISABLED) == Some("true") {
         let why = format!("its annotation {DISABLED} is true");
         return Err(Keep::because("ScaleDownDisabledAnnotation", why));
     }
-    let do_not_disrupt = node.annotations.get(DO_NOT_DISRUPT).map(|value| &**value);
-    if drain_rules::forbids(do_not_disrupt) {
+    let guard = value(DO_NOT_DISRUPT);
+    if let Some(until) = drain_rules::forbids(guard, node.created, turn.now()) {
         let why = format!("it is annotated with {DO_NOT_DISRUPT}");
-        return Err(Keep::because("ScaleDownDisabledAnnotation", why));
+        let mut keep = Keep::because("ScaleDownDisabledAnnotation", why);
+        keep.until = until;
+        return Err(keep);
     }
-    if !settings.enabled || !turn.view.policy.scale_down.enabled || pool.scale_down_disabled {
-        return other("scale-down is switched off in the configuration".to_owned());
+    let foreign = node
+        .taints
+        .iter()
+        .find(|taint| &*taint.key == TO_BE_DELETED)
+        .and_then(|taint| taint.value.parse::<i64>().ok())
+        .map(|seconds| Time(seconds.saturating_mul(1000)) + TAINT_HOLDS)
+        .filter(|until| *until > turn.now());
+    match foreign {
+        Some(until) => Err(Keep::because(
+            "CurrentlyBeingDeleted",
+            format!("another autoscaler's taint {TO_BE_DELETED} says that it is being removed"),
+        )
+        .until(until)),
+        None => Ok(()),
     }
-    underused(turn, known, name, node)
+}
+
+/// By which rules a node could go.
+fn moded(
+    turn: &Turn<'_>,
+    known: &Known<'_>,
+    name: &Arc<str>,
+    node: &Node,
+) -> Result<(Utilization, Mode), Keep> {
+    let utilization = utilization(turn, known, name, node)?;
+    let usual = usual(turn, known, node, utilization);
+    let pool = known.pool_name();
+    let max = known.pool.map_or(0, |pool| pool.max);
+    let have = surplus::have(turn, pool);
+    let mode = match usual {
+        _ if ready(node)
+            && let Some((by, replacement)) = intents::replacing(turn, name) =>
+        {
+            Mode::Replaced {
+                by: by.clone(),
+                saving: replacement.saving,
+            }
+        }
+        Err(otherwise) if have > max && ready(node) => Mode::AboveMax {
+            have,
+            max,
+            otherwise,
+        },
+        usual => usual?,
+    };
+    Ok((utilization, mode))
+}
+
+/// By which rules a node could go, surpluses and replacements apart. A node that is not Ready is
+/// cluster-autoscaler's business in every pool.
+fn usual(
+    turn: &Turn<'_>,
+    known: &Known<'_>,
+    node: &Node,
+    utilization: Utilization,
+) -> Result<Mode, Keep> {
+    match consolidate::of(known).filter(|_| ready(node)) {
+        None => underused(turn, known, node, utilization).map(|()| Mode::Unneeded),
+        Some(how) if how.policy == ConsolidationPolicy::Never => Err(Keep::because(
+            "NotUnneededOtherReason",
+            "the consolidation of its pool is set to never",
+        )),
+        Some(_) => Ok(Mode::Consolidate),
+    }
+}
+
+fn utilization(
+    turn: &Turn<'_>,
+    known: &Known<'_>,
+    name: &str,
+    node: &Node,
+) -> Result<Utilization, Keep> {
+    let counting = Counting {
+        settings: settings(turn, known),
+        expendable: turn.view.policy.scale_up.expendable_priority,
+        now: turn.now(),
+    };
+    utilization::of(node, turn.view.pods(name), known.kind, counting)
+        .map_err(|why| Keep::because("UnexpectedError", why))
 }
 
 /// The node is requested less than its threshold.
 fn underused(
     turn: &Turn<'_>,
     known: &Known<'_>,
-    name: &str,
     node: &Node,
-) -> Result<Utilization, Keep> {
-    let settings = settings(turn, known);
-    let counting = Counting {
-        settings,
-        // cluster-autoscaler's default; the configuration has no switch for it.
-        ignore_mirrors: false,
-        expendable: turn.view.policy.scale_up.expendable_priority,
-        now: turn.now(),
-    };
-    let utilization = utilization::of(node, turn.view.pods(name), known.kind, counting)
-        .map_err(|why| Keep::because("UnexpectedError", why))?;
-    let threshold = settings.utilization_threshold_permille;
-    if !utilization.below(threshold) {
-        let permille = utilization.permille();
-        let state = if ready(node) {
-            ""
-        } else {
-            ", though it is not Ready"
-        };
-        return Err(Keep::because(
-            "NotUnderutilized",
-            format!(
-                "{}.{} % of its {} is requested, the threshold is {}.{} %{state}",
-                permille / 10,
-                permille % 10,
-                utilization.resource,
-                threshold / 10,
-                threshold % 10
-            ),
-        ));
+    utilization: Utilization,
+) -> Result<(), Keep> {
+    let threshold = settings(turn, known).utilization_threshold_permille;
+    if utilization.below(threshold) {
+        return Ok(());
     }
-    Ok(utilization)
+    let permille = utilization.permille();
+    let state = if ready(node) {
+        ""
+    } else {
+        ", though it is not Ready"
+    };
+    Err(Keep::because(
+        "NotUnderutilized",
+        format!(
+            "{}.{} % of its {} is requested, the threshold is {}.{} %{state}",
+            permille / 10,
+            permille % 10,
+            utilization.resource,
+            threshold / 10,
+            threshold % 10
+        ),
+    ))
 }

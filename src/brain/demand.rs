@@ -232,7 +232,7 @@ fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
 }
 
 /// A Go duration such as `30s`, `1m30s`, `500ms`; whole numbers only.
-fn span(text: &str) -> Option<Span> {
+pub(super) fn span(text: &str) -> Option<Span> {
     let (mut rest, mut sum) = (text, Some(0i64));
     while !rest.is_empty() {
         let digits = rest

@@ -10,6 +10,7 @@ use crate::model::policy::ScaleDown;
 use crate::model::scheduling::Volume;
 use crate::model::time::{Span, Time};
 
+use super::demand;
 use super::fit::selector;
 use super::view::{Keyed, View};
 
@@ -31,8 +32,37 @@ pub(super) enum Fate {
     Goes,
     /// It, or its successor, needs another place.
     Moves,
-    /// It blocks, by cluster-autoscaler's `BlockingPodReason`, and in words.
-    Blocks(&'static str, String),
+    /// It blocks.
+    Blocks(Block),
+}
+
+/// Why a pod blocks: cluster-autoscaler's `BlockingPodReason`, in words, and until when if that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Block {
+    pub(super) reason: &'static str,
+    pub(super) why: String,
+    pub(super) until: Option<Time>,
+}
+
+fn block(reason: &'static str, why: String) -> Option<Block> {
+    Some(Block {
+        reason,
+        why,
+        until: None,
+    })
+}
+
+/// By what pods are judged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bar<'b, 'a> {
+    pub(super) settings: &'b ScaleDown,
+    /// Pods of a lower priority need no other place.
+    pub(super) expendable: i32,
+    pub(super) budgets: &'b Budgets<'a>,
+    /// The pool is consolidated: budgets and `do-not-disrupt` of DaemonSet pods count too, as
+    /// Karpenter has it.
+    pub(super) strict: bool,
+    pub(super) now: Time,
 }
 
 fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
@@ -68,13 +98,18 @@ pub(super) fn concerned(pod: &Pod, now: Time) -> bool {
     !pod.mirror && !daemon(pod) && !long_terminating(pod, now)
 }
 
-/// What a node annotation of Karpenter's says.
-pub(super) fn forbids(value: Option<&str>) -> bool {
-    !matches!(value, None | Some("false"))
+/// Whether `do-not-disrupt` forbids it: `true` for ever, a duration such as `30m` for so long after
+/// `since`. What cannot be read forbids it too.
+pub(super) fn forbids(value: Option<&str>, since: Time, now: Time) -> Option<Option<Time>> {
+    let value = value.filter(|value| *value != "false")?;
+    match demand::span(value) {
+        None => Some(None),
+        Some(span) => Some(since + span).filter(|until| *until > now).map(Some),
+    }
 }
 
 /// The disruption budgets, and how many evictions each has left.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Budgets<'a> {
     all: Vec<(&'a PodKey, &'a DisruptionBudget)>,
     left: BTreeMap<&'a PodKey, i64>,
@@ -183,16 +218,12 @@ impl<'a> Budgets<'a> {
 }
 
 /// The fate of one pod.
-pub(super) fn fate(
-    key: &PodKey,
-    pod: &Pod,
-    settings: &ScaleDown,
-    expendable: i32,
-    budgets: &Budgets<'_>,
-    now: Time,
-) -> Fate {
-    if !concerned(pod, now) {
-        return Fate::Stays;
+pub(super) fn fate(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Fate {
+    if !concerned(pod, bar.now) {
+        return match held_daemon(key, pod, bar) {
+            Some(block) => Fate::Blocks(block),
+            None => Fate::Stays,
+        };
     }
     let stateful = pod
         .shape
@@ -203,46 +234,70 @@ pub(super) fn fate(
         // Its successor is there already; a StatefulSet's waits for it to be gone.
         return if stateful { Fate::Moves } else { Fate::Goes };
     }
-    if let Some((reason, why)) = blocking(key, pod, settings, budgets, now) {
-        return Fate::Blocks(reason, why);
+    if let Some(block) = blocking(key, pod, bar) {
+        return Fate::Blocks(block);
     }
-    if pod.shape.priority < expendable {
+    if pod.shape.priority < bar.expendable {
         return Fate::Goes;
     }
     Fate::Moves
 }
 
-fn blocking(
-    key: &PodKey,
-    pod: &Pod,
-    settings: &ScaleDown,
-    budgets: &Budgets<'_>,
-    now: Time,
-) -> Option<(&'static str, String)> {
+/// Why a DaemonSet's pod keeps its node from being consolidated, if it does.
+fn held_daemon(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
+    if !bar.strict || pod.mirror || pod.deletion.is_some() || !daemon(pod) {
+        return None;
+    }
+    guarded(pod, bar.now).or_else(|| {
+        let why = bar.budgets.refusal(key, pod)?;
+        block("NotEnoughPdb", why)
+    })
+}
+
+/// `do-not-disrupt` on a pod.
+fn guarded(pod: &Pod, now: Time) -> Option<Block> {
+    let value = annotation(pod, DO_NOT_DISRUPT);
+    let until = forbids(value, pod.created, now)?;
+    Some(Block {
+        reason: "NotSafeToEvictAnnotation",
+        why: format!(
+            "its annotation {DO_NOT_DISRUPT} is {}",
+            value.unwrap_or_default()
+        ),
+        until,
+    })
+}
+
+fn blocking(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
+    let Bar {
+        settings,
+        budgets,
+        now,
+        ..
+    } = bar;
     let safe = annotation(pod, SAFE_TO_EVICT);
     if let Some(value) = safe.filter(|value| *value != "true") {
         let why = format!("its annotation {SAFE_TO_EVICT} is {value}");
-        return Some(("NotSafeToEvictAnnotation", why));
+        return block("NotSafeToEvictAnnotation", why);
     }
-    if let Some(value) = annotation(pod, DO_NOT_DISRUPT).filter(|value| forbids(Some(value))) {
-        let why = format!("its annotation {DO_NOT_DISRUPT} is {value}");
-        return Some(("NotSafeToEvictAnnotation", why));
+    if let Some(guarded) = guarded(pod, now) {
+        return Some(guarded);
     }
     if let Some(why) = budgets.refusal(key, pod) {
-        return Some(("NotEnoughPdb", why));
+        return block("NotEnoughPdb", why);
     }
     if safe == Some("true") {
         return None;
     }
     let Some(owner) = &pod.shape.owner else {
-        return Some(("NotReplicated", "no controller makes it anew".to_owned()));
+        return block("NotReplicated", "no controller makes it anew".to_owned());
     };
     if settings.skip_custom_controllers && !RECREATING.contains(&&*owner.kind) {
         let why = format!(
             "its controller is a {}, which may not make it anew",
             owner.kind
         );
-        return Some(("NotReplicated", why));
+        return block("NotReplicated", why);
     }
     let age = now.since(pod.created);
     if settings.skip_system_pods
@@ -254,13 +309,17 @@ fn blocking(
             "a kube-system pod without disruption budget blocks until it is {} old, it is {age}",
             settings.system_pod_timeout
         );
-        return Some(("UnmovableKubeSystemPod", why));
+        return Some(Block {
+            reason: "UnmovableKubeSystemPod",
+            why,
+            until: Some(pod.created + settings.system_pod_timeout + Span(1)),
+        });
     }
     if settings.skip_local_storage
         && let Some(volume) = local_volume(pod)
     {
         let why = format!("its volume {volume} is on the node");
-        return Some(("LocalStorageRequested", why));
+        return block("LocalStorageRequested", why);
     }
     None
 }

@@ -173,6 +173,8 @@ fn latest(memory: &Memory) -> Option<Time> {
         .copied()
         .chain(memory.backoff.values().map(|backoff| backoff.failed))
         .chain(memory.batch.iter().map(|batch| batch.last))
+        .chain(memory.settled.values().map(|settled| settled.since))
+        .chain(memory.replacements.values().map(|made| made.planned))
         .chain(memory.born)
         .chain(memory.last_scale_up)
         .chain(memory.last_scale_down)

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::policy::{InstanceType, PoolPolicy};
+use crate::model::policy::{InstanceType, PoolPolicy, Totals};
 
 use super::offer::{Choice, Offer};
 use super::turn::Turn;
@@ -16,6 +16,9 @@ use super::words;
 pub(super) struct Ledger {
     /// By pool, in the order of the policy.
     pools: Vec<PoolUse>,
+    /// What pools that are not configured have.
+    others: PoolUse,
+    totals: Totals,
     nodes: u64,
     in_flight: u64,
     /// By host, in the order of regions and of their hosts.
@@ -52,6 +55,7 @@ impl Ledger {
         let pools = turn.view.policy.pools.len();
         let mut ledger = Ledger {
             pools: vec![PoolUse::default(); pools],
+            totals: turn.view.policy.totals.clone(),
             nodes: snapshot.cluster.nodes.len() as u64,
             ..Ledger::default()
         };
@@ -102,12 +106,13 @@ impl Ledger {
         }
         let mut pools = turn.view.policy.pools.keys();
         let pool = pools.position(|name| **name == *known.pool_name());
-        if let Some(pool) = pool {
-            let pool = &mut self.pools[pool];
-            pool.machines += 1;
-            pool.cpu_milli = pool.cpu_milli.saturating_add(i64::from(cores) * 1000);
-            pool.memory = pool.memory.saturating_add(memory);
-        }
+        let taken = match pool {
+            Some(pool) => &mut self.pools[pool],
+            None => &mut self.others,
+        };
+        taken.machines += 1;
+        taken.cpu_milli = taken.cpu_milli.saturating_add(i64::from(cores) * 1000);
+        taken.memory = taken.memory.saturating_add(memory);
         // What runs is in the region's list; what does not run yet will take its type's memory.
         let running = machine.vm.as_ref().is_some_and(|vm| vm.running);
         let going_up = !matches!(known.standing, Standing::Leaving | Standing::NoVm);
@@ -188,6 +193,31 @@ impl Ledger {
         if let Some(max) = pool.max_memory.filter(|max| memory > *max) {
             return Err(format!(
                 "pool limit: its VMs would have {} of memory, its ceiling is {}",
+                words::bytes(memory),
+                words::bytes(max)
+            ));
+        }
+        self.totals_admit(
+            more(cores(choice.kind), instead.map(cores)),
+            more(choice.kind.memory, instead.map(|kind| kind.memory)),
+        )
+    }
+
+    /// The ceilings over the VMs of all pools.
+    fn totals_admit(&self, more_cpu: i64, more_memory: i64) -> Result<(), String> {
+        let all = || self.pools.iter().chain([&self.others]);
+        let cpu = all().fold(more_cpu, |sum, used| sum.saturating_add(used.cpu_milli));
+        if let Some(max) = self.totals.max_cpu_milli.filter(|max| cpu > *max) {
+            return Err(format!(
+                "cluster limit: all VMs would have {} cores, {} is the most",
+                words::cores(cpu),
+                words::cores(max)
+            ));
+        }
+        let memory = all().fold(more_memory, |sum, used| sum.saturating_add(used.memory));
+        if let Some(max) = self.totals.max_memory.filter(|max| memory > *max) {
+            return Err(format!(
+                "cluster limit: all VMs would have {} of memory, {} is the most",
                 words::bytes(memory),
                 words::bytes(max)
             ));

@@ -11,8 +11,10 @@ mod capacity;
 pub mod check;
 mod classes;
 mod company;
+mod consolidate;
 mod demand;
 mod drain_rules;
+mod evicted;
 pub mod explain;
 mod fit;
 mod grow;
@@ -21,16 +23,20 @@ pub mod inspect;
 mod life;
 mod limits;
 mod names;
+mod node_budgets;
 mod offer;
 mod pack;
 mod places;
 mod pools;
+mod rehearsal;
 mod removals;
 mod shrink;
+mod surplus;
 mod sweep;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod units;
 mod utilization;
 mod view;
 mod world;
@@ -60,7 +66,7 @@ pub fn decide(snapshot: &Snapshot, policy: &Policy, memory: &Memory, now: Time) 
     grow::plan(&mut turn, &mut world, &choices, homeless);
     life::plan(&mut turn);
     sweep::plan(&mut turn);
-    shrink::plan(&mut turn, &mut world);
+    shrink::plan(&mut turn, &mut world, &choices, memory);
     pools::report(&mut turn);
     turn.finish()
 }

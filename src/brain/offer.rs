@@ -12,6 +12,7 @@ use crate::model::scheduling::{HostPort, Labels, PodShape};
 use super::capacity;
 use super::fit::{self, Misfit, NEW, Place, amounts};
 use super::turn::Turn;
+use super::world::{Bin, Site, World};
 
 /// The host-name label of every node.
 pub(super) const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
@@ -248,4 +249,36 @@ pub(super) fn daemons<'a>(
         .filter(|(_, set)| fit::misfit(&set.shape, place).is_none())
         .map(|(key, set)| (&key.namespace, &set.shape))
         .collect()
+}
+
+/// Puts a machine of an offer into the world, with its DaemonSets.
+pub(super) fn place<'a>(
+    world: &mut World<'a>,
+    choice: &Choice<'a>,
+    offer: &Offer<'a>,
+    name: Arc<str>,
+    site: Site,
+) -> usize {
+    let mut labels = offer.labels.clone();
+    labels.insert(HOSTNAME_LABEL.into(), name.clone());
+    let bin = world.add(Bin {
+        name,
+        site,
+        labels,
+        taints: choice.policy.taints.clone(),
+        unschedulable: false,
+        class: 0,
+        ready: false,
+        closed: false,
+        free: offer.allocatable.clone(),
+        ports: Vec::new(),
+        residents: Vec::new(),
+        guests: Vec::new(),
+        receives: false,
+    });
+    for (namespace, shape) in &offer.residents {
+        let id = world.intern(namespace, shape);
+        world.put(bin, id, 1, false);
+    }
+    bin
 }

@@ -4,24 +4,34 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::action::Reason;
+use crate::model::disruption::Cause;
 use crate::model::policy::ScaleDown;
 use crate::model::time::{Span, Time};
 
-use super::candidates::Candidate;
+use super::candidates::{Candidate, Mode};
+use super::consolidate::{SECOND_LOOK, quiet};
 use super::drain_rules::{self, Budgets};
+use super::node_budgets::NodeBudgets;
+use super::offer::Choice;
 use super::shrink::{Keep, ready, settings};
 use super::turn::Turn;
+use super::units::{Bond, Unit};
 use super::view::{Known, Standing};
+use super::words;
 
 /// What removals of this decision may still take.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Removals<'a> {
     budgets: Budgets<'a>,
+    node_budgets: NodeBudgets<'a>,
     /// Removals, and drains among them.
     all: u32,
     drains: u32,
     /// Working nodes by pool, those planned to go taken away.
     working: BTreeMap<Arc<str>, u32>,
+    /// CPU and memory of the VMs of all working nodes, those planned to go taken away.
+    cpu_milli: i64,
+    memory: i64,
     /// When a node of ours last came.
     added: Option<Time>,
 }
@@ -38,9 +48,13 @@ impl<'a> Removals<'a> {
             })
             .count();
         let mut working: BTreeMap<Arc<str>, u32> = BTreeMap::new();
+        let (mut cpu_milli, mut memory) = (0i64, 0i64);
         for known in turn.view.machines.values() {
             if known.standing == Standing::Up {
                 *working.entry(known.pool_name().into()).or_insert(0) += 1;
+                let (cpu, ram) = size(known);
+                cpu_milli = cpu_milli.saturating_add(cpu);
+                memory = memory.saturating_add(ram);
             }
         }
         let created = turn
@@ -52,9 +66,12 @@ impl<'a> Removals<'a> {
             .max();
         Removals {
             budgets,
+            node_budgets: NodeBudgets::of(turn),
             all: u32::try_from(leaving.len()).unwrap_or(u32::MAX),
             drains: u32::try_from(drains).unwrap_or(u32::MAX),
             working,
+            cpu_milli,
+            memory,
             added: created.max(turn.memory.last_scale_up).max(
                 // What is not remembered counts from when the memory began.
                 turn.memory
@@ -64,27 +81,68 @@ impl<'a> Removals<'a> {
         }
     }
 
-    /// Whether an unneeded node goes now, and for what reason; it is booked if so.
+    /// Whether the nodes of a unit go now, and for what reasons; they are booked if so. They go together
+    /// or not at all.
     pub(super) fn admit(
         &mut self,
         turn: &Turn<'a>,
+        unit: &Unit<'a>,
+    ) -> Result<Vec<Reason>, Vec<(Arc<str>, Keep)>> {
+        let saved = self.clone();
+        let together = matches!(unit.bond, Bond::Pool(_));
+        let room = if together {
+            self.room_for_all(turn, unit)
+        } else {
+            Ok(())
+        };
+        let mut reasons = Vec::new();
+        for candidate in &unit.nodes {
+            let parallel = match &room {
+                Ok(()) if together => Ok(()),
+                Ok(()) => self.parallel(turn, candidate),
+                Err(keep) => Err(keep.clone()),
+            };
+            match self.admit_one(turn, candidate, parallel) {
+                Ok(reason) => reasons.push(reason),
+                Err(keep) => {
+                    *self = saved;
+                    let why = keep.why.clone();
+                    let nodes = unit.nodes.iter();
+                    return Err(nodes
+                        .map(|node| match node.name == candidate.name {
+                            true => (node.name.clone(), keep.clone()),
+                            false => (node.name.clone(), unit.bond.keep(candidate.name, &why)),
+                        })
+                        .collect());
+                }
+            }
+        }
+        Ok(reasons)
+    }
+
+    fn admit_one(
+        &mut self,
+        turn: &Turn<'a>,
         candidate: &Candidate<'a>,
+        parallel: Result<(), Keep>,
     ) -> Result<Reason, Keep> {
         let Some(known) = turn.view.behind(candidate.name) else {
             return Err(Keep::because("NoNodeInfo", "nothing is known of it"));
         };
         let settings = settings(turn, known);
-        let reason = due(turn, candidate, settings)?;
+        let reason = due(turn, known, candidate, settings)?;
         if candidate.loads.iter().any(|load| load.guests > 0) {
             let why = "pending pods are about to come here";
             return Err(Keep::because("NotUnneededOtherReason", why));
         }
-        self.delays(turn, settings)?;
+        self.delays(turn, candidate, settings)?;
         self.keep_min(turn, known)?;
+        self.keep_totals(turn, known)?;
         turn.holds
             .may_shrink(&known.machine.region)
             .map_err(|why| Keep::because("NotUnneededOtherReason", why.to_string()))?;
-        self.parallel(turn, candidate)?;
+        parallel?;
+        self.within_budget(turn, known, candidate)?;
         self.budgets
             .admit(&candidate.pods)
             .map_err(|why| Keep::because("NotEnoughPdb", why))?;
@@ -92,21 +150,107 @@ impl<'a> Removals<'a> {
         Ok(reason)
     }
 
-    fn book(&mut self, known: &Known<'_>, candidate: &Candidate<'a>) {
+    fn book(&mut self, known: &Known<'a>, candidate: &Candidate<'a>) {
         self.budgets.take(&candidate.pods);
+        if !matches!(candidate.mode, Mode::Replaced { .. }) {
+            self.node_budgets.take(known.pool_name());
+        }
         self.all += 1;
         self.drains += u32::from(!candidate.pods.is_empty());
-        if known.standing == Standing::Up
-            && let Some(working) = self.working.get_mut(known.pool_name())
-        {
-            *working = working.saturating_sub(1);
+        if known.standing == Standing::Up {
+            if let Some(working) = self.working.get_mut(known.pool_name()) {
+                *working = working.saturating_sub(1);
+            }
+            let (cpu, memory) = size(known);
+            self.cpu_milli = self.cpu_milli.saturating_sub(cpu);
+            self.memory = self.memory.saturating_sub(memory);
         }
     }
 
-    fn delays(&self, turn: &Turn<'_>, settings: &ScaleDown) -> Result<(), Keep> {
+    /// The pool's own budgets. A node that is not Ready is disrupted already, and so is one that a
+    /// machine was made to replace.
+    fn within_budget(
+        &self,
+        turn: &Turn<'_>,
+        known: &Known<'_>,
+        candidate: &Candidate<'_>,
+    ) -> Result<(), Keep> {
+        if !ready(candidate.node) {
+            return Ok(());
+        }
+        let cause = match candidate.empty() {
+            true => Cause::Empty,
+            false => Cause::Underused,
+        };
+        let more = u32::from(!matches!(candidate.mode, Mode::Replaced { .. }));
+        self.disruptable(turn, known, cause, more)
+    }
+
+    /// Whether so many more nodes of a machine's pool may be disrupted by the pool's budgets.
+    pub(super) fn disruptable(
+        &self,
+        turn: &Turn<'_>,
+        known: &Known<'_>,
+        cause: Cause,
+        more: u32,
+    ) -> Result<(), Keep> {
+        let budgets = known.pool.map_or(&[][..], |pool| &pool.budgets);
+        let now = turn.now();
+        self.node_budgets
+            .admit(known.pool_name(), budgets, cause, more, now)
+            .map_err(|spent| {
+                let mut keep = Keep::because("NotUnneededOtherReason", spent.why);
+                keep.until = spent.until;
+                keep
+            })
+    }
+
+    /// Whether the pools keep their `min`, and all together the least they must have, when a machine
+    /// of this choice takes the place of these nodes.
+    pub(super) fn outlast(
+        &self,
+        turn: &Turn<'_>,
+        nodes: &[&Candidate<'_>],
+        made: &Choice<'_>,
+    ) -> bool {
+        let mut working = self.working.clone();
+        *working.entry(made.pool.clone()).or_insert(0) += 1;
+        let mut cpu = self
+            .cpu_milli
+            .saturating_add(i64::from(made.kind.cores) * 1000);
+        let mut memory = self.memory.saturating_add(made.kind.memory);
+        for known in nodes.iter().filter_map(|node| turn.view.behind(node.name)) {
+            let (less_cpu, less_memory) = size(known);
+            cpu = cpu.saturating_sub(less_cpu);
+            memory = memory.saturating_sub(less_memory);
+            let min = known.pool.map_or(0, |pool| pool.min);
+            let left = working.entry(known.pool_name().into()).or_insert(0);
+            if *left <= min {
+                return false;
+            }
+            *left -= 1;
+        }
+        let totals = &turn.view.policy.totals;
+        cpu >= totals.min_cpu_milli && memory >= totals.min_memory
+    }
+
+    /// Whether the pods of some nodes may be evicted by the disruption budgets that are left.
+    pub(super) fn evictable(&self, candidate: &Candidate<'_>) -> bool {
+        self.budgets.admit(&candidate.pods).is_ok()
+    }
+
+    fn delays(
+        &self,
+        turn: &Turn<'_>,
+        candidate: &Candidate<'_>,
+        settings: &ScaleDown,
+    ) -> Result<(), Keep> {
         let memory = &turn.memory;
+        // What was added for its sake does not keep a node.
+        let replaced = matches!(candidate.mode, Mode::Replaced { .. });
+        let added = self.added.filter(|_| !replaced);
         for (what, last, delay) in [
-            ("an addition", self.added, settings.delay_after_add),
+            ("an addition", added, settings.delay_after_add),
             (
                 "a deletion",
                 memory.last_scale_down.or(memory.born),
@@ -142,17 +286,60 @@ impl<'a> Removals<'a> {
         Err(Keep::because("NodeGroupMinSizeReached", why))
     }
 
+    fn keep_totals(&self, turn: &Turn<'_>, known: &Known<'_>) -> Result<(), Keep> {
+        let totals = &turn.view.policy.totals;
+        let (cpu, memory) = match known.standing {
+            Standing::Up => size(known),
+            _ => (0, 0),
+        };
+        let (cpu, memory) = (
+            self.cpu_milli.saturating_sub(cpu),
+            self.memory.saturating_sub(memory),
+        );
+        if cpu < totals.min_cpu_milli {
+            let why = format!(
+                "the pools would keep {} cores, {} is the least",
+                words::cores(cpu),
+                words::cores(totals.min_cpu_milli)
+            );
+            return Err(Keep::because("MinimalResourceLimitExceeded", why));
+        }
+        if memory < totals.min_memory {
+            let why = format!(
+                "the pools would keep {} of memory, {} is the least",
+                words::bytes(memory),
+                words::bytes(totals.min_memory)
+            );
+            return Err(Keep::because("MinimalResourceLimitExceeded", why));
+        }
+        Ok(())
+    }
+
     fn parallel(&self, turn: &Turn<'_>, candidate: &Candidate<'_>) -> Result<(), Keep> {
+        self.in_parallel(turn, 1, u32::from(!candidate.pods.is_empty()))
+    }
+
+    /// A pool that goes as a whole may overshoot when nothing else is under way.
+    fn room_for_all(&self, turn: &Turn<'_>, unit: &Unit<'_>) -> Result<(), Keep> {
+        let nodes = u32::try_from(unit.nodes.len()).unwrap_or(u32::MAX);
+        let drains = unit.nodes.iter().filter(|node| !node.pods.is_empty());
+        let drains = u32::try_from(drains.count()).unwrap_or(u32::MAX);
+        let nodes = if self.all == 0 { 0 } else { nodes };
+        let drains = if self.drains == 0 { 0 } else { drains };
+        self.in_parallel(turn, nodes, drains)
+    }
+
+    fn in_parallel(&self, turn: &Turn<'_>, nodes: u32, drains: u32) -> Result<(), Keep> {
         let limits = &turn.view.policy.scale_down;
         let reason = "NodeGroupMaxDeletionCountReached";
-        if self.all >= limits.max_parallel {
+        if nodes > 0 && self.all.saturating_add(nodes) > limits.max_parallel {
             let why = format!(
                 "{} nodes are leaving, max_parallel is {}",
                 self.all, limits.max_parallel
             );
             return Err(Keep::because(reason, why));
         }
-        if !candidate.pods.is_empty() && self.drains >= limits.max_parallel_drain {
+        if drains > 0 && self.drains.saturating_add(drains) > limits.max_parallel_drain {
             let why = format!(
                 "{} nodes are draining, max_parallel_drain is {}",
                 self.drains, limits.max_parallel_drain
@@ -163,8 +350,23 @@ impl<'a> Removals<'a> {
     }
 }
 
-/// The node was unneeded, or unready, for long enough, and is old enough.
-fn due(turn: &Turn<'_>, candidate: &Candidate<'_>, settings: &ScaleDown) -> Result<Reason, Keep> {
+/// CPU and memory of a machine's VM, by its type.
+fn size(known: &Known<'_>) -> (i64, i64) {
+    known.kind.map_or((0, 0), |kind| {
+        (
+            i64::from(kind.cores).saturating_mul(1000),
+            kind.memory.max(0),
+        )
+    })
+}
+
+/// The node could go for long enough by the rules it goes by, and is old enough.
+fn due(
+    turn: &Turn<'_>,
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    settings: &ScaleDown,
+) -> Result<Reason, Keep> {
     let now = turn.now();
     let node = candidate.node;
     let unneeded = turn
@@ -173,32 +375,94 @@ fn due(turn: &Turn<'_>, candidate: &Candidate<'_>, settings: &ScaleDown) -> Resu
         .get(candidate.name)
         .copied()
         .unwrap_or(now);
-    let (since, wanted, name) = if ready(node) {
-        (unneeded, settings.unneeded_time, "NotUnneededLongEnough")
-    } else {
-        let since = unneeded.max(node.ready.since.unwrap_or(unneeded).min(now));
-        (since, settings.unready_time, "NotUnreadyLongEnough")
-    };
-    if now.since(since) < wanted {
-        let until = since + wanted;
-        let why = format!("since {since}, that is {} of {wanted}", now.since(since));
-        return Err(Keep::because(name, why).until(until));
-    }
-    if now.since(node.created) < settings.min_node_age {
-        let until = node.created + settings.min_node_age;
-        let why = format!(
-            "it is {} old, no node is removed before {}",
-            now.since(node.created),
-            settings.min_node_age
-        );
-        return Err(Keep::because("NotUnneededOtherReason", why).until(until));
-    }
-    Ok(if ready(node) {
-        Reason::Unneeded {
-            since,
-            utilization_permille: candidate.utilization.permille(),
+    let reason = match &candidate.mode {
+        Mode::Replaced { by, saving } => {
+            return Ok(Reason::Replaced {
+                by: by.clone(),
+                saving: *saving,
+            });
         }
-    } else {
-        Reason::Unready { since }
+        Mode::Consolidate => consolidated(turn, known, candidate, unneeded)?,
+        Mode::AboveMax { have, max, .. } => {
+            waited(
+                now,
+                unneeded,
+                settings.unneeded_time,
+                "NotUnneededLongEnough",
+            )?;
+            Reason::AboveMax {
+                since: unneeded,
+                have: *have,
+                max: *max,
+            }
+        }
+        Mode::Unneeded if ready(node) => {
+            waited(
+                now,
+                unneeded,
+                settings.unneeded_time,
+                "NotUnneededLongEnough",
+            )?;
+            Reason::Unneeded {
+                since: unneeded,
+                utilization_permille: candidate.utilization.permille(),
+            }
+        }
+        Mode::Unneeded => {
+            let since = unneeded.max(node.ready.since.unwrap_or(unneeded).min(now));
+            waited(now, since, settings.unready_time, "NotUnreadyLongEnough")?;
+            Reason::Unready { since }
+        }
+    };
+    old_enough(turn, candidate, settings)?;
+    Ok(reason)
+}
+
+/// In a consolidated pool: nothing came or went for long enough, and the second look found the same.
+fn consolidated(
+    turn: &Turn<'_>,
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    unneeded: Time,
+) -> Result<Reason, Keep> {
+    let now = turn.now();
+    let Some((since, until)) = quiet::since(turn, known) else {
+        let why = "it is not known yet since when its pods are the same";
+        return Err(Keep::because("NotUnneededLongEnough", why));
+    };
+    if until > now {
+        let why = format!("a pod came or went at {since}, its pool lets it be until {until}");
+        return Err(Keep::because("NotUnneededLongEnough", why).until(until));
+    }
+    waited(now, unneeded, SECOND_LOOK, "NotUnneededLongEnough")?;
+    Ok(Reason::Consolidated {
+        since,
+        saving: candidate.price,
     })
+}
+
+fn waited(now: Time, since: Time, wanted: Span, name: &'static str) -> Result<(), Keep> {
+    if now.since(since) >= wanted {
+        return Ok(());
+    }
+    let why = format!("since {since}, that is {} of {wanted}", now.since(since));
+    Err(Keep::because(name, why).until(since + wanted))
+}
+
+/// No node is removed right after it came.
+pub(super) fn old_enough(
+    turn: &Turn<'_>,
+    candidate: &Candidate<'_>,
+    settings: &ScaleDown,
+) -> Result<(), Keep> {
+    let (now, created) = (turn.now(), candidate.node.created);
+    if now.since(created) >= settings.min_node_age {
+        return Ok(());
+    }
+    let why = format!(
+        "it is {} old, no node is removed before {}",
+        now.since(created),
+        settings.min_node_age
+    );
+    Err(Keep::because("NotUnneededOtherReason", why).until(created + settings.min_node_age))
 }

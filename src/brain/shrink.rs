@@ -3,22 +3,28 @@
 //! Everything is simulated in one world: a node that is taken for removed is gone from it, its pods
 //! stand elsewhere, and the next candidate sees that. Source: cluster-autoscaler's `core/scaledown`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::action::{Kind, Precondition, Reason};
 use crate::model::cluster::{Node, PodKey, ReadyStatus};
+use crate::model::memory::Memory;
 use crate::model::policy::ScaleDown;
 use crate::model::report::NodeVerdict;
 use crate::model::time::Time;
 
-use super::candidates::{self, Candidate, Load};
+use super::candidates::{self, Candidate, Mode};
+use super::consolidate::{intents, quiet, search, trial};
 use super::drain_rules::Budgets;
-use super::pack;
+use super::evicted;
+use super::offer::Choice;
+use super::rehearsal::{self, Undo};
 use super::removals::Removals;
+use super::surplus;
 use super::turn::{self, Turn};
+use super::units::{self, Bond, Unit};
 use super::view::{Known, Standing};
-use super::world::{Site, World};
+use super::world::World;
 
 /// Why a node stays.
 #[derive(Clone, Debug)]
@@ -50,41 +56,267 @@ impl Keep {
     }
 }
 
-/// Plans removals, ends given-up ones, and gives every node its verdict.
-pub(super) fn plan<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) {
+/// Plans removals and replacements, ends given-up ones, and gives every node its verdict.
+pub(super) fn plan<'a>(
+    turn: &mut Turn<'a>,
+    world: &mut World<'a>,
+    choices: &[Choice<'a>],
+    before: &'a Memory,
+) {
     note_failures(turn);
+    evicted::note(turn);
+    quiet::note(turn);
+    intents::tidy(turn);
     let leaving = under_way(turn);
     let budgets = Budgets::of(&turn.view, &leaving);
     let (mut candidates, kept) = candidates::find(turn, world, &budgets);
-    for (name, keep) in kept {
-        stay(turn, &name, keep);
-    }
+    stay_all(turn, kept);
     candidates::sort(&mut candidates, turn);
+    let order = rehearsal::destinations(world, &candidates);
+    evicted::reserve(turn, world, before, &order);
+    let (units, kept) = units::bind(turn, candidates);
+    stay_all(turn, kept);
+    let mut rehearsals = Rehearsals::begin(turn, world, order);
     let mut unneeded = Vec::new();
-    let order = destinations(world, &candidates);
-    for candidate in candidates {
-        match simulate(world, candidate, &order) {
-            Ok(gone) => unneeded.push(gone),
-            Err((name, keep)) => stay(turn, &name, keep),
+    let mut stuck = Vec::new();
+    for unit in units {
+        match rehearsals.attempt(turn, world, unit) {
+            Ok(unit) => unneeded.push(unit),
+            Err(refused) => {
+                for (candidate, keep) in refused.0 {
+                    stay(turn, candidate.name, keep);
+                    stuck.push(candidate);
+                }
+            }
         }
     }
     remember(turn, &unneeded);
     let mut removals = Removals::begin(turn, budgets, &leaving);
     // Those that may need more evictions at once than are allowed come last.
-    unneeded.sort_by_key(|candidate| candidate.risky);
-    for candidate in unneeded {
-        let verdict = removals.admit(turn, &candidate);
-        match verdict {
-            Ok(reason) => remove(turn, &candidate, reason),
-            Err(keep) => {
-                if let Some(until) = keep.until {
-                    turn.wake_at(until);
+    unneeded.sort_by_key(|unit| unit.nodes.iter().any(|candidate| candidate.risky));
+    for unit in unneeded {
+        dismiss(turn, &mut removals, unit);
+    }
+    let order = rehearsals.order();
+    search::plan(turn, world, choices, &removals, &stuck, &order);
+    release(turn);
+}
+
+/// Lets a unit go if it may go now. Nodes that a machine replaces all have a place, so that they may
+/// follow one another.
+fn dismiss<'a>(turn: &mut Turn<'a>, removals: &mut Removals<'a>, unit: Unit<'a>) {
+    let units = match unit.bond {
+        Bond::Machine(_) => unit.nodes.into_iter().map(Unit::alone).collect(),
+        Bond::None | Bond::Pool(_) => vec![unit],
+    };
+    for unit in units {
+        match removals.admit(turn, &unit) {
+            Ok(reasons) => {
+                for (candidate, reason) in unit.nodes.iter().zip(reasons) {
+                    remove(turn, candidate, reason);
                 }
-                stay(turn, candidate.name, keep);
             }
+            Err(kept) => stay_all(turn, kept),
         }
     }
-    release(turn);
+}
+
+fn stay_all(turn: &mut Turn<'_>, kept: Vec<(Arc<str>, Keep)>) {
+    for (name, keep) in kept {
+        stay(turn, &name, keep);
+    }
+}
+
+/// Rehearsals one after the other in one world: the next sees what the last one left.
+struct Rehearsals {
+    order: Vec<usize>,
+    /// Nodes on which something came or went lately: consolidation sends nothing there.
+    restless: BTreeSet<usize>,
+    /// Nodes above a pool's `max`.
+    surplus: BTreeMap<Arc<str>, u32>,
+    /// How many nodes may become unneeded that were not before.
+    newcomers: u64,
+}
+
+/// Candidates that stay, and why.
+struct Refused<'a>(Vec<(Candidate<'a>, Keep)>);
+
+impl Rehearsals {
+    fn begin(turn: &mut Turn<'_>, world: &World<'_>, order: Vec<usize>) -> Rehearsals {
+        let restless = order
+            .iter()
+            .copied()
+            .filter(|bin| quiet::restless(turn, &world.bins[*bin].name))
+            .collect();
+        Rehearsals {
+            order,
+            restless,
+            surplus: surplus::by_pool(turn),
+            newcomers: newcomers(turn),
+        }
+    }
+
+    fn order(self) -> Vec<usize> {
+        let restless = self.restless;
+        let order = self.order.into_iter();
+        order.filter(|bin| !restless.contains(bin)).collect()
+    }
+
+    /// Takes the nodes of a unit for gone and puts their pods elsewhere; undoes it all when one pod
+    /// finds no place.
+    fn attempt<'a>(
+        &mut self,
+        turn: &mut Turn<'a>,
+        world: &mut World<'a>,
+        mut unit: Unit<'a>,
+    ) -> Result<Unit<'a>, Refused<'a>> {
+        if let Some(refused) = self.refuse(turn, &mut unit) {
+            return Err(refused);
+        }
+        let mut undo = Undo::default();
+        for node in &unit.nodes {
+            rehearsal::close(world, node.bin, &mut undo);
+        }
+        let mut failed = None;
+        for index in 0..unit.nodes.len() {
+            match self.resettle(world, &mut unit.nodes[index], &mut undo) {
+                Ok(()) => {}
+                Err(keep) => {
+                    failed = Some((index, keep));
+                    break;
+                }
+            }
+        }
+        let Some((at, keep)) = failed else {
+            undo.keep(world);
+            self.count(turn, &unit);
+            return Ok(unit);
+        };
+        undo.roll_back(world);
+        let (name, why) = (unit.nodes[at].name.clone(), keep.why.clone());
+        let bond = unit.bond;
+        let nodes = unit.nodes.into_iter().enumerate();
+        Err(Refused(
+            nodes
+                .map(|(index, mut candidate)| {
+                    candidate.landing.clear();
+                    let keep = if index == at {
+                        keep.clone()
+                    } else {
+                        bond.keep(&name, &why)
+                    };
+                    (candidate, keep)
+                })
+                .collect(),
+        ))
+    }
+
+    /// Why a unit is not even tried.
+    fn refuse<'a>(&self, turn: &Turn<'a>, unit: &mut Unit<'a>) -> Option<Refused<'a>> {
+        let pool = pool_of(turn, unit);
+        let surplus = self.surplus.get(&pool).copied().unwrap_or(0);
+        let enough = unit
+            .nodes
+            .iter()
+            .find_map(|node| node.mode.fallback().filter(|_| surplus == 0));
+        let keep = match enough {
+            Some(keep) => keep.clone(),
+            None if self.newcomers == 0 && counts(turn, unit) => Keep::because(
+                "NotUnneededOtherReason",
+                "enough nodes have become unneeded for now; the others follow",
+            )
+            .until(turn.now() + turn.view.policy.scale_down.scan_interval),
+            None => return None,
+        };
+        let nodes = std::mem::take(&mut unit.nodes).into_iter();
+        Some(Refused(
+            nodes.map(|candidate| (candidate, keep.clone())).collect(),
+        ))
+    }
+
+    fn resettle<'a>(
+        &self,
+        world: &mut World<'a>,
+        candidate: &mut Candidate<'a>,
+        undo: &mut Undo,
+    ) -> Result<(), Keep> {
+        if world.bins[candidate.bin].receives {
+            let why = "pods of other nodes shall come here";
+            return Err(Keep::because("NoPlaceToMovePods", why));
+        }
+        if candidate.empty() {
+            return Ok(());
+        }
+        if matches!(candidate.mode, Mode::Consolidate)
+            && let Some((key, value)) = trial::lone_domains(world, candidate).first()
+        {
+            let why =
+                format!("its pods are spread over {key}, and nothing else is left of {value}");
+            return Err(Keep::because("NoPlaceToMovePods", why));
+        }
+        let nothing = BTreeSet::new();
+        let (avoid, first) = match &candidate.mode {
+            Mode::Consolidate => (&self.restless, None),
+            Mode::Replaced { by, .. } => (&nothing, world.by_name.get(by).copied()),
+            Mode::Unneeded | Mode::AboveMax { .. } => (&nothing, None),
+        };
+        let open = rehearsal::open(world, &self.order, avoid, first);
+        let mut landing = BTreeMap::new();
+        let homeless = rehearsal::resettle(world, candidate, &open, &mut landing, undo);
+        if let Some(first) = homeless.first() {
+            let pod = first.pods.first().map(|(key, _)| *key);
+            return Err(rehearsal::no_place(world, first.load, pod, &open));
+        }
+        candidate.landing = landing;
+        Ok(())
+    }
+
+    /// Counts a unit that works out.
+    fn count(&mut self, turn: &Turn<'_>, unit: &Unit<'_>) {
+        if counts(turn, unit) {
+            self.newcomers = self.newcomers.saturating_sub(1);
+        }
+        if let Some(surplus) = self.surplus.get_mut(&pool_of(turn, unit)) {
+            let nodes = u32::try_from(unit.nodes.len()).unwrap_or(u32::MAX);
+            *surplus = surplus.saturating_sub(nodes);
+        }
+    }
+}
+
+fn pool_of(turn: &Turn<'_>, unit: &Unit<'_>) -> Arc<str> {
+    unit.nodes
+        .first()
+        .and_then(|node| turn.view.behind(node.name))
+        .map_or_else(|| "".into(), |known| known.pool_name().into())
+}
+
+/// How many nodes may become unneeded now that were not before: no more than can be removed by the
+/// time they may go, so that timers do not run for nodes that could be needed by then.
+///
+/// Source: cluster-autoscaler's `unneededNodesLimit`, `min(unneeded + 2N, N·U/I + N)`, never below 2N.
+fn newcomers(turn: &Turn<'_>) -> u64 {
+    let settings = &turn.view.policy.scale_down;
+    let known = turn.memory.unneeded_since.len() as u64;
+    let parallel = u64::from(settings.max_parallel);
+    let wait = u64::try_from(settings.unneeded_time.0).unwrap_or(0);
+    let interval = u64::try_from(settings.scan_interval.0).unwrap_or(0).max(1);
+    let loops = parallel
+        .saturating_mul(wait / interval)
+        .saturating_add(parallel);
+    let limit = loops
+        .min(known.saturating_add(2 * parallel))
+        .max(2 * parallel);
+    limit.saturating_sub(known)
+}
+
+/// Whether a unit takes one of the places of those that become unneeded: not what is unneeded already,
+/// and not what goes together.
+fn counts(turn: &Turn<'_>, unit: &Unit<'_>) -> bool {
+    unit.bond == Bond::None
+        && unit
+            .nodes
+            .iter()
+            .any(|node| !turn.memory.unneeded_since.contains_key(node.name))
 }
 
 /// Failed removals start their own delay.
@@ -119,127 +351,15 @@ fn under_way<'a>(turn: &Turn<'a>) -> Vec<&'a str> {
         .collect()
 }
 
-/// Where pods may be sent: ready nodes that stay; those first that are no candidates, and of the
-/// candidates first those that would be removed last.
-fn destinations(world: &World<'_>, candidates: &[Candidate<'_>]) -> Vec<usize> {
-    let rank: BTreeMap<usize, usize> = candidates
-        .iter()
-        .enumerate()
-        .map(|(rank, candidate)| (candidate.bin, rank + 1))
-        .collect();
-    let mut order: Vec<usize> = (0..world.bins.len())
-        .filter(|index| {
-            let bin = &world.bins[*index];
-            bin.ready && !bin.closed && bin.site == Site::Node
-        })
-        .collect();
-    order.sort_by(|a, b| {
-        let key = |bin: &usize| {
-            let rank = rank.get(bin).copied();
-            (rank.is_some(), std::cmp::Reverse(rank))
-        };
-        (key(a), &world.bins[*a].name).cmp(&(key(b), &world.bins[*b].name))
-    });
-    order
-}
-
-/// Takes the candidate for gone and puts its pods elsewhere; undoes it all when one finds no place.
-fn simulate<'a>(
-    world: &mut World<'a>,
-    mut candidate: Candidate<'a>,
-    order: &[usize],
-) -> Result<Candidate<'a>, (Arc<str>, Keep)> {
-    if world.bins[candidate.bin].receives {
-        let keep = Keep::because("NoPlaceToMovePods", "pods of other nodes shall come here");
-        return Err((candidate.name.clone(), keep));
-    }
-    let was_closed = world.bins[candidate.bin].closed;
-    world.close(candidate.bin);
-    let open: Vec<usize> = order
-        .iter()
-        .copied()
-        .filter(|index| !world.bins[*index].closed)
-        .collect();
-    let mut undo = Vec::new();
-    let mut homeless = None;
-    for load in &candidate.loads {
-        let count = load.pods.len() + load.guests;
-        let placed = pack::place_with_undo(
-            world,
-            load.shape,
-            load.need.as_deref(),
-            count,
-            &open,
-            &mut undo,
-        );
-        let total: usize = placed.iter().map(|(_, count)| count).sum();
-        let mut pods = load.pods.iter();
-        for (bin, count) in placed {
-            for (key, _) in pods.by_ref().take(count) {
-                candidate
-                    .landing
-                    .insert((*key).clone(), world.bins[bin].name.clone());
-            }
-        }
-        if total < count {
-            homeless = Some((load, pods.next()));
-            break;
-        }
-    }
-    let Some((load, pod)) = homeless else {
-        for (bin, _) in undo {
-            world.bins[bin].receives = true;
-        }
-        return Ok(candidate);
-    };
-    let keep = no_place(world, load, pod.map(|(key, _)| *key), &open);
-    for (bin, saved) in undo.into_iter().rev() {
-        world.restore(bin, saved);
-    }
-    if !was_closed {
-        world.reopen(candidate.bin);
-    }
-    Err((candidate.name.clone(), keep))
-}
-
-/// Why a pod of a candidate finds no other place; without a pod, one that was to come there.
-fn no_place(world: &World<'_>, load: &Load<'_>, pod: Option<&PodKey>, open: &[usize]) -> Keep {
-    let shape = world.shapes[load.shape].shape;
-    let nearest = open.first().map_or_else(
-        || "there is no other ready node".to_owned(),
-        |index| {
-            let bin = &world.bins[*index];
-            let misfit = bin
-                .misfit(shape, load.need.as_deref())
-                .or_else(|| super::fit::crowded(shape, &bin.free, &bin.ports));
-            match misfit {
-                Some(misfit) => format!(
-                    "none of {} other ready nodes holds it; {}: {misfit}",
-                    open.len(),
-                    bin.name
-                ),
-                None => format!("none of {} other ready nodes holds it", open.len()),
-            }
-        },
-    );
-    match pod {
-        Some(key) => Keep::because("NoPlaceToMovePods", nearest).pod(key),
-        None => Keep::because(
-            "NoPlaceToMovePods",
-            format!("pending pods are to come here, and {nearest}"),
-        ),
-    }
-}
-
 /// Timers run as long as a node stays unneeded without a gap; the oldest time wins. On a view that
 /// is not good nothing is known, and nothing changes.
-fn remember(turn: &mut Turn<'_>, unneeded: &[Candidate<'_>]) {
+fn remember(turn: &mut Turn<'_>, unneeded: &[Unit<'_>]) {
     if !turn.holds.may_observe() {
         return;
     }
     let now = turn.now();
     let before = std::mem::take(&mut turn.memory.unneeded_since);
-    for candidate in unneeded {
+    for candidate in unneeded.iter().flat_map(|unit| &unit.nodes) {
         let since = before.get(candidate.name).copied().unwrap_or(now);
         turn.memory
             .unneeded_since
@@ -266,6 +386,7 @@ fn remove(turn: &mut Turn<'_>, candidate: &Candidate<'_>, reason: Reason) {
         candidate.name.clone(),
         NodeVerdict::Leaving {
             why: reason.to_string(),
+            moves: candidate.landing.clone(),
         },
     );
     turn.memory.last_scale_down = Some(turn.now());
@@ -306,7 +427,10 @@ fn release(turn: &mut Turn<'_>) {
     }
 }
 
-fn stay(turn: &mut Turn<'_>, name: &Arc<str>, keep: Keep) {
+pub(super) fn stay(turn: &mut Turn<'_>, name: &Arc<str>, keep: Keep) {
+    if let Some(until) = keep.until {
+        turn.wake_at(until);
+    }
     let verdict = NodeVerdict::Kept {
         reason: keep.reason.into(),
         why: keep.why,

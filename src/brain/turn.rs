@@ -200,6 +200,23 @@ fn remember(memory: &Memory, now: Time) -> Memory {
         backoff.failed = backoff.failed.min(now);
         backoff.until = backoff.until.min(now + backoff.length);
     }
+    let found = memory
+        .consolidation
+        .iter_mut()
+        .map(|found| &mut found.since);
+    for time in memory
+        .settled
+        .values_mut()
+        .map(|settled| &mut settled.since)
+        .chain(memory.replacements.values_mut().map(|r| &mut r.planned))
+        .chain(memory.evicted.values_mut().map(|pod| &mut pod.seen))
+        .chain(found)
+    {
+        *time = (*time).min(now);
+    }
+    for pod in memory.evicted.values_mut() {
+        pod.gone = pod.gone.map(|gone| gone.min(now));
+    }
     if let Some(batch) = memory.batch.as_mut() {
         batch.first = batch.first.min(now);
         batch.last = batch.last.min(now);

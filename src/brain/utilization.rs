@@ -46,8 +46,6 @@ impl Utilization {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counting<'a> {
     pub(super) settings: &'a ScaleDown,
-    /// Static pods count for nothing.
-    pub(super) ignore_mirrors: bool,
     /// Pods of a lower priority do not count.
     pub(super) expendable: i32,
     pub(super) now: Time,
@@ -102,7 +100,7 @@ fn share(
             continue;
         }
         let set_aside = (settings.ignore_daemonsets && drain_rules::daemon(pod))
-            || (counting.ignore_mirrors && pod.mirror);
+            || (settings.ignore_mirrors && pod.mirror);
         if set_aside {
             apart += amount;
         } else {
@@ -111,7 +109,9 @@ fn share(
     }
     let of = i128::from(offered) - apart;
     if of <= 0 {
-        return Err(format!("DaemonSets request all {resource} there is"));
+        return Err(format!(
+            "the pods that do not count request all {resource} there is"
+        ));
     }
     Ok(Utilization { resource, used, of })
 }

@@ -223,7 +223,8 @@ pub(super) fn node_verdict(verdict: &NodeVerdict, now: Time) -> (String, String)
             }
             (reason.to_string(), text)
         }
-        NodeVerdict::Leaving { why } => ("leaving".to_owned(), one_line(why)),
+        NodeVerdict::Leaving { why, .. } => ("leaving".to_owned(), one_line(why)),
+        NodeVerdict::Replaced { why, .. } => ("being replaced".to_owned(), one_line(why)),
     }
 }
 
@@ -420,6 +421,7 @@ mod tests {
                     Arc::from("small-bbbbb"),
                     NodeVerdict::Leaving {
                         why: "unneeded for 10m".into(),
+                        moves: BTreeMap::new(),
                     },
                 ),
             ]),

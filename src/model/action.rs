@@ -13,6 +13,7 @@ use super::cluster::PodKey;
 use super::mark::Mark;
 use super::region::RegionName;
 use super::time::{Span, Time};
+use super::words;
 
 /// Version of the action format.
 pub const VERSION: u32 = 1;
@@ -167,10 +168,42 @@ pub enum Reason {
     },
     /// The clone that made it is dead.
     DeadClone,
-    /// The pool is no longer in the configuration, or has more nodes than its `max` after failures.
+    /// A removal that was begun is brought to an end.
     NotWanted {
         /// What makes it unwanted.
         message: String,
+    },
+    /// The pool has more nodes than its `max`, and this one is the cheapest to take down.
+    AboveMax {
+        /// Since when it could go.
+        since: Time,
+        /// Nodes it has.
+        have: u32,
+        /// Nodes it may have.
+        max: u32,
+    },
+    /// Consolidation: a cheaper machine for the pods of these nodes, which go once it works.
+    Replaces {
+        /// The nodes.
+        nodes: Vec<Arc<str>>,
+        /// Their pods that nothing else has room for.
+        pods: Vec<PodKey>,
+        /// What it saves, in millionths per hour.
+        saving: i64,
+    },
+    /// Consolidation: its pods fit elsewhere.
+    Consolidated {
+        /// Since when no pod came or went there.
+        since: Time,
+        /// What it saves, in millionths per hour.
+        saving: i64,
+    },
+    /// Consolidation: the machine that was made to replace it works.
+    Replaced {
+        /// The machine.
+        by: Arc<str>,
+        /// What it saves together with the other nodes it replaces, in millionths per hour.
+        saving: i64,
     },
 }
 
@@ -211,6 +244,30 @@ impl std::fmt::Display for Reason {
             Reason::Aborted { message } => write!(f, "the removal was given up: {message}"),
             Reason::DeadClone => write!(f, "the clone that made it is dead"),
             Reason::NotWanted { message } => write!(f, "{message}"),
+            Reason::AboveMax { have, max, .. } => {
+                write!(f, "the pool has {have} nodes, its max is {max}")
+            }
+            Reason::Replaces {
+                nodes,
+                pods,
+                saving,
+            } => write!(
+                f,
+                "it is cheaper for {} pods than {}, which it replaces, by {} an hour",
+                pods.len(),
+                nodes.join(", "),
+                words::price(*saving)
+            ),
+            Reason::Consolidated { since, saving } => write!(
+                f,
+                "consolidation: its pods fit elsewhere, nothing changed there since {since}, it costs {} an hour",
+                words::price(*saving)
+            ),
+            Reason::Replaced { by, saving } => write!(
+                f,
+                "consolidation: {by} replaces it and is cheaper by {} an hour",
+                words::price(*saving)
+            ),
         }
     }
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::cluster::PodKey;
 use super::resources::Resources;
+use super::scheduling::PodShape;
 use super::time::{Span, Time};
 
 /// Version of the format that this program writes. Another version on disk counts as lost.
@@ -43,6 +45,64 @@ pub struct Memory {
     pub quarantine: BTreeMap<Arc<str>, Time>,
     /// Counts machines ever planned, so that names differ.
     pub serial: u64,
+    /// Pods that were on nodes that are leaving, and those gone from there whose successors were not
+    /// seen yet, by pod UID: room is kept for these.
+    pub evicted: BTreeMap<Arc<str>, Evicted>,
+    /// Nodes of pools with consolidation: what ran there, and since when.
+    pub settled: BTreeMap<Arc<str>, Settled>,
+    /// A consolidation that was found and waits to be found once more.
+    pub consolidation: Option<Found>,
+    /// Machines that were made to replace nodes, by machine name.
+    pub replacements: BTreeMap<Arc<str>, Replacement>,
+    /// Nodes whose replacement came to nothing, and until when none is tried again.
+    pub unreplaceable: BTreeMap<Arc<str>, Time>,
+}
+
+/// A pod of a node that is leaving.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Evicted {
+    /// The pod.
+    pub pod: PodKey,
+    /// What its successor will ask.
+    pub shape: Arc<PodShape>,
+    /// When it was first seen on a node that is leaving.
+    pub seen: Time,
+    /// When it was first seen gone.
+    #[serde(default)]
+    pub gone: Option<Time>,
+}
+
+/// The pods of a node, as a sum over their UIDs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settled {
+    /// The sum.
+    pub pods: u64,
+    /// Since when it is the same.
+    pub since: Time,
+}
+
+/// A consolidation that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Found {
+    /// Nodes, their pods and the machine to make, in one text.
+    pub what: String,
+    /// Since when every decision finds the same.
+    pub since: Time,
+}
+
+/// Nodes that a machine was made to replace. They go when it works.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replacement {
+    /// The nodes, by name, with their UIDs.
+    pub nodes: BTreeMap<Arc<str>, Arc<str>>,
+    /// When it was planned.
+    pub planned: Time,
+    /// What it saves, in millionths per hour.
+    pub saving: i64,
 }
 
 /// A pool that waits after failures.

@@ -6,6 +6,7 @@
 //! * [`scheduling`], [`cluster`]: what a decision needs of Kubernetes, compact.
 //! * [`region`]: what a decision needs of Proxmox VE.
 //! * [`mark`]: the proof that a VM is ours.
+//! * [`disruption`], [`cron`]: what pools let be done to working nodes, and when.
 //! * [`snapshot`], [`policy`], [`memory`] go into the brain; [`action`], [`report`], [`decision`] come out; [`story`] is
 //!   what `explain` answers.
 //!
@@ -14,7 +15,9 @@
 
 pub mod action;
 pub mod cluster;
+pub mod cron;
 pub mod decision;
+pub mod disruption;
 pub mod mark;
 pub mod memory;
 pub mod policy;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::disruption::{Consolidation, NodeBudget};
 use super::region::RegionName;
 use super::resources::Resources;
 use super::scheduling::{Labels, Taint};
@@ -37,6 +38,23 @@ pub struct Policy {
     pub scale_up: ScaleUp,
     /// How to shrink.
     pub scale_down: ScaleDown,
+    /// What all nodes of ours together must keep and may have.
+    #[serde(default)]
+    pub totals: Totals,
+}
+
+/// Floors and ceilings over the VMs of all pools (`cores-total`, `memory-total`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Totals {
+    /// CPU in millicores that is kept.
+    pub min_cpu_milli: i64,
+    /// Memory in bytes that is kept.
+    pub min_memory: i64,
+    /// CPU in millicores at most.
+    pub max_cpu_milli: Option<i64>,
+    /// Memory in bytes at most.
+    pub max_memory: Option<i64>,
 }
 
 /// Limits of a region.
@@ -120,6 +138,15 @@ pub struct PoolPolicy {
     /// Its own scale-down settings where they differ from the general ones.
     #[serde(default)]
     pub scale_down: Option<ScaleDown>,
+    /// How its nodes are consolidated; `None` removes as cluster-autoscaler does and replaces nothing.
+    #[serde(default)]
+    pub consolidation: Option<Consolidation>,
+    /// How many of its nodes may be disrupted at once.
+    #[serde(default)]
+    pub budgets: Vec<NodeBudget>,
+    /// Its nodes go all together or not at all.
+    #[serde(default)]
+    pub atomic: bool,
     /// `kubernetes.io/arch` of its nodes.
     pub arch: Arc<str>,
 }
@@ -180,6 +207,9 @@ pub struct ScaleDown {
     pub unneeded_time: Span,
     /// Unready for this long.
     pub unready_time: Span,
+    /// Nodes that are not Ready are removed too (`scale-down-unready-enabled`).
+    #[serde(default = "yes")]
+    pub unready_enabled: bool,
     /// Not before this long after an addition.
     pub delay_after_add: Span,
     /// … a deletion.
@@ -204,12 +234,27 @@ pub struct ScaleDown {
     pub skip_custom_controllers: bool,
     /// DaemonSet pods count for nothing in the utilisation (`ignore-daemonsets-utilization`).
     pub ignore_daemonsets: bool,
+    /// Static pods count for nothing in the utilisation (`ignore-mirror-pods-utilization`).
+    #[serde(default)]
+    pub ignore_mirrors: bool,
     /// A kube-system pod without a budget blocks only while younger than this.
     pub system_pod_timeout: Span,
+    /// cluster-autoscaler's `scan-interval`: how many nodes become unneeded at once is bounded by
+    /// the removals that `unneeded_time` has time for at one loop an interval.
+    #[serde(default = "scan_interval")]
+    pub scan_interval: Span,
     /// Nothing is removed on a view older than this.
     pub max_view_age: Span,
     /// A half-made or orphaned thing is left alone for this long before it is removed.
     pub quarantine: Span,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn scan_interval() -> Span {
+    Span::seconds(10)
 }
 
 impl Default for ScaleUp {
@@ -236,6 +281,7 @@ impl Default for ScaleDown {
             utilization_threshold_permille: 500,
             unneeded_time: Span::minutes(10),
             unready_time: Span::minutes(20),
+            unready_enabled: true,
             delay_after_add: Span::minutes(10),
             delay_after_delete: Span::ZERO,
             delay_after_failure: Span::minutes(3),
@@ -248,7 +294,9 @@ impl Default for ScaleDown {
             skip_local_storage: true,
             skip_custom_controllers: true,
             ignore_daemonsets: false,
+            ignore_mirrors: false,
             system_pod_timeout: Span::minutes(60),
+            scan_interval: scan_interval(),
             max_view_age: Span::minutes(3),
             quarantine: Span::minutes(5),
         }

@@ -107,6 +107,22 @@ pub enum NodeVerdict {
     Leaving {
         /// Why.
         why: String,
+        /// Where its pods would go.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        moves: BTreeMap<PodKey, Arc<str>>,
+    },
+    /// It works until the machine that shall replace it does.
+    Replaced {
+        /// The machine.
+        by: Arc<str>,
+        /// Why, with what it saves.
+        why: String,
+        /// Where its pods would go; those not named go to the machine.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        moves: BTreeMap<PodKey, Arc<str>>,
+        /// Why the other pools and types lost, by `pool/type`.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        others: BTreeMap<Arc<str>, String>,
     },
 }
 

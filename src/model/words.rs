@@ -43,6 +43,14 @@ pub fn bytes(amount: i64) -> String {
     }
 }
 
+/// A price in millionths per hour, in whole units: `0.035`.
+pub fn price(millionths: i64) -> String {
+    let sign = if millionths < 0 { "-" } else { "" };
+    let all = millionths.unsigned_abs();
+    let text = format!("{sign}{}.{:06}", all / 1_000_000, all % 1_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +65,7 @@ mod tests {
         assert_eq!(bytes(-3 * MI), "-3Mi");
         assert_eq!(amount("pods", 110), "110");
         assert_eq!(bytes(i64::MIN), "-8589934592Gi");
+        assert_eq!(price(35_000), "0.035");
+        assert_eq!(price(-2_000_000), "-2");
     }
 }

@@ -1,6 +1,6 @@
 //! Rules for a new machine.
 
-use super::{Case, Rule, Verdict, ensure, refuse};
+use super::{Case, Rule, Verdict, consolidation, ensure, refuse};
 use crate::model::action::{Action, Birth, Reason};
 use crate::model::policy::{LEAVING_TAINT, PoolPolicy};
 use crate::model::region::{Busy, Region};
@@ -215,6 +215,7 @@ fn needed(case: Case<'_>, action: &Action, birth: &Birth, pool: &PoolPolicy) -> 
                 format!("the pool has {have} machines already")
             })
         }
+        Reason::Replaces { .. } => consolidation::creation(case, action, birth),
         other => refuse(
             Rule::Needed,
             format!("no reason to make a machine: {other}"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Case, Rule, Verdict, ensure, refuse};
 use crate::model::action::{Action, Reason};
 use crate::model::cluster::{Node, Pod, PodKey};
-use crate::model::policy::ScaleDown;
+use crate::model::policy::{PoolPolicy, ScaleDown};
 use crate::model::scheduling::Volume;
 use crate::model::time::Time;
 
@@ -86,8 +86,53 @@ pub(super) fn nobody_moves(case: Case<'_>, action: &Action) -> Verdict {
     }
 }
 
-pub(super) fn pods(case: Case<'_>, action: &Action, settings: &ScaleDown) -> Verdict {
-    let name = action.target.node.as_ref().map_or("", |node| &node.name);
+/// Whether `do-not-disrupt` holds: anything but a span of time that is over.
+pub(super) fn guarded(value: Option<&str>, since: Time, now: Time) -> bool {
+    let Some(value) = value.filter(|value| *value != "false") else {
+        return false;
+    };
+    let span = value.parse::<jiff::SignedDuration>().ok();
+    let span = span.filter(|span| !span.is_negative());
+    let millis = span.and_then(|span| i64::try_from(span.as_millis()).ok());
+    millis.is_none_or(|millis| since.0.saturating_add(millis) > now.0)
+}
+
+/// DaemonSet pods of a consolidated pool's node: `do-not-disrupt` and budgets hold for them too.
+fn daemons(case: Case<'_>, name: &str) -> Verdict {
+    let pods = on(case, name).into_iter();
+    for (key, pod) in pods.filter(|(_, pod)| daemon(pod) && !pod.mirror && pod.deletion.is_none()) {
+        let guard = annotation(pod, DO_NOT_DISRUPT);
+        ensure(
+            !guarded(guard, pod.created, case.now),
+            Rule::BlockingPod,
+            || format!("{key}: do-not-disrupt forbids it"),
+        )?;
+        let of = budgets(case, key, pod);
+        let spent = of.iter().any(|name| {
+            let budget = &case.snapshot.cluster.budgets[*name];
+            budget.allowed < 1 && (pod.ready || !budget.always_allow_unhealthy)
+        });
+        ensure(!spent && of.len() <= 1, Rule::Budget, || {
+            format!("{key}: its disruption budgets do not allow it")
+        })?;
+    }
+    Ok(())
+}
+
+pub(super) fn pods(
+    case: Case<'_>,
+    action: &Action,
+    name: &str,
+    pool: &PoolPolicy,
+    settings: &ScaleDown,
+) -> Verdict {
+    if pool.consolidation.is_some() {
+        daemons(case, name)?;
+    }
+    let taken = match &action.reason {
+        Reason::Replaces { pods, .. } => &pods[..],
+        _ => &[],
+    };
     for (key, pod) in concerned(case, name) {
         ensure(
             action.precondition.pods.contains(key),
@@ -104,7 +149,9 @@ pub(super) fn pods(case: Case<'_>, action: &Action, settings: &ScaleDown) -> Ver
             return refuse(Rule::BlockingPod, format!("{key}: {why}"));
         }
         ensure(
-            !moves(case, pod) || action.precondition.landing.contains_key(key),
+            !moves(case, pod)
+                || action.precondition.landing.contains_key(key)
+                || taken.contains(key),
             Rule::Landing,
             || format!("no place is named for {key}"),
         )?;
@@ -118,7 +165,7 @@ fn blocks(case: Case<'_>, key: &PodKey, pod: &Pod, settings: &ScaleDown) -> Opti
     if safe.is_some_and(|value| value != "true") {
         return Some("safe-to-evict forbids it");
     }
-    if !matches!(annotation(pod, DO_NOT_DISRUPT), None | Some("false")) {
+    if guarded(annotation(pod, DO_NOT_DISRUPT), pod.created, case.now) {
         return Some("do-not-disrupt forbids it");
     }
     if safe == Some("true") {
@@ -192,7 +239,9 @@ pub(super) fn utilization(
             if overdue(pod, case.now)
                 || pod.shape.priority < case.policy.scale_up.expendable_priority
             {
-            } else if daemon(pod) && settings.ignore_daemonsets {
+            } else if (daemon(pod) && settings.ignore_daemonsets)
+                || (pod.mirror && settings.ignore_mirrors)
+            {
                 apart += amount;
             } else {
                 asked += amount;

@@ -49,20 +49,7 @@ fn ours(case: Case<'_>, action: &Action, machine: &Machine) -> Verdict {
         Rule::Ours,
         || "it carries another mark than it was planned with".to_owned(),
     )?;
-    let mut carriers = 0;
-    for region in case.snapshot.regions.values() {
-        for vm in region.vms.values() {
-            if let Some(Ownership::Marked(other)) = &vm.ownership
-                && other.machine == mark.machine
-                && other.cluster == mark.cluster
-            {
-                carriers += 1;
-            }
-        }
-    }
-    ensure(carriers <= 1, Rule::Ours, || {
-        format!("{carriers} VMs carry its mark")
-    })?;
+    carried_once(case, machine)?;
     let there = case
         .snapshot
         .regions
@@ -79,6 +66,25 @@ fn ours(case: Case<'_>, action: &Action, machine: &Machine) -> Verdict {
         }),
         Some(Ownership::Unmarked) | None => Ok(()),
     }
+}
+
+/// One VM at most carries the mark of a machine.
+pub(super) fn carried_once(case: Case<'_>, machine: &Machine) -> Verdict {
+    let mark = &machine.mark;
+    let mut carriers = 0;
+    for region in case.snapshot.regions.values() {
+        for vm in region.vms.values() {
+            if let Some(Ownership::Marked(other)) = &vm.ownership
+                && other.machine == mark.machine
+                && other.cluster == mark.cluster
+            {
+                carriers += 1;
+            }
+        }
+    }
+    ensure(carriers <= 1, Rule::Ours, || {
+        format!("{carriers} VMs carry its mark")
+    })
 }
 
 /// The node the action names is there, under the same UID; and is the machine's.

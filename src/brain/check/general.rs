@@ -1,6 +1,6 @@
 //! What must hold for every action.
 
-use super::{Case, Rule, Verdict, ensure, refuse};
+use super::{Case, Rule, Verdict, ensure, refuse, together};
 use crate::model::action::{self, Action, Kind, Reason};
 use crate::model::cluster::ReadyStatus;
 use crate::model::policy::STARTUP_TAINT;
@@ -100,14 +100,11 @@ fn region(case: Case<'_>, action: &Action) -> Verdict {
 
 /// With too many nodes unready nothing is added and no working node removed.
 fn brake(case: Case<'_>, action: &Action) -> Verdict {
-    let concerned = matches!(
-        (&action.kind, &action.reason),
-        (Kind::Create(_) | Kind::DeleteNode, _)
-            | (
-                Kind::Remove { .. },
-                Reason::Unneeded { .. } | Reason::Unready { .. } | Reason::NoNode,
-            )
-    );
+    let concerned = match &action.kind {
+        Kind::Create(_) | Kind::DeleteNode => true,
+        Kind::Remove { .. } => together::by_choice(action) || action.reason == Reason::NoNode,
+        _ => false,
+    };
     let nodes = &case.snapshot.cluster.nodes;
     let coming = |name: &str| {
         case.snapshot.machines.values().any(|machine| {

@@ -6,6 +6,7 @@
 //! an action begins and does nothing that it refuses; [`check_plan`] looks at a whole plan, for what
 //! holds one by one and not together.
 
+mod consolidation;
 mod create;
 mod drain;
 mod existing;
@@ -113,6 +114,20 @@ pub enum Rule {
     Landing,
     /// `max_parallel`, `max_parallel_drain`.
     Parallel,
+    /// The pool has no more nodes than its `max`.
+    Surplus,
+    /// The least that all pools together must keep, or the most they may have.
+    Totals,
+    /// Only a part of an atomic pool would go.
+    Atomic,
+    /// The pool is not consolidated, or not in this way.
+    Consolidation,
+    /// A replacement does not save what it must.
+    Saving,
+    /// What shall take a node's place does not work, or does not fit.
+    Replacement,
+    /// A budget of the pool.
+    NodeBudget,
     /// The VM of a node to delete is still there, or the node is alive.
     VmGone,
     /// What stands there is not the placeholder of an intended clone.
@@ -191,5 +206,7 @@ pub fn check_plan(plan: &[Action], snapshot: &Snapshot, policy: &Policy, now: Ti
         plan.iter().filter(|action| wanted(&action.kind)).collect()
     };
     together::creations(case, &of(|kind| matches!(kind, Kind::Create(_))))?;
-    together::removals(case, &of(|kind| matches!(kind, Kind::Remove { .. })))
+    let removals = of(|kind| matches!(kind, Kind::Remove { .. }));
+    together::removals(case, &removals)?;
+    together::whole_pools(case, &removals)
 }

@@ -1,6 +1,6 @@
 //! Rules for taking a machine down.
 
-use super::{Case, Rule, Verdict, drain, ensure, existing, refuse};
+use super::{Case, Rule, Verdict, consolidation, drain, ensure, existing, refuse, together};
 use crate::model::action::{Action, Reason};
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::policy::{PoolPolicy, STARTUP_TAINT, ScaleDown};
@@ -24,14 +24,9 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
         ensure(action.target.node.is_none(), Rule::Node, || {
             "the node it names is gone".to_owned()
         })?;
-        return ensure(
-            !matches!(
-                action.reason,
-                Reason::Unneeded { .. } | Reason::Unready { .. }
-            ),
-            Rule::Node,
-            || "it has no node that could be unneeded".to_owned(),
-        );
+        return ensure(!together::by_choice(action), Rule::Node, || {
+            "it has no node that could be unneeded".to_owned()
+        });
     }
     ensure(drained, Rule::Undrained, || {
         "it has a node, and pods may run there".to_owned()
@@ -40,8 +35,8 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
     let node = existing::node(case, action)?;
     let starting = node.taints.iter().any(|t| &*t.key == STARTUP_TAINT);
     let shut = machine.step.is_some_and(|(step, _)| step >= Step::Shutdown);
-    let since = match &action.reason {
-        Reason::Unneeded { since, .. } | Reason::Unready { since } => *since,
+    match &action.reason {
+        reason if together::chosen(reason) => {}
         Reason::Failed { .. } | Reason::NotWanted { .. } if starting || shut => return Ok(()),
         Reason::Failed { .. } if machine.step.is_none_or(|(step, _)| step < Step::Done) => {
             return drain::nobody_moves(case, action);
@@ -52,18 +47,33 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
                 format!("it works, and this is no reason to take it down: {other}"),
             );
         }
-    };
+    }
     let Some(pool) = case.policy.pools.get(machine.mark.pool.as_str()) else {
         return refuse(Rule::Unconfigured, machine.mark.pool.clone());
     };
     let settings = pool.scale_down.as_ref().unwrap_or(&case.policy.scale_down);
     disabled(case, pool, settings, node)?;
-    timers(case, action, settings, node, since)?;
+    unready(action, settings)?;
+    timers(case, action, pool, settings, node)?;
     drain::utilization(case, action, settings, node)?;
-    drain::pods(case, action, settings)
+    consolidation::removal(case, action, machine, pool)?;
+    let name = action.target.node.as_ref().map_or("", |node| &node.name);
+    drain::pods(case, action, name, pool, settings)
 }
 
-fn disabled(case: Case<'_>, pool: &PoolPolicy, settings: &ScaleDown, node: &Node) -> Verdict {
+fn unready(action: &Action, settings: &ScaleDown) -> Verdict {
+    let unready = matches!(action.reason, Reason::Unready { .. });
+    ensure(!unready || settings.unready_enabled, Rule::Disabled, || {
+        "removing nodes that are not Ready is switched off".to_owned()
+    })
+}
+
+pub(super) fn disabled(
+    case: Case<'_>,
+    pool: &PoolPolicy,
+    settings: &ScaleDown,
+    node: &Node,
+) -> Verdict {
     ensure(
         settings.enabled && case.policy.scale_down.enabled && !pool.scale_down_disabled,
         Rule::Disabled,
@@ -71,7 +81,8 @@ fn disabled(case: Case<'_>, pool: &PoolPolicy, settings: &ScaleDown, node: &Node
     )?;
     let value = |key: &str| node.annotations.get(key).map(AsRef::as_ref);
     ensure(
-        value(DISABLED) != Some("true") && matches!(value(DO_NOT_DISRUPT), None | Some("false")),
+        value(DISABLED) != Some("true")
+            && !drain::guarded(value(DO_NOT_DISRUPT), node.created, case.now),
         Rule::Disabled,
         || format!("the node carries {DISABLED} or {DO_NOT_DISRUPT}"),
     )
@@ -80,22 +91,35 @@ fn disabled(case: Case<'_>, pool: &PoolPolicy, settings: &ScaleDown, node: &Node
 fn timers(
     case: Case<'_>,
     action: &Action,
+    pool: &PoolPolicy,
     settings: &ScaleDown,
     node: &Node,
-    since: crate::model::time::Time,
 ) -> Verdict {
     let ready = node.ready.status == ReadyStatus::True;
-    let (wanted, fits) = match action.reason {
-        Reason::Unready { .. } => (settings.unready_time, !ready),
-        _ => (settings.unneeded_time, ready),
-    };
-    ensure(fits, Rule::Timer, || {
+    let unready = matches!(action.reason, Reason::Unready { .. });
+    ensure(unready != ready, Rule::Timer, || {
         format!("the node's readiness has changed: {:?}", node.ready.status)
     })?;
+    let (since, wanted) = match action.reason {
+        Reason::Unready { since } => (since, settings.unready_time),
+        Reason::Consolidated { since, .. } => {
+            let after = pool.consolidation.as_ref().map(|how| how.after);
+            (since, after.unwrap_or(settings.unneeded_time))
+        }
+        Reason::Unneeded { since, .. } | Reason::AboveMax { since, .. } => {
+            (since, settings.unneeded_time)
+        }
+        // Its time was over when the machine in its place was made.
+        _ => (node.created, settings.min_node_age),
+    };
     let waited = case.now.0.saturating_sub(since.0);
     ensure(waited >= wanted.0, Rule::Timer, || {
         format!("since {since} are not {wanted}")
     })?;
+    old(case, settings, node)
+}
+
+pub(super) fn old(case: Case<'_>, settings: &ScaleDown, node: &Node) -> Verdict {
     let age = case.now.0.saturating_sub(node.created.0);
     ensure(age >= settings.min_node_age.0, Rule::Timer, || {
         format!(

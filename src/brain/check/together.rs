@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Case, Rule, Verdict, drain, ensure, landing, refuse};
+use super::{Case, Rule, Verdict, consolidation, drain, ensure, landing, refuse};
 use crate::model::action::{Action, Kind, Reason};
 use crate::model::policy::{LEAVING_TAINT, STARTUP_TAINT};
 use crate::model::region::{Busy, Machine, Step};
@@ -82,6 +82,7 @@ pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> Verdict {
     ensure(max == 0 || total <= max, Rule::NodesTotal, || {
         format!("there would be {total} nodes, max_nodes_total is {max}")
     })?;
+    most(case, &births)?;
     let pools: BTreeSet<&str> = births.iter().map(|(_, mark)| mark.pool.as_str()).collect();
     for pool in pools {
         pool_limits(case, pool, &births)?;
@@ -97,6 +98,28 @@ pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> Verdict {
 }
 
 type Births<'a> = [(&'a Action, &'a crate::model::mark::Mark)];
+
+/// All pools together have no more than they may.
+fn most(case: Case<'_>, births: &Births<'_>) -> Verdict {
+    let (mut cores, mut memory) = (0i128, 0i128);
+    let there = case.snapshot.machines.values().map(|machine| &machine.mark);
+    for mark in there.chain(births.iter().map(|(_, mark)| *mark)) {
+        if let Some(kind) = case.policy.instance_types.get(mark.instance_type.as_str()) {
+            cores += i128::from(kind.cores);
+            memory += i128::from(kind.memory);
+        }
+    }
+    let totals = &case.policy.totals;
+    let cpu = totals
+        .max_cpu_milli
+        .is_none_or(|max| cores * 1000 <= i128::from(max));
+    let ram = totals
+        .max_memory
+        .is_none_or(|max| memory <= i128::from(max));
+    ensure(cpu && ram, Rule::Totals, || {
+        format!("all pools would have {cores} cores and {memory} bytes of memory")
+    })
+}
 
 fn pool_limits(case: Case<'_>, name: &str, births: &Births<'_>) -> Verdict {
     let Some(pool) = case.policy.pools.get(name) else {
@@ -182,11 +205,20 @@ fn host_memory(case: Case<'_>, region: &str, host: &str, births: &Births<'_>) ->
     )
 }
 
-fn by_choice(action: &Action) -> bool {
+/// Whether a reason takes down a node that works.
+pub(super) fn chosen(reason: &Reason) -> bool {
     matches!(
-        action.reason,
-        Reason::Unneeded { .. } | Reason::Unready { .. }
+        reason,
+        Reason::Unneeded { .. }
+            | Reason::Unready { .. }
+            | Reason::AboveMax { .. }
+            | Reason::Consolidated { .. }
+            | Reason::Replaced { .. }
     )
+}
+
+pub(super) fn by_choice(action: &Action) -> bool {
+    chosen(&action.reason)
 }
 
 /// Whether removals keep the pools' `min`, the parallelism, the budgets, and find a place for every
@@ -198,6 +230,9 @@ pub(super) fn removals(case: Case<'_>, removals: &[&Action]) -> Verdict {
     }
     let targets: BTreeSet<&str> = removals.iter().map(|a| &*a.target.machine).collect();
     keep_min(case, &chosen, &targets)?;
+    keep_totals(case, &targets)?;
+    surplus(case, &chosen)?;
+    consolidation::node_budgets(case, &chosen)?;
     let under_way: Vec<&str> = case
         .snapshot
         .machines
@@ -229,7 +264,7 @@ pub(super) fn removals(case: Case<'_>, removals: &[&Action]) -> Verdict {
     landing::check(case, &chosen)
 }
 
-fn leaving(case: Case<'_>, machine: &Machine) -> bool {
+pub(super) fn leaving(case: Case<'_>, machine: &Machine) -> bool {
     let tainted = machine
         .node
         .as_ref()
@@ -242,15 +277,94 @@ fn leaving(case: Case<'_>, machine: &Machine) -> bool {
         || machine.step.is_some_and(|(step, _)| step > Step::Done)
 }
 
+/// A node of ours that has been made ready for pods.
+pub(super) fn works(case: Case<'_>, machine: &Machine) -> bool {
+    machine
+        .node
+        .as_ref()
+        .and_then(|name| case.snapshot.cluster.nodes.get(name))
+        .is_some_and(|node| !node.taints.iter().any(|t| &*t.key == STARTUP_TAINT))
+}
+
+/// All pools together keep the least they must.
+fn keep_totals(case: Case<'_>, targets: &BTreeSet<&str>) -> Verdict {
+    let (mut cores, mut memory) = (0i128, 0i128);
+    for (name, machine) in &case.snapshot.machines {
+        let kind = case
+            .policy
+            .instance_types
+            .get(machine.mark.instance_type.as_str());
+        let stays = works(case, machine) && !targets.contains(&**name) && !leaving(case, machine);
+        if let Some(kind) = kind.filter(|_| stays) {
+            cores += i128::from(kind.cores);
+            memory += i128::from(kind.memory);
+        }
+    }
+    let totals = &case.policy.totals;
+    ensure(
+        cores * 1000 >= i128::from(totals.min_cpu_milli) && memory >= i128::from(totals.min_memory),
+        Rule::Totals,
+        || format!("the pools would keep {cores} cores and {memory} bytes of memory"),
+    )
+}
+
+/// A pool that has too many nodes loses no more than it has too many.
+fn surplus(case: Case<'_>, removals: &[&Action]) -> Verdict {
+    let mut going: BTreeMap<&str, usize> = BTreeMap::new();
+    for action in removals {
+        let machine = case.snapshot.machines.get(&action.target.machine);
+        if let (Reason::AboveMax { .. }, Some(machine)) = (&action.reason, machine) {
+            *going.entry(&machine.mark.pool).or_insert(0) += 1;
+        }
+    }
+    for (name, going) in going {
+        let have = case
+            .snapshot
+            .machines
+            .values()
+            .filter(|machine| machine.mark.pool == *name)
+            // One whose drain was interrupted is decided on anew, and not gone.
+            .filter(|machine| machine.busy != Some(Busy::Down))
+            .count();
+        let max = case.policy.pools.get(name).map_or(0, |pool| pool.max);
+        ensure(have >= max as usize + going, Rule::Surplus, || {
+            format!("the pool {name} has {have} machines, its max is {max}, {going} would go")
+        })?;
+    }
+    Ok(())
+}
+
+/// Of an atomic pool all working nodes go, or none.
+pub(super) fn whole_pools(case: Case<'_>, removals: &[&Action]) -> Verdict {
+    let going: BTreeSet<&str> = removals.iter().map(|a| &*a.target.machine).collect();
+    for action in removals.iter().filter(|action| by_choice(action)) {
+        let Some(machine) = case.snapshot.machines.get(&action.target.machine) else {
+            continue;
+        };
+        let name = machine.mark.pool.as_str();
+        if !case.policy.pools.get(name).is_some_and(|pool| pool.atomic) {
+            continue;
+        }
+        let other = case.snapshot.machines.iter().find(|(other, machine)| {
+            machine.mark.pool == *name
+                && works(case, machine)
+                && !going.contains(&***other)
+                && !leaving(case, machine)
+        });
+        if let Some((other, _)) = other {
+            return refuse(
+                Rule::Atomic,
+                format!("the pool {name} goes as a whole, and {other} would stay"),
+            );
+        }
+    }
+    Ok(())
+}
+
 fn keep_min(case: Case<'_>, chosen: &[&Action], targets: &BTreeSet<&str>) -> Verdict {
     let mut pools: BTreeMap<&str, usize> = BTreeMap::new();
     for (name, machine) in &case.snapshot.machines {
-        let works = machine
-            .node
-            .as_ref()
-            .and_then(|name| case.snapshot.cluster.nodes.get(name))
-            .is_some_and(|node| !node.taints.iter().any(|t| &*t.key == STARTUP_TAINT));
-        if works && !targets.contains(&**name) && !leaving(case, machine) {
+        if works(case, machine) && !targets.contains(&**name) && !leaving(case, machine) {
             *pools.entry(&machine.mark.pool).or_insert(0) += 1;
         }
     }
@@ -268,11 +382,31 @@ fn keep_min(case: Case<'_>, chosen: &[&Action], targets: &BTreeSet<&str>) -> Ver
     Ok(())
 }
 
+/// The atomic pool that all these nodes are of, if they are: it may overshoot.
+fn one_whole_pool<'a>(case: Case<'a>, nodes: &BTreeSet<&str>) -> Option<&'a str> {
+    let mut pools = case
+        .snapshot
+        .machines
+        .values()
+        .filter(|machine| {
+            machine
+                .node
+                .as_deref()
+                .is_some_and(|node| nodes.contains(node))
+        })
+        .map(|machine| machine.mark.pool.as_str());
+    let first = pools.next()?;
+    let atomic = case.policy.pools.get(first).is_some_and(|pool| pool.atomic);
+    (atomic && pools.all(|pool| pool == first)).then_some(first)
+}
+
 fn parallel(case: Case<'_>, chosen: &[&Action], under_way: &[&str]) -> Verdict {
     let settings = &case.policy.scale_down;
+    let mut nodes: BTreeSet<&str> = under_way.iter().copied().collect();
+    nodes.extend(drain::nodes_of(chosen).iter().map(|name| &***name));
     let all = chosen.len() + under_way.len();
     ensure(
-        all <= settings.max_parallel as usize,
+        all <= settings.max_parallel as usize || one_whole_pool(case, &nodes).is_some(),
         Rule::Parallel,
         || {
             format!(
@@ -281,23 +415,29 @@ fn parallel(case: Case<'_>, chosen: &[&Action], under_way: &[&str]) -> Verdict {
             )
         },
     )?;
-    let mut draining = 0;
-    for action in chosen {
-        draining += usize::from(!action.precondition.landing.is_empty());
-    }
-    if draining == 0 {
+    let moved = chosen
+        .iter()
+        .filter(|action| !action.precondition.landing.is_empty());
+    let mut draining: BTreeSet<&str> = moved
+        .filter_map(|action| action.target.node.as_ref())
+        .map(|node| &*node.name)
+        .collect();
+    if draining.is_empty() {
         return Ok(());
     }
-    draining += under_way
-        .iter()
-        .filter(|name| !drain::concerned(case, name).is_empty())
-        .count();
+    draining.extend(
+        under_way
+            .iter()
+            .filter(|name| !drain::concerned(case, name).is_empty()),
+    );
     ensure(
-        draining <= settings.max_parallel_drain as usize,
+        draining.len() <= settings.max_parallel_drain as usize
+            || one_whole_pool(case, &draining).is_some(),
         Rule::Parallel,
         || {
             format!(
-                "{draining} nodes would be draining at once, max_parallel_drain is {}",
+                "{} nodes would be draining at once, max_parallel_drain is {}",
+                draining.len(),
                 settings.max_parallel_drain
             )
         },

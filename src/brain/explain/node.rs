@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::brain::drain_rules::{self, Budgets};
+use crate::brain::consolidate;
+use crate::brain::drain_rules::{self, Bar, Budgets};
 use crate::brain::fit::volumes::{self, Need};
 use crate::brain::pack;
 use crate::brain::shrink;
@@ -117,18 +118,28 @@ fn fates<'a>(turn: &Turn<'a>, world: &mut World<'a>, name: &str) -> Vec<PodFate>
         });
     let budgets = Budgets::of(&turn.view, &[]);
     let expendable = turn.view.policy.scale_up.expendable_priority;
+    let bar = Bar {
+        settings,
+        expendable,
+        budgets: &budgets,
+        strict: turn
+            .view
+            .behind(name)
+            .is_some_and(|known| consolidate::of(known).is_some()),
+        now: turn.now(),
+    };
     let mut told = BTreeMap::new();
     let mut moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>> = BTreeMap::new();
     for (key, pod) in turn.view.pods(name) {
-        let fate = drain_rules::fate(key, pod, settings, expendable, &budgets, turn.now());
+        let fate = drain_rules::fate(key, pod, bar);
         let (fate, why) = match fate {
             drain_rules::Fate::Stays => (Fate::Stays, None),
             drain_rules::Fate::Goes => (Fate::Goes, None),
-            drain_rules::Fate::Blocks(reason, why) => (
+            drain_rules::Fate::Blocks(block) => (
                 Fate::Blocks {
-                    reason: reason.into(),
+                    reason: block.reason.into(),
                 },
-                Some(why),
+                Some(block.why),
             ),
             drain_rules::Fate::Moves => {
                 let id = world.intern(&key.namespace, &pod.shape);

@@ -554,6 +554,7 @@ pub(in crate::brain) fn kept<'a>(decision: &'a Decision, node: &str) -> &'a str 
         NodeVerdict::Kept { reason, .. } => reason,
         NodeVerdict::NotAutoscaled => "NotAutoscaled",
         NodeVerdict::Leaving { .. } => "leaving",
+        NodeVerdict::Replaced { .. } => "replaced",
     }
 }
 

@@ -7,6 +7,7 @@ mod existing;
 mod explaining;
 mod growing;
 pub(super) mod lab;
+mod leaving;
 mod lifecycle;
 mod properties;
 mod shrinking;

@@ -120,7 +120,8 @@ fn annotations_and_switches_keep_nodes() {
             "true",
         ),
         ("karpenter.sh/do-not-disrupt", "true"),
-        ("karpenter.sh/do-not-disrupt", "1h"),
+        ("karpenter.sh/do-not-disrupt", "48h"),
+        ("karpenter.sh/do-not-disrupt", "for a while"),
     ] {
         let lab = nodes(1).edit_node("n1", |node| {
             node.annotations.insert(key.into(), value.into());

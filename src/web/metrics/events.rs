@@ -106,7 +106,9 @@ fn removal(reason: &Reason) -> &'static str {
             utilization_permille: 0,
             ..
         } => "empty",
-        Reason::Unneeded { .. } => "underutilized",
+        Reason::Unneeded { .. } | Reason::Consolidated { .. } | Reason::Replaced { .. } => {
+            "underutilized"
+        }
         Reason::Unready { .. } => "unready",
         Reason::Failed { .. } | Reason::NoNode | Reason::DeadClone => "failed",
         _ => "other",

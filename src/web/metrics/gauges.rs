@@ -193,6 +193,7 @@ impl Gauges {
             match verdict {
                 NodeVerdict::Kept { reason, .. } => *reasons.entry(reason).or_default() += 1,
                 NodeVerdict::Leaving { .. } => leaving += 1,
+                NodeVerdict::Replaced { .. } => *reasons.entry("BeingReplaced").or_default() += 1,
                 NodeVerdict::NotAutoscaled => {}
             }
         }

@@ -1,0 +1,271 @@
+//! Rules for consolidation: nodes that go because their pods do well elsewhere, machines that take the
+//! place of others, and the pools' own budgets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Case, Rule, Verdict, drain, ensure, existing, refuse, removal, together};
+use crate::model::action::{Action, Birth, Reason};
+use crate::model::cluster::{Node, PodKey, ReadyStatus};
+use crate::model::disruption::{Cause, ConsolidationPolicy};
+use crate::model::policy::{InstanceType, LEAVING_TAINT, PoolPolicy, STARTUP_TAINT};
+use crate::model::region::Machine;
+
+/// Price of a core and of a GiB, in millionths an hour, where a type names no price.
+const CORE: i128 = 20_000;
+const GIB: i128 = 10_000;
+
+fn price(kind: &InstanceType) -> i128 {
+    match kind.price {
+        Some(price) => i128::from(price.max(0)),
+        None => i128::from(kind.cores) * CORE + i128::from(kind.memory.max(0)) * GIB / (1 << 30),
+    }
+}
+
+fn price_of(case: Case<'_>, kind: &str) -> i128 {
+    case.policy.instance_types.get(kind).map_or(0, price)
+}
+
+fn policy(pool: &PoolPolicy) -> Option<ConsolidationPolicy> {
+    pool.consolidation.as_ref().map(|how| how.policy)
+}
+
+/// A node that pods can be sent to.
+fn sound(node: &Node) -> bool {
+    let tainted = |key: &str| node.taints.iter().any(|taint| &*taint.key == key);
+    node.ready.status == ReadyStatus::True
+        && node.deletion.is_none()
+        && !tainted(LEAVING_TAINT)
+        && !tainted(STARTUP_TAINT)
+}
+
+/// A removal for consolidation is what the pool asks for.
+pub(super) fn removal(
+    case: Case<'_>,
+    action: &Action,
+    machine: &Machine,
+    pool: &PoolPolicy,
+) -> Verdict {
+    let wanted = policy(pool);
+    match &action.reason {
+        Reason::Consolidated { .. } => {
+            let moves = !action.precondition.landing.is_empty();
+            let allowed = match wanted {
+                Some(ConsolidationPolicy::WhenUnderused) => true,
+                Some(ConsolidationPolicy::WhenEmpty) => !moves,
+                Some(ConsolidationPolicy::Never) | None => false,
+            };
+            ensure(allowed, Rule::Consolidation, || {
+                format!("the pool's consolidation is {wanted:?}")
+            })
+        }
+        Reason::Replaced { by, saving } => {
+            ensure(
+                wanted == Some(ConsolidationPolicy::WhenUnderused),
+                Rule::Consolidation,
+                || format!("the pool's consolidation is {wanted:?}"),
+            )?;
+            let other = case.snapshot.machines.get(by);
+            let node = other
+                .and_then(|other| other.node.as_ref())
+                .and_then(|name| case.snapshot.cluster.nodes.get(name));
+            let apart = *by != action.target.machine
+                && other
+                    .is_some_and(|other| other.mark.instance_type != machine.mark.instance_type);
+            ensure(
+                apart && node.is_some_and(sound) && *saving > 0,
+                Rule::Replacement,
+                || format!("{by} does not work, or is no replacement"),
+            )
+        }
+        // What works goes by cluster-autoscaler's rules only where a pool has no others.
+        Reason::Unneeded { .. } => ensure(wanted.is_none(), Rule::Consolidation, || {
+            format!("the pool's consolidation is {wanted:?}")
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A machine that is made to replace nodes is cheaper by what its pools want, and all pods of the nodes
+/// have a place.
+pub(super) fn creation(case: Case<'_>, action: &Action, birth: &Birth) -> Verdict {
+    let Reason::Replaces {
+        nodes,
+        pods,
+        saving,
+    } = &action.reason
+    else {
+        return Ok(());
+    };
+    ensure(!nodes.is_empty(), Rule::Replacement, || {
+        "it replaces nothing".to_owned()
+    })?;
+    let (mut old, mut wanted) = (0i128, 0i128);
+    for name in nodes {
+        let (machine, pool) = replaceable(case, action, name)?;
+        let kind = machine.mark.instance_type.as_str();
+        ensure(kind != birth.mark.instance_type, Rule::Saving, || {
+            format!("{name} is of the type {kind} too")
+        })?;
+        let price = price_of(case, kind);
+        old += price;
+        if let Some(how) = &pool.consolidation {
+            let share = price * i128::from(how.min_saving.permille.max(0)) / 1000;
+            wanted += share.max(i128::from(how.min_saving.price)).max(1);
+        }
+    }
+    let saves = old - price_of(case, &birth.mark.instance_type);
+    ensure(
+        saves >= wanted && i128::from(*saving) <= saves,
+        Rule::Saving,
+        || format!("it saves {saves} millionths an hour, {wanted} are wanted, {saving} promised"),
+    )?;
+    fits(case, birth, nodes, pods)?;
+    replaced_budgets(case, nodes)
+}
+
+/// The node and its pods may go.
+fn replaceable<'a>(
+    case: Case<'a>,
+    action: &Action,
+    name: &str,
+) -> Result<(&'a Machine, &'a PoolPolicy), super::Refusal> {
+    let behind = case
+        .snapshot
+        .machines
+        .values()
+        .find(|machine| machine.node.as_deref() == Some(name));
+    let (Some(machine), Some(node)) = (behind, case.snapshot.cluster.nodes.get(name)) else {
+        return refuse(Rule::Replacement, format!("{name} is no node of ours"));
+    };
+    let Some(pool) = case.policy.pools.get(machine.mark.pool.as_str()) else {
+        return refuse(Rule::Unconfigured, machine.mark.pool.clone());
+    };
+    let wanted = policy(pool);
+    ensure(
+        wanted == Some(ConsolidationPolicy::WhenUnderused) && !pool.atomic,
+        Rule::Consolidation,
+        || format!("the consolidation of the pool of {name} is {wanted:?}"),
+    )?;
+    ensure(
+        sound(node) && machine.busy.is_none(),
+        Rule::Replacement,
+        || format!("{name} does not work, or is leaving"),
+    )?;
+    let settings = pool.scale_down.as_ref().unwrap_or(&case.policy.scale_down);
+    removal::disabled(case, pool, settings, node)?;
+    removal::old(case, settings, node)?;
+    drain::pods(case, action, name, pool, settings)?;
+    existing::carried_once(case, machine)?;
+    Ok((machine, pool))
+}
+
+/// What the machine is for is on those nodes, and fits into its VM.
+fn fits(case: Case<'_>, birth: &Birth, nodes: &[Arc<str>], pods: &[PodKey]) -> Verdict {
+    let Some(kind) = case
+        .policy
+        .instance_types
+        .get(birth.mark.instance_type.as_str())
+    else {
+        return refuse(Rule::Pool, birth.mark.instance_type.clone());
+    };
+    let mut left = kind.capacity();
+    left.pods = case
+        .policy
+        .pools
+        .get(birth.mark.pool.as_str())
+        .map_or(0, |pool| i64::from(pool.max_pods));
+    left.ephemeral = i64::MAX;
+    for key in pods {
+        let pod = case.snapshot.cluster.pods.get(key);
+        let there = pod.filter(|pod| pod.node.as_ref().is_some_and(|node| nodes.contains(node)));
+        let Some(pod) = there else {
+            return refuse(
+                Rule::Replacement,
+                format!("{key} is on none of the nodes any more"),
+            );
+        };
+        let fits = pod.shape.requests.fits(&left);
+        ensure(fits, Rule::Replacement, || {
+            format!("{key} does not fit beside the others")
+        })?;
+        left.subtract(&pod.shape.requests);
+    }
+    Ok(())
+}
+
+/// Every disruption budget that the pods count in allows an eviction.
+fn replaced_budgets(case: Case<'_>, nodes: &[Arc<str>]) -> Verdict {
+    let names: Vec<&str> = nodes.iter().map(|name| &**name).collect();
+    for name in drain::demanded(case, &names).keys() {
+        let allowed = case.snapshot.cluster.budgets[*name].allowed;
+        ensure(allowed >= 1, Rule::Budget, || {
+            format!("the disruption budget {name} allows no eviction")
+        })?;
+    }
+    Ok(())
+}
+
+/// The pools' own budgets: nodes that are leaving or not Ready count.
+pub(super) fn node_budgets(case: Case<'_>, chosen: &[&Action]) -> Verdict {
+    let mut more: BTreeMap<&str, Vec<Cause>> = BTreeMap::new();
+    let mut going: Vec<&str> = Vec::new();
+    for action in chosen {
+        let Some(machine) = case.snapshot.machines.get(&action.target.machine) else {
+            continue;
+        };
+        going.push(&action.target.machine);
+        // One that is not Ready is disrupted already.
+        if matches!(action.reason, Reason::Unready { .. }) {
+            continue;
+        }
+        let cause = match action.precondition.landing.is_empty() {
+            true => Cause::Empty,
+            false => Cause::Underused,
+        };
+        more.entry(&machine.mark.pool).or_default().push(cause);
+    }
+    for (name, causes) in more {
+        let Some(pool) = case.policy.pools.get(name) else {
+            continue;
+        };
+        let (mut nodes, mut disrupted) = (0u32, 0u32);
+        for (machine_name, machine) in &case.snapshot.machines {
+            let node = machine
+                .node
+                .as_ref()
+                .and_then(|name| case.snapshot.cluster.nodes.get(name));
+            let Some(node) = node.filter(|_| machine.mark.pool == *name) else {
+                continue;
+            };
+            let leaving = together::leaving(case, machine);
+            if !leaving && !together::works(case, machine) {
+                continue;
+            }
+            nodes += 1;
+            let counted = going.contains(&&**machine_name);
+            let unready = node.ready.status != ReadyStatus::True;
+            disrupted += u32::from(!counted && (leaving || unready));
+        }
+        for budget in &pool.budgets {
+            let held = causes
+                .iter()
+                .filter(|cause| budget.holds(**cause, case.now).is_some());
+            let count = u32::try_from(held.count()).unwrap_or(u32::MAX);
+            if count == 0 {
+                continue;
+            }
+            let allowed = budget.nodes.of(nodes);
+            ensure(
+                disrupted.saturating_add(count) <= allowed,
+                Rule::NodeBudget,
+                || {
+                    format!(
+                        "{count} more of {nodes} nodes of the pool {name} would be disrupted, {disrupted} are, {allowed} may be"
+                    )
+                },
+            )?;
+        }
+    }
+    Ok(())
+}

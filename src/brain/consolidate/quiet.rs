@@ -1,0 +1,66 @@
+//! Since when nothing came to a node or left it (Karpenter's `consolidateAfter`).
+
+use std::collections::BTreeMap;
+
+use crate::brain::drain_rules;
+use crate::brain::turn::Turn;
+use crate::brain::view::{Keyed, Known, Standing};
+use crate::model::memory::Settled;
+use crate::model::time::Time;
+
+/// Brings what is remembered of the nodes of consolidated pools up to date. A view that is not good
+/// changes nothing.
+pub(in crate::brain) fn note(turn: &mut Turn<'_>) {
+    if !turn.holds.may_observe() {
+        return;
+    }
+    let now = turn.now();
+    let mut settled = BTreeMap::new();
+    for known in turn.view.machines.values() {
+        let Some((name, _)) = known.node.filter(|_| super::of(known).is_some()) else {
+            continue;
+        };
+        if !matches!(known.standing, Standing::Up | Standing::Leaving) {
+            continue;
+        }
+        let pods = sum(turn.view.pods(name), now);
+        let before = turn.memory.settled.get(name);
+        let since = before
+            .filter(|before| before.pods == pods)
+            .map_or(now, |before| before.since);
+        settled.insert(name.clone(), Settled { pods, since });
+    }
+    turn.memory.settled = settled;
+}
+
+/// Since when a node is as it is, if that is known; and when its pool lets it be consolidated.
+pub(in crate::brain) fn since(turn: &Turn<'_>, known: &Known<'_>) -> Option<(Time, Time)> {
+    let (name, _) = known.node?;
+    let since = turn.memory.settled.get(name)?.since;
+    Some((since, since + super::of(known)?.after))
+}
+
+/// Whether something came or went so lately that the node shall be left in peace: its pool is
+/// consolidated and its time is not over.
+pub(in crate::brain) fn restless(turn: &Turn<'_>, node: &str) -> bool {
+    let Some(known) = turn.view.behind(node) else {
+        return false;
+    };
+    super::replaces(known) && since(turn, known).is_none_or(|(_, until)| until > turn.now())
+}
+
+/// A sum over the UIDs of the pods that a drain has to do with, whatever their order. Two sets of pods
+/// have the same one once in 2^64.
+fn sum(pods: &[Keyed<'_>], now: Time) -> u64 {
+    pods.iter()
+        .filter(|(_, pod)| drain_rules::concerned(pod, now))
+        .map(|(_, pod)| fnv(pod.uid.as_bytes()))
+        .fold(0, u64::wrapping_add)
+}
+
+/// FNV-1a: the same on every machine and in every version, which the standard hasher does not promise.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

@@ -1,0 +1,158 @@
+//! Rehearsal of a removal: the node is taken for gone and its pods are put elsewhere, with the filters
+//! that scale-up uses; what does not work out is taken back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::cluster::PodKey;
+
+use super::candidates::{Candidate, Load};
+use super::pack;
+use super::shrink::Keep;
+use super::world::{Saved, Site, World};
+
+/// What takes a rehearsal back.
+#[derive(Debug, Default)]
+pub(super) struct Undo {
+    puts: Vec<(usize, Saved)>,
+    closed: Vec<usize>,
+}
+
+impl Undo {
+    /// Takes everything back.
+    pub(super) fn roll_back(self, world: &mut World<'_>) {
+        for (bin, saved) in self.puts.into_iter().rev() {
+            world.restore(bin, saved);
+        }
+        for bin in self.closed.into_iter().rev() {
+            world.reopen(bin);
+        }
+    }
+
+    /// Takes nothing back: where pods were put there must be a node.
+    pub(super) fn keep(self, world: &mut World<'_>) {
+        for (bin, _) in self.puts {
+            world.bins[bin].receives = true;
+        }
+    }
+}
+
+/// Pods that found no place: their shape, and the first of them; without one a pending pod that was
+/// to come to the node.
+pub(super) struct Homeless<'c, 'a> {
+    pub(super) load: &'c Load<'a>,
+    pub(super) pods: Vec<super::view::Keyed<'a>>,
+}
+
+/// Where pods may be sent: ready nodes that stay; those first that are no candidates, and of the
+/// candidates first those that would be removed last.
+pub(super) fn destinations(world: &World<'_>, candidates: &[Candidate<'_>]) -> Vec<usize> {
+    let rank: BTreeMap<usize, usize> = candidates
+        .iter()
+        .enumerate()
+        .map(|(rank, candidate)| (candidate.bin, rank + 1))
+        .collect();
+    let mut order: Vec<usize> = (0..world.bins.len())
+        .filter(|index| {
+            let bin = &world.bins[*index];
+            bin.ready && !bin.closed && bin.site == Site::Node
+        })
+        .collect();
+    order.sort_by(|a, b| {
+        let key = |bin: &usize| {
+            let rank = rank.get(bin).copied();
+            (rank.is_some(), std::cmp::Reverse(rank))
+        };
+        (key(a), &world.bins[*a].name).cmp(&(key(b), &world.bins[*b].name))
+    });
+    order
+}
+
+/// The destinations that are still open, those in `avoid` left out, `first` in front.
+pub(super) fn open(
+    world: &World<'_>,
+    order: &[usize],
+    avoid: &BTreeSet<usize>,
+    first: Option<usize>,
+) -> Vec<usize> {
+    let rest = order
+        .iter()
+        .copied()
+        .filter(|bin| !avoid.contains(bin) && Some(*bin) != first);
+    first
+        .into_iter()
+        .chain(rest)
+        .filter(|bin| !world.bins[*bin].closed)
+        .collect()
+}
+
+/// Takes a node for gone.
+pub(super) fn close(world: &mut World<'_>, bin: usize, undo: &mut Undo) {
+    if !world.bins[bin].closed {
+        world.close(bin);
+        undo.closed.push(bin);
+    }
+}
+
+/// Puts the pods of a candidate on the nodes of `open`; those that find no place come back.
+pub(super) fn resettle<'c, 'a>(
+    world: &mut World<'a>,
+    candidate: &'c Candidate<'a>,
+    open: &[usize],
+    landing: &mut BTreeMap<PodKey, std::sync::Arc<str>>,
+    undo: &mut Undo,
+) -> Vec<Homeless<'c, 'a>> {
+    let mut homeless = Vec::new();
+    for load in &candidate.loads {
+        let count = load.pods.len() + load.guests;
+        let need = load.need.as_deref();
+        let placed = pack::place_with_undo(world, load.shape, need, count, open, &mut undo.puts);
+        let total: usize = placed.iter().map(|(_, count)| count).sum();
+        let mut pods = load.pods.iter();
+        for (bin, count) in placed {
+            for (key, _) in pods.by_ref().take(count) {
+                landing.insert((*key).clone(), world.bins[bin].name.clone());
+            }
+        }
+        if total < count {
+            homeless.push(Homeless {
+                load,
+                pods: pods.copied().collect(),
+            });
+        }
+    }
+    homeless
+}
+
+/// Why a pod of a candidate finds no other place; without a pod, one that was to come there.
+pub(super) fn no_place(
+    world: &World<'_>,
+    load: &Load<'_>,
+    pod: Option<&PodKey>,
+    open: &[usize],
+) -> Keep {
+    let shape = world.shapes[load.shape].shape;
+    let nearest = open.first().map_or_else(
+        || "there is no other ready node".to_owned(),
+        |index| {
+            let bin = &world.bins[*index];
+            let misfit = bin
+                .misfit(shape, load.need.as_deref())
+                .or_else(|| super::fit::crowded(shape, &bin.free, &bin.ports));
+            match misfit {
+                Some(misfit) => format!(
+                    "none of {} other ready nodes holds it; {}: {misfit}",
+                    open.len(),
+                    bin.name
+                ),
+                None => format!("none of {} other ready nodes holds it", open.len()),
+            }
+        },
+    );
+    match pod {
+        Some(key) => Keep::because("NoPlaceToMovePods", nearest).pod(key),
+        None => Keep::because(
+            "NoPlaceToMovePods",
+            format!("pending pods are to come here, and {nearest}"),
+        ),
+    }
+}
