@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 15] = [
+const TABLES: [(&str, &str); 17] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
     ("`[template.NAME]`", "Template"),
@@ -17,8 +17,10 @@ const TABLES: [(&str, &str); 15] = [
     ("`[pool.NAME.join]`", "Join"),
     ("`[pool.NAME.drain]`", "Drain"),
     ("`[pool.NAME.scale_down]`", "PoolScaleDown"),
+    ("`[[pool.NAME.budget]]`", "NodeBudget"),
     ("`[scale_up]`", "ScaleUp"),
     ("`[scale_down]`", "ScaleDown"),
+    ("`[limits]`", "Limits"),
     ("`[lifecycle]`", "Lifecycle"),
     ("`[broker]`", "Broker"),
     ("`[web]`", "Web"),

@@ -8,6 +8,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::model::cron::Cron;
+use crate::model::disruption::{Saving, Share};
 use crate::model::quantity::Quantity;
 use crate::model::scheduling::{Effect, Taint};
 use crate::model::time::Span;
@@ -102,7 +104,7 @@ macro_rules! in_the_file {
 }
 
 in_the_file!(
-    Duration, Size, Cpu, Amount, VmidRange, TaintText, Price, Ratio
+    Duration, Size, Cpu, Amount, VmidRange, TaintText, Price, Ratio, NodeCount, MinSaving, Schedule
 );
 
 /// A span of time: `"10m"`, `"1h30m"`, `"45s"`, `"250ms"`.
@@ -351,6 +353,99 @@ impl fmt::Display for Ratio {
     }
 }
 
+/// A number of nodes or a part of a pool: `3`, `"10%"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeCount(pub Share);
+
+impl Scalar for NodeCount {
+    const EXPECTED: &'static str = "a number of nodes such as 3, or a percentage such as \"10%\"";
+    const NUMBERS: bool = true;
+    const NAME: &'static str = "nodes";
+
+    fn read(text: &str) -> Option<NodeCount> {
+        let (digits, percent) = match text.strip_suffix('%') {
+            Some(digits) => (digits.trim_end(), true),
+            None => (text, false),
+        };
+        let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        let number: u32 = digits.parse().ok().filter(|_| plain)?;
+        match percent {
+            true => (number <= 100).then_some(NodeCount(Share::Percent(number))),
+            false => Some(NodeCount(Share::Nodes(number))),
+        }
+    }
+}
+
+impl fmt::Display for NodeCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Share::Nodes(count) => write!(f, "{count}"),
+            Share::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// What a replacement must save: `"15%"` of what it replaces, or a price per hour, `0.05`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MinSaving(pub Saving);
+
+impl Scalar for MinSaving {
+    const EXPECTED: &'static str = "a percentage such as \"15%\", or a price per hour such as 0.05";
+    const NUMBERS: bool = true;
+    const NAME: &'static str = "saving";
+
+    fn read(text: &str) -> Option<MinSaving> {
+        let saving = match text.strip_suffix('%') {
+            Some(percent) => {
+                let share = millionths(percent.trim_end())?;
+                let whole = share % 100_000 == 0 && share <= 100_000_000;
+                Saving {
+                    permille: Some(share / 100_000).filter(|_| whole)?,
+                    price: 0,
+                }
+            }
+            None => Saving {
+                permille: 0,
+                price: millionths(text)?,
+            },
+        };
+        Some(MinSaving(saving))
+    }
+}
+
+impl fmt::Display for MinSaving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.price > 0 {
+            return decimal(f, self.0.price, 1_000_000);
+        }
+        let (whole, tenths) = (self.0.permille / 10, self.0.permille % 10);
+        match tenths {
+            0 => write!(f, "{whole}%"),
+            tenths => write!(f, "{whole}.{tenths}%"),
+        }
+    }
+}
+
+/// When a window opens, as cron writes it, in UTC: `"0 9 * * mon-fri"`, `"@daily"`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule(pub Cron);
+
+impl Scalar for Schedule {
+    const EXPECTED: &'static str = "a schedule as cron writes it, in UTC: minute, hour, day of the \
+         month, month, day of the week, such as \"0 9 * * mon-fri\"";
+    const NAME: &'static str = "schedule";
+
+    fn read(text: &str) -> Option<Schedule> {
+        text.parse().ok().map(Schedule)
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A decimal number in millionths, digits beyond rounded up; no suffix.
 fn millionths(text: &str) -> Option<i64> {
     let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
@@ -409,6 +504,22 @@ mod tests {
     }
 
     #[test]
+    fn node_counts_and_savings_are_numbers_or_percentages() {
+        assert_eq!(NodeCount::read("3"), Some(NodeCount(Share::Nodes(3))));
+        assert_eq!(NodeCount::read("10%"), Some(NodeCount(Share::Percent(10))));
+        for text in ["-1", "101%", "10 percent", "", "%", "1.5"] {
+            assert_eq!(NodeCount::read(text), None, "{text}");
+        }
+        let saving = |permille, price| Some(MinSaving(Saving { permille, price }));
+        assert_eq!(MinSaving::read("15%"), saving(150, 0));
+        assert_eq!(MinSaving::read("12.5%"), saving(125, 0));
+        assert_eq!(MinSaving::read("0.05"), saving(0, 50_000));
+        for text in ["-1", "101%", "0.01%", "much", "", "%"] {
+            assert_eq!(MinSaving::read(text), None, "{text}");
+        }
+    }
+
+    #[test]
     fn taints_have_a_key_and_an_effect() {
         let taint = TaintText::read("dedicated=gpu:NoSchedule").expect("a taint");
         assert_eq!(&*taint.0.value, "gpu");
@@ -435,12 +546,17 @@ mod tests {
             survives(&Amount(number));
             survives(&Price(number % (1 << 40)));
             survives(&Ratio(small));
+            survives(&MinSaving(Saving { permille: small, price: 0 }));
+            survives(&MinSaving(Saving { permille: 0, price: 1 + number % (1 << 40) }));
+            survives(&NodeCount(Share::Nodes(u32::try_from(small).unwrap_or(0))));
+            survives(&NodeCount(Share::Percent(u32::try_from(small % 101).unwrap_or(0))));
         }
 
         #[test]
         fn no_text_makes_it_panic(text in "\\PC{0,30}") {
             let _ = (Size::read(&text), Duration::read(&text), Cpu::read(&text), Price::read(&text));
             let _ = (VmidRange::read(&text), TaintText::read(&text), Ratio::read(&text));
+            let _ = (NodeCount::read(&text), MinSaving::read(&text), Schedule::read(&text));
         }
     }
 }

@@ -280,3 +280,92 @@ fn wrong_types_are_named_in_the_files_words() {
          [kubernetes]\nkubeconfig = 5\n[web]\nlisten = \"here\"\n[scale_down]\nenabled = \"yes\"\n[proxmox]\nchannel = \"pigeon\"\nvmids = \"100-200\"\n"
     ));
 }
+
+#[test]
+fn consolidation_budgets_and_limits() {
+    use crate::model::disruption::{Cause, ConsolidationPolicy, Share};
+    let more = r#"
+consolidation = "when-underused"
+min_saving = 0.05
+
+[[pool.small.budget]]
+nodes = "10%"
+
+[[pool.small.budget]]
+nodes = 0
+schedule = "0 9 * * mon-fri"
+duration = "8h"
+reasons = ["underused"]
+
+[limits]
+min_cpu = 4
+max_memory = "64GiB"
+"#;
+    let settings = parse(&format!("{SMALL}{more}"), "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    let pool = &settings.policy.pools["small"];
+    let how = pool.consolidation.as_ref().expect("it is there");
+    assert_eq!(how.policy, ConsolidationPolicy::WhenUnderused);
+    assert_eq!(
+        (how.after, how.min_saving.price),
+        (Span::minutes(5), 50_000)
+    );
+    assert_eq!(pool.budgets[0].nodes, Share::Percent(10));
+    let window = pool.budgets[1].window.as_ref().expect("a window");
+    assert_eq!(window.schedule.to_string(), "0 9 * * mon-fri");
+    assert_eq!(pool.budgets[1].causes, [Cause::Underused].into());
+    assert_eq!(settings.policy.totals.min_cpu_milli, 4000);
+    assert_eq!(settings.policy.totals.max_memory, Some(64 << 30));
+}
+
+#[test]
+fn what_makes_no_sense_together_is_refused() {
+    for (text, said) in [
+        (
+            "consolidate_after = \"1m\"",
+            "consolidate_after = \"1m\": means something only with consolidation",
+        ),
+        (
+            "consolidation = \"when-empty\"\nmin_saving = \"1%\"",
+            "min_saving = \"1%\": means something only with",
+        ),
+        (
+            "min_saving = \"200%\"",
+            "min_saving = \"200%\": expected a percentage such as \"15%\"",
+        ),
+        (
+            "[[pool.small.budget]]\nnodes = \"half\"",
+            "budget.0.nodes = \"half\": expected a number of nodes such as 3",
+        ),
+        (
+            "[[pool.small.budget]]\nnodes = 1\nschedule = \"61 * * * *\"",
+            "budget.0.schedule = \"61 * * * *\": expected a schedule",
+        ),
+        (
+            "[[pool.small.budget]]\nschedule = \"@daily\"\nduration = \"1h\"",
+            "budget.0.nodes: is missing",
+        ),
+        (
+            "[[pool.small.budget]]\nnodes = 1\nschedule = \"@daily\"",
+            "budget.0.duration: is missing",
+        ),
+        (
+            "[[pool.small.budget]]\nnodes = 1\nduration = \"1h\"",
+            "budget.0.schedule: is missing",
+        ),
+        (
+            "[[pool.small.budget]]\nnodes = 1\nschedule = \"@daily\"\nduration = \"900h\"",
+            "expected 1m to 168h",
+        ),
+        (
+            "[[pool.small.budget]]\nnodes = 1\nreasons = [\"drifted\"]",
+            "unknown value `drifted`",
+        ),
+        (
+            "[limits]\nmin_cpu = 8\nmax_cpu = 4",
+            "limits.min_cpu = 8: expected at most max_cpu, which is 4",
+        ),
+    ] {
+        let all = messages(&format!("{SMALL}{text}\n"));
+        assert!(all.contains(said), "{said}\n{all}");
+    }
+}

@@ -47,7 +47,8 @@ pub struct Saving {
 impl Saving {
     /// What must be saved at least on nodes of this price; more than nothing in any case.
     pub fn wanted(self, price: i64) -> i64 {
-        let share = i128::from(price.max(0)) * i128::from(self.permille.max(0)) / 1000;
+        // Rounded up: a promise is not kept by less.
+        let share = (i128::from(price.max(0)) * i128::from(self.permille.max(0)) + 999) / 1000;
         i64::try_from(share)
             .unwrap_or(i64::MAX)
             .max(self.price)
@@ -168,7 +169,8 @@ mod tests {
             price: 0,
         };
         assert_eq!(tenth.wanted(1000), 100);
-        assert_eq!(tenth.wanted(i64::MAX), i64::MAX / 10);
+        assert_eq!(tenth.wanted(1001), 101);
+        assert_eq!(tenth.wanted(i64::MAX), i64::MAX / 10 + 1);
         let price = Saving {
             permille: 0,
             price: 50,

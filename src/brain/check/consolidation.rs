@@ -110,7 +110,7 @@ pub(super) fn creation(case: Case<'_>, action: &Action, birth: &Birth) -> Verdic
         let price = price_of(case, kind);
         old += price;
         if let Some(how) = &pool.consolidation {
-            let share = price * i128::from(how.min_saving.permille.max(0)) / 1000;
+            let share = (price * i128::from(how.min_saving.permille.max(0)) + 999) / 1000;
             wanted += share.max(i128::from(how.min_saving.price)).max(1);
         }
     }

@@ -12,10 +12,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use pool::MAX_TOKEN_TTL;
-pub use pool::{Drain, InstanceType, Join, Pool, PoolScaleDown, Reserved};
+pub use pool::{
+    BudgetReason, ConsolidationKind, Drain, InstanceType, Join, NodeBudget, Pool, PoolScaleDown,
+    Reserved,
+};
 pub use region::{Broker, ChannelKind, CloneKind, Region, Template};
 
-use super::scalar::{Duration, Ratio};
+use super::scalar::{Cpu, Duration, Ratio, Size};
 use super::settings;
 use crate::model::policy;
 
@@ -54,6 +57,9 @@ pub struct File {
     /// How to shrink. Keys and defaults are cluster-autoscaler's flags.
     #[schemars(default)]
     pub scale_down: ScaleDown,
+    /// What the VMs of all pools together must keep and may have.
+    #[schemars(default)]
+    pub limits: Limits,
     /// How long each step of a machine's way to a working node may take.
     #[schemars(default)]
     pub lifecycle: Lifecycle,
@@ -117,6 +123,8 @@ pub struct ScaleDown {
     pub unneeded_time: Duration,
     /// A node that is not Ready goes after this long.
     pub unready_time: Duration,
+    /// Whether nodes that are not Ready are removed.
+    pub unready_enabled: bool,
     /// No removal before this long after a node came.
     pub delay_after_add: Duration,
     /// No removal before this long after a removal.
@@ -142,6 +150,8 @@ pub struct ScaleDown {
     pub skip_nodes_with_custom_controller_pods: bool,
     /// DaemonSet pods do not count as utilisation.
     pub ignore_daemonsets_utilization: bool,
+    /// Static pods do not count as utilisation.
+    pub ignore_mirror_pods_utilization: bool,
     /// A kube-system pod without a disruption budget holds its node only for this long.
     pub blocking_system_pod_disruption_timeout: Duration,
     /// The pods of DaemonSets are evicted, too, when a node goes that has no other pods. A pod's annotation
@@ -152,10 +162,43 @@ pub struct ScaleDown {
     /// An emptied node with an annotation `delay-deletion.cluster-autoscaler.kubernetes.io/…` waits this long for
     /// the annotation to go, then its machine goes all the same. `0s`: the annotation means nothing.
     pub node_deletion_delay_timeout: Duration,
+    /// Only as many nodes become unneeded at once as could be removed by `unneeded_time` with
+    /// `max_parallelism` removals in each such interval, and twice `max_parallelism` more than before.
+    pub scan_interval: Duration,
     /// Nothing is removed on a view older than this.
     pub max_view_age: Duration,
     /// What looks orphaned or half made is left alone for this long before it is removed.
     pub quarantine: Duration,
+}
+
+/// What the VMs of all pools together must keep and may have. Other nodes do not count.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// No node is removed when less CPU than this would be left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_cpu: Option<Cpu>,
+    /// No node is removed when less memory than this would be left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_memory: Option<Size>,
+    /// No machine is made that would bring more CPU than this together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cpu: Option<Cpu>,
+    /// No machine is made that would bring more memory than this together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_memory: Option<Size>,
+}
+
+impl Limits {
+    /// As the brain reads it.
+    pub fn policy(&self) -> policy::Totals {
+        policy::Totals {
+            min_cpu_milli: self.min_cpu.map_or(0, |cpu| cpu.0),
+            min_memory: self.min_memory.map_or(0, |size| size.0),
+            max_cpu_milli: self.max_cpu.map(|cpu| cpu.0),
+            max_memory: self.max_memory.map(|size| size.0),
+        }
+    }
 }
 
 /// How long each step may take before the machine has failed.
@@ -249,6 +292,7 @@ impl Default for ScaleDown {
             utilization_threshold: Ratio(policy.utilization_threshold_permille),
             unneeded_time: Duration(policy.unneeded_time),
             unready_time: Duration(policy.unready_time),
+            unready_enabled: policy.unready_enabled,
             delay_after_add: Duration(policy.delay_after_add),
             delay_after_delete: Duration(policy.delay_after_delete),
             delay_after_failure: Duration(policy.delay_after_failure),
@@ -261,10 +305,12 @@ impl Default for ScaleDown {
             skip_nodes_with_local_storage: policy.skip_local_storage,
             skip_nodes_with_custom_controller_pods: policy.skip_custom_controllers,
             ignore_daemonsets_utilization: policy.ignore_daemonsets,
+            ignore_mirror_pods_utilization: policy.ignore_mirrors,
             blocking_system_pod_disruption_timeout: Duration(policy.system_pod_timeout),
             daemonset_eviction_for_empty_nodes: leaving.evict_daemons_of_empty,
             daemonset_eviction_for_occupied_nodes: leaving.evict_daemons_of_occupied,
             node_deletion_delay_timeout: Duration(leaving.deletion_delay),
+            scan_interval: Duration(policy.scan_interval),
             max_view_age: Duration(policy.max_view_age),
             quarantine: Duration(policy.quarantine),
         }
@@ -288,6 +334,7 @@ impl ScaleDown {
             utilization_threshold_permille: self.utilization_threshold.0,
             unneeded_time: self.unneeded_time.0,
             unready_time: self.unready_time.0,
+            unready_enabled: self.unready_enabled,
             delay_after_add: self.delay_after_add.0,
             delay_after_delete: self.delay_after_delete.0,
             delay_after_failure: self.delay_after_failure.0,
@@ -300,7 +347,9 @@ impl ScaleDown {
             skip_local_storage: self.skip_nodes_with_local_storage,
             skip_custom_controllers: self.skip_nodes_with_custom_controller_pods,
             ignore_daemonsets: self.ignore_daemonsets_utilization,
+            ignore_mirrors: self.ignore_mirror_pods_utilization,
             system_pod_timeout: self.blocking_system_pod_disruption_timeout.0,
+            scan_interval: self.scan_interval.0,
             max_view_age: self.max_view_age.0,
             quarantine: self.quarantine.0,
         }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::scalar::{Amount, Cpu, Duration, Price, Ratio, Size, TaintText};
+use crate::config::scalar::{
+    Amount, Cpu, Duration, MinSaving, NodeCount, Price, Ratio, Schedule, Size, TaintText,
+};
 use crate::model::time::Span;
 
 /// A VM size.
@@ -86,6 +88,62 @@ pub struct Pool {
     /// Where this pool differs from `[scale_down]`.
     #[schemars(default)]
     pub scale_down: PoolScaleDown,
+    /// Its nodes are removed all together or not at all.
+    pub atomic: bool,
+    /// Which of its nodes are consolidated. Default: nodes are removed as cluster-autoscaler does, for
+    /// requests below `utilization_threshold`, and none is replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consolidation: Option<ConsolidationKind>,
+    /// A node is consolidated when no pod came to it or left it for this long. Default: `"5m"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consolidate_after: Option<Duration>,
+    /// A node is replaced when that saves at least this. Default: `"10%"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_saving: Option<MinSaving>,
+    /// How many of its nodes may be removed or replaced at once; nodes that are leaving or not Ready
+    /// count. The tightest budget wins. Without one, `max_parallelism` alone limits.
+    #[schemars(default)]
+    pub budget: Vec<NodeBudget>,
+}
+
+/// Which nodes of a pool are consolidated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ConsolidationKind {
+    /// None: nodes that work stay.
+    Never,
+    /// Those that no pod needs.
+    WhenEmpty,
+    /// Those too whose pods fit elsewhere, and those that one cheaper machine can replace.
+    WhenUnderused,
+}
+
+/// How many nodes of a pool may be removed or replaced at once, always or at certain times.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodeBudget {
+    /// So many nodes, or this part of the pool's nodes, rounded up.
+    pub nodes: Option<NodeCount>,
+    /// When the budget begins to hold, in UTC. Default: it holds always.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Schedule>,
+    /// For how long it holds from then on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration: Option<Duration>,
+    /// For which nodes it holds: those that are `"empty"`, those that are `"underused"`. Default: all.
+    pub reasons: Vec<BudgetReason>,
+}
+
+/// Why a node that works is removed or replaced.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum BudgetReason {
+    /// No pod needs it.
+    Empty,
+    /// Its pods do well elsewhere.
+    Underused,
 }
 
 /// The way from a VM's size to a node's allocatable. Only a pool without a node needs it: what the
@@ -155,6 +213,9 @@ pub struct PoolScaleDown {
     /// A node that is not Ready goes after this long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unready_time: Option<Duration>,
+    /// Whether nodes that are not Ready are removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unready_enabled: Option<bool>,
     /// A node younger than this stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_node_age: Option<Duration>,
@@ -170,6 +231,9 @@ pub struct PoolScaleDown {
     /// DaemonSet pods do not count as utilisation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ignore_daemonsets_utilization: Option<bool>,
+    /// Static pods do not count as utilisation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ignore_mirror_pods_utilization: Option<bool>,
     /// A kube-system pod without a disruption budget holds its node only for this long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocking_system_pod_disruption_timeout: Option<Duration>,
@@ -199,6 +263,11 @@ impl Default for Pool {
             join: Join::default(),
             drain: Drain::default(),
             scale_down: PoolScaleDown::default(),
+            atomic: false,
+            consolidation: None,
+            consolidate_after: None,
+            min_saving: None,
+            budget: Vec::new(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! From the file to the settings: references resolved, cross-field rules checked. Pure.
 
 mod broker;
+mod disruption;
 mod pools;
 mod regions;
 mod templates;
@@ -67,6 +68,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     }
     check_kubernetes(&file.kubernetes, problems);
     check_scaling(file, problems);
+    disruption::check_limits(&file.limits, problems);
     let regions = regions::regions(file, problems);
     let templates = templates::templates(file, &regions, problems);
     let instance_types = pools::instance_types(file, problems);
@@ -84,6 +86,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
             .collect(),
         scale_up: file.scale_up.policy(),
         scale_down: file.scale_down.policy(),
+        totals: file.limits.policy(),
     };
     let broker = broker::broker(file, &regions, &templates, &policy, problems);
     Settings {
@@ -157,6 +160,11 @@ fn check_scaling(file: &File, problems: &mut Problems) {
                 down.max_parallelism
             )
         },
+    );
+    problems.unless(
+        down.scan_interval.0 > crate::model::time::Span::ZERO,
+        &path.at("scan_interval"),
+        || "expected more than nothing".to_owned(),
     );
     problems.unless(
         down.max_total_unready_percentage <= 100,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::regions::{Regions, region_of};
-use super::{Problems, each, name, shared};
+use super::{Problems, disruption, each, name, shared};
 use crate::config::file::{self, File};
 use crate::config::place::KeyPath;
 use crate::config::scalar::{Ratio, TaintText};
@@ -204,6 +204,9 @@ fn policy(pool: &file::Pool, file: &File, path: &KeyPath, problems: &mut Problem
         scale_down_disabled: pool.scale_down.enabled == Some(false),
         scale_down: scale_down(&file.scale_down.policy(), &pool.scale_down),
         arch: shared(&pool.arch),
+        consolidation: disruption::consolidation(pool, path, problems),
+        budgets: disruption::budgets(pool, path, problems),
+        atomic: pool.atomic,
         ..PoolPolicy::default()
     }
 }
@@ -293,6 +296,7 @@ fn scale_down(general: &ScaleDown, own: &file::PoolScaleDown) -> Option<ScaleDow
             .unneeded_time
             .map_or(general.unneeded_time, |time| time.0),
         unready_time: own.unready_time.map_or(general.unready_time, |time| time.0),
+        unready_enabled: own.unready_enabled.unwrap_or(general.unready_enabled),
         min_node_age: own.min_node_age.map_or(general.min_node_age, |time| time.0),
         skip_system_pods: own
             .skip_nodes_with_system_pods
@@ -306,6 +310,9 @@ fn scale_down(general: &ScaleDown, own: &file::PoolScaleDown) -> Option<ScaleDow
         ignore_daemonsets: own
             .ignore_daemonsets_utilization
             .unwrap_or(general.ignore_daemonsets),
+        ignore_mirrors: own
+            .ignore_mirror_pods_utilization
+            .unwrap_or(general.ignore_mirrors),
         system_pod_timeout: own
             .blocking_system_pod_disruption_timeout
             .map_or(general.system_pod_timeout, |time| time.0),
