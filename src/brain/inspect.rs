@@ -10,7 +10,8 @@ use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
 use super::capacity;
-use super::drain_rules::{self, Budgets, Fate};
+use super::consolidate;
+use super::drain_rules::{self, Bar, Budgets, Fate};
 use super::fit::{self, Place};
 use super::offer;
 use super::shrink;
@@ -45,6 +46,14 @@ pub fn drain(
         .view
         .behind(node)
         .map_or(&policy.scale_down, |known| shrink::settings(&turn, known));
+    let known = turn.view.behind(node);
+    let bar = Bar {
+        settings,
+        expendable: policy.scale_up.expendable_priority,
+        budgets: &budgets,
+        strict: known.is_some_and(|known| consolidate::of(known).is_some()),
+        now,
+    };
     let mut drain = Drain::default();
     let pods = &snapshot.cluster.pods;
     for (key, pod) in pods.iter().filter(|(_, p)| p.node.as_deref() == Some(node)) {
@@ -52,13 +61,12 @@ pub fn drain(
             drain.evict.push(key.clone());
             continue;
         }
-        let expendable = policy.scale_up.expendable_priority;
-        match drain_rules::fate(key, pod, settings, expendable, &budgets, now) {
+        match drain_rules::fate(key, pod, bar) {
             Fate::Stays if drain_rules::daemon(pod) => drain.daemons.push(key.clone()),
             Fate::Stays => drain.ignored.push(key.clone()),
             Fate::Goes if pod.deletion.is_some() => drain.ignored.push(key.clone()),
             Fate::Goes | Fate::Moves => drain.evict.push(key.clone()),
-            Fate::Blocks(reason, why) => drain.blocked.push((key.clone(), reason, why)),
+            Fate::Blocks(block) => drain.blocked.push((key.clone(), block.reason, block.why)),
         }
     }
     drain
@@ -93,7 +101,6 @@ pub fn utilization(
     let settings = known.map_or(&policy.scale_down, |known| shrink::settings(&turn, known));
     let counting = Counting {
         settings,
-        ignore_mirrors: false,
         expendable: policy.scale_up.expendable_priority,
         now,
     };

@@ -14,7 +14,7 @@ use crate::model::report::NodeVerdict;
 use crate::model::time::Time;
 
 use super::candidates::{self, Candidate, Mode};
-use super::consolidate::{intents, quiet, search, trial};
+use super::consolidate::{exchange, intents, quiet, search, trial};
 use super::drain_rules::Budgets;
 use super::evicted;
 use super::offer::Choice;
@@ -77,8 +77,7 @@ pub(super) fn plan<'a>(
     let (units, kept) = units::bind(turn, candidates);
     stay_all(turn, kept);
     let mut rehearsals = Rehearsals::begin(turn, world, order);
-    let mut unneeded = Vec::new();
-    let mut stuck = Vec::new();
+    let (mut unneeded, mut stuck) = (Vec::new(), Vec::new());
     for unit in units {
         match rehearsals.attempt(turn, world, unit) {
             Ok(unit) => unneeded.push(unit),
@@ -90,15 +89,16 @@ pub(super) fn plan<'a>(
             }
         }
     }
+    let stuck = exchange::plan(turn, world, &mut rehearsals, &mut unneeded, stuck);
     remember(turn, &unneeded);
     let mut removals = Removals::begin(turn, budgets, &leaving);
     // Those that may need more evictions at once than are allowed come last.
     unneeded.sort_by_key(|unit| unit.nodes.iter().any(|candidate| candidate.risky));
+    let (order, spare) = rehearsals.places(&unneeded);
     for unit in unneeded {
         dismiss(turn, &mut removals, unit);
     }
-    let order = rehearsals.order();
-    search::plan(turn, world, choices, &removals, &stuck, &order);
+    search::plan(turn, world, choices, &removals, &stuck, (&order, &spare));
     release(turn);
 }
 
@@ -128,7 +128,7 @@ fn stay_all(turn: &mut Turn<'_>, kept: Vec<(Arc<str>, Keep)>) {
 }
 
 /// Rehearsals one after the other in one world: the next sees what the last one left.
-struct Rehearsals {
+pub(super) struct Rehearsals {
     order: Vec<usize>,
     /// Nodes on which something came or went lately: consolidation sends nothing there.
     restless: BTreeSet<usize>,
@@ -139,7 +139,7 @@ struct Rehearsals {
 }
 
 /// Candidates that stay, and why.
-struct Refused<'a>(Vec<(Candidate<'a>, Keep)>);
+pub(super) struct Refused<'a>(pub(super) Vec<(Candidate<'a>, Keep)>);
 
 impl Rehearsals {
     fn begin(turn: &mut Turn<'_>, world: &World<'_>, order: Vec<usize>) -> Rehearsals {
@@ -156,15 +156,20 @@ impl Rehearsals {
         }
     }
 
-    fn order(self) -> Vec<usize> {
+    /// Where consolidation may send pods; and the nodes where it may not for now, or that are unneeded.
+    fn places(self, unneeded: &[Unit<'_>]) -> (Vec<usize>, Vec<usize>) {
         let restless = self.restless;
         let order = self.order.into_iter();
-        order.filter(|bin| !restless.contains(bin)).collect()
+        let order = order.filter(|bin| !restless.contains(bin)).collect();
+        let unneeded = unneeded.iter().flat_map(|unit| &unit.nodes);
+        let mut spare: Vec<usize> = unneeded.map(|candidate| candidate.bin).collect();
+        spare.extend(restless);
+        (order, spare)
     }
 
     /// Takes the nodes of a unit for gone and puts their pods elsewhere; undoes it all when one pod
     /// finds no place.
-    fn attempt<'a>(
+    pub(super) fn attempt<'a>(
         &mut self,
         turn: &mut Turn<'a>,
         world: &mut World<'a>,

@@ -31,14 +31,15 @@ const MOST_TOGETHER: usize = 100;
 const MOST_ALONE: usize = 100;
 
 /// Looks for a replacement and plans it when it was found before. `stuck` are the candidates whose
-/// pods find no place on what there is.
+/// pods find no place on what there is, the nodes of `order`; those of `spare` are unneeded, or are to be
+/// let be for now.
 pub(in crate::brain) fn plan<'a>(
     turn: &mut Turn<'a>,
     world: &mut World<'a>,
     choices: &[Choice<'a>],
     removals: &Removals<'a>,
     stuck: &[Candidate<'a>],
-    order: &[usize],
+    (order, spare): (&[usize], &[usize]),
 ) {
     if !turn.holds.may_observe() {
         return;
@@ -76,6 +77,7 @@ pub(in crate::brain) fn plan<'a>(
         choices,
         ledger: &ledger,
         order,
+        spare,
         places: BTreeMap::new(),
     };
     let found = together(turn, world, &mut bench, removals, &nodes)
@@ -86,7 +88,7 @@ pub(in crate::brain) fn plan<'a>(
         .unwrap_or_default();
     let same = before.is_some_and(|before| before.what == what);
     match found {
-        Some((nodes, swap)) if same => make(turn, choices, &nodes, &swap),
+        Some((nodes, swap)) if same => make(turn, world, choices, &nodes, &swap),
         found => {
             turn.memory.consolidation = Some(Found { what, since: now });
             if found.is_some() {
@@ -218,16 +220,22 @@ fn describe(
 }
 
 /// Plans the machine, and remembers what it replaces.
-fn make<'a>(turn: &mut Turn<'a>, choices: &[Choice<'a>], nodes: &[&Candidate<'a>], swap: &Swap) {
+fn make<'a>(
+    turn: &mut Turn<'a>,
+    world: &mut World<'a>,
+    choices: &[Choice<'a>],
+    nodes: &[&Candidate<'a>],
+    swap: &Swap,
+) {
     let choice = &choices[swap.choice];
-    let offer = &choice.offers[swap.offer];
     let mut births = Births::begin(turn);
     let vmid = Ledger::of(turn).vmid(turn, &choice.policy.region);
-    let born = vmid.and_then(|vmid| births.add(turn, choice, offer, vmid, Birth::Pods));
+    let at = (swap.choice, swap.offer);
+    let born = vmid.and_then(|vmid| births.add(turn, world, choices, at, vmid, Birth::Pods));
     if born.is_none() {
         return turn.warn("no VMID or name is free for a replacement".to_owned());
     }
-    births.finish(turn);
+    births.finish(turn, choices);
     let names: Vec<Arc<str>> = nodes.iter().map(|node| node.name.clone()).collect();
     let max_view_age = turn.view.policy.scale_down.max_view_age;
     let now = turn.now();

@@ -22,9 +22,14 @@ pub(super) struct Bench<'b, 'a> {
     pub(super) ledger: &'b Ledger,
     /// Where pods may be sent, in order.
     pub(super) order: &'b [usize],
+    /// Nodes that count as gone or are let be for now, and are there all the same.
+    pub(super) spare: &'b [usize],
     /// Places that stand for new machines, by choice and offer.
     pub(super) places: BTreeMap<(usize, usize), usize>,
 }
+
+/// A topology key and one of its values.
+type Domain = (Arc<str>, Arc<str>);
 
 /// A machine that would do.
 #[derive(Clone, Debug)]
@@ -52,17 +57,27 @@ pub(super) fn swap<'a>(
     for node in nodes {
         rehearsal::close(world, node.bin, &mut undo);
     }
+    if spared(world, bench, nodes) {
+        undo.roll_back(world);
+        return None;
+    }
     let open = rehearsal::open(world, bench.order, &BTreeSet::new(), None);
-    let domains: BTreeMap<Arc<str>, Arc<str>> = nodes
-        .iter()
-        .flat_map(|node| lone_domains(world, node))
-        .collect();
+    let mut domains: BTreeSet<Domain> = BTreeSet::new();
     let mut moves = BTreeMap::new();
     let mut homeless = Vec::new();
     for node in nodes {
-        homeless.extend(rehearsal::resettle(
-            world, node, &open, &mut moves, &mut undo,
-        ));
+        let lone = lone_domains(world, node);
+        if lone.is_empty() {
+            let left = rehearsal::resettle(world, node, &open, &mut moves, &mut undo);
+            homeless.extend(left);
+            continue;
+        }
+        // Its pods would leave a domain that nothing else is in: only a machine there will do.
+        domains.extend(lone);
+        homeless.extend(node.loads.iter().map(|load| Homeless {
+            load,
+            pods: load.pods.clone(),
+        }));
     }
     let found = if homeless.is_empty() {
         None
@@ -73,13 +88,41 @@ pub(super) fn swap<'a>(
     found.map(|swap| Swap { moves, ..swap })
 }
 
+/// Whether the pods would fit on what there is, with the nodes that are unneeded or not yet quiet: then
+/// no machine is made, and it shows in a while what goes.
+fn spared<'a>(world: &mut World<'a>, bench: &Bench<'_, 'a>, nodes: &[&Candidate<'a>]) -> bool {
+    if bench.spare.is_empty() {
+        return false;
+    }
+    let mut undo = Undo::default();
+    let mut opened = Vec::new();
+    for bin in bench.spare {
+        if world.bins[*bin].closed {
+            world.reopen(*bin);
+            opened.push(*bin);
+        }
+    }
+    let order: Vec<usize> = bench.order.iter().chain(bench.spare).copied().collect();
+    let gone: BTreeSet<usize> = nodes.iter().map(|node| node.bin).collect();
+    let open = rehearsal::open(world, &order, &gone, None);
+    let mut moves = BTreeMap::new();
+    let fits = nodes
+        .iter()
+        .all(|node| rehearsal::resettle(world, node, &open, &mut moves, &mut undo).is_empty());
+    undo.roll_back(world);
+    for bin in opened {
+        world.close(bin);
+    }
+    fits
+}
+
 fn cheapest<'a>(
     turn: &Turn<'a>,
     world: &mut World<'a>,
     bench: &mut Bench<'_, 'a>,
     nodes: &[&Candidate<'a>],
     homeless: &[Homeless<'_, 'a>],
-    domains: &BTreeMap<Arc<str>, Arc<str>>,
+    domains: &BTreeSet<Domain>,
 ) -> Option<Swap> {
     let olds: Vec<&Known<'a>> = nodes
         .iter()
@@ -98,7 +141,7 @@ fn cheapest<'a>(
         let verdict = match &found {
             Some(_) => Err("another is cheaper".to_owned()),
             None => eligible(turn, bench.ledger, choice, &olds, most)
-                .and_then(|()| host(turn, world, bench, index, homeless, domains)),
+                .and_then(|()| host(world, bench, index, homeless, domains)),
         };
         match verdict {
             Err(why) => {
@@ -172,19 +215,18 @@ fn eligible(
 /// The host on which the machine holds the pods: of those, the one with the fewest of the pool, then
 /// the most free memory, then by name.
 fn host<'a>(
-    turn: &Turn<'a>,
     world: &mut World<'a>,
     bench: &mut Bench<'_, 'a>,
     index: usize,
     homeless: &[Homeless<'_, 'a>],
-    domains: &BTreeMap<Arc<str>, Arc<str>>,
+    domains: &BTreeSet<Domain>,
 ) -> Result<usize, String> {
     let choice = &bench.choices[index];
     let mut refusal = None;
     let mut offers: Vec<usize> = (0..choice.offers.len()).collect();
     offers.sort_by_cached_key(|index| {
         let offer = &choice.offers[*index];
-        let free = bench.ledger.free_memory(turn, choice, offer);
+        let free = bench.ledger.free_memory(offer);
         (
             bench.ledger.on_host(choice, offer),
             std::cmp::Reverse(free),
@@ -195,14 +237,14 @@ fn host<'a>(
         let offer = &choice.offers[at];
         let elsewhere = domains
             .iter()
-            .find(|(key, value)| offer.labels.get(*key) != Some(*value));
+            .find(|(key, value)| offer.labels.get(key) != Some(value));
         let verdict = match elsewhere {
             Some((key, value)) => Err(format!(
                 "the pods are spread over {key}, and nothing else is left of {value}"
             )),
             None => bench
                 .ledger
-                .host_admits(turn, choice, offer)
+                .host_admits(choice, offer)
                 .and_then(|()| holds(world, bench, (index, at), homeless)),
         };
         match verdict {
@@ -269,10 +311,7 @@ impl<'a> Bench<'_, 'a> {
 
 /// Domains over which pods of a node must be spread and of which nothing is left without the node.
 /// kube-scheduler would forget such a domain and crowd the others; consolidation keeps it.
-pub(in crate::brain) fn lone_domains(
-    world: &World<'_>,
-    node: &Candidate<'_>,
-) -> Vec<(Arc<str>, Arc<str>)> {
+pub(in crate::brain) fn lone_domains(world: &World<'_>, node: &Candidate<'_>) -> Vec<Domain> {
     let mut lone = Vec::new();
     let labels = &world.bins[node.bin].labels;
     for load in &node.loads {
