@@ -126,7 +126,8 @@ fn unremovable(item: &Stays<'_>, outcome: &Outcome, misses: &mut Misses) -> Resu
         Some(NodeVerdict::Kept {
             reason, why, pod, ..
         }) => (&**reason, why.clone(), pod.as_ref()),
-        Some(NodeVerdict::Leaving { why }) => ("CurrentlyBeingDeleted", why.clone(), None),
+        Some(NodeVerdict::Leaving { why, .. }) => ("CurrentlyBeingDeleted", why.clone(), None),
+        Some(NodeVerdict::Replaced { why, .. }) => ("BeingReplaced", why.clone(), None),
     };
     let gone = outcome.removed.iter().any(|name| name == item.node);
     let got = if gone {
