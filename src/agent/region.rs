@@ -1,8 +1,8 @@
 //! Watching a region: PVE has no watch, so it is read at an interval, and single VMs' configurations
 //! only when something about them changed or the last reading is old.
 //!
-//! Calls in a steady state: two per poll, plus at most one re-reading: six a minute at the default
-//! interval, whatever the number of VMs.
+//! Calls in a steady state: two per poll, plus at most one more, a re-reading or a host's clock: six a
+//! minute at the default interval, whatever the number of VMs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
+use crate::agent::clocks::HostClocks;
 use crate::agent::machines::{Facts, Observed};
 use crate::clock::Clock;
 use crate::config::settings::{Settings, Template};
@@ -86,6 +87,9 @@ pub struct RegionWatcher {
     clock: Clock,
     settings: Arc<Settings>,
     known: BTreeMap<u32, Known>,
+    clocks: HostClocks,
+    /// The last question beyond what every poll asks was for a clock.
+    clock_was_last: bool,
 }
 
 impl RegionWatcher {
@@ -102,6 +106,8 @@ impl RegionWatcher {
             clock,
             settings,
             known: BTreeMap::new(),
+            clocks: HostClocks::default(),
+            clock_was_last: false,
         }
     }
 
@@ -188,6 +194,7 @@ impl RegionWatcher {
                     cpus: host.cpus,
                     memory: host.memory,
                     memory_used: host.memory_used,
+                    clock_ahead: self.clocks.ahead(name),
                 },
             );
         }
@@ -220,6 +227,28 @@ impl RegionWatcher {
         })
     }
 
+    /// Asks a host for its clock, if that is due; in turns with re-readings, if one is waiting. A host that does not
+    /// tell is no failure: nothing is decided by its clock.
+    async fn read_clock(&mut self, resources: &Resources, waiting: bool) -> bool {
+        let online = resources.hosts.iter().filter(|(_, host)| host.online);
+        let sent = self.clock.now();
+        let due = self.clocks.due(online.map(|(name, _)| name), sent);
+        let Some(host) = due.filter(|_| !(waiting && self.clock_was_last)) else {
+            self.clock_was_last = false;
+            return false;
+        };
+        let theirs = match self.client.host_time(&host).await {
+            Ok(theirs) => theirs,
+            Err(error) => {
+                tracing::debug!(region = %self.name, %host, %error, "cannot read a host's clock");
+                None
+            }
+        };
+        self.clocks.told(host, sent, theirs, self.clock.now());
+        self.clock_was_last = true;
+        true
+    }
+
     /// Reads the configurations that changed, and one that is old.
     async fn read_configs(&mut self, resources: &Resources) -> Result<(), CallError> {
         self.known
@@ -242,6 +271,9 @@ impl RegionWatcher {
             }
         }
         old.sort_unstable();
+        if self.read_clock(resources, !old.is_empty()).await {
+            old.clear();
+        }
         let rereads = old.into_iter().take(REREADS_PER_POLL).map(|(_, vmid)| vmid);
         for vmid in changed.into_iter().take(READS_PER_POLL).chain(rereads) {
             let Some(guest) = resources.guests.get(&vmid) else {

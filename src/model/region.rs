@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::mark::{Mark, Ownership};
-use super::time::Time;
+use super::time::{Span, Time};
 
 /// Name of a region in the configuration.
 pub type RegionName = Arc<str>;
@@ -39,6 +39,9 @@ pub struct Host {
     pub memory: i64,
     /// Memory in use in bytes, 10 s old at best.
     pub memory_used: i64,
+    /// How far its clock was ahead of this host's when it was last asked; negative: behind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_ahead: Option<Span>,
 }
 
 /// What kind of guest holds a VMID.

@@ -15,6 +15,7 @@ use super::types::{
 };
 use super::upid::Upid;
 use super::vm_config::VmConfig;
+use crate::model::time::Time;
 
 /// Lines of a task's log asked for at once.
 const LOG_PAGE: usize = 500;
@@ -135,6 +136,16 @@ impl Client {
             .get("node_status", at, vec![], deadline::READ_HOST)
             .await?;
         Ok(NodeStatus::read(&data))
+    }
+
+    /// `GET /nodes/{host}/time`: the host's clock, to the second; `None` when the answer has none.
+    pub async fn host_time(&self, host: &str) -> Result<Option<Time>, CallError> {
+        let at = host_path(host, &["time"])?;
+        let data = self
+            .get("host_time", at, vec![], deadline::READ_HOST)
+            .await?;
+        let seconds = Fields::of(&data).integer("time");
+        Ok(seconds.map(|seconds| Time(seconds.saturating_mul(1_000))))
     }
 
     /// `GET …/qemu/{vmid}/config`. [`Cause::Gone`] also when the VM is on another host.

@@ -287,6 +287,7 @@ impl From<&HostResource> for region::Host {
             cpus: host.cpus,
             memory: host.memory,
             memory_used: host.memory_used,
+            clock_ahead: None,
         }
     }
 }

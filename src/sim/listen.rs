@@ -13,9 +13,10 @@ use axum::response::Response;
 use http::{HeaderValue, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, ToSocketAddrs};
@@ -36,6 +37,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ServerConfig>,
+    chain: Vec<CertificateDer<'static>>,
+    key: Arc<PrivateKeyDer<'static>>,
     leaf: CertificateDer<'static>,
     pem: String,
 }
@@ -76,19 +79,26 @@ impl Tls {
             .clone();
         let key =
             PrivateKeyDer::from_pem_slice(key.as_bytes()).context("reading the private key")?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .context("choosing TLS versions")?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .context("pairing certificate and key")?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Tls {
-            config: Arc::new(config),
+        let tls = Tls {
+            config: config(chain.clone(), key.clone_key(), None)?,
+            chain,
+            key: Arc::new(key),
             leaf,
             pem: certificate.to_owned(),
-        })
+        };
+        Ok(tls)
+    }
+
+    /// The same, asking clients for a certificate of this authority (PEM). They need not have one; the router finds
+    /// it as [`PeerCertificate`] among a request's extensions.
+    pub fn asking_clients(mut self, authority: &str) -> anyhow::Result<Tls> {
+        let mut roots = RootCertStore::empty();
+        let root = CertificateDer::from_pem_slice(authority.as_bytes());
+        roots
+            .add(root.context("reading the clients' authority")?)
+            .context("trusting the clients' authority")?;
+        self.config = config(self.chain.clone(), self.key.clone_key(), Some(roots))?;
+        Ok(self)
     }
 
     /// SHA-256 of the leaf certificate: upper-case hexadecimal pairs with colons.
@@ -104,6 +114,36 @@ impl Tls {
     pub fn pem(&self) -> &str {
         &self.pem
     }
+}
+
+/// The certificate a client showed in its TLS handshake, verified against the authority that it was asked for.
+#[derive(Clone, Debug)]
+pub struct PeerCertificate(pub CertificateDer<'static>);
+
+/// How to speak TLS; with `clients`, asking for certificates of these authorities.
+fn config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    clients: Option<RootCertStore>,
+) -> anyhow::Result<Arc<ServerConfig>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .context("choosing TLS versions")?;
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(roots) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .allow_unauthenticated()
+                .build();
+            builder.with_client_cert_verifier(verifier.context("verifying clients")?)
+        }
+    };
+    let mut config = builder
+        .with_single_cert(chain, key)
+        .context("pairing certificate and key")?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
 }
 
 /// A bound listener.
@@ -185,6 +225,14 @@ async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>, router: Ro
         None => speak(stream, router).await,
         Some(acceptor) => {
             if let Ok(Ok(stream)) = timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                let shown = stream.get_ref().1.peer_certificates();
+                let router = match shown.and_then(<[_]>::first) {
+                    None => router,
+                    Some(leaf) => {
+                        let peer = PeerCertificate(leaf.clone().into_owned());
+                        router.layer(axum::Extension(peer))
+                    }
+                };
                 speak(stream, router).await;
             }
         }

@@ -49,7 +49,7 @@ fn home() -> Region {
             online: true,
             cpus: 64,
             memory: 4096 * GI,
-            memory_used: 0,
+            ..Host::default()
         };
         region.hosts.insert(name.into(), host);
     }

@@ -51,6 +51,7 @@ pub(in crate::broker) static RULES: &[Rule] = &[
     read("cluster-status", &[Fixed("cluster"), Fixed("status")], &[]),
     read("resources", &[Fixed("cluster"), Fixed("resources")], &[]),
     read("node-status", &[Fixed("nodes"), Host, Fixed("status")], &[]),
+    read("host-time", &[Fixed("nodes"), Host, Fixed("time")], &[]),
     read(
         "vm-config",
         &[Fixed("nodes"), Host, Fixed("qemu"), Vmid, Fixed("config")],

@@ -2,16 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{ClusterId, Findings};
+use super::{ClusterId, Findings, MAX_SKEW};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::kube::bootstrap;
 use crate::kube::{Client, Connector, Credentials, ServerVersion, Unobserved};
-use crate::model::time::{Span, Time};
-
-/// Tokens and certificates are made with times in them: a clock that is off by more than this makes
-/// some of them invalid.
-const MAX_SKEW: Span = Span::seconds(30);
+use crate::model::time::Time;
 
 /// Looks; gives the cluster's id when it could be read.
 pub(super) async fn look(
@@ -108,6 +104,7 @@ async fn rights(client: &Client, own_namespace: &str, findings: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::time::Span;
 
     #[test]
     fn a_clock_that_is_off_and_a_certificate_that_ends_are_said() {

@@ -11,7 +11,12 @@ use std::sync::Arc;
 use super::channels;
 use crate::clock::Clock;
 use crate::config::Settings;
+use crate::model::time::Span;
 use crate::pve;
+
+/// Tokens and certificates are made with times in them: a clock that is off by more than this makes
+/// some of them invalid.
+const MAX_SKEW: Span = Span::seconds(30);
 
 /// What one look found.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,18 +4,23 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::{ClusterId, Findings};
+use super::{ClusterId, Findings, MAX_SKEW};
+use crate::agent::clocks;
+use crate::clock::Clock;
 use crate::config::Settings;
 use crate::config::settings::{Channel, Template};
 use crate::model::mark::Ownership;
 use crate::model::policy::PoolPolicy;
 use crate::model::region::GuestKind;
+use crate::model::time::Span;
 use crate::pve::{Client, ClusterStatus, Resources, Version, VmConfig};
 
 /// Oldest PVE that this program was written for.
 const OLDEST: u32 = 8;
 /// Configurations of VMs in our range that are read; more are only counted.
 const MAX_READ: usize = 500;
+/// Hosts whose clocks are read: PVE clusters have rarely more.
+const MAX_CLOCKS: usize = 64;
 /// VMIDs named in one finding.
 const MAX_NAMED: usize = 10;
 
@@ -27,6 +32,8 @@ pub(super) struct Seen {
     resources: Resources,
     /// Configurations of templates and of VMs in our range.
     configs: BTreeMap<u32, VmConfig>,
+    /// How far the hosts' clocks are ahead of ours.
+    clocks: BTreeMap<Arc<str>, Span>,
 }
 
 /// Looks; `None` when PVE could not be read.
@@ -74,12 +81,37 @@ pub(super) async fn look(
             Err(error) => findings.warning(format!("region {name}: VM {vmid}: {error}")),
         }
     }
+    let clocks = clocks(client, name, &resources, findings).await;
     Some(Seen {
         version,
         status,
         resources,
         configs,
+        clocks,
     })
+}
+
+/// The clocks of the hosts that answer.
+async fn clocks(
+    client: &Client,
+    name: &str,
+    resources: &Resources,
+    findings: &mut Findings,
+) -> BTreeMap<Arc<str>, Span> {
+    let mut clocks = BTreeMap::new();
+    let online = resources.hosts.iter().filter(|(_, host)| host.online);
+    for (host, _) in online.take(MAX_CLOCKS) {
+        let sent = Clock::System.now();
+        match client.host_time(host).await {
+            Ok(Some(theirs)) => {
+                let ahead = clocks::ahead(sent, theirs, Clock::System.now());
+                clocks.insert(host.clone(), ahead);
+            }
+            Ok(None) => {}
+            Err(error) => findings.warning(format!("region {name}: the clock of {host}: {error}")),
+        }
+    }
+    clocks
 }
 
 async fn broker(client: &Client, name: &str, settings: &Settings, findings: &mut Findings) {
@@ -146,6 +178,7 @@ pub(super) fn judge(
             "region {name}: the cluster has no quorum; nothing is changed until it has"
         ));
     }
+    judge_clocks(seen, name, findings);
     let pools = settings
         .policy
         .pools
@@ -158,6 +191,30 @@ pub(super) fn judge(
         judge_template(seen, template_name, template, settings, findings);
     }
     judge_range(seen, name, settings, cluster, findings);
+}
+
+/// Clocks against each other and against ours.
+fn judge_clocks(seen: &Seen, name: &str, findings: &mut Findings) {
+    let by_time = || seen.clocks.iter().map(|(host, ahead)| (*ahead, host));
+    let (Some((least, behind)), Some((most, before))) = (by_time().min(), by_time().max()) else {
+        return;
+    };
+    let apart = Span(most.0 - least.0);
+    if apart > MAX_SKEW {
+        findings.warning(format!(
+            "region {name}: the clocks of {behind} and {before} are {apart} apart; is time synchronised? guests begin with their host's"
+        ));
+    }
+    let (off, host) = if most.0 > -least.0 {
+        (most, before)
+    } else {
+        (Span(-least.0), behind)
+    };
+    if off > MAX_SKEW {
+        findings.warning(format!(
+            "region {name}: the clock of {host} and this host's differ by {off}; is time synchronised?"
+        ));
+    }
 }
 
 fn judge_pool(
@@ -456,7 +513,34 @@ hosts = ["pve1", "pve2"]
                 )]),
             },
             configs: BTreeMap::from([(8000, config)]),
+            clocks: BTreeMap::new(),
         }
+    }
+
+    #[test]
+    fn clocks_are_compared_with_each_other_and_with_ours() {
+        let said = |clocks: [i64; 2]| {
+            let mut seen = good();
+            let hosts = [
+                ("pve1".into(), Span::seconds(clocks[0])),
+                ("pve2".into(), Span::seconds(clocks[1])),
+            ];
+            seen.clocks = BTreeMap::from(hosts);
+            let said = said(&seen);
+            let about = said.into_iter().filter(|text| text.contains("clock"));
+            about.collect::<Vec<_>>()
+        };
+        let apart = "warning: region default: the clocks of pve1 and pve2 are 40s apart; is time synchronised? guests begin with their host's";
+        let off = |host: &str| {
+            format!(
+                "warning: region default: the clock of {host} and this host's differ by 45s; is time synchronised?"
+            )
+        };
+        assert_eq!(said([-20, 9]), Vec::<String>::new());
+        assert_eq!(said([-20, 20]), [apart]);
+        assert_eq!(said([5, 45]), [apart.to_owned(), off("pve2")]);
+        assert_eq!(said([-45, -5]), [apart.to_owned(), off("pve1")]);
+        assert_eq!(said([45, 44]), [off("pve1")]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl User {
         }
     }
 
-    fn is_in(&self, group: &str) -> bool {
+    pub(super) fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }
 
@@ -62,8 +62,14 @@ pub(super) struct Attributes<'a> {
     pub(super) name: &'a str,
 }
 
-/// The caller behind a bearer token; `None` for a token that nobody has.
+/// The caller behind a bearer token, with the rights that RBAC objects give; `None` for a token that nobody has.
 pub(super) fn authenticate(state: &State, spec: &KubeSpec, token: &str) -> Option<User> {
+    let mut user = identify(state, spec, token)?;
+    user.rules.extend(super::rbac::rules(state, &user));
+    Some(user)
+}
+
+fn identify(state: &State, spec: &KubeSpec, token: &str) -> Option<User> {
     if token == spec.admin_token {
         return Some(User::admin());
     }

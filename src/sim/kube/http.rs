@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::auth::{self, Attributes, User};
 use super::object::{list, name, namespace, set};
+use super::pki::certificate_bearer_of;
 use super::resources::{NAMESPACES, Res};
 use super::selector::Selector;
 use super::status::{Status, answer, success};
@@ -21,6 +22,7 @@ use super::store::State;
 use super::verbs::{self, Patch, Query};
 use super::watch::{Watch, line, next_bookmark};
 use super::{Kube, discovery, events, eviction};
+use crate::sim::listen::PeerCertificate;
 
 /// The API server's own limit of a request body.
 const MOST_BODY: usize = 3 * 1024 * 1024;
@@ -155,7 +157,8 @@ fn target(segments: &[String]) -> Option<Target> {
 pub(super) async fn serve(StateOf(door): StateOf<Door>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let (method, uri) = (parts.method, parts.uri);
-    let response = match handle(&door, &method, &uri, &parts.headers, body).await {
+    let peer = parts.extensions.get::<PeerCertificate>();
+    let response = match handle(&door, &method, &uri, &parts.headers, peer, body).await {
         Ok(response) => response,
         Err(status) => status.into_response(),
     };
@@ -174,6 +177,7 @@ async fn handle(
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
+    peer: Option<&PeerCertificate>,
     body: Body,
 ) -> Result<Response, Status> {
     let segments: Vec<String> = uri
@@ -182,7 +186,7 @@ async fn handle(
         .filter(|s| !s.is_empty())
         .map(unescaped)
         .collect();
-    let user = caller(door, headers)?;
+    let user = caller(door, headers, peer)?;
     if let Some(response) = plain_path(door, method, uri, &segments, &user) {
         return response;
     }
@@ -223,8 +227,19 @@ fn shape_answer(shape: Shape, res: Res, object: Value) -> Value {
     Value::clone(&shape.of(res, &Arc::new(object)))
 }
 
-/// The caller by his bearer token.
-fn caller(door: &Door, headers: &HeaderMap) -> Result<User, Status> {
+/// The caller by his client certificate, else by his bearer token (the API server asks its authenticators in this
+/// order).
+fn caller(
+    door: &Door,
+    headers: &HeaderMap,
+    peer: Option<&PeerCertificate>,
+) -> Result<User, Status> {
+    let inner = &door.kube.inner;
+    let shown = peer.map(|PeerCertificate(der)| certificate_bearer_of(der));
+    if let Some(bearer) = shown {
+        return auth::authenticate(&inner.lock(), &inner.spec, &bearer)
+            .ok_or_else(Status::unauthorized);
+    }
     let Some(given) = headers.get(header::AUTHORIZATION) else {
         return Ok(door.stranger.clone());
     };
@@ -234,7 +249,6 @@ fn caller(door: &Door, headers: &HeaderMap) -> Result<User, Status> {
         .and_then(|t| t.strip_prefix("Bearer "))
         .unwrap_or("")
         .trim();
-    let inner = &door.kube.inner;
     auth::authenticate(&inner.lock(), &inner.spec, token).ok_or_else(Status::unauthorized)
 }
 

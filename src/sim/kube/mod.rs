@@ -21,6 +21,7 @@ mod http;
 mod object;
 mod patch;
 mod pki;
+mod rbac;
 #[cfg(test)]
 mod replay;
 mod resources;

@@ -10,7 +10,8 @@ use rcgen::{
     DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519,
     SerialNumber,
 };
-use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use sha2::{Digest, Sha256};
 
 use crate::model::time::Time;
@@ -195,10 +196,15 @@ pub(in crate::sim) fn hex(bytes: &[u8]) -> String {
 /// have proved possession of the certificate's key in the TLS handshake, which a router in memory
 /// does not have.
 pub(in crate::sim) fn certificate_bearer(pem: &str) -> String {
-    format!(
-        "certificate:{}",
-        hex(&Sha256::digest(pem.trim().as_bytes()))
+    CertificateDer::from_pem_slice(pem.as_bytes()).map_or_else(
+        |_| "certificate:unreadable".to_owned(),
+        |der| certificate_bearer_of(&der),
     )
+}
+
+/// The same for a certificate that was shown in a TLS handshake.
+pub(in crate::sim) fn certificate_bearer_of(der: &[u8]) -> String {
+    format!("certificate:{}", hex(&Sha256::digest(der)))
 }
 
 #[cfg(test)]

@@ -75,6 +75,10 @@ pub async fn serve(options: Options) -> anyhow::Result<()> {
             (Some(tls), Some(kube.authority()))
         }
     };
+    // Certificates of the cluster's authority are taken from clients, whoever signed the server's.
+    let tls = tls
+        .map(|tls| tls.asking_clients(&kube.authority()))
+        .transpose()?;
     let listener = Listener::bind(&options.listen, tls)
         .await
         .with_context(|| format!("listening on {}", options.listen))?;

@@ -28,7 +28,8 @@ impl Pve {
             Act::Nodes => Ok(world.nodes(&asked.caller, now)),
             Act::NodeStatus => Ok(world.node_status(&asked.node, now)),
             Act::NodeTime => {
-                let seconds = now.0 / 1_000;
+                let host = world.hosts.get(&asked.node);
+                let seconds = now.0 / 1_000 + host.map_or(0, |host| host.spec.clock_ahead);
                 Ok(json!({ "time": seconds, "localtime": seconds, "timezone": "UTC" }))
             }
             Act::NodeNetwork => Ok(world.network(&asked.node)),

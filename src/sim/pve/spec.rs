@@ -54,6 +54,9 @@ pub struct HostSpec {
     /// Its bridges.
     #[serde(default = "bridges")]
     pub bridges: Vec<String>,
+    /// How many seconds its clock is ahead.
+    #[serde(default)]
+    pub clock_ahead: i64,
 }
 
 fn bridges() -> Vec<String> {
@@ -272,6 +275,7 @@ fn host(number: u8) -> HostSpec {
         memory: 128 * GIB,
         address: format!("192.0.2.{}", 10 + number),
         bridges: bridges(),
+        clock_ahead: 0,
     }
 }
 

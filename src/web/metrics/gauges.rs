@@ -81,6 +81,7 @@ gauges! {
         leader: Number = "leader", "Whether this instance holds the lease";
         paused: Number = "paused", "Whether somebody said pause";
         view_age: Numbers = "view_age_seconds", "Age of each view that decisions rest on";
+        host_clock: Numbers = "host_clock_ahead_seconds", "How far a PVE host's clock is ahead of this one's";
         view_complete: Numbers = "view_complete", "Whether each view was read completely";
         machines: Numbers = "machines", "Machines, by pool and step";
         verdicts: Numbers = "pending_pods", "Pods that are not bound, by what becomes of them";
@@ -306,6 +307,7 @@ impl Gauges {
             sources()
                 .map(|(name, source)| (vec![("source", name.to_string())], flag(source.complete))),
         );
+        self.show_clocks(snapshot);
         self.begun("main", turn.at);
         let plans = |wanted: fn(&Kind) -> bool| {
             turn.decision.plan.iter().any(|action| wanted(&action.kind))
@@ -316,6 +318,20 @@ impl Gauges {
         if plans(|kind| matches!(kind, Kind::Remove { .. })) {
             self.begun("scaleDown", turn.at);
         }
+    }
+
+    /// Hosts whose clock is not known have no series.
+    fn show_clocks(&self, snapshot: &Snapshot) {
+        let regions = snapshot.regions.iter();
+        let hosts = regions.flat_map(|(name, region)| {
+            let of_region = region.hosts.iter();
+            of_region.filter_map(move |(host, seen)| Some((name, host, seen.clock_ahead?)))
+        });
+        let series = hosts.map(|(region, host, ahead)| {
+            let labels = vec![("region", region.to_string()), ("host", host.to_string())];
+            (labels, float(ahead.0) / 1000.0)
+        });
+        fill(&self.host_clock, series);
     }
 
     fn begun(&self, activity: &str, at: Time) {

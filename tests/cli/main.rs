@@ -1,5 +1,8 @@
 //! The program from outside: exit codes, where things are printed, what `generate` writes.
 
+mod live;
+mod simulators;
+
 use std::path::PathBuf;
 
 use assert_cmd::Command;
