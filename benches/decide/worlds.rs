@@ -101,7 +101,7 @@ fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World {
             online: true,
             cpus: 64,
             memory: 1 << 58,
-            memory_used: 0,
+            ..Host::default()
         };
         region.hosts.insert(name.into(), host);
     }

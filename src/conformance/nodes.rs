@@ -34,7 +34,7 @@ pub(super) fn hosts(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wron
         online: true,
         cpus: 1_000_000,
         memory: HOST_MEMORY,
-        memory_used: 0,
+        ..Host::default()
     };
     if let Some(value) = case.take("hosts") {
         let plain = value
