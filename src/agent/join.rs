@@ -107,15 +107,12 @@ fn taints(pool: &[Taint]) -> Vec<Value> {
 
 fn kubelet_args(input: &JoinInput<'_>, version: &str) -> Value {
     let mut args = input.settings.kubelet_args.clone();
-    let mut labels: Vec<String> = input
+    let labels: Vec<String> = input
         .labels
         .iter()
         .filter(|(key, _)| kubelet_may_set(key))
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
-    if let Some(more) = args.get("node-labels") {
-        labels.push(more.clone());
-    }
     if !labels.is_empty() {
         args.insert("node-labels".to_owned(), labels.join(","));
     }
@@ -131,7 +128,7 @@ fn kubelet_args(input: &JoinInput<'_>, version: &str) -> Value {
 /// Whether a kubelet may give its own node this label (the `NodeRestriction` admission plugin and
 /// the kubelet's `--node-labels` check); the others are set afterwards by us.
 pub fn kubelet_may_set(key: &str) -> bool {
-    const ALLOWED: [&str; 9] = [
+    const ALLOWED: [&str; 11] = [
         "kubernetes.io/hostname",
         "kubernetes.io/arch",
         "kubernetes.io/os",
@@ -139,6 +136,8 @@ pub fn kubelet_may_set(key: &str) -> bool {
         "topology.kubernetes.io/region",
         "topology.kubernetes.io/zone",
         "beta.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/arch",
         "failure-domain.beta.kubernetes.io/region",
         "failure-domain.beta.kubernetes.io/zone",
     ];

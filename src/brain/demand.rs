@@ -205,6 +205,9 @@ fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
     if !shape.scheduler.is_empty() && &*shape.scheduler != SCHEDULER {
         return Class::Ignored(format!("its scheduler is {}", shape.scheduler));
     }
+    if shape.devices {
+        return ignored("it asks for devices by ResourceClaim, which are not modelled");
+    }
     if shape.priority < cutoff {
         return Class::Ignored(format!(
             "expendable: its priority {} is below {cutoff}",

@@ -286,6 +286,10 @@ fn blocking(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
     if let Some(why) = budgets.refusal(key, pod) {
         return block("NotEnoughPdb", why);
     }
+    if pod.shape.devices {
+        let why = "it uses devices by ResourceClaim; where else they are is not known";
+        return Some(("UnexpectedError", why.to_owned()));
+    }
     if safe == Some("true") {
         return None;
     }

@@ -58,8 +58,28 @@ pub(super) struct Offer<'a> {
     pub(super) free: Resources,
     /// Host ports that those take.
     pub(super) ports: Vec<HostPort>,
-    /// The DaemonSets' shapes, with their namespaces.
-    pub(super) residents: Vec<(&'a Arc<str>, &'a Arc<PodShape>)>,
+    /// The DaemonSets that will run there.
+    pub(super) residents: Vec<Daemon<'a>>,
+}
+
+/// A DaemonSet's pod that is to come to a node.
+#[derive(Clone, Debug)]
+pub(super) struct Daemon<'a> {
+    pub(super) namespace: &'a Arc<str>,
+    /// The template's.
+    pub(super) shape: &'a Arc<PodShape>,
+    /// What its pods ask for beyond the template: admission (a `LimitRange`, the vertical pod
+    /// autoscaler) makes pods larger, never templates.
+    more: Resources,
+}
+
+impl<'a> Daemon<'a> {
+    /// Puts it on a place.
+    pub(super) fn put(&self, world: &mut World<'a>, index: usize) {
+        let id = world.intern(self.namespace, self.shape);
+        world.put(index, id, 1, false);
+        amounts::take(&mut world.bins[index].free, &self.more, 1);
+    }
 }
 
 impl Choice<'_> {
@@ -204,16 +224,20 @@ pub(super) fn labels(
     let mut labels = kind.labels.clone();
     labels.extend(pool.labels.iter().map(|(k, v)| (k.clone(), v.clone())));
     // A template of another system says so in its pool's or type's labels.
-    labels
+    let os = labels
         .entry(OS_LABEL.into())
-        .or_insert_with(|| "linux".into());
-    let own: [(&str, Arc<str>); 6] = [
+        .or_insert_with(|| "linux".into())
+        .clone();
+    let own: [(&str, Arc<str>); 8] = [
         (POOL_LABEL, pool_name.clone()),
         (INSTANCE_TYPE_LABEL, type_name.clone()),
         (ZONE_LABEL, host.clone()),
         (REGION_LABEL, pool.region.clone()),
         (HOSTNAME_LABEL, name.into()),
         (ARCH_LABEL, pool.arch.clone()),
+        // The kubelet still sets the old names too (`kubelet_node_status.go`).
+        ("beta.kubernetes.io/os", os),
+        ("beta.kubernetes.io/arch", pool.arch.clone()),
     ];
     labels.extend(own.into_iter().map(|(key, value)| (key.into(), value)));
     labels
@@ -221,20 +245,21 @@ pub(super) fn labels(
 
 /// Adds the DaemonSets whose pods will run on a node of this offer.
 fn add_daemons<'a>(turn: &Turn<'a>, pool: &PoolPolicy, offer: &mut Offer<'a>) {
-    for (key, set) in daemons(turn, &offer.labels, pool, NEW) {
-        amounts::take(&mut offer.free, &set.requests, 1);
-        offer.ports.extend(set.host_ports.iter().cloned());
-        offer.residents.push((key, set));
+    for daemon in daemons(turn, &offer.labels, pool, NEW) {
+        amounts::take(&mut offer.free, &daemon.shape.requests, 1);
+        amounts::take(&mut offer.free, &daemon.more, 1);
+        offer.ports.extend(daemon.shape.host_ports.iter().cloned());
+        offer.residents.push(daemon);
     }
 }
 
-/// The DaemonSets that will place a pod on a node with these labels, with their namespaces.
+/// The DaemonSets that will place a pod on a node with these labels.
 pub(super) fn daemons<'a>(
     turn: &Turn<'a>,
     labels: &Labels,
     pool: &PoolPolicy,
     name: &str,
-) -> Vec<(&'a Arc<str>, &'a Arc<PodShape>)> {
+) -> Vec<Daemon<'a>> {
     let place = Place {
         name,
         labels,
@@ -247,7 +272,19 @@ pub(super) fn daemons<'a>(
         .daemon_sets
         .iter()
         .filter(|(_, set)| fit::misfit(&set.shape, place).is_none())
-        .map(|(key, set)| (&key.namespace, &set.shape))
+        .map(|(key, set)| {
+            let mut more = Resources::default();
+            if let Some(asked) = turn.view.daemon_requests.get(&*set.uid) {
+                more = asked.clone();
+                more.raise_to(&set.shape.requests);
+                more.subtract(&set.shape.requests);
+            }
+            Daemon {
+                namespace: &key.namespace,
+                shape: &set.shape,
+                more,
+            }
+        })
         .collect()
 }
 
@@ -276,9 +313,8 @@ pub(super) fn place<'a>(
         guests: Vec::new(),
         receives: false,
     });
-    for (namespace, shape) in &offer.residents {
-        let id = world.intern(namespace, shape);
-        world.put(bin, id, 1, false);
+    for daemon in &offer.residents {
+        daemon.put(world, bin);
     }
     bin
 }

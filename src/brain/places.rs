@@ -8,7 +8,7 @@ use crate::model::time::Span;
 
 use super::capacity;
 use super::fit::taints;
-use super::offer::{self, Choice, HOSTNAME_LABEL};
+use super::offer::{self, Choice, Daemon, HOSTNAME_LABEL};
 use super::turn::Turn;
 use super::view::{Known, Standing, startup};
 use super::world::{Bin, Site, World};
@@ -28,13 +28,12 @@ pub(super) fn build<'a>(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
         for (key, pod) in turn.view.pods(name) {
             let id = world.intern(&key.namespace, &pod.shape);
             world.put(index, id, 1, pod.deletion.is_some());
-            daemons.retain(|(namespace, shape)| {
-                **namespace != key.namespace || !same_set(shape, &pod.shape)
+            daemons.retain(|daemon| {
+                *daemon.namespace != key.namespace || !same_set(daemon.shape, &pod.shape)
             });
         }
-        for (namespace, shape) in daemons {
-            let id = world.intern(namespace, shape);
-            world.put(index, id, 1, false);
+        for daemon in daemons {
+            daemon.put(&mut world, index);
         }
     }
     for known in turn.view.machines.values() {
@@ -73,9 +72,8 @@ fn add_machine<'a>(
         guests: Vec::new(),
         receives: false,
     });
-    for (namespace, shape) in expected_daemons(turn, known) {
-        let id = world.intern(namespace, shape);
-        world.put(index, id, 1, false);
+    for daemon in expected_daemons(turn, known) {
+        daemon.put(world, index);
     }
 }
 
@@ -83,15 +81,14 @@ fn add_machine<'a>(
 /// what it is.
 fn same_set(template: &PodShape, pod: &PodShape) -> bool {
     let daemon = pod.owner.as_ref().is_some_and(|o| &*o.kind == "DaemonSet");
-    let same_owner = match (&template.owner, &pod.owner) {
-        (Some(a), Some(b)) => a.uid == b.uid,
-        _ => true,
-    };
+    if let (Some(set), Some(owner)) = (&template.owner, &pod.owner) {
+        return set.uid == owner.uid;
+    }
     let labels = template
         .labels
         .iter()
         .all(|(key, value)| pod.labels.get(key) == Some(value));
-    daemon && same_owner && labels && template.requests == pod.requests
+    daemon && labels && template.requests == pod.requests
 }
 
 /// The offer that a machine was made from.
@@ -111,10 +108,7 @@ fn template<'b, 'a>(
     Some((choice, offer))
 }
 
-fn expected_daemons<'a>(
-    turn: &Turn<'a>,
-    known: &Known<'a>,
-) -> Vec<(&'a Arc<str>, &'a Arc<PodShape>)> {
+fn expected_daemons<'a>(turn: &Turn<'a>, known: &Known<'a>) -> Vec<Daemon<'a>> {
     let (Some(pool), Some(kind)) = (known.pool, known.kind) else {
         return Vec::new();
     };

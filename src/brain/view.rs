@@ -7,6 +7,7 @@ use crate::model::cluster::{Node, Pod, PodKey, ReadyStatus};
 use crate::model::mark::Ownership;
 use crate::model::policy::{InstanceType, LEAVING_TAINT, Policy, PoolPolicy, STARTUP_TAINT};
 use crate::model::region::{Busy, Machine, Region, Step};
+use crate::model::resources::Resources;
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
@@ -21,6 +22,8 @@ pub(super) struct View<'a> {
     pub(super) now: Time,
     /// Pods that are bound and have not ended, by node.
     pub(super) pods_on: BTreeMap<&'a str, Vec<Keyed<'a>>>,
+    /// The most that pods of each DaemonSet ask for, by its UID.
+    pub(super) daemon_requests: BTreeMap<&'a str, Resources>,
     /// Our machines, by name.
     pub(super) machines: BTreeMap<&'a str, Known<'a>>,
     /// Node name to machine name.
@@ -124,6 +127,7 @@ impl<'a> View<'a> {
             snapshot,
             policy,
             now,
+            daemon_requests: daemon_requests(&pods_on),
             pods_on,
             machines,
             machine_of,
@@ -153,6 +157,24 @@ impl<'a> View<'a> {
                 )
             })
     }
+}
+
+fn daemon_requests<'a>(
+    pods_on: &BTreeMap<&'a str, Vec<Keyed<'a>>>,
+) -> BTreeMap<&'a str, Resources> {
+    let mut most: BTreeMap<&str, Resources> = BTreeMap::new();
+    for (_, pod) in pods_on.values().flatten() {
+        let owner = pod.shape.owner.as_ref();
+        if let Some(owner) =
+            owner.filter(|owner| &*owner.kind == "DaemonSet" && pod.deletion.is_none())
+        {
+            let asked = &pod.shape.requests;
+            most.entry(&*owner.uid)
+                .and_modify(|most| most.raise_to(asked))
+                .or_insert_with(|| asked.clone());
+        }
+    }
+    most
 }
 
 /// Whether a node carries a taint of this key.

@@ -14,6 +14,9 @@ use super::error::{Call, Error};
 use super::wire;
 use crate::model::time::Time;
 
+/// What the keys of cluster-info begin with that hold signatures.
+const SIGNATURE: &str = "jws-kubeconfig-";
+
 /// What a machine needs to find and trust the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterInfo {
@@ -23,6 +26,8 @@ pub struct ClusterInfo {
     pub ca_pem: String,
     /// `sha256:…` of each CA's public key, as `caCertHashes` takes them.
     pub ca_hashes: Vec<String>,
+    /// Signatures by token id (`jws-kubeconfig-ID`), as the controller `bootstrapsigner` keeps them.
+    pub signatures: BTreeMap<String, String>,
 }
 
 /// `GET /version`.
@@ -77,7 +82,14 @@ impl Client {
         let text = data
             .get("kubeconfig")
             .ok_or_else(|| unusable(call.clone(), "it has no key \"kubeconfig\""))?;
-        read_cluster_info(text).map_err(|message| unusable(call, &message))
+        let signatures = data
+            .iter()
+            .filter_map(|(key, value)| {
+                Some((key.strip_prefix(SIGNATURE)?.to_owned(), value.clone()))
+            })
+            .collect();
+        let info = read_cluster_info(text).map_err(|message| unusable(call, &message))?;
+        Ok(ClusterInfo { signatures, ..info })
     }
 
     /// The API server's version and clock.
@@ -128,6 +140,7 @@ fn read_cluster_info(text: &str) -> Result<ClusterInfo, String> {
             .into_iter()
             .map(|certificate| certificate.public_key_hash)
             .collect(),
+        signatures: BTreeMap::new(),
     })
 }
 

@@ -58,6 +58,8 @@ pub struct PodShape {
     pub scheduler: Arc<str>,
     /// `spec.terminationGracePeriodSeconds`; 30 when absent.
     pub grace_seconds: i64,
+    /// `spec.resourceClaims` asks for devices (DRA), which are not modelled.
+    pub devices: bool,
     /// `spec.restartPolicy` is `Never` or `OnFailure` and no controller recreates the pod.
     pub run_once: bool,
 }

@@ -23,6 +23,10 @@ const JOIN_POLL: Duration = Duration::from_secs(1);
 const EXEC_DEADLINE: Duration = Duration::from_mins(1);
 /// First pause between two questions for a command's result; it doubles up to a second.
 const EXEC_POLL: Duration = Duration::from_millis(100);
+/// Between two looks whether cluster-info is signed with the new token …
+const SIGN_POLL: Duration = Duration::from_millis(200);
+/// … and how many: five seconds, as long as kubeadm itself waits before it looks again.
+const SIGN_TRIES: usize = 25;
 /// Characters of kubeadm's log that go into a failure's message.
 const CAUSE_LENGTH: usize = 800;
 /// Longest life of a bootstrap token, whatever the configuration says.
@@ -85,8 +89,14 @@ pub(super) async fn system_ready(work: &Work) -> Result<Probe, Stop> {
 /// Joins, or attaches to the join that runs, and waits for its end.
 pub(super) async fn joined(work: &Work, kubeadm: &str) -> Result<(), Stop> {
     loop {
-        match JoinState::read(&run(work, guest::STATE, None).await?) {
-            Some(JoinState::None) => start_join(work, kubeadm).await?,
+        let mut state = JoinState::read(&run(work, guest::STATE, None).await?);
+        if state == Some(JoinState::None) {
+            state = Some(start_join(work, kubeadm).await?);
+        }
+        match state {
+            Some(JoinState::None) => {
+                return Err(Stop::Failed("the join did not start".to_owned()));
+            }
             Some(JoinState::Running) => {
                 work.note("kubeadm join runs");
                 sleep(JOIN_POLL).await;
@@ -107,7 +117,7 @@ pub(super) async fn joined(work: &Work, kubeadm: &str) -> Result<(), Stop> {
     }
 }
 
-async fn start_join(work: &Work, kubeadm: &str) -> Result<(), Stop> {
+async fn start_join(work: &Work, kubeadm: &str) -> Result<JoinState, Stop> {
     let settings = &work.tools.settings;
     let pool = settings
         .pools
@@ -132,6 +142,8 @@ async fn start_join(work: &Work, kubeadm: &str) -> Result<(), Stop> {
         kube.replace_token(&token)
     })
     .await?;
+    let before = info.signatures.get(&token.id).map(String::as_str);
+    signed(work, &token.id, before).await?;
     let configuration = join::configuration(&JoinInput {
         kubeadm,
         node_name: &work.machine,
@@ -144,13 +156,30 @@ async fn start_join(work: &Work, kubeadm: &str) -> Result<(), Stop> {
     })
     .map_err(|error| Stop::Failed(error.to_string()))?;
     let output = run(work, guest::JOIN, Some(&configuration)).await?;
-    match JoinState::read(&output) {
-        Some(_) => Ok(()),
-        None => Err(Stop::Failed(format!(
-            "the join did not start: {}",
-            output.trim()
-        ))),
+    JoinState::read(&output)
+        .ok_or_else(|| Stop::Failed(format!("the join did not start: {}", output.trim())))
+}
+
+/// Waits until the cluster's signer has signed cluster-info with the token. kubeadm takes the first
+/// signature it sees under the token's id, also one of an earlier token, and fails when it is not
+/// right; and where it sees none it asks again only after five seconds.
+async fn signed(work: &Work, id: &str, before: Option<&str>) -> Result<(), Stop> {
+    let kube = &work.tools.kube;
+    for _ in 0..SIGN_TRIES {
+        let info = work
+            .patiently_kube("reading cluster-info", || kube.cluster_info())
+            .await?;
+        let signature = info.signatures.get(id).map(String::as_str);
+        if signature.is_some() && signature != before {
+            return Ok(());
+        }
+        sleep(SIGN_POLL).await;
     }
+    // Not ours to judge: kubeadm waits for it, and says what is missing.
+    work.note(
+        "cluster-info is not signed with the token yet; is the controller bootstrapsigner on?",
+    );
+    Ok(())
 }
 
 /// Sixteen of `[a-z0-9]`.

@@ -22,7 +22,10 @@ if [ -s "$dir/pid" ]; then
   fi
   exit 0
 fi
-if [ -s /etc/kubernetes/kubelet.conf ]; then
+# After a reboot: that this very VM joined stands on its disk. A template that was a node once has a
+# kubelet.conf too, but not this VM's id beside it; kubeadm then says what is wrong.
+me() { cat /sys/class/dmi/id/product_uuid 2>/dev/null || cat /etc/machine-id; }
+if [ -s /etc/kubernetes/kubelet.conf ] && [ "$(cat /etc/kubernetes/pve-autoscaler-joined 2>/dev/null)" = "$(me)" ]; then
   cat >/dev/null
   printf 'state=exited\nexit=0\n'
   exit 0
@@ -35,6 +38,9 @@ PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin $detach 
   kubeadm join --config "$0/join.json"
   code=$?
   rm -f "$0/join.json"
+  if [ "$code" -eq 0 ]; then
+    { cat /sys/class/dmi/id/product_uuid 2>/dev/null || cat /etc/machine-id; } >/etc/kubernetes/pve-autoscaler-joined
+  fi
   echo "$code" >"$0/exit.new" && mv "$0/exit.new" "$0/exit"
 ' "$dir" </dev/null >"$dir/log" 2>&1 9>&- &
 echo "$!" >"$dir/pid"

@@ -168,6 +168,9 @@ fn blocks(case: Case<'_>, key: &PodKey, pod: &Pod, settings: &ScaleDown) -> Opti
     if guarded(annotation(pod, DO_NOT_DISRUPT), pod.created, case.now) {
         return Some("do-not-disrupt forbids it");
     }
+    if pod.shape.devices {
+        return Some("it uses devices by ResourceClaim");
+    }
     if safe == Some("true") {
         return None;
     }

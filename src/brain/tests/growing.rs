@@ -533,3 +533,39 @@ fn equal_pods_need_not_share_an_allocation_to_be_one_group() {
     }
     assert_eq!(made(&lab.decide()).len(), 3);
 }
+
+#[test]
+fn pods_that_admission_made_larger_than_their_daemon_set_says_count_as_they_are() {
+    let mut lab = plain(4, 4096, 110)
+        .daemon("log", 100, 10)
+        .ours("n1", "p", "one");
+    let uid = lab.snapshot.cluster.daemon_sets[&PodKey::new("kube-system", "log")]
+        .uid
+        .clone();
+    // A LimitRange gives the running pod a whole core.
+    lab = lab.bound("log-1", "n1", 1_000, 10).shape("log-1", |shape| {
+        let mut owner = super::lab::owner("DaemonSet", "log");
+        owner.uid = uid;
+        shape.owner = Some(owner);
+    });
+    let decision = lab
+        .bound("full", "n1", 3_000, 10)
+        .pod("web", 3_500, 100)
+        .decide();
+    assert_eq!(made(&decision), [""; 0]);
+    let why = why(&decision, "web", "p/one");
+    assert_eq!(why, "cpu: asks 3.5, a node offers 3 after DaemonSets");
+}
+
+#[test]
+fn pods_that_ask_for_devices_call_for_nothing() {
+    let decision = plain(4, 4096, 110)
+        .pod("web", 100, 100)
+        .shape("web", |shape| shape.devices = true)
+        .decide();
+    assert_eq!(made(&decision), [""; 0]);
+    let PodVerdict::Ignored { why } = verdict(&decision, "web") else {
+        panic!("{:?}", verdict(&decision, "web"));
+    };
+    assert!(why.contains("ResourceClaim"), "{why}");
+}

@@ -340,6 +340,11 @@ fn settings(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Pool 
             &at.at("kubelet_args").at(key),
             || "expected an argument's name without dashes in front, such as \"v\"".to_owned(),
         );
+        let own = OWN_KUBELET_ARGS.iter().find(|(name, _)| key == name);
+        problems.unless(own.is_none(), &at.at("kubelet_args").at(key), || {
+            let instead = own.map_or("", |(_, instead)| *instead);
+            format!("may not be set here: {instead}")
+        });
     }
     each(
         &pool.tags,
@@ -392,13 +397,29 @@ fn settings(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Pool 
 }
 
 /// Labels that this program or the kubelet sets itself.
-const OWN_LABELS: [&str; 6] = [
+const OWN_LABELS: [&str; 8] = [
     INSTANCE_TYPE_LABEL,
     ZONE_LABEL,
     REGION_LABEL,
     "kubernetes.io/hostname",
     "kubernetes.io/arch",
     "kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+];
+
+/// Arguments of the kubelet that would switch off what the program relies on, and what to use instead.
+const OWN_KUBELET_ARGS: [(&str, &str); 7] = [
+    ("node-labels", "use the pool's labels"),
+    ("register-with-taints", "use the pool's taints"),
+    ("hostname-override", "a node is called as its machine"),
+    ("register-node", "the kubelet must register its node"),
+    ("kubeconfig", "kubeadm writes it"),
+    ("bootstrap-kubeconfig", "kubeadm writes it"),
+    (
+        "config",
+        "kubeadm writes it; a KubeletConfiguration patch belongs into the template",
+    ),
 ];
 
 fn labels(labels: &BTreeMap<String, String>, path: &KeyPath, problems: &mut Problems) -> Labels {

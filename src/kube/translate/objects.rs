@@ -12,7 +12,7 @@ use crate::model::cluster::{
 };
 use crate::model::resources::Resources;
 use crate::model::scheduling::{
-    Effect, Labels, NodeTerm, Operator, PodShape, Requirement, Taint, Toleration,
+    Effect, Labels, NodeTerm, Operator, Owner, PodShape, Requirement, Taint, Toleration,
 };
 
 /// A node's view.
@@ -168,6 +168,12 @@ pub(in crate::kube) fn daemon_set(
         shape.node_selector.extend(class.node_selector.clone());
         shape.tolerations.extend(class.tolerations.iter().cloned());
     }
+    // A template names no owner; its pods name this one, and are known by it.
+    shape.owner = Some(Owner {
+        kind: reader.interner.text("DaemonSet"),
+        name: key.name.clone(),
+        uid: uid(&set.metadata),
+    });
     let view = DaemonSet {
         uid: uid(&set.metadata),
         shape: reader.interner.shape(shape),

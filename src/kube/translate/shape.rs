@@ -49,6 +49,10 @@ impl Reader<'_> {
                 .collect(),
             priority: spec.priority.unwrap_or(0),
             never_preempts: spec.preemption_policy.as_deref() == Some("Never"),
+            devices: spec
+                .resource_claims
+                .as_ref()
+                .is_some_and(|claims| !claims.is_empty()),
             run_once: owner.is_none() && !forever,
             owner,
             scheduler: self.text(

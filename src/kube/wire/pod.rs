@@ -38,6 +38,7 @@ pub(in crate::kube) struct PodSpec {
     pub(in crate::kube) preemption_policy: Option<String>,
     pub(in crate::kube) scheduler_name: Option<String>,
     pub(in crate::kube) scheduling_gates: Option<Vec<serde::de::IgnoredAny>>,
+    pub(in crate::kube) resource_claims: Option<Vec<serde::de::IgnoredAny>>,
     pub(in crate::kube) termination_grace_period_seconds: Option<i64>,
     pub(in crate::kube) restart_policy: Option<String>,
     pub(in crate::kube) host_network: Option<bool>,
