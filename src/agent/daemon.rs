@@ -280,6 +280,7 @@ impl Loop {
             random: parts.random.clone(),
             observer: parts.observer.clone(),
             clones: Turns::default(),
+            pings: Turns::default(),
         };
         Ok(Loop {
             executor: Executor::new(tools),

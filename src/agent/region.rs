@@ -4,7 +4,7 @@
 //! Calls in a steady state: two per poll, plus at most one more, a re-reading or a host's clock: six a
 //! minute at the default interval, whatever the number of VMs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -211,7 +211,7 @@ impl RegionWatcher {
             region.storages.insert(host.clone(), storages.collect());
         }
         for (vmid, guest) in &resources.guests {
-            region.vms.insert(*vmid, self.vm(*vmid, guest));
+            region.vms.insert(*vmid, self.vm(*vmid, guest, &resources));
         }
         region.templates = self.templates(&resources);
         let facts = self.known.iter().map(|(vmid, known)| {
@@ -261,6 +261,10 @@ impl RegionWatcher {
         let mut changed = Vec::new();
         let mut old = Vec::new();
         for (vmid, guest) in wanted {
+            if !online(resources, &guest.host) {
+                // PVE forgets name and size of a dead host's VMs, and cannot read them: what was read last stands.
+                continue;
+            }
             match self.known.get(vmid) {
                 Some(known) if known.fingerprint == Fingerprint::of(guest) => {
                     if now.since(known.read) > STALE_CONFIG {
@@ -275,10 +279,14 @@ impl RegionWatcher {
             old.clear();
         }
         let rereads = old.into_iter().take(REREADS_PER_POLL).map(|(_, vmid)| vmid);
+        let mut silent = BTreeSet::new();
         for vmid in changed.into_iter().take(READS_PER_POLL).chain(rereads) {
             let Some(guest) = resources.guests.get(&vmid) else {
                 continue;
             };
+            if silent.contains(&guest.host) {
+                continue;
+            }
             match self.client.vm_config(&guest.host, vmid).await {
                 Ok(config) => {
                     let known = Known {
@@ -292,10 +300,11 @@ impl RegionWatcher {
                 Err(error) if error.cause() == Cause::Gone => {
                     self.known.remove(&vmid);
                 }
-                // A host that does not answer must not blind us to the others: its VMs stay unread.
+                // A host that does not answer must not blind us to the others: it is left alone until the
+                // next poll.
                 Err(error) => {
                     tracing::debug!(region = %self.name, vmid, %error, "cannot read a VM's configuration");
-                    self.known.remove(&vmid);
+                    silent.insert(guest.host.clone());
                 }
             }
         }
@@ -318,11 +327,11 @@ impl RegionWatcher {
             .filter(|(_, template)| template.region == self.name)
     }
 
-    fn vm(&self, vmid: u32, guest: &GuestResource) -> Vm {
-        let known = self
-            .known
-            .get(&vmid)
-            .filter(|known| known.fingerprint == Fingerprint::of(guest));
+    fn vm(&self, vmid: u32, guest: &GuestResource, resources: &Resources) -> Vm {
+        let known = self.known.get(&vmid).filter(|known| {
+            known.fingerprint == Fingerprint::of(guest)
+                || (known.fingerprint.host == guest.host && !online(resources, &guest.host))
+        });
         let in_range = self
             .settings
             .policy
@@ -360,7 +369,8 @@ impl RegionWatcher {
                     config.template.then(|| TemplateCopy {
                         vmid: *vmid,
                         host: guest.host.clone(),
-                        shared: all_shared(config, &guest.host, resources),
+                        shared: all_shared(config, &guest.host, resources)
+                            && target_shared(template, &guest.host, resources),
                         disk: config
                             .boot_disk()
                             .and_then(|(_, disk)| disk.size)
@@ -374,10 +384,27 @@ impl RegionWatcher {
     }
 }
 
+fn online(resources: &Resources, host: &str) -> bool {
+    resources.hosts.get(host).is_some_and(|host| host.online)
+}
+
 fn is_template(vmid: u32, guest: &GuestResource, template: &Template) -> bool {
     guest.kind == GuestKind::Qemu
         && (template.vmid == Some(vmid)
             || (guest.template && template.vm_name.as_deref() == Some(&*guest.name)))
+}
+
+/// Whether the storage that full clones go to, if one is named, is shared: PVE clones to another host
+/// only then (`clone_vm`, "can't clone to non-shared storage").
+fn target_shared(template: &Template, host: &str, resources: &Resources) -> bool {
+    let named = template.storage.as_ref().filter(|_| template.full_clone);
+    named.is_none_or(|name| {
+        resources
+            .storages
+            .get(host)
+            .and_then(|storages| storages.get(&**name))
+            .is_some_and(|storage| storage.shared)
+    })
 }
 
 /// Whether every disk, the cloud-init drive too, is on shared storage: only then may a clone have

@@ -85,9 +85,20 @@ fn same(key: &str, current: Option<&str>, wanted: &str) -> bool {
     match (key, current) {
         ("tags", Some(current)) => tag_set(current) == tag_set(wanted),
         ("onboot" | "protection", None) => wanted == "0",
+        ("net0", Some(current)) => parts(current) == parts(wanted),
         (_, Some(current)) => current.trim_end() == wanted.trim_end(),
         (_, None) => false,
     }
+}
+
+/// The parts of a property string in PVE's order: the first stays, the others are sorted by name
+/// (`JSONSchema::print_property_string`), whatever order they were sent in.
+fn parts(text: &str) -> Vec<&str> {
+    let mut parts: Vec<&str> = text.trim_end().split(',').collect();
+    if let Some(others) = parts.get_mut(1..) {
+        others.sort_unstable();
+    }
+    parts
 }
 
 fn tag_set(text: &str) -> Vec<String> {
@@ -134,7 +145,7 @@ fn net0(current: Option<&String>, template: &Template) -> Option<String> {
         .into_iter()
         .map(|(key, value)| value.map_or(key.clone(), |value| format!("{key}={value}")))
         .collect();
-    Some(text.join(","))
+    Some(self::parts(&text.join(",")).join(","))
 }
 
 /// `encodeURIComponent`, which `sshkeys` wants on top of the form's own encoding.
@@ -204,11 +215,33 @@ mod tests {
         assert_eq!(first.set["tags"], "k8s;pve-autoscaler");
         assert_eq!(
             first.set["net0"],
-            "virtio=AA:BB:CC:00:11:22,firewall=1,bridge=vmbr7,tag=42"
+            "virtio=AA:BB:CC:00:11:22,bridge=vmbr7,firewall=1,tag=42"
         );
         assert_eq!(first.delete, ["sockets"]);
         let second = write(&applied(inherited, first), "m", &kind(), &template, &pool);
         assert!(second.is_empty(), "{second:?}");
+    }
+
+    #[test]
+    fn a_network_that_is_right_already_is_left_alone_in_whatever_order() {
+        let template = Template {
+            bridge: Some("vmbr0".into()),
+            ..Template::default()
+        };
+        for nic in [
+            "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=1",
+            "virtio=AA:BB:CC:00:11:22,firewall=1,bridge=vmbr0",
+            "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,mtu=1,queues=4,tag=7",
+        ] {
+            let write = write(
+                &config(&[("net0", nic)]),
+                "m",
+                &kind(),
+                &template,
+                &Pool::default(),
+            );
+            assert!(!write.set.contains_key("net0"), "{nic}: {write:?}");
+        }
     }
 
     #[test]

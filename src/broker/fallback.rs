@@ -196,12 +196,12 @@ fn fields(params: &[(String, String)]) -> Map<String, Value> {
     fields
 }
 
-fn host_of(path: &str) -> Option<&str> {
+pub(super) fn host_of(path: &str) -> Option<&str> {
     path.strip_prefix("/nodes/")?.split('/').next()
 }
 
 /// The host's own name in PVE: its host name without a domain.
-fn hostname() -> String {
+pub(super) fn hostname() -> String {
     let name = nix::unistd::gethostname().unwrap_or_default();
     let name = name.to_string_lossy();
     name.split('.').next().unwrap_or_default().to_owned()

@@ -17,7 +17,7 @@ use crate::pve::transport::wire::{chain, client_builder, exchange};
 use crate::pve::{Method, Outcome, Request};
 
 use super::Paths;
-use super::fallback::Fallback;
+use super::fallback::{Fallback, host_of, hostname};
 use super::ticket::Tickets;
 
 /// What became of a request.
@@ -63,6 +63,9 @@ struct Session {
     base: String,
 }
 
+/// AnyEvent::HTTP's "connection failed", which pveproxy passes on as a status.
+const CONNECT_FAILED: u16 = 595;
+
 /// HTTPS to this host, with Perl behind it.
 #[derive(Debug)]
 pub(super) struct Forward {
@@ -78,7 +81,7 @@ impl Forward {
     /// The way that `paths` describe; nothing is read or sent yet.
     pub(super) fn new(paths: Paths) -> Forward {
         Forward {
-            tickets: Tickets::new(paths.perl.clone()),
+            tickets: Tickets::new(paths.perl.clone(), paths.systemd_run.clone()),
             fallback: Fallback::new(&paths),
             session: Mutex::new(None),
             trouble: Mutex::new(None),
@@ -125,6 +128,9 @@ impl Forward {
                         reason: got.reason,
                         body: got.body,
                     });
+                    if let Some(why) = daemon_down(request, &last) {
+                        return Sent::Never(why);
+                    }
                     if !refused {
                         return last;
                     }
@@ -201,11 +207,22 @@ impl Way for Forward {
     }
 }
 
-/// The certificate that pveproxy serves: its own if the administrator gave it one, else the host's.
-/// Source: pve-manager PVE/Service/pveproxy.pm, `ssl` settings.
+/// pveproxy hands the calls that change anything to pvedaemon on this host, and answers 595 when that
+/// cannot be reached: nothing was done.
+fn daemon_down(request: &Request, sent: &Sent) -> Option<String> {
+    let Sent::Answer(answer) = sent else {
+        return None;
+    };
+    let here = host_of(&request.path).is_none_or(|host| host == hostname());
+    (answer.status == CONNECT_FAILED && here)
+        .then(|| format!("pveproxy cannot reach pvedaemon: {}", answer.reason))
+}
+
+/// The certificate that pveproxy serves: its own if the administrator gave it one, with its key, else
+/// the host's. Source: pve-manager PVE/Service/pveproxy.pm, `ssl` settings.
 fn leaf(node: &Path) -> Result<tls::Fingerprint, String> {
     let own = node.join("pveproxy-ssl.pem");
-    let path = if own.exists() {
+    let path = if own.exists() && node.join("pveproxy-ssl.key").exists() {
         own
     } else {
         node.join("pve-ssl.pem")
@@ -235,11 +252,29 @@ fn mapped(address: Ipv6Addr) -> IpAddr {
         .map_or(IpAddr::V6(address), IpAddr::V4)
 }
 
+/// The file is bash, which PVE sources (`APIServer/Utils.pm`, `read_proxy_config`): `export` and a
+/// comment behind the value are fine there. Host names, which it allows, are not known here.
 fn listen_ip(text: &str) -> Option<IpAddr> {
-    text.lines()
-        .filter_map(|line| line.trim().strip_prefix("LISTEN_IP="))
-        .filter_map(|value| value.trim().trim_matches(['"', '\'']).parse().ok())
-        .next_back()
+    let value = text
+        .lines()
+        .map(str::trim)
+        .filter_map(|line| {
+            let line = line.strip_prefix("export ").map_or(line, str::trim_start);
+            line.strip_prefix("LISTEN_IP=")
+        })
+        .map(|value| {
+            let value = value.split_once(" #").map_or(value, |(value, _)| value);
+            value.trim().trim_matches(['"', '\''])
+        })
+        .next_back()?;
+    let parsed = value.parse().ok();
+    if parsed.is_none() && !value.is_empty() {
+        tracing::warn!(
+            value,
+            "LISTEN_IP of pveproxy's defaults file is no address; 127.0.0.1 is tried"
+        );
+    }
+    parsed
 }
 
 #[cfg(test)]
@@ -256,6 +291,7 @@ mod tests {
             ("LISTEN_IP=\"::\"", "127.0.0.1"),
             ("LISTEN_IP=\"0.0.0.0\"", "127.0.0.1"),
             ("LISTEN_IP=\"nonsense\"", "127.0.0.1"),
+            ("export LISTEN_IP=192.0.2.1 # lan\n", "192.0.2.1"),
         ] {
             let dir = tempfile::tempdir().expect("a directory");
             let path = dir.path().join("pveproxy");

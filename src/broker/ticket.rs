@@ -60,16 +60,18 @@ struct State {
 #[derive(Clone, Debug)]
 pub(super) struct Tickets {
     perl: PathBuf,
+    systemd_run: PathBuf,
     state: Arc<std::sync::Mutex<State>>,
     /// Held during a Perl run.
     run: Arc<Mutex<()>>,
 }
 
 impl Tickets {
-    /// Tickets by the Perl at `perl`.
-    pub(super) fn new(perl: PathBuf) -> Tickets {
+    /// Tickets by the Perl at `perl`, which `systemd_run` can start outside of the sandbox.
+    pub(super) fn new(perl: PathBuf, systemd_run: PathBuf) -> Tickets {
         Tickets {
             perl,
+            systemd_run,
             state: Arc::default(),
             run: Arc::default(),
         }
@@ -141,8 +143,24 @@ impl Tickets {
         }
     }
 
-    async fn make(&self) -> Result<Ticket, String> {
-        let mut command = Command::new(&self.perl);
+    /// The Perl run; `outside` of the broker's sandbox as a transient service.
+    fn command(&self, outside: bool) -> Command {
+        let mut command = if outside {
+            let mut command = Command::new(&self.systemd_run);
+            command
+                .args([
+                    "--quiet",
+                    "--pipe",
+                    "--wait",
+                    "--collect",
+                    "--service-type=exec",
+                ])
+                .args(["--description=pve-autoscaler: a PVE ticket", "--"])
+                .arg(&self.perl);
+            command
+        } else {
+            Command::new(&self.perl)
+        };
         command
             .args(["-MPVE::Cluster", "-MPVE::AccessControl", "-MJSON::PP", "-e"])
             .arg(SCRIPT)
@@ -152,6 +170,22 @@ impl Tickets {
             .current_dir("/")
             .stdin(Stdio::null())
             .kill_on_drop(true);
+        command
+    }
+
+    async fn make(&self) -> Result<Ticket, String> {
+        match self.make_by(self.command(false)).await {
+            // PVE renews a signing key that is older than a day before it signs (`rotate_authkey`),
+            // which pvestatd does in time unless it hangs; the sandbox may not write to /etc/pve.
+            Err(why) if why.contains("authkey") => {
+                tracing::warn!(why, "the ticket is made outside of the sandbox");
+                self.make_by(self.command(true)).await
+            }
+            made => made,
+        }
+    }
+
+    async fn make_by(&self, mut command: Command) -> Result<Ticket, String> {
         let fail = |why: String| format!("cannot get a ticket from PVE's own code: {why}");
         let output = timeout(RUN, command.output())
             .await

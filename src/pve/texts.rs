@@ -178,6 +178,11 @@ fn known(text: &str) -> Option<Cause> {
         () if has("received interrupt") => Cause::Interrupted,
         // pve-cluster, the name in the path.
         () if has("hostname lookup '") => Cause::HostUnreachable,
+        // qemu-server src/PVE/QMPClient.pm, `cmd` and `open_connection`: QEMU takes one client at a time,
+        // and a late answer of an earlier command confuses the next.
+        () if has(" qga command '") || has("unable to open monitor socket") => Cause::Timeout,
+        // qemu-server src/PVE/QemuServer/Monitor.pm, `qmp_cmd`.
+        () if has("VM ") && has(" not running") => Cause::NotRunning,
         // qemu-server src/PVE/QMPClient.pm:503.
         () if has("got timeout") => Cause::Timeout,
         () => return None,

@@ -261,9 +261,10 @@ impl GuestResource {
         }
     }
 
-    /// `status: running`, up to 10 s old.
+    /// It holds its memory: up to 10 s old. PVE shows QEMU's own word here (`running`, `paused`,
+    /// `prelaunch`, `io-error` …), `stopped` when there is no process and `unknown` when its host says nothing.
     pub fn running(&self) -> bool {
-        &*self.status == "running"
+        !matches!(&*self.status, "stopped" | "unknown" | "")
     }
 }
 

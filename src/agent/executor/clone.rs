@@ -45,7 +45,8 @@ async fn cloned(work: &Work) -> Result<(), Stop> {
             Look::Ours(config) if config.lock.as_deref() == Some("clone") => {
                 under_way(work).await?;
             }
-            Look::Ours(_) => return work.record(|entry| entry.upid = None),
+            Look::Ours(_) => return settled(work).await,
+            Look::Going => return Err(Stop::Transient(work.going())),
             Look::Placeholder => under_way(work).await?,
             Look::Foreign(how) => {
                 return Err(Stop::Transient(format!(
@@ -55,6 +56,17 @@ async fn cloned(work: &Work) -> Result<(), Stop> {
             Look::Absent => absent(work).await?,
         }
     }
+}
+
+/// The VM is ours and unlocked. PVE takes the lock off on the template's host and then moves the
+/// configuration to the clone's: the task that is known to us is followed to its end first.
+async fn settled(work: &Work) -> Result<(), Stop> {
+    if let Some(upid) = recorded_task(work.entry()?.upid.as_deref())
+        && let Some(text) = work.follow(&upid).await?
+    {
+        return Err(failed(&text));
+    }
+    work.record(|entry| entry.upid = None)
 }
 
 /// The VM is there and locked: wait for its task, or find it dead.

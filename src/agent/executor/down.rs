@@ -1,5 +1,6 @@
 //! Taking a machine down: drain, detach, shut down, delete the Node, destroy the VM.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::model::cluster::ReadyStatus;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 use crate::pve::transport::Outcome;
-use crate::pve::{Cause, VmConfig};
+use crate::pve::{Cause, ConfigUpdate, VmConfig};
 
 use super::clone;
 use super::drain;
@@ -158,6 +159,7 @@ async fn present(work: &Work) -> Result<Option<VmConfig>, Stop> {
         let ours = work.entry()?.marked;
         match work.look().await? {
             Look::Ours(config) => return Ok(Some(*config)),
+            Look::Going => work.note(work.going()),
             Look::Absent if ours => return Ok(None),
             Look::Foreign(how) if ours => return Err(Stop::Failed(format!("hands off: {how}"))),
             // Never ours: the VMID was taken by somebody else before our clone came to it.
@@ -256,11 +258,17 @@ async fn nothing_to_lose(work: &Work, node: &NodeRef) -> Result<(), Stop> {
 async fn stopped(work: &Work, patience: Span) -> Result<(), Stop> {
     let mut asked = false;
     loop {
-        let Some(_) = present(work).await? else {
+        let Some(config) = present(work).await? else {
             return Ok(());
         };
         if !runs(work).await? {
             return Ok(());
+        }
+        // A backup, mostly: PVE refuses both ways down until it has ended.
+        if let Some(lock) = &config.lock {
+            work.note(format!("the VM is locked ({lock})"));
+            sleep(PAUSE * 5).await;
+            continue;
         }
         let host = work.host()?;
         let vmid = work.mark.vmid;
@@ -280,6 +288,7 @@ async fn stopped(work: &Work, patience: Span) -> Result<(), Stop> {
                     Ok(ended) => {
                         if let Some(text) = ended? {
                             work.note(text);
+                            sleep(PAUSE).await;
                         }
                     }
                     Err(_) => work.note("the guest does not shut down"),
@@ -325,6 +334,10 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
             Ok(upid) => {
                 if let Some(text) = work.follow(&upid).await? {
                     let cause = Cause::of(&text);
+                    if cause == Cause::Protected {
+                        unprotected(work, &config).await?;
+                        continue;
+                    }
                     if !(cause.passes() || matches!(cause, Cause::Gone | Cause::StillRunning)) {
                         return Err(Stop::Failed(format!("destroying the VM failed: {text}")));
                     }
@@ -343,7 +356,28 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
             Err(error) if error.cause() == Cause::StillRunning => {
                 stopped(work, Span::ZERO).await?;
             }
+            Err(error) if error.cause() == Cause::Protected => unprotected(work, &config).await?,
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Takes off the protection that a clone has from its template until its first configuration write,
+/// which may have failed.
+async fn unprotected(work: &Work, config: &VmConfig) -> Result<(), Stop> {
+    let host = work.host()?;
+    let update = ConfigUpdate {
+        set: BTreeMap::from([("protection".to_owned(), "0".to_owned())]),
+        delete: Vec::new(),
+        digest: config.digest.clone(),
+    };
+    match work.pve.update_config(&host, work.mark.vmid, &update).await {
+        Ok(()) => Ok(()),
+        Err(error) if passing(&error) || error.cause() == Cause::Changed => {
+            work.note(error.to_string());
+            sleep(PAUSE).await;
+            Ok(())
+        }
+        Err(error) => Err(Stop::Failed(format!("taking off the protection: {error}"))),
     }
 }

@@ -36,7 +36,13 @@ const MAX_TOKEN_LIFE: Span = Span::minutes(15);
 pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
     loop {
         let host = work.host()?;
-        match work.pve.agent_ping(&host, work.mark.vmid).await {
+        let turn = work
+            .tools
+            .ping_turn(&work.entry()?.target.region, &host)
+            .await;
+        let answer = work.pve.agent_ping(&host, work.mark.vmid).await;
+        drop(turn);
+        match answer {
             Ok(()) => return Ok(()),
             Err(error) => match error.cause() {
                 Cause::AgentNotConfigured => {
@@ -247,6 +253,11 @@ async fn run_once(
 /// Notes an error that asking again may mend, else stops.
 fn again(work: &Work, error: &crate::pve::transport::CallError) -> Result<(), Stop> {
     match error.cause() {
+        // A backup freezes the guest's file systems for a moment, and the agent with them.
+        Cause::Agent(text) if text.contains("frozen") => {
+            work.note(error.to_string());
+            Ok(())
+        }
         Cause::Agent(text)
             if text.contains("disabled")
                 || text.contains("not allowed")

@@ -50,6 +50,7 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
         match work.look().await? {
             Look::Absent => return Ok(()),
             Look::Placeholder => {}
+            Look::Going => return Err(Stop::Transient(work.going())),
             Look::Ours(_) => {
                 return Err(Stop::Transient(
                     "the clone came to life after all".to_owned(),
@@ -110,7 +111,7 @@ async fn nothing_there(work: &Work) -> Result<(), Stop> {
     }
     match work.look().await? {
         Look::Absent | Look::Foreign(_) => Ok(()),
-        Look::Ours(_) | Look::Placeholder => {
+        Look::Ours(_) | Look::Placeholder | Look::Going => {
             Err(Stop::Transient("its VM is there after all".to_owned()))
         }
     }

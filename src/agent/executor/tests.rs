@@ -136,6 +136,7 @@ async fn tools(world: &World, state: &std::path::Path, way: Router) -> Tools {
         random: Arc::new(Mutex::new(StdRng::seed_from_u64(1))),
         observer: Arc::new(Nothing),
         clones: Turns::default(),
+        pings: Turns::default(),
     }
 }
 

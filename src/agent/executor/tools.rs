@@ -60,7 +60,12 @@ pub struct Tools {
     pub observer: Arc<dyn Observer>,
     /// Turns at clones by region and storage.
     pub clones: Turns,
+    /// Turns at asking agents, by region and host.
+    pub pings: Turns,
 }
+
+/// Agents of one host that are asked at the same time while their guests boot.
+const PINGS_PER_HOST: usize = 1;
 
 /// Semaphores by key, made when first asked for.
 #[derive(Clone, Debug, Default)]
@@ -80,6 +85,18 @@ impl Tools {
     /// The dice, locked.
     pub fn dice(&self) -> MutexGuard<'_, StdRng> {
         self.random.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a turn to ask an agent of a host that may not answer: such a question holds one of
+    /// pvedaemon's three workers for three seconds (`Agent.pm`, `qga_check_running`).
+    pub(super) async fn ping_turn(&self, region: &str, host: &str) -> Option<OwnedSemaphorePermit> {
+        let key = format!("{region}/{host}");
+        // The semaphore is never closed.
+        self.pings
+            .of(key, PINGS_PER_HOST)
+            .acquire_owned()
+            .await
+            .ok()
     }
 
     /// Waits for a turn to clone: PVE's per-storage lock times out after about ten seconds, so more

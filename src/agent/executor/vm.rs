@@ -37,6 +37,7 @@ pub(super) async fn ours(work: &Work) -> Result<VmConfig, Stop> {
         Look::Ours(config) => Ok(*config),
         Look::Absent => Err(Stop::Failed(format!("VM {} is gone", work.mark.vmid))),
         Look::Placeholder => Err(Stop::Failed(format!("VM {} lost its mark", work.mark.vmid))),
+        Look::Going => Err(Stop::Failed(work.going())),
         Look::Foreign(how) => Err(Stop::Failed(how)),
     }
 }
@@ -77,7 +78,10 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
         };
         match work.pve.update_config(&host, work.mark.vmid, &update).await {
             Ok(()) => writes += 1,
-            Err(error) if passing(&error) || error.cause() == Cause::Changed => {
+            // Gone: the end of a clone moves the configuration to its target host.
+            Err(error)
+                if passing(&error) || matches!(error.cause(), Cause::Changed | Cause::Gone) =>
+            {
                 work.note(error.to_string());
                 sleep(PAUSE).await;
             }
@@ -119,7 +123,7 @@ pub(super) async fn resized(work: &Work) -> Result<(), Stop> {
         match work.pve.resize(&host, work.mark.vmid, key, wanted).await {
             Ok(Some(upid)) => task_done(work, &upid, "the resize").await?,
             Ok(None) => {}
-            Err(error) if passing(&error) => {
+            Err(error) if passing(&error) || error.cause() == Cause::Gone => {
                 work.note(error.to_string());
                 sleep(PAUSE).await;
             }
@@ -143,7 +147,11 @@ pub(super) async fn started(work: &Work) -> Result<(), Stop> {
         }
         match work.pve.start(&host, work.mark.vmid).await {
             Ok(upid) => task_done(work, &upid, "the start").await?,
-            Err(error) if passing(&error) || error.outcome == Outcome::Unknown => {
+            Err(error)
+                if passing(&error)
+                    || error.outcome == Outcome::Unknown
+                    || error.cause() == Cause::Gone =>
+            {
                 work.note(error.to_string());
                 sleep(PAUSE).await;
             }

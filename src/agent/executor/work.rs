@@ -57,6 +57,9 @@ pub(super) enum Look {
     Ours(Box<VmConfig>),
     /// A locked VM without a mark: the placeholder of a clone under way, or of a dead one.
     Placeholder,
+    /// Our machine in the last part of its removal: PVE has replaced its configuration, mark and
+    /// all, by `lock: destroyed`, and takes its traces out of the cluster's files.
+    Going,
     /// Somebody else's, and how that was seen.
     Foreign(String),
 }
@@ -215,6 +218,11 @@ impl Work {
                 Ok(Look::Ours(Box::new(config)))
             }
             Ownership::Unmarked if config.lock.as_deref() == Some("clone") => Ok(Look::Placeholder),
+            Ownership::Unmarked
+                if config.lock.as_deref() == Some("destroyed") && self.entry()?.marked =>
+            {
+                Ok(Look::Going)
+            }
             Ownership::Unmarked => Ok(Look::Foreign(format!(
                 "VM {vmid} on {host} carries no mark"
             ))),
@@ -227,6 +235,15 @@ impl Work {
             ))),
             Ownership::Damaged(why) => Ok(Look::Foreign(format!("VM {vmid} on {host}: {why}"))),
         }
+    }
+
+    /// What is to say while PVE has not finished a removal, and what a person can do if it never does.
+    pub(super) fn going(&self) -> String {
+        let vmid = self.mark.vmid;
+        format!(
+            "VM {vmid} is being destroyed; if that was interrupted, `qm destroy {vmid} --skiplock` on {} finishes it",
+            self.host().unwrap_or_default()
+        )
     }
 
     /// Repeats a call that reads (or may be repeated) until it is answered, pausing between tries.

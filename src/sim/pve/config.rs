@@ -414,6 +414,10 @@ impl World {
                 let mac = old.map_or_else(|| self.mac(), |(_, mac)| mac.to_owned());
                 *first = format!("{first}={mac}");
             }
+            // As `print_property_string` writes: the model first, the rest by name.
+            if let Some(others) = parts.get_mut(1..) {
+                others.sort();
+            }
             return Ok(parts.join(","));
         }
         if key == "vmgenid" && value == "1" {

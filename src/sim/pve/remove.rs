@@ -42,6 +42,14 @@ impl Pve {
                         Ok::<(), String>(())
                     })?;
                     pve.take(pve.timings().destroy).await;
+                    // The disks are gone, and so is the configuration but for its lock; then come the
+                    // cluster's files (users, firewall, jobs).
+                    pve.world(|world, _| {
+                        let vm = world.vm_mut(&asked.node, asked.vmid)?;
+                        vm.config.retain(|key, _| key == "lock");
+                        Ok::<(), String>(())
+                    })?;
+                    pve.take(pve.timings().destroy).await;
                     pve.world(|world, _| {
                         world.writable(&asked.node, asked.vmid)?;
                         world.destroy(
