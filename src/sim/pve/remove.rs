@@ -45,6 +45,7 @@ impl Pve {
                     // The disks are gone, and so is the configuration but for its lock; then come the
                     // cluster's files (users, firewall, jobs).
                     pve.world(|world, _| {
+                        world.free_volumes(asked.vmid);
                         let vm = world.vm_mut(&asked.node, asked.vmid)?;
                         vm.config.retain(|key, _| key == "lock");
                         Ok::<(), String>(())
@@ -223,19 +224,28 @@ impl World {
         Ok(())
     }
 
+    /// Frees a VM's own volumes.
+    fn free_volumes(&mut self, vmid: u32) {
+        let Some(vm) = self.vms.get(&vmid) else {
+            return;
+        };
+        let (volumes, host) = (World::volumes_of(vm), vm.host.clone());
+        for volume in volumes {
+            let own = self
+                .volume(&volume, &host)
+                .is_some_and(|volume| volume.vmid == vmid);
+            if own {
+                self.free(&volume, &host);
+            }
+        }
+    }
+
     /// Removes a machine with all that is its own.
     pub(super) fn destroy(&mut self, vmid: u32, purge: bool, unreferenced: bool) {
+        self.free_volumes(vmid);
         let Some(vm) = self.vms.remove(&vmid) else {
             return;
         };
-        for volume in World::volumes_of(&vm) {
-            let own = self
-                .volume(&volume, &vm.host)
-                .is_some_and(|volume| volume.vmid == vmid);
-            if own {
-                self.free(&volume, &vm.host);
-            }
-        }
         if unreferenced {
             let host = vm.host.clone();
             self.volumes.retain(|(place, _), volume| {
