@@ -288,7 +288,7 @@ fn blocking(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
     }
     if pod.shape.devices {
         let why = "it uses devices by ResourceClaim; where else they are is not known";
-        return Some(("UnexpectedError", why.to_owned()));
+        return block("UnexpectedError", why.to_owned());
     }
     if safe == Some("true") {
         return None;
