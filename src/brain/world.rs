@@ -90,11 +90,11 @@ pub(super) struct World<'a> {
     known: BTreeMap<Shape<'a>, ShapeId>,
     /// Shapes by address: equal shapes are mostly one allocation, and comparing addresses is cheap.
     /// Only ever looked up, never walked: addresses decide nothing.
-    seen: Vec<Option<(usize, usize, ShapeId)>>,
+    seen: Vec<Option<(usize, &'a str, ShapeId)>>,
 }
 
-/// How many addresses are remembered, a power of two.
-const SEEN: usize = 1 << 12;
+/// How many addresses are remembered: two to the power of this.
+const SEEN_BITS: u32 = 14;
 
 impl Bin {
     /// What filters read of it.
@@ -135,7 +135,7 @@ impl<'a> World<'a> {
             classes: Classes::default(),
             wishes: Vec::new(),
             known: BTreeMap::new(),
-            seen: vec![None; SEEN],
+            seen: vec![None; 1 << SEEN_BITS],
         }
     }
 
@@ -153,10 +153,11 @@ impl<'a> World<'a> {
 
     /// The id of a shape in a namespace.
     pub(super) fn intern(&mut self, namespace: &'a Arc<str>, shape: &'a Arc<PodShape>) -> ShapeId {
-        let (of, at) = (Arc::as_ptr(shape).addr(), namespace.as_ptr().addr());
-        let slot = ((of >> 4) ^ (at >> 4)) & (SEEN - 1);
-        if let Some((shape, namespace, id)) = self.seen[slot]
-            && (shape, namespace) == (of, at)
+        let address = Arc::as_ptr(shape).addr();
+        let slot = slot(address);
+        if let Some((shape, of, id)) = self.seen[slot]
+            && shape == address
+            && *of == **namespace
         {
             return id;
         }
@@ -169,7 +170,7 @@ impl<'a> World<'a> {
             self.wishes.push(wish);
             self.company.add_shape(&self.shapes, &self.bins);
         }
-        self.seen[slot] = Some((of, at, id));
+        self.seen[slot] = Some((address, namespace, id));
         id
     }
 
@@ -293,6 +294,12 @@ impl<'a> World<'a> {
             self.bins[index].guests.push((id, None, 1));
         }
     }
+}
+
+/// Where an address is remembered.
+fn slot(address: usize) -> usize {
+    let mixed = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    usize::try_from(mixed >> (u64::BITS - SEEN_BITS)).unwrap_or(0)
 }
 
 fn signed(count: u64) -> i64 {

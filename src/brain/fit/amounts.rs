@@ -7,25 +7,37 @@ use crate::model::resources::Resources;
 
 /// How many pods that ask `asked` fit into `free`.
 pub(in crate::brain) fn room(asked: &Resources, free: &Resources) -> u64 {
-    let mut room = u64::try_from(free.pods).unwrap_or(0);
+    // Most answers are "none", and comparing is cheaper than dividing.
+    let lacks = |asked: i64, free: i64| asked > 0 && asked > free;
+    if free.pods <= 0
+        || lacks(asked.cpu_milli, free.cpu_milli)
+        || lacks(asked.memory, free.memory)
+        || lacks(asked.ephemeral, free.ephemeral)
+    {
+        return 0;
+    }
+    let mut room = free.pods.unsigned_abs();
     for (asked, free) in [
         (asked.cpu_milli, free.cpu_milli),
         (asked.memory, free.memory),
         (asked.ephemeral, free.ephemeral),
     ] {
-        room = room.min(times(asked, free));
+        room = at_most(room, asked, free);
     }
     for (name, asked) in &asked.extended {
-        room = room.min(times(*asked, free.get(name)));
+        room = at_most(room, *asked, free.get(name));
     }
     room
 }
 
-fn times(asked: i64, free: i64) -> u64 {
-    if asked <= 0 {
-        u64::MAX
-    } else {
-        u64::try_from(free / asked).unwrap_or(0)
+/// `most`, or how many times `asked` goes into `free` if that is less.
+fn at_most(most: u64, asked: i64, free: i64) -> u64 {
+    let (Ok(each), Ok(free)) = (u64::try_from(asked), u64::try_from(free)) else {
+        return if asked <= 0 { most } else { 0 };
+    };
+    match most.checked_mul(each) {
+        Some(all) if all <= free => most,
+        _ => free / each,
     }
 }
 

@@ -147,10 +147,10 @@ pub(super) fn crowded(shape: &PodShape, free: &Resources, ports: &[HostPort]) ->
 /// How many pods of this shape a node with `free` and `ports` still holds. A shape with host ports
 /// conflicts with itself.
 pub(super) fn room(shape: &PodShape, free: &Resources, ports: &[HostPort]) -> u64 {
-    if ports::taken(&shape.host_ports, ports).is_some() {
+    let room = amounts::room(&shape.requests, free);
+    if room == 0 || ports::taken(&shape.host_ports, ports).is_some() {
         return 0;
     }
-    let room = amounts::room(&shape.requests, free);
     if shape.host_ports.is_empty() {
         room
     } else {

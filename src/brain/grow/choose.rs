@@ -1,18 +1,19 @@
 //! Which node to open for a group: of the heaviest pools that may, the one that carries most for its
 //! price.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::refusals::{No, Refusals, Words};
 use super::{Grower, Pick};
 use crate::brain::company::Rules;
 use crate::brain::fit::{self, amounts, soft};
-use crate::brain::offer;
 use crate::model::report::Reasons;
 use crate::model::resources::Resources;
 use crate::model::scheduling::HostPort;
 
-/// So many choices are filled on trial; where there are more, those with the best prospects.
+/// So many choices are filled on trial: where there are more, those with the best prospects. The rest
+/// could hardly be better, and each trial goes through all that waits.
 const TRIALS: usize = 24;
 /// Parts of a price: an unmet soft wish of weight 100 counts as much as the price itself.
 const WHOLE: i128 = 100;
@@ -24,6 +25,25 @@ struct Candidate {
     offer: usize,
     /// Price with soft wishes that are not met.
     cost: i128,
+}
+
+/// What is known while looking for what to open for one group.
+#[derive(Debug)]
+struct Search<'r> {
+    lead: usize,
+    rules: Option<&'r Rules>,
+    /// The first kind of those that may fill up the node.
+    others: Option<usize>,
+    /// What is said against choices.
+    words: Words,
+    /// Something may not be opened that could later.
+    held: bool,
+    /// By choice: something is said against it already.
+    refused: Vec<bool>,
+    /// What limits say of pools.
+    pools: BTreeMap<usize, Result<(), Arc<str>>>,
+    /// What rules say, by an offer.
+    known: Vec<(usize, Arc<str>)>,
 }
 
 /// What a trial has used up of a node.
@@ -42,86 +62,112 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         rules: Option<&Rules>,
         refusals: &mut Refusals,
     ) -> Result<Pick, (Reasons, bool)> {
-        let mut words = Words::default();
-        let (tier, held) = self.candidates(lead, rules, &mut words);
-        let pick = self.best(lead, rules, &tier);
-        if let Some(pick) = &pick {
-            let label = &self.choices[pick.choice].label;
-            let text: Arc<str> = format!("{label} carries more for its price").into();
-            let losers = tier.iter().filter(|other| other.choice != pick.choice);
-            for other in losers {
-                words.say(self.choices, other.choice, &text);
-            }
+        let mut search = Search {
+            lead,
+            rules,
+            others: self.others(lead, rules),
+            words: Words::default(),
+            held: false,
+            refused: vec![false; self.choices.len()],
+            pools: BTreeMap::new(),
+            known: Vec::new(),
+        };
+        let total = self.total_worth(&search);
+        let found = (0..self.market.tiers.len())
+            .find_map(|tier| Some((tier, self.best(&mut search, tier, total)?)));
+        if let Some((tier, pick)) = &found {
+            self.say_of_losers(&mut search, *tier, pick);
         }
         let row = self.groups[lead].row;
         let misfits = &self.rows.get(row).why;
-        let why = refusals.reasons(self.choices, row, misfits, &words);
-        match pick {
-            Some(pick) => {
+        let why = refusals.reasons(self.choices, row, misfits, &search.words);
+        match found {
+            Some((_, pick)) => {
                 self.groups[lead].why = why;
                 Ok(pick)
             }
-            None => Err((why, held)),
+            None => Err((why, search.held)),
         }
     }
 
-    /// The choices of the heaviest pools that may be opened for a group, and whether one may not that
-    /// could later. What is said of the others goes to `words`.
-    fn candidates(
-        &self,
-        lead: usize,
-        rules: Option<&Rules>,
-        words: &mut Words,
-    ) -> (Vec<Candidate>, bool) {
-        let row = self.row(lead);
-        let (mut found, mut held) = (Vec::<Candidate>::new(), false);
-        let mut pool: Option<(usize, Result<(), Arc<str>>)> = None;
-        for (index, choice) in self.choices.iter().enumerate() {
-            if !row.any[index] {
+    /// Why those that were not refused lost.
+    fn say_of_losers(&self, search: &mut Search<'_>, tier: usize, pick: &Pick) {
+        let winner = &self.choices[pick.choice];
+        let dearer: Arc<str> = format!("{} carries more for its price", winner.label).into();
+        let lighter: Arc<str> = format!("the pool {} weighs more", winner.pool).into();
+        for (index, of) in self.market.tiers.iter().enumerate().skip(tier) {
+            let text = if index == tier { &dearer } else { &lighter };
+            let row = self.row(search.lead);
+            let lost = |choice: &usize| {
+                row.any[*choice] && !search.refused[*choice] && *choice != pick.choice
+            };
+            let losers = of.choices.iter().copied().filter(lost);
+            search.words.say_all(self.choices, losers, text);
+        }
+    }
+
+    /// The choice of a tier that carries most for what it costs; of equals the one that carries more.
+    fn best(&self, search: &mut Search<'_>, tier: usize, total: i128) -> Option<Pick> {
+        let mut best: Option<Pick> = None;
+        let mut trials = 0;
+        for (choice, most) in self.market.walk(tier, total) {
+            let beaten = best.as_ref().is_some_and(|best| {
+                let best = (best.cost, best.worth);
+                trials >= TRIALS || self.market.hopeless(choice, most, WHOLE, best)
+            });
+            if beaten {
+                break;
+            }
+            let Some(candidate) = self.candidate(search, choice) else {
                 continue;
-            }
-            if pool
-                .as_ref()
-                .is_none_or(|(slot, _)| *slot != choice.pool_slot)
-            {
-                let admits = self.ledger.pool_admits(self.turn, choice);
-                pool = Some((choice.pool_slot, admits.map_err(Arc::from)));
-            }
-            if let Some((_, Err(why))) = &pool {
-                held = true;
-                words.say(self.choices, index, why);
-                continue;
-            }
-            let host = self
-                .ledger
-                .type_admits(choice, None)
-                .map_err(No::Held)
-                .and_then(|()| self.host(index, Some(lead), rules));
-            match host {
-                Ok((offer, unmet)) => found.push(Candidate {
-                    choice: index,
-                    offer,
-                    cost: i128::from(choice.price) * (WHOLE + i128::from(unmet)),
-                }),
-                Err(no) => {
-                    held |= matches!(no, No::Held(_));
-                    words.say(self.choices, index, &no.text().into());
-                }
+            };
+            trials += 1;
+            let pick = self.trial(search, &candidate);
+            if pick.lead > 0 && best.as_ref().is_none_or(|best| cheaper(&pick, best)) {
+                best = Some(pick);
             }
         }
-        let weight = |candidate: &Candidate| self.choices[candidate.choice].policy.weight;
-        let heaviest = found.iter().map(weight).max();
-        let (tier, lighter): (Vec<Candidate>, Vec<Candidate>) = found
-            .into_iter()
-            .partition(|candidate| Some(weight(candidate)) == heaviest);
-        if let Some(first) = tier.first().filter(|_| !lighter.is_empty()) {
-            let pool = self.choices[first.choice].pool;
-            let text: Arc<str> = format!("the pool {pool} weighs more").into();
-            for candidate in lighter {
-                words.say(self.choices, candidate.choice, &text);
+        let best = best?;
+        let larger = self.larger(search, &best);
+        Some(larger.filter(|pick| !cheaper(&best, pick)).unwrap_or(best))
+    }
+
+    /// A choice on its best host, if it may be opened for the leading group; what is said against it
+    /// is noted.
+    fn candidate(&self, search: &mut Search<'_>, index: usize) -> Option<Candidate> {
+        let choice = &self.choices[index];
+        if !self.row(search.lead).any[index] {
+            return None;
+        }
+        let pool = search.pools.entry(choice.pool_slot).or_insert_with(|| {
+            let admits = self.ledger.pool_admits(self.turn, choice);
+            admits.map_err(Arc::from)
+        });
+        if let Err(why) = pool {
+            search.held = true;
+            search.refused[index] = true;
+            search.words.say(self.choices, index, why);
+            return None;
+        }
+        let host = self
+            .ledger
+            .type_admits(choice, None)
+            .map_err(No::Held)
+            .and_then(|()| self.host(index, Some((search.lead, search.rules))));
+        match host {
+            Ok((offer, unmet)) => Some(Candidate {
+                choice: index,
+                offer,
+                cost: i128::from(choice.price) * (WHOLE + i128::from(unmet)),
+            }),
+            Err(no) => {
+                search.held |= matches!(no, No::Held(_));
+                search.refused[index] = true;
+                let text = self.words_of(no, search.rules, &mut search.known);
+                search.words.say(self.choices, index, &text);
+                None
             }
         }
-        (tier, held)
     }
 
     /// The host for one more machine of a choice: the one that meets most soft wishes, then the one
@@ -130,11 +176,11 @@ impl<'a> Grower<'_, '_, '_, 'a> {
     pub(super) fn host(
         &self,
         choice: usize,
-        group: Option<usize>,
-        rules: Option<&Rules>,
+        lead: Option<(usize, Option<&Rules>)>,
     ) -> Result<(usize, i64), No> {
         let chosen = &self.choices[choice];
-        let row = group.map(|group| self.row(group));
+        let row = lead.map(|(group, _)| self.row(group));
+        let rules = lead.and_then(|(_, rules)| rules);
         let mut refusal: Option<No> = None;
         let mut best = None;
         for (index, offer) in chosen.offers.iter().enumerate() {
@@ -142,7 +188,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 continue;
             }
             let verdict = match rules.filter(|rules| self.may(rules, choice, index) == 0) {
-                Some(rules) => Err(self.forbidden(rules, chosen.first + index)),
+                Some(_) => Err(No::Misfit(chosen.first + index)),
                 None => self.ledger.host_admits(chosen, offer).map_err(No::Held),
             };
             if let Err(why) = verdict {
@@ -152,7 +198,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 }
                 continue;
             }
-            let unmet = group.map_or(0, |group| self.unmet(group, choice, index));
+            let unmet = lead.map_or(0, |(group, _)| self.unmet(group, choice, index));
             let free = self.ledger.free_memory(offer);
             let rank = (
                 unmet,
@@ -170,10 +216,28 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             })
     }
 
-    fn forbidden(&self, rules: &Rules, slot: usize) -> No {
+    /// Why no machine is made somewhere, in words. The same is said once of offers in the same domains.
+    pub(super) fn words_of(
+        &self,
+        no: No,
+        rules: Option<&Rules>,
+        known: &mut Vec<(usize, Arc<str>)>,
+    ) -> Arc<str> {
+        let slot = match no {
+            No::Held(text) => return text.into(),
+            No::Misfit(slot) => slot,
+        };
+        let same = |(other, _): &&(usize, Arc<str>)| self.domains[*other] == self.domains[slot];
+        if let Some((_, text)) = known.iter().find(same) {
+            return text.clone();
+        }
         let at = |key: usize| self.domains[slot][key];
-        let misfit = self.world.company.misfit(rules, at);
-        No::Misfit(misfit.map_or_else(String::new, |misfit| misfit.to_string()))
+        let misfit = rules.and_then(|rules| self.world.company.misfit(rules, at));
+        let text: Arc<str> = misfit
+            .map_or_else(String::new, |misfit| misfit.to_string())
+            .into();
+        known.push((slot, text.clone()));
+        text
     }
 
     /// How many pods with these rules one new node of an offer may take.
@@ -193,132 +257,129 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         soft::unmet(shape, place)
     }
 
-    /// The candidate that carries most for what it costs; of equals the one that carries more.
-    fn best(&self, lead: usize, rules: Option<&Rules>, tier: &[Candidate]) -> Option<Pick> {
-        let others = self.others(lead, rules);
-        let total = self.total_worth(lead, &others);
-        let mut order: Vec<(i128, &Candidate)> = tier
-            .iter()
-            .map(|candidate| (self.most_worth(candidate, total), candidate))
-            .collect();
-        if order.len() > TRIALS {
-            // Stable: of equal prospects the first in the policy comes first.
-            order.sort_by(|(a, left), (b, right)| {
-                let (x, y) = (left.cost.saturating_mul(*b), right.cost.saturating_mul(*a));
-                x.cmp(&y)
-            });
-        }
-        let single = others.is_empty();
-        let mut best: Option<Pick> = None;
-        for (trial, (most, candidate)) in order.into_iter().enumerate() {
-            let hopeless = best.as_ref().is_some_and(|best| {
-                best.cost.saturating_mul(most) < candidate.cost.saturating_mul(best.worth)
-            });
-            if hopeless || (trial >= TRIALS && !single && best.is_some()) {
-                continue;
-            }
-            let pick = self.trial(lead, rules, &others, candidate);
-            let first = pick.fill.is_empty();
-            if !first && best.as_ref().is_none_or(|best| cheaper(&pick, best)) {
-                best = Some(pick);
-            }
-        }
-        let best = best?;
-        let larger = self.larger(lead, rules, &others, &best);
-        Some(larger.filter(|pick| !cheaper(&best, pick)).unwrap_or(best))
-    }
-
-    /// The groups that may fill up a node which is opened for `lead`. Where every pod of the lead needs
-    /// a node of its own there will be as many nodes as pods: each is as cheap as can be, and the others
-    /// find what is left on them.
-    fn others(&self, lead: usize, rules: Option<&Rules>) -> Vec<usize> {
+    /// The first kind of those that may fill up a node which is opened for `lead`. Where every pod of the
+    /// lead needs a node of its own there will be as many nodes as pods: each is as cheap as can be, and
+    /// the others find what is left on them.
+    fn others(&self, lead: usize, rules: Option<&Rules>) -> Option<usize> {
         let shape = self.world.shapes[self.groups[lead].shape].shape;
-        if rules.is_some_and(Rules::solitary) || !shape.host_ports.is_empty() {
-            return Vec::new();
+        let alone = rules.is_some_and(Rules::solitary) || !shape.host_ports.is_empty();
+        (!alone).then_some(self.groups[lead].kind)
+    }
+
+    /// The worth of all that one node could carry at best, were it large enough.
+    fn total_worth(&self, search: &Search<'_>) -> i128 {
+        let times = |worth: i128, left: usize| {
+            worth.saturating_mul(i128::try_from(left).unwrap_or(i128::MAX))
+        };
+        let group = &self.groups[search.lead];
+        match search.others {
+            None => self.kinds[group.kind].worth,
+            Some(first) => self.kinds[first..]
+                .iter()
+                .map(|kind| times(kind.worth, kind.left))
+                .fold(0, i128::saturating_add),
         }
-        (lead + 1..self.groups.len())
-            .filter(|group| self.groups[*group].left() > 0)
-            .collect()
-    }
-
-    fn worth(&self, group: usize) -> i128 {
-        let shape = self.world.shapes[self.groups[group].shape].shape;
-        // A pod is worth something even if it asks for nothing.
-        i128::from(offer::price(&shape.requests)).saturating_add(1)
-    }
-
-    fn total_worth(&self, lead: usize, others: &[usize]) -> i128 {
-        let groups = std::iter::once(&lead).chain(others);
-        groups.fold(0, |sum, group| {
-            let left = i128::try_from(self.groups[*group].left()).unwrap_or(i128::MAX);
-            sum.saturating_add(self.worth(*group).saturating_mul(left))
-        })
-    }
-
-    /// More than a candidate can carry.
-    fn most_worth(&self, candidate: &Candidate, total: i128) -> i128 {
-        let offer = &self.choices[candidate.choice].offers[candidate.offer];
-        let pods = i128::from(offer.free.pods.max(0));
-        let room = i128::from(offer::price(&offer.free)).saturating_add(pods);
-        room.min(total).saturating_add(1)
     }
 
     /// What one new node of a candidate would take.
-    fn trial(
-        &self,
-        lead: usize,
-        rules: Option<&Rules>,
-        others: &[usize],
-        candidate: &Candidate,
-    ) -> Pick {
+    fn trial(&self, search: &Search<'_>, candidate: &Candidate) -> Pick {
         let at = &self.choices[candidate.choice].offers[candidate.offer];
         let room = Room {
             free: at.free.clone(),
             ports: at.ports.clone(),
         };
-        let may = rules.map_or(usize::MAX, |rules| {
+        let may = search.rules.map_or(usize::MAX, |rules| {
             self.may(rules, candidate.choice, candidate.offer)
         });
         let mut pick = Pick {
             choice: candidate.choice,
             offer: candidate.offer,
-            fill: Vec::new(),
+            lead: 0,
             worth: 0,
             cost: candidate.cost,
             instead: None,
         };
-        self.fill(&mut pick, (lead, may), others, room);
+        self.weigh(&mut pick, (search.lead, may), search.others, room);
         pick
     }
 
-    /// The leading group first, then the others in order. Those that other pods matter to count for
-    /// what the node is worth; they are put there only when their turn comes and their rules are asked.
-    fn fill(&self, pick: &mut Pick, (lead, may): (usize, usize), others: &[usize], mut room: Room) {
+    /// What a node would carry: the leading group first, then the others in order. What other pods
+    /// forbid the others is not asked; so this is how much there may be, not what will be.
+    fn weigh(
+        &self,
+        pick: &mut Pick,
+        (lead, may): (usize, usize),
+        others: Option<usize>,
+        mut room: Room,
+    ) {
         let slot = self.choices[pick.choice].first + pick.offer;
-        let count = self
-            .fits(lead, &room)
-            .min(may)
-            .min(self.groups[lead].left());
-        if count == 0 {
+        let group = &self.groups[lead];
+        pick.lead = self.fits(lead, &room).min(may).min(group.left());
+        if pick.lead == 0 {
             return;
         }
-        self.take(pick, lead, count, &mut room);
-        pick.fill.push((lead, count));
-        for group in others {
-            let queue = &self.groups[*group];
+        self.take(pick, lead, pick.lead, &mut room);
+        for (index, kind) in self
+            .kinds
+            .iter()
+            .enumerate()
+            .skip(others.unwrap_or(usize::MAX))
+        {
             if room.free.pods <= 0 {
                 break;
             }
-            if !self.rows.get(queue.row).fits[slot] {
+            let mut left = kind.left;
+            if index == group.kind {
+                left -= group.left();
+            }
+            if left == 0 || !self.rows.get(kind.row).fits[slot] {
                 continue;
             }
-            let count = self.fits(*group, &room).min(queue.left());
+            let most = if kind.alone { 1 } else { left };
+            let count = self.fits(kind.group, &room).min(most);
             if count > 0 {
-                self.take(pick, *group, count, &mut room);
-                if !queue.dependent {
-                    pick.fill.push((*group, count));
-                }
+                self.take(pick, kind.group, count, &mut room);
             }
+        }
+    }
+
+    /// What a pick puts on its node: pods of the leading group, then of those that other pods do not
+    /// matter to. The rest comes when its turn comes, and its rules are asked.
+    pub(super) fn filling(&self, lead: usize, pick: &Pick) -> Vec<(usize, usize)> {
+        let slot = self.choices[pick.choice].first + pick.offer;
+        let at = &self.choices[pick.choice].offers[pick.offer];
+        let mut room = match pick.instead {
+            None => Room {
+                free: at.free.clone(),
+                ports: at.ports.clone(),
+            },
+            Some(birth) => self.room_as(birth, pick),
+        };
+        let mut fill = vec![(lead, pick.lead)];
+        self.use_up(lead, pick.lead, &mut room);
+        let alone = self.kinds[self.groups[lead].kind].alone;
+        let others = if alone { self.groups.len() } else { lead + 1 };
+        for (group, queue) in self.groups.iter().enumerate().skip(others) {
+            if room.free.pods <= 0 {
+                break;
+            }
+            if queue.left() == 0 || queue.dependent || !self.row(group).fits[slot] {
+                continue;
+            }
+            let count = self.fits(group, &room).min(queue.left());
+            if count > 0 {
+                self.use_up(group, count, &mut room);
+                fill.push((group, count));
+            }
+        }
+        fill
+    }
+
+    fn room_as(&self, birth: usize, pick: &Pick) -> Room {
+        let bin = self.births.born[birth].bin;
+        Room {
+            free: self.free_as(birth, pick.choice, pick.offer),
+            ports: self.world.bins[bin].ports.clone(),
         }
     }
 
@@ -327,25 +388,23 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         usize::try_from(fit::room(shape, &room.free, &room.ports)).unwrap_or(usize::MAX)
     }
 
-    fn take(&self, pick: &mut Pick, group: usize, count: usize, room: &mut Room) {
+    fn use_up(&self, group: usize, count: usize, room: &mut Room) {
         let shape = self.world.shapes[self.groups[group].shape].shape;
         amounts::take(&mut room.free, &shape.requests, count as u64);
         room.ports.extend(shape.host_ports.iter().cloned());
+    }
+
+    fn take(&self, pick: &mut Pick, group: usize, count: usize, room: &mut Room) {
+        self.use_up(group, count, room);
         let count = i128::try_from(count).unwrap_or(i128::MAX);
-        pick.worth = pick
-            .worth
-            .saturating_add(self.worth(group).saturating_mul(count));
+        let worth = self.kinds[self.groups[group].kind].worth;
+        pick.worth = pick.worth.saturating_add(worth.saturating_mul(count));
     }
 
     /// The same filling on a machine that is planned already and would become larger, if there is one:
     /// one machine less.
-    fn larger(
-        &self,
-        lead: usize,
-        rules: Option<&Rules>,
-        others: &[usize],
-        best: &Pick,
-    ) -> Option<Pick> {
+    fn larger(&self, search: &Search<'_>, best: &Pick) -> Option<Pick> {
+        let lead = search.lead;
         let births = 0..self.births.born.len();
         births.into_iter().find_map(|birth| {
             let offer = self.may_become(birth, best.choice)?;
@@ -355,25 +414,23 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 return None;
             }
             let at = self.world.company.at(newborn.bin);
-            let may = rules.map_or(u64::MAX, |rules| self.world.company.most(rules, at));
+            let may = search.rules;
+            let may = may.map_or(u64::MAX, |rules| self.world.company.most(rules, at));
             let more = i128::from(self.choices[best.choice].price)
                 - i128::from(self.choices[newborn.choice].price);
             let unmet = i128::from(self.unmet(lead, best.choice, offer));
             let mut pick = Pick {
                 choice: best.choice,
                 offer,
-                fill: Vec::new(),
+                lead: 0,
                 worth: 0,
                 cost: more * (WHOLE + unmet),
                 instead: Some(birth),
             };
-            let room = Room {
-                free: self.free_as(birth, best.choice, offer),
-                ports: self.world.bins[newborn.bin].ports.clone(),
-            };
+            let room = self.room_as(birth, &pick);
             let may = usize::try_from(may).unwrap_or(usize::MAX);
-            self.fill(&mut pick, (lead, may), others, room);
-            (!pick.fill.is_empty()).then_some(pick)
+            self.weigh(&mut pick, (lead, may), search.others, room);
+            (pick.lead > 0).then_some(pick)
         })
     }
 }

@@ -7,6 +7,7 @@
 //! Limits are booked as it goes.
 
 mod choose;
+mod market;
 mod refusals;
 mod retype;
 mod rows;
@@ -29,6 +30,7 @@ use super::pack::{self, Why};
 use super::turn::Turn;
 use super::view::Standing;
 use super::world::{ShapeId, World};
+use market::Market;
 use refusals::{No, Refusals};
 use rows::{Row, Rows};
 
@@ -42,10 +44,27 @@ struct Queue<'a> {
     next: usize,
     /// What the offers say to it.
     row: usize,
+    /// Its kind.
+    kind: usize,
     /// Other pods matter to it.
     dependent: bool,
+    /// Every pod needs a node of its own.
+    alone: bool,
     /// Why choices were not taken, for its verdicts.
     why: Arc<Why>,
+}
+
+/// Groups that follow one another and ask the same of a node.
+#[derive(Debug)]
+struct Kind {
+    /// The first of them.
+    group: usize,
+    row: usize,
+    alone: bool,
+    /// What one pod is worth, in the units of the default price.
+    worth: i128,
+    /// Pods that still need a place.
+    left: usize,
 }
 
 /// What one node of an offer would take.
@@ -53,9 +72,9 @@ struct Queue<'a> {
 struct Pick {
     choice: usize,
     offer: usize,
-    /// How many pods of which group, the leading one first.
-    fill: Vec<(usize, usize)>,
-    /// The worth of those pods, in the units of the default price.
+    /// How many pods of the leading group.
+    lead: usize,
+    /// The worth of all pods it might take.
     worth: i128,
     /// What is paid for it, soft wishes that are not met included.
     cost: i128,
@@ -67,7 +86,9 @@ struct Grower<'t, 'w, 'c, 'a> {
     turn: &'t mut Turn<'a>,
     world: &'w mut World<'a>,
     choices: &'c [Choice<'a>],
+    market: Market,
     groups: Vec<Queue<'a>>,
+    kinds: Vec<Kind>,
     rows: Rows<'a>,
     /// The domain of every offer, by offer and topology key.
     domains: Vec<Vec<DomainId>>,
@@ -88,7 +109,9 @@ pub(super) fn plan<'a>(
         turn,
         world,
         choices,
+        market: Market::of(choices),
         groups: Vec::new(),
+        kinds: Vec::new(),
         rows: Rows::default(),
         domains: Vec::new(),
         ledger,
@@ -124,27 +147,49 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 }
                 continue;
             }
-            let dependent = self.world.rules(group.shape).is_some();
+            let rules = self.world.rules(group.shape);
+            let ports = &self.world.shapes[group.shape].shape.host_ports;
             self.groups.push(Queue {
                 shape: group.shape,
                 need: group.need,
                 pods: group.pods,
                 next: 0,
                 row: index,
-                dependent,
+                kind: 0,
+                dependent: rules.is_some(),
+                alone: rules.is_some_and(|rules| rules.solitary()) || !ports.is_empty(),
                 why,
             });
         }
-        let world = &mut *self.world;
+        let world = &*self.world;
         self.groups.sort_by_cached_key(|group| {
-            let rules = world.rules(group.shape);
             let shape = world.shapes[group.shape].shape;
-            let alone = rules.is_some_and(|rules| rules.solitary()) || !shape.host_ports.is_empty();
             let size = std::cmp::Reverse(offer::price(&shape.requests));
-            let rank = (std::cmp::Reverse(shape.priority), !alone, size);
+            let rank = (std::cmp::Reverse(shape.priority), !group.alone, size);
             let first = group.pods[0];
-            (rank, first.pod.created, first.key)
+            (rank, group.row, first.pod.created, first.key)
         });
+        for index in 0..self.groups.len() {
+            let group = &self.groups[index];
+            let shape = self.world.shapes[group.shape].shape;
+            let (row, alone, left) = (group.row, group.alone, group.left());
+            let last = self.kinds.last_mut();
+            let last = last.filter(|kind| (kind.row, kind.alone) == (row, alone));
+            if let Some(kind) = last {
+                kind.left += left;
+            } else {
+                // A pod is worth something even if it asks for nothing.
+                let worth = i128::from(offer::price(&shape.requests)).saturating_add(1);
+                self.kinds.push(Kind {
+                    group: index,
+                    row,
+                    alone,
+                    worth,
+                    left,
+                });
+            }
+            self.groups[index].kind = self.kinds.len() - 1;
+        }
     }
 
     /// Until when the batch is open, if it is.
@@ -200,17 +245,20 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 .ledger
                 .admits(self.turn, choice)
                 .map_err(No::Held)
-                .and_then(|()| self.host(index, None, None));
+                .and_then(|()| self.host(index, None));
             match found {
                 Ok((offer, _)) => {
                     return self
                         .open(index, offer, Cause::Min { have, min })
                         .map(|_| ());
                 }
-                Err(why) => refusal = refusal.or(Some(why.text())),
+                Err(why) => refusal = refusal.or(Some(self.words_of(why, None, &mut Vec::new()))),
             }
         }
-        Err(refusal.unwrap_or_else(|| "it has no instance type".to_owned()))
+        Err(refusal.map_or_else(
+            || "it has no instance type".to_owned(),
+            |why| why.to_string(),
+        ))
     }
 
     /// Opens one machine; says which place it is in the world.
@@ -276,7 +324,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 Ok(pick) => pick,
                 Err((why, held)) => return self.refuse(lead, why, held),
             };
-            if let Err(why) = self.realise(&pick, rules.as_deref()) {
+            if let Err(why) = self.realise(lead, &pick, rules.as_deref()) {
                 return self.turn.warn(why);
             }
             self.fill_planned(lead);
@@ -311,6 +359,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let queue = &mut self.groups[group];
         let pods = &queue.pods[queue.next..queue.next + count];
         queue.next += count;
+        self.kinds[queue.kind].left -= count;
         let verdict = PodVerdict::Triggers {
             machine: self.world.bins[bin].name.clone(),
             others: queue.why.clone(),
@@ -323,14 +372,15 @@ impl<'a> Grower<'_, '_, '_, 'a> {
     }
 
     /// Opens what was picked, again and again as long as the same filling goes in.
-    fn realise(&mut self, pick: &Pick, rules: Option<&Rules>) -> Result<(), String> {
+    fn realise(&mut self, lead: usize, pick: &Pick, rules: Option<&Rules>) -> Result<(), String> {
+        let fill = self.filling(lead, pick);
         let mut offer = pick.offer;
         loop {
             let bin = match pick.instead {
                 Some(birth) => self.enlarge(birth, pick.choice, offer),
                 None => self.open(pick.choice, offer, Cause::Pods)?,
             };
-            for (group, count) in &pick.fill {
+            for (group, count) in &fill {
                 let id = self.groups[*group].shape;
                 self.world.put(bin, id, *count as u64, false);
                 self.assign(*group, bin, *count);
@@ -339,7 +389,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             if loosened || pick.instead.is_some() {
                 return Ok(());
             }
-            match self.next_offer(pick, rules) {
+            match self.next_offer(pick, &fill, rules) {
                 Some(next) => offer = next,
                 None => return Ok(()),
             }
@@ -347,20 +397,25 @@ impl<'a> Grower<'_, '_, '_, 'a> {
     }
 
     /// Where the same filling goes in once more, if anywhere.
-    fn next_offer(&self, pick: &Pick, rules: Option<&Rules>) -> Option<usize> {
+    fn next_offer(
+        &self,
+        pick: &Pick,
+        fill: &[(usize, usize)],
+        rules: Option<&Rules>,
+    ) -> Option<usize> {
         let enough = |(group, count): &(usize, usize)| self.groups[*group].left() >= *count;
-        if !pick.fill.iter().all(enough) {
+        if !fill.iter().all(enough) {
             return None;
         }
         let choice = &self.choices[pick.choice];
         self.ledger.pool_admits(self.turn, choice).ok()?;
         self.ledger.type_admits(choice, None).ok()?;
-        let (lead, count) = *pick.fill.first()?;
-        let (next, _) = self.host(pick.choice, Some(lead), rules).ok()?;
+        let (lead, count) = *fill.first()?;
+        let (next, _) = self.host(pick.choice, Some((lead, rules))).ok()?;
         let fits = |(group, _): &(usize, usize)| self.row(*group).fits[choice.first + next];
         let may = rules.map_or(usize::MAX, |rules| self.may(rules, pick.choice, next));
         let same = choice.offers[next].free == choice.offers[pick.offer].free;
-        (same && may >= count && pick.fill.iter().all(fits)).then_some(next)
+        (same && may >= count && fill.iter().all(fits)).then_some(next)
     }
 
     fn row(&self, group: usize) -> &Row {

@@ -15,16 +15,8 @@ const NAMED: usize = 8;
 pub(super) enum No {
     /// A limit, a hold, a host that is full: that may change.
     Held(String),
-    /// Other pods forbid it.
-    Misfit(String),
-}
-
-impl No {
-    pub(super) fn text(self) -> String {
-        match self {
-            No::Held(text) | No::Misfit(text) => text,
-        }
-    }
+    /// Other pods forbid it, on the offer with this index over all choices.
+    Misfit(usize),
 }
 
 /// What was said of the choices that were not taken: pool, text, choices.
@@ -49,6 +41,24 @@ impl Words {
             of.push(choice);
         } else {
             self.said.push((pool, text.clone(), vec![choice]));
+        }
+    }
+
+    /// Says the same of several choices.
+    pub(super) fn say_all(
+        &mut self,
+        choices: &[Choice<'_>],
+        of: impl Iterator<Item = usize>,
+        text: &Arc<str>,
+    ) {
+        let mut of = of.peekable();
+        while let Some(first) = of.next() {
+            let pool = choices[first].pool_slot;
+            let mut all = vec![first];
+            while let Some(more) = of.next_if(|choice| choices[*choice].pool_slot == pool) {
+                all.push(more);
+            }
+            self.said.push((pool, text.clone(), all));
         }
     }
 
