@@ -48,6 +48,12 @@ pub(crate) struct Outcome {
 }
 
 impl World {
+    /// One more pod waits.
+    pub(crate) fn one_more(&mut self) {
+        let shape = Arc::new(shape("one-more", 100, GI));
+        self.pod("one-more", &shape, None);
+    }
+
     pub(crate) fn decide(&self) -> Decision {
         decide(&self.snapshot, &self.policy, &self.memory, NOW)
     }
@@ -148,8 +154,8 @@ fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World {
         as_of: NOW,
         error: None,
     };
-    let sources = ["kube/pods", "kube/nodes", "pve/home"]
-        .map(|name| (Arc::from(name), state.clone()));
+    let sources =
+        ["kube/pods", "kube/nodes", "pve/home"].map(|name| (Arc::from(name), state.clone()));
     World {
         snapshot: Snapshot {
             version: snapshot::VERSION,
@@ -198,7 +204,11 @@ impl World {
             shape: shape.clone(),
             node: node.cloned(),
             nominated: None,
-            phase: if node.is_some() { Phase::Running } else { Phase::Pending },
+            phase: if node.is_some() {
+                Phase::Running
+            } else {
+                Phase::Pending
+            },
             created: NOW - Span::seconds(60),
             deletion: None,
             deletion_grace_seconds: None,
@@ -234,7 +244,10 @@ impl World {
             provider_id: None,
             created: NOW - Span::minutes(24 * 60),
             deletion: None,
-            labels: labels.into_iter().map(|(k, v)| (k.into(), v.into())).collect(),
+            labels: labels
+                .into_iter()
+                .map(|(k, v)| (k.into(), v.into()))
+                .collect(),
             annotations: Labels::new(),
             taints: Vec::new(),
             unschedulable: false,
