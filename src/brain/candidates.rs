@@ -104,6 +104,8 @@ impl Candidate<'_> {
 }
 
 type Kept = Vec<(Arc<str>, Keep)>;
+/// How many nodes and machines each pool has.
+type Crowds<'a> = BTreeMap<&'a str, u32>;
 
 /// All candidates, and why the other nodes of ours stay. Nodes that are not ours, or are leaving, or
 /// being replaced, get their verdict here.
@@ -113,6 +115,7 @@ pub(super) fn find<'a>(
     budgets: &Budgets<'a>,
 ) -> (Vec<Candidate<'a>>, Kept) {
     let (mut candidates, mut kept) = (Vec::new(), Vec::new());
+    let crowds = surplus::have(turn);
     let nodes = &turn.view.snapshot.cluster.nodes;
     for (name, node) in nodes {
         if let Some(verdict) = settled(turn, name) {
@@ -122,7 +125,7 @@ pub(super) fn find<'a>(
         let judged = turn
             .view
             .behind(name)
-            .map(|known| judge(turn, world, budgets, known, name, node));
+            .map(|known| judge(turn, world, (budgets, &crowds), known, name, node));
         match judged {
             Some(Ok(candidate)) => candidates.push(candidate),
             Some(Err(keep)) => kept.push((name.clone(), keep)),
@@ -188,12 +191,12 @@ pub(super) fn sort(candidates: &mut [Candidate<'_>], turn: &Turn<'_>) {
 fn judge<'a>(
     turn: &Turn<'a>,
     world: &mut World<'a>,
-    budgets: &Budgets<'a>,
+    (budgets, crowds): (&Budgets<'a>, &Crowds<'_>),
     known: &Known<'a>,
     name: &'a Arc<str>,
     node: &'a Node,
 ) -> Result<Candidate<'a>, Keep> {
-    let (utilization, mode) = eligible(turn, known, name, node)?;
+    let (utilization, mode) = eligible(turn, crowds, known, name, node)?;
     let now = turn.now();
     let bar = Bar {
         settings: settings(turn, known),
@@ -283,6 +286,7 @@ fn hardest_first(world: &World<'_>, loads: &mut [Load<'_>]) {
 /// The rules that do not look at single pods.
 fn eligible(
     turn: &Turn<'_>,
+    crowds: &Crowds<'_>,
     known: &Known<'_>,
     name: &Arc<str>,
     node: &Node,
@@ -323,7 +327,7 @@ fn eligible(
         let nodes: Vec<&str> = replacement.nodes.keys().map(|name| &**name).collect();
         return other(&format!("it was made to replace {}", nodes.join(", ")));
     }
-    moded(turn, known, name, node)
+    moded(turn, crowds, known, name, node)
 }
 
 /// The annotations that keep a node.
@@ -360,6 +364,7 @@ fn annotated(turn: &Turn<'_>, node: &Node) -> Result<(), Keep> {
 /// By which rules a node could go.
 fn moded(
     turn: &Turn<'_>,
+    crowds: &Crowds<'_>,
     known: &Known<'_>,
     name: &Arc<str>,
     node: &Node,
@@ -368,7 +373,7 @@ fn moded(
     let usual = usual(turn, known, node, utilization);
     let pool = known.pool_name();
     let max = known.pool.map_or(0, |pool| pool.max);
-    let have = surplus::have(turn, pool);
+    let have = crowds.get(pool).copied().unwrap_or(0);
     let mode = match usual {
         _ if ready(node)
             && let Some((by, replacement)) = intents::replacing(turn, name) =>

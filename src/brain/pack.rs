@@ -84,6 +84,14 @@ impl Lane {
         self.bounds[position / BLOCK].raise(free);
     }
 
+    /// Looks at every place anew: some may have more free than before.
+    pub(super) fn refresh(&mut self, world: &World<'_>) {
+        self.bounds.fill(Bound::NOTHING);
+        for (position, bin) in self.bins.iter().enumerate() {
+            self.bounds[position / BLOCK].raise(&world.bins[*bin].free);
+        }
+    }
+
     /// The first place from `from` on that might hold one pod that asks this, and that `accept` takes.
     fn find<T>(
         &mut self,
@@ -100,6 +108,9 @@ impl Lane {
                 let mut bound = Bound::NOTHING;
                 for position in at..end {
                     let index = self.bins[position];
+                    if bins[index].closed {
+                        continue;
+                    }
                     bound.raise(&bins[index].free);
                     if let Some(found) = accept(index) {
                         return Some((position, found));
@@ -208,6 +219,19 @@ pub(super) fn place_with_undo(
 ) -> Vec<(usize, usize)> {
     let mut lane = Lane::over(order, world);
     put(world, shape, need, count, &mut lane, &mut Some(undo))
+}
+
+/// The same on the places of a lane, those that are closed left out. After what was put is taken back
+/// the lane must be refreshed ([`Lane::refresh`]).
+pub(super) fn lay_with_undo(
+    world: &mut World<'_>,
+    shape: ShapeId,
+    need: Option<&Need>,
+    count: usize,
+    lane: &mut Lane,
+    undo: &mut Vec<(usize, Saved)>,
+) -> Vec<(usize, usize)> {
+    put(world, shape, need, count, lane, &mut Some(undo))
 }
 
 /// First fit. A place that took what it could is not looked at again, unless the pods placed since

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::cluster::PodKey;
 
 use super::candidates::{Candidate, Load};
-use super::pack;
+use super::pack::{self, Lane};
 use super::shrink::Keep;
 use super::world::{Saved, Site, World};
 
@@ -93,11 +93,11 @@ pub(super) fn close(world: &mut World<'_>, bin: usize, undo: &mut Undo) {
     }
 }
 
-/// Puts the pods of a candidate on the nodes of `open`; those that find no place come back.
+/// Puts the pods of a candidate on the open nodes of a lane; those that find no place come back.
 pub(super) fn resettle<'c, 'a>(
     world: &mut World<'a>,
     candidate: &'c Candidate<'a>,
-    open: &[usize],
+    lane: &mut Lane,
     landing: &mut BTreeMap<PodKey, std::sync::Arc<str>>,
     undo: &mut Undo,
 ) -> Vec<Homeless<'c, 'a>> {
@@ -105,7 +105,7 @@ pub(super) fn resettle<'c, 'a>(
     for load in &candidate.loads {
         let count = load.pods.len() + load.guests;
         let need = load.need.as_deref();
-        let placed = pack::place_with_undo(world, load.shape, need, count, open, &mut undo.puts);
+        let placed = pack::lay_with_undo(world, load.shape, need, count, lane, &mut undo.puts);
         let total: usize = placed.iter().map(|(_, count)| count).sum();
         let mut pods = load.pods.iter();
         for (bin, count) in placed {
@@ -121,6 +121,48 @@ pub(super) fn resettle<'c, 'a>(
         }
     }
     homeless
+}
+
+/// Whether the pods of some nodes find room as well when they come one group after the other in
+/// kube-scheduler's order, and `new`, a place with a name nobody knows yet, is filled first or last: what
+/// fits only as it was laid out here would call for another machine. Nothing stays changed.
+pub(super) fn sturdy<'a>(
+    world: &mut World<'a>,
+    nodes: &[&Candidate<'a>],
+    open: &[usize],
+    new: Option<usize>,
+) -> bool {
+    let mut loads: Vec<&Load<'a>> = nodes.iter().flat_map(|node| &node.loads).collect();
+    loads.sort_by_key(|load| {
+        let priority = world.shapes[load.shape].shape.priority;
+        let first = load.pods.iter().map(|(key, pod)| (pod.created, *key)).min();
+        (std::cmp::Reverse(priority), first)
+    });
+    let mut rest: Vec<usize> = open
+        .iter()
+        .copied()
+        .filter(|bin| Some(*bin) != new)
+        .collect();
+    rest.sort_by(|a, b| world.bins[*a].name.cmp(&world.bins[*b].name));
+    let first: Vec<usize> = new.into_iter().chain(rest.iter().copied()).collect();
+    let last: Vec<usize> = rest.into_iter().chain(new).collect();
+    let orders = if new.is_some() {
+        vec![first, last]
+    } else {
+        vec![first]
+    };
+    orders.iter().all(|order| {
+        let mut undo = Undo::default();
+        let all = loads.iter().all(|load| {
+            let count = load.pods.len() + load.guests;
+            let need = load.need.as_deref();
+            let placed =
+                pack::place_with_undo(world, load.shape, need, count, order, &mut undo.puts);
+            placed.iter().map(|(_, count)| count).sum::<usize>() == count
+        });
+        undo.roll_back(world);
+        all
+    })
 }
 
 /// Why a pod of a candidate finds no other place; without a pod, one that was to come there.

@@ -88,7 +88,7 @@ impl<'a> Removals<'a> {
         turn: &Turn<'a>,
         unit: &Unit<'a>,
     ) -> Result<Vec<Reason>, Vec<(Arc<str>, Keep)>> {
-        let saved = self.clone();
+        let saved = (unit.nodes.len() > 1).then(|| self.clone());
         let together = matches!(unit.bond, Bond::Pool(_));
         let room = if together {
             self.room_for_all(turn, unit)
@@ -105,7 +105,10 @@ impl<'a> Removals<'a> {
             match self.admit_one(turn, candidate, parallel) {
                 Ok(reason) => reasons.push(reason),
                 Err(keep) => {
-                    *self = saved;
+                    // One node alone is booked last of all.
+                    if let Some(saved) = saved {
+                        *self = saved;
+                    }
                     let why = keep.why.clone();
                     let nodes = unit.nodes.iter();
                     return Err(nodes

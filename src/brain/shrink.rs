@@ -18,6 +18,7 @@ use super::consolidate::{exchange, intents, quiet, search, trial};
 use super::drain_rules::Budgets;
 use super::evicted;
 use super::offer::Choice;
+use super::pack::Lane;
 use super::rehearsal::{self, Undo};
 use super::removals::Removals;
 use super::surplus;
@@ -112,7 +113,7 @@ fn dismiss<'a>(turn: &mut Turn<'a>, removals: &mut Removals<'a>, unit: Unit<'a>)
     for unit in units {
         match removals.admit(turn, &unit) {
             Ok(reasons) => {
-                for (candidate, reason) in unit.nodes.iter().zip(reasons) {
+                for (candidate, reason) in unit.nodes.into_iter().zip(reasons) {
                     remove(turn, candidate, reason);
                 }
             }
@@ -130,6 +131,8 @@ fn stay_all(turn: &mut Turn<'_>, kept: Vec<(Arc<str>, Keep)>) {
 /// Rehearsals one after the other in one world: the next sees what the last one left.
 pub(super) struct Rehearsals {
     order: Vec<usize>,
+    /// The same as a lane.
+    lane: Lane,
     /// Nodes on which something came or went lately: consolidation sends nothing there.
     restless: BTreeSet<usize>,
     /// Nodes above a pool's `max`.
@@ -149,11 +152,17 @@ impl Rehearsals {
             .filter(|bin| quiet::restless(turn, &world.bins[*bin].name))
             .collect();
         Rehearsals {
+            lane: Lane::over(&order, world),
             order,
             restless,
             surplus: surplus::by_pool(turn),
             newcomers: newcomers(turn),
         }
+    }
+
+    /// A node was taken in again.
+    pub(super) fn refresh(&mut self, world: &World<'_>) {
+        self.lane.refresh(world);
     }
 
     /// Where consolidation may send pods; and the nodes where it may not for now, or that are unneeded.
@@ -198,6 +207,7 @@ impl Rehearsals {
             return Ok(unit);
         };
         undo.roll_back(world);
+        self.lane.refresh(world);
         let (name, why) = (unit.nodes[at].name.clone(), keep.why.clone());
         let bond = unit.bond;
         let nodes = unit.nodes.into_iter().enumerate();
@@ -240,7 +250,7 @@ impl Rehearsals {
     }
 
     fn resettle<'a>(
-        &self,
+        &mut self,
         world: &mut World<'a>,
         candidate: &mut Candidate<'a>,
         undo: &mut Undo,
@@ -259,18 +269,36 @@ impl Rehearsals {
                 format!("its pods are spread over {key}, and nothing else is left of {value}");
             return Err(Keep::because("NoPlaceToMovePods", why));
         }
-        let nothing = BTreeSet::new();
-        let (avoid, first) = match &candidate.mode {
-            Mode::Consolidate => (&self.restless, None),
-            Mode::Replaced { by, .. } => (&nothing, world.by_name.get(by).copied()),
-            Mode::Unneeded | Mode::AboveMax { .. } => (&nothing, None),
-        };
-        let open = rehearsal::open(world, &self.order, avoid, first);
         let mut landing = BTreeMap::new();
-        let homeless = rehearsal::resettle(world, candidate, &open, &mut landing, undo);
-        if let Some(first) = homeless.first() {
-            let pod = first.pods.first().map(|(key, _)| *key);
-            return Err(rehearsal::no_place(world, first.load, pod, &open));
+        let (consolidates, first) = match &candidate.mode {
+            Mode::Consolidate => (true, None),
+            Mode::Replaced { by, .. } => (true, world.by_name.get(by).copied()),
+            Mode::Unneeded | Mode::AboveMax { .. } => (false, None),
+        };
+        let (sturdy, homeless) = if consolidates {
+            let nothing = BTreeSet::new();
+            let avoid = if first.is_none() {
+                &self.restless
+            } else {
+                &nothing
+            };
+            let open = rehearsal::open(world, &self.order, avoid, first);
+            let sturdy = rehearsal::sturdy(world, &[candidate], &open, first);
+            let mut lane = Lane::over(&open, world);
+            let left = rehearsal::resettle(world, candidate, &mut lane, &mut landing, undo);
+            (sturdy, left)
+        } else {
+            let left = rehearsal::resettle(world, candidate, &mut self.lane, &mut landing, undo);
+            (true, left)
+        };
+        if let Some(left) = homeless.first() {
+            let open = rehearsal::open(world, &self.order, &BTreeSet::new(), first);
+            let pod = left.pods.first().map(|(key, _)| *key);
+            return Err(rehearsal::no_place(world, left.load, pod, &open));
+        }
+        if !sturdy {
+            let why = "its pods fit elsewhere in one order only, and may come in another";
+            return Err(Keep::because("NoPlaceToMovePods", why));
         }
         candidate.landing = landing;
         Ok(())
@@ -372,7 +400,7 @@ fn remember(turn: &mut Turn<'_>, unneeded: &[Unit<'_>]) {
     }
 }
 
-fn remove(turn: &mut Turn<'_>, candidate: &Candidate<'_>, reason: Reason) {
+fn remove(turn: &mut Turn<'_>, candidate: Candidate<'_>, reason: Reason) {
     let max_view_age = turn.view.policy.scale_down.max_view_age;
     let Some(known) = turn.view.behind(candidate.name) else {
         return;
@@ -383,7 +411,7 @@ fn remove(turn: &mut Turn<'_>, candidate: &Candidate<'_>, reason: Reason) {
             .iter()
             .map(|(key, _)| (*key).clone())
             .collect(),
-        landing: candidate.landing.clone(),
+        landing: candidate.landing,
         ..turn::precondition(known, max_view_age)
     };
     let target = turn::target(known);
@@ -391,7 +419,7 @@ fn remove(turn: &mut Turn<'_>, candidate: &Candidate<'_>, reason: Reason) {
         candidate.name.clone(),
         NodeVerdict::Leaving {
             why: reason.to_string(),
-            moves: candidate.landing.clone(),
+            moves: precondition.landing.clone(),
         },
     );
     turn.memory.last_scale_down = Some(turn.now());
@@ -407,15 +435,14 @@ fn release(turn: &mut Turn<'_>) {
     let names: Vec<&str> = turn.view.machines.keys().copied().collect();
     for name in names {
         let known = &turn.view.machines[name];
+        if !known.resumable() {
+            continue;
+        }
         let wanted = turn
             .plan
             .iter()
             .any(|action| action.target.machine == *known.name);
-        if !known.resumable()
-            || wanted
-            || known.pool.is_none()
-            || turn.holds.may_shrink(&known.machine.region).is_err()
-        {
+        if wanted || known.pool.is_none() || turn.holds.may_shrink(&known.machine.region).is_err() {
             continue;
         }
         let (target, precondition) = (turn::target(known), turn::precondition(known, max_view_age));

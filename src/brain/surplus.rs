@@ -8,23 +8,23 @@ use crate::model::report::Hold;
 use super::turn::Turn;
 use super::view::Standing;
 
-/// Nodes and machines of a pool that are there to stay.
-pub(super) fn have(turn: &Turn<'_>, pool: &str) -> u32 {
-    let count = turn
-        .view
-        .machines
-        .values()
-        .filter(|known| known.pool_name() == pool)
-        .filter(|known| matches!(known.standing, Standing::Up | Standing::Coming))
-        .count();
-    u32::try_from(count).unwrap_or(u32::MAX)
+/// Nodes and machines that are there to stay, by pool.
+pub(super) fn have<'a>(turn: &Turn<'a>) -> BTreeMap<&'a str, u32> {
+    let mut have = BTreeMap::new();
+    for known in turn.view.machines.values() {
+        if matches!(known.standing, Standing::Up | Standing::Coming) {
+            *have.entry(known.pool_name()).or_insert(0) += 1;
+        }
+    }
+    have
 }
 
 /// How many nodes each pool has above its `max`; said in the report.
 pub(super) fn by_pool(turn: &mut Turn<'_>) -> BTreeMap<Arc<str>, u32> {
     let mut surplus = BTreeMap::new();
+    let all = have(turn);
     for (name, pool) in &turn.view.policy.pools {
-        let have = have(turn, name);
+        let have = all.get(&**name).copied().unwrap_or(0);
         let over = have.saturating_sub(pool.max);
         if over == 0 {
             continue;

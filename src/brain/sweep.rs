@@ -1,6 +1,7 @@
 //! What was left behind: VMs of ours without node, nodes of ours without VM, VMs that nobody may
 //! touch. Everything waits out a quarantine first.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::model::action::{Kind, NodeRef, Precondition, Reason, Target};
@@ -156,15 +157,19 @@ fn gone(turn: &Turn<'_>, region: &Region, name: &str, node: &Node, vmid: u32) ->
 fn foreign(turn: &mut Turn<'_>) {
     let snapshot = turn.view.snapshot;
     let mut warnings = Vec::new();
+    let intents: BTreeSet<(&str, u32)> = snapshot
+        .machines
+        .values()
+        .filter(|machine| machine.intended)
+        .map(|machine| (&*machine.region, machine.mark.vmid))
+        .collect();
     for (region_name, policy) in &turn.view.policy.regions {
         let Some(region) = snapshot.regions.get(region_name) else {
             continue;
         };
         for (vmid, vm) in &region.vms {
             let in_range = (policy.vmid_first..=policy.vmid_last).contains(vmid);
-            let intended = snapshot.machines.values().any(|machine| {
-                machine.region == *region_name && machine.mark.vmid == *vmid && machine.intended
-            });
+            let intended = intents.contains(&(&**region_name, *vmid));
             let who = format!("region {region_name}: VM {vmid} ({})", vm.name);
             let text = match &vm.ownership {
                 Some(Ownership::Damaged(why)) => {

@@ -7,6 +7,8 @@
 //! holds one by one and not together.
 
 mod consolidation;
+#[cfg(test)]
+mod consolidation_tests;
 mod create;
 mod drain;
 mod existing;

@@ -13,10 +13,10 @@ use crate::model::region::{Busy, Failure, MachineVm, Step, Vm};
 use crate::model::scheduling::{HostPort, Taint, Volume};
 use crate::model::time::Span;
 
-type Bug<'a> = &'a dyn Fn(&mut Lab, &mut Action);
+pub(super) type Bug<'a> = &'a dyn Fn(&mut Lab, &mut Action);
 
 /// The action passes; with the bug the rule refuses it.
-fn planted(base: &(Lab, Action), rule: Rule, bug: Bug<'_>) {
+pub(super) fn planted(base: &(Lab, Action), rule: Rule, bug: Bug<'_>) {
     let (mut lab, mut action) = base.clone();
     assert_eq!(
         check(&action, &lab.snapshot, &lab.policy, lab.now),

@@ -8,7 +8,7 @@ use crate::brain::candidates::{Candidate, Load};
 use crate::brain::fit::NEW;
 use crate::brain::limits::Ledger;
 use crate::brain::offer::{self, Choice, HOSTNAME_LABEL};
-use crate::brain::pack;
+use crate::brain::pack::{self, Lane};
 use crate::brain::rehearsal::{self, Homeless, Undo};
 use crate::brain::turn::Turn;
 use crate::brain::view::Known;
@@ -62,13 +62,14 @@ pub(super) fn swap<'a>(
         return None;
     }
     let open = rehearsal::open(world, bench.order, &BTreeSet::new(), None);
+    let mut lane = Lane::over(&open, world);
     let mut domains: BTreeSet<Domain> = BTreeSet::new();
     let mut moves = BTreeMap::new();
     let mut homeless = Vec::new();
     for node in nodes {
         let lone = lone_domains(world, node);
         if lone.is_empty() {
-            let left = rehearsal::resettle(world, node, &open, &mut moves, &mut undo);
+            let left = rehearsal::resettle(world, node, &mut lane, &mut moves, &mut undo);
             homeless.extend(left);
             continue;
         }
@@ -85,7 +86,28 @@ pub(super) fn swap<'a>(
         cheapest(turn, world, bench, nodes, &homeless, &domains)
     };
     undo.roll_back(world);
-    found.map(|swap| Swap { moves, ..swap })
+    let swap = found?;
+    sturdy(world, bench, nodes, &swap, &open).then_some(Swap { moves, ..swap })
+}
+
+/// Whether the pods find room on what is left and the machine in whatever order they come.
+fn sturdy<'a>(
+    world: &mut World<'a>,
+    bench: &mut Bench<'_, 'a>,
+    nodes: &[&Candidate<'a>],
+    swap: &Swap,
+    open: &[usize],
+) -> bool {
+    let bin = bench.place(world, (swap.choice, swap.offer));
+    let mut undo = Undo::default();
+    for node in nodes {
+        rehearsal::close(world, node.bin, &mut undo);
+    }
+    world.reopen(bin);
+    let sturdy = rehearsal::sturdy(world, nodes, open, Some(bin));
+    world.close(bin);
+    undo.roll_back(world);
+    sturdy
 }
 
 /// Whether the pods would fit on what there is, with the nodes that are unneeded or not yet quiet: then
@@ -106,9 +128,10 @@ fn spared<'a>(world: &mut World<'a>, bench: &Bench<'_, 'a>, nodes: &[&Candidate<
     let gone: BTreeSet<usize> = nodes.iter().map(|node| node.bin).collect();
     let open = rehearsal::open(world, &order, &gone, None);
     let mut moves = BTreeMap::new();
+    let mut lane = Lane::over(&open, world);
     let fits = nodes
         .iter()
-        .all(|node| rehearsal::resettle(world, node, &open, &mut moves, &mut undo).is_empty());
+        .all(|node| rehearsal::resettle(world, node, &mut lane, &mut moves, &mut undo).is_empty());
     undo.roll_back(world);
     for bin in opened {
         world.close(bin);

@@ -12,3 +12,4 @@ mod leaving;
 mod lifecycle;
 mod properties;
 mod shrinking;
+mod steady;
