@@ -12,7 +12,7 @@ use crate::model::cluster::{Cluster, Node, Pod, PodKey};
 use crate::model::decision::Decision;
 use crate::model::mark::Mark;
 use crate::model::memory::Memory;
-use crate::model::region::{Failure, Machine, MachineVm, Region, Step, Vm};
+use crate::model::region::{Failure, Host, Machine, MachineVm, Region, Step, Vm};
 use crate::model::report::{Hold, NodeVerdict, PodVerdict, PoolState, Report};
 use crate::model::resources::Resources;
 use crate::model::scheduling::PodShape;
@@ -98,6 +98,10 @@ fn snapshot() -> Snapshot {
         memory: 4 << 30,
         ..Vm::default()
     };
+    let host = Host {
+        clock_ahead: Some(Span(-1_500)),
+        ..Host::default()
+    };
     Snapshot {
         version: 1,
         taken: NOW,
@@ -125,6 +129,7 @@ fn snapshot() -> Snapshot {
             Arc::from("default"),
             Region {
                 vms: BTreeMap::from([(9000, vm(2)), (9001, vm(2))]),
+                hosts: BTreeMap::from([(Arc::from("pve1"), host)]),
                 ..Region::default()
             },
         )]),

@@ -21,6 +21,7 @@ use crate::kube::{Client, ClusterStore, Unobserved, in_memory, watch};
 use crate::model::action::{NodeRef, Precondition, Reason, Target};
 use crate::model::cluster::PodKey;
 use crate::model::policy::LEAVING_TAINT;
+use crate::model::time::Span;
 use crate::pve::transport::Transport;
 use crate::pve::transport::memory::Memory;
 use crate::sim::guests::GuestSpec;
@@ -51,7 +52,7 @@ disk = \"20GiB\"
 template = \"debian\"
 instance_types = [\"small\"]
 max = 3
-drain = { timeout = \"1m\" }
+drain = { timeout = \"1m\", detach_timeout = \"1m\" }
 [scale_down]
 enabled = false
 ";
@@ -81,8 +82,18 @@ async fn lab(scale_down: &str) -> Lab {
 
 /// `count` machines with a pod each. `way` lies between the executor and Kubernetes.
 async fn machines(count: u32, scale_down: &str, way: impl FnOnce(Router) -> Router) -> Lab {
+    made(count, scale_down, Span::seconds(4), way).await
+}
+
+async fn made(
+    count: u32,
+    scale_down: &str,
+    detach_latency: Span,
+    way: impl FnOnce(Router) -> Router,
+) -> Lab {
     let kube = KubeSpec {
         keep_trace: true,
+        detach_latency,
         ..KubeSpec::default()
     };
     let world = World::new(WorldSpec {
@@ -94,12 +105,7 @@ async fn machines(count: u32, scale_down: &str, way: impl FnOnce(Router) -> Rout
     });
     let world = world.unwrap_or_else(|errors| panic!("{errors}"));
     let state = tempfile::tempdir().expect("a directory");
-    let workload = Workload::visit(
-        "web",
-        count,
-        Pods::of("1500m", "1Gi"),
-        crate::model::time::Span::minutes(60),
-    );
+    let workload = Workload::visit("web", count, Pods::of("1500m", "1Gi"), Span::minutes(60));
     tokio::select! {
         biased;
         _ = world.daemon(state.path(), None, 0) => panic!("the daemon ended"),
@@ -281,6 +287,33 @@ impl Lab {
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
 
+    /// A StatefulSet's pod with a volume, known to the plan.
+    async fn database(&mut self) {
+        let object = json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": "db" },
+            "spec": { "replicas": 1, "serviceName": "db", "selector": { "matchLabels": { "app": "db" } },
+                "template": { "metadata": { "labels": { "app": "db" } },
+                    "spec": { "containers": [{ "name": "c", "image": "c" }] } },
+                "volumeClaimTemplates": [{ "metadata": { "name": "data" }, "spec": {
+                    "storageClassName": "standard", "accessModes": ["ReadWriteOnce"],
+                    "resources": { "requests": { "storage": "1Gi" } } } }] },
+        });
+        let sets = "/apis/apps/v1/namespaces/default/statefulsets";
+        self.api("POST", sets, object).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(self.attachments(), 1, "its volume is attached");
+        let pods = &mut self.removals[0].precondition.pods;
+        pods.push(PodKey::new("default", "db-0"));
+    }
+
+    fn attachments(&self) -> usize {
+        let all = self
+            .world
+            .kube
+            .objects("storage.k8s.io/v1", "VolumeAttachment");
+        all.len()
+    }
+
     /// A budget that never lets a pod of this app go.
     async fn budget(&self, app: &str) {
         let object = json!({
@@ -330,6 +363,41 @@ fn tm_10_tm_14_the_node_is_out_of_the_balancers_before_the_eviction_and_waits_a_
         let (result, took) = lab.remove_while(4, look).await;
         assert_eq!(result, Ok(()));
         assert!(took >= Duration::from_secs(5));
+    });
+}
+
+#[test]
+fn tm_11_a_vm_runs_until_its_volumes_are_let_go() {
+    simulate(async {
+        let mut lab = made(1, "", Span::seconds(40), |router| router).await;
+        lab.database().await;
+        let look = async {
+            // The pods went within the first quarter of a minute; the volume hangs on.
+            assert_eq!(lab.evictions("db-"), 1);
+            assert_eq!(lab.attachments(), 1);
+            let vm = lab.world.pve.vm(lab.removals[0].target.vmid);
+            assert!(vm.is_some_and(|vm| vm.running));
+        };
+        let (result, took) = lab.remove_while(30, look).await;
+        assert_eq!(result, Ok(()));
+        assert!(took > Duration::from_secs(40), "{took:?}");
+        lab.gone(0);
+    });
+}
+
+#[test]
+fn tm_11_a_volume_that_is_not_let_go_ends_the_removal() {
+    simulate(async {
+        let mut lab = made(1, "", Span::minutes(10), |router| router).await;
+        lab.database().await;
+        let (result, _) = lab.remove(0).await;
+        let failure = result.expect_err("the volume hangs on");
+        assert_eq!(failure.step, Step::Detach);
+        assert!(
+            failure.message.contains("volumes are still attached: pvc-"),
+            "{failure:?}"
+        );
+        lab.in_service(0).await;
     });
 }
 

@@ -166,6 +166,96 @@ async fn latency_is_within_its_bounds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn slow_calls_take_longer_and_are_answered() {
+    let faults = Faults::new(1);
+    faults.set(FaultPlan {
+        latency_ms: [10, 10],
+        slow: 500,
+        slow_ms: [2_000, 3_000],
+        ..FaultPlan::default()
+    });
+    let router = faults.wrap(Server::default().router(), Style::Pve);
+    let mut slow = 0;
+    for _ in 0..100 {
+        let began = Instant::now();
+        assert_eq!(ask(&router).await, done());
+        match began.elapsed().as_millis() {
+            10 => {}
+            2_010..=3_010 => slow += 1,
+            other => panic!("neither quick nor slow: {other} ms"),
+        }
+    }
+    assert!((20..80).contains(&slow), "{slow} of 100 were slow");
+    assert_eq!(faults.dealt(), 0, "slow is no failure");
+}
+
+/// A stream of a line a second, for so long.
+fn streaming(seconds: u64) -> Router {
+    let lines = move || async move {
+        let line = async |number: u64| {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok::<_, std::io::Error>(format!("{number}\n"))
+        };
+        Body::from_stream(futures::StreamExt::then(
+            futures::stream::iter(0..seconds),
+            line,
+        ))
+    };
+    Router::new().route("/", axum::routing::get(lines))
+}
+
+/// What arrives of a stream, and whether it ended well; `None`: it never ended.
+async fn listen(router: &Router) -> (u64, Option<bool>) {
+    let request = Request::get("/").body(Body::empty()).expect("a request");
+    let mut body = router
+        .clone()
+        .oneshot(request)
+        .await
+        .expect("an answer")
+        .into_body();
+    let mut came = 0;
+    loop {
+        match timeout(Duration::from_mins(10), body.frame()).await {
+            Err(_) => return (came, None),
+            Ok(None) => return (came, Some(true)),
+            Ok(Some(Err(_))) => return (came, Some(false)),
+            Ok(Some(Ok(_))) => came += 1,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_are_cut_or_go_silent_within_their_life_and_short_ones_are_whole() {
+    for (cut, stalled, end) in [(1_000, 0, Some(false)), (0, 1_000, None)] {
+        let faults = Faults::new(1);
+        faults.set(FaultPlan {
+            cut,
+            stalled,
+            cut_ms: 60_000,
+            ..FaultPlan::default()
+        });
+        let (endless, mut lengths) = (streaming(3_600), Vec::new());
+        let wrapped = faults.wrap(endless, Style::Kubernetes);
+        for _ in 0..20 {
+            let (came, ended) = listen(&wrapped).await;
+            assert_eq!(ended, end);
+            lengths.push(came);
+        }
+        assert!(lengths.iter().all(|came| *came <= 60), "{lengths:?}");
+        assert!(lengths.iter().any(|came| *came > 5), "{lengths:?}");
+        // One that is over before it would be cut.
+        faults.set(FaultPlan {
+            cut,
+            stalled,
+            cut_ms: u64::MAX >> 20,
+            ..FaultPlan::default()
+        });
+        let short = faults.wrap(streaming(3), Style::Kubernetes);
+        assert_eq!(listen(&short).await, (3, Some(true)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_seed_deals_the_same_luck() {
     async fn luck(seed: u64) -> Vec<Seen> {
         let faults = Faults::new(seed);

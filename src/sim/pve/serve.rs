@@ -126,7 +126,7 @@ struct Driver {
 }
 
 /// The routes for drivers.
-fn driver(pve: &Pve, faults: &Faults) -> Router {
+pub(super) fn driver(pve: &Pve, faults: &Faults) -> Router {
     Router::new()
         .route("/sim/world", get(world))
         .route("/sim/act", post(act))

@@ -1,5 +1,7 @@
 //! StatefulSets: named pods with claims of their own, one after another.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::{active, erase, from_template, owned, store};
@@ -36,13 +38,7 @@ pub(super) fn reconcile(state: &mut State) {
                 }
             }
         }
-        let surplus = own.iter().rfind(|p| {
-            let at = name(p).rsplit('-').next().and_then(|n| n.parse().ok());
-            at.is_some_and(|n: i64| n >= wanted) && !deleting(p)
-        });
-        if let Some(pod) = surplus {
-            erase(state, PODS, pod);
-        }
+        shrink(state, own, wanted, parallel);
         let count = |ready: bool| {
             own.iter()
                 .filter(|p| active(p) && (!ready || is_true(p, "Ready")))
@@ -63,6 +59,29 @@ pub(super) fn reconcile(state: &mut State) {
             set(&mut new, &["status", field], value);
         }
         state.replace(STATEFULSETS, new);
+    }
+}
+
+/// A pod's number in its set.
+fn ordinal(pod: &Value) -> Option<i64> {
+    name(pod).rsplit('-').next()?.parse().ok()
+}
+
+/// Pods beyond the wanted number go: the last first, and in order only when the one before has gone.
+fn shrink(state: &mut State, own: &[Arc<Value>], wanted: i64, parallel: bool) {
+    let mut surplus: Vec<_> = own
+        .iter()
+        .filter_map(|pod| Some((ordinal(pod)?, pod)))
+        .filter(|(at, _)| *at >= wanted)
+        .collect();
+    surplus.sort_unstable_by_key(|(at, _)| std::cmp::Reverse(*at));
+    for (_, pod) in surplus {
+        if !deleting(pod) {
+            erase(state, PODS, pod);
+        }
+        if !parallel {
+            return;
+        }
     }
 }
 

@@ -1,5 +1,8 @@
 //! The fake API server, driven over its router on paused time.
 
+mod rbac;
+mod volumes;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
