@@ -62,6 +62,7 @@ pub fn decide(snapshot: &Snapshot, policy: &Policy, memory: &Memory, now: Time) 
     let choices = offer::choices(&turn);
     let mut world = places::build(&turn, &choices);
     let demand = demand::collect(&mut turn, &mut world);
+    grow::domains::open(&turn, &mut world, &choices, &demand);
     let homeless = pack::existing(&mut turn, &mut world, demand);
     grow::plan(&mut turn, &mut world, &choices, homeless);
     life::plan(&mut turn);

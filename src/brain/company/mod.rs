@@ -224,6 +224,29 @@ impl<'a> Company<'a> {
         self.rules[id].clone().filter(|rules| !rules.empty())
     }
 
+    /// From now on a shape's spreading reckons with the domains that new nodes for it could be in;
+    /// `of` lists them by key.
+    pub(super) fn open(&mut self, id: ShapeId, of: impl Fn(&mut Topology, KeyId) -> Vec<DomainId>) {
+        let Some(rules) = &mut self.rules[id] else {
+            return;
+        };
+        for spread in &mut Arc::make_mut(rules).spread {
+            let key = self.counters[spread.counter].subject.key;
+            spread.open = of(&mut self.topology, key);
+        }
+    }
+
+    /// No new nodes are planned any more: only domains that nodes are in count.
+    pub(super) fn close(&mut self) {
+        for rules in self.rules.iter_mut().flatten() {
+            if rules.spread.iter().any(|spread| !spread.open.is_empty()) {
+                for spread in &mut Arc::make_mut(rules).spread {
+                    spread.open.clear();
+                }
+            }
+        }
+    }
+
     fn compile(&mut self, shapes: &[Shape<'a>], bins: &[Bin], id: ShapeId) -> Rules {
         let pod = shapes[id];
         let (namespace, shape) = (pod.namespace, pod.shape);
@@ -283,6 +306,7 @@ impl<'a> Company<'a> {
                 .min_domains
                 .map_or(1, |min| usize::try_from(min).unwrap_or(1)),
             counts_itself,
+            open: Vec::new(),
         }
     }
 

@@ -36,6 +36,10 @@ pub(super) struct Spread {
     pub(super) min_domains: usize,
     /// The shape is among those counted.
     pub(super) counts_itself: bool,
+    /// Domains that a new node for the shape could be in, while new nodes are planned. One that no
+    /// node is in yet counts as a domain without pods: else all pods of a new workload would go to
+    /// the first zone, which is then the only one.
+    pub(super) open: Vec<DomainId>,
 }
 
 impl Rules {
@@ -129,14 +133,13 @@ impl Company<'_> {
         let known = counter.knows(domain);
         let here = if known { here } else { 0 };
         let domains = counter.domains() + usize::from(!known);
-        let too_few = domains < spread.min_domains;
+        let too_few = domains < spread.min_domains || self.unopened(spread, domain);
         if !spread.counts_itself {
-            let least = if known {
+            let least = if known && !too_few {
                 counter.least().unwrap_or(0)
             } else {
                 0
             };
-            let least = if too_few { 0 } else { least };
             let fits = here.saturating_sub(least) <= spread.max_skew;
             return if fits { u64::MAX } else { 0 };
         }
@@ -154,12 +157,20 @@ impl Company<'_> {
         }
     }
 
+    /// Whether a new node could be in another domain than this, where no node is yet.
+    fn unopened(&self, spread: &Spread, domain: DomainId) -> bool {
+        let counter = &self.counters[spread.counter];
+        let mut open = spread.open.iter();
+        open.any(|other| *other != domain && !counter.knows(*other))
+    }
+
     /// The sum of what the least domains hold: it rises when a domain may have been opened.
     pub(in crate::brain) fn floor(&self, rules: &Rules) -> i64 {
         rules
             .spread
             .iter()
             .filter(|spread| spread.counts_itself)
+            .filter(|spread| !self.unopened(spread, NOWHERE))
             .filter_map(|spread| self.counters[spread.counter].least())
             .fold(0, i64::saturating_add)
     }
@@ -233,7 +244,7 @@ impl Company<'_> {
         let domain = at(key);
         let known = counter.knows(domain);
         let domains = counter.domains() + usize::from(!known);
-        let least = if !known || domains < spread.min_domains {
+        let least = if !known || domains < spread.min_domains || self.unopened(spread, domain) {
             0
         } else {
             counter.least().unwrap_or(0)

@@ -7,6 +7,7 @@
 //! Limits are booked as it goes.
 
 mod choose;
+pub(super) mod domains;
 mod market;
 mod refusals;
 mod retype;
@@ -125,6 +126,7 @@ pub(super) fn plan<'a>(
         grower.serve_all();
         grower.shrink_to_fit();
     }
+    grower.world.company.close();
     let Grower { turn, births, .. } = grower;
     births.finish(turn, choices);
 }

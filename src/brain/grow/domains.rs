@@ -1,0 +1,60 @@
+//! Where new nodes could be: pods that are spread reckon with every domain in which a node could be made
+//! for them, though none is there yet.
+//!
+//! kube-scheduler counts the domains of the nodes there are. Planning by that alone would put all pods of
+//! a new workload into the first zone: as long as it is the only one, any number may go there.
+
+use std::collections::BTreeSet;
+
+use super::rows::Rows;
+use crate::brain::company::topology::FRESH;
+use crate::brain::demand::Demand;
+use crate::brain::limits::Ledger;
+use crate::brain::offer::Choice;
+use crate::brain::turn::Turn;
+use crate::brain::world::World;
+
+/// Opens these domains to the pods that need a place; [`super::plan`] closes them.
+pub(in crate::brain) fn open<'a>(
+    turn: &Turn<'a>,
+    world: &mut World<'a>,
+    choices: &[Choice<'a>],
+    demand: &Demand<'a>,
+) {
+    let spread = |world: &World<'_>, group: &crate::brain::demand::Group<'_>| {
+        let shape = world.shapes[group.shape].shape;
+        shape.spread.iter().any(|constraint| constraint.hard)
+    };
+    if !demand.groups.iter().any(|group| spread(world, group)) {
+        return;
+    }
+    let ledger = Ledger::of(turn);
+    let mut offers = Vec::new();
+    for choice in choices {
+        let admits = ledger.admits(turn, choice).is_ok();
+        for offer in &choice.offers {
+            let open = admits && ledger.host_admits(choice, offer).is_ok();
+            offers.push((open, &offer.labels));
+        }
+    }
+    let mut rows = Rows::default();
+    for group in &demand.groups {
+        if !spread(world, group) {
+            continue;
+        }
+        world.rules(group.shape);
+        let row = rows.of(world, choices, group);
+        let fits = &rows.get(row).fits;
+        let labels: Vec<_> = offers
+            .iter()
+            .zip(fits)
+            .filter(|((open, _), fits)| *open && **fits)
+            .map(|((_, labels), _)| *labels)
+            .collect();
+        world.company.open(group.shape, |topology, key| {
+            let open = labels.iter().map(|labels| topology.domain(key, labels));
+            let open: BTreeSet<_> = open.filter(|domain| *domain < FRESH).collect();
+            open.into_iter().collect()
+        });
+    }
+}
