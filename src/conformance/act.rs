@@ -15,9 +15,14 @@ use super::scalars::{parse_span, span, text, truth, whole};
 use super::stage::Stage;
 use super::value::{Value, Wrong};
 
-const KNOWN: &str = "plan_scale_up, plan_scale_down, consolidate, plan, drain_rules(NODE), utilization(NODE), reconcile(LOOPS), nothing";
+const KNOWN: &str = "plan_scale_up, plan_scale_down, plan, consolidate, consolidate(SPAN), drain_rules(NODE), utilization(NODE), reconcile(LOOPS), nothing";
 /// Loops of `reconcile` at most: a day of them at ten seconds.
 const MAX_LOOPS: u32 = 10_000;
+
+/// Time between two decisions of `consolidate`.
+const PAUSE: Span = Span::seconds(10);
+/// How long `consolidate` waits for a plan.
+const PATIENCE: Span = Span::minutes(5);
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +35,12 @@ pub(super) enum When {
     DrainRules(String),
     /// Ask how full this node is.
     Utilization(String),
+    /// Decide again and again, carrying nothing out, until something is planned: what was found must
+    /// be found once more, and nodes must have been at rest.
+    Consolidate {
+        /// For so long.
+        within: Span,
+    },
     /// Decide and carry out, again and again.
     Reconcile {
         /// How often.
@@ -120,7 +131,15 @@ fn simple(value: &Value, name: &str, argument: Option<&str>) -> Result<When, Wro
             .ok_or_else(|| value.wrong(format!("{name} needs a node, as {name}(n1)")))
     };
     Ok(match name {
-        "plan" | "plan_scale_up" | "plan_scale_down" | "consolidate" => When::Plan,
+        "plan" | "plan_scale_up" | "plan_scale_down" => When::Plan,
+        "consolidate" => When::Consolidate {
+            within: match argument {
+                None => PATIENCE,
+                Some(within) => {
+                    parse_span(within).ok_or_else(|| value.expected("consolidate(SPAN)"))?
+                }
+            },
+        },
         "nothing" => When::Nothing,
         "drain_rules" => When::DrainRules(node()?),
         "utilization" => When::Utilization(node()?),
@@ -162,6 +181,17 @@ pub(super) fn perform(when: &When, stage: &Stage) -> Outcome {
     match when {
         When::Nothing => {}
         When::Plan => once(&mut outcome),
+        When::Consolidate { within } => {
+            let end = stage.now + *within;
+            let mut waiting = stage.clone();
+            let mut decision = waiting.decide();
+            while decision.plan.is_empty() && waiting.now < end {
+                waiting.advance(PAUSE);
+                decision = waiting.decide();
+            }
+            outcome.after = waiting;
+            carry_out(&mut outcome, decision);
+        }
         When::DrainRules(node) => {
             outcome.drain = Some(inspect::drain(snapshot, policy, memory, node, stage.now));
         }
@@ -191,8 +221,12 @@ fn waiting(stage: &Stage) -> BTreeSet<PodKey> {
 
 /// One decision, checked and carried out.
 fn once(outcome: &mut Outcome) {
+    let decision = outcome.after.decide();
+    carry_out(outcome, decision);
+}
+
+fn carry_out(outcome: &mut Outcome, decision: Decision) {
     let stage = &mut outcome.after;
-    let decision = stage.decide();
     for action in &decision.plan {
         let verdict = check::check(action, &stage.snapshot, &stage.policy, stage.now);
         if let Err(refusal) = verdict {

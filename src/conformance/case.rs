@@ -136,8 +136,17 @@ fn attempt(raw: &Raw) -> Result<Came, Wrong> {
         }
     }
     fields.done()?;
-    // `when` and `then` beside `steps` are the first step.
-    if !last.is_empty() {
+    // `when` and `then` beside `steps` are the first step; `when` alone is that of every step.
+    let of_all = last.iter().all(|entry| entry.key == "when") && !steps.is_empty();
+    if of_all {
+        for step in &mut steps {
+            if let Data::Map(entries) = &mut step.data
+                && !entries.iter().any(|entry| entry.key == "when")
+            {
+                entries.extend(last.iter().cloned());
+            }
+        }
+    } else if !last.is_empty() {
         let value = Value {
             at: raw.at.clone(),
             data: Data::Map(last),
@@ -147,9 +156,13 @@ fn attempt(raw: &Raw) -> Result<Came, Wrong> {
     if steps.is_empty() {
         return Err(whole.wrong("a case needs the keys when and then, or steps, or covered_by"));
     }
+    run_steps(&steps, &mut stage)
+}
+
+fn run_steps(steps: &[Value], stage: &mut super::stage::Stage) -> Result<Came, Wrong> {
     let many = steps.len() > 1;
     for (index, value) in steps.iter().enumerate() {
-        let misses = step(value, &mut stage)?;
+        let misses = step(value, stage)?;
         if !misses.is_empty() {
             let which = if many {
                 format!("step {}: ", index + 1)

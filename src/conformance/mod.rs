@@ -9,6 +9,7 @@
 mod act;
 mod case;
 mod containers;
+mod disruption;
 mod expect;
 mod fields;
 pub mod fixtures;

@@ -13,6 +13,7 @@ use crate::model::scheduling::{Labels, Taint};
 use crate::model::time::Time;
 
 use super::containers;
+use super::disruption;
 use super::fields::Fields;
 use super::objects::{name_of, named};
 use super::scalars::{
@@ -172,6 +173,11 @@ fn pool(
         policy.template = "missing".into();
     }
     policy.scale_down_disabled = fields.with("scale_down_disabled", truth)?.unwrap_or(false);
+    policy.atomic = fields.with("atomic", truth)?.unwrap_or(false);
+    policy.consolidation = fields.with("consolidation", disruption::consolidation)?;
+    policy.budgets = fields
+        .with("budgets", disruption::budgets)?
+        .unwrap_or_default();
     let own_settings = fields.take("scale_down");
     let zones = fields.any(&["zones", "hosts"]).map(texts).transpose()?;
     let mut zones = zones.unwrap_or_default();

@@ -1,0 +1,124 @@
+//! Consolidation and disruption budgets of a pool.
+
+use std::collections::BTreeSet;
+
+use crate::model::disruption::{
+    Cause, Consolidation, ConsolidationPolicy, NodeBudget, Saving, Share, Window,
+};
+use crate::model::time::Span;
+
+use super::fields::Fields;
+use super::scalars::{decimal, millionths, several, span, text, whole};
+use super::value::{Value, Wrong};
+
+/// `when-underused`, or `{policy, after, min_saving}`.
+pub(super) fn consolidation(value: &Value) -> Result<Consolidation, Wrong> {
+    if value.scalar().is_some() {
+        return Ok(Consolidation {
+            policy: policy(value)?,
+            after: Span::ZERO,
+            min_saving: Saving::default(),
+        });
+    }
+    let mut fields = Fields::of(value, "a consolidation")?;
+    let read = Consolidation {
+        policy: policy(fields.need("policy")?)?,
+        after: fields
+            .any(&["after", "consolidateAfter"])
+            .map(span)
+            .transpose()?
+            .unwrap_or_default(),
+        min_saving: fields.with("min_saving", saving)?.unwrap_or_default(),
+    };
+    fields.done()?;
+    Ok(read)
+}
+
+fn policy(value: &Value) -> Result<ConsolidationPolicy, Wrong> {
+    Ok(match text(value)? {
+        "never" => ConsolidationPolicy::Never,
+        "when-empty" | "WhenEmpty" => ConsolidationPolicy::WhenEmpty,
+        "when-underused" | "WhenEmptyOrUnderutilized" | "WhenUnderutilized" => {
+            ConsolidationPolicy::WhenUnderused
+        }
+        _ => return Err(value.expected("never, when-empty or when-underused")),
+    })
+}
+
+/// `15%` of what is replaced, or a price.
+fn saving(value: &Value) -> Result<Saving, Wrong> {
+    match text(value)?.strip_suffix('%') {
+        Some(percent) => Ok(Saving {
+            permille: decimal(percent.trim(), 1)
+                .ok_or_else(|| value.expected("a share such as 15%"))?,
+            price: 0,
+        }),
+        None => Ok(Saving {
+            permille: 0,
+            price: millionths(value)?,
+        }),
+    }
+}
+
+/// `[3, 10%, {nodes: 0, schedule: "0 9 * * *", duration: 8h, causes: [underused]}]`.
+pub(super) fn budgets(value: &Value) -> Result<Vec<NodeBudget>, Wrong> {
+    several(value).into_iter().map(budget).collect()
+}
+
+fn budget(value: &Value) -> Result<NodeBudget, Wrong> {
+    if value.scalar().is_some() {
+        return Ok(NodeBudget {
+            nodes: share(value)?,
+            window: None,
+            causes: BTreeSet::new(),
+        });
+    }
+    let mut fields = Fields::of(value, "a budget")?;
+    let nodes = share(fields.need("nodes")?)?;
+    let schedule = fields.take("schedule");
+    let duration = fields.with("duration", span)?;
+    let causes = fields.any(&["causes", "reasons"]);
+    let causes = causes
+        .map(|value| {
+            several(value)
+                .into_iter()
+                .map(cause)
+                .collect::<Result<_, _>>()
+        })
+        .transpose()?
+        .unwrap_or_default();
+    fields.done()?;
+    let window = match (schedule, duration) {
+        (None, None) => None,
+        (Some(schedule), Some(duration)) => Some(Window {
+            schedule: text(schedule)?
+                .parse()
+                .map_err(|error| schedule.wrong(format!("expected a cron schedule: {error}")))?,
+            duration,
+        }),
+        _ => return Err(value.wrong("a budget's window needs schedule and duration")),
+    };
+    Ok(NodeBudget {
+        nodes,
+        window,
+        causes,
+    })
+}
+
+fn share(value: &Value) -> Result<Share, Wrong> {
+    match text(value)?.strip_suffix('%') {
+        Some(percent) => percent
+            .parse()
+            .map(Share::Percent)
+            .map_err(|_| value.expected("a number of nodes, or a share such as 10%")),
+        None => whole(value).map(Share::Nodes),
+    }
+}
+
+fn cause(value: &Value) -> Result<Cause, Wrong> {
+    match text(value)? {
+        "empty" | "Empty" => Ok(Cause::Empty),
+        "underused" | "Underutilized" => Ok(Cause::Underused),
+        _ => Err(value.expected("empty or underused")),
+    }
+}
