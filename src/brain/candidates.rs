@@ -221,7 +221,7 @@ fn judge<'a>(
             }
             Fate::Moves => {
                 let id = world.intern(&key.namespace, &pod.shape);
-                let need = volumes::need(key, pod, &turn.view.snapshot.cluster);
+                let need = volumes::need(key, pod, &turn.view);
                 loads.entry((id, need)).or_default().push((*key, *pod));
             }
         }

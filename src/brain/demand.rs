@@ -129,7 +129,7 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
             }
         };
         let id = world.intern(&key.namespace, &pod.shape);
-        let need = volumes::need(key, pod, &snapshot.cluster);
+        let need = volumes::need(key, pod, &turn.view);
         found.add(id, need, calls, Asker { key, pod, line });
     }
     Demand {

@@ -9,6 +9,7 @@ mod births;
 mod candidates;
 mod capacity;
 pub mod check;
+mod claims;
 mod classes;
 mod company;
 mod consolidate;
@@ -31,6 +32,7 @@ mod pools;
 mod rehearsal;
 mod removals;
 mod shrink;
+mod slots;
 mod surplus;
 mod sweep;
 #[cfg(test)]

@@ -10,7 +10,10 @@ use crate::model::resources::Resources;
 use crate::model::scheduling::{HostPort, Labels, PodShape};
 
 use super::capacity;
+use super::fit::attach::Slots;
+use super::fit::volumes::{self, Need};
 use super::fit::{self, Misfit, NEW, Place, amounts};
+use super::slots;
 use super::turn::Turn;
 use super::world::{Bin, Site, World};
 
@@ -39,6 +42,8 @@ pub(super) struct Choice<'a> {
     pub(super) pool_slot: usize,
     /// How many offers there are of the choices before it.
     pub(super) first: usize,
+    /// What volumes a node of it can attach.
+    pub(super) slots: Option<Arc<Slots>>,
     /// Its offers by host; empty when the region shows no host it may use.
     pub(super) offers: Vec<Offer<'a>>,
 }
@@ -98,6 +103,12 @@ impl Choice<'_> {
         fit::misfit(shape, self.place(offer))
             .or_else(|| fit::crowded(shape, &offer.free, &offer.ports))
     }
+
+    /// Why claims may not be used on an empty node of this offer, if they may not.
+    pub(super) fn volume_misfit(&self, offer: &Offer<'_>, need: &Need) -> Option<Misfit> {
+        volumes::misfit(need, NEW, &offer.labels, true)
+            .or_else(|| self.slots.as_ref()?.misfit(need))
+    }
 }
 
 /// All choices of the policy, in the order of pools and, within a pool, of its types.
@@ -122,6 +133,7 @@ pub(super) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
                 label: format!("{pool}/{type_name}").into(),
                 pool_slot,
                 first: before,
+                slots: slots::promised(turn, pool, Some(kind)),
                 offers,
             });
         }
@@ -310,6 +322,7 @@ pub(super) fn place<'a>(
         free: offer.allocatable.clone(),
         ports: Vec::new(),
         residents: Vec::new(),
+        slots: choice.slots.clone(),
         guests: Vec::new(),
         receives: false,
     });

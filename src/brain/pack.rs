@@ -7,6 +7,7 @@ use crate::model::resources::Resources;
 
 use super::company::Rules;
 use super::demand::{Demand, Group};
+use super::fit::attach;
 use super::fit::volumes::Need;
 use super::turn::Turn;
 use super::world::{Bin, Saved, ShapeId, Site, World};
@@ -263,6 +264,7 @@ fn put(
         }
         let floor = rules.as_deref().map(|rules| world.company.floor(rules));
         world.put(index, id, count as u64, false);
+        attach::take(&mut world.bins[index].slots, need);
         let risen = rules.as_deref().map(|rules| world.company.floor(rules)) > floor;
         match placed.last_mut() {
             Some((last, sum)) if *last == index => *sum += count,

@@ -9,6 +9,7 @@ use crate::model::time::Span;
 use super::capacity;
 use super::fit::taints;
 use super::offer::{self, Choice, Daemon, HOSTNAME_LABEL};
+use super::slots;
 use super::turn::Turn;
 use super::view::{Known, Standing, startup};
 use super::world::{Bin, Site, World};
@@ -69,6 +70,7 @@ fn add_machine<'a>(
         free: offer.allocatable.clone(),
         ports: Vec::new(),
         residents: Vec::new(),
+        slots: slots::promised(turn, known.pool_name(), known.kind),
         guests: Vec::new(),
         receives: false,
     });
@@ -149,6 +151,7 @@ fn node_bin(turn: &Turn<'_>, choices: &[Choice<'_>], name: &Arc<str>, node: &Nod
         free: node.allocatable.clone(),
         ports: Vec::new(),
         residents: Vec::new(),
+        slots: slots::of_node(turn, name, known.filter(|_| coming)),
         guests: Vec::new(),
         receives: false,
     };

@@ -11,6 +11,8 @@ use crate::model::resources::Resources;
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
+use super::claims::Claims;
+
 /// A pod with its key.
 pub(super) type Keyed<'a> = (&'a PodKey, &'a Pod);
 
@@ -28,6 +30,8 @@ pub(super) struct View<'a> {
     pub(super) machines: BTreeMap<&'a str, Known<'a>>,
     /// Node name to machine name.
     pub(super) machine_of: BTreeMap<&'a str, &'a str>,
+    /// What claims hold.
+    pub(super) claims: Claims<'a>,
 }
 
 /// A machine of ours, understood.
@@ -131,6 +135,7 @@ impl<'a> View<'a> {
             pods_on,
             machines,
             machine_of,
+            claims: Claims::new(&snapshot.cluster, policy),
         }
     }
 

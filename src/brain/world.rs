@@ -10,6 +10,7 @@ use crate::model::scheduling::{HostPort, Labels, PodShape, Taint};
 
 use super::classes::{ChoosyId, ClassId, Classes};
 use super::company::{Company, Rules};
+use super::fit::attach::Slots;
 use super::fit::volumes::{self, Need};
 use super::fit::{self, Misfit, Place, amounts};
 
@@ -62,6 +63,8 @@ pub(super) struct Bin {
     pub(super) free: Resources,
     pub(super) ports: Vec<HostPort>,
     pub(super) residents: Vec<Resident>,
+    /// What volumes it can still attach; `None` when it has no limit.
+    pub(super) slots: Option<Arc<Slots>>,
     /// Pods that this decision puts here and that are not bound: shape, claims, how many.
     pub(super) guests: Vec<(ShapeId, Option<Arc<Need>>, usize)>,
     /// Pods of a node that goes shall come here: it must stay.
@@ -75,6 +78,7 @@ pub(super) struct Saved {
     ports: usize,
     shape: ShapeId,
     count: u64,
+    slots: Option<Arc<Slots>>,
 }
 
 /// All places, and the shapes of all pods.
@@ -115,7 +119,9 @@ impl Bin {
     /// Why claims may not be used here, whatever else runs.
     pub(super) fn volume_misfit(&self, need: Option<&Need>) -> Option<Misfit> {
         let new = matches!(self.site, Site::Planned(_));
-        need.and_then(|need| volumes::misfit(need, &self.name, &self.labels, new))
+        let need = need?;
+        volumes::misfit(need, &self.name, &self.labels, new)
+            .or_else(|| self.slots.as_ref()?.misfit(need))
     }
 
     /// How many more pods of a shape there is room for.
@@ -225,6 +231,7 @@ impl<'a> World<'a> {
             ports: bin.ports.len(),
             shape: id,
             count,
+            slots: bin.slots.clone(),
         }
     }
 
@@ -233,6 +240,7 @@ impl<'a> World<'a> {
         let bin = &mut self.bins[index];
         bin.free = saved.free;
         bin.ports.truncate(saved.ports);
+        bin.slots = saved.slots;
         let found = bin
             .residents
             .iter()

@@ -252,6 +252,8 @@ pub struct Claim {
 pub struct PersistentVolume {
     /// `spec.nodeAffinity.required`: OR of terms; `None` when absent.
     pub node_affinity: Option<Vec<NodeTerm>>,
+    /// Its labels for zone and region, old and new: hand-made volumes have them in place of an affinity.
+    pub zones: Vec<ZoneLabel>,
     /// CSI driver name.
     pub driver: Option<Arc<str>>,
     /// CSI volume handle: what attach limits count.
@@ -260,6 +262,16 @@ pub struct PersistentVolume {
     pub local: bool,
     /// Being deleted.
     pub deleting: bool,
+}
+
+/// A volume's label for a zone or a region.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ZoneLabel {
+    /// The label's key.
+    pub key: Arc<str>,
+    /// Its values: several are joined by `__` in one label.
+    pub values: Vec<Arc<str>>,
 }
 
 /// A StorageClass.
@@ -289,6 +301,54 @@ pub struct Attachment {
     pub volume: Option<Arc<str>>,
     /// `spec.attacher`.
     pub driver: Arc<str>,
+}
+
+/// Labels for zones and regions, and what the old ones are called now.
+const ZONE_KEYS: [(&str, &str); 4] = [
+    (
+        "failure-domain.beta.kubernetes.io/zone",
+        "topology.kubernetes.io/zone",
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        "topology.kubernetes.io/region",
+    ),
+    ("topology.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    (
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/region",
+    ),
+];
+
+impl ZoneLabel {
+    /// Those among a volume's labels. Source: kube-scheduler's plugin `VolumeZone`.
+    pub fn among<'l>(get: impl Fn(&str) -> Option<&'l str>) -> Vec<ZoneLabel> {
+        ZONE_KEYS
+            .iter()
+            .filter_map(|(key, _)| {
+                let values: Vec<Arc<str>> = get(key)?
+                    .split("__")
+                    .map(|part| part.trim().into())
+                    .collect();
+                // A label with an empty part is no constraint (`LabelZonesToSet`).
+                let whole = values.iter().all(|value| !value.is_empty());
+                whole.then(|| ZoneLabel {
+                    key: (*key).into(),
+                    values,
+                })
+            })
+            .collect()
+    }
+
+    /// Whether a node with these labels is within it; one without any such label is everywhere.
+    pub fn admits(&self, node: &Labels) -> bool {
+        if !ZONE_KEYS.iter().any(|(key, _)| node.contains_key(*key)) {
+            return true;
+        }
+        let new = ZONE_KEYS.iter().find(|(key, _)| **key == *self.key);
+        let value = node.get(&self.key).or_else(|| node.get(new?.1));
+        value.is_some_and(|value| self.values.contains(value))
+    }
 }
 
 impl Toleration {

@@ -290,6 +290,9 @@ impl<'a> Company<'a> {
     ) -> Spread {
         let shape = pod.shape;
         let selected = selector_of(constraint, &shape.labels);
+        // An empty selector counts no pod, not even the next one once it is there
+        // (`countPodsMatchSelector`): it only asks for the key.
+        let selected = selected.filter(|s| !(s.labels.is_empty() && s.expressions.is_empty()));
         let who = Who::Selected(pod.namespace, selected);
         let counts_itself = who.counts(&self.around(), pod);
         let choosy = !shape.node_selector.is_empty() || shape.node_affinity.is_some();

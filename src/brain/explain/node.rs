@@ -143,7 +143,7 @@ fn fates<'a>(turn: &Turn<'a>, world: &mut World<'a>, name: &str) -> Vec<PodFate>
             ),
             drain_rules::Fate::Moves => {
                 let id = world.intern(&key.namespace, &pod.shape);
-                let need = volumes::need(key, pod, &turn.view.snapshot.cluster);
+                let need = volumes::need(key, pod, &turn.view);
                 moving.entry((id, need)).or_default().push((*key, *pod));
                 continue;
             }

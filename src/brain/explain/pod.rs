@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::brain::company::Rules;
 use crate::brain::company::topology::{DomainId, KeyId};
 use crate::brain::fit::volumes::{self, Need};
-use crate::brain::fit::{self, Misfit, NEW};
+use crate::brain::fit::{self, Misfit};
 use crate::brain::limits::Ledger;
 use crate::brain::offer::{Choice, Offer};
 use crate::brain::turn::Turn;
@@ -27,14 +27,20 @@ struct Question<'w, 'a> {
 }
 
 /// Tells of a pod that the view has.
-pub(super) fn tell<'a>(asked: Asked<'a>, key: &'a PodKey, pod: &'a Pod) -> PodStory {
-    let mut turn = super::begin(asked);
+pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
+    // It must not meet itself where the others are placed, or where it runs.
+    let mut others = asked.snapshot.clone();
+    others.cluster.pods.remove(key);
+    let mut turn = super::begin(Asked {
+        snapshot: &others,
+        ..asked
+    });
     let choices = super::choices(&turn);
     let mut world = super::settle(&mut turn, &choices);
     let shape = world.intern(&key.namespace, &pod.shape);
     let question = Question {
         shape,
-        need: volumes::need(key, pod, &asked.snapshot.cluster),
+        need: volumes::need(key, pod, &turn.view),
         rules: world.rules(shape),
         domains: domains(&mut world, &choices),
         world: &world,
@@ -136,7 +142,7 @@ impl Question<'_, '_> {
         let shape = self.world.shapes[self.shape].shape;
         choice
             .misfit(offer, shape)
-            .or_else(|| volumes::misfit(self.need.as_ref()?, NEW, &offer.labels, true))
+            .or_else(|| choice.volume_misfit(offer, self.need.as_ref()?))
             .or_else(|| self.company(|key| domains[key]))
             .map(|misfit| misfit.to_string())
     }

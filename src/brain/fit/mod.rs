@@ -4,6 +4,7 @@
 //! shape and node; what is left ([`amounts`], [`ports`]) is counted. Source: `pkg/scheduler/framework/plugins`.
 
 pub(super) mod amounts;
+pub(super) mod attach;
 pub(super) mod ports;
 pub(super) mod selector;
 pub(super) mod soft;

@@ -1,16 +1,21 @@
 //! Volumes: where a pod's claims let it run.
 //!
-//! Source: kube-scheduler's plugin `VolumeBinding` (`FindPodVolumes`). Attach limits are not counted
-//! here. A claim that no node can help (unbound with immediate binding, lost, being deleted,
+//! Source: kube-scheduler's plugins `VolumeBinding` (`FindPodVolumes`), `VolumeZone` and, for
+//! `ReadWriteOncePod`, `VolumeRestrictions`. Attach limits: [`super::attach`]. A claim that no node can help (unbound with immediate binding, lost, being deleted,
 //! missing) is a refusal, with its reason: no node is ever made for it.
 
 use std::sync::Arc;
 
-use crate::model::cluster::{Claim, Cluster, PersistentVolume, Pod, PodKey, StorageClass};
+use crate::model::cluster::{
+    Claim, Cluster, PersistentVolume, Pod, PodKey, StorageClass, ZoneLabel,
+};
 use crate::model::scheduling::{Labels, NodeTerm, Volume};
 
 use super::Misfit;
+use super::attach::Attach;
 use super::selector;
+use crate::brain::claims::claim_name;
+use crate::brain::view::View;
 
 /// What the provisioner of classes without dynamic volumes is called.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
@@ -22,6 +27,12 @@ pub(in crate::brain) struct Need {
     pub(in crate::brain) refusal: Option<String>,
     /// One set of alternatives for each bound volume or class: the node must match one of each.
     pub(in crate::brain) alternatives: Vec<Vec<NodeTerm>>,
+    /// Labels of bound volumes that a node must share, if it has any of them.
+    pub(in crate::brain) zones: Vec<ZoneLabel>,
+    /// Volumes that count against the node's limits.
+    pub(in crate::brain) attach: Attach,
+    /// A bound volume that is being deleted: it stays until its claim goes, and nobody makes a node for it.
+    pub(in crate::brain) doomed: Option<Arc<str>>,
     /// A bound volume that lives on one node and nowhere else: never a new node.
     pub(in crate::brain) local: Option<Arc<str>>,
     /// The scheduler has chosen this node already and its volume is being made there.
@@ -31,23 +42,33 @@ pub(in crate::brain) struct Need {
 }
 
 /// Reads what the claims of `pod` ask; `None` for a pod without claims.
-pub(in crate::brain) fn need(key: &PodKey, pod: &Pod, cluster: &Cluster) -> Option<Need> {
+pub(in crate::brain) fn need(key: &PodKey, pod: &Pod, view: &View<'_>) -> Option<Need> {
+    let cluster = &view.snapshot.cluster;
     let mut need: Option<Need> = None;
     for volume in &pod.shape.volumes {
-        let (name, class): (Arc<str>, Option<&Arc<str>>) = match volume {
-            Volume::Claim(name) => (name.clone(), None),
-            Volume::Ephemeral { name, class } => {
-                (format!("{}-{name}", key.name).into(), class.as_ref())
-            }
-            Volume::EmptyDir(_) | Volume::HostPath(_) => continue,
+        let Some(name) = claim_name(key, volume) else {
+            continue;
         };
         let need = need.get_or_insert_default();
-        let ephemeral = matches!(volume, Volume::Ephemeral { .. });
+        let (ephemeral, class) = match volume {
+            Volume::Ephemeral { class, .. } => (true, class.as_ref()),
+            _ => (false, None),
+        };
         match cluster
             .claims
             .get(&PodKey::new(key.namespace.clone(), name.clone()))
         {
-            Some(claim) => of_claim(need, &name, claim, cluster),
+            Some(claim) => {
+                if claim.once_pod
+                    && !ephemeral
+                    && let Some(user) = view.claims.user(key, &name)
+                {
+                    let why = format!("the claim {name} is for one pod alone, and {user} uses it");
+                    refuse(need, why);
+                }
+                of_claim(need, &name, claim, cluster);
+                attach(need, view, &key.namespace, &name, claim);
+            }
             // Its claim will be made for it once it is seen; the class is known.
             None if ephemeral => of_class(need, &name, class, cluster),
             None => refuse(need, format!("the claim {name} does not exist")),
@@ -58,6 +79,22 @@ pub(in crate::brain) fn need(key: &PodKey, pod: &Pod, cluster: &Cluster) -> Opti
 
 fn refuse(need: &mut Need, why: String) {
     need.refusal.get_or_insert(why);
+}
+
+/// Notes the volume of a claim where its driver has limits.
+fn attach(need: &mut Need, view: &View<'_>, namespace: &str, name: &str, claim: &Claim) {
+    let found = view
+        .claims
+        .volume(&view.snapshot.cluster, namespace, name, claim);
+    if let Some(((driver, handle), known)) = found {
+        let volumes = need.attach.entry(driver).or_default();
+        let list = if known {
+            &mut volumes.known
+        } else {
+            &mut volumes.fresh
+        };
+        list.insert(handle);
+    }
 }
 
 fn of_claim(need: &mut Need, name: &str, claim: &Claim, cluster: &Cluster) {
@@ -90,8 +127,9 @@ fn of_claim(need: &mut Need, name: &str, claim: &Claim, cluster: &Cluster) {
 
 fn of_volume(need: &mut Need, name: &Arc<str>, volume: &PersistentVolume) {
     if volume.deleting {
-        return refuse(need, format!("the volume {name} is being deleted"));
+        need.doomed.get_or_insert_with(|| name.clone());
     }
+    need.zones.extend(volume.zones.iter().cloned());
     if let Some(terms) = &volume.node_affinity {
         need.alternatives.push(terms.clone());
     }
@@ -153,6 +191,18 @@ pub(in crate::brain) fn misfit(
     if new && let Some(volume) = &need.local {
         return Some(Misfit::Volume(format!(
             "pinned by local volume {volume}: it lives on the node it was made on"
+        )));
+    }
+    if new && let Some(volume) = &need.doomed {
+        return Some(Misfit::Volume(format!(
+            "its volume {volume} is being deleted: no node is made for it"
+        )));
+    }
+    if let Some(zone) = need.zones.iter().find(|zone| !zone.admits(labels)) {
+        return Some(Misfit::Volume(format!(
+            "its volume is of {}={}",
+            zone.key,
+            zone.values.join(" or ")
         )));
     }
     if let Some(claim) = &need.fixed {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::refusals::{No, Refusals, Words};
 use super::{Grower, Pick};
 use crate::brain::company::Rules;
+use crate::brain::fit::attach::{self, Slots};
 use crate::brain::fit::{self, amounts, soft};
 use crate::model::report::Reasons;
 use crate::model::resources::Resources;
@@ -51,6 +52,7 @@ struct Search<'r> {
 struct Room {
     free: Resources,
     ports: Vec<HostPort>,
+    slots: Option<Arc<Slots>>,
 }
 
 impl<'a> Grower<'_, '_, '_, 'a> {
@@ -287,6 +289,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let room = Room {
             free: at.free.clone(),
             ports: at.ports.clone(),
+            slots: self.choices[candidate.choice].slots.clone(),
         };
         let may = search.rules.map_or(usize::MAX, |rules| {
             self.may(rules, candidate.choice, candidate.offer)
@@ -352,6 +355,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             None => Room {
                 free: at.free.clone(),
                 ports: at.ports.clone(),
+                slots: self.choices[pick.choice].slots.clone(),
             },
             Some(birth) => self.room_as(birth, pick),
         };
@@ -380,11 +384,17 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         Room {
             free: self.free_as(birth, pick.choice, pick.offer),
             ports: self.world.bins[bin].ports.clone(),
+            slots: self.slots_as(bin, pick.choice),
         }
     }
 
     fn fits(&self, group: usize, room: &Room) -> usize {
         let shape = self.world.shapes[self.groups[group].shape].shape;
+        let need = self.groups[group].need.as_deref();
+        let full = need.and_then(|need| room.slots.as_ref()?.misfit(need));
+        if full.is_some() {
+            return 0;
+        }
         usize::try_from(fit::room(shape, &room.free, &room.ports)).unwrap_or(usize::MAX)
     }
 
@@ -392,6 +402,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let shape = self.world.shapes[self.groups[group].shape].shape;
         amounts::take(&mut room.free, &shape.requests, count as u64);
         room.ports.extend(shape.host_ports.iter().cloned());
+        attach::take(&mut room.slots, self.groups[group].need.as_deref());
     }
 
     fn take(&self, pick: &mut Pick, group: usize, count: usize, room: &mut Room) {

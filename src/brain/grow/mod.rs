@@ -24,6 +24,7 @@ use super::births::{Births, Cause};
 use super::company::Rules;
 use super::company::topology::DomainId;
 use super::demand::{Asker, Group};
+use super::fit::attach;
 use super::fit::volumes::Need;
 use super::limits::Ledger;
 use super::offer::{self, Choice};
@@ -385,6 +386,8 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             for (group, count) in &fill {
                 let id = self.groups[*group].shape;
                 self.world.put(bin, id, *count as u64, false);
+                let need = self.groups[*group].need.as_deref();
+                attach::take(&mut self.world.bins[bin].slots, need);
                 self.assign(*group, bin, *count);
             }
             let loosened = rules.is_some_and(Rules::loosens);

@@ -1,8 +1,11 @@
 //! A planned machine may become one of another type: a larger one when that is cheaper than one more
 //! machine, and in the end the cheapest that holds what was put on it. Pool and host stay.
 
+use std::sync::Arc;
+
 use super::Grower;
 use crate::brain::births::Cause;
+use crate::brain::fit::attach::Slots;
 use crate::brain::offer::HOSTNAME_LABEL;
 use crate::model::resources::Resources;
 
@@ -39,6 +42,12 @@ impl Grower<'_, '_, '_, '_> {
             self.choices[newborn.choice].first + newborn.offer,
             wanted.first + offer,
         );
+        let slots = &self.world.bins[newborn.bin].slots;
+        let alike = self.choices[newborn.choice].slots == wanted.slots
+            || slots.as_ref().is_some_and(|slots| slots.unused());
+        if !alike {
+            return false;
+        }
         let mut groups = newborn.groups.iter();
         let keys = self.world.company.keys();
         groups.all(|group| {
@@ -51,6 +60,18 @@ impl Grower<'_, '_, '_, '_> {
                 .world
                 .company
                 .indifferent(newborn.bin, &wanted.offers[offer].labels)
+    }
+
+    /// What volumes a planned machine could attach if it were of this choice.
+    pub(super) fn slots_as(&self, bin: usize, choice: usize) -> Option<Arc<Slots>> {
+        let now = &self.world.bins[bin].slots;
+        let unused = now.as_ref().is_none_or(|slots| slots.unused());
+        let slots = if unused {
+            &self.choices[choice].slots
+        } else {
+            now
+        };
+        slots.clone()
     }
 
     /// What would be free on a planned machine if it were of this offer.
@@ -66,6 +87,7 @@ impl Grower<'_, '_, '_, '_> {
     /// Makes a planned machine one of this offer; says its place in the world.
     pub(super) fn enlarge(&mut self, birth: usize, choice: usize, offer: usize) -> usize {
         let free = self.free_as(birth, choice, offer);
+        let slots = self.slots_as(self.births.born[birth].bin, choice);
         let wanted = &self.choices[choice];
         let newborn = &mut self.births.born[birth];
         let before = self.choices[newborn.choice].kind;
@@ -75,6 +97,7 @@ impl Grower<'_, '_, '_, '_> {
         let mut labels = wanted.offers[offer].labels.clone();
         let name = self.world.bins[bin].name.clone();
         labels.insert(HOSTNAME_LABEL.into(), name);
+        self.world.bins[bin].slots = slots;
         self.world.become_other(bin, labels, free);
         self.births.lane.raise(birth, self.world);
         bin

@@ -6,14 +6,12 @@ use std::sync::Arc;
 
 use crate::brain::classes::ChoosyId;
 use crate::brain::demand::Group;
-use crate::brain::fit::{NEW, volumes};
+use crate::brain::fit::volumes::Need;
 use crate::brain::offer::Choice;
 use crate::brain::pack::Why;
 use crate::brain::world::World;
 use crate::model::resources::Resources;
 use crate::model::scheduling::HostPort;
-
-use volumes::Need;
 
 /// What decides whether an empty node holds a pod.
 type Question<'a> = (ChoosyId, &'a Resources, &'a [HostPort], Option<Arc<Need>>);
@@ -84,7 +82,7 @@ fn examine(world: &World<'_>, choices: &[Choice<'_>], group: &Group<'_>) -> Row 
         for offer in &choice.offers {
             let found = choice.misfit(offer, shape).or_else(|| {
                 let need = group.need.as_deref()?;
-                volumes::misfit(need, NEW, &offer.labels, true)
+                choice.volume_misfit(offer, need)
             });
             fits.push(found.is_none());
             misfit = misfit.or(found);

@@ -52,6 +52,25 @@ fn a_pending_pod_is_tried_everywhere_with_numbers() {
 }
 
 #[test]
+fn a_pod_does_not_stand_in_its_own_way() {
+    let fills = world().pod("web", 500, 100).shape("web", |shape| {
+        shape.host_ports.push(crate::model::scheduling::HostPort {
+            protocol: "TCP".into(),
+            ip: "".into(),
+            port: 80,
+        });
+    });
+    for lab in [
+        fills.clone(),
+        fills.edit("web", |pod| pod.node = Some("n1".into())),
+    ] {
+        let (story, _) = asked(&lab);
+        let story = story.expect("the pod is there");
+        assert_eq!(story.nodes[0].misfit, None);
+    }
+}
+
+#[test]
 fn what_fits_and_may_not_be_made_says_both() {
     let lab = world()
         .edit_pool("p", |pool| pool.max = 1)

@@ -8,7 +8,7 @@ use super::{Reader, node_annotation, nonempty, uid};
 use crate::kube::wire;
 use crate::model::cluster::{
     Attachment, Claim, DaemonSet, DisruptionBudget, Node, PersistentVolume, PodKey, Readiness,
-    ReadyStatus, StorageClass,
+    ReadyStatus, StorageClass, ZoneLabel,
 };
 use crate::model::resources::Resources;
 use crate::model::scheduling::{
@@ -242,10 +242,19 @@ pub(in crate::kube) fn persistent_volume(
     let name = reader.name(&volume.metadata)?;
     let affinity = volume.spec.node_affinity.as_ref();
     let csi = volume.spec.csi.as_ref();
+    let label = |key: &str| {
+        volume
+            .metadata
+            .labels
+            .as_ref()?
+            .get(key)
+            .map(String::as_str)
+    };
     let view = PersistentVolume {
         node_affinity: affinity
             .and_then(|affinity| affinity.required.as_ref())
             .map(|terms| reader.node_terms(terms)),
+        zones: ZoneLabel::among(label),
         driver: nonempty(csi.and_then(|csi| csi.driver.as_deref()))
             .map(|driver| reader.interner.text(driver)),
         handle: nonempty(csi.and_then(|csi| csi.volume_handle.as_deref())).map(Into::into),

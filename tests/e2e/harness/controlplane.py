@@ -51,6 +51,25 @@ class ControlPlane:
         until(READY_SECONDS, "default service accounts", self._service_account)
         say("the control plane can be joined")
 
+    def start_scheduler_alone(self, admission_off, configuration):
+        """An API server that changes nothing of what it is given beyond its defaults, and
+        kube-scheduler with a configuration of its own. No controllers: nothing happens by itself."""
+        os.makedirs(self.directory, exist_ok=True)
+        self._certificates()
+        self._etcd()
+        self._apiserver("--disable-admission-plugins=" + ",".join(admission_off))
+        self.kube = Kube(self.kubeconfig("super-admin"))
+        until(READY_SECONDS, "the API server is ready", self._ready)
+        path = os.path.join(self.directory, "scheduler.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({**configuration, "clientConnection": self._scheduler_connection()}, file)
+        self._scheduler(f"--config={path}")
+        say("API server and kube-scheduler are up")
+
+    def _scheduler_connection(self):
+        # By default the scheduler says no more than 50 things a second.
+        return {"kubeconfig": self.kubeconfig("scheduler"), "qps": 2000, "burst": 4000}
+
     def kubeconfig(self, who):
         """The path of one of kubeadm's kubeconfig files."""
         return os.path.join(self.directory, f"{who}.conf")
@@ -122,7 +141,7 @@ class ControlPlane:
             ],
         )
 
-    def _apiserver(self):
+    def _apiserver(self, *options):
         pki = self.pki
         self.processes.start(
             "kube-apiserver",
@@ -145,6 +164,7 @@ class ControlPlane:
                 "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
                 f"--service-account-key-file={pki}/sa.pub",
                 f"--service-account-signing-key-file={pki}/sa.key",
+                *options,
             ],
         )
 
@@ -168,15 +188,17 @@ class ControlPlane:
                 f"--service-account-private-key-file={pki}/sa.key",
             ],
         )
+        self._scheduler("--leader-elect=false", f"--kubeconfig={self.kubeconfig('scheduler')}")
+
+    def _scheduler(self, *options):
         self.processes.start(
             "kube-scheduler",
             [
                 self._binary("kube-scheduler"),
-                f"--kubeconfig={self.kubeconfig('scheduler')}",
                 f"--authentication-kubeconfig={self.kubeconfig('scheduler')}",
                 f"--authorization-kubeconfig={self.kubeconfig('scheduler')}",
                 "--bind-address=127.0.0.1",
-                "--leader-elect=false",
+                *options,
             ],
         )
 

@@ -1,0 +1,249 @@
+//! Claims and volumes in every state that a scheduler meets.
+
+use serde_json::{Map, Value, json};
+
+use super::dice::Dice;
+use super::world::{DRIVER, HOSTNAME, Setting, ZONE};
+
+/// A finalizer that keeps what is being deleted, until the world is cleared away.
+pub(crate) const HOLD: &str = "test.pve-autoscaler.io/hold";
+
+/// All claims and volumes of a world.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Storage {
+    pub(crate) claims: Vec<Made>,
+    pub(crate) volumes: Vec<Made>,
+    pub(crate) attachments: Vec<Value>,
+}
+
+/// An object, the phase that it is then given, and whether its deletion is then begun.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    pub(crate) object: Value,
+    pub(crate) phase: &'static str,
+    pub(crate) deleting: bool,
+}
+
+/// The StorageClasses of all worlds.
+pub(crate) fn classes() -> Vec<Value> {
+    let class = |name: &str, provisioner: &str, mode: &str| {
+        json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+            "metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode,
+        })
+    };
+    let mut zonal = class("zonal", "example.com/made", "WaitForFirstConsumer");
+    zonal["allowedTopologies"] = json!([
+        {"matchLabelExpressions": [{"key": ZONE, "values": ["a", "b"]}]},
+        {"matchLabelExpressions": [{"key": "rack", "values": ["1"]}]},
+    ]);
+    vec![
+        class("wait", DRIVER, "WaitForFirstConsumer"),
+        class("now", "example.com/made", "Immediate"),
+        class(
+            "fixed",
+            "kubernetes.io/no-provisioner",
+            "WaitForFirstConsumer",
+        ),
+        zonal,
+    ]
+}
+
+/// Makes a claim for a pod, or finds one that another pod uses; returns its name.
+pub(crate) fn claim(
+    dice: &mut Dice,
+    setting: &Setting<'_>,
+    namespace: &str,
+    name: &str,
+    waits: bool,
+    storage: &mut Storage,
+) -> String {
+    let others: Vec<String> = storage
+        .claims
+        .iter()
+        .filter(|made| made.object["metadata"]["namespace"] == namespace)
+        .filter_map(|made| Some(made.object["metadata"]["name"].as_str()?.to_owned()))
+        .collect();
+    if !others.is_empty() && dice.chance(30) {
+        return dice.one(&others);
+    }
+    let mut claim = empty(dice, namespace, name);
+    let kind = if waits { dice.number(0, 99) } else { 0 };
+    match kind {
+        0..=59 => bound(dice, setting, &mut claim, name, storage),
+        60..=69 => claim.object["spec"]["storageClassName"] = json!("wait"),
+        70..=79 => claim.object["spec"]["storageClassName"] = json!("zonal"),
+        80..=84 => fixed(dice, &mut claim, name, storage),
+        85..=87 => claim.object["spec"]["storageClassName"] = json!("now"),
+        88..=89 => claim.object["spec"]["storageClassName"] = json!("missing"),
+        // No class at all, and no default.
+        90 => {}
+        91..=92 => {
+            claim.object["spec"]["storageClassName"] = json!("wait");
+            let node = dice.one(setting.nodes);
+            annotate(&mut claim, "volume.kubernetes.io/selected-node", &node);
+        }
+        93..=94 => {
+            bound(dice, setting, &mut claim, name, storage);
+            claim.deleting = true;
+        }
+        95..=96 => {
+            bound(dice, setting, &mut claim, name, storage);
+            claim.phase = "Lost";
+        }
+        // It names a volume, and the binding has not been done.
+        97 => claim.object["spec"]["volumeName"] = json!(format!("{name}-later")),
+        // Its volume is gone.
+        98 => {
+            bound(dice, setting, &mut claim, name, storage);
+            storage.volumes.pop();
+        }
+        _ => return format!("{name}-missing"),
+    }
+    storage.claims.push(claim);
+    name.to_owned()
+}
+
+fn empty(dice: &mut Dice, namespace: &str, name: &str) -> Made {
+    let once = dice.chance(15);
+    let mode = if once {
+        "ReadWriteOncePod"
+    } else {
+        "ReadWriteOnce"
+    };
+    Made {
+        object: json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": namespace, "annotations": {}},
+            "spec": {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}},
+        }),
+        phase: "Pending",
+        deleting: false,
+    }
+}
+
+fn annotate(claim: &mut Made, key: &str, value: &str) {
+    claim.object["metadata"]["annotations"][key] = json!(value);
+}
+
+/// Binds a claim to a volume made for it.
+fn bound(
+    dice: &mut Dice,
+    setting: &Setting<'_>,
+    claim: &mut Made,
+    name: &str,
+    storage: &mut Storage,
+) {
+    claim.phase = "Bound";
+    claim.object["spec"]["volumeName"] = json!(name);
+    claim.object["spec"]["storageClassName"] = json!("wait");
+    annotate(claim, "pv.kubernetes.io/bind-completed", "yes");
+    let modes = claim.object["spec"]["accessModes"].clone();
+    let mut volume = volume(dice, setting, name, modes);
+    volume.object["spec"]["claimRef"] = json!({
+        "namespace": claim.object["metadata"]["namespace"], "name": name,
+    });
+    storage.volumes.push(volume);
+}
+
+fn volume(dice: &mut Dice, setting: &Setting<'_>, name: &str, modes: Value) -> Made {
+    let mut spec = Map::new();
+    let mut labels = Map::new();
+    let mut affinity = None;
+    match dice.number(0, 9) {
+        0..=5 => {
+            // Some handles are of one volume under two names.
+            let handle = dice.one(&[name, name, name, setting.prefix]);
+            spec.insert(
+                "csi".into(),
+                json!({"driver": DRIVER, "volumeHandle": handle}),
+            );
+            if dice.chance(60) {
+                affinity = Some(
+                    json!({"key": ZONE, "operator": "In", "values": dice.some(&["a", "b", "c"], 2)}),
+                );
+            }
+        }
+        6 => {
+            spec.insert("local".into(), json!({"path": "/mnt/one"}));
+            affinity = Some(
+                json!({"key": HOSTNAME, "operator": "In", "values": [dice.one(setting.nodes)]}),
+            );
+        }
+        7 => {
+            spec.insert("hostPath".into(), json!({"path": "/mnt/one"}));
+        }
+        _ => {
+            spec.insert("nfs".into(), json!({"server": "nfs", "path": "/"}));
+            let key = dice.one(&[
+                ZONE,
+                "topology.kubernetes.io/region",
+                "failure-domain.beta.kubernetes.io/zone",
+            ]);
+            let value = dice.one(&["a", "b", "a__b", "r1"]);
+            labels.insert(key.into(), json!(value));
+        }
+    }
+    if let Some(requirement) = affinity {
+        let terms = json!([{"matchExpressions": [requirement]}]);
+        spec.insert(
+            "nodeAffinity".into(),
+            json!({"required": {"nodeSelectorTerms": terms}}),
+        );
+    }
+    spec.insert("capacity".into(), json!({"storage": "1Gi"}));
+    spec.insert("accessModes".into(), modes);
+    spec.insert("storageClassName".into(), json!("wait"));
+    Made {
+        object: json!({
+            "apiVersion": "v1", "kind": "PersistentVolume",
+            "metadata": {"name": name, "labels": labels},
+            "spec": spec,
+        }),
+        phase: "Bound",
+        deleting: dice.chance(8),
+    }
+}
+
+/// A claim that only a volume made by a person can serve, and sometimes such a volume.
+fn fixed(dice: &mut Dice, claim: &mut Made, name: &str, storage: &mut Storage) {
+    claim.object["spec"]["storageClassName"] = json!("fixed");
+    if !dice.chance(50) {
+        return;
+    }
+    let requirement =
+        json!({"key": ZONE, "operator": "In", "values": [dice.one(&["a", "b", "c"])]});
+    let terms = json!([{"matchExpressions": [requirement]}]);
+    storage.volumes.push(Made {
+        object: json!({
+            "apiVersion": "v1", "kind": "PersistentVolume",
+            "metadata": {"name": format!("{name}-free")},
+            "spec": {
+                "local": {"path": "/mnt/free"}, "capacity": {"storage": "1Gi"},
+                "accessModes": claim.object["spec"]["accessModes"], "storageClassName": "fixed",
+                "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+            },
+        }),
+        phase: "Available",
+        deleting: false,
+    });
+}
+
+/// Volumes that are attached to a node, whether a pod there uses them or not.
+pub(crate) fn attachments(dice: &mut Dice, setting: &Setting<'_>, storage: &mut Storage) {
+    for made in &storage.volumes {
+        let spec = &made.object["spec"];
+        if spec.get("csi").is_none() || !dice.chance(30) {
+            continue;
+        }
+        let volume = &made.object["metadata"]["name"];
+        storage.attachments.push(json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
+            "metadata": {"name": volume},
+            "spec": {
+                "attacher": DRIVER, "nodeName": dice.one(setting.nodes),
+                "source": {"persistentVolumeName": volume},
+            },
+        }));
+    }
+}
