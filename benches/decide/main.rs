@@ -2,7 +2,7 @@
 //!
 //! W1 is Karpenter's generator (seed 42), from fresh state; W2 cluster-autoscaler's
 //! `BenchmarkBinpackingEstimate`; W3 the shapes of its `BenchmarkFilterOutSchedulable`; W4 a large
-//! cluster of ours, cold and after one pod changed.
+//! cluster of ours, cold and after one pod changed; W5 the same autoscaler's scale-down of 2,000 nodes.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -58,6 +58,18 @@ fn main() {
                 _ => row,
             });
         }
+    }
+    for nodes in [500, 1_000, 2_000] {
+        let world = worlds::idle(nodes);
+        let measured = measure(|| world.decide());
+        let row = Row::new("W5", nodes)
+            .measured(&measured)
+            .field("removed", worlds::removed(&measured.value))
+            .exactly("removed", (nodes * 3 / 5) as u64);
+        report.add(match nodes {
+            2_000 => row.at_most("seconds", 0.2),
+            _ => row,
+        });
     }
     report.finish();
 }

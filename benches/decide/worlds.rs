@@ -13,7 +13,9 @@ use pve_autoscaler::model::cluster::{Cluster, Node, Phase, Pod, PodKey, Readines
 use pve_autoscaler::model::decision::Decision;
 use pve_autoscaler::model::mark::{Mark, Ownership};
 use pve_autoscaler::model::memory::{self, Memory};
-use pve_autoscaler::model::policy::{InstanceType, Policy, PoolPolicy, RegionPolicy, ScaleUp};
+use pve_autoscaler::model::policy::{
+    InstanceType, Policy, PoolPolicy, RegionPolicy, ScaleDown, ScaleUp,
+};
 use pve_autoscaler::model::region::{Host, Machine, MachineVm, Region, Step, TemplateCopy, Vm};
 use pve_autoscaler::model::report::PodVerdict;
 use pve_autoscaler::model::resources::Resources;
@@ -475,4 +477,45 @@ pub(crate) fn large(nodes: usize) -> World {
         world.pod(&format!("waiting-{n}"), &workloads[n * 7], None);
     }
     world
+}
+
+/// W5: cluster-autoscaler's `BenchmarkRunOnceScaleDown`: 40 pods a node that ask for two fifths of it,
+/// so that three fifths of the nodes can go; everything may go at once.
+pub(crate) fn idle(nodes: usize) -> World {
+    let kind = InstanceType {
+        cores: 10,
+        memory: 10_000 * MI,
+        ..InstanceType::default()
+    };
+    let mut world = world(vec![("type-0000".to_owned(), kind)], 110);
+    let all = u32::try_from(nodes).unwrap_or(u32::MAX);
+    world.policy.scale_down = ScaleDown {
+        unneeded_time: Span::ZERO,
+        delay_after_add: Span::ZERO,
+        max_parallel: all,
+        max_parallel_drain: all,
+        ..ScaleDown::default()
+    };
+    let workloads: Vec<Arc<PodShape>> = (0..20)
+        .map(|n| Arc::new(shape(&format!("app-{n}"), 100, 100 * MI)))
+        .collect();
+    for n in 0..nodes {
+        let host = ["pve1", "pve2", "pve3"][n % 3];
+        let node = world.node(&format!("pool-{n:0>5}"), 10_000, 10_000 * MI, host);
+        world.machine(&node, 1000 + u32::try_from(n).unwrap_or(0), host);
+        for k in 0..40 {
+            let name = format!("app-{}-{n:0>5}-{k}", k % 20);
+            world.pod(&name, &workloads[k % 20], Some(&node));
+        }
+        if let Some(node) = world.snapshot.cluster.nodes.get_mut(&node) {
+            node.allocatable.pods = 1000;
+        }
+    }
+    world
+}
+
+/// How many machines a decision takes down.
+pub(crate) fn removed(decision: &Decision) -> usize {
+    let goes = |kind: &Kind| matches!(kind, Kind::Remove { .. });
+    decision.plan.iter().filter(|a| goes(&a.kind)).count()
 }

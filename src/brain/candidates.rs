@@ -197,6 +197,9 @@ fn judge<'a>(
     node: &'a Node,
 ) -> Result<Candidate<'a>, Keep> {
     let (utilization, mode) = eligible(turn, crowds, known, name, node)?;
+    let Some(bin) = world.by_name.get(name).copied() else {
+        return Err(Keep::because("NoNodeInfo", "nothing is known of it"));
+    };
     let now = turn.now();
     let bar = Bar {
         settings: settings(turn, known),
@@ -205,48 +208,12 @@ fn judge<'a>(
         strict: consolidate::of(known).is_some(),
         now,
     };
-    let mut loads: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>> = BTreeMap::new();
-    let mut pods = Vec::new();
-    for (key, pod) in turn.view.pods(name) {
-        if drain_rules::concerned(pod, now) {
-            pods.push((*key, *pod));
-        }
-        match drain_rules::fate(key, pod, bar) {
-            Fate::Stays | Fate::Goes => {}
-            Fate::Blocks(block) => {
-                let mut keep =
-                    Keep::because(block.reason, format!("{key}: {}", block.why)).pod(key);
-                keep.until = block.until;
-                return Err(keep);
-            }
-            Fate::Moves => {
-                let id = world.intern(&key.namespace, &pod.shape);
-                let need = volumes::need(key, pod, &turn.view);
-                loads.entry((id, need)).or_default().push((*key, *pod));
-            }
-        }
-    }
-    let Some(bin) = world.by_name.get(name).copied() else {
-        return Err(Keep::because("NoNodeInfo", "nothing is known of it"));
-    };
-    let mut loads: Vec<Load<'a>> = loads
-        .into_iter()
-        .map(|((shape, need), pods)| Load {
-            shape,
-            need: need.map(Arc::new),
-            pods,
-            guests: 0,
-        })
+    let loads = loads(turn, world, bin, bar)?;
+    let on_node = turn.view.pods(name).iter();
+    let pods: Vec<Keyed<'a>> = on_node
+        .filter(|(_, pod)| drain_rules::concerned(pod, now))
+        .copied()
         .collect();
-    for (shape, need, guests) in &world.bins[bin].guests {
-        loads.push(Load {
-            shape: *shape,
-            need: need.clone(),
-            pods: Vec::new(),
-            guests: *guests,
-        });
-    }
-    hardest_first(world, &mut loads);
     if !loads.is_empty()
         && matches!(mode, Mode::Consolidate)
         && consolidate::of(known).is_some_and(|how| how.policy == ConsolidationPolicy::WhenEmpty)
@@ -267,6 +234,49 @@ fn judge<'a>(
         loads,
         landing: BTreeMap::new(),
     })
+}
+
+/// What needs another place when the node of a bin goes, or the pod that blocks.
+fn loads<'a>(
+    turn: &Turn<'a>,
+    world: &mut World<'a>,
+    bin: usize,
+    bar: Bar<'_, '_>,
+) -> Result<Vec<Load<'a>>, Keep> {
+    let mut moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>> = BTreeMap::new();
+    let name = world.bins[bin].name.clone();
+    for (key, pod) in turn.view.pods(&name) {
+        match drain_rules::fate(key, pod, bar) {
+            Fate::Stays | Fate::Goes => {}
+            Fate::Blocks(block) => {
+                let mut keep =
+                    Keep::because(block.reason, format!("{key}: {}", block.why)).pod(key);
+                keep.until = block.until;
+                return Err(keep);
+            }
+            Fate::Moves => {
+                let id = world.intern(&key.namespace, &pod.shape);
+                let need = volumes::need(key, pod, &turn.view);
+                moving.entry((id, need)).or_default().push((*key, *pod));
+            }
+        }
+    }
+    let moving = moving.into_iter().map(|((shape, need), pods)| Load {
+        shape,
+        need: need.map(Arc::new),
+        pods,
+        guests: 0,
+    });
+    let guests = world.bins[bin].guests.iter();
+    let guests = guests.map(|(shape, need, guests)| Load {
+        shape: *shape,
+        need: need.clone(),
+        pods: Vec::new(),
+        guests: *guests,
+    });
+    let mut loads: Vec<Load<'a>> = moving.chain(guests).collect();
+    hardest_first(world, &mut loads);
+    Ok(loads)
 }
 
 /// Important pods first, then large ones: they are hardest to place.

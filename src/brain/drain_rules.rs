@@ -111,7 +111,8 @@ pub(super) fn forbids(value: Option<&str>, since: Time, now: Time) -> Option<Opt
 /// The disruption budgets, and how many evictions each has left.
 #[derive(Clone, Debug)]
 pub(super) struct Budgets<'a> {
-    all: Vec<(&'a PodKey, &'a DisruptionBudget)>,
+    /// By namespace.
+    all: BTreeMap<&'a str, Vec<(&'a PodKey, &'a DisruptionBudget)>>,
     left: BTreeMap<&'a PodKey, i64>,
     /// Nodes that take of each, in this plan and under way.
     nodes: BTreeMap<&'a PodKey, u32>,
@@ -120,11 +121,15 @@ pub(super) struct Budgets<'a> {
 impl<'a> Budgets<'a> {
     /// What the budgets allow, minus what removals under way will still take.
     pub(super) fn of(view: &View<'a>, leaving: &[&str]) -> Budgets<'a> {
-        let all: Vec<_> = view.snapshot.cluster.budgets.iter().collect();
-        let left = all
+        let seen = &view.snapshot.cluster.budgets;
+        let left = seen
             .iter()
-            .map(|(key, budget)| (*key, i64::from(budget.allowed)))
+            .map(|(key, budget)| (key, i64::from(budget.allowed)))
             .collect();
+        let mut all: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+        for (key, budget) in seen {
+            all.entry(&*key.namespace).or_default().push((key, budget));
+        }
         let mut budgets = Budgets {
             all,
             left,
@@ -144,9 +149,10 @@ impl<'a> Budgets<'a> {
 
     /// The budgets that a pod counts in.
     fn matching(&self, key: &PodKey, pod: &Pod) -> Vec<(&'a PodKey, &'a DisruptionBudget)> {
-        self.all
+        let of_namespace = self.all.get(&*key.namespace);
+        of_namespace
+            .map_or(&[][..], Vec::as_slice)
             .iter()
-            .filter(|(name, _)| name.namespace == key.namespace)
             .filter(|(_, budget)| selector::selects(budget.selector.as_ref(), &pod.shape.labels))
             .copied()
             .collect()

@@ -22,6 +22,8 @@ pub(super) struct Lane {
     bins: Vec<usize>,
     /// By stretch: at least what any place of it has free.
     bounds: Vec<Bound>,
+    /// Where each place is, by its index, in a lane that can be told of changes.
+    positions: Vec<Option<usize>>,
 }
 
 /// At least what is free on some places.
@@ -85,11 +87,23 @@ impl Lane {
         self.bounds[position / BLOCK].raise(free);
     }
 
-    /// Looks at every place anew: some may have more free than before.
-    pub(super) fn refresh(&mut self, world: &World<'_>) {
-        self.bounds.fill(Bound::NOTHING);
-        for (position, bin) in self.bins.iter().enumerate() {
-            self.bounds[position / BLOCK].raise(&world.bins[*bin].free);
+    /// A lane that can be told of places with more free than before ([`Lane::lift`]).
+    pub(super) fn indexed(order: &[usize], world: &World<'_>) -> Lane {
+        let mut lane = Lane::over(order, world);
+        let last = order.iter().max().map_or(0, |last| last + 1);
+        lane.positions = vec![None; last];
+        for (position, bin) in order.iter().enumerate() {
+            lane.positions[*bin] = Some(position);
+        }
+        lane
+    }
+
+    /// These places may have more free than before, or are open again.
+    pub(super) fn lift(&mut self, bins: &[usize], world: &World<'_>) {
+        for bin in bins {
+            if let Some(position) = self.positions.get(*bin).copied().flatten() {
+                self.bounds[position / BLOCK].raise(&world.bins[*bin].free);
+            }
         }
     }
 
@@ -222,8 +236,8 @@ pub(super) fn place_with_undo(
     put(world, shape, need, count, &mut lane, &mut Some(undo))
 }
 
-/// The same on the places of a lane, those that are closed left out. After what was put is taken back
-/// the lane must be refreshed ([`Lane::refresh`]).
+/// The same on the places of an indexed lane, those that are closed left out. What is taken back it must
+/// be told of ([`Lane::lift`]).
 pub(super) fn lay_with_undo(
     world: &mut World<'_>,
     shape: ShapeId,

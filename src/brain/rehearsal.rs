@@ -18,14 +18,18 @@ pub(super) struct Undo {
 }
 
 impl Undo {
-    /// Takes everything back.
-    pub(super) fn roll_back(self, world: &mut World<'_>) {
+    /// Takes everything back; says which places have more free than before, or are open again.
+    pub(super) fn roll_back(self, world: &mut World<'_>) -> Vec<usize> {
+        let mut touched = Vec::with_capacity(self.puts.len() + self.closed.len());
         for (bin, saved) in self.puts.into_iter().rev() {
             world.restore(bin, saved);
+            touched.push(bin);
         }
         for bin in self.closed.into_iter().rev() {
             world.reopen(bin);
+            touched.push(bin);
         }
+        touched
     }
 
     /// Takes nothing back: where pods were put there must be a node.
@@ -123,46 +127,32 @@ pub(super) fn resettle<'c, 'a>(
     homeless
 }
 
-/// Whether the pods of some nodes find room as well when they come one group after the other in
-/// kube-scheduler's order, and `new`, a place with a name nobody knows yet, is filled first or last: what
-/// fits only as it was laid out here would call for another machine. Nothing stays changed.
-pub(super) fn sturdy<'a>(
-    world: &mut World<'a>,
-    nodes: &[&Candidate<'a>],
-    open: &[usize],
-    new: Option<usize>,
-) -> bool {
+/// Whether the pods of some nodes find room on the open nodes of a lane as well when they come one group
+/// after the other in kube-scheduler's order. What fits only as it was laid out here would call for
+/// another machine. Nothing stays changed.
+pub(super) fn sturdy<'a>(world: &mut World<'a>, nodes: &[&Candidate<'a>], lane: &mut Lane) -> bool {
     let mut loads: Vec<&Load<'a>> = nodes.iter().flat_map(|node| &node.loads).collect();
-    loads.sort_by_key(|load| {
+    loads.sort_by_cached_key(|load| {
         let priority = world.shapes[load.shape].shape.priority;
         let first = load.pods.iter().map(|(key, pod)| (pod.created, *key)).min();
         (std::cmp::Reverse(priority), first)
     });
-    let mut rest: Vec<usize> = open
-        .iter()
-        .copied()
-        .filter(|bin| Some(*bin) != new)
-        .collect();
-    rest.sort_by(|a, b| world.bins[*a].name.cmp(&world.bins[*b].name));
-    let first: Vec<usize> = new.into_iter().chain(rest.iter().copied()).collect();
-    let last: Vec<usize> = rest.into_iter().chain(new).collect();
-    let orders = if new.is_some() {
-        vec![first, last]
-    } else {
-        vec![first]
-    };
-    orders.iter().all(|order| {
-        let mut undo = Undo::default();
-        let all = loads.iter().all(|load| {
-            let count = load.pods.len() + load.guests;
-            let need = load.need.as_deref();
-            let placed =
-                pack::place_with_undo(world, load.shape, need, count, order, &mut undo.puts);
-            placed.iter().map(|(_, count)| count).sum::<usize>() == count
-        });
-        undo.roll_back(world);
-        all
-    })
+    let mut undo = Undo::default();
+    let all = loads.iter().all(|load| {
+        let count = load.pods.len() + load.guests;
+        let need = load.need.as_deref();
+        let placed = pack::lay_with_undo(world, load.shape, need, count, lane, &mut undo.puts);
+        placed.iter().map(|(_, count)| count).sum::<usize>() == count
+    });
+    let touched = undo.roll_back(world);
+    lane.lift(&touched, world);
+    all
+}
+
+/// Nodes in the order in which pods are put on what there is: by name.
+pub(super) fn by_name(world: &World<'_>, mut nodes: Vec<usize>) -> Vec<usize> {
+    nodes.sort_by(|a, b| world.bins[*a].name.cmp(&world.bins[*b].name));
+    nodes
 }
 
 /// Why a pod of a candidate finds no other place; without a pod, one that was to come there.

@@ -131,8 +131,12 @@ fn stay_all(turn: &mut Turn<'_>, kept: Vec<(Arc<str>, Keep)>) {
 /// Rehearsals one after the other in one world: the next sees what the last one left.
 pub(super) struct Rehearsals {
     order: Vec<usize>,
-    /// The same as a lane.
+    /// The same as a lane …
     lane: Lane,
+    /// … without the restless, for consolidation …
+    quiet: Lane,
+    /// … and those by name.
+    named: Lane,
     /// Nodes on which something came or went lately: consolidation sends nothing there.
     restless: BTreeSet<usize>,
     /// Nodes above a pool's `max`.
@@ -146,13 +150,17 @@ pub(super) struct Refused<'a>(pub(super) Vec<(Candidate<'a>, Keep)>);
 
 impl Rehearsals {
     fn begin(turn: &mut Turn<'_>, world: &World<'_>, order: Vec<usize>) -> Rehearsals {
-        let restless = order
+        let restless: BTreeSet<usize> = order
             .iter()
             .copied()
             .filter(|bin| quiet::restless(turn, &world.bins[*bin].name))
             .collect();
+        let at_rest = order.iter().copied().filter(|bin| !restless.contains(bin));
+        let at_rest: Vec<usize> = at_rest.collect();
         Rehearsals {
-            lane: Lane::over(&order, world),
+            lane: Lane::indexed(&order, world),
+            quiet: Lane::indexed(&at_rest, world),
+            named: Lane::indexed(&rehearsal::by_name(world, at_rest), world),
             order,
             restless,
             surplus: surplus::by_pool(turn),
@@ -160,9 +168,11 @@ impl Rehearsals {
         }
     }
 
-    /// A node was taken in again.
-    pub(super) fn refresh(&mut self, world: &World<'_>) {
-        self.lane.refresh(world);
+    /// These places have more free than before, or are open again.
+    pub(super) fn raise(&mut self, world: &World<'_>, bins: &[usize]) {
+        for lane in [&mut self.lane, &mut self.quiet, &mut self.named] {
+            lane.lift(bins, world);
+        }
     }
 
     /// Where consolidation may send pods; and the nodes where it may not for now, or that are unneeded.
@@ -206,8 +216,8 @@ impl Rehearsals {
             self.count(turn, &unit);
             return Ok(unit);
         };
-        undo.roll_back(world);
-        self.lane.refresh(world);
+        let touched = undo.roll_back(world);
+        self.raise(world, &touched);
         let (name, why) = (unit.nodes[at].name.clone(), keep.why.clone());
         let bond = unit.bond;
         let nodes = unit.nodes.into_iter().enumerate();
@@ -275,21 +285,25 @@ impl Rehearsals {
             Mode::Replaced { by, .. } => (true, world.by_name.get(by).copied()),
             Mode::Unneeded | Mode::AboveMax { .. } => (false, None),
         };
-        let (sturdy, homeless) = if consolidates {
-            let nothing = BTreeSet::new();
-            let avoid = if first.is_none() {
-                &self.restless
-            } else {
-                &nothing
-            };
-            let open = rehearsal::open(world, &self.order, avoid, first);
-            let sturdy = rehearsal::sturdy(world, &[candidate], &open, first);
-            let mut lane = Lane::over(&open, world);
-            let left = rehearsal::resettle(world, candidate, &mut lane, &mut landing, undo);
-            (sturdy, left)
-        } else {
-            let left = rehearsal::resettle(world, candidate, &mut self.lane, &mut landing, undo);
-            (true, left)
+        let (sturdy, homeless) = match (consolidates, first) {
+            (false, _) => {
+                let lane = &mut self.lane;
+                let left = rehearsal::resettle(world, candidate, lane, &mut landing, undo);
+                (true, left)
+            }
+            (true, None) => {
+                let sturdy = rehearsal::sturdy(world, &[candidate], &mut self.named);
+                let lane = &mut self.quiet;
+                let left = rehearsal::resettle(world, candidate, lane, &mut landing, undo);
+                (sturdy, left)
+            }
+            (true, Some(_)) => {
+                let open = rehearsal::open(world, &self.order, &BTreeSet::new(), first);
+                let mut lane = Lane::indexed(&open, world);
+                let sturdy = rehearsal::sturdy(world, &[candidate], &mut lane);
+                let left = rehearsal::resettle(world, candidate, &mut lane, &mut landing, undo);
+                (sturdy, left)
+            }
         };
         if let Some(left) = homeless.first() {
             let open = rehearsal::open(world, &self.order, &BTreeSet::new(), first);

@@ -7,8 +7,6 @@
 //! holds one by one and not together.
 
 mod consolidation;
-#[cfg(test)]
-mod consolidation_tests;
 mod create;
 mod drain;
 mod existing;

@@ -1,6 +1,6 @@
-//! One planted bug for each rule: an action that is right passes, and with the bug it is refused by
-//! that very rule.
+//! One planted bug for each rule: a right action passes; with the bug that very rule refuses it.
 
+mod consolidation;
 use std::sync::Arc;
 
 use super::{Rule, check, check_plan};
@@ -13,10 +13,10 @@ use crate::model::region::{Busy, Failure, MachineVm, Step, Vm};
 use crate::model::scheduling::{HostPort, Taint, Volume};
 use crate::model::time::Span;
 
-pub(super) type Bug<'a> = &'a dyn Fn(&mut Lab, &mut Action);
+type Bug<'a> = &'a dyn Fn(&mut Lab, &mut Action);
 
 /// The action passes; with the bug the rule refuses it.
-pub(super) fn planted(base: &(Lab, Action), rule: Rule, bug: Bug<'_>) {
+fn planted(base: &(Lab, Action), rule: Rule, bug: Bug<'_>) {
     let (mut lab, mut action) = base.clone();
     assert_eq!(
         check(&action, &lab.snapshot, &lab.policy, lab.now),

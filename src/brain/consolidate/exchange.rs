@@ -54,7 +54,7 @@ fn exchanged<'a>(
     for index in spares.into_iter().take(MOST) {
         let bin = unneeded[index].nodes[0].bin;
         world.reopen(bin);
-        rehearsals.refresh(world);
+        rehearsals.raise(world, &[bin]);
         match rehearsals.attempt(turn, world, Unit::alone(candidate)) {
             Ok(unit) => {
                 let spare = unneeded.remove(index);

@@ -104,7 +104,14 @@ fn sturdy<'a>(
         rehearsal::close(world, node.bin, &mut undo);
     }
     world.reopen(bin);
-    let sturdy = rehearsal::sturdy(world, nodes, open, Some(bin));
+    // Nobody knows the new machine's name yet: it may be filled first, or last.
+    let rest = rehearsal::by_name(world, open.to_vec());
+    let first: Vec<usize> = [bin].into_iter().chain(rest.iter().copied()).collect();
+    let last: Vec<usize> = rest.into_iter().chain([bin]).collect();
+    let sturdy = [first, last].iter().all(|order| {
+        let mut lane = Lane::indexed(order, world);
+        rehearsal::sturdy(world, nodes, &mut lane)
+    });
     world.close(bin);
     undo.roll_back(world);
     sturdy

@@ -1,7 +1,7 @@
 //! One planted bug for each rule of consolidation, surpluses, floors and atomic pools.
 
-use super::tests::planted;
-use super::{Rule, check_plan};
+use super::planted;
+use crate::brain::check::{Rule, check_plan};
 use crate::brain::tests::lab::{Lab, lab, owner};
 use crate::model::action::{Action, Kind, Reason};
 use crate::model::cluster::ReadyStatus;
