@@ -211,8 +211,11 @@ struct Found {
 fn kind(why: &str) -> String {
     let words: Vec<&str> = why
         .split(' ')
-        .filter(|word| word.chars().all(|c| c.is_ascii_alphabetic() || c == ':'))
-        .take(5)
+        .filter(|word| {
+            word.chars()
+                .all(|c| c.is_ascii_alphabetic() || "-:".contains(c))
+        })
+        .take(3)
         .collect();
     words.join(" ")
 }

@@ -38,7 +38,7 @@ const WORLDS: &str = "SCHEDULER_TEST_WORLDS";
 const DEFAULT_WORLDS: u64 = 300;
 
 /// How long API server, store and scheduler may take for one step.
-const STEP: Duration = Duration::from_secs(60);
+const STEP: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_millis(20);
 /// The scheduler's informers are independent of each other: an answer that differs from ours is
 /// asked for once more after this, when all of them have long caught up.
@@ -156,7 +156,7 @@ impl Lab {
     }
 
     fn left_out(&mut self, why: &str) {
-        let why = why.split("[").last().unwrap_or(why);
+        let why = why.split('[').last().unwrap_or(why);
         let why: String = why.chars().take(100).collect();
         *self.tally.refused.entry(why).or_default() += 1;
     }
@@ -298,7 +298,7 @@ fn complaint(world: &World, differ: &[(Value, Vec<String>)]) -> String {
     let mut text = format!("--- {SEED}={} {WORLDS}=1\n", world.seed);
     let mut show = |title: &str, object: &Value| {
         let spec = yaml(object);
-        text += &format!("# {title}\n{spec}");
+        text.extend(["# ", title, "\n", &spec]);
     };
     for (pod, nodes) in differ {
         let clean = json!({"metadata": {

@@ -11,6 +11,7 @@ const POD_WORDS: &Words = &[
     ("tier", &["front", "back"]),
     ("version", &["1", "2"]),
 ];
+const CROWD_WORDS: &Words = &[("app", &["web", "web", "db"]), ("version", &["1"])];
 const NAMESPACE_WORDS: &Words = &[
     ("team", &["blue", "green"]),
     ("env", &["prod", "test"]),
@@ -60,7 +61,7 @@ pub(crate) fn pending(
     name: &str,
     storage: &mut Storage,
 ) -> Value {
-    let mut pod = begin(dice, name, true, storage);
+    let mut pod = begin(dice, setting, name, true, storage);
     // A pod that wishes for everything fits nowhere, and says nothing of most of it.
     let scale = dice.one(&[0, 50, 100, 100, 150]);
     for (percent, wish) in WISHES {
@@ -72,7 +73,7 @@ pub(crate) fn pending(
     if !class.is_empty() {
         pod.spec.insert("priorityClassName".into(), json!(class));
     }
-    end(pod)
+    end(&pod)
 }
 
 /// A pod that runs: what it asked for itself no longer matters, but its room, its ports, its claims
@@ -83,7 +84,7 @@ pub(crate) fn running(
     name: &str,
     storage: &mut Storage,
 ) -> Value {
-    let mut pod = begin(dice, name, false, storage);
+    let mut pod = begin(dice, setting, name, false, storage);
     let wishes: [(u32, Wish); 5] = [
         (25, pod_anti_affinity),
         (10, pod_affinity),
@@ -96,11 +97,27 @@ pub(crate) fn running(
             wish(dice, setting, &mut pod);
         }
     }
-    end(pod)
+    end(&pod)
 }
 
-fn begin<'a>(dice: &mut Dice, name: &'a str, waits: bool, storage: &'a mut Storage) -> Pod<'a> {
-    let namespace = dice.one(&NAMESPACES).0;
+fn begin<'a>(
+    dice: &mut Dice,
+    setting: &Setting<'_>,
+    name: &'a str,
+    waits: bool,
+    storage: &'a mut Storage,
+) -> Pod<'a> {
+    let namespaces = if setting.crowd {
+        &NAMESPACES[..1]
+    } else {
+        &NAMESPACES[..]
+    };
+    let namespace = dice.one(namespaces).0;
+    let (words, likely) = if setting.crowd {
+        (CROWD_WORDS, 95)
+    } else {
+        (POD_WORDS, 65)
+    };
     let containers: Vec<Value> = (0..dice.number(1, 2))
         .map(|i| container(dice, &format!("c{i}"), if waits { 65 } else { 45 }))
         .collect();
@@ -111,13 +128,13 @@ fn begin<'a>(dice: &mut Dice, name: &'a str, waits: bool, storage: &'a mut Stora
         name,
         namespace,
         spec,
-        labels: dice::labels(dice, POD_WORDS, 65),
+        labels: dice::labels(dice, words, likely),
         waits,
         storage,
     }
 }
 
-fn end(pod: Pod<'_>) -> Value {
+fn end(pod: &Pod<'_>) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": pod.name, "namespace": pod.namespace, "labels": pod.labels},
@@ -227,10 +244,10 @@ fn node_affinity(dice: &mut Dice, setting: &Setting<'_>, pod: &mut Pod<'_>) {
         })
         .collect();
     let required = json!({"nodeSelectorTerms": terms});
-    affinity(pod, "nodeAffinity", required);
+    affinity(pod, "nodeAffinity", &required);
 }
 
-fn affinity(pod: &mut Pod<'_>, kind: &str, required: Value) {
+fn affinity(pod: &mut Pod<'_>, kind: &str, required: &Value) {
     let all = pod.spec.entry("affinity").or_insert_with(|| json!({}));
     all[kind] = json!({"requiredDuringSchedulingIgnoredDuringExecution": required});
 }
@@ -341,12 +358,12 @@ fn names(selector: &Value, key: &str) -> bool {
 
 fn pod_affinity(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
     let terms = terms(dice, pod);
-    affinity(pod, "podAffinity", terms);
+    affinity(pod, "podAffinity", &terms);
 }
 
 fn pod_anti_affinity(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
     let terms = terms(dice, pod);
-    affinity(pod, "podAntiAffinity", terms);
+    affinity(pod, "podAntiAffinity", &terms);
 }
 
 fn spread(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {

@@ -119,7 +119,7 @@ impl Server {
             .chain(&world.csi_nodes)
             .chain(&world.storage.attachments);
         let made = join_all(plain.map(|object| self.create(object))).await;
-        for refused in made.into_iter().filter_map(Result::err) {
+        if let Some(refused) = made.into_iter().find_map(Result::err) {
             panic!("a node's object: {} {}", refused.code, refused.message);
         }
         let stored = world.storage.claims.iter().chain(&world.storage.volumes);

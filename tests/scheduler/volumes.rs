@@ -71,9 +71,9 @@ pub(crate) fn claim(
     let kind = if waits { dice.number(0, 99) } else { 0 };
     match kind {
         0..=59 => bound(dice, setting, &mut claim, name, storage),
-        60..=69 => claim.object["spec"]["storageClassName"] = json!("wait"),
-        70..=79 => claim.object["spec"]["storageClassName"] = json!("zonal"),
-        80..=84 => fixed(dice, &mut claim, name, storage),
+        60..=66 => claim.object["spec"]["storageClassName"] = json!("wait"),
+        67..=73 => claim.object["spec"]["storageClassName"] = json!("zonal"),
+        74..=84 => fixed(dice, &mut claim, name, storage),
         85..=87 => claim.object["spec"]["storageClassName"] = json!("now"),
         88..=89 => claim.object["spec"]["storageClassName"] = json!("missing"),
         // No class at all, and no default.

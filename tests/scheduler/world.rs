@@ -65,6 +65,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) prefix: &'a str,
     /// Names of the nodes.
     pub(crate) nodes: &'a [String],
+    /// All pods are of one namespace and mostly alike, so that what they want of each other bites.
+    pub(crate) crowd: bool,
 }
 
 impl World {
@@ -76,11 +78,13 @@ impl World {
         let setting = Setting {
             prefix: &prefix,
             nodes: &names,
+            crowd: dice.chance(40),
         };
         let nodes = names.iter().map(|name| node(dice, name)).collect();
         let csi_nodes = csi_nodes(dice, &names);
         let mut storage = Storage::default();
-        let bound = (0..dice.number(0, 12))
+        let most = if setting.crowd { 18 } else { 12 };
+        let bound = (0..dice.number(0, most))
             .map(|i| bound(dice, &setting, i, &mut storage))
             .collect();
         let pending = (0..dice.number(2, 8))
