@@ -62,6 +62,10 @@ pub(crate) fn pending(
     storage: &mut Storage,
 ) -> Value {
     let mut pod = begin(dice, setting, name, true, storage);
+    if setting.crowd && dice.chance(50) {
+        company(dice, setting, &mut pod);
+        return end(&pod);
+    }
     // A pod that wishes for everything fits nowhere, and says nothing of most of it.
     let scale = dice.one(&[0, 50, 100, 100, 150]);
     for (percent, wish) in WISHES {
@@ -74,6 +78,21 @@ pub(crate) fn pending(
         pod.spec.insert("priorityClassName".into(), json!(class));
     }
     end(&pod)
+}
+
+/// Wishes for the company of other pods alone, so that nothing else hides what becomes of them.
+fn company(dice: &mut Dice, setting: &Setting<'_>, pod: &mut Pod<'_>) {
+    pod.spec.insert(
+        "containers".into(),
+        json!([{"name": "c0", "image": "none"}]),
+    );
+    let wish: Wish = dice.one(&[spread, spread, pod_affinity, pod_anti_affinity]);
+    wish(dice, setting, pod);
+    for (percent, wish) in [(25, node_affinity as Wish), (30, tolerations)] {
+        if dice.chance(percent) {
+            wish(dice, setting, pod);
+        }
+    }
 }
 
 /// A pod that runs: what it asked for itself no longer matters, but its room, its ports, its claims
