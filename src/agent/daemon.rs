@@ -158,6 +158,20 @@ fn election(
     leadership
 }
 
+/// Begins to watch Kubernetes, and the credentials for it.
+fn watch_cluster(
+    kube: &crate::kube::Client,
+    store: &ClusterStore,
+    seed: u64,
+    tasks: &mut JoinSet<String>,
+) {
+    let watches = watch::watch(kube.clone(), store.clone(), seed);
+    tasks.spawn(named("the watches", watches));
+    let kube = kube.clone();
+    let maintaining = async move { kube.maintain().await };
+    tasks.spawn(named("the kubeconfig's watcher", maintaining));
+}
+
 /// The regions' views, and how to ask for a new look at them.
 type Regions = (
     BTreeMap<RegionName, channel::Receiver<RegionView>>,
@@ -245,17 +259,7 @@ impl Loop {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .random();
-        tasks.spawn(named(
-            "the watches",
-            watch::watch(kube.clone(), store.clone(), seed),
-        ));
-        tasks.spawn({
-            let kube = kube.clone();
-            named(
-                "the kubeconfig's watcher",
-                async move { kube.maintain().await },
-            )
-        });
+        watch_cluster(&kube, &store, seed, tasks);
         let leadership = election(&parts, seed, tasks, idle);
         let (hurry, hurrying) = channel::channel(false);
         let clients: BTreeMap<RegionName, crate::pve::Client> = parts

@@ -240,10 +240,7 @@ impl Lab {
     /// The node works on as if nothing had been.
     async fn in_service(&self, index: usize) {
         let node = self.api("GET", &self.node_path(index), Value::Null).await;
-        assert_eq!(
-            node["spec"]["unschedulable"].as_bool().unwrap_or(false),
-            false
-        );
+        assert_ne!(node["spec"]["unschedulable"], true);
         let taints = node["spec"]["taints"].as_array().into_iter().flatten();
         let keys: Vec<_> = taints.map(|taint| taint["key"].clone()).collect();
         assert!(!keys.contains(&json!(LEAVING_TAINT)), "{keys:?}");
@@ -532,7 +529,7 @@ fn tm_24_a_node_waits_for_those_who_ask_it_to() {
         let (result, plain) = lab.remove(0).await;
         assert_eq!(result, Ok(()));
         let around = |limit: u64| {
-            let least = plain + Duration::from_secs(limit) - Duration::from_secs(15);
+            let least = plain + Duration::from_secs(limit - 15);
             least..least + Duration::from_secs(30)
         };
         let lab = self::lab("").await;
@@ -546,7 +543,7 @@ fn tm_24_a_node_waits_for_those_who_ask_it_to() {
         let taken_off = lab.annotate(DELAY, Value::Null);
         let (result, taken) = lab.remove_while(60, taken_off).await;
         assert_eq!(result, Ok(()));
-        let range = Duration::from_secs(60)..plain + Duration::from_secs(70);
+        let range = Duration::from_mins(1)..plain + Duration::from_secs(70);
         assert!(range.contains(&taken), "{plain:?} {taken:?}");
 
         let lab = self::lab("node_deletion_delay_timeout = \"0s\"\n").await;

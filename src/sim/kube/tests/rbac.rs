@@ -9,7 +9,7 @@ use crate::sim::kube::UserSpec;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-fn binding(kind: &str, role: &str, subject: Value) -> Value {
+fn binding(kind: &str, role: &str, subject: &Value) -> Value {
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": role, "name": "reader"});
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": "readers"},
@@ -86,7 +86,7 @@ async fn roles_give_their_rights_to_whom_a_binding_names_and_where_it_is() {
     let to_guests = binding(
         "ClusterRoleBinding",
         "ClusterRole",
-        json!({"kind": "Group", "name": "guests"}),
+        &json!({"kind": "Group", "name": "guests"}),
     );
     let made = admin
         .post(&format!("{RBAC}/clusterrolebindings"), &to_guests)
