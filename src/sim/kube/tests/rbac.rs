@@ -64,7 +64,7 @@ async fn roles_give_their_rights_to_whom_a_binding_names_and_where_it_is() {
     let to_ann = binding(
         "RoleBinding",
         "Role",
-        json!({"kind": "User", "name": "ann"}),
+        &json!({"kind": "User", "name": "ann"}),
     );
     admin
         .post(&format!("{space}/rolebindings"), &to_ann)
