@@ -67,3 +67,25 @@ fn a_case_that_another_test_covers_names_one_that_is_there() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// What docs/conformance.md shows as a case is one.
+#[test]
+fn the_case_in_the_documentation_holds() {
+    let page = std::fs::read_to_string(root().join("docs/conformance.md")).expect("it is there");
+    let folder = tempfile::tempdir().expect("a directory");
+    let cases: Vec<&str> = page
+        .split("```yaml\n")
+        .skip(1)
+        .filter_map(|block| block.split("```").next())
+        .filter(|block| block.starts_with("id:"))
+        .collect();
+    assert!(!cases.is_empty(), "the page shows no case");
+    std::fs::write(folder.path().join("page.yaml"), cases.join("---\n")).expect("it is written");
+    let verdicts = conformance::run(folder.path(), None, |_| ()).expect("it is there");
+    let wrong: Vec<String> = verdicts
+        .iter()
+        .filter(|v| !v.ok)
+        .map(Verdict::to_string)
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}

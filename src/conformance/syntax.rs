@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::value::{Data, Entry, Place, Value, Wrong};
 
 /// Values in one file, aliases expanded: far beyond what a person writes, and small in memory.
-const MAX_VALUES: usize = 2_000_000;
+const MAX_VALUES: usize = 300_000;
 /// How deep values may be nested; the reader recurses.
 const MAX_DEPTH: usize = 100;
 
@@ -141,12 +141,15 @@ impl<'t> Yaml<'t> {
             Event::SequenceStart(_, anchor, _) => (anchor, self.sequence()?),
             Event::MappingStart(_, anchor, _) => (anchor, self.mapping()?),
             Event::Alias(id) => {
-                let Some(value) = self.anchors.get(&id).cloned() else {
+                let Some(value) = self.anchors.get(&id) else {
                     return Err(self.wrong(line, "an alias inside what it names"));
                 };
-                self.values += size(&value);
+                self.values += size(value);
                 self.depth -= 1;
-                return Ok(value);
+                if self.values > MAX_VALUES {
+                    return Err(self.wrong(line, format!("more than {MAX_VALUES} values")));
+                }
+                return Ok(value.clone());
             }
             other => {
                 return Err(self.wrong(line, format!("expected a value, found {other:?}")));

@@ -1,1 +1,183 @@
+//! What the runner says of files: right ones, wrong ones, and wrong ones beside right ones.
 
+use std::path::Path;
+
+use super::{Verdict, run};
+
+fn verdicts(files: &[(&str, &str)]) -> Vec<Verdict> {
+    let folder = tempfile::tempdir().expect("a directory");
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).expect("a directory");
+        std::fs::write(path, text).expect("it is written");
+    }
+    run(folder.path(), None, |_| ()).expect("the directory is there")
+}
+
+fn lines(files: &[(&str, &str)]) -> Vec<String> {
+    verdicts(files).iter().map(ToString::to_string).collect()
+}
+
+/// One case, said to be wrong in these words.
+fn wrong(case: &str, words: &[&str]) {
+    let line = lines(&[("a.yaml", case)]).join("\n");
+    for word in words {
+        assert!(
+            line.starts_with("FAIL ") && line.contains(word),
+            "{word:?} is not in {line}"
+        );
+    }
+}
+
+const FITS: &str = "id: A\npools: [{name: ng, cpu: 1, memory: 1Gi}]\npods: [{name: p, cpu: 500m}]\n\
+                    when: plan_scale_up\nthen: {new_nodes: 1}\n";
+
+#[test]
+fn cases_come_in_files_documents_and_lists() {
+    let many = format!("{FITS}---\n{}", FITS.replace("id: A", "id: B"));
+    let list = FITS
+        .replace("id: A", "- id: C")
+        .replace('\n', "\n  ")
+        .trim_end()
+        .to_owned();
+    let table = "id = \"D\"\nwhen = \"plan\"\n[[pools]]\nname = \"ng\"\ncpu = 1\nmemory = \"1Gi\"\n\
+                 [[pods]]\nname = \"p\"\n[then]\nnew_nodes = 1\n";
+    let files = [
+        ("a.yaml", &*many),
+        ("b/c.yml", &*list),
+        ("b/d.toml", table),
+        ("e.txt", "no"),
+    ];
+    assert_eq!(lines(&files), ["ok A", "ok B", "ok C", "ok D"]);
+}
+
+#[test]
+fn a_broken_file_stops_nothing() {
+    let files = [
+        ("a.yaml", "id: [1\nfoo"),
+        ("b.yaml", FITS),
+        ("c.toml", "id = \n"),
+        ("d.yaml", "id: X\n---\nid: : :\n  -"),
+        ("e.yaml", ""),
+    ];
+    let lines = lines(&files);
+    assert!(lines[0].starts_with("FAIL a.yaml: a.yaml:"), "{lines:?}");
+    assert_eq!(lines[1], "ok A");
+    assert!(lines[2].contains("c.toml:1: expected TOML"), "{lines:?}");
+    assert!(
+        lines[3].starts_with("FAIL X: d.yaml:1: a case needs"),
+        "{lines:?}"
+    );
+    assert!(lines[4].starts_with("FAIL d.yaml: d.yaml:"), "{lines:?}");
+    assert_eq!(lines.len(), 5);
+}
+
+#[test]
+fn an_id_is_used_once() {
+    let lines = lines(&[("a.yaml", FITS), ("b.yaml", FITS)]);
+    assert_eq!(lines[0], "ok A");
+    assert!(lines[1].contains("A is in a.yaml:1 already"), "{lines:?}");
+}
+
+#[test]
+fn a_miss_says_what_was_expected_and_what_came() {
+    let case = FITS.replace("new_nodes: 1", "new_nodes: [{type: other, count: 2}]");
+    wrong(
+        &case,
+        &["expected new nodes 2 × any/other, got 1: 1 × ng/ng on z1 with p"],
+    );
+    let case = FITS.replace("new_nodes: 1", "placed: {p: none}");
+    wrong(&case, &["expected p on none, got the new node"]);
+}
+
+#[test]
+fn what_is_not_known_is_named_with_line_and_what_is() {
+    wrong(
+        &FITS.replace("cpu: 500m", "cpus: 500m"),
+        &[
+            "a.yaml:3",
+            "has no key \"cpus\"",
+            "known here: affinity, age",
+        ],
+    );
+    wrong(
+        &FITS.replace("500m", "fast"),
+        &["a.yaml:3", "\"fast\" is not a quantity"],
+    );
+    wrong(
+        &FITS.replace("new_nodes", "newnodes"),
+        &["a.yaml:5", "has no key \"newnodes\""],
+    );
+    wrong(
+        &FITS.replace("plan_scale_up", "grow"),
+        &["a.yaml:4", "plan_scale_up", "found \"grow\""],
+    );
+    wrong(
+        &FITS.replace("memory: 1Gi", "memory: 1Gi, node: x"),
+        &["a.yaml:2", "\"node\""],
+    );
+    wrong(&format!("{FITS}fixture: XX\n"), &["known: KF, CF"]);
+    wrong(&format!("{FITS}id: B\n"), &["a.yaml:6", "there twice"]);
+    wrong(
+        &FITS.replace("cpu: 500m", "node: n9"),
+        &["n9", "is no node"],
+    );
+    wrong(
+        &format!("{FITS}settings: {{scale_up: {{speed: 3}}}}\n"),
+        &["has no key \"speed\"", "max_nodes_total"],
+    );
+    wrong(
+        &FITS.replace("{new_nodes: 1}", "{placed: {q: new}}"),
+        &["there is no pod \"q\""],
+    );
+}
+
+#[test]
+fn a_case_that_expects_nothing_is_none() {
+    wrong(
+        &FITS.replace("then: {new_nodes: 1}\n", ""),
+        &["a step needs the key then"],
+    );
+}
+
+#[test]
+fn one_of_the_alternatives_is_enough() {
+    let either = FITS.replace(
+        "then: {new_nodes: 1}",
+        "alternatives: [{new_nodes: 7}, {new_nodes: 1}]",
+    );
+    assert_eq!(lines(&[("a.yaml", &either)]), ["ok A"]);
+    let neither = either.replace("{new_nodes: 1}", "{new_nodes: 3}");
+    wrong(
+        &neither,
+        &[
+            "none of 2 alternatives holds",
+            "expected 7 new nodes",
+            "expected 3 new nodes",
+        ],
+    );
+}
+
+#[test]
+fn hostile_files_are_answered() {
+    let deep = format!("id: {}", "[".repeat(5000));
+    let bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\n\
+                c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\n\
+                e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]\n\
+                g: [*f,*f,*f,*f,*f,*f,*f,*f,*f,*f]\n";
+    for text in [
+        &*deep,
+        bomb,
+        "\u{0}",
+        "id: 1\nwhen: &x *x\n",
+        "[]",
+        "7",
+        "id: {}\n",
+    ] {
+        let verdicts = verdicts(&[("a.yaml", text)]);
+        assert!(
+            verdicts.iter().all(|verdict| !verdict.ok),
+            "{text:.40}: {verdicts:?}"
+        );
+    }
+}
