@@ -70,7 +70,15 @@ pub(in crate::brain) fn need(key: &PodKey, pod: &Pod, view: &View<'_>) -> Option
                 attach(need, view, &key.namespace, &name, claim);
             }
             // Its claim will be made for it once it is seen; the class is known.
-            None if ephemeral => of_class(need, &name, class, cluster),
+            None if ephemeral => {
+                of_class(need, &name, class, cluster);
+                let class = class.or_else(|| default_class(cluster).map(|(name, _)| name));
+                let claim = Claim {
+                    class: class.cloned(),
+                    ..Claim::default()
+                };
+                attach(need, view, &key.namespace, &name, &claim);
+            }
             None => refuse(need, format!("the claim {name} does not exist")),
         }
     }
