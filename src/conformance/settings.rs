@@ -2,13 +2,14 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 
 use crate::model::policy::{Policy, ScaleDown, ScaleUp};
 use crate::model::time::{Span, Time};
 
 use super::fields::Fields;
-use super::scalars::{self, decimal, parse_span};
+use super::scalars::{self, decimal, parse_span, several};
+use super::short;
 use super::value::{Value, Wrong};
 
 /// Ends of the names of knobs that are spans: a bare number there would be milliseconds, which nobody
@@ -123,13 +124,36 @@ fn lay(base: &mut Json, value: &Value, now: Time, what: &str) -> Result<(), Wron
             ),
         })?;
         let slot = map.entry(key.clone()).or_insert(Json::Null);
-        if slot.is_object() && entry.value.map().is_some() {
+        if key == DEFAULT_SPREAD {
+            *slot = several(&entry.value)
+                .into_iter()
+                .map(spread)
+                .collect::<Result<_, _>>()?;
+        } else if slot.is_object() && entry.value.map().is_some() {
             lay(slot, &entry.value, now, &key)?;
         } else {
             *slot = knob(&key, scale, &entry.value, now)?;
         }
     }
     Ok(())
+}
+
+/// The cluster's default constraints may be written as those of pods.
+const DEFAULT_SPREAD: &str = "default_spread";
+
+fn spread(value: &Value) -> Result<Json, Wrong> {
+    if value.get("topology_key").is_some() {
+        return Ok(value.json());
+    }
+    let long = short::spread(value, &json!({}))?;
+    Ok(json!({
+        "max_skew": long["maxSkew"],
+        "topology_key": long["topologyKey"],
+        "hard": long["whenUnsatisfiable"] == "DoNotSchedule",
+        "min_domains": long["minDomains"],
+        "honor_affinity": long["nodeAffinityPolicy"] != "Ignore",
+        "honor_taints": long["nodeTaintsPolicy"] == "Honor",
+    }))
 }
 
 /// The knob of a name. `NAME` for `NAME_permille` takes a fraction.
