@@ -17,7 +17,7 @@ use super::world::{Bin, Site, World};
 /// Everything there is and that is on its way, with what runs on it.
 pub(super) fn build<'a>(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
     let cluster = &turn.view.snapshot.cluster;
-    let mut world = World::empty(&cluster.namespaces);
+    let mut world = World::empty(turn.view.snapshot, turn.view.policy);
     for (name, node) in &cluster.nodes {
         let index = world.add(node_bin(turn, choices, name, node));
         let mut daemons = turn

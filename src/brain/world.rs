@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::cluster::{Pod, PodKey};
+use crate::model::policy::Policy;
 use crate::model::resources::Resources;
 use crate::model::scheduling::{HostPort, Labels, PodShape, Taint};
+use crate::model::snapshot::Snapshot;
 
 use super::classes::{ChoosyId, ClassId, Classes};
 use super::company::{Company, Rules};
@@ -132,12 +134,14 @@ impl Bin {
 
 impl<'a> World<'a> {
     /// No places, no pods.
-    pub(super) fn empty(namespaces: &'a BTreeMap<Arc<str>, Labels>) -> World<'a> {
+    pub(super) fn empty(snapshot: &'a Snapshot, policy: &'a Policy) -> World<'a> {
+        let namespaces = &snapshot.cluster.namespaces;
+        let default_spread = &policy.scale_up.default_spread;
         World {
             shapes: Vec::new(),
             bins: Vec::new(),
             by_name: BTreeMap::new(),
-            company: Company::new(namespaces),
+            company: Company::new(namespaces, default_spread),
             classes: Classes::default(),
             wishes: Vec::new(),
             known: BTreeMap::new(),

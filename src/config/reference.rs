@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 17] = [
+const TABLES: [(&str, &str); 18] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
     ("`[template.NAME]`", "Template"),
@@ -19,6 +19,7 @@ const TABLES: [(&str, &str); 17] = [
     ("`[pool.NAME.scale_down]`", "PoolScaleDown"),
     ("`[[pool.NAME.budget]]`", "NodeBudget"),
     ("`[scale_up]`", "ScaleUp"),
+    ("`[[scale_up.default_spread]]`", "DefaultSpread"),
     ("`[scale_down]`", "ScaleDown"),
     ("`[limits]`", "Limits"),
     ("`[lifecycle]`", "Lifecycle"),

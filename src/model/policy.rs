@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::disruption::{Consolidation, NodeBudget};
 use super::region::RegionName;
 use super::resources::Resources;
-use super::scheduling::{Labels, Taint};
+use super::scheduling::{Labels, SpreadConstraint, Taint};
 use super::time::Span;
 
 /// The label that every node of ours carries: its pool's name.
@@ -193,6 +193,10 @@ pub struct ScaleUp {
     pub backoff_reset: Span,
     /// No decision on a view older than this.
     pub max_view_age: Span,
+    /// Spread constraints of pods of a controller that name none themselves (kube-scheduler's
+    /// `defaultConstraints` of `PodTopologySpread`); selectors are left out, as there.
+    #[serde(default)]
+    pub default_spread: Vec<SpreadConstraint>,
 }
 
 /// How to shrink; cluster-autoscaler's flags of the same names.
@@ -270,6 +274,7 @@ impl Default for ScaleUp {
             backoff_max: Span::minutes(30),
             backoff_reset: Span::minutes(180),
             max_view_age: Span::minutes(3),
+            default_spread: Vec::new(),
         }
     }
 }

@@ -52,6 +52,8 @@ pub(super) struct Company<'a> {
     changes: Vec<Vec<Change>>,
     rules: Vec<Option<Arc<Rules>>>,
     namespaces: &'a BTreeMap<Arc<str>, Labels>,
+    /// For pods of a controller that name no spread constraint themselves.
+    default_spread: &'a [SpreadConstraint],
 }
 
 impl Surroundings<'_, '_> {
@@ -73,7 +75,10 @@ impl Surroundings<'_, '_> {
 
 impl<'a> Company<'a> {
     /// No pods, no places.
-    pub(super) fn new(namespaces: &'a BTreeMap<Arc<str>, Labels>) -> Company<'a> {
+    pub(super) fn new(
+        namespaces: &'a BTreeMap<Arc<str>, Labels>,
+        default_spread: &'a [SpreadConstraint],
+    ) -> Company<'a> {
         Company {
             topology: Topology::default(),
             counters: Vec::new(),
@@ -83,6 +88,7 @@ impl<'a> Company<'a> {
             changes: Vec::new(),
             rules: Vec::new(),
             namespaces,
+            default_spread,
         }
     }
 
@@ -226,7 +232,11 @@ impl<'a> Company<'a> {
 
     /// From now on a shape's spreading reckons with the domains that new nodes for it could be in;
     /// `of` lists them by key.
-    pub(super) fn open(&mut self, id: ShapeId, of: impl Fn(&mut Topology, KeyId) -> Vec<DomainId>) {
+    pub(super) fn open(
+        &mut self,
+        id: ShapeId,
+        mut of: impl FnMut(&mut Topology, KeyId) -> Vec<DomainId>,
+    ) {
         let Some(rules) = &mut self.rules[id] else {
             return;
         };
@@ -266,7 +276,8 @@ impl<'a> Company<'a> {
                 rules.wanted.push(counter);
             }
         }
-        let hard: Vec<&'a SpreadConstraint> = shape.spread.iter().filter(|s| s.hard).collect();
+        let constraints = self.constraints(pod);
+        let hard: Vec<&'a SpreadConstraint> = constraints.iter().filter(|s| s.hard).collect();
         let mut keys: Vec<KeyId> = hard
             .iter()
             .map(|constraint| self.key(bins, &constraint.topology_key))
@@ -280,6 +291,19 @@ impl<'a> Company<'a> {
         rules
     }
 
+    /// The spread constraints of a pod: its own, else the cluster's, for pods that a controller keeps
+    /// several of.
+    pub(super) fn constraints(&self, pod: Shape<'a>) -> &'a [SpreadConstraint] {
+        let kinds = ["ReplicaSet", "StatefulSet", "ReplicationController"];
+        let owner = pod.shape.owner.as_ref();
+        let replicated = owner.is_some_and(|owner| kinds.contains(&&*owner.kind));
+        if pod.shape.spread.is_empty() && replicated {
+            self.default_spread
+        } else {
+            &pod.shape.spread
+        }
+    }
+
     fn spread(
         &mut self,
         shapes: &[Shape<'a>],
@@ -289,11 +313,17 @@ impl<'a> Company<'a> {
         keys: &[KeyId],
     ) -> Spread {
         let shape = pod.shape;
-        let selected = selector_of(constraint, &shape.labels);
-        // An empty selector counts no pod, not even the next one once it is there
-        // (`countPodsMatchSelector`): it only asks for the key.
-        let selected = selected.filter(|s| !(s.labels.is_empty() && s.expressions.is_empty()));
-        let who = Who::Selected(pod.namespace, selected);
+        let who = match &shape.owner {
+            // A default constraint has no selector: kube-scheduler takes that of the pod's controller.
+            Some(owner) if shape.spread.is_empty() => Who::Owned(pod.namespace, &owner.uid),
+            _ => {
+                let selected = selector_of(constraint, &shape.labels);
+                // An empty selector counts no pod, not even the next one once it is there
+                // (`countPodsMatchSelector`): it only asks for the key.
+                let empty = |s: &LabelSelector| s.labels.is_empty() && s.expressions.is_empty();
+                Who::Selected(pod.namespace, selected.filter(|s| !empty(s)))
+            }
+        };
         let counts_itself = who.counts(&self.around(), pod);
         let choosy = !shape.node_selector.is_empty() || shape.node_affinity.is_some();
         let scope = Scope {

@@ -61,11 +61,6 @@ impl Rules {
     pub(in crate::brain) fn loosens(&self) -> bool {
         self.spread.iter().any(|spread| spread.counts_itself)
     }
-
-    /// Whether placing pods of this shape changes nothing for the next of them.
-    pub(in crate::brain) fn fixed(&self) -> bool {
-        !self.solitary() && !self.loosens() && self.wanted.is_empty()
-    }
 }
 
 impl Company<'_> {

@@ -4,10 +4,10 @@
 //! kube-scheduler counts the domains of the nodes there are. Planning by that alone would put all pods of
 //! a new workload into the first zone: as long as it is the only one, any number may go there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::Rows;
-use crate::brain::company::topology::FRESH;
+use crate::brain::company::topology::{DomainId, FRESH, KeyId};
 use crate::brain::demand::Demand;
 use crate::brain::limits::Ledger;
 use crate::brain::offer::Choice;
@@ -22,8 +22,9 @@ pub(in crate::brain) fn open<'a>(
     demand: &Demand<'a>,
 ) {
     let spread = |world: &World<'_>, group: &crate::brain::demand::Group<'_>| {
-        let shape = world.shapes[group.shape].shape;
-        shape.spread.iter().any(|constraint| constraint.hard)
+        let pod = world.shapes[group.shape];
+        let constraints = world.company.constraints(pod);
+        constraints.iter().any(|constraint| constraint.hard)
     };
     if !demand.groups.iter().any(|group| spread(world, group)) {
         return;
@@ -38,6 +39,8 @@ pub(in crate::brain) fn open<'a>(
         }
     }
     let mut rows = Rows::default();
+    // Many groups ask the same.
+    let mut known: BTreeMap<(usize, KeyId), Vec<DomainId>> = BTreeMap::new();
     for group in &demand.groups {
         if !spread(world, group) {
             continue;
@@ -45,16 +48,15 @@ pub(in crate::brain) fn open<'a>(
         world.rules(group.shape);
         let row = rows.of(world, choices, group);
         let fits = &rows.get(row).fits;
-        let labels: Vec<_> = offers
-            .iter()
-            .zip(fits)
-            .filter(|((open, _), fits)| *open && **fits)
-            .map(|((_, labels), _)| *labels)
-            .collect();
         world.company.open(group.shape, |topology, key| {
-            let open = labels.iter().map(|labels| topology.domain(key, labels));
-            let open: BTreeSet<_> = open.filter(|domain| *domain < FRESH).collect();
-            open.into_iter().collect()
+            let found = known.entry((row, key)).or_insert_with(|| {
+                let open = offers.iter().zip(fits);
+                let open = open.filter(|((open, _), fits)| *open && **fits);
+                let open = open.map(|((_, labels), _)| topology.domain(key, labels));
+                let open: BTreeSet<_> = open.filter(|domain| *domain < FRESH).collect();
+                open.into_iter().collect()
+            });
+            found.clone()
         });
     }
 }

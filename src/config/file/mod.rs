@@ -21,6 +21,7 @@ pub use region::{Broker, ChannelKind, CloneKind, Region, Template};
 use super::scalar::{Cpu, Duration, Ratio, Size};
 use super::settings;
 use crate::model::policy;
+use crate::model::scheduling::SpreadConstraint;
 
 /// The configuration of pve-autoscaler, `/etc/pve-autoscaler.toml`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -109,6 +110,46 @@ pub struct ScaleUp {
     pub backoff_reset_timeout: Duration,
     /// No machine is made on a view of Kubernetes or PVE older than this.
     pub max_view_age: Duration,
+    /// The `defaultConstraints` of kube-scheduler's `PodTopologySpread`, if its configuration has a list:
+    /// spread constraints of a controller's pods that name none themselves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub default_spread: Vec<DefaultSpread>,
+}
+
+/// A default spread constraint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DefaultSpread {
+    /// How far the numbers of pods of two domains may differ.
+    pub max_skew: i32,
+    /// The node label whose values are the domains.
+    pub topology_key: String,
+    /// Whether a pod rather waits.
+    pub when_unsatisfiable: WhenUnsatisfiable,
+}
+
+/// What becomes of a pod whose spread constraint no node meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum WhenUnsatisfiable {
+    /// It waits.
+    DoNotSchedule,
+    /// It runs all the same.
+    ScheduleAnyway,
+}
+
+impl DefaultSpread {
+    fn policy(&self) -> SpreadConstraint {
+        SpreadConstraint {
+            max_skew: self.max_skew,
+            topology_key: self.topology_key.as_str().into(),
+            hard: self.when_unsatisfiable == WhenUnsatisfiable::DoNotSchedule,
+            selector: None,
+            min_domains: None,
+            match_label_keys: Vec::new(),
+            honor_affinity: true,
+            honor_taints: false,
+        }
+    }
 }
 
 /// How to shrink.
@@ -261,6 +302,7 @@ impl Default for ScaleUp {
             max_backoff: Duration(policy.backoff_max),
             backoff_reset_timeout: Duration(policy.backoff_reset),
             max_view_age: Duration(policy.max_view_age),
+            default_spread: Vec::new(),
         }
     }
 }
@@ -279,6 +321,11 @@ impl ScaleUp {
             backoff_max: self.max_backoff.0,
             backoff_reset: self.backoff_reset_timeout.0,
             max_view_age: self.max_view_age.0,
+            default_spread: self
+                .default_spread
+                .iter()
+                .map(DefaultSpread::policy)
+                .collect(),
         }
     }
 }

@@ -144,6 +144,12 @@ fn check_scaling(file: &File, problems: &mut Problems) {
     problems.unless(up.max_in_flight > 0, &path.at("max_in_flight"), || {
         "expected at least 1; to keep the program from acting use `pve-autoscaler pause`".to_owned()
     });
+    for spread in &up.default_spread {
+        let positive = spread.max_skew > 0 && !spread.topology_key.is_empty();
+        problems.unless(positive, &path.at("default_spread"), || {
+            "expected a max_skew of at least 1 and a topology_key".to_owned()
+        });
+    }
     let down = &file.scale_down;
     let path = KeyPath::default().at("scale_down");
     problems.unless(
