@@ -98,8 +98,8 @@ impl Dice {
     }
 }
 
-/// Three hosts of any size, one pool of these types, limits that do not bind.
-fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World {
+/// Three hosts of any size, and a template.
+fn home() -> Region {
     let mut region = Region {
         quorate: true,
         ..Region::default()
@@ -120,6 +120,11 @@ fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World {
         disk: 20 * GI,
     };
     region.templates.insert("debian".into(), vec![copy]);
+    region
+}
+
+/// Three hosts of any size, one pool of these types, limits that do not bind.
+fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World {
     let pool = PoolPolicy {
         region: "home".into(),
         template: "debian".into(),
@@ -165,7 +170,7 @@ fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World {
             cluster_id: Some("uid/bench".into()),
             sources: BTreeMap::from(sources),
             cluster: Cluster::default(),
-            regions: BTreeMap::from([("home".into(), region)]),
+            regions: BTreeMap::from([("home".into(), home())]),
             machines: BTreeMap::new(),
             leader: true,
             paused: None,
