@@ -7,6 +7,7 @@ mod common;
 
 use std::time::Duration;
 
+use common::config::small_machines;
 use common::scene::{Scene, calls_by_kind, roomy, simulate};
 use common::{Report, Row, note, now};
 use pve_autoscaler::model::time::Span;
@@ -22,30 +23,6 @@ const SETTLING: Duration = Duration::from_mins(35);
 /// The issue's target.
 const CALLS_A_MINUTE: f64 = 6.0;
 
-/// `machines`: how many the pool may have.
-fn config(machines: usize) -> String {
-    format!(
-        "version = 1
-[kubernetes]
-name = \"bench\"
-[proxmox]
-vmids = \"9100-9999\"
-[template.debian]
-vmid = 9000
-[instance_type.small]
-cores = 2
-memory = \"4GiB\"
-disk = \"20GiB\"
-[pool.general]
-template = \"debian\"
-instance_types = [\"small\"]
-min = 0
-max = {}
-",
-        machines.max(1)
-    )
-}
-
 fn main() {
     let mut report = Report::new(
         "An hour with nothing to do: calls to PVE, and changes of VMs and nodes (virtual time)",
@@ -59,7 +36,7 @@ fn main() {
 fn steady(machines: usize) -> Row {
     let began = now();
     let row = simulate(async {
-        let scene = Scene::new(1, &config(machines), roomy(), GuestSpec::default());
+        let scene = Scene::new(1, &small_machines(machines), roomy(), GuestSpec::default());
         scene.live(hour(&scene, machines)).await
     });
     note(format!(
@@ -84,13 +61,15 @@ async fn hour(scene: &Scene, machines: usize) -> Row {
     }
     tokio::time::sleep(SETTLING).await;
     let (calls, changes, nodes) = (
-        world.pve.requests().len(),
+        world.pve.request_count(),
         world.pve.changes().len(),
         nodes(scene),
     );
     let turns = turn_number(scene);
     tokio::time::sleep(HOUR).await;
-    let seen = world.pve.requests().split_off(calls);
+    let new = usize::try_from(world.pve.request_count() - calls).expect("a small number");
+    let mut seen = world.pve.requests();
+    let seen = seen.split_off(seen.len() - new);
     for (kind, count) in calls_by_kind(&seen) {
         note(format!("{count:5}  {kind}"));
     }

@@ -32,8 +32,11 @@
 
 #![allow(dead_code, reason = "each bench is a program and uses a part of this")]
 
+pub(crate) mod config;
+pub(crate) mod populated;
 pub(crate) mod process;
 pub(crate) mod scene;
+pub(crate) mod services;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,0 +1,251 @@
+//! A cluster with nodes that are machines of ours and pods as large as real ones, in this process
+//! and on real time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pve_autoscaler::clock::Clock;
+use pve_autoscaler::model::mark::Mark;
+use pve_autoscaler::model::time::{Span, Time};
+use pve_autoscaler::sim::guests::none::NoGuests;
+use pve_autoscaler::sim::guests::{StandingNode, stand};
+use pve_autoscaler::sim::kube::{Kube, KubeSpec};
+use pve_autoscaler::sim::pve::{GIB, MachineSpec, Pve};
+use pve_autoscaler::sim::workload::{Act, Pods, Step, Workload};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use super::scene::roomy;
+
+/// Pods on every node.
+pub(crate) const PODS_PER_NODE: usize = 30;
+/// Of these, one of each DaemonSet.
+const DAEMONS: usize = 3;
+/// The kinds of other pods there are.
+const DEPLOYMENTS: usize = 27;
+/// What each pod asks for: as many as stated fit on a node of four cores, and no more.
+const POD: (&str, &str) = ("130m", "200Mi");
+/// All pods run within this time; kubelets start them in earnest.
+const ARRIVAL: Duration = Duration::from_mins(3);
+/// The first VMID.
+const FIRST_VMID: u32 = 9_100;
+/// The configuration's name for the cluster.
+const NAME: &str = "bench";
+
+/// A running cluster of both kinds.
+pub(crate) struct Populated {
+    pub(crate) kube: Kube,
+    pub(crate) pve: Pve,
+    _kubelets: Vec<JoinHandle<()>>,
+}
+
+impl Populated {
+    /// A cluster of `nodes` nodes, each a machine of ours, full of pods. Takes a minute.
+    pub(crate) async fn begin(nodes: usize) -> Populated {
+        let kube = Kube::new(KubeSpec::default(), Clock::System, 1);
+        let numbers: Vec<u32> = (1..=nodes)
+            .map(|number| u32::try_from(number).expect("a small number"))
+            .collect();
+        let kubelets = numbers
+            .iter()
+            .map(|number| stand(&kube, &node(*number), *number, Clock::System))
+            .collect();
+        until("the nodes are registered", || {
+            kube.objects("v1", "Node").len() == nodes
+        })
+        .await;
+        let mut spec = roomy();
+        for (number, uuid) in numbers.iter().zip(uuids(&kube, nodes)) {
+            spec.machines.push(machine(*number, &uuid, &kube));
+        }
+        let second = Duration::from_secs(1);
+        let guests = std::sync::Arc::new(NoGuests::new(second, second));
+        let pve = Pve::new(spec, guests, Clock::System, 1);
+        let played = workload(nodes).play(kube.router()).await;
+        played.expect("the workload plays");
+        until("all pods run", || running(&kube) == nodes * PODS_PER_NODE).await;
+        Populated {
+            kube,
+            pve,
+            _kubelets: kubelets,
+        }
+    }
+}
+
+fn running(kube: &Kube) -> usize {
+    let pods = kube.objects("v1", "Pod");
+    pods.iter()
+        .filter(|pod| pod["status"]["phase"] == "Running")
+        .count()
+}
+
+async fn until(what: &str, done: impl Fn() -> bool) {
+    let waiting = async {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let waited = tokio::time::timeout(ARRIVAL, waiting).await;
+    assert!(waited.is_ok(), "{what}: not within {} s", ARRIVAL.as_secs());
+}
+
+fn name_of(number: u32) -> String {
+    format!("general-{number:05}")
+}
+
+fn host_of(number: u32) -> String {
+    format!("pve{}", number % 3 + 1)
+}
+
+fn node(number: u32) -> StandingNode {
+    StandingNode {
+        name: name_of(number),
+        cores: 4,
+        memory_mib: 8_192,
+        disk: 40 * GIB,
+        labels: format!(
+            "pve-autoscaler.io/pool=general,node.kubernetes.io/instance-type=node,\
+             topology.kubernetes.io/zone={},topology.kubernetes.io/region=proxmox",
+            host_of(number)
+        ),
+        taints: Vec::new(),
+    }
+}
+
+/// The nodes' UUIDs in the order of their names.
+fn uuids(kube: &Kube, nodes: usize) -> Vec<String> {
+    let by_name: BTreeMap<String, String> = kube
+        .objects("v1", "Node")
+        .iter()
+        .map(|node| {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let uuid = &node["status"]["nodeInfo"]["systemUUID"];
+            (text(&node["metadata"]["name"]), text(uuid))
+        })
+        .collect();
+    assert_eq!(by_name.len(), nodes);
+    by_name.into_values().collect()
+}
+
+/// The VM of a node, as we would have made it.
+fn machine(number: u32, uuid: &str, kube: &Kube) -> MachineSpec {
+    let vmid = FIRST_VMID + number;
+    let mark = Mark {
+        cluster: format!("{}/{NAME}", kube.cluster_uid()),
+        machine: name_of(number),
+        vmid,
+        pool: "general".to_owned(),
+        instance_type: "node".to_owned(),
+        template: "debian".to_owned(),
+        token: "abcdef".to_owned(),
+        created: Time(Clock::System.now().0 - Span::minutes(60).0),
+    };
+    let config = [
+        ("name", name_of(number)),
+        ("description", mark.describe("")),
+        ("cores", "4".to_owned()),
+        ("memory", "8192".to_owned()),
+        ("balloon", "0".to_owned()),
+        ("agent", "1".to_owned()),
+        ("ostype", "l26".to_owned()),
+        ("tags", "pve-autoscaler".to_owned()),
+        ("smbios1", format!("uuid={uuid}")),
+    ];
+    MachineSpec {
+        vmid,
+        host: host_of(number),
+        container: false,
+        template: false,
+        running: true,
+        storage: "shared".to_owned(),
+        disk: 40 * GIB,
+        disk_used: 4 * GIB,
+        cloudinit: true,
+        pool: None,
+        config: config.map(|(key, value)| (key.to_owned(), value)).into(),
+    }
+}
+
+/// Deployments and DaemonSets whose pods fill the nodes.
+fn workload(nodes: usize) -> Workload {
+    let mut steps = Vec::new();
+    for number in 0..DAEMONS {
+        let name = format!("daemon-{number}");
+        let object = json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name},
+            "spec": {"selector": {"matchLabels": {"app": name}}, "template": template(&name)},
+        });
+        let path = "/apis/apps/v1/namespaces/default/daemonsets".to_owned();
+        steps.push(Act::Create { path, object });
+    }
+    for number in 0..DEPLOYMENTS {
+        let name = format!("service-{number}");
+        let pods = Pods {
+            template: template(&name),
+            ..Pods::of(POD.0, POD.1)
+        };
+        let replicas = u32::try_from(nodes * (PODS_PER_NODE - DAEMONS) / DEPLOYMENTS);
+        let replicas = replicas.expect("a small number");
+        steps.push(Act::Deploy {
+            name,
+            replicas,
+            pods,
+        });
+    }
+    let steps = steps.into_iter();
+    Workload {
+        steps: steps
+            .map(|act| Step {
+                at: Span::ZERO,
+                act,
+            })
+            .collect(),
+    }
+}
+
+/// A pod as people have them: about six kilobytes of JSON, most of it nothing to us.
+fn template(app: &str) -> Value {
+    let env: Vec<Value> = (0..20)
+        .map(|n| json!({"name": format!("SETTING_{n:02}"), "value": format!("a value of the {n}th setting")}))
+        .collect();
+    let probe = json!({
+        "httpGet": {"path": "/healthz", "port": 8080, "scheme": "HTTP"}, "timeoutSeconds": 1,
+        "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3, "initialDelaySeconds": 5,
+    });
+    // In the place of managedFields, which the simulated API server does not keep.
+    let fields: Vec<String> = (0..60)
+        .map(|n| format!("\"f:field{n}\":{{\"f:name\":{{}},\"f:value\":{{}}}}"))
+        .collect();
+    json!({
+        "metadata": {
+            "labels": {
+                "app": app, "app.kubernetes.io/name": app, "app.kubernetes.io/part-of": "shop",
+                "app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": format!("{app}-1.2.3"),
+            },
+            "annotations": {
+                "checksum/config": "6f1ed002ab5595859014ebf0951522d9b3fb0a1c5b7a7c0d2f1e8a7d9b4c3e21",
+                "prometheus.io/scrape": "true", "prometheus.io/port": "8080",
+                "example.com/fields": fields.join(","),
+            },
+        },
+        "spec": {
+            "containers": [{
+                "name": "main", "image": format!("registry.example.com/shop/{app}:1.2.3"),
+                "command": ["/usr/bin/server", "--config", "/etc/server/config.yaml", "--listen", ":8080"],
+                "env": env, "ports": [{"containerPort": 8080, "name": "http", "protocol": "TCP"}],
+                "resources": {
+                    "requests": {"cpu": POD.0, "memory": POD.1}, "limits": {"memory": "400Mi"},
+                },
+                "livenessProbe": probe, "readinessProbe": probe,
+                "volumeMounts": [
+                    {"name": "config", "mountPath": "/etc/server", "readOnly": true},
+                    {"name": "scratch", "mountPath": "/var/tmp"},
+                ],
+            }],
+            "volumes": [
+                {"name": "config", "configMap": {"name": app, "defaultMode": 420}},
+                {"name": "scratch", "emptyDir": {}},
+            ],
+        },
+    })
+}
