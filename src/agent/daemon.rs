@@ -29,7 +29,7 @@ use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 use crate::pve::transport::Transport;
 
-/// Turns are at least this far apart: a burst of changes is seen as one.
+/// From the end of a turn to the next at least: a burst of changes is seen as one or two.
 const SPACING: Duration = Duration::from_millis(50);
 /// A turn at least this often, for the watchdog and for what has no event.
 const LONGEST_REST: Duration = Duration::from_secs(30);
@@ -306,14 +306,17 @@ impl Loop {
 
     async fn run(&mut self) -> DaemonError {
         let mut wake = Instant::now();
+        let mut earliest = wake;
         loop {
             if let Some(ended) = self.rest(wake).await {
                 self.announcer.ended(&ended);
                 self.pokes.iter().for_each(|poke| poke.notify_one());
             }
-            sleep(SPACING).await;
+            // After a while of quiet the first change is looked at at once.
+            sleep_until(earliest).await;
             let began = Instant::now();
             let turned = self.turn();
+            earliest = Instant::now() + SPACING;
             self.parts.observer.turned(began.elapsed());
             match turned {
                 Ok(next) => wake = next,

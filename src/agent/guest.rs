@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// Says how far the guest has booted.
+/// Says how far the guest has booted; waits ten seconds for the end of cloud-init, if need be.
 pub const PROBE: &str = include_str!("guest/probe.sh");
 /// Starts `kubeadm join` once, with the configuration on stdin; run again it attaches.
 pub const JOIN: &str = include_str!("guest/join.sh");
@@ -25,6 +25,8 @@ pub struct Probe {
     pub system: String,
     /// kubeadm's version, such as `v1.34.1`; empty when there is none.
     pub kubeadm: String,
+    /// No join was begun.
+    pub fresh: bool,
 }
 
 impl Probe {
@@ -35,6 +37,8 @@ impl Probe {
             cloud_init: values.remove("cloud_init")?,
             system: values.remove("system")?,
             kubeadm: values.remove("kubeadm")?,
+            // A guest that does not say is asked in full.
+            fresh: values.remove("join").is_some_and(|join| join == "none"),
         })
     }
 
@@ -172,6 +176,10 @@ mod tests {
         assert!(probe("absent", "degraded").ready());
         assert!(!probe("absent", "starting").ready());
         assert_eq!(Probe::read("garbage"), None);
+        let said = "cloud_init=done\nsystem=running\nkubeadm=\njoin=";
+        let fresh = |join: &str| Probe::read(&format!("{said}{join}\n")).is_some_and(|p| p.fresh);
+        assert!(fresh("none") && !fresh("begun"));
+        assert!(!probe("done", "running").fresh);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::RngExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::agent::guest::{self, JoinState, Probe};
 use crate::agent::join::{self, JoinInput};
@@ -13,16 +13,18 @@ use crate::kube::BootstrapToken;
 use crate::model::time::Span;
 use crate::pve::Cause;
 
-use super::work::{Stop, Work, passing};
+use super::node;
+use super::work::{Stop, Work, pace, passing};
 
-/// Between two questions while the guest boots.
-const BOOT_POLL: Duration = Duration::from_secs(1);
-/// Between two questions while kubeadm runs.
-const JOIN_POLL: Duration = Duration::from_secs(1);
+/// Longest pause between two questions while the guest boots or kubeadm runs.
+const LONGEST_POLL: Duration = Duration::from_secs(1);
+/// After PVE has waited for the agent in vain, which takes it three seconds, it is asked again at
+/// once: an agent that begins while PVE waits answers that question.
+const NEXT_PING: Duration = Duration::from_millis(50);
+/// Before a guest command that could not be run is run again.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Our scripts end within seconds; one that does not is given up and asked again.
 const EXEC_DEADLINE: Duration = Duration::from_mins(1);
-/// First pause between two questions for a command's result; it doubles up to a second.
-const EXEC_POLL: Duration = Duration::from_millis(100);
 /// Between two looks whether cluster-info is signed with the new token …
 const SIGN_POLL: Duration = Duration::from_millis(200);
 /// … and how many: five seconds, as long as kubeadm itself waits before it looks again.
@@ -34,7 +36,9 @@ const MAX_TOKEN_LIFE: Span = Span::minutes(15);
 
 /// Waits until the agent answers.
 pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
+    let began = Instant::now();
     loop {
+        let asked = Instant::now();
         let host = work.host()?;
         let turn = work
             .tools
@@ -66,12 +70,14 @@ pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
                 _ => return Err(error.into()),
             },
         }
-        sleep(BOOT_POLL).await;
+        let next = asked + pace(began, LONGEST_POLL);
+        sleep_until(next.max(Instant::now() + NEXT_PING)).await;
     }
 }
 
 /// Waits until the operating system is up; gives what the guest said then.
 pub(super) async fn system_ready(work: &Work) -> Result<Probe, Stop> {
+    let began = Instant::now();
     loop {
         let output = run(work, guest::PROBE, None).await?;
         match Probe::read(&output) {
@@ -88,25 +94,28 @@ pub(super) async fn system_ready(work: &Work) -> Result<Probe, Stop> {
             )),
             None => work.note("the guest's answer could not be read".to_owned()),
         }
-        sleep(BOOT_POLL).await;
+        sleep(pace(began, LONGEST_POLL)).await;
     }
 }
 
-/// Joins, or attaches to the join that runs, and waits for its end.
-pub(super) async fn joined(work: &Work, kubeadm: &str) -> Result<(), Stop> {
+/// Joins, or attaches to the join that runs, and waits for its end, or until the node is Ready:
+/// then it has joined, whatever kubeadm still does. `probe`: what the guest said just now.
+pub(super) async fn joined(work: &Work, probe: &Probe, uuid: &str) -> Result<(), Stop> {
+    let began = Instant::now();
+    let mut state = if probe.fresh {
+        Some(JoinState::None)
+    } else {
+        JoinState::read(&run(work, guest::STATE, None).await?)
+    };
     loop {
-        let mut state = JoinState::read(&run(work, guest::STATE, None).await?);
         if state == Some(JoinState::None) {
-            state = Some(start_join(work, kubeadm).await?);
+            state = Some(start_join(work, &probe.kubeadm).await?);
         }
         match state {
             Some(JoinState::None) => {
                 return Err(Stop::Failed("the join did not start".to_owned()));
             }
-            Some(JoinState::Running) => {
-                work.note("kubeadm join runs");
-                sleep(JOIN_POLL).await;
-            }
+            Some(JoinState::Running) => work.note("kubeadm join runs"),
             Some(JoinState::Exited { code: 0, .. }) => return Ok(()),
             Some(JoinState::Exited { code, log }) => {
                 let cause = guest::cause(&log, CAUSE_LENGTH);
@@ -115,11 +124,12 @@ pub(super) async fn joined(work: &Work, kubeadm: &str) -> Result<(), Stop> {
                     "kubeadm join failed with code {code}: {cause}"
                 )));
             }
-            None => {
-                work.note("the guest's answer could not be read");
-                sleep(JOIN_POLL).await;
-            }
+            None => work.note("the guest's answer could not be read"),
         }
+        if node::becomes_ready(work, uuid, pace(began, LONGEST_POLL)).await {
+            return Ok(());
+        }
+        state = JoinState::read(&run(work, guest::STATE, None).await?);
     }
 }
 
@@ -208,7 +218,7 @@ async fn run(work: &Work, script: &str, stdin: Option<&SecretString>) -> Result<
             Ok(Err(stop)) => return Err(stop),
             Err(_) => work.note("a guest command did not end"),
         }
-        sleep(BOOT_POLL).await;
+        sleep(AGAIN).await;
     }
 }
 
@@ -226,10 +236,9 @@ async fn run_once(
         Ok(pid) => pid,
         Err(error) => return again(work, &error).map(|()| None),
     };
-    let mut pause = EXEC_POLL;
+    let began = Instant::now();
     loop {
-        sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(1));
+        sleep(pace(began, LONGEST_POLL)).await;
         match work.pve.agent_exec_status(&host, vmid, pid).await {
             Ok(None) => {}
             Ok(Some(result)) if result.exit_code == Some(0) => return Ok(Some(result.stdout)),

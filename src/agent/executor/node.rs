@@ -101,6 +101,18 @@ pub(super) fn registered(work: &Work, uuid: &str) -> Option<(Arc<str>, Node)> {
     })
 }
 
+/// Waits for a while; says whether the node with this UUID was Ready within it.
+pub(super) async fn becomes_ready(work: &Work, uuid: &str, wait: Duration) -> bool {
+    let ready = async {
+        let mut changes = work.tools.store.changes();
+        while registered(work, uuid).is_none_or(|(_, node)| node.ready.status != ReadyStatus::True)
+        {
+            changed(&mut changes).await;
+        }
+    };
+    timeout(wait, ready).await.is_ok()
+}
+
 /// Waits until the node is there.
 pub(super) async fn registers(work: &Work, uuid: &str) -> Result<Arc<str>, Stop> {
     let mut changes = work.tools.store.changes();

@@ -48,7 +48,7 @@ pub(super) async fn bring_up(tools: Tools, entry: &Entry) -> Result<(), Failure>
             .step(
                 Step::Join,
                 deadlines.join,
-                guest::joined(&work, &probe.kubeadm),
+                guest::joined(&work, &probe, &uuid),
             )
             .await;
         node::drop_token(&work).await;

@@ -19,6 +19,9 @@ const MAX_WRITES: u32 = 3;
 
 /// The machine's configuration, unlocked. A backup's lock is waited for.
 async fn unlocked(work: &Work) -> Result<VmConfig, Stop> {
+    if let Some(config) = work.just_seen().filter(|config| config.lock.is_none()) {
+        return Ok(config);
+    }
     loop {
         let config = ours(work).await?;
         match &config.lock {
@@ -76,6 +79,7 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
             delete: write.delete,
             digest: config.digest.clone(),
         };
+        work.changing();
         match work.pve.update_config(&host, work.mark.vmid, &update).await {
             Ok(()) => writes += 1,
             // Gone: the end of a clone moves the configuration to its target host.
@@ -120,6 +124,7 @@ pub(super) async fn resized(work: &Work) -> Result<(), Stop> {
             return Ok(());
         }
         let host = work.host()?;
+        work.changing();
         match work.pve.resize(&host, work.mark.vmid, key, wanted).await {
             Ok(Some(upid)) => task_done(work, &upid, "the resize").await?,
             Ok(None) => {}
@@ -145,6 +150,7 @@ pub(super) async fn started(work: &Work) -> Result<(), Stop> {
         if status.running {
             return Ok(());
         }
+        work.changing();
         match work.pve.start(&host, work.mark.vmid).await {
             Ok(upid) => task_done(work, &upid, "the start").await?,
             Err(error)

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::agent::journal::{Entry, JournalError};
 use crate::model::mark::{self, Mark, Ownership};
@@ -20,6 +20,16 @@ use super::Tools;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Longest pause between two tries of a call. Every retry also ends with its step's deadline.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Something that is waited for is looked at again after this part of the wait so far: seen late by
+/// a twentieth of its own time at most, with a few dozen looks however long it takes …
+const PART_OF_WAIT: u32 = 20;
+/// … and no pause between two looks is shorter than this …
+const SHORTEST_LOOK: Duration = Duration::from_millis(50);
+/// … or longer than this, for a task of PVE's.
+const LONGEST_LOOK: Duration = Duration::from_secs(2);
+/// What was read of a VM this long ago is as good as read now, while nobody here changed it: a look
+/// takes two calls of some ten milliseconds each.
+const FRESH: Duration = Duration::from_millis(250);
 
 /// Why a step does not go on.
 #[derive(Debug)]
@@ -77,6 +87,13 @@ pub(super) struct Work {
     pub(super) pve: crate::pve::Client,
     /// What was seen last, for the message when a step's time is up.
     last: Mutex<String>,
+    /// The configuration at the last look, and when that was.
+    seen: Mutex<Option<(Instant, VmConfig)>>,
+}
+
+/// The pause before the next look at something that has been waited for since `began`.
+pub(super) fn pace(began: Instant, longest: Duration) -> Duration {
+    (began.elapsed() / PART_OF_WAIT).clamp(SHORTEST_LOOK, longest)
 }
 
 impl Work {
@@ -94,6 +111,7 @@ impl Work {
             mark: entry.birth.mark.clone(),
             pve,
             last: Mutex::new(String::new()),
+            seen: Mutex::new(None),
         })
     }
 
@@ -207,6 +225,22 @@ impl Work {
         }
     }
 
+    /// The machine's configuration if it was read a moment ago and nothing was changed since.
+    pub(super) fn just_seen(&self) -> Option<VmConfig> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, config) = seen.as_ref()?;
+        (at.elapsed() <= FRESH).then(|| config.clone())
+    }
+
+    /// The VM is about to be changed: what was read of it does not count any more.
+    pub(super) fn changing(&self) {
+        self.remember(None);
+    }
+
+    fn remember(&self, seen: Option<(Instant, VmConfig)>) {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+    }
+
     fn judge(&self, host: Arc<str>, config: VmConfig) -> Result<Look, Stop> {
         let vmid = self.mark.vmid;
         match mark::read(&config.description) {
@@ -215,6 +249,7 @@ impl Work {
                     entry.marked = true;
                     entry.target.host = host;
                 })?;
+                self.remember(Some((Instant::now(), config.clone())));
                 Ok(Look::Ours(Box::new(config)))
             }
             Ownership::Unmarked if config.lock.as_deref() == Some("clone") => Ok(Look::Placeholder),
@@ -295,7 +330,7 @@ impl Work {
 
     /// Follows a task to its end. `Ok(None)`: it succeeded; `Ok(Some(text))`: it failed with `text`.
     pub(super) async fn follow(&self, upid: &crate::pve::Upid) -> Result<Option<String>, Stop> {
-        let mut pause = Duration::from_millis(100);
+        let began = Instant::now();
         loop {
             let status = self
                 .patiently("following a task", || self.pve.task_status(upid))
@@ -303,8 +338,7 @@ impl Work {
             match status {
                 TaskState::Running => {
                     self.note(format!("task {} runs", upid.kind()));
-                    sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(2));
+                    sleep(pace(began, LONGEST_LOOK)).await;
                 }
                 TaskState::Ok | TaskState::Warnings(_) => return Ok(None),
                 TaskState::Failed(text) => return Ok(Some(text)),

@@ -1,7 +1,8 @@
 # pve-autoscaler guest script: probe
-# Says how far the guest has booted. Reads only.
+# Says how far the guest has booted. Reads only. While cloud-init runs it waits for the file that
+# cloud-init leaves at its end, ten seconds at most: that costs less than being asked again.
 cloud_init=absent
-if command -v cloud-init >/dev/null 2>&1; then
+ask() {
   said=$(cloud-init status 2>/dev/null)
   code=$?
   case $said in
@@ -11,6 +12,17 @@ if command -v cloud-init >/dev/null 2>&1; then
     *'status: disabled'*) cloud_init=disabled ;;
     *) cloud_init=running ;;
   esac
+}
+if command -v cloud-init >/dev/null 2>&1; then
+  ask
+  if [ "$cloud_init" = running ]; then
+    waits=0
+    while [ ! -e /run/cloud-init/result.json ] && [ "$waits" -lt 50 ]; do
+      sleep 0.2
+      waits=$((waits + 1))
+    done
+    ask
+  fi
 fi
 system=unknown
 if command -v systemctl >/dev/null 2>&1; then
@@ -20,4 +32,6 @@ kubeadm=
 if command -v kubeadm >/dev/null 2>&1; then
   kubeadm=$(kubeadm version -o short 2>/dev/null)
 fi
-printf 'cloud_init=%s\nsystem=%s\nkubeadm=%s\n' "$cloud_init" "$system" "$kubeadm"
+join=none
+if [ -s /run/pve-autoscaler/pid ] || [ -s /run/pve-autoscaler/exit ]; then join=begun; fi
+printf 'cloud_init=%s\nsystem=%s\nkubeadm=%s\njoin=%s\n' "$cloud_init" "$system" "$kubeadm" "$join"

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::Router;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::api::Api;
@@ -18,6 +19,8 @@ use crate::clock::Clock;
 
 /// How long the agent takes to run a command.
 const EXEC_LATENCY: std::time::Duration = std::time::Duration::from_millis(40);
+/// How long a probe waits for the end of cloud-init.
+const PROBE_WAITS: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// How a join stands in `/run`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +60,8 @@ struct Inner {
     clock: Clock,
     seed: u64,
     machines: Mutex<Machines>,
+    /// Rings when an agent begins, a cloud-init ends or a power goes.
+    bell: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -76,6 +81,7 @@ impl KubeGuests {
             clock,
             seed,
             machines: Mutex::new(Machines::default()),
+            bell: Notify::new(),
         };
         KubeGuests {
             inner: Arc::new(inner),
@@ -115,6 +121,7 @@ impl Inner {
             m.agent = fate.fault != Some(Fault::AgentSilent);
             m.joined.clone()
         });
+        self.bell.notify_waiters();
         tokio::time::sleep(fate.cloud_init.to_std()).await;
         self.with(vmid, &power, |m| {
             m.cloud_init = if fate.fault == Some(Fault::CloudInitDegraded) {
@@ -123,6 +130,7 @@ impl Inner {
                 "done"
             };
         });
+        self.bell.notify_waiters();
         if let Some(Some((join, credentials))) = joined {
             // A machine that had joined before it was rebooted.
             if let Some(mut kubelet) = self.kubelet(vmid, &power, join, &credentials)
@@ -208,6 +216,21 @@ impl Inner {
         Ok(kubelet)
     }
 
+    /// Waits until a machine shows what is asked for, or has no power.
+    async fn until(&self, vmid: u32, shows: impl Fn(&Machine) -> bool) -> bool {
+        loop {
+            let rung = self.bell.notified();
+            tokio::pin!(rung);
+            rung.as_mut().enable();
+            match self.lock().by_vmid.get(&vmid).filter(|m| m.on) {
+                None => return false,
+                Some(machine) if shows(machine) => return true,
+                Some(_) => {}
+            }
+            rung.await;
+        }
+    }
+
     /// Runs something inside a VM until its power goes.
     fn spawn(power: CancellationToken, work: impl Future<Output = ()> + Send + 'static) {
         tokio::spawn(async move {
@@ -234,14 +257,19 @@ impl Inner {
             .ok_or(ExecError::NotRunning)?;
         let text = match verb {
             "probe" => format!(
-                "cloud_init={}\nsystem={}\nkubeadm={}\n",
+                "cloud_init={}\nsystem={}\nkubeadm={}\njoin={}\n",
                 machine.cloud_init,
                 if machine.cloud_init == "running" {
                     "starting"
                 } else {
                     "running"
                 },
-                self.spec.kubeadm
+                self.spec.kubeadm,
+                if machine.joining == Joining::None {
+                    "none"
+                } else {
+                    "begun"
+                }
             ),
             "join" => match &machine.joining {
                 Joining::Running => "state=running\n".to_owned(),
@@ -370,14 +398,15 @@ impl Guests for KubeGuests {
                 machine.on = false;
                 machine.agent = false;
             }
+            drop(machines);
+            self.inner.bell.notify_waiters();
         }
         .boxed()
     }
 
+    /// As with QEMU, a question that comes before the agent has begun waits for it in the channel.
     fn ping(&self, vmid: u32) -> BoxFuture<'_, bool> {
-        let machines = self.inner.lock();
-        let answers = machines.by_vmid.get(&vmid).is_some_and(|m| m.on && m.agent);
-        async move { answers }.boxed()
+        self.inner.until(vmid, |machine| machine.agent).boxed()
     }
 
     fn exec(
@@ -389,6 +418,11 @@ impl Guests for KubeGuests {
         async move {
             tokio::time::sleep(EXEC_LATENCY).await;
             let verb = verb(&argv)?;
+            if verb == "probe" {
+                let ends = self.inner.until(vmid, |m| m.cloud_init != "running");
+                // Either is fine: it says how it stands then.
+                let _ = tokio::time::timeout(PROBE_WAITS, ends).await;
+            }
             self.inner.answer(vmid, &verb, stdin)
         }
         .boxed()
