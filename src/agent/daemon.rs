@@ -285,6 +285,7 @@ impl Loop {
             observer: parts.observer.clone(),
             clones: Turns::default(),
             pings: Turns::default(),
+            crowd: Arc::default(),
         };
         Ok(Loop {
             executor: Executor::new(tools),

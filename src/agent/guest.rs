@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// Says how far the guest has booted; waits ten seconds for the end of cloud-init, if need be.
+/// Says how far the guest has booted; waits three seconds for the end of cloud-init, if need be.
 pub const PROBE: &str = include_str!("guest/probe.sh");
 /// Starts `kubeadm join` once, with the configuration on stdin; run again it attaches.
 pub const JOIN: &str = include_str!("guest/join.sh");

@@ -40,14 +40,24 @@ pub(super) async fn ensure(work: &Work) -> Result<(), Failure> {
 }
 
 async fn cloned(work: &Work) -> Result<(), Stop> {
+    let mut followed = false;
     loop {
-        match work.look().await? {
-            Look::Ours(config) if config.lock.as_deref() == Some("clone") => {
+        let look = work.look().await?;
+        let locked = match &look {
+            Look::Ours(config) => config.lock.as_deref() == Some("clone"),
+            Look::Placeholder => true,
+            Look::Absent | Look::Going | Look::Foreign(_) => false,
+        };
+        match look {
+            Look::Ours(_) | Look::Placeholder if locked => {
+                // PVE takes the lock off before the task ends; give a slow view a moment.
+                if std::mem::replace(&mut followed, true) {
+                    sleep(LOOK_AGAIN).await;
+                }
                 under_way(work).await?;
             }
-            Look::Ours(_) => return settled(work).await,
+            Look::Ours(_) | Look::Placeholder => return settled(work).await,
             Look::Going => return Err(Stop::Transient(work.going())),
-            Look::Placeholder => under_way(work).await?,
             Look::Foreign(how) => {
                 return Err(Stop::Transient(format!(
                     "the VMID was taken by somebody else: {how}"
@@ -74,16 +84,11 @@ async fn under_way(work: &Work) -> Result<(), Stop> {
     let entry = work.entry()?;
     match recorded_task(entry.upid.as_deref()) {
         Some(upid) => match work.follow(&upid).await? {
-            None => {
-                // PVE takes the lock off before the task ends; give a slow view a moment.
-                sleep(LOOK_AGAIN).await;
-                Ok(())
-            }
+            None => Ok(()),
             Some(text) => Err(failed(&text)),
         },
         None if running_clone(work).await? => {
             work.note("the clone task runs");
-            sleep(LOOK_AGAIN).await;
             Ok(())
         }
         // It may have ended between the two looks.
@@ -92,10 +97,7 @@ async fn under_way(work: &Work) -> Result<(), Stop> {
                 "the clone died and left a locked VM; it is removed after its quarantine"
                     .to_owned(),
             )),
-            _ => {
-                let _: () = sleep(LOOK_AGAIN).await;
-                Ok(())
-            }
+            _ => Ok(()),
         },
     }
 }

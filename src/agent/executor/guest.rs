@@ -14,13 +14,13 @@ use crate::model::time::Span;
 use crate::pve::Cause;
 
 use super::node;
-use super::work::{Stop, Work, pace, passing};
+use super::work::{Stop, Work, passing};
 
 /// Longest pause between two questions while the guest boots or kubeadm runs.
 const LONGEST_POLL: Duration = Duration::from_secs(1);
-/// After PVE has waited for the agent in vain, which takes it three seconds, it is asked again at
-/// once: an agent that begins while PVE waits answers that question.
-const NEXT_PING: Duration = Duration::from_millis(50);
+/// A question that was itself waited with, PVE for the agent or the guest for cloud-init, three seconds
+/// both, is asked again at once: what begins or ends in the meantime answers it.
+const NEXT_QUESTION: Duration = Duration::from_millis(50);
 /// Before a guest command that could not be run is run again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Our scripts end within seconds; one that does not is given up and asked again.
@@ -70,15 +70,21 @@ pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
                 _ => return Err(error.into()),
             },
         }
-        let next = asked + pace(began, LONGEST_POLL);
-        sleep_until(next.max(Instant::now() + NEXT_PING)).await;
+        next_question(work, began, asked).await;
     }
+}
+
+/// Waits until the guest may be asked again what it was asked at `asked`.
+async fn next_question(work: &Work, began: Instant, asked: Instant) {
+    let next = asked + work.pace(began, LONGEST_POLL);
+    sleep_until(next.max(Instant::now() + NEXT_QUESTION)).await;
 }
 
 /// Waits until the operating system is up; gives what the guest said then.
 pub(super) async fn system_ready(work: &Work) -> Result<Probe, Stop> {
     let began = Instant::now();
     loop {
+        let asked = Instant::now();
         let output = run(work, guest::PROBE, None).await?;
         match Probe::read(&output) {
             Some(probe) if probe.ready() => {
@@ -94,7 +100,7 @@ pub(super) async fn system_ready(work: &Work) -> Result<Probe, Stop> {
             )),
             None => work.note("the guest's answer could not be read".to_owned()),
         }
-        sleep(pace(began, LONGEST_POLL)).await;
+        next_question(work, began, asked).await;
     }
 }
 
@@ -126,7 +132,7 @@ pub(super) async fn joined(work: &Work, probe: &Probe, uuid: &str) -> Result<(),
             }
             None => work.note("the guest's answer could not be read"),
         }
-        if node::becomes_ready(work, uuid, pace(began, LONGEST_POLL)).await {
+        if node::becomes_ready(work, uuid, work.pace(began, LONGEST_POLL)).await {
             return Ok(());
         }
         state = JoinState::read(&run(work, guest::STATE, None).await?);
@@ -238,7 +244,7 @@ async fn run_once(
     };
     let began = Instant::now();
     loop {
-        sleep(pace(began, LONGEST_POLL)).await;
+        sleep(work.pace(began, LONGEST_POLL)).await;
         match work.pve.agent_exec_status(&host, vmid, pid).await {
             Ok(None) => {}
             Ok(Some(result)) if result.exit_code == Some(0) => return Ok(Some(result.stdout)),

@@ -143,6 +143,7 @@ async fn tools(world: &World, state: &std::path::Path, way: Router) -> Tools {
         observer: Arc::new(Nothing),
         clones: Turns::default(),
         pings: Turns::default(),
+        crowd: Arc::default(),
     }
 }
 

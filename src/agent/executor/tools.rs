@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -62,6 +63,8 @@ pub struct Tools {
     pub clones: Turns,
     /// Turns at asking agents, by region and host.
     pub pings: Turns,
+    /// How many machines are being worked on.
+    pub crowd: Arc<AtomicUsize>,
 }
 
 /// Agents of one host that are asked at the same time while their guests boot.

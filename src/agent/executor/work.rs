@@ -1,6 +1,7 @@
 //! One machine being worked on: its tools, its place in the journal, and the clock of each step.
 
 use std::future::Future;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,10 +22,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Longest pause between two tries of a call. Every retry also ends with its step's deadline.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Something that is waited for is looked at again after this part of the wait so far: seen late by
-/// a twentieth of its own time at most, with a few dozen looks however long it takes …
-const PART_OF_WAIT: u32 = 20;
+/// a tenth of its own time at most, with a few dozen looks however long it takes …
+const PART_OF_WAIT: u32 = 10;
 /// … and no pause between two looks is shorter than this …
-const SHORTEST_LOOK: Duration = Duration::from_millis(50);
+const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 /// … or longer than this, for a task of PVE's.
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
 /// What was read of a VM this long ago is as good as read now, while nobody here changed it: a look
@@ -91,9 +92,10 @@ pub(super) struct Work {
     seen: Mutex<Option<(Instant, VmConfig)>>,
 }
 
-/// The pause before the next look at something that has been waited for since `began`.
-pub(super) fn pace(began: Instant, longest: Duration) -> Duration {
-    (began.elapsed() / PART_OF_WAIT).clamp(SHORTEST_LOOK, longest)
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.tools.crowd.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Work {
@@ -105,6 +107,7 @@ impl Work {
                 "region {region} is not in the configuration; add it again or remove the VM by hand"
             ))
         })?;
+        tools.crowd.fetch_add(1, Ordering::Relaxed);
         Ok(Work {
             tools,
             machine: entry.target.machine.clone(),
@@ -193,6 +196,14 @@ impl Work {
             at: self.tools.clock.now(),
             transient,
         }
+    }
+
+    /// The pause before the next look at something that has been waited for since `began`. The more
+    /// machines are worked on, the longer: PVE is asked about as often as for one.
+    pub(super) fn pace(&self, began: Instant, longest: Duration) -> Duration {
+        let crowd = u32::try_from(self.tools.crowd.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        let pause = (began.elapsed() / PART_OF_WAIT).max(SHORTEST_LOOK);
+        pause.saturating_mul(crowd.max(1)).min(longest)
     }
 
     /// Looks at what has the machine's VMID now, wherever it is, reading the mark afresh.
@@ -338,7 +349,7 @@ impl Work {
             match status {
                 TaskState::Running => {
                     self.note(format!("task {} runs", upid.kind()));
-                    sleep(pace(began, LONGEST_LOOK)).await;
+                    sleep(self.pace(began, LONGEST_LOOK)).await;
                 }
                 TaskState::Ok | TaskState::Warnings(_) => return Ok(None),
                 TaskState::Failed(text) => return Ok(Some(text)),

@@ -1,6 +1,6 @@
 # pve-autoscaler guest script: probe
 # Says how far the guest has booted. Reads only. While cloud-init runs it waits for the file that
-# cloud-init leaves at its end, ten seconds at most: that costs less than being asked again.
+# cloud-init leaves at its end, three seconds at most: that costs less than being asked again.
 cloud_init=absent
 ask() {
   said=$(cloud-init status 2>/dev/null)
@@ -17,7 +17,7 @@ if command -v cloud-init >/dev/null 2>&1; then
   ask
   if [ "$cloud_init" = running ]; then
     waits=0
-    while [ ! -e /run/cloud-init/result.json ] && [ "$waits" -lt 50 ]; do
+    while [ ! -e /run/cloud-init/result.json ] && [ "$waits" -lt 15 ]; do
       sleep 0.2
       waits=$((waits + 1))
     done

@@ -20,7 +20,7 @@ use crate::clock::Clock;
 /// How long the agent takes to run a command.
 const EXEC_LATENCY: std::time::Duration = std::time::Duration::from_millis(40);
 /// How long a probe waits for the end of cloud-init.
-const PROBE_WAITS: std::time::Duration = std::time::Duration::from_secs(10);
+const PROBE_WAITS: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// How a join stands in `/run`.
 #[derive(Clone, Debug, PartialEq, Eq)]
