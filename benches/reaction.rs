@@ -49,9 +49,17 @@ fn main() {
         .enable_all()
         .build();
     let real = real.expect("a runtime");
-    let all: Vec<Reaction> = real.block_on(async {
+    let worlds = tokio::task::LocalSet::new();
+    let all: Vec<Reaction> = worlds.block_on(&real, async {
         // Side by side, in worlds of their own, at different times.
-        futures::future::join_all((0..REAL_RUNS).map(|run| reaction(PHASE * run * 2, 1))).await
+        let runs: Vec<_> = (0..REAL_RUNS)
+            .map(|run| tokio::task::spawn_local(reaction(PHASE * run * 2, 1)))
+            .collect();
+        let ended = futures::future::join_all(runs).await;
+        ended
+            .into_iter()
+            .map(|run| run.expect("no panic"))
+            .collect()
     });
     report.add(row("real", 1, &all));
     report.finish();

@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// The program.
-pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_pve-autoscaler");
+/// The program: the one that was built with the bench, or the one that this variable names.
+fn program() -> std::ffi::OsString {
+    let named = std::env::var_os("PVE_AUTOSCALER_PROGRAM");
+    named.unwrap_or_else(|| env!("CARGO_BIN_EXE_pve-autoscaler").into())
+}
 /// The argument of a bench that runs in the arena.
 const INSIDE: &str = "--inside";
 /// The daemon's user.
@@ -91,7 +94,7 @@ pub(crate) struct Service {
 
 impl Service {
     /// Starts `pve-autoscaler ARGUMENTS`, as `user` where one is given, with the environment that
-    /// `unit` sets, without any capability, as systemd does it.
+    /// `unit` sets and without the capabilities that systemd takes away.
     pub(crate) fn start(
         directory: &Path,
         unit: &str,
@@ -103,18 +106,22 @@ impl Service {
         let again = file.try_clone().expect("the log can be made");
         let mut command = if let Some(user) = user {
             let mut command = Command::new("setpriv");
-            command.args(["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]);
-            if user != "root" {
+            command.args(["--no-new-privs", "--inh-caps=-all"]);
+            if user == "root" {
+                // The broker makes its socket itself here and gives it to the group.
+                command.arg("--bounding-set=-all,+chown");
+            } else {
                 command.args([
+                    "--bounding-set=-all",
                     &format!("--reuid={user}"),
                     &format!("--regid={user}"),
                     "--clear-groups",
                 ]);
             }
-            command.arg(PROGRAM);
+            command.arg(program());
             command
         } else {
-            Command::new(PROGRAM)
+            Command::new(program())
         };
         let child = command
             .args(arguments)
