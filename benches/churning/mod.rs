@@ -410,6 +410,7 @@ fn empty(now: Time) -> Snapshot {
             cpus: 64,
             memory: 1 << 58,
             memory_used: 0,
+            ..Host::default()
         };
         region.hosts.insert(name.into(), host);
     }

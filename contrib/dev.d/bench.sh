@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The numbers. Each file of benches/ is a program (harness = false) that prints a table, or with
+# The numbers. Each file of benches/ and each main.rs in a folder of it is a program (harness = false) that prints a table, or with
 # --json one object a line: workload, size, seconds, peak_bytes and more.
 
 dev_bench() {
@@ -13,14 +13,16 @@ dev_bench() {
         shift
     done
     if [ ${#names[@]} -eq 0 ]; then
-        for name in benches/*.rs; do
-            [ -f "$name" ] || die "there is no benches/*.rs"
-            names+=("$(basename "$name" .rs)")
+        for name in benches/*.rs benches/*/main.rs; do
+            [ -f "$name" ] || continue
+            name=${name#benches/}
+            name=${name%/main.rs}
+            names+=("${name%.rs}")
         done
     fi
     need_build
     for name in "${names[@]}"; do
-        [ -f "benches/$name.rs" ] || die "no bench '$name'; there are: $(cd benches && echo *.rs)"
+        [ -f "benches/$name.rs" ] || [ -f "benches/$name/main.rs" ] || die "no bench '$name'; see benches/"
         say "bench $name"
         cargo bench --quiet --locked --bench "$name" -- "${json[@]}"
     done
