@@ -166,44 +166,47 @@ async fn when(scene: &Scene, what: &str, done: impl Fn() -> bool) -> Time {
     waited.unwrap_or_else(|_| panic!("{what}: not within {} s", PATIENCE.as_secs()))
 }
 
+/// When the pod was marked, the token made, the node Ready and the pod bound.
+async fn moments(scene: &Scene) -> [Time; 4] {
+    let kube = &scene.world.kube;
+    let marked = when(scene, "a pod is marked", || {
+        !kube.unschedulable().is_empty()
+    })
+    .await;
+    let token = when(scene, "a token is made", || {
+        let secrets = kube.objects("v1", "Secret");
+        secrets
+            .iter()
+            .any(|secret| secret["type"] == "bootstrap.kubernetes.io/token")
+    })
+    .await;
+    let ready = when(scene, "a node is Ready", || {
+        kube.objects("v1", "Node").iter().any(|node| {
+            let conditions = node["status"]["conditions"]
+                .as_array()
+                .into_iter()
+                .flatten();
+            conditions
+                .filter(|is| is["type"] == "Ready")
+                .any(|is| is["status"] == "True")
+        })
+    })
+    .await;
+    let bound = when(scene, "the pod is bound", || {
+        let pods = kube.objects("v1", "Pod");
+        pods.iter().any(|pod| !pod["spec"]["nodeName"].is_null())
+    })
+    .await;
+    [marked, token, ready, bound]
+}
+
 async fn measure(scene: &Scene, guests: &GuestSpec) -> Run {
     let kube = &scene.world.kube;
     let calls = scene.world.pve.requests().len();
     let workload = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(60));
-    let told = async {
-        let marked = when(scene, "a pod is marked", || {
-            !kube.unschedulable().is_empty()
-        })
-        .await;
-        let token = when(scene, "a token is made", || {
-            let secrets = kube.objects("v1", "Secret");
-            secrets
-                .iter()
-                .any(|secret| secret["type"] == "bootstrap.kubernetes.io/token")
-        })
-        .await;
-        let ready = when(scene, "a node is Ready", || {
-            kube.objects("v1", "Node").iter().any(|node| {
-                let conditions = node["status"]["conditions"]
-                    .as_array()
-                    .into_iter()
-                    .flatten();
-                conditions
-                    .filter(|is| is["type"] == "Ready")
-                    .any(|is| is["status"] == "True")
-            })
-        })
-        .await;
-        let bound = when(scene, "the pod is bound", || {
-            let pods = kube.objects("v1", "Pod");
-            pods.iter().any(|pod| !pod["spec"]["nodeName"].is_null())
-        })
-        .await;
-        (marked, token, ready, bound)
-    };
-    let (marked, token, ready, bound) = tokio::select! {
+    let [marked, token, ready, bound] = tokio::select! {
         played = workload.play(kube.router()) => panic!("the workload ended early: {played:?}"),
-        told = told => told,
+        told = moments(scene) => told,
     };
     let seen = scene.world.pve.requests().split_off(calls);
     let began = |part: &str, after: Time| -> Time {
