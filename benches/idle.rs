@@ -20,11 +20,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const NODES: usize = 100;
 /// How long is measured, unless `--seconds N` says otherwise.
-const WINDOW: Duration = Duration::from_secs(120);
+const WINDOW: Duration = Duration::from_mins(2);
 /// From ready to the beginning of the measurement.
 const SETTLING: Duration = Duration::from_secs(45);
 /// To be ready.
-const READY: Duration = Duration::from_secs(60);
+const READY: Duration = Duration::from_mins(1);
 /// The targets.
 const DAEMON_BYTES: u64 = 20 << 20;
 const BROKER_BYTES: u64 = 8 << 20;

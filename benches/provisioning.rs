@@ -41,7 +41,7 @@ fn main() {
         ("real", usual),
     ] {
         let mut runs: Vec<Run> = (0..runs).map(|seed| run(seed, timings)).collect();
-        runs.sort_by_key(|run| run.share());
+        runs.sort_by_key(Run::share);
         report.add(row(calls, &runs));
     }
     report.finish();
