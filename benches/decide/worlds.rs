@@ -316,11 +316,11 @@ impl World {
     }
 }
 
-fn selector(key: &str, value: &str) -> Option<LabelSelector> {
-    Some(LabelSelector {
+fn selector(key: &str, value: &str) -> LabelSelector {
+    LabelSelector {
         labels: Labels::from([(key.into(), value.into())]),
         ..LabelSelector::default()
-    })
+    }
 }
 
 fn spread(key: &str, selected: &str) -> SpreadConstraint {
@@ -328,7 +328,7 @@ fn spread(key: &str, selected: &str) -> SpreadConstraint {
         max_skew: 1,
         topology_key: key.into(),
         hard: true,
-        selector: selector("my-label", selected),
+        selector: Some(selector("my-label", selected)),
         min_domains: None,
         match_label_keys: Vec::new(),
         honor_affinity: true,
@@ -378,7 +378,7 @@ fn diverse_shape(dice: &mut Dice, class: usize) -> PodShape {
             let letter = dice.of(&LETTERS);
             shape.labels = Labels::from([("my-affininity".into(), letter.into())]);
             shape.pod_affinity.push(PodTerm {
-                selector: selector("my-affininity", letter),
+                selector: Some(selector("my-affininity", letter)),
                 topology_key: ZONE.into(),
                 ..PodTerm::default()
             });
@@ -386,7 +386,7 @@ fn diverse_shape(dice: &mut Dice, class: usize) -> PodShape {
         _ => {
             shape.labels = Labels::from([("app".into(), "nginx".into())]);
             shape.pod_anti_affinity.push(PodTerm {
-                selector: selector("app", "nginx"),
+                selector: Some(selector("app", "nginx")),
                 topology_key: HOSTNAME.into(),
                 ..PodTerm::default()
             });
@@ -453,12 +453,12 @@ pub(crate) fn large(nodes: usize) -> World {
             let mut shape = shape(&app, 300 + n % 5 * 50, (1 + n % 3) * GI);
             match n % 10 {
                 0 => shape.pod_anti_affinity.push(PodTerm {
-                    selector: selector("app", &app),
+                    selector: Some(selector("app", &app)),
                     topology_key: HOSTNAME.into(),
                     ..PodTerm::default()
                 }),
                 1 => shape.spread.push(SpreadConstraint {
-                    selector: selector("app", &app),
+                    selector: Some(selector("app", &app)),
                     max_skew: 1000,
                     ..spread(ZONE, "a")
                 }),

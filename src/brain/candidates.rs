@@ -348,7 +348,9 @@ fn annotated(turn: &Turn<'_>, node: &Node) -> Result<(), Keep> {
         return Err(Keep::because("ScaleDownDisabledAnnotation", why));
     }
     let guard = value(DO_NOT_DISRUPT);
-    if let Some(until) = drain_rules::forbids(guard, node.created, turn.now()) {
+    if let Some(drain_rules::Guard { until }) =
+        drain_rules::forbids(guard, node.created, turn.now())
+    {
         let why = format!("it is annotated with {DO_NOT_DISRUPT}");
         let mut keep = Keep::because("ScaleDownDisabledAnnotation", why);
         keep.until = until;

@@ -39,7 +39,7 @@ struct Choosy<'a> {
 /// All classes, and what was asked of them.
 #[derive(Debug, Default)]
 pub(super) struct Classes<'a> {
-    classes: Vec<Class>,
+    all: Vec<Class>,
     known: BTreeMap<Class, ClassId>,
     wishes: BTreeMap<Wish<'a>, ChoosyId>,
     choosy: Vec<Choosy<'a>>,
@@ -63,8 +63,8 @@ impl<'a> Classes<'a> {
         if let Some(known) = self.known.get(&class) {
             return *known;
         }
-        self.classes.push(class.clone());
-        let id = self.classes.len() - 1;
+        self.all.push(class.clone());
+        let id = self.all.len() - 1;
         self.known.insert(class, id);
         id
     }
@@ -94,7 +94,7 @@ impl<'a> Classes<'a> {
         if choosy.by_name {
             return;
         }
-        for class in &self.classes[choosy.fits.len()..] {
+        for class in &self.all[choosy.fits.len()..] {
             let place = Place {
                 name: "",
                 labels: &class.labels,

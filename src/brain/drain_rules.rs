@@ -44,12 +44,12 @@ pub(super) struct Block {
     pub(super) until: Option<Time>,
 }
 
-fn block(reason: &'static str, why: String) -> Option<Block> {
-    Some(Block {
+fn block(reason: &'static str, why: String) -> Block {
+    Block {
         reason,
         why,
         until: None,
-    })
+    }
 }
 
 /// By what pods are judged.
@@ -100,12 +100,22 @@ pub(super) fn concerned(pod: &Pod, now: Time) -> bool {
 
 /// Whether `do-not-disrupt` forbids it: `true` for ever, a duration such as `30m` for so long after
 /// `since`. What cannot be read forbids it too.
-pub(super) fn forbids(value: Option<&str>, since: Time, now: Time) -> Option<Option<Time>> {
+pub(super) fn forbids(value: Option<&str>, since: Time, now: Time) -> Option<Guard> {
     let value = value.filter(|value| *value != "false")?;
     match demand::span(value) {
-        None => Some(None),
-        Some(span) => Some(since + span).filter(|until| *until > now).map(Some),
+        None => Some(Guard { until: None }),
+        Some(span) => {
+            let until = Some(since + span).filter(|until| *until > now)?;
+            Some(Guard { until: Some(until) })
+        }
     }
+}
+
+/// A `do-not-disrupt` that holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Guard {
+    /// Its end, unless it has none.
+    pub(super) until: Option<Time>,
 }
 
 /// The disruption budgets, and how many evictions each has left.
@@ -256,14 +266,14 @@ fn held_daemon(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
     }
     guarded(pod, bar.now).or_else(|| {
         let why = bar.budgets.refusal(key, pod)?;
-        block("NotEnoughPdb", why)
+        Some(block("NotEnoughPdb", why))
     })
 }
 
 /// `do-not-disrupt` on a pod.
 fn guarded(pod: &Pod, now: Time) -> Option<Block> {
     let value = annotation(pod, DO_NOT_DISRUPT);
-    let until = forbids(value, pod.created, now)?;
+    let Guard { until } = forbids(value, pod.created, now)?;
     Some(Block {
         reason: "NotSafeToEvictAnnotation",
         why: format!(
@@ -284,30 +294,33 @@ fn blocking(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
     let safe = annotation(pod, SAFE_TO_EVICT);
     if let Some(value) = safe.filter(|value| *value != "true") {
         let why = format!("its annotation {SAFE_TO_EVICT} is {value}");
-        return block("NotSafeToEvictAnnotation", why);
+        return Some(block("NotSafeToEvictAnnotation", why));
     }
     if let Some(guarded) = guarded(pod, now) {
         return Some(guarded);
     }
     if let Some(why) = budgets.refusal(key, pod) {
-        return block("NotEnoughPdb", why);
+        return Some(block("NotEnoughPdb", why));
     }
     if pod.shape.devices {
         let why = "it uses devices by ResourceClaim; where else they are is not known";
-        return block("UnexpectedError", why.to_owned());
+        return Some(block("UnexpectedError", why.to_owned()));
     }
     if safe == Some("true") {
         return None;
     }
     let Some(owner) = &pod.shape.owner else {
-        return block("NotReplicated", "no controller makes it anew".to_owned());
+        return Some(block(
+            "NotReplicated",
+            "no controller makes it anew".to_owned(),
+        ));
     };
     if settings.skip_custom_controllers && !RECREATING.contains(&&*owner.kind) {
         let why = format!(
             "its controller is a {}, which may not make it anew",
             owner.kind
         );
-        return block("NotReplicated", why);
+        return Some(block("NotReplicated", why));
     }
     let age = now.since(pod.created);
     if settings.skip_system_pods
@@ -329,7 +342,7 @@ fn blocking(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
         && let Some(volume) = local_volume(pod)
     {
         let why = format!("its volume {volume} is on the node");
-        return block("LocalStorageRequested", why);
+        return Some(block("LocalStorageRequested", why));
     }
     None
 }

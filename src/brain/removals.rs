@@ -112,9 +112,14 @@ impl<'a> Removals<'a> {
                     let why = keep.why.clone();
                     let nodes = unit.nodes.iter();
                     return Err(nodes
-                        .map(|node| match node.name == candidate.name {
-                            true => (node.name.clone(), keep.clone()),
-                            false => (node.name.clone(), unit.bond.keep(candidate.name, &why)),
+                        .map(|node| {
+                            let own = node.name == candidate.name;
+                            let keep = if own {
+                                keep.clone()
+                            } else {
+                                unit.bond.keep(candidate.name, &why)
+                            };
+                            (node.name.clone(), keep)
                         })
                         .collect());
                 }
@@ -181,9 +186,10 @@ impl<'a> Removals<'a> {
         if !ready(candidate.node) {
             return Ok(());
         }
-        let cause = match candidate.empty() {
-            true => Cause::Empty,
-            false => Cause::Underused,
+        let cause = if candidate.empty() {
+            Cause::Empty
+        } else {
+            Cause::Underused
         };
         let more = u32::from(!matches!(candidate.mode, Mode::Replaced { .. }));
         self.disruptable(turn, known, cause, more)

@@ -369,9 +369,10 @@ impl Scalar for NodeCount {
         };
         let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
         let number: u32 = digits.parse().ok().filter(|_| plain)?;
-        match percent {
-            true => (number <= 100).then_some(NodeCount(Share::Percent(number))),
-            false => Some(NodeCount(Share::Nodes(number))),
+        if percent {
+            (number <= 100).then_some(NodeCount(Share::Percent(number)))
+        } else {
+            Some(NodeCount(Share::Nodes(number)))
         }
     }
 }

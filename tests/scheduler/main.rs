@@ -156,7 +156,7 @@ impl Lab {
     }
 
     fn left_out(&mut self, why: &str) {
-        let why = why.split('[').last().unwrap_or(why);
+        let why = why.split('[').next_back().unwrap_or(why);
         let why: String = why.chars().take(100).collect();
         *self.tally.refused.entry(why).or_default() += 1;
     }

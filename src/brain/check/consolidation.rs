@@ -219,9 +219,10 @@ pub(super) fn node_budgets(case: Case<'_>, chosen: &[&Action]) -> Verdict {
         if matches!(action.reason, Reason::Unready { .. }) {
             continue;
         }
-        let cause = match action.precondition.landing.is_empty() {
-            true => Cause::Empty,
-            false => Cause::Underused,
+        let cause = if action.precondition.landing.is_empty() {
+            Cause::Empty
+        } else {
+            Cause::Underused
         };
         more.entry(&machine.mark.pool).or_default().push(cause);
     }

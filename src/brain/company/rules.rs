@@ -143,12 +143,9 @@ impl Company<'_> {
         }
         match counter.least_beside(domain) {
             // It is the only domain: it is the least itself.
-            None if spread.max_skew >= 1 => u64::MAX,
-            None => 0,
-            Some(beside) if spread.max_skew >= 1 => {
-                room(beside.saturating_add(spread.max_skew), here)
-            }
-            Some(_) => 0,
+            _ if spread.max_skew < 1 => 0,
+            None => u64::MAX,
+            Some(beside) => room(beside.saturating_add(spread.max_skew), here),
         }
     }
 

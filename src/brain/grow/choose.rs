@@ -55,7 +55,7 @@ struct Room {
     slots: Option<Arc<Slots>>,
 }
 
-impl<'a> Grower<'_, '_, '_, 'a> {
+impl Grower<'_, '_, '_, '_> {
     /// What to open for a group. Otherwise says why nothing, and whether that can change without other
     /// pods changing.
     pub(super) fn choose(

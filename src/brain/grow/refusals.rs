@@ -28,8 +28,11 @@ pub(super) struct Words {
 /// Reasons put together before, by the index of a group's row and what was said since.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    known: BTreeMap<(usize, Vec<(Arc<str>, Arc<str>)>), Reasons>,
+    known: BTreeMap<Said, Reasons>,
 }
+
+/// A group's row, and what was said of choices since.
+type Said = (usize, Vec<(Arc<str>, Arc<str>)>);
 
 impl Words {
     /// Says something of a choice.

@@ -97,7 +97,7 @@ fn a_full_node_takes_no_more_volumes_and_a_new_one_is_made() {
     assert_eq!(made(&lab.decide()), ["one"]);
     // The same volume costs nothing more.
     let same = bound(lab.clone(), "b", |_, volume| {
-        volume.handle = Some("a".into())
+        volume.handle = Some("a".into());
     });
     assert!(fits(&same, "web"));
     let roomy = limit(lab, "n1", 2);
@@ -130,7 +130,7 @@ fn limits_hold_among_the_pods_of_one_decision_and_on_new_nodes() {
         "f",
         "c",
     );
-    let why = why(&greedy.decide(), "f", "p/one").to_owned();
+    let why = why(&greedy.decide(), "f", "p/one").clone();
     assert!(why.contains("3 more volumes"), "{why}");
 }
 
@@ -145,7 +145,7 @@ fn a_volume_with_a_zone_label_is_of_that_zone() {
         });
         let label = |wanted: &str| (wanted == key).then_some(value);
         let lab = bound(lab, "data", |_, volume| {
-            volume.zones = ZoneLabel::among(label)
+            volume.zones = ZoneLabel::among(label);
         });
         fits(&lab, "web")
     };

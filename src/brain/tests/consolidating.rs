@@ -493,7 +493,7 @@ fn cn_20_cn_21_cn_22_what_changes_before_the_second_look_is_looked_at_anew() {
     let budget = lab.clone().budget("b", "web", 0);
     assert_eq!(made(&budget.decide()), none, "CN-21");
     let mut dearer = lab.edit_pool("c", |pool| {
-        pool.instance_types.retain(|kind| &**kind != "s")
+        pool.instance_types.retain(|kind| &**kind != "s");
     });
     assert_eq!(made(&dearer.turn()), none, "CN-22");
     assert_eq!(made(&dearer.after(LOOK).decide()), ["m"]);
@@ -540,7 +540,7 @@ fn cn_30_terminating_pods() {
                 .ours("n1", "c", "s")
                 .bound("web", "n1", 100, 1)
                 .edit("web", |pod| {
-                    pod.deletion = Some(pod.created + Span::minutes(5))
+                    pod.deletion = Some(pod.created + Span::minutes(5));
                 })
                 .shape("web", |shape| shape.owner = Some(owner(&kind, "web"))),
             |how| how.policy = ConsolidationPolicy::WhenEmpty,
@@ -698,7 +698,7 @@ fn heavier_pools_are_not_left_for_lighter_ones_and_floors_hold() {
         pool.budgets = vec![at_most(Share::Nodes(0))];
     }));
     let young = dear().edit_node("n1", |node| {
-        node.created = node.created + Span::minutes(1439)
+        node.created = node.created + Span::minutes(1439);
     });
     nothing(young);
 }

@@ -238,11 +238,11 @@ fn pl_17_pl_18_successors_are_counted() {
         "PL-18: two have not come back, n3 and n2 wait"
     );
     let back = lab.bound("back-0", "n3", 400, 1).shape("back-0", |shape| {
-        shape.owner = Some(owner("ReplicaSet", "gone"))
+        shape.owner = Some(owner("ReplicaSet", "gone"));
     });
     assert_eq!(unneeded(&back), ["n1"], "PL-17: one has");
     let both = back.bound("back-1", "n3", 400, 1).shape("back-1", |shape| {
-        shape.owner = Some(owner("ReplicaSet", "gone"))
+        shape.owner = Some(owner("ReplicaSet", "gone"));
     });
     assert_eq!(unneeded(&both), ["n1", "n2"]);
 }

@@ -74,13 +74,13 @@ pub(super) fn budgets(
             NodeBudget {
                 nodes: nodes.map_or(Share::Nodes(0), |nodes| nodes.0),
                 window: window(budget, &path, problems),
-                causes: budget.reasons.iter().map(cause).collect(),
+                causes: budget.reasons.iter().copied().map(cause).collect(),
             }
         })
         .collect()
 }
 
-fn cause(reason: &BudgetReason) -> Cause {
+fn cause(reason: BudgetReason) -> Cause {
     match reason {
         BudgetReason::Empty => Cause::Empty,
         BudgetReason::Underused => Cause::Underused,

@@ -161,7 +161,7 @@ fn a_replacement_is_what_the_pool_wants_and_its_pods_may_go() {
             .clone()
             .bound("agent", "n1", 1, 1)
             .shape("agent", |shape| {
-                shape.owner = Some(owner("DaemonSet", "agent"))
+                shape.owner = Some(owner("DaemonSet", "agent"));
             })
             .budget("b", "agent", 0);
     });
@@ -286,7 +286,7 @@ fn surpluses_and_atomic_pools() {
     );
     assert!(matches!(base.1.reason, Reason::AboveMax { .. }));
     planted(&base, Rule::Surplus, &|lab, _| {
-        edit(lab, |pool| pool.max = 2)
+        edit(lab, |pool| pool.max = 2);
     });
     planted(&base, Rule::Timer, &|lab, action| {
         if let Reason::AboveMax { since, .. } = &mut action.reason {
