@@ -321,6 +321,22 @@ fn scale_down(general: &ScaleDown, own: &file::PoolScaleDown) -> Option<ScaleDow
     (*own != file::PoolScaleDown::default()).then_some(merged)
 }
 
+/// The arguments that a pool gives its kubelets.
+fn kubelet_args(join: &file::Join, at: &KeyPath, problems: &mut Problems) {
+    for key in join.kubelet_args.keys() {
+        problems.unless(
+            syntax::dns_label(key),
+            &at.at("kubelet_args").at(key),
+            || "expected an argument's name without dashes in front, such as \"v\"".to_owned(),
+        );
+        let own = OWN_KUBELET_ARGS.iter().find(|(name, _)| key == name);
+        problems.unless(own.is_none(), &at.at("kubelet_args").at(key), || {
+            let instead = own.map_or("", |(_, instead)| *instead);
+            format!("may not be set here: {instead}")
+        });
+    }
+}
+
 fn settings(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Pool {
     let join = &pool.join;
     let at = path.at("join");
@@ -334,18 +350,7 @@ fn settings(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Pool 
         &at.at("token_ttl"),
         || format!("expected 1m to {}", file::MAX_TOKEN_TTL),
     );
-    for key in join.kubelet_args.keys() {
-        problems.unless(
-            syntax::dns_label(key),
-            &at.at("kubelet_args").at(key),
-            || "expected an argument's name without dashes in front, such as \"v\"".to_owned(),
-        );
-        let own = OWN_KUBELET_ARGS.iter().find(|(name, _)| key == name);
-        problems.unless(own.is_none(), &at.at("kubelet_args").at(key), || {
-            let instead = own.map_or("", |(_, instead)| *instead);
-            format!("may not be set here: {instead}")
-        });
-    }
+    kubelet_args(join, &at, problems);
     each(
         &pool.tags,
         &path.at("tags"),
