@@ -26,7 +26,7 @@ const DEPLOYMENTS: usize = 27;
 /// What each pod asks for: as many as stated fit on a node of four cores, and no more.
 const POD: (&str, &str) = ("130m", "200Mi");
 /// All pods run within this time; kubelets start them in earnest.
-const ARRIVAL: Duration = Duration::from_mins(3);
+const ARRIVAL: Duration = Duration::from_mins(10);
 /// The first VMID.
 const FIRST_VMID: u32 = 9_100;
 /// The configuration's name for the cluster.
@@ -82,7 +82,8 @@ fn running(kube: &Kube) -> usize {
 async fn until(what: &str, done: impl Fn() -> bool) {
     let waiting = async {
         while !done() {
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            // Every look copies all pods, 20 MB: not too often.
+            tokio::time::sleep(Duration::from_secs(2)).await;
         }
     };
     let waited = tokio::time::timeout(ARRIVAL, waiting).await;
