@@ -36,6 +36,8 @@ active() { [ "$(systemctl is-active "$1")" = active ]; }
 inactive() { ! active "$1"; }
 main_pid() { systemctl show --property=MainPID --value "$daemon"; }
 restarts() { systemctl show --property=NRestarts --value "$daemon"; }
+# At least so often: on a machine under load the watchdog may have ended it once more.
+restarted() { [ "$(restarts)" -ge "$1" ] || { echo "restarted $(restarts) times"; false; }; }
 status_says() { systemctl status --no-pager --lines=0 "$daemon" | tee /dev/stderr | grep -qi -- "$1"; }
 log_says() { journalctl --no-pager --unit="$daemon" | tee /dev/stderr | grep -qi -- "$1"; }
 # owned PATH OWNER:GROUP MODE
@@ -251,7 +253,7 @@ crashed_and_frozen() {
     [ "$before" -gt 1 ] || return
     kill -STOP "$before"
     hold "the watchdog ends a frozen daemon and starts it again" soon 200 changed_pid "$before"
-    hold "both were counted as restarts" test "$(restarts)" -eq 2
+    hold "both were counted as restarts" soon 30 restarted 2
 }
 
 upgraded() {
