@@ -9,6 +9,8 @@ use crate::model::cluster::{Claim, Cluster, Pod, PodKey};
 use crate::model::policy::Policy;
 use crate::model::scheduling::Volume;
 
+use super::fit::volumes::Need;
+
 /// A volume as attach limits count it: CSI driver and handle.
 pub(super) type Attached = (Arc<str>, Arc<str>);
 
@@ -142,6 +144,32 @@ impl<'a> Claims<'a> {
             .then(|| class.provisioner.clone())?;
         let handle: Arc<str> = format!("{namespace}/{name}").into();
         Some(((driver, handle), false))
+    }
+}
+
+/// Claims for one pod alone that this decision has given to pods which are not bound yet.
+#[derive(Debug, Default)]
+pub(super) struct Promises<'a> {
+    users: BTreeMap<(&'a str, Arc<str>), &'a PodKey>,
+}
+
+impl<'a> Promises<'a> {
+    /// A pod that has a place uses its claims.
+    pub(super) fn give(&mut self, key: &'a PodKey, need: Option<&Need>) {
+        for name in need.into_iter().flat_map(|need| &need.alone) {
+            let claim = (&*key.namespace, name.clone());
+            self.users.entry(claim).or_insert(key);
+        }
+    }
+
+    /// Why a pod must wait for another that got its claim first, if it must.
+    pub(super) fn taken(&self, key: &PodKey, need: Option<&Need>) -> Option<String> {
+        need?.alone.iter().find_map(|name| {
+            let user = self.users.get(&(&*key.namespace, name.clone()))?;
+            (*user != key).then(|| {
+                format!("the claim {name} is for one pod alone, and {user} gets it: this one waits")
+            })
+        })
     }
 }
 

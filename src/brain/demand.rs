@@ -87,11 +87,20 @@ impl<'a> Found<'a> {
                 })
         });
         let claiming = self.claiming.into_iter();
-        plain.chain(claiming.map(|((shape, need, calls), pods)| Group {
-            shape,
-            need: Some(Arc::new(need)),
-            pods,
-            calls,
+        plain.chain(claiming.flat_map(|((shape, need, calls), pods)| {
+            // Of pods that share a claim for one pod alone only one gets a place: each stands for itself.
+            let size = if need.alone.is_empty() { pods.len() } else { 1 };
+            let need = Arc::new(need);
+            let groups: Vec<Group<'a>> = pods
+                .chunks(size)
+                .map(|pods| Group {
+                    shape,
+                    need: Some(need.clone()),
+                    pods: pods.to_vec(),
+                    calls,
+                })
+                .collect();
+            groups
         }))
     }
 }
@@ -118,6 +127,9 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
                 }
                 Class::Nominated(node) => {
                     world.welcome(&node, key, pod);
+                    if let Some(need) = volumes::need(key, pod, &turn.view) {
+                        turn.promises.give(key, Some(&need));
+                    }
                     turn.answer(at, PodVerdict::FitsNode { node });
                     continue;
                 }

@@ -185,6 +185,10 @@ fn settle<'a>(
 ) -> bool {
     let mut placed = 0;
     let need = group.need.clone();
+    let first = group.pods.first().copied();
+    if first.is_some_and(|first| turn.promises.taken(first.key, need.as_deref()).is_some()) {
+        return false;
+    }
     for (bin, count) in place(world, group.shape, need.as_deref(), group.pods.len(), lane) {
         let guest = (group.shape, group.need.clone(), count);
         world.bins[bin].guests.push(guest);
@@ -195,6 +199,9 @@ fn settle<'a>(
             }
         }
         placed += count;
+    }
+    if let Some(first) = first.filter(|_| placed > 0) {
+        turn.promises.give(first.key, need.as_deref());
     }
     group.pods.drain(..placed);
     placed > 0

@@ -12,6 +12,7 @@ use crate::model::report::{PodVerdict, Report};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::{Span, Time};
 
+use super::claims::Promises;
 use super::demand::Asker;
 use super::holds::Holds;
 use super::view::{Known, View};
@@ -26,6 +27,8 @@ pub(super) struct Turn<'a> {
     pub(super) holds: Holds,
     pub(super) plan: Vec<Action>,
     pub(super) report: Report,
+    /// Claims for one pod alone that pods of this decision got.
+    pub(super) promises: Promises<'a>,
     /// The pods that are not bound, in the order of their keys, with their verdicts.
     lines: Vec<(&'a PodKey, Option<PodVerdict>)>,
     wake: Option<Time>,
@@ -47,6 +50,7 @@ impl<'a> Turn<'a> {
             holds: Holds::default(),
             plan: Vec::new(),
             report: Report::default(),
+            promises: Promises::default(),
             lines: Vec::new(),
             wake: None,
             in_quarantine: BTreeSet::new(),

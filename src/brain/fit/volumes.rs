@@ -4,6 +4,7 @@
 //! `ReadWriteOncePod`, `VolumeRestrictions`. Attach limits: [`super::attach`]. A claim that no node can help (unbound with immediate binding, lost, being deleted,
 //! missing) is a refusal, with its reason: no node is ever made for it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::model::cluster::{
@@ -39,6 +40,8 @@ pub(in crate::brain) struct Need {
     pub(in crate::brain) selected: Option<Arc<str>>,
     /// An unbound claim of a class without provisioner: only a volume that exists can serve it.
     pub(in crate::brain) fixed: Option<Arc<str>>,
+    /// Claims that one pod alone may use (`ReadWriteOncePod`), by name.
+    pub(in crate::brain) alone: BTreeSet<Arc<str>>,
 }
 
 /// Reads what the claims of `pod` ask; `None` for a pod without claims.
@@ -59,12 +62,13 @@ pub(in crate::brain) fn need(key: &PodKey, pod: &Pod, view: &View<'_>) -> Option
             .get(&PodKey::new(key.namespace.clone(), name.clone()))
         {
             Some(claim) => {
-                if claim.once_pod
-                    && !ephemeral
-                    && let Some(user) = view.claims.user(key, &name)
-                {
-                    let why = format!("the claim {name} is for one pod alone, and {user} uses it");
-                    refuse(need, why);
+                if claim.once_pod && !ephemeral {
+                    if let Some(user) = view.claims.user(key, &name) {
+                        let why =
+                            format!("the claim {name} is for one pod alone, and {user} uses it");
+                        refuse(need, why);
+                    }
+                    need.alone.insert(name.clone());
                 }
                 of_claim(need, &name, claim, cluster);
                 attach(need, view, &key.namespace, &name, claim);

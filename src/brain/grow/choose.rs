@@ -338,7 +338,10 @@ impl Grower<'_, '_, '_, '_> {
             if left == 0 || !self.rows.get(kind.row).fits[slot] {
                 continue;
             }
-            let most = if kind.alone { 1 } else { left };
+            // Of those that share a claim for one pod alone only one finds a place.
+            let need = self.groups[kind.group].need.as_deref();
+            let single = kind.alone || need.is_some_and(|need| !need.alone.is_empty());
+            let most = if single { 1 } else { left };
             let count = self.fits(kind.group, &room).min(most);
             if count > 0 {
                 self.take(pick, kind.group, count, &mut room);
@@ -367,7 +370,8 @@ impl Grower<'_, '_, '_, '_> {
             if room.free.pods <= 0 {
                 break;
             }
-            if queue.left() == 0 || queue.dependent || !self.row(group).fits[slot] {
+            let passed = queue.left() == 0 || queue.dependent || !self.row(group).fits[slot];
+            if passed || self.spoken_for(group, &fill) {
                 continue;
             }
             let count = self.fits(group, &room).min(queue.left());
@@ -377,6 +381,24 @@ impl Grower<'_, '_, '_, '_> {
             }
         }
         fill
+    }
+
+    /// Whether a claim of the next pod of a group is for one pod alone and goes to another, perhaps to
+    /// one of this filling.
+    fn spoken_for(&self, group: usize, fill: &[(usize, usize)]) -> bool {
+        let queue = &self.groups[group];
+        let Some(need) = queue.need.as_deref().filter(|need| !need.alone.is_empty()) else {
+            return false;
+        };
+        let key = queue.pods[queue.next].key;
+        let shares = |other: usize| {
+            let other = &self.groups[other];
+            let theirs = other.need.as_deref().map(|theirs| &theirs.alone);
+            other.pods[0].key.namespace == key.namespace
+                && theirs.is_some_and(|theirs| !theirs.is_disjoint(&need.alone))
+        };
+        self.turn.promises.taken(key, Some(need)).is_some()
+            || fill.iter().any(|(other, _)| shares(*other))
     }
 
     fn room_as(&self, birth: usize, pick: &Pick) -> Room {

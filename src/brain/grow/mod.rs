@@ -16,6 +16,7 @@ mod rows;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::model::cluster::PodKey;
 use crate::model::report::{Hold, PodVerdict, Reasons};
 use crate::model::time::Time;
 
@@ -139,6 +140,10 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             let index = self.rows.of(self.world, self.choices, &group);
             let row = self.rows.get(index);
             let why = row.why.clone();
+            if let Some(verdict) = self.waits(group.pods[0].key, group.need.as_deref()) {
+                self.turn.say(group.pods[0], &verdict);
+                continue;
+            }
             if !row.hopeful() {
                 let verdict = if row.known {
                     PodVerdict::Hopeless { why }
@@ -193,6 +198,13 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             }
             self.groups[index].kind = self.kinds.len() - 1;
         }
+    }
+
+    /// The verdict on a pod whose claim is for one pod alone and goes to another.
+    fn waits(&self, key: &PodKey, need: Option<&Need>) -> Option<PodVerdict> {
+        let why = self.turn.promises.taken(key, need)?;
+        let why = Arc::new(Why::from([("*".into(), why)]));
+        Some(PodVerdict::Held { why })
     }
 
     /// Until when the batch is open, if it is.
@@ -319,7 +331,13 @@ impl<'a> Grower<'_, '_, '_, 'a> {
 
     /// Places all pods of one group: on planned nodes first, then on new ones.
     fn serve(&mut self, lead: usize, refusals: &mut Refusals) {
-        let rules = self.world.rules(self.groups[lead].shape);
+        let group = &self.groups[lead];
+        let rules = self.world.rules(group.shape);
+        if let Some(asker) = group.pods.get(group.next).copied()
+            && let Some(verdict) = self.waits(asker.key, group.need.as_deref())
+        {
+            return self.turn.say(asker, &verdict);
+        }
         self.locate();
         self.fill_planned(lead);
         while self.groups[lead].left() > 0 {
@@ -369,6 +387,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         };
         for asker in pods {
             self.turn.say(*asker, &verdict);
+            self.turn.promises.give(asker.key, queue.need.as_deref());
         }
         let keys = pods.iter().map(|asker| asker.key.clone());
         self.births.carry(&self.world.bins[bin].site, group, keys);

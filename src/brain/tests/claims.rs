@@ -170,3 +170,72 @@ fn vo_11_a_volume_that_is_being_deleted_serves_where_there_is_room_and_brings_no
     assert!(decision.plan.is_empty());
     assert!(why(&decision, "web", "p/one").contains("is being deleted"));
 }
+
+#[test]
+fn of_two_pending_pods_that_share_a_claim_for_one_pod_alone_the_second_waits() {
+    let shared = |lab: Lab| bound(lab, "data", |claim, _| claim.once_pod = true);
+    let two = |lab: Lab| {
+        let lab = lab.pod("first", 10, 10).pod("second", 20, 10);
+        shared(uses(uses(lab, "first", "data"), "second", "data"))
+    };
+    // On a node there is …
+    let decision = two(world()).decide();
+    assert!(matches!(
+        verdict(&decision, "first"),
+        PodVerdict::FitsNode { .. }
+    ));
+    assert!(decision.plan.is_empty());
+    let text = why(&decision, "second", "*");
+    assert!(text.contains("default/first gets it"), "{text}");
+    // … and on new ones, the more important first, equal pods too.
+    let full = |lab: Lab| lab.edit_node("n1", |n1| n1.unschedulable = true);
+    let decision = full(two(world()).shape("second", |shape| shape.priority = 7)).decide();
+    assert_eq!(made(&decision), ["one"]);
+    assert!(why(&decision, "first", "*").contains("default/second gets it"));
+    let mut lab = full(shared(world()));
+    for pod in ["a", "b", "c"] {
+        lab = uses(lab.pod(pod, 3000, 10), pod, "data");
+    }
+    let decision = lab.decide();
+    assert_eq!(made(&decision), ["one"]);
+    let waiting = ["a", "b", "c"].iter().filter(
+        |pod| matches!(verdict(&decision, pod), PodVerdict::Held { why } if why.contains_key("*")),
+    );
+    assert_eq!(waiting.count(), 2);
+    // One that fits nowhere keeps nobody away.
+    let large = two(world()).shape("first", |shape| {
+        shape.priority = 7;
+        shape.requests.cpu_milli = 99_000;
+    });
+    assert!(fits(&large, "second"));
+}
+
+#[test]
+fn a_type_is_worth_no_more_pods_than_it_can_attach_volumes() {
+    let mut lab = world()
+        .edit_node("n1", |n1| n1.unschedulable = true)
+        .kind("two", 64, 65_536)
+        .edit_pool("p", |pool| pool.instance_types.push("two".into()));
+    for kind in ["one", "two"] {
+        lab = lab.edit_kind(kind, |kind| {
+            kind.attach_limits.insert(DRIVER.into(), 2);
+        });
+    }
+    for n in 0..12 {
+        let pod = format!("web{n}");
+        lab = unbound(uses(lab.pod(&pod, 10, 10), &pod, &pod), &pod);
+    }
+    assert_eq!(made(&lab.decide()), ["one"; 6]);
+    // Equal pods with volumes of their own are no exception.
+    let lab = lab.with(|lab| {
+        for pod in lab.snapshot.cluster.pods.values_mut() {
+            let shape = std::sync::Arc::make_mut(&mut pod.shape);
+            shape.labels.clear();
+            shape.volumes = vec![Volume::Ephemeral {
+                name: "scratch".into(),
+                class: Some("fast".into()),
+            }];
+        }
+    });
+    assert_eq!(made(&lab.decide()), ["one"; 6]);
+}
