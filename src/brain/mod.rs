@@ -65,8 +65,8 @@ pub fn decide(snapshot: &Snapshot, policy: &Policy, memory: &Memory, now: Time) 
     let mut world = places::build(&turn, &choices);
     let demand = demand::collect(&mut turn, &mut world);
     grow::domains::open(&turn, &mut world, &choices, &demand);
-    let homeless = pack::existing(&mut turn, &mut world, demand);
-    grow::plan(&mut turn, &mut world, &choices, homeless);
+    let (homeless, lane) = pack::existing(&mut turn, &mut world, demand);
+    grow::plan(&mut turn, &mut world, &choices, homeless, lane);
     life::plan(&mut turn);
     sweep::plan(&mut turn);
     shrink::plan(&mut turn, &mut world, &choices, memory);

@@ -70,6 +70,11 @@ impl Lane {
         lane
     }
 
+    /// Whether it has no place.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bins.is_empty()
+    }
+
     /// Adds a place at the end.
     pub(super) fn push(&mut self, bin: usize, world: &World<'_>) {
         if self.bins.len().is_multiple_of(BLOCK) {
@@ -141,12 +146,13 @@ impl Lane {
     }
 }
 
-/// Places as many pods of every group as fit, in order; what is left stays in the groups.
+/// Places as many pods of every group as fit, in order; what is left stays in the groups. Also says in
+/// what order places are filled.
 pub(super) fn existing<'a>(
     turn: &mut Turn<'a>,
     world: &mut World<'a>,
     demand: Demand<'a>,
-) -> Vec<Group<'a>> {
+) -> (Vec<Group<'a>>, Lane) {
     let mut order: Vec<usize> = (0..world.bins.len())
         .filter(|index| !world.bins[*index].closed)
         .collect();
@@ -173,7 +179,7 @@ pub(super) fn existing<'a>(
         }
     }
     groups.retain(|group| group.calls && !group.pods.is_empty());
-    groups
+    (groups, lane)
 }
 
 /// Places what fits of one group; says whether anything did.
@@ -207,7 +213,8 @@ fn settle<'a>(
     placed > 0
 }
 
-fn verdict(bin: &Bin) -> PodVerdict {
+/// What is said of a pod that goes to a place there is.
+pub(super) fn verdict(bin: &Bin) -> PodVerdict {
     match &bin.site {
         Site::Machine(machine) => PodVerdict::FitsMachine {
             machine: machine.clone(),

@@ -29,7 +29,7 @@ use super::fit::attach;
 use super::fit::volumes::Need;
 use super::limits::Ledger;
 use super::offer::{self, Choice};
-use super::pack::{self, Why};
+use super::pack::{self, Lane, Why};
 use super::turn::Turn;
 use super::view::Standing;
 use super::world::{ShapeId, World};
@@ -97,14 +97,17 @@ struct Grower<'t, 'w, 'c, 'a> {
     domains: Vec<Vec<DomainId>>,
     ledger: Ledger,
     births: Births,
+    /// The places there are: pods put on planned machines may open them to others.
+    existing: Lane,
 }
 
-/// Plans the machines to make. `groups` are the pods that fit on nothing there is.
+/// Plans the machines to make. `groups` are the pods that fit on nothing there is (`existing`).
 pub(super) fn plan<'a>(
     turn: &mut Turn<'a>,
     world: &mut World<'a>,
     choices: &[Choice<'a>],
     groups: Vec<Group<'a>>,
+    existing: Lane,
 ) {
     let ledger = Ledger::of(turn);
     let births = Births::begin(turn);
@@ -119,6 +122,7 @@ pub(super) fn plan<'a>(
         domains: Vec::new(),
         ledger,
         births,
+        existing,
     };
     grower.sort_out(groups);
     grower.keep_min();
@@ -329,7 +333,8 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         }
     }
 
-    /// Places all pods of one group: on planned nodes first, then on new ones.
+    /// Places all pods of one group: on planned nodes first, then on new ones. What was planned may have
+    /// opened places there are to pods that depend on others: those come before.
     fn serve(&mut self, lead: usize, refusals: &mut Refusals) {
         let group = &self.groups[lead];
         let rules = self.world.rules(group.shape);
@@ -339,8 +344,12 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             return self.turn.say(asker, &verdict);
         }
         self.locate();
+        if rules.is_some() && !self.births.lane.is_empty() {
+            self.fill_existing(lead);
+        }
         self.fill_planned(lead);
         while self.groups[lead].left() > 0 {
+            let floor = self.floor(rules.as_deref());
             let pick = match self.choose(lead, rules.as_deref(), refusals) {
                 Ok(pick) => pick,
                 Err((why, held)) => return self.refuse(lead, why, held),
@@ -348,8 +357,45 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             if let Err(why) = self.realise(lead, &pick, rules.as_deref()) {
                 return self.turn.warn(why);
             }
+            if self.floor(rules.as_deref()) > floor {
+                self.fill_existing(lead);
+            }
             self.fill_planned(lead);
         }
+    }
+
+    /// The least that domains have of what a group's pods are spread over.
+    fn floor(&self, rules: Option<&Rules>) -> Option<i64> {
+        let rules = rules.filter(|rules| rules.loosens())?;
+        Some(self.world.company.floor(rules))
+    }
+
+    /// First fit on the places there are.
+    fn fill_existing(&mut self, lead: usize) {
+        let group = &self.groups[lead];
+        let (shape, left) = (group.shape, group.left());
+        let need = group.need.clone();
+        let lane = &mut self.existing;
+        for (bin, count) in pack::place(self.world, shape, need.as_deref(), left, lane) {
+            let bin = &mut self.world.bins[bin];
+            bin.guests.push((shape, need.clone(), count));
+            let verdict = pack::verdict(bin);
+            for asker in self.next_pods(lead, count) {
+                self.turn.say(asker, &verdict);
+            }
+        }
+    }
+
+    /// Takes the next pods of a group off the list.
+    fn next_pods(&mut self, group: usize, count: usize) -> Vec<Asker<'a>> {
+        let queue = &mut self.groups[group];
+        let pods = queue.pods[queue.next..queue.next + count].to_vec();
+        queue.next += count;
+        self.kinds[queue.kind].left -= count;
+        for asker in &pods {
+            self.turn.promises.give(asker.key, queue.need.as_deref());
+        }
+        pods
     }
 
     fn refuse(&mut self, lead: usize, why: Reasons, held: bool) {
@@ -375,19 +421,15 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         }
     }
 
-    /// Takes the next pods of a group off the list: they go to a planned node.
+    /// The next pods of a group go to a planned node.
     fn assign(&mut self, group: usize, bin: usize, count: usize) {
-        let queue = &mut self.groups[group];
-        let pods = &queue.pods[queue.next..queue.next + count];
-        queue.next += count;
-        self.kinds[queue.kind].left -= count;
+        let pods = self.next_pods(group, count);
         let verdict = PodVerdict::Triggers {
             machine: self.world.bins[bin].name.clone(),
-            others: queue.why.clone(),
+            others: self.groups[group].why.clone(),
         };
-        for asker in pods {
+        for asker in &pods {
             self.turn.say(*asker, &verdict);
-            self.turn.promises.give(asker.key, queue.need.as_deref());
         }
         let keys = pods.iter().map(|asker| asker.key.clone());
         self.births.carry(&self.world.bins[bin].site, group, keys);
