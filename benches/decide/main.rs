@@ -2,13 +2,17 @@
 //!
 //! W1 is Karpenter's generator (seed 42), from fresh state; W2 cluster-autoscaler's
 //! `BenchmarkBinpackingEstimate`; W3 the shapes of its `BenchmarkFilterOutSchedulable`; W4 a large
-//! cluster of ours, cold and after one pod changed; W5 the same autoscaler's scale-down of 2,000 nodes.
+//! cluster of ours, a decision alone and a turn of the daemon's loop after one pod changed, which copies
+//! the view first, with what is resident then; W5 the same autoscaler's scale-down of 2,000 nodes.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod worlds;
 
-use common::{Measured, Report, Row, measure};
+use std::hint::black_box;
+use std::process::Command;
+
+use common::{Measured, Report, Row, measure, process};
 use pve_autoscaler::model::decision::Decision;
 use serde_json::Value;
 use worlds::{Outcome, World};
@@ -16,7 +20,16 @@ use worlds::{Outcome, World};
 /// Karpenter reports so many nodes for 20,000 pods (kubernetes-sigs/karpenter#1938).
 const KARPENTER_NODES: u64 = 8_031;
 
+/// What W4 may have resident, in bytes.
+const RESIDENT: u64 = 250_000_000;
+/// The argument of the process that says what is resident in a W4 of as many nodes as the next one says.
+const HOLD: &str = "--hold";
+
 fn main() {
+    let mut arguments = std::env::args().skip_while(|argument| argument != HOLD);
+    if let (Some(_), Some(nodes)) = (arguments.next(), arguments.next()) {
+        return hold(nodes.parse().expect("a number of nodes"));
+    }
     let mut report = Report::new("A decision: seconds, allocations, nodes and their lower bound");
     for pods in [1_000, 5_000, 10_000, 20_000] {
         let row = decided("W1", pods, &worlds::diverse(pods));
@@ -47,17 +60,22 @@ fn main() {
         report.add(row.exactly("nodes", 0).at_most("seconds", 0.05));
     }
     for nodes in [500, 1_000, 5_000] {
-        for (name, changed) in [("W4 cold", false), ("W4 one pod later", true)] {
-            let mut world = worlds::large(nodes);
-            if changed {
-                world.one_more();
-            }
-            let row = decided(name, nodes, &world);
-            report.add(match (nodes, changed) {
-                (5_000, false) => row.at_most("seconds", 1.0),
-                _ => row,
-            });
-        }
+        let mut world = worlds::large(nodes);
+        let row = decided("W4 cold", nodes, &world);
+        report.add(match nodes {
+            5_000 => row.at_most("seconds", 1.0),
+            _ => row,
+        });
+        world.one_more();
+        let measured = measure(|| world.turn());
+        let row = row_of("W4 one pod later", nodes, &measured);
+        let row = row.field("resident_bytes", resident(nodes));
+        report.add(match nodes {
+            5_000 => row
+                .at_most("seconds", 0.1)
+                .at_most("resident_bytes", RESIDENT),
+            _ => row,
+        });
     }
     for nodes in [500, 1_000, 2_000] {
         let world = worlds::idle(nodes);
@@ -75,15 +93,41 @@ fn main() {
 }
 
 fn decided(workload: &str, size: impl Into<Value>, world: &World) -> Row {
-    let measured: Measured<Decision> = measure(|| world.decide());
+    row_of(workload, size, &measure(|| world.decide()))
+}
+
+fn row_of(workload: &str, size: impl Into<Value>, measured: &Measured<Decision>) -> Row {
     let Outcome {
         nodes,
         placed,
         left,
     } = worlds::outcome(&measured.value);
     Row::new(workload, size)
-        .measured(&measured)
+        .measured(measured)
         .field("nodes", nodes)
         .field("placed", placed)
         .field("unplaced", left)
+}
+
+/// What a process has resident that holds W4 as the daemon does ([`hold`]): asked of one that has done
+/// nothing else.
+fn resident(nodes: usize) -> u64 {
+    let program = std::env::current_exe().expect("a bench has a path");
+    let output = Command::new(program)
+        .args([HOLD, &nodes.to_string()])
+        .output()
+        .expect("a bench can be started again");
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim().parse().expect("a number of bytes")
+}
+
+/// Holds what the daemon holds: the watches' view, the last turn's snapshot and decision, and this turn's.
+fn hold(nodes: usize) {
+    let mut world = worlds::large(nodes);
+    let last = (world.snapshot.clone(), world.decide());
+    world.one_more();
+    let this = (world.snapshot.clone(), world.decide());
+    let memory = process::memory(std::process::id()).expect("a process can see itself");
+    black_box((world, last, this));
+    println!("{}", memory.resident);
 }

@@ -59,6 +59,12 @@ impl World {
     pub(crate) fn decide(&self) -> Decision {
         decide(&self.snapshot, &self.policy, &self.memory, NOW)
     }
+
+    /// A turn of the daemon's loop: the view is copied, decided on, and given back.
+    pub(crate) fn turn(&self) -> Decision {
+        let snapshot = self.snapshot.clone();
+        decide(&snapshot, &self.policy, &self.memory, NOW)
+    }
 }
 
 pub(crate) fn outcome(decision: &Decision) -> Outcome {

@@ -82,23 +82,35 @@ pub(super) fn lesson_key(
 /// template. Of several nodes the least of each amount counts. Pods that the kubelet brings along
 /// (static pods) are part of the truth.
 pub(super) fn learn(turn: &mut Turn<'_>) {
-    let mut seen: BTreeMap<Arc<str>, Resources> = BTreeMap::new();
+    let mut seen: BTreeMap<(&str, &str), (Arc<str>, Resources)> = BTreeMap::new();
     for known in turn.view.machines.values() {
-        let Some((key, truth)) = lesson(turn, known) else {
+        let (Some(pool), Some(kind)) = (known.pool, known.kind) else {
             continue;
         };
-        seen.entry(key)
-            .and_modify(|least| lower_to(least, &truth))
-            .or_insert(truth);
+        let Some(truth) = lesson(turn, known, pool, kind) else {
+            continue;
+        };
+        let mark = &known.machine.mark;
+        match seen.get_mut(&(&*mark.pool, &*mark.instance_type)) {
+            Some((_, least)) => lower_to(least, &truth),
+            None => {
+                let key = lesson_key(&mark.pool, &mark.instance_type, pool, kind);
+                seen.insert((&mark.pool, &mark.instance_type), (key, truth));
+            }
+        }
     }
-    for (key, truth) in seen {
+    for (key, truth) in seen.into_values() {
         turn.memory.learned.insert(key, truth);
     }
 }
 
-fn lesson(turn: &Turn<'_>, known: &Known<'_>) -> Option<(Arc<str>, Resources)> {
+fn lesson(
+    turn: &Turn<'_>,
+    known: &Known<'_>,
+    pool: &PoolPolicy,
+    kind: &InstanceType,
+) -> Option<Resources> {
     let (name, node) = known.node?;
-    let (pool, kind) = (known.pool?, known.kind?);
     let working = known.standing == Standing::Up && known.ready();
     if !(working || known.standing == Standing::Coming) {
         return None;
@@ -125,8 +137,7 @@ fn lesson(turn: &Turn<'_>, known: &Known<'_>) -> Option<(Arc<str>, Resources)> {
     if !working {
         truth.extended.clone_from(&kind.extended);
     }
-    let key = lesson_key(&mark.pool, &mark.instance_type, pool, kind);
-    Some((key, truth))
+    Some(truth)
 }
 
 fn lower_to(least: &mut Resources, truth: &Resources) {

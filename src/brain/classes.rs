@@ -15,7 +15,7 @@ pub(super) type ClassId = usize;
 pub(super) type ChoosyId = usize;
 
 /// What the nodes of one class share.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 struct Class {
     /// Without the host name.
     labels: Labels,
@@ -40,7 +40,8 @@ struct Choosy<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Classes<'a> {
     all: Vec<Class>,
-    known: BTreeMap<Class, ClassId>,
+    /// All of them in the order of what they share, so that one is found without making a key for it.
+    sorted: Vec<ClassId>,
     wishes: BTreeMap<Wish<'a>, ChoosyId>,
     choosy: Vec<Choosy<'a>>,
 }
@@ -53,20 +54,31 @@ impl<'a> Classes<'a> {
         taints: &[Taint],
         unschedulable: bool,
     ) -> ClassId {
-        let mut labels = labels.clone();
-        labels.remove(HOSTNAME_LABEL);
-        let class = Class {
-            labels,
-            taints: taints.to_vec(),
-            unschedulable,
-        };
-        if let Some(known) = self.known.get(&class) {
-            return *known;
+        let found = self.sorted.binary_search_by(|id| {
+            let class = &self.all[*id];
+            let shared = labels.iter().filter(|(key, _)| ***key != *HOSTNAME_LABEL);
+            class
+                .labels
+                .iter()
+                .cmp(shared)
+                .then_with(|| class.taints[..].cmp(taints))
+                .then_with(|| class.unschedulable.cmp(&unschedulable))
+        });
+        match found {
+            Ok(position) => self.sorted[position],
+            Err(position) => {
+                let mut labels = labels.clone();
+                labels.remove(HOSTNAME_LABEL);
+                let id = self.all.len();
+                self.all.push(Class {
+                    labels,
+                    taints: taints.to_vec(),
+                    unschedulable,
+                });
+                self.sorted.insert(position, id);
+                id
+            }
         }
-        self.all.push(class.clone());
-        let id = self.all.len() - 1;
-        self.known.insert(class, id);
-        id
     }
 
     /// What a shape asks.

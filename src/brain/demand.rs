@@ -107,9 +107,8 @@ impl<'a> Found<'a> {
 
 /// Sorts the pods; nominated ones are put on their nodes at once.
 pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<'a> {
-    let snapshot = turn.view.snapshot;
     let mut found = Found::default();
-    for (key, pod) in &snapshot.cluster.pods {
+    for (key, pod) in turn.view.without_place() {
         let mut line = None;
         let calls = if pod.node.is_some() {
             if !displaced(turn, pod) {
@@ -169,15 +168,10 @@ fn age(pod: &Pod) -> Time {
     pod.created
 }
 
-/// Whether a bound pod will need another place because its node is leaving. A pod that is being
-/// deleted has its successor already, but a StatefulSet's waits for it to be gone.
+/// Whether a pod on a node that is leaving will need another place. A pod that is being deleted has its successor already, but a StatefulSet's waits for it to be gone.
 fn displaced(turn: &Turn<'_>, pod: &Pod) -> bool {
-    let cluster = &turn.view.snapshot.cluster;
-    let Some((name, node)) = pod
-        .node
-        .as_ref()
-        .and_then(|name| cluster.nodes.get_key_value(name))
-    else {
+    let nodes = &turn.view.snapshot.cluster.nodes;
+    let Some(name) = pod.node.as_ref().filter(|name| nodes.contains_key(*name)) else {
         return false;
     };
     let Some(owner) = &pod.shape.owner else {
@@ -189,7 +183,7 @@ fn displaced(turn: &Turn<'_>, pod: &Pod) -> bool {
     !settled
         && !succeeded
         && pod.shape.priority >= cutoff
-        && turn.view.leaving(name, node)
+        && turn.view.leaving(name)
         // What may be taken back is not counted as gone.
         && !turn.view.behind(name).is_some_and(Known::resumable)
 }
@@ -228,8 +222,7 @@ fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
     }
     if let Some(node) = pod.nominated.as_ref().filter(|name| {
         // A nomination for a node that is gone, or going, is none.
-        let node = turn.view.snapshot.cluster.nodes.get(*name);
-        node.is_some_and(|node| !turn.view.leaving(name, node))
+        turn.view.snapshot.cluster.nodes.contains_key(*name) && !turn.view.leaving(name)
     }) {
         return Class::Nominated(node.clone());
     }

@@ -27,8 +27,8 @@ pub(super) fn note(turn: &mut Turn<'_>) {
     let cutoff = turn.view.policy.scale_up.expendable_priority;
     let mut evicted = std::mem::take(&mut turn.memory.evicted);
     let mut present = BTreeMap::new();
-    for (name, node) in &snapshot.cluster.nodes {
-        if !turn.view.leaving(name, node) {
+    for name in snapshot.cluster.nodes.keys() {
+        if !turn.view.leaving(name) {
             continue;
         }
         for (key, pod) in turn.view.pods(name) {

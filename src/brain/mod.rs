@@ -28,6 +28,7 @@ mod node_budgets;
 mod offer;
 mod pack;
 mod places;
+mod pods;
 mod pools;
 mod rehearsal;
 mod removals;

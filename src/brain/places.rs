@@ -26,7 +26,9 @@ pub(super) fn build<'a>(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
             .filter(|known| known.standing == Standing::Coming)
             .map(|known| expected_daemons(turn, known))
             .unwrap_or_default();
-        for (key, pod) in turn.view.pods(name) {
+        let pods = turn.view.pods(name);
+        world.bins[index].residents.reserve_exact(pods.len());
+        for (key, pod) in pods {
             let id = world.intern(&key.namespace, &pod.shape);
             world.put(index, id, 1, pod.deletion.is_some());
             daemons.retain(|daemon| {
@@ -147,7 +149,7 @@ fn node_bin(turn: &Turn<'_>, choices: &[Choice<'_>], name: &Arc<str>, node: &Nod
         unschedulable: node.unschedulable,
         class: 0,
         ready: ready && !coming,
-        closed: turn.view.leaving(name, node),
+        closed: turn.view.leaving(name),
         free: node.allocatable.clone(),
         ports: Vec::new(),
         residents: Vec::new(),

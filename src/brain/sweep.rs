@@ -18,8 +18,13 @@ const MACHINE_ANNOTATION: &str = "pve-autoscaler.io/machine";
 
 /// Sweeps both ways, and names what a person should look at.
 pub(super) fn plan(turn: &mut Turn<'_>) {
-    let names: Vec<&str> = turn.view.machines.keys().copied().collect();
-    for name in names {
+    let half = |known: &Known<'_>| matches!(known.standing, Standing::NoNode | Standing::NoVm);
+    let machines = turn.view.machines.iter();
+    let halved: Vec<&str> = machines
+        .filter(|(_, known)| half(known))
+        .map(|(name, _)| *name)
+        .collect();
+    for name in halved {
         let Some(known) = turn.view.machines.remove(name) else {
             continue;
         };
@@ -170,13 +175,12 @@ fn foreign(turn: &mut Turn<'_>) {
         for (vmid, vm) in &region.vms {
             let in_range = (policy.vmid_first..=policy.vmid_last).contains(vmid);
             let intended = intents.contains(&(&**region_name, *vmid));
-            let who = format!("region {region_name}: VM {vmid} ({})", vm.name);
-            let text = match &vm.ownership {
+            let what = match &vm.ownership {
                 Some(Ownership::Damaged(why)) => {
-                    format!("{who}: its mark is damaged: {why}; hands off")
+                    format!("its mark is damaged: {why}; hands off")
                 }
                 Some(Ownership::UnknownVersion(version)) => {
-                    format!("{who}: its mark has the unknown version {version}; hands off")
+                    format!("its mark has the unknown version {version}; hands off")
                 }
                 Some(Ownership::Marked(mark))
                     if Some(&*mark.cluster) != snapshot.cluster_id.as_deref() =>
@@ -184,21 +188,19 @@ fn foreign(turn: &mut Turn<'_>) {
                     if !in_range {
                         continue;
                     }
-                    format!(
-                        "{who}: it belongs to the cluster {}; hands off",
-                        mark.cluster
-                    )
+                    format!("it belongs to the cluster {}; hands off", mark.cluster)
                 }
                 Some(Ownership::Marked(mark)) if mark.vmid != *vmid => format!(
-                    "{who}: it is a copy of VM {}, machine {}; hands off",
+                    "it is a copy of VM {}, machine {}; hands off",
                     mark.vmid, mark.machine
                 ),
                 Some(Ownership::Unmarked) if in_range && !intended && !vm.template => {
-                    format!("{who}: somebody else's, inside our VMID range")
+                    "somebody else's, inside our VMID range".to_owned()
                 }
                 Some(Ownership::Unmarked | Ownership::Marked(_)) | None => continue,
             };
-            warnings.push(text);
+            let who = format!("region {region_name}: VM {vmid} ({})", vm.name);
+            warnings.push(format!("{who}: {what}"));
         }
     }
     for warning in warnings {

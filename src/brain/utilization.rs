@@ -5,6 +5,7 @@
 
 use crate::model::cluster::Node;
 use crate::model::policy::{InstanceType, ScaleDown};
+use crate::model::resources::Resources;
 use crate::model::time::Time;
 
 use super::drain_rules;
@@ -73,10 +74,10 @@ pub(super) fn of(
                 of: 1,
             });
         }
-        return share(node, pods, gpu, counting);
+        return share(node, pods, gpu, |asked| asked.get(gpu), counting);
     }
-    let cpu = share(node, pods, "cpu", counting)?;
-    let memory = share(node, pods, "memory", counting)?;
+    let cpu = share(node, pods, "cpu", |asked| asked.cpu_milli, counting)?;
+    let memory = share(node, pods, "memory", |asked| asked.memory, counting)?;
     Ok(if memory.more_than(cpu) { memory } else { cpu })
 }
 
@@ -84,6 +85,7 @@ fn share(
     node: &Node,
     pods: &[Keyed<'_>],
     resource: &'static str,
+    amount: impl Fn(&Resources) -> i64,
     counting: Counting<'_>,
 ) -> Result<Utilization, String> {
     let offered = node.allocatable.get(resource);
@@ -92,7 +94,7 @@ fn share(
     }
     let (mut used, mut apart) = (0i128, 0i128);
     for (_, pod) in pods {
-        let amount = i128::from(pod.shape.requests.get(resource).max(0));
+        let amount = i128::from(amount(&pod.shape.requests).max(0));
         let settings = counting.settings;
         if drain_rules::long_terminating(pod, counting.now)
             || pod.shape.priority < counting.expendable

@@ -12,6 +12,7 @@ use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
 use super::claims::Claims;
+use super::pods::Pods;
 
 /// A pod with its key.
 pub(super) type Keyed<'a> = (&'a PodKey, &'a Pod);
@@ -22,8 +23,10 @@ pub(super) struct View<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) policy: &'a Policy,
     pub(super) now: Time,
-    /// Pods that are bound and have not ended, by node.
-    pub(super) pods_on: BTreeMap<&'a str, Vec<Keyed<'a>>>,
+    /// The pods: by node, and those that are not bound.
+    pods: Pods<'a>,
+    /// Nodes whose pods will soon need another place.
+    leaving: BTreeSet<&'a str>,
     /// The most that pods of each DaemonSet ask for, by its UID.
     pub(super) daemon_requests: BTreeMap<&'a str, Resources>,
     /// Our machines, by name.
@@ -111,12 +114,6 @@ impl<'a> Known<'a> {
 impl<'a> View<'a> {
     /// Indexes a snapshot.
     pub(super) fn new(snapshot: &'a Snapshot, policy: &'a Policy, now: Time) -> View<'a> {
-        let mut pods_on: BTreeMap<&str, Vec<Keyed<'a>>> = BTreeMap::new();
-        for (key, pod) in &snapshot.cluster.pods {
-            if let Some(node) = pod.node.as_deref().filter(|_| !pod.phase.terminal()) {
-                pods_on.entry(node).or_default().push((key, pod));
-            }
-        }
         let doubled = doubled(snapshot);
         let mut machines = BTreeMap::new();
         let mut machine_of = BTreeMap::new();
@@ -127,21 +124,39 @@ impl<'a> View<'a> {
             }
             machines.insert(&**name, known);
         }
-        View {
+        let pods = Pods::of(&snapshot.cluster);
+        let mut view = View {
             snapshot,
             policy,
             now,
-            daemon_requests: daemon_requests(&pods_on),
-            pods_on,
+            daemon_requests: daemon_requests(&pods),
+            pods,
+            leaving: BTreeSet::new(),
             machines,
             machine_of,
             claims: Claims::new(&snapshot.cluster, policy),
-        }
+        };
+        let nodes = snapshot.cluster.nodes.iter();
+        view.leaving = nodes
+            .filter(|(name, node)| view.goes(name, node))
+            .map(|(name, _)| &**name)
+            .collect();
+        view
     }
 
     /// The pods that run on a node.
     pub(super) fn pods(&self, node: &str) -> &[Keyed<'a>] {
-        self.pods_on.get(node).map_or(&[], Vec::as_slice)
+        self.pods.on(node)
+    }
+
+    /// Pods that are not bound, or that run on a node that is leaving, in the order of their keys.
+    pub(super) fn without_place(&self) -> Vec<Keyed<'a>> {
+        let leaving = self.leaving.iter().flat_map(|name| self.pods(name));
+        let mut pods: Vec<Keyed<'a>> = self.pods.unbound.iter().chain(leaving).copied().collect();
+        if !self.leaving.is_empty() {
+            pods.sort_unstable_by_key(|(key, _)| *key);
+        }
+        pods
     }
 
     /// The machine behind a node.
@@ -152,7 +167,11 @@ impl<'a> View<'a> {
     }
 
     /// Whether pods of this node will soon need another place: it is being removed.
-    pub(super) fn leaving(&self, name: &str, node: &Node) -> bool {
+    pub(super) fn leaving(&self, name: &str) -> bool {
+        !self.leaving.is_empty() && self.leaving.contains(name)
+    }
+
+    fn goes(&self, name: &str, node: &Node) -> bool {
         node.deletion.is_some()
             || has_taint(node, LEAVING_TAINT)
             || self.behind(name).is_some_and(|known| {
@@ -164,19 +183,20 @@ impl<'a> View<'a> {
     }
 }
 
-fn daemon_requests<'a>(
-    pods_on: &BTreeMap<&'a str, Vec<Keyed<'a>>>,
-) -> BTreeMap<&'a str, Resources> {
+fn daemon_requests<'a>(pods: &Pods<'a>) -> BTreeMap<&'a str, Resources> {
     let mut most: BTreeMap<&str, Resources> = BTreeMap::new();
-    for (_, pod) in pods_on.values().flatten() {
+    for (_, pod) in pods.bound() {
         let owner = pod.shape.owner.as_ref();
         if let Some(owner) =
             owner.filter(|owner| &*owner.kind == "DaemonSet" && pod.deletion.is_none())
         {
             let asked = &pod.shape.requests;
-            most.entry(&*owner.uid)
-                .and_modify(|most| most.raise_to(asked))
-                .or_insert_with(|| asked.clone());
+            match most.get_mut(&*owner.uid) {
+                Some(most) => most.raise_to(asked),
+                None => {
+                    most.insert(&owner.uid, asked.clone());
+                }
+            }
         }
     }
     most

@@ -51,9 +51,9 @@ pub(super) struct Counter<'a> {
     pub(super) subject: Subject<'a>,
     /// Pods by domain.
     pods: Vec<i64>,
-    /// Places that take part, by domain.
+    /// Places that take part, by domain; kept for spreading alone.
     places: Vec<u32>,
-    /// Whether a place takes part.
+    /// Whether a place takes part; kept for spreading alone. In any other counter those with the key do.
     member: Vec<bool>,
     total: i64,
     /// How many domains have how many pods; kept for spreading alone.
@@ -125,6 +125,9 @@ impl<'a> Counter<'a> {
 
     /// Gets to know the next place; its pods are counted apart.
     pub(super) fn add_place(&mut self, around: &Surroundings<'_, '_>, bin: &Bin) {
+        if !self.spreads() {
+            return;
+        }
         let place = self.member.len();
         let domain = around.topology.of(self.subject.key, place);
         let member = domain != NOWHERE && self.subject.scope.takes(around, bin, place);
@@ -141,8 +144,13 @@ impl<'a> Counter<'a> {
         }
     }
 
+    /// Whether a place of this domain takes part.
+    fn sees(&self, place: usize, domain: DomainId) -> bool {
+        domain != NOWHERE && (!self.spreads() || self.member[place])
+    }
+
     /// Whether a place would take part as it does if it had these labels. Selectors by name are taken
-    /// for met by no place.
+    /// for met by no place. For spreading alone.
     pub(super) fn would_see(&self, place: usize, labels: &Labels) -> bool {
         let met = self.subject.scope.chosen.is_none_or(|(wanted, terms)| {
             let all = wanted
@@ -157,18 +165,19 @@ impl<'a> Counter<'a> {
     fn open(&mut self, domain: DomainId) {
         let slot = domain as usize;
         self.places[slot] += 1;
-        if self.places[slot] == 1 && self.spreads() {
+        if self.places[slot] == 1 {
             *self.levels.entry(self.pods[slot]).or_insert(0) += 1;
         }
     }
 
-    fn spreads(&self) -> bool {
+    /// Whether it is for spreading, so that the domains without a pod matter too.
+    pub(super) fn spreads(&self) -> bool {
         self.subject.who.living()
     }
 
     /// A place takes part again, or no longer. Its pods are counted apart.
     pub(super) fn turn(&mut self, place: usize, domain: DomainId, open: bool) {
-        if !self.member[place] {
+        if !(self.spreads() && self.member[place]) {
             return;
         }
         if open {
@@ -176,7 +185,7 @@ impl<'a> Counter<'a> {
         }
         let slot = domain as usize;
         self.places[slot] = self.places[slot].saturating_sub(1);
-        if self.places[slot] == 0 && self.spreads() {
+        if self.places[slot] == 0 {
             self.leave_level(self.pods[slot]);
         }
     }
@@ -192,10 +201,13 @@ impl<'a> Counter<'a> {
 
     /// So many pods more on a place; fewer when negative.
     pub(super) fn add(&mut self, place: usize, domain: DomainId, count: i64) {
-        if !self.member[place] {
+        if !self.sees(place, domain) {
             return;
         }
         let slot = domain as usize;
+        if self.pods.len() <= slot {
+            self.pods.resize(slot + 1, 0);
+        }
         let before = self.pods[slot];
         let after = before.saturating_add(count);
         self.pods[slot] = after;

@@ -44,6 +44,8 @@ pub(super) struct Company<'a> {
     topology: Topology,
     counters: Vec<Counter<'a>>,
     known: BTreeMap<Subject<'a>, CounterId>,
+    /// The counters for spreading: places matter to no other.
+    spreading: Vec<CounterId>,
     /// Counters of pods that hold an anti-affinity term, with the term and its owner's namespace.
     averse: Vec<(&'a str, &'a PodTerm, CounterId)>,
     /// The counters that pods of a shape are counted in.
@@ -83,6 +85,7 @@ impl<'a> Company<'a> {
             topology: Topology::default(),
             counters: Vec::new(),
             known: BTreeMap::new(),
+            spreading: Vec::new(),
             averse: Vec::new(),
             feeds: Vec::new(),
             changes: Vec::new(),
@@ -125,8 +128,8 @@ impl<'a> Company<'a> {
             namespaces: self.namespaces,
             topology: &self.topology,
         };
-        for counter in &mut self.counters {
-            counter.add_place(&around, bin);
+        for counter in &self.spreading {
+            self.counters[*counter].add_place(&around, bin);
         }
     }
 
@@ -170,7 +173,8 @@ impl<'a> Company<'a> {
 
     /// A place is closed, or open again; its pods are counted apart.
     pub(super) fn turn(&mut self, place: usize, open: bool) {
-        for counter in &mut self.counters {
+        for counter in &self.spreading {
+            let counter = &mut self.counters[*counter];
             let domain = self.topology.of(counter.subject.key, place);
             counter.turn(place, domain, open);
         }
@@ -179,7 +183,7 @@ impl<'a> Company<'a> {
     /// Whether no counter would see a place otherwise if it had these labels, its domains being the
     /// same.
     pub(super) fn indifferent(&self, place: usize, labels: &Labels) -> bool {
-        let counters = self.counters.iter();
+        let counters = self.spreading.iter().map(|id| &self.counters[*id]);
         let mut choosy = counters.filter(|counter| counter.subject.scope.chosen.is_some());
         choosy.all(|counter| counter.would_see(place, labels))
     }
@@ -370,10 +374,13 @@ impl<'a> Company<'a> {
         }
         let mut counter = Counter::new(subject.clone());
         let around = self.around();
-        for bin in bins {
-            counter.add_place(&around, bin);
-        }
         let id = self.counters.len();
+        if counter.spreads() {
+            for bin in bins {
+                counter.add_place(&around, bin);
+            }
+            self.spreading.push(id);
+        }
         let living = subject.who.living();
         for (shape, feeds) in self.feeds.iter_mut().enumerate() {
             let around = Surroundings {
