@@ -2,6 +2,7 @@
 //!
 //! Source: `kubeadm.k8s.io/v1beta4` (kubeadm ≥ 1.31) and `v1beta3` (1.22 to 1.30). JSON is YAML.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
@@ -81,7 +82,23 @@ pub fn configuration(input: &JoinInput<'_>) -> Result<SecretString, JoinError> {
         },
         "nodeRegistration": registration,
     });
-    Ok(SecretString::from(configuration.to_string()))
+    Ok(SecretString::from(ascii(&configuration.to_string())))
+}
+
+/// JSON text with everything beyond ASCII as `\uXXXX`: PVE garbles other characters on their way to
+/// the guest, or refuses them.
+fn ascii(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_ascii() {
+            text.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        }
+    }
+    text
 }
 
 /// The minor of `v1.34.1`.
@@ -198,6 +215,12 @@ mod tests {
                 {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
                 {"key": STARTUP_TAINT, "value": "", "effect": "NoSchedule"},
             ])
+        );
+        let odd = json!({"a": "Müller … 🚀 \\ \""}).to_string();
+        assert!(ascii(&odd).is_ascii());
+        assert_eq!(
+            serde_json::from_str::<Value>(&ascii(&odd)).expect("json"),
+            serde_json::from_str::<Value>(&odd).expect("json")
         );
         assert_eq!(made(""), Err(JoinError::NoKubeadm));
         assert!(matches!(made("v1.19.0"), Err(JoinError::Version(_))));

@@ -251,7 +251,7 @@ fn know<'a>(
     };
     known.standing = match untouchable(snapshot, &known, doubled) {
         Some(why) => Standing::Untouchable(why),
-        None => standing(&known, policy, now),
+        None => standing(&known, policy, now, too_early(snapshot, machine)),
     };
     known
 }
@@ -297,7 +297,20 @@ fn untouchable(snapshot: &Snapshot, known: &Known<'_>, doubled: &BTreeSet<&str>)
     }
 }
 
-fn standing(known: &Known<'_>, policy: &Policy, now: Time) -> Standing {
+/// Whether the region was last read before the machine's present step began: a VM that was cloned
+/// since then cannot be in that view, and is not gone.
+fn too_early(snapshot: &Snapshot, machine: &Machine) -> bool {
+    let source = snapshot
+        .sources
+        .get(format!("pve/{}", machine.region).as_str());
+    match (machine.step, source) {
+        (Some((_, since)), Some(source)) => source.as_of < since,
+        _ => false,
+    }
+}
+
+/// `early`: a VM that is not seen may exist nonetheless.
+fn standing(known: &Known<'_>, policy: &Policy, now: Time, early: bool) -> Standing {
     let machine = known.machine;
     let step = known.step();
     let leaving = known
@@ -306,7 +319,8 @@ fn standing(known: &Known<'_>, policy: &Policy, now: Time) -> Standing {
     if machine.busy == Some(Busy::Down) || leaving || step >= Some(Step::Drain) {
         return Standing::Leaving;
     }
-    if machine.vm.is_none() && (step > Some(Step::Clone) || known.node.is_some()) {
+    let early = early && machine.vm.is_none();
+    if !early && machine.vm.is_none() && (step > Some(Step::Clone) || known.node.is_some()) {
         return Standing::NoVm;
     }
     if known
@@ -315,7 +329,8 @@ fn standing(known: &Known<'_>, policy: &Policy, now: Time) -> Standing {
     {
         return Standing::Up;
     }
-    if step == Some(Step::Done) {
+    // Its node is found by its VM's UUID.
+    if step == Some(Step::Done) && !early {
         return Standing::NoNode;
     }
     if machine

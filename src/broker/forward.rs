@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -73,8 +73,16 @@ pub(super) struct Forward {
     tickets: Tickets,
     fallback: Fallback,
     session: Mutex<Option<Session>>,
-    /// What went wrong last, and since when nothing has worked.
-    trouble: Mutex<Option<(Instant, String)>>,
+    trouble: Mutex<Trouble>,
+}
+
+/// What went wrong last, and since when nothing has worked.
+#[derive(Debug, Default)]
+struct Trouble {
+    /// With pveproxy.
+    proxy: Option<(Instant, String)>,
+    /// With pvedaemon behind it. pveproxy answers most reads itself, which says nothing of this.
+    daemon: Option<(Instant, String)>,
 }
 
 impl Forward {
@@ -84,16 +92,36 @@ impl Forward {
             tickets: Tickets::new(paths.perl.clone(), paths.systemd_run.clone()),
             fallback: Fallback::new(&paths),
             session: Mutex::new(None),
-            trouble: Mutex::new(None),
+            trouble: Mutex::default(),
             paths,
         }
     }
 
-    /// Keeps the last error and gives for how long nothing has worked.
-    fn note(&self, error: Option<&str>) -> Duration {
-        let mut held = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = held.as_ref().map_or_else(Instant::now, |(since, _)| *since);
-        *held = error.map(|why| (since, why.to_owned()));
+    fn trouble(&self) -> MutexGuard<'_, Trouble> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The request was answered: what it went through works.
+    fn worked(&self, request: &Request) {
+        let mut held = self.trouble();
+        held.proxy = None;
+        if request.method != Method::Get {
+            held.daemon = None;
+        }
+        if held.daemon.is_none() {
+            self.fallback.rest();
+        }
+    }
+
+    /// Keeps what surely did not get there; gives for how long that has been so.
+    fn failed(&self, sent: &Sent, why: &str) -> Duration {
+        let mut held = self.trouble();
+        let part = match sent {
+            Sent::Answer(_) => &mut held.daemon,
+            Sent::Never(_) | Sent::Unknown(_) => &mut held.proxy,
+        };
+        let since = part.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+        *part = Some((since, why.to_owned()));
         since.elapsed()
     }
 
@@ -128,9 +156,6 @@ impl Forward {
                         reason: got.reason,
                         body: got.body,
                     });
-                    if let Some(why) = daemon_down(request, &last) {
-                        return Sent::Never(why);
-                    }
                     if !refused {
                         return last;
                     }
@@ -154,9 +179,9 @@ impl Forward {
         {
             return Ok(session.clone());
         }
-        let leaf = leaf(&self.paths.node)?;
+        let leaves = leaves(&self.paths.node)?;
         let client = client_builder()
-            .tls_backend_preconfigured(tls::client(Trust::Leaves(vec![leaf]))?)
+            .tls_backend_preconfigured(tls::client(Trust::Leaves(leaves))?)
             .https_only(true)
             .build()
             .map_err(|error| chain(&error))?;
@@ -175,17 +200,17 @@ impl Way for Forward {
     /// What HTTPS surely did not deliver goes through PVE's Perl, once that lasts.
     fn send<'a>(&'a self, request: &'a Request, end: Instant) -> BoxFuture<'a, Sent> {
         async move {
-            let why = match self.over_https(request, end).await {
-                Sent::Never(why) => why,
-                sent => {
-                    if let Sent::Answer(_) = sent {
-                        self.note(None);
-                        self.fallback.rest();
-                    }
+            let sent = self.over_https(request, end).await;
+            let why = match (daemon_down(request, &sent), &sent) {
+                (Some(why), _) => why,
+                (None, Sent::Never(why)) => why.clone(),
+                (None, Sent::Answer(_)) => {
+                    self.worked(request);
                     return sent;
                 }
+                (None, Sent::Unknown(_)) => return sent,
             };
-            if self.note(Some(&why)) < self.paths.fallback_after {
+            if self.failed(&sent, &why) < self.paths.fallback_after {
                 return Sent::Never(why);
             }
             self.fallback.send(request, &why, end).await
@@ -202,8 +227,9 @@ impl Way for Forward {
     }
 
     fn last_error(&self) -> Option<String> {
-        let held = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        held.as_ref().map(|(_, why)| why.clone())
+        let held = self.trouble();
+        let last = held.proxy.as_ref().or(held.daemon.as_ref());
+        last.map(|(_, why)| why.clone())
     }
 }
 
@@ -218,18 +244,20 @@ fn daemon_down(request: &Request, sent: &Sent) -> Option<String> {
         .then(|| format!("pveproxy cannot reach pvedaemon: {}", answer.reason))
 }
 
-/// The certificate that pveproxy serves: its own if the administrator gave it one, with its key, else
-/// the host's. Source: pve-manager PVE/Service/pveproxy.pm, `ssl` settings.
-fn leaf(node: &Path) -> Result<tls::Fingerprint, String> {
-    let own = node.join("pveproxy-ssl.pem");
-    let path = if own.exists() && node.join("pveproxy-ssl.key").exists() {
-        own
-    } else {
-        node.join("pve-ssl.pem")
+/// The certificates that pveproxy may serve: its own if the administrator gave it one, and the host's.
+/// Which of them it serves hangs on a key that may lie anywhere (`TLS_KEY_FILE` in its defaults),
+/// also where the sandbox does not look. Source: pve-manager PVE/Service/pveproxy.pm, `ssl` settings.
+fn leaves(node: &Path) -> Result<Vec<tls::Fingerprint>, String> {
+    let leaf = |file: &str| {
+        let certificates = crate::pve::certificates(&node.join(file))?;
+        let first = certificates.first().ok_or("no certificate")?;
+        Ok::<_, String>(tls::fingerprint(first))
     };
-    let certificates = crate::pve::certificates(&path)?;
-    let first = certificates.first().ok_or("no certificate")?;
-    Ok(tls::fingerprint(first))
+    let own = leaf("pveproxy-ssl.pem").ok();
+    match leaf("pve-ssl.pem") {
+        Ok(host) => Ok(own.into_iter().chain([host]).collect()),
+        Err(why) => own.map(|own| vec![own]).ok_or(why),
+    }
 }
 
 /// Where pveproxy listens: LISTEN_IP of its defaults file, else this host's loopback.

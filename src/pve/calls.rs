@@ -339,6 +339,10 @@ impl Client {
             );
             return Err(CallError::new(Outcome::NotSent, message));
         }
+        if !stdin.is_ascii() {
+            let message = "input for the guest must be ASCII: PVE encodes no other character right";
+            return Err(CallError::new(Outcome::NotSent, message));
+        }
         let mut params: Params = argv.iter().map(|word| pair("command", *word)).collect();
         if !stdin.is_empty() {
             params.push(pair("input-data", stdin));

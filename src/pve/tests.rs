@@ -119,6 +119,11 @@ pub(crate) async fn all_calls() -> Vec<Request> {
         .agent_exec("pve1", 9001, &["/bin/sh", "-c", "true"], "hush")
         .await
         .expect("exec");
+    let refused = client
+        .agent_exec("pve1", 9001, &["/bin/sh"], "é")
+        .await
+        .expect_err("not sent");
+    assert_eq!(refused.outcome, Outcome::NotSent);
     client
         .agent_exec_status("pve1", 9001, 7)
         .await

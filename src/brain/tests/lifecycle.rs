@@ -319,6 +319,37 @@ fn a_machine_whose_vm_is_gone_loses_its_node_and_its_intent() {
 }
 
 #[test]
+fn a_machine_made_since_the_region_was_read_is_coming() {
+    for step in [Step::Configure, Step::Join, Step::Initialize, Step::Done] {
+        let unseen = |ago: Span| {
+            let mut lab = machine(step).edit_machine("m", |machine| {
+                machine.vm = None;
+                machine.busy = Some(Busy::Up);
+            });
+            let now = lab.now;
+            lab.snapshot
+                .regions
+                .get_mut("home")
+                .expect("home")
+                .vms
+                .clear();
+            lab.policy.pools.get_mut("p").expect("p").min = 1;
+            let read = lab.snapshot.sources.get_mut("pve/home").expect("there");
+            read.as_of = now - Span::seconds(10);
+            lab.edit_machine("m", |machine| {
+                machine.step = Some((step, now - ago));
+            })
+        };
+        let decision = unseen(Span::seconds(2)).decide();
+        assert_eq!(kinds(&decision), [], "{step:?}: it has its node to be");
+        assert_eq!(decision.report.pools["p"].coming, 1, "{step:?}");
+        let decision = unseen(Span::seconds(12)).decide();
+        let made = matches!(kinds(&decision)[..], [Kind::Create(_)]);
+        assert!(made, "{step:?}: its VM is gone, {:?}", decision.plan);
+    }
+}
+
+#[test]
 fn marks_that_are_not_intact_mean_hands_off() {
     let overdue = || failed(Step::Join, false);
     let mark = overdue().snapshot.machines["m"].mark.clone();

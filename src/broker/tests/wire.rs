@@ -470,18 +470,54 @@ sub new { return bless { code => 400, msg => "Parameter verification failed.\n",
 1;
 "#;
 
+fn api_code(host: &Host) {
+    let lib = host.dir.path().join("lib/PVE");
+    let inotify = "package PVE::INotify; sub inotify_init {} 1;";
+    let environment = "package PVE::RPCEnvironment; sub init { bless {}, shift } sub init_request {} sub set_language {} sub set_user {} 1;";
+    for (file, code) in [
+        ("API2.pm", API),
+        ("INotify.pm", inotify),
+        ("RPCEnvironment.pm", environment),
+    ] {
+        std::fs::write(lib.join(file), code).expect("written");
+    }
+}
+
+fn here() -> String {
+    let name = nix::unistd::gethostname().expect("a name");
+    let name = name.to_string_lossy();
+    name.split('.').next().expect("a name").to_owned()
+}
+
+#[tokio::test]
+async fn reads_that_pveproxy_answers_do_not_hide_a_pvedaemon_that_is_down() {
+    let mut host = Host::new().await;
+    host.paths.fallback_after = Duration::from_millis(1);
+    api_code(&host);
+    let here = here();
+    let ours = json!({"description": mark(9001).line(), "name": "small-9001"});
+    let at = format!("/api2/json/nodes/{here}/qemu/9001");
+    host.on(&format!("GET {at}/config "), &[say(&ours)]);
+    let down = [Act::Say("595 Connection refused", Value::Null)];
+    host.on(&format!("POST {at}/status/start "), &down);
+    let broker = host.broker();
+    let start = || broker.client.start(&here, 9001);
+    assert_eq!(outcome(start().await), Outcome::NotSent);
+    broker.client.version().await.expect("pveproxy answers");
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let error = start().await.expect_err("locked");
+    assert_eq!(error.cause(), crate::pve::Cause::Locked("backup".into()));
+    let info = broker.client.broker_info().await.expect("info");
+    assert!(info.last_error.expect("said").contains("pvedaemon"));
+}
+
 #[tokio::test]
 async fn without_the_http_api_calls_go_through_perl() {
     let mut host = Host::new().await;
     host.server.abort();
     let _ = (&mut host.server).await;
     host.paths.fallback_after = Duration::ZERO;
-    let lib = host.dir.path().join("lib/PVE");
-    std::fs::write(lib.join("API2.pm"), API).expect("written");
-    let inotify = "package PVE::INotify; sub inotify_init {} 1;";
-    std::fs::write(lib.join("INotify.pm"), inotify).expect("written");
-    let environment = "package PVE::RPCEnvironment; sub init { bless {}, shift } sub init_request {} sub set_language {} sub set_user {} 1;";
-    std::fs::write(lib.join("RPCEnvironment.pm"), environment).expect("written");
+    api_code(&host);
     let broker = host.broker();
     assert_eq!(
         broker.client.version().await.expect("version").version,
@@ -491,15 +527,17 @@ async fn without_the_http_api_calls_go_through_perl() {
     assert_eq!(info.channel, "perl");
     assert!(info.last_error.is_some());
 
-    let here = nix::unistd::gethostname().expect("a name");
-    let here = here.to_string_lossy();
-    let here = here.split('.').next().expect("a name");
-    let config = broker.client.vm_config(here, 9001).await.expect("a config");
+    let here = here();
+    let config = broker
+        .client
+        .vm_config(&here, 9001)
+        .await
+        .expect("a config");
     assert_eq!(config.raw["ran"], "GET");
     // Errors of PVE's code arrive as pveproxy would send them.
     let error = broker
         .client
-        .vm_config(here, 9003)
+        .vm_config(&here, 9003)
         .await
         .expect_err("an exception");
     assert_eq!((error.outcome, error.status), (Outcome::Refused, Some(400)));

@@ -64,7 +64,7 @@ impl Pve {
             Some(Given::List(list)) => list.clone(),
             _ => Vec::new(),
         };
-        let input = asked.text("input-data").as_bytes().to_vec();
+        let input = input(asked.text("input-data"))?;
         let vmid = asked.vmid;
         let pid = self.world(|world, _| {
             let pid = i64::from(world.pid());
@@ -124,6 +124,17 @@ impl Pve {
             }
         })
     }
+}
+
+/// What a command gets on its standard input: PVE encodes characters, not their UTF-8, so those
+/// beyond Latin-1 end the call and the others arrive as one byte each.
+fn input(text: &str) -> Result<Vec<u8>, Fault> {
+    let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(c).ok()).collect();
+    bytes.ok_or_else(|| {
+        Fault::die(
+            "Wide character in subroutine entry at /usr/share/perl5/PVE/QemuServer/Agent.pm line 135.",
+        )
+    })
 }
 
 fn unknown_pid() -> Fault {
@@ -204,11 +215,7 @@ impl World {
             Act::AgentTime => json!(millis.saturating_mul(1_000_000)),
             _ => json!({}),
         };
-        Ok(if act == Act::AgentPing {
-            result
-        } else {
-            json!({ "result": result })
-        })
+        Ok(json!({ "result": result }))
     }
 }
 

@@ -40,6 +40,7 @@ impl Pve {
             .given("pool")
             .map_or_else(|| format!("/vms/{newid}"), |pool| format!("/pool/{pool}"));
         self.need(&asked.caller, &path, &["VM.Allocate"])?;
+        self.pool_exists(asked)?;
         let plan: Result<Plan, String> = self.world(|world, _| {
             // The first thing PVE does is to look whether the source runs.
             world.on_node(&asked.node, asked.vmid)?;
@@ -55,7 +56,7 @@ impl Pve {
                 name: text("name"),
                 // PVE takes an empty description for none: the source's stays.
                 description: text("description")
-                    .map(|text| text.trim_end_matches('\n').to_owned())
+                    .map(|text| text.trim_end().to_owned())
                     .filter(|text| !text.is_empty()),
                 storage: text("storage"),
                 target: asked.given("target").unwrap_or(&asked.node).to_owned(),
@@ -137,13 +138,6 @@ impl Pve {
 
 impl World {
     fn check_clone(&self, plan: &Plan, snapshot: Option<&str>, format: Option<&str>) -> Outcome {
-        if let Some(pool) = plan
-            .pool
-            .as_ref()
-            .filter(|pool| !self.pools.contains_key(*pool))
-        {
-            return Err(format!("pool '{pool}' does not exist"));
-        }
         if !self.hosts.contains_key(&plan.target) {
             return Err(format!("no such cluster node '{}'", plan.target));
         }
@@ -410,6 +404,10 @@ async fn copy_drive(
     }
     let mut copied = drive.clone();
     copied.file = id;
+    if full {
+        // PVE writes what it copied; a cloud-init drive had no size before.
+        copied.set("size", &super::disks::format_size(size));
+    }
     Ok(copied)
 }
 

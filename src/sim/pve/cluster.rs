@@ -53,14 +53,19 @@ impl World {
     }
 
     fn status(&self, local: &str) -> Value {
-        let mut rows = vec![json!({
-            "type": "cluster", "id": "cluster", "name": self.spec.cluster, "nodes": self.hosts.len(),
-            "quorate": u8::from(self.quorate), "version": self.hosts.len(),
-        })];
+        // A host in no cluster has no line of the cluster, and the number 0.
+        let alone = self.spec.cluster.is_empty();
+        let mut rows = Vec::new();
+        if !alone {
+            rows.push(json!({
+                "type": "cluster", "id": "cluster", "name": self.spec.cluster, "nodes": self.hosts.len(),
+                "quorate": u8::from(self.quorate), "version": self.hosts.len(),
+            }));
+        }
         rows.extend(self.hosts.values().enumerate().map(|(at, host)| {
             let name = &host.spec.name;
             json!({
-                "type": "node", "id": format!("node/{name}"), "name": name, "nodeid": at + 1,
+                "type": "node", "id": format!("node/{name}"), "name": name, "nodeid": if alone { 0 } else { at + 1 },
                 "ip": host.spec.address, "online": u8::from(host.offline_since.is_none()),
                 "local": u8::from(name == local), "level": "",
             })

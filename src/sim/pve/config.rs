@@ -127,7 +127,7 @@ fn normal(key: &str, text: &str) -> Result<String, Fault> {
             let tags: BTreeSet<String> = split(text).map(str::to_lowercase).collect();
             tags.into_iter().collect::<Vec<_>>().join(";")
         }
-        "description" => text.trim_end_matches('\n').to_owned(),
+        "description" => text.trim_end().to_owned(),
         "cipassword" => format!("$5$simulated${}", text.len()),
         "memory" => {
             let size = text.strip_prefix("current=").unwrap_or(text);
@@ -158,7 +158,10 @@ fn normal(key: &str, text: &str) -> Result<String, Fault> {
             }
             _ => text.to_owned(),
         },
-        _ => text.to_owned(),
+        _ => {
+            super::values::verify(key, text)?;
+            text.to_owned()
+        }
     })
 }
 

@@ -17,6 +17,7 @@ impl Pve {
             |pool| format!("/pool/{pool}"),
         );
         self.need(&asked.caller, &path, &["VM.Allocate"])?;
+        self.pool_exists(&asked)?;
         let edit = Edit::read(self, &asked, true)?;
         self.world(|world, _| world.check_create(&asked))
             .map_err(Fault::die)?;
@@ -25,6 +26,18 @@ impl Pve {
         Ok(self.fork(&node, "qmcreate", &id, &user, false, |worker| {
             Box::pin(create(worker, asked, edit))
         }))
+    }
+
+    /// A pool that is not there is a right that nobody has.
+    pub(super) fn pool_exists(&self, asked: &Asked) -> Result<(), Fault> {
+        let missing = asked
+            .given("pool")
+            .filter(|pool| !self.world(|world, _| world.pools.contains_key(*pool)));
+        missing.map_or(Ok(()), |pool| {
+            Err(Fault::forbidden(format!(
+                "Permission check failed (pool '{pool}' does not exist)"
+            )))
+        })
     }
 }
 
@@ -44,12 +57,6 @@ impl World {
     fn check_create(&self, asked: &Asked) -> Outcome {
         self.check_quorum()?;
         let vmid = asked.vmid;
-        if let Some(pool) = asked
-            .given("pool")
-            .filter(|pool| !self.pools.contains_key(*pool))
-        {
-            return Err(format!("pool '{pool}' does not exist"));
-        }
         match self.vms.get(&vmid) {
             Some(vm) if vm.host == asked.node => Err(format!(
                 "unable to create VM {vmid}: config file already exists"

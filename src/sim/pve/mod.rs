@@ -27,6 +27,7 @@ mod serve;
 mod spec;
 mod table;
 mod tasks;
+mod values;
 mod wire;
 mod world;
 

@@ -234,7 +234,14 @@ fn ip_config(text: &str) -> Result<(), String> {
             _ => false,
         };
         if !fine {
-            return Err(format!("format error\n{key}: invalid format"));
+            let family = if key.ends_with('6') { "ipv6" } else { "ipv4" };
+            let kind = match key {
+                "gw" | "gw6" => "address",
+                _ => "network configuration",
+            };
+            return Err(format!(
+                "format error\n{key}: invalid format - value does not look like a valid {family} {kind}\n"
+            ));
         }
     }
     Ok(())

@@ -101,8 +101,6 @@ impl Vm {
     fn answered(&self, key: &str, value: &str) -> Value {
         match key {
             "cipassword" => json!(HIDDEN),
-            // Kept as comment lines, each of which ends in a newline when read back.
-            "description" => json!(format!("{value}\n")),
             _ if is_numeric(key) || self.numbers.contains(key) => match value.parse::<i64>() {
                 Ok(number) => json!(number),
                 Err(_) => json!(value),

@@ -186,7 +186,13 @@ fn check(kind: Kind, given: &Given) -> Result<(), String> {
     match kind {
         Kind::Integer(least, most) => {
             let number: i64 = text.parse().map_err(|_| type_error("integer", text))?;
-            bounds(number, least, most)
+            bounds(number, least, most).map_err(|why| match kind {
+                // Its format is looked at before its bounds, and holds them.
+                Kind::Integer(Some(100), Some(999_999_999)) => {
+                    "invalid format - value does not look like a valid VM ID\n".to_owned()
+                }
+                _ => why,
+            })
         }
         Kind::Number(least, most) => {
             let number: f64 = text.parse().map_err(|_| type_error("number", text))?;
@@ -328,7 +334,7 @@ fn config_id(text: &str) -> Result<(), String> {
 
 fn dns_name(text: &str) -> Result<(), String> {
     let label = |label: &str| {
-        (1..=63).contains(&label.len())
+        !label.is_empty()
             && !label.starts_with('-')
             && !label.ends_with('-')
             && label
@@ -379,7 +385,7 @@ pub(super) fn url_encoded(text: &str) -> Result<(), String> {
     if fine {
         Ok(())
     } else {
-        Err("invalid urlencoded string".to_owned())
+        Err(format!("invalid urlencoded string: {text}"))
     }
 }
 

@@ -15,7 +15,7 @@ pub const LOCAL_TEMPLATE: u32 = 9001;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PveSpec {
-    /// The cluster's name.
+    /// The cluster's name; empty for a host that is in none.
     pub cluster: String,
     /// pve-manager's version.
     pub version: String,

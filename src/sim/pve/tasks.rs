@@ -98,6 +98,10 @@ impl Worker {
 /// What a worker's end is: nothing, or its last words.
 pub(super) type Outcome = Result<(), String>;
 
+fn is_upid(text: &str) -> bool {
+    text.split(':').count() == 9 && text.starts_with("UPID:")
+}
+
 impl Pve {
     /// Forks a worker on `node`; the answer is its UPID. `careful` workers mind a stop themselves.
     pub(super) fn fork<F>(
@@ -149,8 +153,8 @@ impl Pve {
 
     fn task<R>(&self, asked: &Asked, read: impl FnOnce(&Task) -> R) -> Result<R, Fault> {
         let upid = asked.text("upid");
-        if upid.split(':').count() != 9 || !upid.starts_with("UPID:") {
-            return Err(Fault::die(format!("unable to parse worker upid '{upid}'")));
+        if !is_upid(upid) {
+            return Err(Fault::parameter("upid", "unable to parse worker upid"));
         }
         let found = self.world(|world, _| {
             let task = world
@@ -200,6 +204,12 @@ impl Pve {
             .count("limit")
             .filter(|limit| *limit > 0)
             .unwrap_or(DEFAULT_LIMIT);
+        let known = self.world(|world, _| world.tasks.contains_key(asked.text("upid")));
+        if !known && is_upid(asked.text("upid")) {
+            // PVE opens the file that the id names and shows what came of it.
+            let line = json!({ "n": 1, "t": "unable to open file - No such file or directory" });
+            return Ok(paged(&[line], 1));
+        }
         self.task(asked, |task| {
             let mut lines = task.log.clone();
             if task.end.is_some() {

@@ -126,7 +126,11 @@ pub(super) fn answer(result: Result<Value, Fault>) -> Response<Body> {
     match result {
         Ok(data) => {
             let body = match total_of(&data) {
-                Some((rows, total)) => json!({ "data": rows, "total": total }),
+                // A total of none is not said.
+                Some((rows, total)) if *total != json!(0) => {
+                    json!({ "data": rows, "total": total })
+                }
+                Some((rows, _)) => json!({ "data": rows }),
                 None => json!({ "data": data }),
             };
             let mut response = Response::new(Body::from(body.to_string()));

@@ -20,7 +20,7 @@ async fn the_agent_and_its_oddities() {
     ping().await.refused(500, "QEMU guest agent is not running");
     assert!(began.elapsed() >= Duration::from_secs(3));
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(ping().await.data(), &json!({}));
+    assert_eq!(ping().await.data(), &json!({ "result": {} }));
     let name = bench.get("/nodes/pve1/qemu/5001/agent/get-host-name").await;
     assert_eq!(name.data(), &json!({ "result": { "host-name": "web" } }));
     let exec =
@@ -30,6 +30,8 @@ async fn the_agent_and_its_oddities() {
     nope.refused(596, "Broken pipe");
     assert!(nope.body.is_null());
     assert!(began.elapsed() >= Duration::from_secs(5));
+    let wide = exec("command=%2Fbin%2Fcat&input-data=%E2%80%A6").await;
+    assert!(wide.body["message"].to_string().contains("Wide character"));
     let pid = exec("command=%2Fbin%2Ftrue").await.data()["pid"]
         .as_i64()
         .expect("a pid");

@@ -64,7 +64,7 @@ async fn before_the_first_disk_there_is_a_placeholder() {
     assert_eq!(early.data()["lock"], json!("clone"));
     assert_eq!(
         early.data()["description"],
-        json!(" qmclone temporary file\n")
+        json!(" qmclone temporary file")
     );
     assert_eq!(early.data()["name"], json!(null));
     let destroyed = bench
@@ -147,11 +147,6 @@ async fn what_a_clone_may_not_be() {
         ),
         (
             TEMPLATE,
-            "newid=5001&pool=nope",
-            "pool 'nope' does not exist",
-        ),
-        (
-            TEMPLATE,
             "newid=5001&snapname=before",
             "snapshot 'before' does not exist",
         ),
@@ -182,6 +177,10 @@ async fn what_a_clone_may_not_be() {
             .await
             .refused(500, words);
     }
+    bench
+        .call(Method::POST, &clone_path(TEMPLATE), "newid=5001&pool=nope")
+        .await
+        .refused(403, "Permission check failed (pool 'nope' does not exist)");
     let local = bench
         .call(
             Method::POST,

@@ -189,7 +189,7 @@ async fn a_machine_is_born_lives_and_dies() {
     assert_eq!(config.data()["cores"], json!(4));
     assert_eq!(config.data()["memory"], json!("4096"));
     assert_eq!(config.data()["tags"], json!("a;b"));
-    assert_eq!(config.data()["description"], json!("mine\n"));
+    assert_eq!(config.data()["description"], json!("mine"));
     assert_eq!(
         bench
             .task(

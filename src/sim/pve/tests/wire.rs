@@ -70,7 +70,12 @@ async fn parameters_are_checked_as_pve_checks_them() {
         (
             "sshkeys=ssh-ed25519+AAAA",
             "sshkeys",
-            "invalid format - invalid urlencoded string\n",
+            "invalid format - invalid urlencoded string: ssh-ed25519 AAAA\n",
+        ),
+        (
+            "net0=virtio%2Ctag%3D5000",
+            "net0",
+            "invalid format - format error\nnet0.tag: value must have a maximum value of 4094\n",
         ),
         (
             "force=1",
@@ -158,7 +163,7 @@ async fn forms_split_on_both_separators_and_json_keeps_its_types() {
     );
     let config = bench.get(CONFIG).await;
     assert_eq!(config.data()["tags"], json!("a;b;c"));
-    assert_eq!(config.data()["description"], json!("one\ntwo é\n"));
+    assert_eq!(config.data()["description"], json!("one\ntwo é"));
     let body = json!({ "cores": 3, "onboot": true, "agent": 1 }).to_string();
     let headers = [("content-type", "application/json")];
     assert_eq!(
@@ -457,10 +462,22 @@ async fn tasks_are_listed_finished_ones_first_asked() {
         ))
         .await;
     assert_eq!(unknown.body["errors"]["upid"], json!("no such task"));
+    let nonsense = bench.get("/nodes/pve1/tasks/nonsense/status").await;
     assert_eq!(
-        bench.get("/nodes/pve1/tasks/nonsense/status").await.status,
-        500
+        nonsense.body["errors"]["upid"],
+        json!("unable to parse worker upid")
     );
+    // A log is a file that is not there.
+    let path = format!("/nodes/pve1/tasks/{}/log", upid.replace("9000", "9001"));
+    assert_eq!(
+        bench.get(&path).await.data()[0]["t"],
+        json!("unable to open file - No such file or directory")
+    );
+    let key = "sshkeys=ssh-ed25519%2520AAAA%2520me";
+    bench
+        .call(Method::PUT, CONFIG, key)
+        .await
+        .refused(500, "SSH public key validation error");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,218 @@
+//! What PVE checks of single configuration values beyond their type, in its words: recorded from
+//! PVE's own code (qemu-server 9.2.6).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::properties;
+use super::wire::{Fault, decode};
+
+/// NIC models that a VM may have.
+const MODELS: [&str; 14] = [
+    "e1000",
+    "e1000-82540em",
+    "e1000-82544gc",
+    "e1000-82545em",
+    "e1000e",
+    "i82551",
+    "i82557b",
+    "i82559er",
+    "ne2k_isa",
+    "ne2k_pci",
+    "pcnet",
+    "rtl8139",
+    "virtio",
+    "vmxnet3",
+];
+/// Beginnings of the CPU types that PVE knows; each has variants such as `-v2` or `-IBRS`.
+const CPUS: [&str; 40] = [
+    "486",
+    "Broadwell",
+    "Cascadelake-Server",
+    "ClearwaterForest",
+    "Conroe",
+    "Cooperlake",
+    "EPYC",
+    "GraniteRapids",
+    "Haswell",
+    "Icelake-Client",
+    "Icelake-Server",
+    "IvyBridge",
+    "KnightsMill",
+    "Nehalem",
+    "Opteron_G1",
+    "Opteron_G2",
+    "Opteron_G3",
+    "Opteron_G4",
+    "Opteron_G5",
+    "Penryn",
+    "SandyBridge",
+    "SapphireRapids",
+    "SierraForest",
+    "Skylake-Client",
+    "Skylake-Server",
+    "Westmere",
+    "athlon",
+    "core2duo",
+    "coreduo",
+    "host",
+    "kvm32",
+    "kvm64",
+    "max",
+    "pentium",
+    "pentium2",
+    "pentium3",
+    "phenom",
+    "qemu32",
+    "qemu64",
+    "x86-64",
+];
+/// Largest VLAN tag.
+const MAX_TAG: u32 = 4094;
+
+/// Whether `key` may have this value.
+pub(super) fn verify(key: &str, text: &str) -> Result<(), Fault> {
+    let said = match key.trim_end_matches(|c: char| c.is_ascii_digit()) {
+        "net" => net(key, text),
+        "cpu" => cpu(text),
+        "sshkeys" if !ssh_keys(text) => {
+            return Err(Fault::die("SSH public key validation error"));
+        }
+        _ => Ok(()),
+    };
+    said.map_err(|why| Fault::parameter(key, format!("invalid format - {why}\n")))
+}
+
+fn net(key: &str, text: &str) -> Result<(), String> {
+    let options = properties(text, "model");
+    let bad = |why: String| Err(format!("format error\n{key}.{why}"));
+    // `virtio=MAC` says both in one.
+    let model = options.get("model").copied().or_else(|| {
+        let known = MODELS.iter().find(|model| options.contains_key(**model));
+        known.copied()
+    });
+    let mac = model.and_then(|model| options.get(model).or_else(|| options.get("macaddr")));
+    if !model.is_some_and(|model| MODELS.contains(&model)) {
+        return bad(format!(
+            "model: value '{}' does not have a value in the enumeration '{}'",
+            model.unwrap_or_default(),
+            MODELS.join(", ")
+        ));
+    }
+    if mac.is_some_and(|mac| !unicast(mac)) {
+        return bad(
+            "macaddr: invalid format - value does not look like a valid unicast MAC address\n"
+                .to_owned(),
+        );
+    }
+    match options.get("tag").map(|tag| tag.parse::<u32>()) {
+        Some(Ok(0)) => bad("tag: value must have a minimum value of 1".to_owned()),
+        Some(Ok(tag)) if tag > MAX_TAG => {
+            bad(format!("tag: value must have a maximum value of {MAX_TAG}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn unicast(mac: &str) -> bool {
+    let bytes: Vec<Option<u8>> = mac
+        .split(':')
+        .map(|pair| {
+            u8::from_str_radix(pair, 16)
+                .ok()
+                .filter(|_| pair.len() == 2)
+        })
+        .collect();
+    bytes.len() == 6
+        && bytes.iter().all(Option::is_some)
+        && bytes[0].is_some_and(|first| first & 1 == 0)
+}
+
+fn cpu(text: &str) -> Result<(), String> {
+    let options = properties(text, "cputype");
+    let model = options.get("cputype").copied().unwrap_or_default();
+    if let Some(own) = model.strip_prefix("custom-") {
+        return Err(format!("Custom cputype '{own}' not found"));
+    }
+    let known = CPUS.iter().any(|known| {
+        model
+            .strip_prefix(known)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    });
+    if known {
+        Ok(())
+    } else {
+        Err(format!(
+            "Built-in cputype '{model}' is not defined (missing 'custom-' prefix?)"
+        ))
+    }
+}
+
+/// Whether every line is a public key: PVE asks `ssh-keygen`. The text is percent-encoded.
+fn ssh_keys(text: &str) -> bool {
+    let text = decode(text, false);
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.all(|line| {
+        let mut words = line.split_whitespace();
+        let (Some(kind), Some(key)) = (words.next(), words.next()) else {
+            return false;
+        };
+        STANDARD.decode(key).is_ok_and(|key| is_key(kind, &key))
+    })
+}
+
+/// A key is fields with their lengths before them; the first is its kind, and it has more.
+fn is_key(kind: &str, mut rest: &[u8]) -> bool {
+    let mut fields = 0;
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+        let Some((field, after)) = after.split_at_checked(length) else {
+            return false;
+        };
+        if fields == 0 && field != kind.as_bytes() {
+            return false;
+        }
+        fields += 1;
+        rest = after;
+    }
+    rest.is_empty() && fields > 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "ssh-ed25519%20AAAAC3NzaC1lZDI1NTE5AAAAIDbgX3JZ0mK2yN1N5mJ8u6aRkqM0f3T8cYw2h1pLx0Qe%20a%40b";
+
+    #[test]
+    fn values_are_taken_and_refused_as_pve_does() {
+        for (key, text) in [
+            ("net0", "virtio=BC:24:11:00:11:22,bridge=vmbr0,firewall=1"),
+            ("net0", "virtio,bridge=vmbr0,tag=20"),
+            ("net1", "model=e1000,macaddr=BC:24:11:00:11:22"),
+            ("cpu", "host"),
+            ("cpu", "x86-64-v2-AES,flags=+aes"),
+            ("cpu", "cputype=EPYC-v3"),
+            ("sshkeys", KEY),
+            ("sshkeys", &format!("{KEY}%0A{KEY}%0A")),
+            ("name", "nonsense"),
+        ] {
+            assert!(verify(key, text).is_ok(), "{key} {text}");
+        }
+        for (key, text) in [
+            ("net0", "nonsense"),
+            ("net0", "virtio=ZZ,bridge=vmbr0"),
+            ("net0", "virtio=01:24:11:00:11:22,bridge=vmbr0"),
+            ("net0", "virtio=BC:24:11:00:11:22,bridge=vmbr0,tag=5000"),
+            ("net0", "virtio,tag=0"),
+            ("cpu", "nonsense"),
+            ("cpu", "hostile"),
+            ("cpu", "custom-x"),
+            ("sshkeys", "nonsense"),
+            ("sshkeys", "ssh-ed25519%20AAAAC3NzaC1lZDI1NTE5%20cut"),
+            ("sshkeys", "ssh-rsa%20AAAAC3NzaC1lZDI1NTE5AAAAIDbgX3JZ"),
+        ] {
+            assert!(verify(key, text).is_err(), "{key} {text}");
+        }
+    }
+}
