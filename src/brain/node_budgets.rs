@@ -41,8 +41,8 @@ impl<'a> NodeBudgets<'a> {
                 continue;
             };
             let disrupted = match known.standing {
-                // One that is decided on anew counts when it is decided on.
-                Standing::Leaving => !known.resumable(),
+                // One whose drain was interrupted is cordoned until it is released.
+                Standing::Leaving => true,
                 Standing::Up => !known.ready() || intents::replacing(turn, name).is_some(),
                 _ => continue,
             };

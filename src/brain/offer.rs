@@ -83,7 +83,7 @@ impl<'a> Daemon<'a> {
     pub(super) fn put(&self, world: &mut World<'a>, index: usize) {
         let id = world.intern(self.namespace, self.shape);
         world.put(index, id, 1, false);
-        amounts::take(&mut world.bins[index].free, &self.more, 1);
+        amounts::take_more(&mut world.bins[index].free, &self.more);
     }
 }
 
@@ -259,7 +259,7 @@ pub(super) fn labels(
 fn add_daemons<'a>(turn: &Turn<'a>, pool: &PoolPolicy, offer: &mut Offer<'a>) {
     for daemon in daemons(turn, &offer.labels, pool, NEW) {
         amounts::take(&mut offer.free, &daemon.shape.requests, 1);
-        amounts::take(&mut offer.free, &daemon.more, 1);
+        amounts::take_more(&mut offer.free, &daemon.more);
         offer.ports.extend(daemon.shape.host_ports.iter().cloned());
         offer.residents.push(daemon);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::model::cluster::{Node, ReadyStatus};
-use crate::model::scheduling::PodShape;
+use crate::model::scheduling::{Labels, PodShape};
 use crate::model::time::Span;
 
 use super::capacity;
@@ -58,8 +58,7 @@ fn add_machine<'a>(
     let Some((choice, offer)) = template(choices, known) else {
         return;
     };
-    let mut labels = offer.labels.clone();
-    labels.insert(HOSTNAME_LABEL.into(), known.name.clone());
+    let labels = labels(choice, known);
     let index = world.add(Bin {
         name: known.name.clone(),
         site: Site::Machine(known.name.clone()),
@@ -110,6 +109,14 @@ fn template<'b, 'a>(
         .find(|offer| *offer.host == known.machine.host)
         .or(choice.offers.first())?;
     Some((choice, offer))
+}
+
+/// The labels that a machine's node will carry, on the host where it is: the pool may not use that host
+/// any more, and have no offer there.
+fn labels(choice: &Choice<'_>, known: &Known<'_>) -> Labels {
+    let (pool, kind) = (choice.policy, choice.kind);
+    let host = &known.machine.host;
+    offer::labels(choice.pool, pool, choice.type_name, kind, host, known.name)
 }
 
 fn expected_daemons<'a>(turn: &Turn<'a>, known: &Known<'a>) -> Vec<Daemon<'a>> {
@@ -165,10 +172,8 @@ fn node_bin(turn: &Turn<'_>, choices: &[Choice<'_>], name: &Arc<str>, node: &Nod
         && let Some((choice, offer)) = template(choices, known)
     {
         bin.site = Site::Machine(known.name.clone());
-        for (key, value) in &offer.labels {
-            bin.labels
-                .entry(key.clone())
-                .or_insert_with(|| value.clone());
+        for (key, value) in labels(choice, known) {
+            bin.labels.entry(key).or_insert(value);
         }
         bin.labels.insert(HOSTNAME_LABEL.into(), known.name.clone());
         for taint in &choice.policy.taints {

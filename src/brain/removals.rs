@@ -160,7 +160,7 @@ impl<'a> Removals<'a> {
 
     fn book(&mut self, known: &Known<'a>, candidate: &Candidate<'a>) {
         self.budgets.take(&candidate.pods);
-        if !matches!(candidate.mode, Mode::Replaced { .. }) {
+        if !disrupted(known, candidate) {
             self.node_budgets.take(known.pool_name());
         }
         self.all += 1;
@@ -191,7 +191,7 @@ impl<'a> Removals<'a> {
         } else {
             Cause::Underused
         };
-        let more = u32::from(!matches!(candidate.mode, Mode::Replaced { .. }));
+        let more = u32::from(!disrupted(known, candidate));
         self.disruptable(turn, known, cause, more)
     }
 
@@ -357,6 +357,12 @@ impl<'a> Removals<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether a node counts as disrupted already: one that a machine was made to replace, and one whose drain
+/// was interrupted.
+fn disrupted(known: &Known<'_>, candidate: &Candidate<'_>) -> bool {
+    matches!(candidate.mode, Mode::Replaced { .. }) || known.standing == Standing::Leaving
 }
 
 /// CPU and memory of a machine's VM, by its type.

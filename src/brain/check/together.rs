@@ -238,6 +238,7 @@ pub(super) fn removals(case: Case<'_>, removals: &[&Action]) -> Verdict {
         .machines
         .iter()
         .filter(|(name, machine)| !targets.contains(&***name) && leaving(case, machine))
+        .filter(|(_, machine)| !interrupted(case, machine))
         .filter_map(|(_, machine)| machine.node.as_deref())
         .collect();
     parallel(case, &chosen, &under_way)?;
@@ -275,6 +276,18 @@ pub(super) fn leaving(case: Case<'_>, machine: &Machine) -> bool {
     tainted
         || machine.busy == Some(Busy::Down)
         || machine.step.is_some_and(|(step, _)| step > Step::Done)
+}
+
+/// Nobody is at its removal, which can still be taken back: no pod is evicted there.
+fn interrupted(case: Case<'_>, machine: &Machine) -> bool {
+    let node = machine
+        .node
+        .as_ref()
+        .and_then(|name| case.snapshot.cluster.nodes.get(name));
+    node.is_some_and(|node| node.deletion.is_none())
+        && machine.busy.is_none()
+        && machine.vm.is_some()
+        && machine.step.is_none_or(|(step, _)| step < Step::Shutdown)
 }
 
 /// A node of ours that has been made ready for pods.

@@ -130,7 +130,7 @@ impl<'a> Counter<'a> {
         }
         let place = self.member.len();
         let domain = around.topology.of(self.subject.key, place);
-        let member = domain != NOWHERE && self.subject.scope.takes(around, bin, place);
+        let member = domain < FRESH && self.subject.scope.takes(around, bin, place);
         self.member.push(member);
         if member {
             let slot = domain as usize;

@@ -332,7 +332,9 @@ impl<'a> Bench<'_, 'a> {
         }
         let choice = &self.choices[at.0];
         let offer = &choice.offers[at.1];
-        let bin = offer::place(world, choice, offer, NEW.into(), Site::Planned(0));
+        // A name that no node has, and another for each place: a domain of its own.
+        let name = format!("{NEW}{}", self.places.len()).into();
+        let bin = offer::place(world, choice, offer, name, Site::Planned(0));
         world.close(bin);
         self.places.insert(at, bin);
         bin

@@ -41,6 +41,13 @@ fn at_most(most: u64, asked: i64, free: i64) -> u64 {
     }
 }
 
+/// Takes what one pod asks beyond what was taken for it: no further slot of `pods`.
+pub(in crate::brain) fn take_more(free: &mut Resources, more: &Resources) {
+    let pods = free.pods;
+    take(free, more, 1);
+    free.pods = pods;
+}
+
 /// Takes `count` pods that ask `asked` out of `free`. A negative request gives nothing back.
 pub(in crate::brain) fn take(free: &mut Resources, asked: &Resources, count: u64) {
     let count = i64::try_from(count).unwrap_or(i64::MAX);

@@ -236,7 +236,11 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 .machines
                 .values()
                 .filter(|known| known.pool_name() == &**name)
-                .filter(|known| matches!(known.standing, Standing::Up | Standing::Coming))
+                .filter(|known| {
+                    // One whose drain was interrupted is let go on only where the pool keeps its `min`.
+                    let stays = matches!(known.standing, Standing::Up | Standing::Coming);
+                    stays || known.resumable()
+                })
                 .count();
             let have = u32::try_from(have).unwrap_or(u32::MAX);
             for _ in have..pool.min {

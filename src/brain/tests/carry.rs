@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::lab::Lab;
+use super::wide::story::tell;
 use crate::brain::{check, decide};
 use crate::model::action::{Action, Kind};
 use crate::model::decision::Decision;
@@ -13,10 +14,16 @@ use crate::model::scheduling::Taint;
 impl Lab {
     /// Decides; every plan must pass the checker.
     pub(in crate::brain) fn decide(&self) -> Decision {
+        self.try_decide().unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Decides; a plan that does not pass the checker is an error, with the world in words.
+    pub(in crate::brain) fn try_decide(&self) -> Result<Decision, String> {
         let decision = decide(&self.snapshot, &self.policy, &self.memory, self.now);
-        let verdict = check::check_plan(&decision.plan, &self.snapshot, &self.policy, self.now);
-        assert_eq!(verdict, Ok(()), "plan: {:#?}", decision.plan);
-        decision
+        match check::check_plan(&decision.plan, &self.snapshot, &self.policy, self.now) {
+            Ok(()) => Ok(decision),
+            Err(refusal) => Err(format!("{refusal}{}", tell(self, &decision))),
+        }
     }
 
     /// Decides, remembers and lets the plan begin; gives the decision.

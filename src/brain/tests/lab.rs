@@ -436,6 +436,8 @@ impl Lab {
         *self = self.clone().node(name, 0, 0).edit_node(name, |node| {
             node.created = now;
             node.allocatable = Resources {
+                cpu_milli: i64::from(kind.cores) * 1000 - pool.reserved.cpu_milli,
+                memory: kind.memory - pool.reserved.memory,
                 ephemeral: if kind.disk > 0 { kind.disk } else { 20 * GI },
                 pods: i64::from(max_pods),
                 ..kind.capacity()

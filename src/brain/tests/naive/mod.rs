@@ -1,0 +1,199 @@
+//! A second opinion on placements, written apart from the deciding code and from the checker, straight
+//! from what the Kubernetes documentation says of each field; slow and obvious.
+//!
+//! It takes a view, a plan and where pods are said to go, lays the pods down one after the other, and
+//! asks every filter of each at its turn. In which order the brain thought is not said in a report, so
+//! any order in which all of them fit will do: pods that fit now are laid down now.
+
+mod company;
+mod filters;
+mod spots;
+mod volumes;
+
+use std::sync::Arc;
+
+use super::lab::Lab;
+use crate::model::cluster::{Pod, PodKey};
+use crate::model::decision::Decision;
+use crate::model::report::PodVerdict;
+use crate::model::scheduling::PodShape;
+
+pub(super) use spots::Site;
+
+/// A pod that stands somewhere.
+#[derive(Clone, Debug)]
+pub(super) struct Guest {
+    pub(super) key: PodKey,
+    pub(super) shape: Arc<PodShape>,
+    pub(super) deleting: bool,
+}
+
+/// A node: there, on its way, or planned.
+#[derive(Clone, Debug)]
+pub(super) struct Spot {
+    pub(super) name: Arc<str>,
+    pub(super) site: Site,
+    pub(super) labels: crate::model::scheduling::Labels,
+    pub(super) taints: Vec<crate::model::scheduling::Taint>,
+    pub(super) cordoned: bool,
+    pub(super) offers: crate::model::resources::Resources,
+    /// Volumes it can attach, by driver.
+    pub(super) limits: std::collections::BTreeMap<Arc<str>, i32>,
+    pub(super) guests: Vec<Guest>,
+    /// A planned node that nobody was laid on yet: it is no domain.
+    pub(super) unborn: bool,
+}
+
+/// The world in which pods are laid down.
+#[derive(Clone, Debug)]
+pub(super) struct Naive<'a> {
+    pub(super) lab: &'a Lab,
+    pub(super) spots: Vec<Spot>,
+}
+
+/// Where the report and the plan say that pods go. Pods that kube-scheduler has nominated a node for are
+/// taken for standing there.
+pub(super) fn said(lab: &Lab, decision: &Decision) -> Vec<(PodKey, Arc<str>)> {
+    let mut said: Vec<(PodKey, Arc<str>)> = Vec::new();
+    for (key, verdict) in &decision.report.pods {
+        let (PodVerdict::FitsNode { node: name }
+        | PodVerdict::FitsMachine { machine: name }
+        | PodVerdict::Triggers { machine: name, .. }) = verdict
+        else {
+            continue;
+        };
+        let pod = &lab.snapshot.cluster.pods[key];
+        if pod.nominated.as_ref() != Some(name) {
+            said.push((key.clone(), name.clone()));
+        }
+    }
+    for action in &decision.plan {
+        if let crate::model::action::Reason::PendingPods { pods } = &action.reason {
+            let displaced = |key: &&PodKey| lab.snapshot.cluster.pods[*key].node.is_some();
+            let pods = pods.iter().filter(displaced);
+            said.extend(pods.map(|key| (key.clone(), action.target.machine.clone())));
+        }
+    }
+    // kube-scheduler's order.
+    let pods = &lab.snapshot.cluster.pods;
+    said.sort_by_key(|(key, _)| {
+        let pod = &pods[key];
+        (
+            std::cmp::Reverse(pod.shape.priority),
+            pod.created,
+            key.clone(),
+        )
+    });
+    said
+}
+
+/// Whether a pod takes room somewhere without the report saying where: it stands on a node that is
+/// leaving, or kube-scheduler has not tried it yet.
+pub(super) fn silent(lab: &Lab, key: &PodKey, decision: &Decision) -> bool {
+    let pod = &lab.snapshot.cluster.pods[key];
+    if let Some(node) = &pod.node {
+        return spots::leaving(lab, node);
+    }
+    let ignored = matches!(
+        decision.report.pods.get(key),
+        Some(PodVerdict::Ignored { .. })
+    );
+    ignored && pod.unschedulable_since.is_none() && !pod.gated
+}
+
+impl<'a> Naive<'a> {
+    /// The view, with the machines of a plan.
+    pub(super) fn of(lab: &'a Lab, decision: &Decision) -> Naive<'a> {
+        Naive {
+            lab,
+            spots: spots::all(lab, decision),
+        }
+    }
+
+    /// A machine could be made for a pod: every filter lets it onto an empty one of some choice.
+    pub(super) fn some_offer(&self, key: &PodKey) -> Option<String> {
+        spots::offers(self.lab).into_iter().find_map(|spot| {
+            let mut other = self.clone();
+            let name = spot.name.clone();
+            other.spots.push(spot);
+            let at = other.spots.len() - 1;
+            other.fits(key, at).is_ok().then(|| name.to_string())
+        })
+    }
+
+    /// Why a pod may not come to a spot now, by the first filter that says so.
+    pub(super) fn fits(&self, key: &PodKey, at: usize) -> Result<(), String> {
+        let pod = &self.lab.snapshot.cluster.pods[key];
+        let spot = &self.spots[at];
+        filters::node(&pod.shape, spot)?;
+        volumes::fit(self, key, pod, spot)?;
+        filters::room(&pod.shape, spot)?;
+        company::affinity(self, key, &pod.shape, at)?;
+        company::spread(self, key, &pod.shape, at)
+    }
+
+    /// Lays a pod down.
+    pub(super) fn lay(&mut self, key: &PodKey, at: usize) {
+        let pod: &Pod = &self.lab.snapshot.cluster.pods[key];
+        let spot = &mut self.spots[at];
+        spot.unborn = false;
+        spot.guests.push(Guest {
+            key: key.clone(),
+            shape: pod.shape.clone(),
+            deleting: false,
+        });
+    }
+
+    /// A spot by name.
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        self.spots.iter().position(|spot| *spot.name == *name)
+    }
+
+    /// Lays down all of these: those first that fit on nodes there are. Says which never fits, and why.
+    pub(super) fn lay_all(&mut self, said: &[(PodKey, Arc<str>)]) -> Result<(), (PodKey, String)> {
+        let mut waiting: Vec<(&PodKey, usize)> = Vec::new();
+        for (key, name) in said {
+            match self.find(name) {
+                Some(at) => waiting.push((key, at)),
+                None => return Err((key.clone(), format!("{name} is nowhere, or is leaving"))),
+            }
+        }
+        let empty = self.clone();
+        let mut verdict = Ok(());
+        for _ in 0..=3 * waiting.len() {
+            *self = empty.clone();
+            let Err(stuck) = self.lay_in_turn(&waiting) else {
+                return Ok(());
+            };
+            // Perhaps it fits when it comes before the others.
+            let (key, why) = &stuck;
+            verdict = Err(((*key).clone(), why.clone()));
+            let at = waiting.iter().position(|(other, _)| other == key);
+            let first = waiting.remove(at.unwrap_or(0));
+            waiting.insert(0, first);
+        }
+        verdict
+    }
+
+    fn lay_in_turn<'k>(
+        &mut self,
+        said: &[(&'k PodKey, usize)],
+    ) -> Result<(), (&'k PodKey, String)> {
+        let mut waiting: Vec<(&PodKey, usize)> = said.to_vec();
+        waiting.sort_by_key(|(_, at)| self.spots[*at].site);
+        while !waiting.is_empty() {
+            let fitting = waiting
+                .iter()
+                .position(|(key, at)| self.fits(key, *at).is_ok());
+            let Some(index) = fitting else {
+                let (key, at) = waiting[0];
+                let why = self.fits(key, at).err().unwrap_or_default();
+                let name = &self.spots[at].name;
+                return Err((key, format!("on {name}: {why}")));
+            };
+            let (key, at) = waiting.remove(index);
+            self.lay(key, at);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! Every placement holds before a second opinion, in generated worlds.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::lab::Lab;
+use super::naive::{Naive, Site, said, silent};
+use super::wide::story::tell;
+use super::wide::{Wide, wide};
+use crate::brain::decide;
+use crate::model::cluster::PodKey;
+use crate::model::decision::Decision;
+use crate::model::report::PodVerdict;
+use crate::model::time::Span;
+
+/// The world some time after it was looked at first, so that timers have run.
+fn aged(world: &Wide) -> Lab {
+    let mut lab = world.build();
+    if world.minutes > 10 {
+        lab.memory = decide(&lab.snapshot, &lab.policy, &lab.memory, lab.now).memory;
+        lab = lab.after(Span::minutes(1));
+    }
+    lab
+}
+
+/// Pods of which the report does not say where they are thought to go, and that others may heed.
+fn heard_of_all(lab: &Lab, decision: &Decision) -> bool {
+    let mut pods = lab.snapshot.cluster.pods.keys();
+    !pods.any(|key| silent(lab, key, decision))
+}
+
+fn depends(lab: &Lab, key: &PodKey) -> bool {
+    let shape = &lab.snapshot.cluster.pods[key].shape;
+    let defaults = &lab.policy.scale_up.default_spread;
+    !shape.pod_affinity.is_empty()
+        || shape.spread.iter().any(|constraint| constraint.hard)
+        || !defaults.is_empty() && shape.spread.is_empty()
+}
+
+/// Every pod that is said to go somewhere passes every filter there.
+fn placed(lab: &Lab) -> Result<(), String> {
+    let decision = lab.try_decide()?;
+    let mut said = said(lab, &decision);
+    let all = heard_of_all(lab, &decision);
+    said.retain(|(key, _)| all || !depends(lab, key));
+    let mut naive = Naive::of(lab, &decision);
+    let verdict = naive.lay_all(&said);
+    verdict.map_err(|(key, why)| format!("{key} {why}{}", tell(lab, &decision)))
+}
+
+/// Pods that are said to fit nowhere do not fit: on no node there is, and those that are hopeless on no
+/// machine that could be made.
+fn unplaced(lab: &Lab) -> Result<(), String> {
+    let decision = lab.try_decide()?;
+    if !heard_of_all(lab, &decision) {
+        return Ok(());
+    }
+    let mut naive = Naive::of(lab, &decision);
+    let said: Vec<(PodKey, Arc<str>)> = said(lab, &decision)
+        .into_iter()
+        .filter(|(_, name)| {
+            let at = naive.find(name);
+            at.is_some_and(|at| naive.spots[at].site != Site::Planned)
+        })
+        .collect();
+    if naive.lay_all(&said).is_err() {
+        return Ok(());
+    }
+    for (key, verdict) in &decision.report.pods {
+        let hopeless = matches!(verdict, PodVerdict::Hopeless { .. });
+        if !hopeless && !matches!(verdict, PodVerdict::Held { .. }) || depends(lab, key) {
+            continue;
+        }
+        for at in 0..naive.spots.len() {
+            if naive.spots[at].site != Site::Planned && naive.fits(key, at).is_ok() {
+                let name = &naive.spots[at].name;
+                return Err(format!("{key} fits on {name}{}", tell(lab, &decision)));
+            }
+        }
+        if let Some(offer) = naive.some_offer(key).filter(|_| hopeless) {
+            return Err(format!("{key} fits on {offer}{}", tell(lab, &decision)));
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::with_cases(96) })]
+
+    #[test]
+    fn what_is_placed_passes_every_filter(world in wide(5, 12)) {
+        let verdict = placed(&aged(&world));
+        prop_assert!(verdict.is_ok(), "{}", verdict.unwrap_err());
+    }
+
+    #[test]
+    fn what_fits_is_placed(world in wide(5, 12)) {
+        let verdict = unplaced(&aged(&world));
+        prop_assert!(verdict.is_ok(), "{}", verdict.unwrap_err());
+    }
+}
