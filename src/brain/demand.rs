@@ -8,6 +8,7 @@ use crate::model::cluster::{Phase, Pod, PodKey};
 use crate::model::report::PodVerdict;
 use crate::model::time::{Span, Time};
 
+use super::fit::attach;
 use super::fit::volumes::{self, Need};
 use super::turn::Turn;
 use super::view::Known;
@@ -121,12 +122,14 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
             line = Some(at);
             match class {
                 Class::Ignored(why) => {
+                    keep_nominated(turn, world, key, pod);
                     turn.answer(at, PodVerdict::Ignored { why });
                     continue;
                 }
                 Class::Nominated(node) => {
-                    world.welcome(&node, key, pod);
-                    if let Some(need) = volumes::need(key, pod, &turn.view) {
+                    let need = volumes::need(key, pod, &turn.view);
+                    world.welcome(&node, key, pod, need.as_ref());
+                    if let Some(need) = need {
                         turn.promises.give(key, Some(&need));
                     }
                     turn.answer(at, PodVerdict::FitsNode { node });
@@ -145,6 +148,24 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
     }
     Demand {
         groups: in_order(world, found),
+    }
+}
+
+/// A pod that is not our business takes the room all the same that kube-scheduler keeps for it.
+fn keep_nominated<'a>(turn: &Turn<'a>, world: &mut World<'a>, key: &'a PodKey, pod: &'a Pod) {
+    let Some(node) = &pod.nominated else {
+        return;
+    };
+    let index = world.by_name.get(node).copied();
+    let nodes = &turn.view.snapshot.cluster.nodes;
+    if let Some(index) = index.filter(|_| nodes.contains_key(node))
+        && pod.deletion.is_none()
+        && !pod.phase.terminal()
+    {
+        let need = volumes::need(key, pod, &turn.view);
+        let id = world.intern(&key.namespace, &pod.shape);
+        world.put(index, id, 1, false);
+        attach::take(&mut world.bins[index].slots, need.as_ref());
     }
 }
 

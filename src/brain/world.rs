@@ -12,7 +12,7 @@ use crate::model::snapshot::Snapshot;
 
 use super::classes::{ChoosyId, ClassId, Classes};
 use super::company::{Company, Rules};
-use super::fit::attach::Slots;
+use super::fit::attach::{self, Slots};
 use super::fit::volumes::{self, Need};
 use super::fit::{self, Misfit, Place, amounts};
 
@@ -299,11 +299,19 @@ impl<'a> World<'a> {
     }
 
     /// Puts a pod on the node that kube-scheduler has nominated for it.
-    pub(super) fn welcome(&mut self, node: &str, key: &'a PodKey, pod: &'a Pod) {
+    pub(super) fn welcome(
+        &mut self,
+        node: &str,
+        key: &'a PodKey,
+        pod: &'a Pod,
+        need: Option<&Need>,
+    ) {
         let id = self.intern(&key.namespace, &pod.shape);
         if let Some(index) = self.by_name.get(node).copied() {
             self.put(index, id, 1, pod.deletion.is_some());
-            self.bins[index].guests.push((id, None, 1));
+            let bin = &mut self.bins[index];
+            attach::take(&mut bin.slots, need);
+            bin.guests.push((id, need.cloned().map(Arc::new), 1));
         }
     }
 }

@@ -1,7 +1,5 @@
 //! Every placement holds before a second opinion, in generated worlds.
 
-use std::sync::Arc;
-
 use proptest::prelude::*;
 
 use super::lab::Lab;
@@ -57,14 +55,7 @@ fn unplaced(lab: &Lab) -> Result<(), String> {
         return Ok(());
     }
     let mut naive = Naive::of(lab, &decision);
-    let said: Vec<(PodKey, Arc<str>)> = said(lab, &decision)
-        .into_iter()
-        .filter(|(_, name)| {
-            let at = naive.find(name);
-            at.is_some_and(|at| naive.spots[at].site != Site::Planned)
-        })
-        .collect();
-    if naive.lay_all(&said).is_err() {
+    if naive.lay_all(&said(lab, &decision)).is_err() {
         return Ok(());
     }
     for (key, verdict) in &decision.report.pods {

@@ -177,17 +177,8 @@ fn said_limits(lab: &Lab, name: &str) -> BTreeMap<Arc<str>, i32> {
 fn standing(lab: &Lab, name: &str) -> Vec<Guest> {
     let mut guests = Vec::new();
     for (key, pod) in &lab.snapshot.cluster.pods {
-        let awaited = pod.node.is_none()
-            && pod.nominated.as_deref() == Some(name)
-            && pod.deletion.is_none()
-            && !pod.gated
-            && pod.shape.scheduler.is_empty()
-            && pod.shape.priority >= lab.policy.scale_up.expendable_priority
-            && pod
-                .shape
-                .owner
-                .as_ref()
-                .is_none_or(|o| &*o.kind != "DaemonSet");
+        let awaited =
+            pod.node.is_none() && pod.nominated.as_deref() == Some(name) && pod.deletion.is_none();
         if (pod.node.as_deref() == Some(name) || awaited) && !pod.phase.terminal() {
             guests.push(Guest {
                 key: key.clone(),
