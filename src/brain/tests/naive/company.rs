@@ -160,7 +160,7 @@ pub(super) fn spread(
         }
         let few = constraint
             .min_domains
-            .is_some_and(|min| (domains.len() as i64) < i64::from(min));
+            .is_some_and(|min| i128::from(min) > domains.len() as i128);
         let least = if few {
             0
         } else {

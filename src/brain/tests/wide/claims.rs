@@ -58,8 +58,8 @@ pub(super) fn add(mut lab: Lab) -> Lab {
                 let handle = Some(format!("handle-{name}").into());
                 let driver = Some(DRIVER.into());
                 let volume = PersistentVolume {
-                    handle,
                     driver,
+                    handle,
                     ..volume
                 };
                 cluster.volumes.insert(name, volume);
