@@ -6,6 +6,7 @@
 mod backoff;
 mod batch;
 mod births;
+mod by_node;
 mod candidates;
 mod capacity;
 pub mod check;
@@ -28,7 +29,6 @@ mod node_budgets;
 mod offer;
 mod pack;
 mod places;
-mod pods;
 mod pools;
 mod rehearsal;
 mod removals;

@@ -11,8 +11,8 @@ use crate::model::resources::Resources;
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
+use super::by_node::ByNode;
 use super::claims::Claims;
-use super::pods::Pods;
 
 /// A pod with its key.
 pub(super) type Keyed<'a> = (&'a PodKey, &'a Pod);
@@ -24,7 +24,7 @@ pub(super) struct View<'a> {
     pub(super) policy: &'a Policy,
     pub(super) now: Time,
     /// The pods: by node, and those that are not bound.
-    pods: Pods<'a>,
+    pods: ByNode<'a>,
     /// Nodes whose pods will soon need another place.
     leaving: BTreeSet<&'a str>,
     /// The most that pods of each DaemonSet ask for, by its UID.
@@ -124,7 +124,7 @@ impl<'a> View<'a> {
             }
             machines.insert(&**name, known);
         }
-        let pods = Pods::of(&snapshot.cluster);
+        let pods = ByNode::of(&snapshot.cluster);
         let mut view = View {
             snapshot,
             policy,
@@ -183,7 +183,7 @@ impl<'a> View<'a> {
     }
 }
 
-fn daemon_requests<'a>(pods: &Pods<'a>) -> BTreeMap<&'a str, Resources> {
+fn daemon_requests<'a>(pods: &ByNode<'a>) -> BTreeMap<&'a str, Resources> {
     let mut most: BTreeMap<&str, Resources> = BTreeMap::new();
     for (_, pod) in pods.bound() {
         let owner = pod.shape.owner.as_ref();

@@ -311,7 +311,10 @@ impl State {
             .get(&key)
             .is_some_and(|old| old.unschedulable_since.is_some());
         applied.unschedulable = pod.unschedulable_since.is_some() && !waited;
-        applied.changed = put(&mut self.cluster.pods, key, pod);
+        applied.changed = self.cluster.pods.get(&key) != Some(&pod);
+        if applied.changed {
+            self.cluster.pods.insert(key, pod);
+        }
         applied
     }
 

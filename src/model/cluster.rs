@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::pods::Pods;
 use super::resources::Resources;
 use super::scheduling::{Effect, LabelSelector, Labels, NodeTerm, PodShape, Taint, Toleration};
 use super::time::Time;
@@ -14,7 +15,7 @@ use super::time::Time;
 #[serde(default, deny_unknown_fields)]
 pub struct Cluster {
     /// Pods that have not ended: an ended pod holds nothing on its node any more.
-    pub pods: BTreeMap<PodKey, Pod>,
+    pub pods: Pods,
     /// Nodes by name.
     pub nodes: BTreeMap<Arc<str>, Node>,
     /// DaemonSets: their pods are added to every new node they match.

@@ -3,7 +3,7 @@
 //!
 //! * [`quantity`], [`resources`], [`time`]: units as types; exact integers, never floats. [`words`] writes
 //!   amounts as people do.
-//! * [`scheduling`], [`cluster`]: what a decision needs of Kubernetes, compact.
+//! * [`scheduling`], [`cluster`], [`pods`]: what a decision needs of Kubernetes, compact.
 //! * [`region`]: what a decision needs of Proxmox VE.
 //! * [`mark`]: the proof that a VM is ours.
 //! * [`disruption`], [`cron`]: what pools let be done to working nodes, and when.
@@ -20,6 +20,7 @@ pub mod decision;
 pub mod disruption;
 pub mod mark;
 pub mod memory;
+pub mod pods;
 pub mod policy;
 pub mod quantity;
 pub mod region;

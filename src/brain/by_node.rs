@@ -12,7 +12,7 @@ const SEEN_BITS: u32 = 14;
 
 /// Pods by node, and those without.
 #[derive(Debug, Default)]
-pub(super) struct Pods<'a> {
+pub(super) struct ByNode<'a> {
     /// Node by node; those of one node in the order of their keys.
     bound: Vec<Keyed<'a>>,
     /// Where each node's pods begin and end.
@@ -21,9 +21,9 @@ pub(super) struct Pods<'a> {
     pub(super) unbound: Vec<Keyed<'a>>,
 }
 
-impl<'a> Pods<'a> {
+impl<'a> ByNode<'a> {
     /// Sorts the pods of a cluster; those that are bound and have ended are left out.
-    pub(super) fn of(cluster: &'a Cluster) -> Pods<'a> {
+    pub(super) fn of(cluster: &'a Cluster) -> ByNode<'a> {
         let mut nodes = Nodes::new();
         let mut unbound = Vec::new();
         let mut bound = Vec::with_capacity(cluster.pods.len());
@@ -54,7 +54,7 @@ impl<'a> Pods<'a> {
             sorted[next[node]] = pod;
             next[node] += 1;
         }
-        Pods {
+        ByNode {
             bound: sorted,
             ranges,
             unbound,
