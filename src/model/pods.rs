@@ -164,12 +164,12 @@ impl Pods {
     }
 
     /// All keys.
-    pub fn keys(&self) -> impl Iterator<Item = &PodKey> {
+    pub fn keys(&self) -> impl Iterator<Item = &PodKey> + Clone {
         self.iter().map(|(key, _)| key)
     }
 
     /// All pods without their keys.
-    pub fn values(&self) -> impl Iterator<Item = &Pod> {
+    pub fn values(&self) -> impl Iterator<Item = &Pod> + Clone {
         self.iter().map(|(_, pod)| pod)
     }
 

@@ -12,6 +12,7 @@ use crate::model::cluster::{Cluster, Node, Pod, PodKey};
 use crate::model::decision::Decision;
 use crate::model::mark::Mark;
 use crate::model::memory::Memory;
+use crate::model::pods::Pods;
 use crate::model::region::{Failure, Host, Machine, MachineVm, Region, Step, Vm};
 use crate::model::report::{Hold, NodeVerdict, PodVerdict, PoolState, Report};
 use crate::model::resources::Resources;
@@ -119,7 +120,7 @@ fn snapshot() -> Snapshot {
                 (Arc::from("cp"), node(4000, 8 << 30)),
                 (Arc::from("small-a"), node(2000, 3 << 30)),
             ]),
-            pods: BTreeMap::from([
+            pods: Pods::from_iter([
                 (PodKey::new("default", "a"), pod(Some("small-a"))),
                 (waiting(), pod(None)),
             ]),
