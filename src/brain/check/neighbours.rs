@@ -54,7 +54,7 @@ pub(super) fn check(
         }
     };
     for (key, to) in landed {
-        let Some(pod) = cluster.pods.get(*key) else {
+        let Some(pod) = cluster.pods.get(key) else {
             continue;
         };
         for (other_key, other) in &cluster.pods {
