@@ -102,9 +102,13 @@ fn row_of(workload: &str, size: impl Into<Value>, measured: &Measured<Decision>)
         placed,
         left,
     } = worlds::outcome(&measured.value);
+    let growth = measured.value.report.scale_up.unwrap_or_default();
     Row::new(workload, size)
         .measured(measured)
         .field("nodes", nodes)
+        .field("lower_bound", growth.lower_bound.nodes)
+        .field("price", growth.price)
+        .field("lower_bound_price", growth.lower_bound.price)
         .field("placed", placed)
         .field("unplaced", left)
 }

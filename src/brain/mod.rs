@@ -6,6 +6,7 @@
 mod backoff;
 mod batch;
 mod births;
+mod bound;
 mod by_node;
 mod candidates;
 mod capacity;
@@ -66,8 +67,10 @@ pub fn decide(snapshot: &Snapshot, policy: &Policy, memory: &Memory, now: Time) 
     let mut world = places::build(&turn, &choices);
     let demand = demand::collect(&mut turn, &mut world);
     grow::domains::open(&turn, &mut world, &choices, &demand);
+    let before = bound::Before::of(&world, &demand);
     let (homeless, lane) = pack::existing(&mut turn, &mut world, demand);
-    grow::plan(&mut turn, &mut world, &choices, homeless, lane);
+    let unplaced = grow::plan(&mut turn, &mut world, &choices, homeless, lane);
+    bound::report(&mut turn, &world, &choices, before, &unplaced);
     life::plan(&mut turn);
     sweep::plan(&mut turn);
     shrink::plan(&mut turn, &mut world, &choices, memory);

@@ -25,6 +25,32 @@ pub struct Report {
     pub pools: BTreeMap<Arc<str>, PoolState>,
     /// What a person should look at: damaged marks, foreign VMs in our range, orphans in quarantine.
     pub warnings: Vec<String>,
+    /// The machines that this decision makes for pods and pools in numbers; `None` when it makes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale_up: Option<Growth>,
+}
+
+/// New machines: how many, at what price, and what no plan can do without. Machines that replace others
+/// are not among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Growth {
+    /// How many.
+    pub nodes: u32,
+    /// Their price in millionths per hour, as configured or by CPU and memory.
+    pub price: i64,
+    /// What no plan for the same pods can do without.
+    pub lower_bound: Least,
+}
+
+/// The least that any plan needs; each number for itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Least {
+    /// Machines.
+    pub nodes: u32,
+    /// Millionths per hour.
+    pub price: i64,
 }
 
 /// Something that holds the brain back.

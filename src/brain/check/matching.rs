@@ -14,7 +14,7 @@ pub(super) fn mismatch(shape: &PodShape, name: &str, node: &Node) -> Option<Stri
 }
 
 /// The same for a node that does not exist yet.
-pub(super) fn mismatch_with(
+pub(in crate::brain) fn mismatch_with(
     shape: &PodShape,
     name: &str,
     labels: &Labels,

@@ -12,8 +12,8 @@ mod drain;
 mod existing;
 mod general;
 mod landing;
-mod matching;
-mod neighbours;
+pub(super) mod matching;
+pub(super) mod neighbours;
 mod removal;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,8 @@ use super::{Case, Rule, Verdict, matching, refuse};
 use crate::model::cluster::{Pod, PodKey};
 use crate::model::scheduling::{LabelSelector, Labels, PodTerm};
 
-fn selected(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
+/// Whether a selector takes in a pod with these labels.
+pub(in crate::brain) fn selected(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
     let Some(selector) = selector else {
         return false;
     };

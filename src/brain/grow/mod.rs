@@ -99,16 +99,19 @@ struct Grower<'t, 'w, 'c, 'a> {
     births: Births,
     /// The places there are: pods put on planned machines may open them to others.
     existing: Lane,
+    /// Pods that were given up before anything was tried.
+    unplaced: Vec<(ShapeId, usize)>,
 }
 
-/// Plans the machines to make. `groups` are the pods that fit on nothing there is (`existing`).
+/// Plans the machines to make. `groups` are the pods that fit on nothing there is (`existing`). Says how
+/// many pods of which shapes have no place.
 pub(super) fn plan<'a>(
     turn: &mut Turn<'a>,
     world: &mut World<'a>,
     choices: &[Choice<'a>],
     groups: Vec<Group<'a>>,
     existing: Lane,
-) {
+) -> Vec<(ShapeId, usize)> {
     let ledger = Ledger::of(turn);
     let births = Births::begin(turn);
     let mut grower = Grower {
@@ -123,6 +126,7 @@ pub(super) fn plan<'a>(
         ledger,
         births,
         existing,
+        unplaced: Vec::new(),
     };
     grower.sort_out(groups);
     grower.keep_min();
@@ -133,8 +137,14 @@ pub(super) fn plan<'a>(
         grower.shrink_to_fit();
     }
     grower.world.company.close();
-    let Grower { turn, births, .. } = grower;
-    births.finish(turn, choices);
+    let mut unplaced = grower.unplaced;
+    let left = grower
+        .groups
+        .iter()
+        .map(|group| (group.shape, group.left()));
+    unplaced.extend(left);
+    grower.births.finish(grower.turn, choices);
+    unplaced
 }
 
 impl<'a> Grower<'_, '_, '_, 'a> {
@@ -157,6 +167,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 for asker in &group.pods {
                     self.turn.say(*asker, &verdict);
                 }
+                self.unplaced.push((group.shape, group.pods.len()));
                 continue;
             }
             let rules = self.world.rules(group.shape);
@@ -220,6 +231,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
 
     fn wait(&mut self, until: Time) {
         for group in std::mem::take(&mut self.groups) {
+            self.unplaced.push((group.shape, group.pods.len()));
             for asker in group.pods {
                 self.turn.say(asker, &PodVerdict::Batched { until });
             }

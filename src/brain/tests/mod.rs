@@ -1,5 +1,6 @@
 //! Tests of decisions, in small worlds. Names begin with the scenario that they hold.
 
+mod bound;
 mod carry;
 mod claims;
 mod consolidating;

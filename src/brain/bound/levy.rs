@@ -1,0 +1,202 @@
+//! Levies: rules by which pods pay, with the most that one machine can collect.
+//!
+//! Whatever pods are put on a machine of some size, as long as they fit, they pay no more than this:
+//! * **amount**: each pays what it asks of a resource. Together they ask no more than there is.
+//! * **steps** of θ: each pays ⌊a/θ⌋ of what it asks. Σ⌊aᵢ/θ⌋ is whole and no more than Σaᵢ/θ, so no more
+//!   than ⌊size/θ⌋. (Pods larger than half of every machine pay 1 each, and no machine collects 2.)
+//! * **apart**: each pod of a clique pays 1. Two are never on the same machine.
+//! * **pool**: a machine of a pool below its `min` pays 1 itself.
+//! * **heads**: any machine pays 1; there are as many as the bound on machines says.
+//!
+//! And of any levy a place collects nothing if no pod that pays may be there, and never more than all pods
+//! pay together.
+
+use std::collections::BTreeSet;
+
+use super::problem::{Lot, Problem};
+
+/// How many sets of lots have levies of their own. Each multiplies the levies; more than a few say the
+/// same again.
+const MAX_SETS: usize = 10;
+/// How many steps are tried for one resource of one set, evenly over the sizes that pods have.
+const MAX_STEPS: usize = 8;
+
+/// One levy.
+#[derive(Debug)]
+pub(super) struct Levy {
+    /// What one pod pays, by lot.
+    pub(super) pays: Vec<i128>,
+    /// What all that has to be paid comes to.
+    pub(super) total: i128,
+    /// The most that a machine collects, by candidate.
+    pub(super) machine: Vec<i128>,
+    /// The most that a room collects.
+    pub(super) room: Vec<i128>,
+}
+
+impl Levy {
+    /// What the rooms cannot collect.
+    pub(super) fn left(&self) -> i128 {
+        let rooms = self
+            .room
+            .iter()
+            .fold(0i128, |sum, most| sum.saturating_add(*most));
+        self.total.saturating_sub(rooms)
+    }
+}
+
+/// All levies that pods pay, and those of pools.
+pub(super) fn all(problem: &Problem) -> Vec<Levy> {
+    let mut levies = Vec::new();
+    let resources = problem.candidates.first().map_or(0, |c| c.amounts.len());
+    for set in sets(problem) {
+        for resource in 0..resources {
+            levies.push(amount(problem, &set, resource));
+            for step in steps(problem, &set, resource) {
+                levies.push(steps_of(problem, &set, resource, step));
+            }
+        }
+    }
+    levies.extend((0..problem.cliques).map(|clique| apart(problem, clique)));
+    let pools = problem.kept.iter().enumerate();
+    let pools = pools.filter(|(_, kept)| **kept > 0);
+    levies.extend(pools.map(|(pool, kept)| {
+        let of_pool = |pool_of: usize| i128::from(pool_of == pool);
+        machines(problem, *kept, of_pool)
+    }));
+    levies
+}
+
+/// Any machine pays 1, and there are at least so many.
+pub(super) fn heads(problem: &Problem, least: i128) -> Levy {
+    machines(problem, least, |_| 1)
+}
+
+fn machines(problem: &Problem, total: i128, pays: impl Fn(usize) -> i128) -> Levy {
+    Levy {
+        pays: vec![0; problem.lots.len()],
+        total,
+        machine: problem.candidates.iter().map(|c| pays(c.pool)).collect(),
+        room: vec![0; problem.rooms.len()],
+    }
+}
+
+fn amount(problem: &Problem, set: &[bool], resource: usize) -> Levy {
+    let of = |amounts: &[i64]| i128::from(amounts[resource]);
+    levy(problem, set, |lot| of(&lot.amounts), of)
+}
+
+fn steps_of(problem: &Problem, set: &[bool], resource: usize, step: i64) -> Levy {
+    let of = |amounts: &[i64]| i128::from(amounts[resource] / step);
+    levy(problem, set, |lot| of(&lot.amounts), of)
+}
+
+fn apart(problem: &Problem, clique: usize) -> Levy {
+    let pays = |lot: &Lot| i128::from(lot.cliques.contains(&clique));
+    let everyone = vec![true; problem.lots.len()];
+    let mut levy = levy(problem, &everyone, pays, |_| 1);
+    for (most, room) in levy.room.iter_mut().zip(&problem.rooms) {
+        if *most > 0 {
+            *most = room.most[clique].unwrap_or(levy.total);
+        }
+    }
+    levy
+}
+
+/// A levy on the lots of a set; `most` is what a place of such a size can collect.
+fn levy(
+    problem: &Problem,
+    set: &[bool],
+    pays: impl Fn(&Lot) -> i128,
+    most: impl Fn(&[i64]) -> i128,
+) -> Levy {
+    let lots = problem.lots.iter().zip(set);
+    let pays: Vec<i128> = lots
+        .map(|(lot, is)| if *is { pays(lot) } else { 0 })
+        .collect();
+    let each = pays.iter().zip(&problem.lots);
+    let total = each.fold(0i128, |sum, (pays, lot)| {
+        sum.saturating_add(pays.saturating_mul(lot.count))
+    });
+    let mut paid_at = vec![false; problem.candidates.len()];
+    for (lot, _) in problem
+        .lots
+        .iter()
+        .zip(&pays)
+        .filter(|(_, pays)| **pays > 0)
+    {
+        for (at, may) in paid_at.iter_mut().zip(&lot.may) {
+            *at |= may;
+        }
+    }
+    let machine = problem.candidates.iter().zip(paid_at);
+    let machine = machine
+        .map(|(of, paid)| {
+            if paid {
+                most(&of.amounts).min(total)
+            } else {
+                0
+            }
+        })
+        .collect();
+    let room = problem.rooms.iter().map(|room| {
+        let paid = room
+            .may
+            .iter()
+            .zip(&pays)
+            .any(|(may, pays)| *may && *pays > 0);
+        if paid {
+            most(&room.amounts).min(total)
+        } else {
+            0
+        }
+    });
+    Levy {
+        room: room.collect(),
+        pays,
+        total,
+        machine,
+    }
+}
+
+/// Sets of lots: all; those that may be on certain candidates alone; and of each those that fit on nothing
+/// that there is.
+fn sets(problem: &Problem) -> Vec<Vec<bool>> {
+    let lots = &problem.lots;
+    let homeless = |lot: usize| !problem.rooms.iter().any(|room| room.may[lot]);
+    let homeless: Vec<bool> = (0..lots.len()).map(homeless).collect();
+    let mut within: Vec<&Vec<bool>> = lots.iter().map(|lot| &lot.may).collect();
+    within.sort_unstable();
+    within.dedup();
+    let inside = |within: &[bool]| -> Vec<bool> {
+        let inside = |lot: &Lot| {
+            lot.may
+                .iter()
+                .zip(within)
+                .all(|(may, in_it)| !may || *in_it)
+        };
+        lots.iter().map(inside).collect()
+    };
+    let mut sets = vec![vec![true; lots.len()]];
+    sets.extend(within.into_iter().map(|within| inside(within)));
+    let mut known = BTreeSet::new();
+    let mut all = Vec::new();
+    for set in sets {
+        let alone: Vec<bool> = set.iter().zip(&homeless).map(|(a, b)| *a && *b).collect();
+        for set in [set, alone] {
+            if all.len() < MAX_SETS && set.contains(&true) && known.insert(set.clone()) {
+                all.push(set);
+            }
+        }
+    }
+    all
+}
+
+/// The sizes that are worth a try as a step: what pods of the set ask.
+fn steps(problem: &Problem, set: &[bool], resource: usize) -> Vec<i64> {
+    let lots = problem.lots.iter().zip(set).filter(|(_, is)| **is);
+    let sizes: BTreeSet<i64> = lots.map(|(lot, _)| lot.amounts[resource]).collect();
+    let sizes: Vec<i64> = sizes.into_iter().filter(|size| *size > 1).collect();
+    let some = sizes.len().div_ceil(MAX_STEPS).max(1);
+    sizes.into_iter().rev().step_by(some).collect()
+}

@@ -1,0 +1,53 @@
+//! What is to be covered, as plain numbers.
+//!
+//! Amounts are by resource, in the same order everywhere: CPU in millicores, memory and ephemeral
+//! storage in bytes, pods, then extended resources. None is negative.
+
+/// Pods that are alike here.
+#[derive(Debug)]
+pub(super) struct Lot {
+    pub(super) amounts: Vec<i64>,
+    pub(super) count: i128,
+    /// By candidate: one pod alone may be there.
+    pub(super) may: Vec<bool>,
+    /// The cliques that they are in.
+    pub(super) cliques: Vec<usize>,
+}
+
+/// What a new machine could be.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    /// At most what it offers, on any host.
+    pub(super) amounts: Vec<i64>,
+    pub(super) price: i128,
+    /// Place of its pool in the policy.
+    pub(super) pool: usize,
+}
+
+/// A node there is, or a machine under way.
+#[derive(Debug)]
+pub(super) struct Room {
+    /// What is free.
+    pub(super) amounts: Vec<i64>,
+    /// By lot: one pod alone may be there.
+    pub(super) may: Vec<bool>,
+    /// By clique: how many of its pods may be there at most; `None` for no limit.
+    pub(super) most: Vec<Option<i128>>,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub(super) lots: Vec<Lot>,
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) rooms: Vec<Room>,
+    /// Cliques: of the pods of one, no two may be on the same machine.
+    pub(super) cliques: usize,
+    /// By pool: machines that are made for its `min`.
+    pub(super) kept: Vec<i128>,
+}
+
+/// Whether one pod that asks this has room.
+pub(super) fn holds(amounts: &[i64], asked: &[i64]) -> bool {
+    asked.iter().zip(amounts).all(|(asked, has)| asked <= has)
+}

@@ -1,0 +1,106 @@
+//! What rates prove. This alone has to be right, with [`super::levy`].
+
+use super::levy::Levy;
+use super::problem::Problem;
+
+/// What one unit of price is in the integers that rates are reckoned in, where prices need few bits.
+const FINE: u32 = 84;
+/// Rates that ask too much of a machine are lowered in parts of two to the power of this.
+const PARTS: u32 = 24;
+
+/// Rates as integers: a levy takes `rates[levy]` for each unit that is paid, where a machine's price is its
+/// price times `unit`.
+#[derive(Debug)]
+pub(super) struct Rates {
+    pub(super) unit: i128,
+    pub(super) rates: Vec<i128>,
+}
+
+/// What a unit of price is, for these prices: the finer the cheaper they are, so that nothing overflows.
+pub(super) fn unit(prices: &[i128]) -> i128 {
+    let most = prices.iter().copied().max().unwrap_or(0).max(1);
+    1 << FINE.saturating_sub(most.ilog2())
+}
+
+/// The least that machines for all lots cost, as far as these rates show; `None` where a number is too
+/// large to reckon with.
+///
+/// With the rates (lowered, where they ask more of some machine than its price):
+/// 1. no machine collects more than its price: `Σ rate × most ≤ price × unit`, for every candidate;
+/// 2. no room collects more than its mosts, nor more than all pods that may be there pay;
+/// 3. everything that is paid is collected by some machine or room: so the machines cost what is paid,
+///    less what the rooms collect, at least; and whole multiples of what all prices are multiples of.
+pub(super) fn proven(
+    problem: &Problem,
+    levies: &[&Levy],
+    found: &Rates,
+    prices: &[i128],
+) -> Option<i128> {
+    let rates = lowered(levies, found, prices)?;
+    let mut paid: i128 = 0;
+    for (levy, rate) in levies.iter().zip(&rates) {
+        paid = paid.checked_add(rate.checked_mul(levy.total)?)?;
+    }
+    // What one pod pays, by lot.
+    let mut each: Vec<i128> = vec![0; problem.lots.len()];
+    for (levy, rate) in levies.iter().zip(&rates).filter(|(_, rate)| **rate > 0) {
+        for (sum, pays) in each.iter_mut().zip(&levy.pays) {
+            *sum = sum.checked_add(rate.checked_mul(*pays)?)?;
+        }
+    }
+    for (index, room) in problem.rooms.iter().enumerate() {
+        let mut most: i128 = 0;
+        for (levy, rate) in levies.iter().zip(&rates) {
+            most = most.checked_add(rate.checked_mul(levy.room[index])?)?;
+        }
+        let mut all: i128 = 0;
+        for (lot, each) in problem
+            .lots
+            .iter()
+            .zip(&each)
+            .zip(&room.may)
+            .filter_map(|(x, may)| may.then_some(x))
+        {
+            all = all.checked_add(each.checked_mul(lot.count)?)?;
+        }
+        paid -= most.min(all);
+    }
+    if paid <= 0 {
+        return Some(0);
+    }
+    let step = prices.iter().copied().fold(0, divisor).max(1);
+    let step_unit = step.checked_mul(found.unit)?;
+    step.checked_mul(above(paid, step_unit))
+}
+
+/// The rates, such that no machine has to collect more than its price.
+fn lowered(levies: &[&Levy], found: &Rates, prices: &[i128]) -> Option<Vec<i128>> {
+    let mut part: i128 = 1 << PARTS;
+    for (candidate, price) in prices.iter().enumerate() {
+        let mut asked: i128 = 0;
+        for (levy, rate) in levies.iter().zip(&found.rates) {
+            asked = asked.checked_add(rate.checked_mul(levy.machine[candidate])?)?;
+        }
+        let may = price.checked_mul(found.unit)?;
+        if asked > may {
+            // floor(may × 2^PARTS / asked), with `asked` made a little larger rather than a product too large.
+            part = part.min(may / above(asked, 1 << PARTS));
+        }
+    }
+    let lower = |rate: &i128| {
+        Some((rate >> PARTS).checked_mul(part)? + (((rate & ((1 << PARTS) - 1)) * part) >> PARTS))
+    };
+    if part == 1 << PARTS {
+        return Some(found.rates.clone());
+    }
+    found.rates.iter().map(lower).collect()
+}
+
+/// `a / b`, rounded up; both are positive.
+fn above(a: i128, b: i128) -> i128 {
+    a / b + i128::from(a % b != 0)
+}
+
+fn divisor(a: i128, b: i128) -> i128 {
+    if b == 0 { a } else { divisor(b, a % b) }
+}
