@@ -8,7 +8,7 @@ use super::table::table;
 use crate::model::action::{Action, Kind};
 use crate::model::cluster::PodKey;
 use crate::model::decision::Decision;
-use crate::model::report::{Hold, NodeVerdict, PodVerdict, PoolState};
+use crate::model::report::{Growth, Hold, Least, NodeVerdict, PodVerdict, PoolState};
 use crate::model::time::{Span, Time};
 
 /// Lines of one section at most; a cluster of thousands of nodes has its report in `-o json`.
@@ -24,6 +24,9 @@ pub(super) fn decision(decision: &Decision, now: Time) -> String {
         &["ACTION", "MACHINE", "WHAT", "WHY"],
         plan(&decision.plan),
     );
+    if let Some(growth) = report.scale_up {
+        let _ = writeln!(text, "{growth}\n");
+    }
     held(&mut text, &report.holds, now);
     pools(&mut text, &report.pools, now);
     section(
@@ -427,6 +430,14 @@ mod tests {
             ]),
             pools: some_pools(),
             warnings: vec!["VM 9005 in our range carries no mark".into()],
+            scale_up: Some(Growth {
+                nodes: 5,
+                price: 350_000,
+                lower_bound: Least {
+                    nodes: 4,
+                    price: 280_000,
+                },
+            }),
         }
     }
 

@@ -1,12 +1,14 @@
 //! Why: for every pending pod, every node and every pool, and what holds the whole back.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::cluster::PodKey;
 use super::time::Time;
+use super::words;
 
 /// Reasons by `pool/type`, shared between the pods of one shape.
 pub type Reasons = Arc<BTreeMap<Arc<str>, String>>;
@@ -41,6 +43,26 @@ pub struct Growth {
     pub price: i64,
     /// What no plan for the same pods can do without.
     pub lower_bound: Least,
+}
+
+impl fmt::Display for Growth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let machines = match self.nodes {
+            1 => "one machine".to_owned(),
+            many => format!("{many} machines"),
+        };
+        let (price, least) = (words::price(self.price), self.lower_bound);
+        write!(f, "New: {machines} at {price} an hour; ")?;
+        if (least.nodes, least.price) == (self.nodes, self.price) {
+            return write!(f, "no plan can do with fewer or for less.");
+        }
+        let below = words::price(least.price);
+        write!(
+            f,
+            "no plan can do with fewer than {}, nor for less than {below}.",
+            least.nodes
+        )
+    }
 }
 
 /// The least that any plan needs; each number for itself.

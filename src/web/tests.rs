@@ -185,6 +185,7 @@ fn report() -> Report {
             },
         )]),
         warnings: vec!["VM 9005 is not ours".into()],
+        scale_up: None,
     }
 }
 

@@ -1,10 +1,11 @@
-//! `new_nodes`: which machines are planned.
+//! `new_nodes`: which machines are planned; `lower_bound`: the least that any plan needs.
 
 use crate::conformance::act::{Outcome, Planned, matches};
 use crate::conformance::fields::Fields;
 use crate::conformance::scalars::{count, millionths, text, texts};
 use crate::conformance::value::{Value, Wrong};
 use crate::model::cluster::PodKey;
+use crate::model::words;
 
 use super::{Misses, shown};
 
@@ -32,7 +33,51 @@ pub(super) fn judge(
     if let Some(value) = fields.any(&["new_nodes", "created"]) {
         new_nodes(value, outcome, misses)?;
     }
+    if let Some(value) = fields.take("lower_bound") {
+        lower_bound(value, outcome, misses)?;
+    }
     Ok(())
+}
+
+/// `lower_bound: 3` machines, `{nodes: 3, price: 0.4}`, `{nodes_at_least: 2, price_at_least: 0.3}`: of the
+/// last decision; 0 where it makes none.
+fn lower_bound(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+    let last = outcome.last().and_then(|decision| decision.report.scale_up);
+    let least = last.unwrap_or_default().lower_bound;
+    let nodes = usize::try_from(least.nodes).unwrap_or(usize::MAX);
+    let mut expect = |right: bool, what: String| {
+        if !right {
+            misses.push(format!(
+                "expected a lower bound of {what}, got {nodes} machines at {}",
+                words::price(least.price)
+            ));
+        }
+    };
+    if value.scalar().is_some() {
+        let wanted = count(value)?;
+        expect(nodes == wanted, format!("{wanted} machines"));
+        return Ok(());
+    }
+    let mut fields = Fields::of(value, "lower_bound")?;
+    if let Some(wanted) = fields.with("nodes", count)? {
+        expect(nodes == wanted, format!("{wanted} machines"));
+    }
+    if let Some(wanted) = fields.with("nodes_at_least", count)? {
+        expect(nodes >= wanted, format!("{wanted} machines or more"));
+    }
+    if let Some(wanted) = fields.with("price", millionths)? {
+        expect(
+            least.price == wanted,
+            format!("the price {}", words::price(wanted)),
+        );
+    }
+    if let Some(wanted) = fields.with("price_at_least", millionths)? {
+        expect(
+            least.price >= wanted,
+            format!("the price {} or more", words::price(wanted)),
+        );
+    }
+    fields.done()
 }
 
 fn new_nodes(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
