@@ -8,7 +8,7 @@ use super::table::table;
 use crate::model::action::{Action, Kind};
 use crate::model::cluster::PodKey;
 use crate::model::decision::Decision;
-use crate::model::report::{Growth, Hold, Least, NodeVerdict, PodVerdict, PoolState};
+use crate::model::report::{Hold, NodeVerdict, PodVerdict, PoolState};
 use crate::model::time::{Span, Time};
 
 /// Lines of one section at most; a cluster of thousands of nodes has its report in `-o json`.
@@ -284,7 +284,7 @@ mod tests {
     use crate::model::action::{Birth, NodeRef, Precondition, Reason, Target, VERSION};
     use crate::model::mark::Mark;
     use crate::model::memory::Memory;
-    use crate::model::report::Report;
+    use crate::model::report::{Growth, Least, Report};
 
     const NOW: Time = Time(1_795_000_000_000);
 

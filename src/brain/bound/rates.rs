@@ -122,7 +122,7 @@ fn best(levies: &[&Scaled]) -> Vec<i128> {
         let worst = (0..candidates).map(|row| (asked(row), row)).max();
         match worst {
             Some((asked, row)) if asked > ONE + NEXT_TO_NOTHING && !rows.contains(&row) => {
-                rows.push(row)
+                rows.push(row);
             }
             _ => break,
         }
