@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::cluster::{DisruptionBudget, Pod, PodKey};
+use crate::model::cluster::{DisruptionBudget, Phase, Pod, PodKey};
 use crate::model::policy::ScaleDown;
 use crate::model::scheduling::Volume;
 use crate::model::time::{Span, Time};
@@ -170,6 +170,9 @@ impl<'a> Budgets<'a> {
 
     /// Why a pod may not be evicted now, if it may not.
     fn refusal(&self, key: &PodKey, pod: &Pod) -> Option<String> {
+        if pod.phase == Phase::Pending {
+            return None;
+        }
         let matching = self.matching(key, pod);
         if matching.len() > 1 {
             return Some(format!(
@@ -178,9 +181,8 @@ impl<'a> Budgets<'a> {
             ));
         }
         let (name, budget) = matching.first()?;
-        let free = !pod.ready && budget.always_allow_unhealthy;
         let left = self.left.get(name).copied().unwrap_or(0);
-        (!free && left < 1).then(|| {
+        (spends(pod, budget) && left < 1).then(|| {
             format!(
                 "the disruption budget {name} allows {} evictions, {left} are left",
                 budget.allowed
@@ -193,7 +195,7 @@ impl<'a> Budgets<'a> {
         let mut cost = BTreeMap::new();
         for (key, pod) in pods.iter().filter(|(_, pod)| pod.deletion.is_none()) {
             for (name, budget) in self.matching(key, pod) {
-                if pod.ready || !budget.always_allow_unhealthy {
+                if spends(pod, budget) {
                     *cost.entry(name).or_insert(0) += 1;
                 }
             }
@@ -231,6 +233,13 @@ impl<'a> Budgets<'a> {
             *self.nodes.entry(name).or_insert(0) += 1;
         }
     }
+}
+
+/// Whether an eviction takes one of a budget's disruptions. The API server asks no budget for a pod
+/// that has not begun to run, and lets one that is not ready go while the others suffice.
+fn spends(pod: &Pod, budget: &DisruptionBudget) -> bool {
+    let free = budget.always_allow_unhealthy || budget.healthy;
+    pod.phase != Phase::Pending && (pod.ready || !free)
 }
 
 /// The fate of one pod.

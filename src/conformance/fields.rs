@@ -1,6 +1,7 @@
 //! Reading maps key by key: whoever asks for a key makes it known, and what nobody asked for is an
 //! error that names the line and all that is known there.
 
+use super::nearest;
 use super::value::{Entry, Value, Wrong};
 
 /// The entries of one map, being read.
@@ -91,9 +92,10 @@ impl<'v> Fields<'v> {
         Err(Wrong {
             at: entry.at.clone(),
             text: format!(
-                "{} has no key {:?}; known here: {}",
+                "{} has no key {:?}{}; known here: {}",
                 self.what,
                 entry.key,
+                nearest::hint(&entry.key, known.iter().copied()),
                 known.join(", ")
             ),
         })

@@ -11,6 +11,7 @@ use crate::model::memory::{Backoff, Memory};
 use crate::model::snapshot::SourceState;
 use crate::model::time::{Span, Time};
 
+use super::budgets;
 use super::fields::Fields;
 use super::nodes;
 use super::objects::{self, named};
@@ -46,7 +47,7 @@ pub(super) fn add(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong>
         settings::read(value, &mut stage.policy, stage.now)?;
     }
     let mut manifests = Manifests::default();
-    let later = objects::read(case, &mut manifests, stage.now)?;
+    let later = objects::read(case, &mut manifests, stage)?;
     let mut drafts = Vec::new();
     for (value, object) in later {
         if object["kind"].as_str() == Some("Node") {
@@ -69,6 +70,7 @@ pub(super) fn add(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong>
         put_pods(stage, &mut manifests, value, draft, Span(older))?;
     }
     merge(&mut stage.snapshot.cluster, manifests.into_cluster());
+    budgets::settle(&mut stage.snapshot.cluster, &stage.budgets);
     if let Some(value) = case.take("memory") {
         memory(value, stage)?;
     }
@@ -128,7 +130,10 @@ fn put_pods(
     draft: &Draft,
     older: Span,
 ) -> Result<(), Wrong> {
-    let (view, problems) = manifests.pod(&draft.object);
+    let mut object = draft.object.clone();
+    let admitted = stage.classes.admit(&mut object);
+    admitted.map_err(|text| value.wrong(text))?;
+    let (view, problems) = manifests.pod(&object);
     let strict = value.get("manifest").is_none() && value.get("kind").is_none();
     if let Some(problem) = problems.into_iter().next().filter(|_| strict) {
         return Err(value.wrong(problem));

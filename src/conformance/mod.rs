@@ -7,13 +7,17 @@
 //! code that does so in service.
 
 mod act;
+mod admission;
+mod budgets;
 mod case;
 mod containers;
 mod disruption;
 mod expect;
 mod fields;
 pub mod fixtures;
+mod flags;
 mod given;
+mod nearest;
 mod nodes;
 mod objects;
 mod pods;

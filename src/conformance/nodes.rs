@@ -37,18 +37,12 @@ pub(super) fn hosts(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wron
         ..Host::default()
     };
     if let Some(value) = case.take("hosts") {
-        let plain = value
-            .list()
-            .is_some_and(|items| items.iter().all(|item| item.scalar().is_some()));
-        if plain {
-            for item in value.list().unwrap_or_default() {
-                stage.region().hosts.insert(text(item)?.into(), usual());
-            }
-        } else {
-            for (name, item) in named(value)? {
-                let (name, host) = host(&item, name.as_ref(), usual())?;
-                stage.region().hosts.insert(name, host);
-            }
+        for (name, item) in named(value)? {
+            let (name, host) = match (&name, item.scalar()) {
+                (None, Some(name)) => (name.into(), usual()),
+                _ => host(&item, name.as_ref(), usual())?,
+            };
+            stage.region().hosts.insert(name, host);
         }
     } else {
         let of_pools: Vec<Arc<str>> = stage

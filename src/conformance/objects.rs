@@ -5,11 +5,13 @@ use serde_json::{Value as Json, json};
 use crate::kube::manifests::Manifests;
 use crate::model::time::{Span, Time};
 
+use super::budgets;
 use super::containers;
 use super::fields::Fields;
 use super::pods;
 use super::scalars::{count, label_key, several, span, text, texts, truth, whole};
 use super::short;
+use super::stage::Stage;
 use super::value::{Value, Wrong};
 
 /// Objects that nothing else is said of are so old.
@@ -68,10 +70,13 @@ pub(super) fn name_of(
 pub(super) fn read(
     case: &mut Fields<'_>,
     manifests: &mut Manifests,
-    now: Time,
+    stage: &mut Stage,
 ) -> Result<Vec<(Value, Json)>, Wrong> {
+    let now = stage.now;
     type Reader = fn(&Value, Option<&String>, Time) -> Result<Json, Wrong>;
-    let readers: [(&'static str, Reader); 8] = [
+    let readers: [(&'static str, Reader); 10] = [
+        ("priorityclasses", priority_class),
+        ("runtimeclasses", runtime_class),
         ("namespaces", namespace),
         ("daemonsets", daemon_set),
         ("pdbs", budget),
@@ -85,6 +90,8 @@ pub(super) fn read(
     if let Some(value) = case.any(&["manifests", "manifest"]) {
         for item in several(value) {
             let mut object = item.json();
+            stage.classes.learn(&object);
+            stage.budgets.extend(budgets::wanted(&object));
             if object["metadata"]["creationTimestamp"].is_null() {
                 object["metadata"]["creationTimestamp"] = (now - AGE).to_string().into();
             }
@@ -100,6 +107,8 @@ pub(super) fn read(
         };
         for (name, item) in named(value)? {
             let object = read(&item, name.as_ref(), now)?;
+            stage.classes.learn(&object);
+            stage.budgets.extend(budgets::wanted(&object));
             put(manifests, &item, object)?;
         }
     }
@@ -153,6 +162,51 @@ fn namespace(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wr
     Ok(json!({"kind": "Namespace", "metadata": metadata}))
 }
 
+/// `{batch: -100}`, or `{name, value, preemptionPolicy, globalDefault}`.
+fn priority_class(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
+    let kind = "PriorityClass";
+    if let (Some(name), Some(_)) = (name, value.scalar()) {
+        let priority = whole::<i32>(value)?;
+        return Ok(json!({"kind": kind, "metadata": {"name": name}, "value": priority}));
+    }
+    let mut fields = Fields::of(value, "a PriorityClass")?;
+    let metadata = meta(&mut fields, name, "a PriorityClass", now)?;
+    let priority = whole::<i32>(fields.need("value")?)?;
+    let policy = fields.with("preemptionPolicy", text)?;
+    let default = fields.any(&["globalDefault", "default"]).map(truth);
+    let default = default.transpose()?.unwrap_or(false);
+    fields.done()?;
+    Ok(json!({
+        "kind": kind,
+        "metadata": metadata,
+        "value": priority,
+        "preemptionPolicy": policy,
+        "globalDefault": default,
+    }))
+}
+
+/// `{name, overhead: {cpu, memory}, nodeSelector, tolerations}`.
+fn runtime_class(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
+    let mut fields = Fields::of(value, "a RuntimeClass")?;
+    let metadata = meta(&mut fields, name, "a RuntimeClass", now)?;
+    let overhead = fields.with("overhead", containers::amounts)?;
+    let selector = fields.with("nodeSelector", short::node_map)?;
+    let tolerations = fields.with("tolerations", |value| {
+        several(value)
+            .into_iter()
+            .map(short::toleration)
+            .collect::<Result<Json, _>>()
+    })?;
+    fields.done()?;
+    Ok(json!({
+        "kind": "RuntimeClass",
+        "metadata": metadata,
+        "handler": "runc",
+        "overhead": {"podFixed": overhead},
+        "scheduling": {"nodeSelector": selector, "tolerations": tolerations},
+    }))
+}
+
 fn daemon_set(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
     let mut fields = Fields::of(value, "a DaemonSet")?;
     let mut metadata = meta(&mut fields, name, "a DaemonSet", now)?;
@@ -175,16 +229,34 @@ fn budget(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong
         .map(|value| short::selector(value, &json!({})))
         .transpose()?;
     let allowed = fields.any(&["allowed", "disruptionsAllowed"]);
-    let allowed = allowed.map(whole::<i32>).transpose()?.unwrap_or(0);
+    let allowed = allowed.map(whole::<i32>).transpose()?;
+    let min = fields.with("minAvailable", amount)?;
+    let max = fields.with("maxUnavailable", amount)?;
+    // What is allowed follows from these, once the pods are known.
+    let follows = allowed.is_none() && (min.is_some() || max.is_some());
     let policy = fields.any(&["unhealthy", "unhealthyPodEvictionPolicy"]);
     let policy = policy.map(text).transpose()?;
     fields.done()?;
     Ok(json!({
         "kind": "PodDisruptionBudget",
         "metadata": metadata,
-        "spec": {"selector": chosen, "unhealthyPodEvictionPolicy": policy},
-        "status": {"disruptionsAllowed": allowed},
+        "spec": {
+            "selector": chosen,
+            "unhealthyPodEvictionPolicy": policy,
+            "minAvailable": min,
+            "maxUnavailable": max,
+        },
+        "status": {"disruptionsAllowed": (!follows).then_some(allowed.unwrap_or(0))},
     }))
+}
+
+/// A number of pods, or hundredths of them.
+fn amount(value: &Value) -> Result<Json, Wrong> {
+    let written = text(value)?;
+    if budgets::readable(written) {
+        return Ok(written.into());
+    }
+    Err(value.expected("a number of pods, or a percentage such as 50%"))
 }
 
 fn storage_class(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {

@@ -236,6 +236,7 @@ fn owner_reference(value: Option<&Value>, stem: &str) -> Result<Json, Wrong> {
             let kind = text(fields.need("kind")?)?;
             let name = fields.with("name", text)?.unwrap_or(stem);
             fields.take("replicas");
+            fields.take("apiVersion");
             fields.done()?;
             (kind, name)
         }

@@ -8,6 +8,8 @@ use crate::model::policy::{Policy, ScaleDown, ScaleUp};
 use crate::model::time::{Span, Time};
 
 use super::fields::Fields;
+use super::flags;
+use super::nearest;
 use super::scalars::{self, decimal, parse_span, several};
 use super::short;
 use super::value::{Value, Wrong};
@@ -53,22 +55,34 @@ pub(super) fn read(value: &Value, policy: &mut Policy, now: Time) -> Result<(), 
     let rest = fields.rest();
     let whole: Map<String, Json> = as_map(policy);
     for entry in rest {
-        let structural = ["instance_types", "pools"].contains(&&*entry.key);
-        if structural || !whole.contains_key(&entry.key) {
-            return Err(Wrong {
-                at: entry.at.clone(),
-                text: format!(
-                    "the settings have no key {:?}; known here: {}",
-                    entry.key,
-                    known(&whole, &["instance_types", "pools"])
-                ),
-            });
-        }
         let one = Value {
             at: entry.at.clone(),
             data: super::value::Data::Map(vec![entry.clone()]),
         };
-        *policy = overlay(policy, &one, now, "the settings")?;
+        let structural = ["instance_types", "pools"].contains(&&*entry.key);
+        let (up, down) = (as_map(&policy.scale_up), as_map(&policy.scale_down));
+        let known_up = find(&up, &entry.key).is_some();
+        let known_down = find(&down, &entry.key).is_some();
+        if whole.contains_key(&entry.key) && !structural {
+            *policy = overlay(policy, &one, now, "the settings")?;
+        } else if known_up && !known_down {
+            policy.scale_up = overlay(&policy.scale_up, &one, now, "scale_up")?;
+        } else if known_down && !known_up {
+            policy.scale_down = overlay(&policy.scale_down, &one, now, "scale_down")?;
+        } else {
+            let all = whole.keys().chain(up.keys()).chain(down.keys());
+            return Err(Wrong {
+                at: entry.at.clone(),
+                text: format!(
+                    "the settings have no key {:?}{}; known here: {}; in scale_up: {}; in scale_down: {}",
+                    entry.key,
+                    nearest::hint(&flags::knob(&entry.key), all.map(String::as_str)),
+                    known(&whole, &["instance_types", "pools"]),
+                    known(&up, &[]),
+                    known(&down, &[]),
+                ),
+            });
+        }
     }
     Ok(())
 }
@@ -118,8 +132,9 @@ fn lay(base: &mut Json, value: &Value, now: Time, what: &str) -> Result<(), Wron
         let (key, scale) = find(map, &entry.key).ok_or_else(|| Wrong {
             at: entry.at.clone(),
             text: format!(
-                "{what} has no key {:?}; known here: {}",
+                "{what} has no key {:?}{}; known here: {}",
                 entry.key,
+                nearest::hint(&flags::knob(&entry.key), map.keys().map(String::as_str)),
                 known(map, &[])
             ),
         })?;
@@ -156,13 +171,21 @@ fn spread(value: &Value) -> Result<Json, Wrong> {
     }))
 }
 
-/// The knob of a name. `NAME` for `NAME_permille` takes a fraction.
+/// The knob of a name, or of cluster-autoscaler's flag for it. `NAME` for `NAME_permille` or
+/// `NAME_milli` takes a fraction.
 fn find(map: &Map<String, Json>, name: &str) -> Option<(String, bool)> {
-    if map.contains_key(name) {
-        return Some((name.to_owned(), false));
-    }
-    let permille = format!("{name}_permille");
-    map.contains_key(&permille).then_some((permille, true))
+    let names = [name.to_owned(), flags::knob(name)];
+    names.into_iter().find_map(|name| {
+        if map.contains_key(&name) {
+            return Some((name, false));
+        }
+        let mut ends = ["permille", "milli"].into_iter();
+        let long = ends.find_map(|end| {
+            let long = format!("{name}_{end}");
+            map.contains_key(&long).then_some(long)
+        });
+        long.map(|long| (long, true))
+    })
 }
 
 fn knob(key: &str, fraction: bool, value: &Value, now: Time) -> Result<Json, Wrong> {
@@ -179,6 +202,9 @@ fn knob(key: &str, fraction: bool, value: &Value, now: Time) -> Result<Json, Wro
     }
     let json = value.json();
     if json.is_string() {
+        if key.ends_with("memory") {
+            return Ok(scalars::quantity(value)?.units().into());
+        }
         if let Some(span) = parse_span(text) {
             return Ok(span.0.into());
         }

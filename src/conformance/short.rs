@@ -376,6 +376,8 @@ fn pod_terms(value: &Value, own: &Json) -> Result<Vec<Weighted>, Wrong> {
     };
     let namespaces = fields.with("namespaces", texts)?;
     let by_label = fields.with("namespaceSelector", |value| selector(value, own))?;
+    let same = fields.with("matchLabelKeys", texts)?;
+    let other = fields.with("mismatchLabelKeys", texts)?;
     let weight = fields
         .any(&["weight", "preferred"])
         .map(whole)
@@ -386,6 +388,8 @@ fn pod_terms(value: &Value, own: &Json) -> Result<Vec<Weighted>, Wrong> {
         "labelSelector": chosen,
         "namespaces": namespaces,
         "namespaceSelector": by_label,
+        "matchLabelKeys": same,
+        "mismatchLabelKeys": other,
     });
     Ok(vec![(weight, term)])
 }

@@ -20,6 +20,8 @@ use crate::model::scheduling::Owner;
 use crate::model::snapshot::{self, Snapshot, SourceState};
 use crate::model::time::{Span, Time};
 
+use super::admission::Classes;
+use super::budgets::Wanted;
 use super::pools::Names;
 use super::settings;
 
@@ -54,6 +56,10 @@ pub(super) struct Stage {
     pub(super) names: Names,
     /// Sources that the case sets itself and that do not become fresh with time.
     pub(super) fixed: BTreeSet<Arc<str>>,
+    /// What pods may name.
+    pub(super) classes: Classes,
+    /// Disruption budgets whose status follows from the pods.
+    pub(super) budgets: Vec<Wanted>,
 }
 
 /// A machine to be put on the stage.
@@ -100,6 +106,8 @@ impl Stage {
             now: START,
             names: Names::default(),
             fixed: BTreeSet::new(),
+            classes: Classes::default(),
+            budgets: Vec::new(),
         };
         stage.region().quorate = true;
         stage.refresh();
@@ -118,10 +126,12 @@ impl Stage {
         self.snapshot.regions.entry(REGION.into()).or_default()
     }
 
-    /// The template's copy stands on the first host there is.
+    /// The template's copy stands on the first host that is up.
     pub(super) fn place_template(&mut self) {
         let region = self.region();
-        let Some(host) = region.hosts.keys().next().cloned() else {
+        let mut up = region.hosts.iter().filter(|(_, host)| host.online);
+        let first = up.next().or(region.hosts.iter().next());
+        let Some(host) = first.map(|(name, _)| name.clone()) else {
             return;
         };
         let copy = TemplateCopy {

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use toml::de::{DeTable, DeValue};
 
-use super::value::{Data, Entry, Place, Value, Wrong};
+use super::value::{Data, Entry, INDEX, Place, Value, Wrong};
 
 /// Values in one file, aliases expanded: far beyond what a person writes, and small in memory.
 const MAX_VALUES: usize = 300_000;
+/// What [`INDEX`] is while YAML is read: a character for private use.
+const INDEX_SIGN: &str = "\u{e0f0}";
 /// How deep values may be nested; the reader recurses.
 const MAX_DEPTH: usize = 100;
 
@@ -23,8 +25,10 @@ pub(super) struct Read {
 
 /// Reads a YAML file.
 pub(super) fn yaml(file: &Arc<str>, text: &str) -> Read {
+    // `{i}` needs no quotes, though braces begin a map in YAML.
+    let text = text.replace(INDEX, INDEX_SIGN);
     let mut reader = Yaml {
-        events: Parser::new_from_str(text),
+        events: Parser::new_from_str(&text),
         file: file.clone(),
         anchors: BTreeMap::new(),
         values: 0,
@@ -132,7 +136,7 @@ impl<'t> Yaml<'t> {
                     Data::Null
                 } else {
                     Data::Scalar {
-                        text: text.into_owned(),
+                        text: text.replace(INDEX_SIGN, INDEX),
                         plain,
                     }
                 };

@@ -98,6 +98,7 @@ fn what_is_not_known_is_named_with_line_and_what_is() {
             "a.yaml:3",
             "has no key \"cpus\"",
             "known here: affinity, age",
+            "did you mean \"cpu\"?",
         ],
     );
     wrong(
@@ -125,6 +126,10 @@ fn what_is_not_known_is_named_with_line_and_what_is() {
     wrong(
         &format!("{FITS}settings: {{scale_up: {{speed: 3}}}}\n"),
         &["has no key \"speed\"", "max_nodes_total"],
+    );
+    wrong(
+        &format!("{FITS}settings: {{scale-down-uneeded-time: 3m}}\n"),
+        &["a.yaml:6", "did you mean \"unneeded_time\"?"],
     );
     wrong(
         &FITS.replace("{new_nodes: 1}", "{placed: {q: new}}"),

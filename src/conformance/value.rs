@@ -204,7 +204,7 @@ impl Value {
 }
 
 /// Stands for a pod's number where several are made from one entry.
-const INDEX: &str = "{i}";
+pub(super) const INDEX: &str = "{i}";
 
 fn scalar_json(text: &str, plain: bool) -> serde_json::Value {
     if plain {

@@ -225,6 +225,10 @@ pub struct DisruptionBudget {
     /// `spec.unhealthyPodEvictionPolicy: AlwaysAllow`.
     #[serde(default)]
     pub always_allow_unhealthy: bool,
+    /// As many pods are healthy as the budget wants (`status.currentHealthy`, `desiredHealthy`), and
+    /// it wants some: one that is not ready may be evicted without spending it.
+    #[serde(default)]
+    pub healthy: bool,
 }
 
 /// A PersistentVolumeClaim.

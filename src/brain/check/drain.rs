@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Case, Rule, Verdict, ensure, refuse};
 use crate::model::action::{Action, Reason};
-use crate::model::cluster::{Node, Pod, PodKey};
+use crate::model::cluster::{DisruptionBudget, Node, Phase, Pod, PodKey};
 use crate::model::policy::{PoolPolicy, ScaleDown};
 use crate::model::scheduling::Volume;
 use crate::model::time::Time;
@@ -97,6 +97,12 @@ pub(super) fn guarded(value: Option<&str>, since: Time, now: Time) -> bool {
     millis.is_none_or(|millis| since.0.saturating_add(millis) > now.0)
 }
 
+/// Whether the API server takes an eviction of a pod off its budget (`eviction.go`).
+fn counts(pod: &Pod, budget: &DisruptionBudget) -> bool {
+    let unready = !pod.ready && (budget.always_allow_unhealthy || budget.healthy);
+    !unready && !matches!(pod.phase, Phase::Pending)
+}
+
 /// DaemonSet pods of a consolidated pool's node: `do-not-disrupt` and budgets hold for them too.
 fn daemons(case: Case<'_>, name: &str) -> Verdict {
     let pods = on(case, name).into_iter();
@@ -110,9 +116,10 @@ fn daemons(case: Case<'_>, name: &str) -> Verdict {
         let of = budgets(case, key, pod);
         let spent = of.iter().any(|name| {
             let budget = &case.snapshot.cluster.budgets[*name];
-            budget.allowed < 1 && (pod.ready || !budget.always_allow_unhealthy)
+            budget.allowed < 1 && counts(pod, budget)
         });
-        ensure(!spent && of.len() <= 1, Rule::Budget, || {
+        let many = of.len() > 1 && pod.phase != Phase::Pending;
+        ensure(!spent && !many, Rule::Budget, || {
             format!("{key}: its disruption budgets do not allow it")
         })?;
     }
@@ -140,7 +147,8 @@ pub(super) fn pods(
             || format!("{key} came to {name} in between"),
         )?;
         let of = budgets(case, key, pod).len();
-        ensure(of <= 1 || pod.deletion.is_some(), Rule::Budget, || {
+        let asked = pod.deletion.is_none() && pod.phase != Phase::Pending;
+        ensure(of <= 1 || !asked, Rule::Budget, || {
             format!("{key} is in {of} budgets, which the API server refuses to evict")
         })?;
         if pod.deletion.is_none()
@@ -283,7 +291,7 @@ pub(super) fn demanded<'a>(case: Case<'a>, nodes: &[&str]) -> BTreeMap<&'a PodKe
             }
             for name in budgets(case, key, pod) {
                 let budget = &case.snapshot.cluster.budgets[name];
-                if pod.ready || !budget.always_allow_unhealthy {
+                if counts(pod, budget) {
                     let demanded = sum.entry(name).or_default();
                     demanded.evictions += 1;
                     demanded.nodes += usize::from(touched.insert(name));

@@ -488,6 +488,7 @@ impl Lab {
                 }),
                 allowed,
                 always_allow_unhealthy: false,
+                healthy: false,
             },
         );
         self

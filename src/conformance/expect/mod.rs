@@ -6,6 +6,7 @@ mod nodes;
 mod numbers;
 mod pods;
 mod skew;
+pub(super) use skew::selects;
 
 use super::act::Outcome;
 use super::fields::Fields;

@@ -211,7 +211,7 @@ fn compare(
 }
 
 /// Whether a selector selects these labels.
-pub(super) fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
+pub(in crate::conformance) fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
     let equal =
         |(key, value): (&std::sync::Arc<str>, &std::sync::Arc<str>)| labels.get(key) == Some(value);
     selector.labels.iter().all(equal)

@@ -197,12 +197,15 @@ pub(in crate::kube) fn budget(
 ) -> Option<(PodKey, DisruptionBudget)> {
     let observed = budget.status.observed_generation.unwrap_or(0);
     let current = observed >= budget.metadata.generation.unwrap_or(0);
-    let allowed = budget.status.disruptions_allowed.unwrap_or(0);
+    let status = &budget.status;
+    let allowed = status.disruptions_allowed.unwrap_or(0);
+    let desired = status.desired_healthy.unwrap_or(0);
     let view = DisruptionBudget {
         selector: budget.spec.selector.as_ref().map(|s| reader.selector(s)),
         allowed: if current { allowed } else { 0 },
         always_allow_unhealthy: budget.spec.unhealthy_pod_eviction_policy.as_deref()
             == Some("AlwaysAllow"),
+        healthy: current && desired > 0 && status.current_healthy.unwrap_or(0) >= desired,
     };
     Some((reader.key(&budget.metadata)?, view))
 }

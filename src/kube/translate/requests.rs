@@ -12,16 +12,20 @@ impl Reader<'_> {
     /// What the scheduler counts for the pod, with `pods` = 1.
     pub(super) fn pod_requests(&mut self, spec: &PodSpec, status: &PodStatus) -> Resources {
         let mut total = Resources::default();
+        let infeasible = infeasible(status);
         for container in spec.containers.iter().flatten() {
-            let asked = self.container(container, status.container_statuses.as_deref());
+            let status = held(container, status.container_statuses.as_deref());
+            let asked = self.container(container, status, infeasible);
             total.add(&asked);
         }
         // Init containers run one after the other, beside the sidecars that were started before.
         let mut sidecars = Resources::default();
         let mut init_peak = Resources::default();
         for container in spec.init_containers.iter().flatten() {
-            let mut asked = self.container(container, status.init_container_statuses.as_deref());
-            if container.restart_policy.as_deref() == Some("Always") {
+            let sidecar = container.restart_policy.as_deref() == Some("Always");
+            let status = held(container, status.init_container_statuses.as_deref());
+            let mut asked = self.container(container, status.filter(|_| sidecar), infeasible);
+            if sidecar {
                 total.add(&asked);
                 sidecars.add(&asked);
                 asked.clone_from(&sidecars);
@@ -39,7 +43,7 @@ impl Reader<'_> {
                     own.insert(name.clone(), limit.clone());
                 }
             }
-            self.replace(&mut total, &own);
+            self.replace(&mut total, &own, status, infeasible);
         }
         if let Some(overhead) = &spec.overhead {
             let overhead = self.asked("overhead", overhead);
@@ -49,10 +53,12 @@ impl Reader<'_> {
         total
     }
 
+    /// What one container counts for; `status` is what it holds, if it may be resized.
     fn container(
         &mut self,
         container: &Container,
-        statuses: Option<&[ContainerStatus]>,
+        status: Option<&ContainerStatus>,
+        infeasible: bool,
     ) -> Resources {
         let resources = container.resources.as_ref();
         let own = with_limits(
@@ -60,25 +66,52 @@ impl Reader<'_> {
             resources.and_then(|r| r.limits.as_ref()),
         );
         let name = container.name.as_deref().unwrap_or_default();
-        let mut asked = self.asked(name, &own);
-        let status = statuses
-            .unwrap_or_default()
-            .iter()
-            .find(|status| status.name == container.name);
-        // While a resize is under way the larger of old and new is held.
-        if let Some(status) = status {
-            let running = status.resources.as_ref().and_then(|r| r.requests.as_ref());
-            for amounts in running.into_iter().chain(&status.allocated_resources) {
-                let held = self.asked(name, amounts);
-                asked.raise_to(&held);
-            }
+        let asked = self.asked(name, &own);
+        let Some(resources) = status.and_then(|status| status.resources.as_ref()) else {
+            return asked;
+        };
+        let allocated = status.and_then(|status| status.allocated_resources.as_ref());
+        let running = [resources.requests.as_ref(), allocated];
+        self.resized(name, asked, running, infeasible)
+    }
+
+    /// While a resize is under way the larger of old and new is held; once the node has refused it
+    /// for good, the old alone.
+    fn resized(
+        &mut self,
+        whose: &str,
+        asked: Resources,
+        held: [Option<&Amounts>; 2],
+        infeasible: bool,
+    ) -> Resources {
+        let mut all = if infeasible {
+            Resources::default()
+        } else {
+            asked
+        };
+        for amounts in held.into_iter().flatten() {
+            let held = self.asked(whose, amounts);
+            all.raise_to(&held);
         }
-        asked
+        all
     }
 
     /// Pod-level requests take the place of the containers' sum, resource by resource.
-    fn replace(&mut self, total: &mut Resources, own: &Amounts) {
-        let amounts = self.asked("the pod", own);
+    fn replace(
+        &mut self,
+        total: &mut Resources,
+        own: &Amounts,
+        status: &PodStatus,
+        infeasible: bool,
+    ) {
+        let mut amounts = self.asked("the pod", own);
+        if let Some(resources) = &status.resources {
+            let held = [
+                resources.requests.as_ref(),
+                status.allocated_resources.as_ref(),
+            ];
+            amounts = self.resized("the pod", amounts, held, infeasible);
+        }
         for name in own.keys() {
             match name.as_str() {
                 "cpu" => total.cpu_milli = amounts.cpu_milli,
@@ -142,6 +175,23 @@ impl Reader<'_> {
         }
         resources
     }
+}
+
+/// What a container holds now, as far as is known.
+fn held<'s>(
+    container: &Container,
+    statuses: Option<&'s [ContainerStatus]>,
+) -> Option<&'s ContainerStatus> {
+    let mut statuses = statuses.unwrap_or_default().iter();
+    statuses.find(|status| status.name == container.name)
+}
+
+/// Whether the node can never grant the resize that is asked for (`IsPodResizeInfeasible`).
+fn infeasible(status: &PodStatus) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    let pending =
+        conditions.find(|condition| condition.kind.as_deref() == Some("PodResizePending"));
+    pending.is_some_and(|condition| condition.reason.as_deref() == Some("Infeasible"))
 }
 
 /// Requests, filled up from the limits: the API server does this for pods, but not for templates.

@@ -97,6 +97,8 @@ pub(in crate::kube) struct BudgetSpec {
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct BudgetStatus {
     pub(in crate::kube) disruptions_allowed: Option<i32>,
+    pub(in crate::kube) current_healthy: Option<i32>,
+    pub(in crate::kube) desired_healthy: Option<i32>,
     pub(in crate::kube) observed_generation: Option<i64>,
 }
 

@@ -207,6 +207,9 @@ pub(in crate::kube) struct PodStatus {
     pub(in crate::kube) conditions: Option<Vec<Condition>>,
     pub(in crate::kube) container_statuses: Option<Vec<ContainerStatus>>,
     pub(in crate::kube) init_container_statuses: Option<Vec<ContainerStatus>>,
+    /// Pod-level resources that are in effect.
+    pub(in crate::kube) resources: Option<ResourceRequirements>,
+    pub(in crate::kube) allocated_resources: Option<Amounts>,
 }
 
 /// What the kubelet gave a container (in-place resize, KEP-1287).

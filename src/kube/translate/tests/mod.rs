@@ -232,6 +232,37 @@ fn a_resize_holds_the_larger_amount() {
 }
 
 #[test]
+fn a_resize_that_the_node_refused_counts_what_the_pod_holds() {
+    for (reason, cpu) in [("Deferred", 100_000), ("Infeasible", 1_000)] {
+        let status = json!({
+            "conditions": [{ "type": "PodResizePending", "status": "True", "reason": reason }],
+            "containerStatuses": [
+                { "name": "c", "allocatedResources": { "cpu": "1" }, "resources": { "requests": { "cpu": "1" } } }
+            ],
+        });
+        let (view, _) = pod_of(json!({
+            "metadata": { "name": "p", "namespace": "default", "uid": "u" },
+            "spec": { "containers": [{ "name": "c", "resources": { "requests": { "cpu": "100" } } }] },
+            "status": status,
+        }));
+        assert_eq!(view.shape.requests.cpu_milli, cpu, "{reason}");
+        let (view, _) = pod_of(json!({
+            "metadata": { "name": "p", "namespace": "default", "uid": "u" },
+            "spec": {
+                "containers": [{ "name": "d" }],
+                "resources": { "requests": { "cpu": "100" } },
+            },
+            "status": {
+                "conditions": status["conditions"],
+                "resources": { "requests": { "cpu": "500m" } },
+                "allocatedResources": { "cpu": "1" },
+            },
+        }));
+        assert_eq!(view.shape.requests.cpu_milli, cpu, "{reason}, for the pod");
+    }
+}
+
+#[test]
 fn an_unreadable_request_fits_nowhere_and_is_named() {
     for resource in ["cpu", "memory", "ephemeral-storage", "example.com/dongle"] {
         let mut value = fixture(POD);
