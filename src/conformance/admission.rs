@@ -106,10 +106,9 @@ impl Classes {
             if spec["tolerations"].is_null() {
                 spec["tolerations"] = json!([]);
             }
-            let tolerations = spec["tolerations"].as_array_mut();
-            tolerations
-                .into_iter()
-                .for_each(|all| all.extend(more.iter().cloned()));
+            if let Some(tolerations) = spec["tolerations"].as_array_mut() {
+                tolerations.extend(more.iter().cloned());
+            }
         }
         Ok(())
     }

@@ -72,8 +72,8 @@ pub(super) fn read(
     manifests: &mut Manifests,
     stage: &mut Stage,
 ) -> Result<Vec<(Value, Json)>, Wrong> {
-    let now = stage.now;
     type Reader = fn(&Value, Option<&String>, Time) -> Result<Json, Wrong>;
+    let now = stage.now;
     let readers: [(&'static str, Reader); 10] = [
         ("priorityclasses", priority_class),
         ("runtimeclasses", runtime_class),

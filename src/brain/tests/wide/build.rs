@@ -151,6 +151,7 @@ fn budget(mut lab: Lab, app: usize, allowed: i32) -> Lab {
                 selector: Some(selector(&format!("app{app}"))),
                 allowed,
                 always_allow_unhealthy: false,
+                healthy: false,
             },
         );
     }
