@@ -2,6 +2,8 @@
 //! nodes go, and nothing is left behind, whenever the daemon dies in between.
 
 mod common;
+#[path = "life/swarm.rs"]
+mod swarm;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -71,7 +73,7 @@ fn a_seed_replays_to_the_byte() {
 }
 
 /// Worlds tried at the same time.
-const THREADS: usize = 2;
+pub(crate) const THREADS: usize = 2;
 
 /// The daemon dies at every single call it makes, before it is sent or after it was carried out,
 /// and is started again: it converges, nothing is lost or doubled.

@@ -349,6 +349,7 @@ impl RegionWatcher {
             memory: guest
                 .memory
                 .max(known.map_or(0, |known| known.config.memory_mib.saturating_mul(1 << 20))),
+            uuid: known.and_then(|known| known.config.uuid.clone()),
             ownership: known
                 .filter(|_| in_range)
                 .map(|known| known.config.ownership()),

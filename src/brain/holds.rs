@@ -10,6 +10,7 @@ use crate::model::report::Hold;
 use crate::model::snapshot::{self, SourceState};
 use crate::model::time::{Span, Time};
 
+use super::sweep;
 use super::turn::Turn;
 use super::view::{Standing, View};
 
@@ -269,7 +270,8 @@ fn regions(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
 
 /// Too many nodes are not Ready: something is wrong that adding and removing nodes does not cure
 /// (`ok-total-unready-count`, `max-total-unready-percentage`). Nodes that are still coming up do not
-/// count as unready.
+/// count as unready, nor do those of which PVE shows that nothing runs behind them: after a power cut
+/// the dead would otherwise stand in the way of those who replace them.
 fn brake(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
     let scale_down = &view.policy.scale_down;
     let nodes = &view.snapshot.cluster.nodes;
@@ -277,6 +279,7 @@ fn brake(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
         .iter()
         .filter(|(name, node)| {
             node.ready.status != ReadyStatus::True
+                && !sweep::dead(view, name, node)
                 && !view.behind(name).is_some_and(|known| {
                     matches!(known.standing, Standing::Coming | Standing::Leaving)
                 })

@@ -7,14 +7,11 @@ use std::sync::Arc;
 use crate::model::action::{Kind, NodeRef, Precondition, Reason, Target};
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::mark::Ownership;
-use crate::model::policy::{POOL_LABEL, REGION_LABEL};
-use crate::model::region::Region;
+use crate::model::policy::{MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL};
+use crate::model::region::Vm;
 
 use super::turn::{self, Turn};
-use super::view::{Known, Standing};
-
-/// On every node of ours: `region/vmid/uuid` of its VM.
-const MACHINE_ANNOTATION: &str = "pve-autoscaler.io/machine";
+use super::view::{Known, Standing, View};
 
 /// Sweeps both ways, and names what a person should look at.
 pub(super) fn plan(turn: &mut Turn<'_>) {
@@ -78,19 +75,17 @@ fn halves(turn: &mut Turn<'_>, known: &Known<'_>) {
 
 /// A node that says it is ours, and whose machine is not known.
 fn orphan_node(turn: &mut Turn<'_>, name: &Arc<str>, node: &Node) {
-    let annotation = node.annotations.get(MACHINE_ANNOTATION);
     let pool = node.labels.get(POOL_LABEL);
-    if annotation.is_none() && pool.is_none() {
+    if !says_ours(node) {
         return;
     }
-    let Some(target) = claimed(turn, name, node, annotation.map(|a| &**a)) else {
+    let Some(target) = claimed(&turn.view, name, node) else {
         turn.warn(format!(
             "node {name}: it says it is ours, but no machine of ours is behind it and what it says cannot be followed"
         ));
         return;
     };
-    let region = &turn.view.snapshot.regions.get(&target.region);
-    let gone = region.is_some_and(|region| gone(turn, region, name, node, target.vmid));
+    let gone = gone(&turn.view, &target, node);
     let known_pool = pool.is_some_and(|pool| turn.view.policy.pools.contains_key(pool));
     if !gone || !known_pool || node.ready.status == ReadyStatus::True || node.deletion.is_some() {
         turn.warn(format!(
@@ -113,15 +108,15 @@ fn orphan_node(turn: &mut Turn<'_>, name: &Arc<str>, node: &Node) {
     }
 }
 
+/// Whether a node says that it is ours.
+fn says_ours(node: &Node) -> bool {
+    node.annotations.contains_key(MACHINE_ANNOTATION) || node.labels.contains_key(POOL_LABEL)
+}
+
 /// Which VM a node says is behind it. The annotation must agree with what the kubelet read from the
 /// VM's firmware; without an annotation the labels tell the region, and the name must do.
-fn claimed(
-    turn: &Turn<'_>,
-    name: &Arc<str>,
-    node: &Node,
-    annotation: Option<&str>,
-) -> Option<Target> {
-    let (region, vmid): (Arc<str>, u32) = match annotation {
+fn claimed(view: &View<'_>, name: &Arc<str>, node: &Node) -> Option<Target> {
+    let (region, vmid): (Arc<str>, u32) = match node.annotations.get(MACHINE_ANNOTATION) {
         Some(text) => {
             let mut parts = text.splitn(3, '/');
             let (region, vmid, uuid) = (parts.next()?, parts.next()?, parts.next()?);
@@ -132,7 +127,7 @@ fn claimed(
         }
         None => (node.labels.get(REGION_LABEL)?.clone(), 0),
     };
-    turn.view.policy.regions.get(&region)?;
+    view.policy.regions.get(&region)?;
     Some(Target {
         region,
         host: Arc::from(""),
@@ -145,17 +140,41 @@ fn claimed(
     })
 }
 
-/// Whether nothing in the region can be the VM of this node: neither its VMID, nor a VM of its name,
-/// nor a machine with its UUID.
-fn gone(turn: &Turn<'_>, region: &Region, name: &str, node: &Node, vmid: u32) -> bool {
+/// Whether nothing in the region can be the VM of this node: neither a VM with its VMID or its name
+/// that does not show another UUID (VMIDs are used again), nor a machine of its name or with its UUID.
+fn gone(view: &View<'_>, target: &Target, node: &Node) -> bool {
+    let Some(region) = view.snapshot.regions.get(&target.region) else {
+        return false;
+    };
+    let same = |uuid: &Arc<str>| uuid.eq_ignore_ascii_case(&node.system_uuid);
+    let may_be = |(vmid, vm): (&u32, &Vm)| {
+        (*vmid == target.vmid || vm.name == target.machine) && vm.uuid.as_ref().is_none_or(same)
+    };
     let same_uuid = |known: &Known<'_>| {
         let uuid = known.machine.vm.as_ref().and_then(|vm| vm.uuid.as_ref());
-        uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(&node.system_uuid))
+        uuid.is_some_and(same)
     };
-    !region.vms.contains_key(&vmid)
-        && !region.vms.values().any(|vm| *vm.name == *name)
-        && !turn.view.machines.contains_key(name)
-        && !turn.view.machines.values().any(same_uuid)
+    !region.vms.iter().any(may_be)
+        && !view.machines.contains_key(&*target.machine)
+        && !view.machines.values().any(same_uuid)
+}
+
+/// Whether PVE shows that nothing runs behind a node of ours: its VM is gone, or switched off on a
+/// host that answers. Such a node is no sign of a fault between us and the nodes.
+pub(super) fn dead(view: &View<'_>, name: &Arc<str>, node: &Node) -> bool {
+    let Some(known) = view.behind(name) else {
+        let claimed = claimed(view, name, node).filter(|_| says_ours(node));
+        return claimed.is_some_and(|target| gone(view, &target, node));
+    };
+    let online = |host: &Arc<str>| {
+        known.region.is_some_and(|region| {
+            region.quorate && region.hosts.get(host).is_some_and(|host| host.online)
+        })
+    };
+    match &known.machine.vm {
+        None => known.standing == Standing::NoVm,
+        Some(vm) => !vm.running && online(&known.machine.host),
+    }
 }
 
 /// VMs in our range, or with our mark, that are not what they should be.

@@ -214,6 +214,7 @@ impl Stage {
             lock: None,
             cpus,
             memory,
+            uuid: Some(uuid(&name)),
             ownership: Some(Ownership::Marked(mark.clone())),
         };
         self.region().vms.insert(mark.vmid, vm);

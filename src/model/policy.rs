@@ -17,6 +17,8 @@ pub const POOL_LABEL: &str = "pve-autoscaler.io/pool";
 pub const INSTANCE_TYPE_LABEL: &str = "node.kubernetes.io/instance-type";
 /// The well-known zone label: the PVE host.
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+/// On every node of ours once it is initialised: `region/vmid/uuid` of its VM.
+pub const MACHINE_ANNOTATION: &str = "pve-autoscaler.io/machine";
 /// The well-known region label: the PVE cluster.
 pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
 /// The startup taint that a joining node carries until it is initialised.

@@ -75,6 +75,9 @@ pub struct Vm {
     pub cpus: u32,
     /// Configured memory in bytes.
     pub memory: i64,
+    /// SMBIOS UUID, lower case; `None` when its configuration was not read or names none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<Arc<str>>,
     /// What its description says; `None` when not read (outside our VMID range, or a container).
     pub ownership: Option<Ownership>,
 }

@@ -305,6 +305,7 @@ impl From<&GuestResource> for region::Vm {
             lock: guest.lock.clone(),
             cpus: guest.cpus,
             memory: guest.memory,
+            uuid: None,
             ownership: None,
         }
     }

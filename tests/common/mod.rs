@@ -189,7 +189,7 @@ impl Scene {
     }
 
     /// Plays and then rests.
-    async fn play(&self, workload: Workload) {
+    pub(crate) async fn play(&self, workload: Workload) {
         tokio::time::sleep(BEGINS).await;
         let told = workload.play(self.world.kube.router()).await;
         told.expect("the workload plays");
@@ -207,11 +207,16 @@ impl Scene {
         }
     }
 
-    async fn preside(&self) {
+    pub(crate) async fn preside(&self) {
         loop {
             self.judge().look(self.world.clock.now());
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
+    }
+
+    /// Where the daemon keeps its state.
+    pub(crate) fn state(&self) -> &std::path::Path {
+        self.state.path()
     }
 
     pub(crate) fn judge(&self) -> MutexGuard<'_, Judge> {

@@ -11,15 +11,14 @@ use crate::kube::Changes;
 use crate::model::action::NodeRef;
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::policy::{
-    INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, REGION_LABEL, STARTUP_TAINT, ZONE_LABEL,
+    INSTANCE_TYPE_LABEL, InstanceType, MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL, STARTUP_TAINT,
+    ZONE_LABEL,
 };
 use crate::model::scheduling::{Labels, Taint};
 
 use super::vm;
 use super::work::{Stop, Work};
 
-/// The annotation that says which machine a node is: `region/vmid/uuid`.
-pub(super) const MACHINE_ANNOTATION: &str = "pve-autoscaler.io/machine";
 /// The view is looked at again at least this often, whether it said that it changed or not.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Deleting a token is tried for this long; the token expires by itself in any case.

@@ -4,8 +4,8 @@ use super::{Case, Refusal, Rule, Verdict, ensure, refuse};
 use crate::model::action::Action;
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::mark::Ownership;
-use crate::model::policy::LEAVING_TAINT;
-use crate::model::region::{Busy, Machine, Step};
+use crate::model::policy::{LEAVING_TAINT, MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL};
+use crate::model::region::{Busy, Machine, Step, Vm};
 
 /// The machine an action is about, where the action says it is, and ours.
 pub(super) fn machine<'a>(case: Case<'a>, action: &Action) -> Result<&'a Machine, Refusal> {
@@ -169,11 +169,55 @@ pub(super) fn delete_node(case: Case<'_>, action: &Action) -> Verdict {
         .get(&target.region)
         .map(|region| &region.vms);
     let there = vms.is_some_and(|vms| {
-        vms.contains_key(&target.vmid) || vms.values().any(|vm| vm.name == target.machine)
+        vms.iter().any(|(vmid, vm)| {
+            (*vmid == target.vmid || vm.name == target.machine) && !other(vm, node)
+        })
     });
     ensure(!there, Rule::VmGone, || {
         format!("a VM {} or one of its name is there", target.vmid)
     })
+}
+
+/// Whether a VM shows that it is not this node's: VMIDs are used again, with another UUID.
+fn other(vm: &Vm, node: &Node) -> bool {
+    let uuid = vm.uuid.as_deref();
+    uuid.is_some_and(|uuid| !uuid.eq_ignore_ascii_case(&node.system_uuid))
+}
+
+/// Whether nothing runs behind a node, as PVE shows: the VM it names is not there any more, or is
+/// switched off on a host that answers.
+pub(super) fn lifeless(case: Case<'_>, name: &str, node: &Node) -> bool {
+    let uuid_of = |machine: &Machine| machine.vm.as_ref().and_then(|vm| vm.uuid.clone());
+    let behind = case.snapshot.machines.iter().find(|(own, machine)| {
+        machine.node.as_deref() == Some(name)
+            || ***own == *name
+            || uuid_of(machine).is_some_and(|uuid| uuid.eq_ignore_ascii_case(&node.system_uuid))
+    });
+    if let Some((_, machine)) = behind {
+        let Some(vm) = &machine.vm else { return true };
+        let region = case.snapshot.regions.get(&machine.region);
+        let host = region.and_then(|region| region.hosts.get(&machine.host));
+        return !vm.running && host.is_some_and(|host| host.online);
+    }
+    let named = node.annotations.get(MACHINE_ANNOTATION);
+    if named.is_none() && !node.labels.contains_key(POOL_LABEL) {
+        return false;
+    }
+    let mut parts = named.map_or("", |text| text).splitn(3, '/');
+    let (region, vmid, uuid) = (parts.next(), parts.next(), parts.next());
+    let vmid: Option<u32> = vmid.and_then(|text| text.parse().ok());
+    let region = region.filter(|text| !text.is_empty());
+    // Before the annotation is written the label alone names the region.
+    let region = region.or_else(|| node.labels.get(REGION_LABEL).map(|text| &**text));
+    let Some(region) = region.and_then(|region| case.snapshot.regions.get(region)) else {
+        return false;
+    };
+    let agrees = uuid.is_none_or(|uuid| uuid.eq_ignore_ascii_case(&node.system_uuid));
+    let there = region
+        .vms
+        .iter()
+        .any(|(id, vm)| (Some(*id) == vmid || *vm.name == *name) && !other(vm, node));
+    agrees && !there
 }
 
 pub(super) fn clear_placeholder(case: Case<'_>, action: &Action) -> Verdict {

@@ -1,6 +1,6 @@
 //! What must hold for every action.
 
-use super::{Case, Rule, Verdict, ensure, refuse, together};
+use super::{Case, Rule, Verdict, ensure, existing, refuse, together};
 use crate::model::action::{self, Action, Kind, Reason};
 use crate::model::cluster::ReadyStatus;
 use crate::model::policy::STARTUP_TAINT;
@@ -115,7 +115,11 @@ fn brake(case: Case<'_>, action: &Action) -> Verdict {
     let mut unready = 0;
     for (name, node) in nodes {
         let starting = node.taints.iter().any(|t| &*t.key == STARTUP_TAINT);
-        if node.ready.status != ReadyStatus::True && !starting && !coming(name) {
+        if node.ready.status != ReadyStatus::True
+            && !starting
+            && !coming(name)
+            && !existing::lifeless(case, name, node)
+        {
             unready += 1;
         }
     }

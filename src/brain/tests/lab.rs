@@ -412,6 +412,7 @@ impl Lab {
             lock: None,
             cpus: kind.cores,
             memory: kind.memory,
+            uuid: Some(format!("uuid-{name}").into()),
             ownership: Some(Ownership::Marked(machine.mark.clone())),
         };
         let region = self.snapshot.regions.get_mut("home").expect("home");

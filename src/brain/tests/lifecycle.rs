@@ -280,6 +280,15 @@ fn a_node_without_vm_goes_after_a_quarantine() {
         region.vms.insert(9500, Vm::default());
     });
     assert_eq!(deleted(vm_there), []);
+    let reused = orphan().with(|lab| {
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        let vm = Vm {
+            uuid: Some("uuid-of-another".into()),
+            ..Vm::default()
+        };
+        region.vms.insert(9500, vm);
+    });
+    assert_eq!(deleted(reused), [Kind::DeleteNode], "VMIDs are used again");
     let name_there = orphan().with(|lab| {
         let region = lab.snapshot.regions.get_mut("home").expect("home");
         let vm = Vm {

@@ -1,6 +1,7 @@
 //! Tests of decisions, in small worlds. Names begin with the scenario that they hold.
 
 mod bound;
+mod brake;
 mod carry;
 mod claims;
 mod consolidating;

@@ -1,0 +1,334 @@
+//! Bad days by seed: calls that fail or get lost on both ways, guests that never come up, backups,
+//! power cuts and an administrator with no regard for us, and a daemon that crashes in the middle.
+//! Nothing may be lost, doubled or touched that is not ours while it lasts; and once all is well
+//! again, what is wanted comes to be and what is not wanted goes.
+//!
+//! `PVE_AUTOSCALER_SWARM=FIRST..LAST` runs these seeds instead of the few that the suite runs.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::faults::FaultPlan;
+use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::pve::{AdminAct as Act, GIB, MachineSpec, VmFacts};
+use pve_autoscaler::sim::workload::Workload;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::THREADS;
+use crate::common::{Scene, simulate};
+
+/// The seeds that every run of the suite tries.
+const SEEDS: Range<u64> = 0..16;
+/// How long things go wrong.
+const STORM: Duration = Duration::from_mins(45);
+/// How long the workload lives: on into the time when nothing goes wrong any more.
+const WORKLOAD: Span = Span::minutes(100);
+/// From the storm to the end: an unready machine is given up after twenty minutes, a pool that
+/// failed is tried again after five at most, and the last machine leaves after its timers.
+const CALM: Duration = Duration::from_mins(150);
+/// How long a pod may wait, once nothing goes wrong, for a node that a pool would make: the longest
+/// back-off, the time a machine takes that was under way when the storm ended, and one that failed.
+const PATIENCE: Span = Span::minutes(35);
+/// The range of VMIDs in [`CONFIG`].
+const VMIDS: Range<u32> = 9100..9121;
+/// Storage of machines that somebody else makes.
+const STORAGE: &str = "shared";
+
+const CONFIG: &str = "
+version = 1
+[kubernetes]
+name = \"swarm\"
+[proxmox]
+vmids = \"9100-9120\"
+[template.debian]
+vmid = 9000
+[template.local]
+vmid = 9001
+[instance_type.small]
+cores = 2
+memory = \"4GiB\"
+disk = \"20GiB\"
+[instance_type.large]
+cores = 8
+memory = \"16GiB\"
+disk = \"20GiB\"
+[pool.general]
+template = \"debian\"
+instance_types = [\"small\", \"large\"]
+min = 0
+max = 5
+[pool.other]
+template = \"local\"
+instance_types = [\"small\"]
+min = 0
+max = 3
+[scale_up]
+initial_backoff = \"30s\"
+max_backoff = \"5m\"
+[scale_down]
+unneeded_time = \"2m\"
+delay_after_add = \"1m\"
+min_node_age = \"0s\"
+delay_after_failure = \"1m\"
+quarantine = \"2m\"
+";
+
+#[test]
+fn bad_days_break_nothing_and_leave_nothing() {
+    let seeds = std::env::var("PVE_AUTOSCALER_SWARM").map_or(SEEDS, |text| range(&text));
+    let seeds: Vec<u64> = seeds.collect();
+    let try_part = |part: usize| -> Vec<String> {
+        let mine = seeds.iter().skip(part).step_by(THREADS);
+        mine.filter_map(|&seed| {
+            let findings = simulate(bad_day(seed));
+            (!findings.is_empty()).then(|| format!("seed {seed}: {findings:#?}"))
+        })
+        .collect()
+    };
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|part| scope.spawn(move || try_part(part)))
+            .collect();
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().expect("no panic"))
+            .collect()
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+fn range(text: &str) -> Range<u64> {
+    let (first, last) = text.split_once("..").expect("FIRST..LAST");
+    first.parse().expect("a seed")..last.parse().expect("a seed")
+}
+
+/// One bad day, and what was found wrong with it.
+async fn bad_day(seed: u64) -> Vec<String> {
+    let mut dice = StdRng::seed_from_u64(seed);
+    let guests = GuestSpec {
+        chances: [
+            (Fault::JoinFails, 5),
+            (Fault::JoinHangs, 3),
+            (Fault::AgentSilent, 5),
+            (Fault::CloudInitDegraded, 5),
+            (Fault::NeverReady, 3),
+            (Fault::SlowBoot, 5),
+            (Fault::IgnoresShutdown, 10),
+        ]
+        .into(),
+        ..GuestSpec::default()
+    };
+    let scene = Scene::new(seed, CONFIG, guests);
+    scene.world.pve_faults.set(FaultPlan::drawn(seed ^ 0x11));
+    scene.world.kube_faults.set(FaultPlan::drawn(seed ^ 0x22));
+    let workload = Workload::weather(seed, WORKLOAD, Span::minutes(1));
+    let story = async {
+        storm(&scene, &mut dice).await;
+        scene.judge().expect_progress(PATIENCE);
+        tokio::time::sleep(CALM).await;
+    };
+    tokio::select! {
+        biased;
+        () = lives(&scene, seed) => {}
+        () = scene.preside() => {}
+        () = scene.play(workload) => {}
+        () = story => {}
+    }
+    let mut findings = scene.findings();
+    findings.extend(scene.judge().at_rest(&BTreeMap::new()));
+    if !findings.is_empty() {
+        findings.extend(last_words(&scene));
+    }
+    findings
+}
+
+/// What the daemon said of it all in the end, for whoever reads the findings.
+fn last_words(scene: &Scene) -> Vec<String> {
+    let Some(turn) = scene.world.turns.borrow().clone() else {
+        return vec!["the daemon never had a turn".to_owned()];
+    };
+    let report = &turn.decision.report;
+    let mut said = vec![format!(
+        "the last turn, {}, was at {}",
+        turn.number, turn.at
+    )];
+    said.extend(report.holds.iter().map(|hold| format!("hold: {hold:?}")));
+    said.extend(
+        report
+            .warnings
+            .iter()
+            .map(|text| format!("warning: {text}")),
+    );
+    said.extend(
+        report
+            .nodes
+            .iter()
+            .map(|(name, verdict)| format!("node {name}: {verdict:?}")),
+    );
+    said.extend(
+        report
+            .pools
+            .iter()
+            .map(|(name, state)| format!("pool {name}: {state:?}")),
+    );
+    said.extend(
+        turn.decision
+            .plan
+            .iter()
+            .map(|action| format!("planned: {action:?}")),
+    );
+    said
+}
+
+/// Lives of the daemon, each ended by a crash while the storm lasts.
+async fn lives(scene: &Scene, seed: u64) {
+    let mut dice = StdRng::seed_from_u64(seed ^ 0x33);
+    let began = tokio::time::Instant::now();
+    for start in 0.. {
+        let left = STORM.saturating_sub(began.elapsed());
+        let life = Duration::from_secs(dice.random_range(20..900));
+        let life = if left.is_zero() { STORM + CALM } else { life };
+        let daemon = scene.world.daemon(scene.state(), None, start);
+        if let Ok(Err(error)) = tokio::time::timeout(life, daemon).await {
+            // systemd starts it again.
+            eprintln!("seed {seed}: the daemon ended: {error}");
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+}
+
+/// Everything that goes wrong beside the calls; in the end all of it is well again.
+async fn storm(scene: &Scene, dice: &mut StdRng) {
+    let ends = tokio::time::Instant::now() + STORM;
+    let mut undo: Vec<(tokio::time::Instant, Act)> = Vec::new();
+    while tokio::time::Instant::now() < ends {
+        tokio::time::sleep(Duration::from_secs(dice.random_range(5..150))).await;
+        let now = tokio::time::Instant::now();
+        let (due, rest) = undo.into_iter().partition(|(at, _)| *at <= now);
+        undo = rest;
+        for (_, act) in due {
+            let _ = scene.world.pve.administer(&act);
+        }
+        let Some((act, after)) = misfortune(scene, dice) else {
+            continue;
+        };
+        // What is not there cannot suffer.
+        if scene.world.pve.administer(&act).is_ok()
+            && let Some((seconds, act)) = after
+        {
+            undo.push((now + Duration::from_secs(seconds), act));
+        }
+    }
+    for (_, act) in undo {
+        let _ = scene.world.pve.administer(&act);
+    }
+    scene.world.pve_faults.quiet();
+    scene.world.kube_faults.quiet();
+}
+
+/// One act, and what makes it well again after so many seconds.
+fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(Act, Option<(u64, Act)>)> {
+    let machines: Vec<VmFacts> = scene.world.pve.vms();
+    let machines: Vec<&VmFacts> = machines
+        .iter()
+        .filter(|vm| VMIDS.contains(&vm.vmid))
+        .collect();
+    let machine = machines.choose(dice).map(|vm| vm.vmid);
+    let host = ["pve2", "pve3"][dice.random_range(0..2)].to_owned();
+    let seconds = dice.random_range(10..400);
+    let lock = |lock: Option<&str>, vmid| Act::Lock {
+        vmid,
+        lock: lock.map(str::to_owned),
+    };
+    let act = match dice.random_range(0..13) {
+        0 => {
+            let vmid = machine?;
+            let after = (seconds, lock(None, vmid));
+            (lock(Some("backup"), vmid), Some(after))
+        }
+        1 => {
+            let vmid = machine?;
+            (
+                Act::HoldLockFile {
+                    vmid,
+                    seconds: seconds % 90,
+                },
+                None,
+            )
+        }
+        2 => {
+            let down = Act::HostOnline {
+                host: host.clone(),
+                online: false,
+            };
+            (
+                down,
+                Some((seconds, Act::HostOnline { host, online: true })),
+            )
+        }
+        3 => {
+            let on = Act::Maintenance {
+                host: host.clone(),
+                on: true,
+            };
+            (on, Some((seconds, Act::Maintenance { host, on: false })))
+        }
+        4 => (Act::Quorum(false), Some((seconds, Act::Quorum(true)))),
+        5 => {
+            let tasks = scene.world.pve.running_tasks();
+            let upid = tasks.choose(dice)?.clone();
+            (Act::KillTask { upid }, None)
+        }
+        6 => (Act::PowerOff { vmid: machine? }, None),
+        7 => (Act::Destroy { vmid: machine? }, None),
+        8 => (
+            Act::Migrate {
+                vmid: machine?,
+                host,
+            },
+            None,
+        ),
+        9 => (stranger(dice.random_range(VMIDS)), None),
+        10 => {
+            let fill = |left| Act::Fill {
+                storage: STORAGE.to_owned(),
+                host: host.clone(),
+                left,
+            };
+            (fill(0), Some((seconds, fill(u64::MAX))))
+        }
+        11 => {
+            let active = |active| Act::StorageActive {
+                storage: STORAGE.to_owned(),
+                active,
+            };
+            (active(false), Some((seconds, active(true))))
+        }
+        _ => {
+            let on = Act::Start { vmid: machine? };
+            (on, None)
+        }
+    };
+    Some(act)
+}
+
+/// A VM of somebody else's that takes one of our VMIDs.
+fn stranger(vmid: u32) -> Act {
+    Act::AddMachine(MachineSpec {
+        vmid,
+        host: "pve1".to_owned(),
+        container: false,
+        template: false,
+        running: true,
+        storage: STORAGE.to_owned(),
+        disk: 4 * GIB,
+        disk_used: GIB,
+        cloudinit: false,
+        pool: None,
+        config: [("name".to_owned(), format!("stranger-{vmid}"))].into(),
+    })
+}
