@@ -177,7 +177,15 @@ impl Service {
         match call.rule.needs {
             Needs::Nothing => {}
             Needs::Mark | Needs::MarkAndDigest => {
-                let (_, config) = self.ours(policy, call, end).await?;
+                let (mark, config) = self.ours(policy, call, end).await?;
+                if config.lock.as_deref() == Some("clone") && only_unprotects(call) {
+                    // A clone of a protected template that was cut short: first the protection goes,
+                    // then the VM.
+                    let (host, _) = place(call)?;
+                    let intent = Intent::new(&mark, host, 0, mark.created);
+                    self.dead_clone(policy, host, &intent, end).await?;
+                    request.params.push(("skiplock".to_owned(), "1".to_owned()));
+                }
                 if call.rule.needs == Needs::MarkAndDigest
                     && call.param("digest").is_none()
                     && let Some(digest) = &config.digest
@@ -509,6 +517,14 @@ impl Service {
             .unwrap_or_else(PoisonError::into_inner);
         held.clone()
     }
+}
+
+/// Whether a call takes a VM's protection off and does nothing else.
+fn only_unprotects(call: &Call) -> bool {
+    let known = |(key, _): &(String, String)| matches!(&**key, "protection" | "digest");
+    call.rule.name == "config"
+        && call.param("protection") == Some("0")
+        && call.params.iter().all(known)
 }
 
 fn place(call: &Call) -> Result<(&str, u32), Ends> {

@@ -10,6 +10,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use http::Method;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use tokio::sync::{Notify, watch};
@@ -31,6 +35,9 @@ use crate::sim::pve::{Pve, PveSpec};
 
 /// When simulated worlds begin: a Thursday, 08:00 UTC.
 pub const EPOCH: Time = Time(1_767_254_400_000);
+
+/// Most of a body that is looked at: PVE takes no more.
+const MOST_BODY: usize = 512 << 10;
 
 /// What a world is like.
 #[derive(Clone, Debug)]
@@ -98,8 +105,9 @@ impl World {
 
     /// PVE as the daemon reaches it: what stands behind the broker, with the faults of the way.
     pub fn pve_way(&self) -> Router {
-        self.pve_faults
-            .wrap(self.pve.router_as("root@pam"), Style::Pve)
+        let pve = self.pve.router_as("root@pam");
+        let pve = pve.layer(from_fn_with_state(self.pve.clone(), past_clone_locks));
+        self.pve_faults.wrap(pve, Style::Pve)
     }
 
     /// Kubernetes as the daemon reaches it.
@@ -170,6 +178,38 @@ impl World {
             poke: self.poke.clone(),
         })
     }
+}
+
+/// The one thing that the broker adds to the daemon's calls: the remains of a clone lose their
+/// protection and are destroyed past their lock.
+async fn past_clone_locks(State(pve): State<Pve>, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let vmid = path
+        .split_once("/qemu/")
+        .and_then(|(_, rest)| rest.trim_end_matches("/config").parse().ok());
+    let locked = vmid
+        .and_then(|vmid| pve.vm(vmid))
+        .is_some_and(|vm| vm.lock.as_deref() == Some("clone"));
+    if !locked || ![Method::DELETE, Method::PUT].contains(request.method()) {
+        return next.run(request).await;
+    }
+    let (mut parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, MOST_BODY)
+        .await
+        .unwrap_or_default();
+    let mut body = String::from_utf8_lossy(&body).into_owned();
+    if parts.method == Method::DELETE {
+        let query = parts.uri.query();
+        let query = query.map_or(String::new(), |query| format!("{query}&"));
+        if let Ok(uri) = format!("{}?{query}skiplock=1", parts.uri.path()).parse() {
+            parts.uri = uri;
+        }
+    } else if body.starts_with("protection=0") {
+        body.push_str("&skiplock=1");
+        // The length was of the body before.
+        parts.headers.remove(http::header::CONTENT_LENGTH);
+    }
+    next.run(Request::from_parts(parts, body.into())).await
 }
 
 /// Why a simulated daemon ended.

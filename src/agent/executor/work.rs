@@ -142,7 +142,7 @@ impl Work {
 
     /// Does the work of a step within its time. The time counts from when the journal first saw the
     /// step, across restarts; a step that the journal has left behind (it is only checked again)
-    /// gets its time anew.
+    /// gets its time anew, and so does one whose time was up, when it is tried again.
     pub(super) async fn step<T>(
         &self,
         step: Step,
@@ -166,13 +166,28 @@ impl Work {
             Err(stop) => Err(stop),
             Ok(()) => match timeout(left.to_std(), work).await {
                 Ok(result) => result,
-                Err(_) => Err(Stop::Failed(self.time_up(limit))),
+                Err(_) => Err(self.out_of_time(step, limit)),
             },
         };
         self.tools
             .observer
             .step(step, self.tools.clock.now().since(started), result.is_ok());
         result.map_err(|stop| self.failure(step, stop))
+    }
+
+    /// The time of a step is up. Whoever tries it again has the whole time for it: with what is left
+    /// (nothing) a VM that can be shut down by now would never be.
+    fn out_of_time(&self, step: Step, limit: Span) -> Stop {
+        let now = self.tools.clock.now();
+        let anew = self.record(|entry| {
+            if entry.step == step {
+                entry.since = now;
+            }
+        });
+        match anew {
+            Ok(()) => Stop::Failed(self.time_up(limit)),
+            Err(stop) => stop,
+        }
     }
 
     fn time_up(&self, limit: Span) -> String {

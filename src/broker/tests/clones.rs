@@ -268,3 +268,27 @@ async fn an_intent_ends_when_the_machine_shows_its_mark() {
     assert_eq!(rig.send("POST", &path, &[]).await.outcome, "done");
     assert_eq!(rig.intent(9050), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_clone_of_a_protected_template_loses_its_protection_past_its_lock() {
+    let rig = rig::rig();
+    let path = format!("/nodes/{HOST}/qemu/9050/config");
+    rig.world.put(9050, &mark(9050).line());
+    rig.world.set(9050, "lock", json!("clone"));
+    rig.world.set(9050, "protection", json!(1));
+    rig.world
+        .answer("/nodes/pve1/tasks", 200, &json!({"data": []}));
+    let unprotect = [("protection", "0")];
+    let reply = rig.send("PUT", &path, &unprotect).await;
+    rig.refused(&reply, "in quarantine");
+    tokio::time::advance(Span::minutes(60).to_std()).await;
+    // Anything beside it meets the lock, as PVE means it.
+    let more = [("protection", "0"), ("cores", "2")];
+    rig.send("PUT", &path, &more).await;
+    assert_eq!(rig.send("PUT", &path, &unprotect).await.outcome, "done");
+    let sent: Vec<Request> = rig.world.changes();
+    let past = |request: &Request| request.params.contains(&("skiplock".into(), "1".into()));
+    assert_eq!(sent.iter().map(past).collect::<Vec<_>>(), [false, true]);
+    let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
+    assert_eq!(reply.outcome, "done", "{reply:?}");
+}
