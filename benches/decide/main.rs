@@ -3,7 +3,8 @@
 //! W1 is Karpenter's generator (seed 42), from fresh state; W2 cluster-autoscaler's
 //! `BenchmarkBinpackingEstimate`; W3 the shapes of its `BenchmarkFilterOutSchedulable`; W4 a large
 //! cluster of ours, a decision alone and a turn of the daemon's loop after one pod changed, which copies
-//! the view first, with what is resident then; W5 the same autoscaler's scale-down of 2,000 nodes.
+//! the view first, with what is resident then; W5 the same autoscaler's scale-down of 2,000 nodes;
+//! `claims` are pods of StatefulSets, of which no two are equal.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -88,6 +89,10 @@ fn main() {
             2_000 => row.at_most("seconds", 0.2),
             _ => row,
         });
+    }
+    for pods in [1_000, 3_000] {
+        let row = decided("claims", pods, &worlds::stateful(pods));
+        report.add(row.exactly("unplaced", 0));
     }
     report.finish();
 }

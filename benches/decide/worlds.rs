@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use pve_autoscaler::brain::decide;
 use pve_autoscaler::model::action::Kind;
-use pve_autoscaler::model::cluster::{Cluster, Node, Phase, Pod, PodKey, Readiness, ReadyStatus};
+use pve_autoscaler::model::cluster::{
+    Claim, Cluster, Node, Phase, Pod, PodKey, Readiness, ReadyStatus, StorageClass,
+};
 use pve_autoscaler::model::decision::Decision;
 use pve_autoscaler::model::mark::{Mark, Ownership};
 use pve_autoscaler::model::memory::{self, Memory};
@@ -20,7 +22,7 @@ use pve_autoscaler::model::region::{Host, Machine, MachineVm, Region, Step, Temp
 use pve_autoscaler::model::report::PodVerdict;
 use pve_autoscaler::model::resources::Resources;
 use pve_autoscaler::model::scheduling::{
-    LabelSelector, Labels, Owner, PodShape, PodTerm, SpreadConstraint,
+    LabelSelector, Labels, Owner, PodShape, PodTerm, SpreadConstraint, Volume,
 };
 use pve_autoscaler::model::snapshot::{self, Snapshot, SourceState};
 use pve_autoscaler::model::time::{Span, Time};
@@ -37,6 +39,8 @@ pub(crate) struct World {
     pub(crate) snapshot: Snapshot,
     pub(crate) policy: Policy,
     pub(crate) memory: Memory,
+    /// One text for all pods, as the daemon keeps equal texts once.
+    namespace: Arc<str>,
 }
 
 /// What a decision came to.
@@ -187,6 +191,7 @@ fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World {
             born: Some(NOW - Span::minutes(24 * 60)),
             ..Memory::default()
         },
+        namespace: "default".into(),
     }
 }
 
@@ -230,7 +235,7 @@ impl World {
             mirror: false,
             ready: node.is_some(),
         };
-        let key = PodKey::new("default", name);
+        let key = PodKey::new(self.namespace.clone(), name);
         self.snapshot.cluster.pods.insert(key, pod);
     }
 
@@ -529,4 +534,42 @@ pub(crate) fn idle(nodes: usize) -> World {
 pub(crate) fn removed(decision: &Decision) -> usize {
     let goes = |kind: &Kind| matches!(kind, Kind::Remove { .. });
     decision.plan.iter().filter(|a| goes(&a.kind)).count()
+}
+
+/// Pods of StatefulSets that wait: each with a claim and a label of its own, on types of one to sixteen cores.
+pub(crate) fn stateful(pods: usize) -> World {
+    let types = [1u32, 2, 4, 8, 16].map(|cores| {
+        let kind = InstanceType {
+            cores,
+            memory: i64::from(cores) * 4 * GI,
+            ..InstanceType::default()
+        };
+        (format!("type-{cores:0>4}"), kind)
+    });
+    let mut world = world(types.into(), 110);
+    let class = StorageClass {
+        provisioner: "csi.example".into(),
+        wait_for_consumer: true,
+        ..StorageClass::default()
+    };
+    let cluster = &mut world.snapshot.cluster;
+    cluster.storage_classes.insert("fast".into(), class);
+    for n in 0..pods {
+        let claim = Claim {
+            class: Some("fast".into()),
+            ..Claim::default()
+        };
+        let (app, name) = (
+            format!("db-{}", n % 20),
+            format!("db-{}-{}", n % 20, n / 20),
+        );
+        let key = PodKey::new("default", format!("data-{name}"));
+        world.snapshot.cluster.claims.insert(key.clone(), claim);
+        let mut shape = shape(&app, 250, GI);
+        let label = ("statefulset.kubernetes.io/pod-name", &*name);
+        shape.labels.insert(label.0.into(), label.1.into());
+        shape.volumes.push(Volume::Claim(key.name));
+        world.pod(&name, &Arc::new(shape), None);
+    }
+    world
 }

@@ -434,8 +434,13 @@ fn utilization(
         expendable: turn.view.policy.scale_up.expendable_priority,
         now: turn.now(),
     };
-    utilization::of(node, turn.view.pods(name), known.kind, counting)
-        .map_err(|why| Keep::because("UnexpectedError", why))
+    utilization::of(
+        node,
+        utilization::pods(&turn.view, name),
+        known.kind,
+        counting,
+    )
+    .map_err(|why| Keep::because("UnexpectedError", why))
 }
 
 /// The node is requested less than its threshold.

@@ -125,7 +125,7 @@ fn lesson(
         return None;
     }
     let mut truth = node.allocatable.clone();
-    for (_, pod) in turn.view.pods(name).iter().filter(|(_, pod)| pod.mirror) {
+    for pod in turn.view.running(name).iter().filter(|pod| pod.mirror) {
         let pods = truth.pods;
         truth.subtract(&pod.shape.requests);
         truth.pods = pods.saturating_sub(1);

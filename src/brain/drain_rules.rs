@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::model::cluster::{DisruptionBudget, Phase, Pod, PodKey};
 use crate::model::policy::ScaleDown;
-use crate::model::scheduling::Volume;
+use crate::model::scheduling::{PodShape, Volume};
 use crate::model::time::{Span, Time};
 
 use super::demand;
@@ -71,12 +71,17 @@ fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
 
 /// Whether a pod is a DaemonSet's, or says it is like one.
 pub(super) fn daemon(pod: &Pod) -> bool {
-    let owned = pod
-        .shape
+    daemonic(&pod.shape)
+}
+
+/// The same of all pods of a shape.
+pub(super) fn daemonic(shape: &PodShape) -> bool {
+    let owned = shape
         .owner
         .as_ref()
         .is_some_and(|owner| &*owner.kind == "DaemonSet");
-    owned || annotation(pod, DAEMON_POD) == Some("true")
+    let says = || shape.annotations.get(DAEMON_POD).map(|value| &**value);
+    owned || says() == Some("true")
 }
 
 /// Whether a pod should have been gone for a while.

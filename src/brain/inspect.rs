@@ -105,7 +105,7 @@ pub fn utilization(
         now,
     };
     let kind = known.and_then(|known| known.kind);
-    let share = utilization::of(of, turn.view.pods(node), kind, counting)?;
+    let share = utilization::of(of, utilization::pods(&turn.view, node), kind, counting)?;
     let (used, of) = share.parts();
     Ok(Share {
         resource: share.resource,

@@ -26,13 +26,13 @@ pub(super) fn build<'a>(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
             .filter(|known| known.standing == Standing::Coming)
             .map(|known| expected_daemons(turn, known))
             .unwrap_or_default();
-        let pods = turn.view.pods(name);
-        world.bins[index].residents.reserve_exact(pods.len());
-        for (key, pod) in pods {
-            let id = world.intern(&key.namespace, &pod.shape);
-            world.put(index, id, 1, pod.deletion.is_some());
+        let running = turn.view.running(name);
+        world.bins[index].residents.reserve_exact(running.len());
+        for pod in running {
+            let id = world.intern(pod.namespace, pod.shape);
+            world.put(index, id, 1, pod.deleting);
             daemons.retain(|daemon| {
-                *daemon.namespace != key.namespace || !same_set(daemon.shape, &pod.shape)
+                **daemon.namespace != *pod.namespace || !same_set(daemon.shape, pod.shape)
             });
         }
         for daemon in daemons {

@@ -8,8 +8,9 @@ use crate::model::policy::{InstanceType, ScaleDown};
 use crate::model::resources::Resources;
 use crate::model::time::Time;
 
+use super::by_node::Running;
 use super::drain_rules;
-use super::view::Keyed;
+use super::view::{Keyed, View};
 
 /// Resources that decide alone on nodes that have them.
 const GPUS: [&str; 3] = ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915"];
@@ -52,11 +53,19 @@ pub(super) struct Counting<'a> {
     pub(super) now: Time,
 }
 
+/// The pods of a node: what is asked of every one, and the pods themselves.
+pub(super) type Pods<'v, 'a> = (&'v [Running<'a>], &'v [Keyed<'a>]);
+
+/// The pods of a node, as [`of`] takes them.
+pub(super) fn pods<'v, 'a>(view: &'v View<'a>, node: &str) -> Pods<'v, 'a> {
+    (view.running(node), view.pods(node))
+}
+
 /// The utilisation of a node that runs these pods; `kind` says which GPUs it shall have. An amount
 /// that the node does not report is an error, never a silent zero.
 pub(super) fn of(
     node: &Node,
-    pods: &[Keyed<'_>],
+    pods: Pods<'_, '_>,
     kind: Option<&InstanceType>,
     counting: Counting<'_>,
 ) -> Result<Utilization, String> {
@@ -83,7 +92,7 @@ pub(super) fn of(
 
 fn share(
     node: &Node,
-    pods: &[Keyed<'_>],
+    pods: Pods<'_, '_>,
     resource: &'static str,
     amount: impl Fn(&Resources) -> i64,
     counting: Counting<'_>,
@@ -93,15 +102,16 @@ fn share(
         return Err(format!("the node reports no allocatable {resource}"));
     }
     let (mut used, mut apart) = (0i128, 0i128);
-    for (_, pod) in pods {
+    let (running, all) = pods;
+    for (pod, (_, whole)) in running.iter().zip(all) {
         let amount = i128::from(amount(&pod.shape.requests).max(0));
         let settings = counting.settings;
-        if drain_rules::long_terminating(pod, counting.now)
+        if (pod.deleting && drain_rules::long_terminating(whole, counting.now))
             || pod.shape.priority < counting.expendable
         {
             continue;
         }
-        let set_aside = (settings.ignore_daemonsets && drain_rules::daemon(pod))
+        let set_aside = (settings.ignore_daemonsets && drain_rules::daemonic(pod.shape))
             || (settings.ignore_mirrors && pod.mirror);
         if set_aside {
             apart += amount;

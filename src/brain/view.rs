@@ -11,7 +11,7 @@ use crate::model::resources::Resources;
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
-use super::by_node::ByNode;
+use super::by_node::{ByNode, Running};
 use super::claims::Claims;
 
 /// A pod with its key.
@@ -149,6 +149,11 @@ impl<'a> View<'a> {
         self.pods.on(node)
     }
 
+    /// The same pods, with what is asked of every one.
+    pub(super) fn running(&self, node: &str) -> &[Running<'a>] {
+        self.pods.running(node)
+    }
+
     /// Pods that are not bound, or that run on a node that is leaving, in the order of their keys.
     pub(super) fn without_place(&self) -> Vec<Keyed<'a>> {
         let leaving = self.leaving.iter().flat_map(|name| self.pods(name));
@@ -185,11 +190,9 @@ impl<'a> View<'a> {
 
 fn daemon_requests<'a>(pods: &ByNode<'a>) -> BTreeMap<&'a str, Resources> {
     let mut most: BTreeMap<&str, Resources> = BTreeMap::new();
-    for (_, pod) in pods.bound() {
+    for pod in pods.all().iter().filter(|pod| !pod.deleting) {
         let owner = pod.shape.owner.as_ref();
-        if let Some(owner) =
-            owner.filter(|owner| &*owner.kind == "DaemonSet" && pod.deletion.is_none())
-        {
+        if let Some(owner) = owner.filter(|owner| &*owner.kind == "DaemonSet") {
             let asked = &pod.shape.requests;
             match most.get_mut(&*owner.uid) {
                 Some(most) => most.raise_to(asked),

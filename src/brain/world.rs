@@ -162,12 +162,12 @@ impl<'a> World<'a> {
     }
 
     /// The id of a shape in a namespace.
-    pub(super) fn intern(&mut self, namespace: &'a Arc<str>, shape: &'a Arc<PodShape>) -> ShapeId {
-        let address = Arc::as_ptr(shape).addr();
+    pub(super) fn intern(&mut self, namespace: &'a str, shape: &'a PodShape) -> ShapeId {
+        let address = std::ptr::from_ref(shape).addr();
         let slot = slot(address);
         if let Some((shape, of, id)) = self.seen[slot]
             && shape == address
-            && *of == **namespace
+            && (std::ptr::eq(of, namespace) || of == namespace)
         {
             return id;
         }

@@ -4,7 +4,7 @@ use super::{Reader, nonempty, uid};
 use crate::kube::wire::{self, Condition};
 use crate::model::cluster::{Phase, Pod, PodKey};
 use crate::model::resources::Resources;
-use crate::model::scheduling::PodShape;
+use crate::model::scheduling::{NodeTerm, Operator, PodShape};
 
 /// A pod's view; `None` when it lacks namespace or name.
 pub(in crate::kube) fn pod(reader: &mut Reader<'_>, pod: &wire::Pod) -> Option<(PodKey, Pod)> {
@@ -15,7 +15,10 @@ pub(in crate::kube) fn pod(reader: &mut Reader<'_>, pod: &wire::Pod) -> Option<(
     let held_back = scheduled
         .filter(|condition| condition.status.as_deref() == Some("False"))
         .and_then(|condition| condition.reason.as_deref());
-    let shape = reader.shape(meta, &pod.spec, &pod.status);
+    let mut shape = reader.shape(meta, &pod.spec, &pod.status);
+    if let Some(node) = nonempty(pod.spec.node_name.as_deref()) {
+        forget_own_node(&mut shape, node);
+    }
     let view = Pod {
         uid: uid(meta),
         shape: reader.interner.shape(shape),
@@ -89,6 +92,28 @@ pub(in crate::kube) fn unreadable_pod(
         ready: false,
     };
     Some((key, view))
+}
+
+/// The DaemonSet controller names the node in its pod's affinity. Once the pod is bound this says nothing
+/// more, and without it all pods of the set share one shape.
+fn forget_own_node(shape: &mut PodShape, node: &str) {
+    let owner = shape.owner.as_ref();
+    let named = |term: &NodeTerm| {
+        let [field] = &term.fields[..] else {
+            return false;
+        };
+        let value = field.values.iter().map(|value| &**value);
+        term.expressions.is_empty()
+            && &*field.key == "metadata.name"
+            && field.operator == Operator::In
+            && value.eq([node])
+    };
+    let own = |terms: &Vec<NodeTerm>| terms.len() == 1 && terms.iter().all(named);
+    if owner.is_some_and(|owner| &*owner.kind == "DaemonSet")
+        && shape.node_affinity.as_ref().is_some_and(own)
+    {
+        shape.node_affinity = None;
+    }
 }
 
 pub(super) fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {

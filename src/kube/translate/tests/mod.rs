@@ -315,6 +315,42 @@ fn states_of_pods() {
 }
 
 #[test]
+fn bound_pods_of_a_daemon_set_share_a_shape() {
+    let on = |named: &str, bound: Option<&str>, kind: &str| {
+        let value = json!({
+            "metadata": {
+                "namespace": "default", "name": named, "creationTimestamp": "2026-01-01T00:00:00Z",
+                "ownerReferences": [{ "controller": true, "kind": kind, "name": "agent", "uid": "u", "apiVersion": "apps/v1" }],
+            },
+            "spec": {
+                "nodeName": bound,
+                "containers": [{ "name": "agent" }],
+                "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{ "matchFields": [
+                        { "key": "metadata.name", "operator": "In", "values": [named] }
+                    ] }]
+                } } },
+            },
+        });
+        pod_of(value).0.shape
+    };
+    assert_eq!(
+        on("a", Some("a"), "DaemonSet"),
+        on("b", Some("b"), "DaemonSet")
+    );
+    for (bound, kind) in [
+        (None, "DaemonSet"),
+        (Some("b"), "DaemonSet"),
+        (Some("a"), "ReplicaSet"),
+    ] {
+        assert!(
+            on("a", bound, kind).node_affinity.is_some(),
+            "{bound:?} {kind}"
+        );
+    }
+}
+
+#[test]
 fn what_is_not_known_is_taken_for_the_worst() {
     let mut value = fixture(POD);
     value["spec"]["tolerations"] =
