@@ -1,6 +1,7 @@
 //! The machines that a decision makes: names, VMIDs, marks, and the pods they are for.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::model::action::{Birth, Kind, Precondition, Reason, Target};
@@ -37,12 +38,19 @@ pub(super) struct Newborn {
     /// Its place in the world.
     pub(super) bin: usize,
     pub(super) cause: Cause,
-    /// Groups with pods on it, without repetition.
-    pub(super) groups: Vec<usize>,
+    /// The pods it is for.
+    pub(super) cargo: Vec<Cargo>,
     vmid: u32,
     name: Arc<str>,
     token: String,
-    pods: Vec<PodKey>,
+}
+
+/// Pods of one group on a machine that is to be made.
+#[derive(Clone, Debug)]
+pub(super) struct Cargo {
+    pub(super) group: usize,
+    /// Which pods of the group, in its order.
+    pub(super) pods: Range<usize>,
 }
 
 /// The machines planned so far.
@@ -53,6 +61,23 @@ pub(super) struct Births {
     pub(super) born: Vec<Newborn>,
     /// Their places, in the order they were opened.
     pub(super) lane: Lane,
+}
+
+impl Newborn {
+    /// The groups of its pods; one may come several times.
+    pub(super) fn groups(&self) -> impl Iterator<Item = usize> + '_ {
+        self.cargo.iter().map(|cargo| cargo.group)
+    }
+
+    /// Whether pods of a group are on it.
+    pub(super) fn has(&self, group: usize) -> bool {
+        self.groups().any(|of| of == group)
+    }
+
+    /// How many pods it is for.
+    pub(super) fn count(&self) -> usize {
+        self.cargo.iter().map(|cargo| cargo.pods.len()).sum()
+    }
 }
 
 impl Births {
@@ -88,28 +113,49 @@ impl Births {
             offer: at.1,
             bin,
             cause,
-            groups: Vec::new(),
+            cargo: Vec::new(),
             vmid,
             name,
             token,
-            pods: Vec::new(),
         });
         Some(bin)
     }
 
     /// These pods of a group are what the machine at this site is for.
-    pub(super) fn carry(&mut self, site: &Site, group: usize, pods: impl Iterator<Item = PodKey>) {
-        if let Site::Planned(birth) = site {
-            let newborn = &mut self.born[*birth];
-            newborn.pods.extend(pods);
-            if newborn.groups.last() != Some(&group) && !newborn.groups.contains(&group) {
-                newborn.groups.push(group);
+    pub(super) fn carry(&mut self, site: &Site, group: usize, pods: Range<usize>) {
+        let Site::Planned(birth) = site else {
+            return;
+        };
+        let cargo = &mut self.born[*birth].cargo;
+        match cargo.last_mut() {
+            Some(last) if last.group == group && last.pods.end == pods.start => {
+                last.pods.end = pods.end;
             }
+            _ => cargo.push(Cargo { group, pods }),
         }
     }
 
+    /// A pod of a group goes from one planned machine to another; says which pod of the group.
+    pub(super) fn transfer(&mut self, group: usize, from: usize, to: usize) -> Option<usize> {
+        let cargo = &mut self.born[from].cargo;
+        let at = cargo.iter().rposition(|cargo| cargo.group == group)?;
+        cargo[at].pods.end -= 1;
+        let pod = cargo[at].pods.end;
+        if cargo[at].pods.is_empty() {
+            cargo.remove(at);
+        }
+        self.carry(&Site::Planned(to), group, pod..pod + 1);
+        Some(pod)
+    }
+
     /// Writes the plan.
-    pub(super) fn finish(self, turn: &mut Turn<'_>, choices: &[Choice<'_>]) {
+    /// The pods of a cargo are looked up with `keys`.
+    pub(super) fn finish<'k>(
+        self,
+        turn: &mut Turn<'_>,
+        choices: &[Choice<'_>],
+        keys: impl Fn(&Cargo) -> Vec<&'k PodKey>,
+    ) {
         if !self.born.is_empty() {
             turn.memory.last_scale_up = Some(turn.now());
         }
@@ -130,7 +176,7 @@ impl Births {
             let reason = match newborn.cause {
                 Cause::Min { have, min } => Reason::BelowMin { have, min },
                 Cause::Pods => Reason::PendingPods {
-                    pods: sorted(newborn.pods),
+                    pods: sorted(newborn.cargo.iter().flat_map(&keys)),
                 },
             };
             let precondition = Precondition {
@@ -165,7 +211,8 @@ fn birth(
     })
 }
 
-fn sorted(mut pods: Vec<PodKey>) -> Vec<PodKey> {
+fn sorted<'k>(pods: impl Iterator<Item = &'k PodKey>) -> Vec<PodKey> {
+    let mut pods: Vec<PodKey> = pods.cloned().collect();
     pods.sort();
     pods
 }

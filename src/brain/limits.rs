@@ -301,6 +301,24 @@ impl Ledger {
         self.size(choice, offer, choice.kind, 1);
     }
 
+    /// Books that a planned machine of a choice is made on another host.
+    pub(super) fn relocate(&mut self, choice: &Choice<'_>, from: &Offer<'_>, to: &Offer<'_>) {
+        for (offer, more) in [(from, false), (to, true)] {
+            let Some(host) = self.hosts.get_mut(offer.host_slot) else {
+                continue;
+            };
+            let machines = &mut host.machines[choice.pool_slot];
+            let memory = choice.kind.memory;
+            if more {
+                *machines += 1;
+                host.memory = host.memory.saturating_add(memory);
+            } else {
+                *machines = machines.saturating_sub(1);
+                host.memory = host.memory.saturating_sub(memory);
+            }
+        }
+    }
+
     fn size(&mut self, choice: &Choice<'_>, offer: &Offer<'_>, kind: &InstanceType, times: i64) {
         let pool = &mut self.pools[choice.pool_slot];
         let cpu = i64::from(kind.cores) * 1000 * times;

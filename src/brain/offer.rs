@@ -79,6 +79,13 @@ pub(super) struct Daemon<'a> {
 }
 
 impl<'a> Daemon<'a> {
+    /// Whether two pods are of the same set, and ask the same.
+    pub(super) fn same(&self, other: &Daemon<'_>) -> bool {
+        self.namespace == other.namespace
+            && Arc::ptr_eq(self.shape, other.shape)
+            && self.more == other.more
+    }
+
     /// Puts it on a place.
     pub(super) fn put(&self, world: &mut World<'a>, index: usize) {
         let id = world.intern(self.namespace, self.shape);

@@ -305,7 +305,7 @@ fn put(
 }
 
 /// How many pods a place takes, if any.
-fn admitted(
+pub(super) fn admitted(
     world: &World<'_>,
     id: ShapeId,
     need: Option<&Need>,

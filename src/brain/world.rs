@@ -11,7 +11,7 @@ use crate::model::scheduling::{HostPort, Labels, PodShape, Taint};
 use crate::model::snapshot::Snapshot;
 
 use super::classes::{ChoosyId, ClassId, Classes};
-use super::company::{Company, Rules};
+use super::company::{Company, Rules, Wishes};
 use super::fit::attach::{self, Slots};
 use super::fit::volumes::{self, Need};
 use super::fit::{self, Misfit, Place, amounts};
@@ -296,6 +296,33 @@ impl<'a> World<'a> {
         bin.class = self
             .classes
             .class(&bin.labels, &bin.taints, bin.unschedulable);
+    }
+
+    /// Takes one pod of a shape off a place again; not one with claims or host ports.
+    pub(super) fn take(&mut self, index: usize, id: ShapeId) {
+        let shape = self.shapes[id].shape;
+        let bin = &mut self.bins[index];
+        amounts::give(&mut bin.free, &shape.requests);
+        let here = |r: &Resident| r.shape == id && !r.deleting;
+        if let Some(position) = bin.residents.iter().position(here) {
+            bin.residents[position].count -= 1;
+            if bin.residents[position].count == 0 {
+                bin.residents.remove(position);
+            }
+            let open = !bin.closed;
+            self.company.put(index, id, -1, false, open);
+        }
+    }
+
+    /// What a shape wishes of the company of other pods; see [`Company::wishes`].
+    pub(super) fn wishes(&mut self, id: ShapeId, defaults: bool) -> Option<Arc<Wishes>> {
+        self.company.wishes(&self.shapes, &self.bins, id, defaults)
+    }
+
+    /// A closed place becomes one with other labels and so much free.
+    pub(super) fn relocate(&mut self, index: usize, labels: Labels, free: Resources) {
+        self.become_other(index, labels, free);
+        self.company.relocate(index, &self.bins[index]);
     }
 
     /// Puts a pod on the node that kube-scheduler has nominated for it.

@@ -49,6 +49,8 @@ pub(super) struct Subject<'a> {
 #[derive(Debug)]
 pub(super) struct Counter<'a> {
     pub(super) subject: Subject<'a>,
+    /// Some rule that pods insist on reads it; wishes alone do not make it so.
+    pub(super) hard: bool,
     /// Pods by domain.
     pods: Vec<i64>,
     /// Places that take part, by domain; kept for spreading alone.
@@ -115,6 +117,7 @@ impl<'a> Counter<'a> {
     pub(super) fn new(subject: Subject<'a>) -> Counter<'a> {
         Counter {
             subject,
+            hard: false,
             pods: Vec::new(),
             places: Vec::new(),
             member: Vec::new(),
@@ -129,18 +132,22 @@ impl<'a> Counter<'a> {
             return;
         }
         let place = self.member.len();
+        self.member.push(false);
+        self.see(around, bin, place);
+        if self.member[place] && !bin.closed {
+            self.open(around.topology.of(self.subject.key, place));
+        }
+    }
+
+    /// Sees whether a place takes part; one that did must be closed.
+    pub(super) fn see(&mut self, around: &Surroundings<'_, '_>, bin: &Bin, place: usize) {
         let domain = around.topology.of(self.subject.key, place);
         let member = domain < FRESH && self.subject.scope.takes(around, bin, place);
-        self.member.push(member);
-        if member {
-            let slot = domain as usize;
-            if self.pods.len() <= slot {
-                self.pods.resize(slot + 1, 0);
-                self.places.resize(slot + 1, 0);
-            }
-            if !bin.closed {
-                self.open(domain);
-            }
+        self.member[place] = member;
+        let slot = domain as usize;
+        if member && self.pods.len() <= slot {
+            self.pods.resize(slot + 1, 0);
+            self.places.resize(slot + 1, 0);
         }
     }
 

@@ -7,6 +7,7 @@
 mod counter;
 mod rules;
 pub(super) mod topology;
+pub(super) mod wishes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use counter::{Counter, Scope, Subject, Who};
 pub(super) use rules::Rules;
 use rules::{CounterId, Spread};
 use topology::{DomainId, KeyId, NOWHERE, Topology};
+pub(super) use wishes::Wishes;
 
 /// What counting looks at besides the counters.
 #[derive(Debug)]
@@ -115,6 +117,7 @@ impl<'a> Company<'a> {
             let who = Who::Holding(pod.namespace, term);
             let before = self.counters.len();
             let counter = self.counter(shapes, bins, who, &term.topology_key, Scope::default());
+            self.counters[counter].hard = true;
             if self.counters.len() > before {
                 self.averse.push((pod.namespace, term, counter));
             }
@@ -292,16 +295,16 @@ impl<'a> Company<'a> {
             let spread = self.spread(shapes, bins, pod, constraint, &keys);
             rules.spread.push(spread);
         }
+        for counter in rules.counters() {
+            self.counters[counter].hard = true;
+        }
         rules
     }
 
     /// The spread constraints of a pod: its own, else the cluster's, for pods that a controller keeps
     /// several of.
     pub(super) fn constraints(&self, pod: Shape<'a>) -> &'a [SpreadConstraint] {
-        let kinds = ["ReplicaSet", "StatefulSet", "ReplicationController"];
-        let owner = pod.shape.owner.as_ref();
-        let replicated = owner.is_some_and(|owner| kinds.contains(&&*owner.kind));
-        if pod.shape.spread.is_empty() && replicated {
+        if pod.shape.spread.is_empty() && replicated(pod) {
             self.default_spread
         } else {
             &pod.shape.spread
@@ -313,7 +316,7 @@ impl<'a> Company<'a> {
         shapes: &[Shape<'a>],
         bins: &[Bin],
         pod: Shape<'a>,
-        constraint: &'a SpreadConstraint,
+        constraint: &SpreadConstraint,
         keys: &[KeyId],
     ) -> Spread {
         let shape = pod.shape;
@@ -406,6 +409,13 @@ impl<'a> Company<'a> {
         self.known.insert(subject, id);
         id
     }
+}
+
+/// Whether a controller keeps several of a pod.
+fn replicated(pod: Shape<'_>) -> bool {
+    let kinds = ["ReplicaSet", "StatefulSet", "ReplicationController"];
+    let owner = pod.shape.owner.as_ref();
+    owner.is_some_and(|owner| kinds.contains(&&*owner.kind))
 }
 
 /// The selector with `matchLabelKeys` merged in.

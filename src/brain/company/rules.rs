@@ -51,6 +51,14 @@ impl Rules {
             && self.spread.is_empty()
     }
 
+    /// The counters that they read.
+    pub(super) fn counters(&self) -> impl Iterator<Item = CounterId> + '_ {
+        let spread = self.spread.iter().map(|spread| spread.counter);
+        let unwanted = self.unwanted.iter().map(|(counter, _)| *counter);
+        let others = self.forbidden.iter().chain(&self.wanted).copied();
+        others.chain(unwanted).chain(spread)
+    }
+
     /// Whether one pod of the shape keeps the next from the same domain, whatever else there is:
     /// every pod needs a domain of its own.
     pub(in crate::brain) fn solitary(&self) -> bool {

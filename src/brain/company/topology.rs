@@ -96,6 +96,13 @@ impl Topology {
         self.keys[key].of_place[place]
     }
 
+    /// A place gets other labels.
+    pub(in crate::brain) fn relocate(&mut self, place: usize, labels: &Labels) {
+        for key in &mut self.keys {
+            key.of_place[place] = key.domain_of(labels);
+        }
+    }
+
     /// The domain that a node with these labels would be in.
     pub(in crate::brain) fn domain(&mut self, key: KeyId, labels: &Labels) -> DomainId {
         self.keys[key].domain_of(labels)

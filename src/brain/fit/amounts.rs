@@ -48,6 +48,19 @@ pub(in crate::brain) fn take_more(free: &mut Resources, more: &Resources) {
     free.pods = pods;
 }
 
+/// Gives back what one pod that asks `asked` took.
+pub(in crate::brain) fn give(free: &mut Resources, asked: &Resources) {
+    free.pods = free.pods.saturating_add(1);
+    free.cpu_milli = free.cpu_milli.saturating_add(asked.cpu_milli.max(0));
+    free.memory = free.memory.saturating_add(asked.memory.max(0));
+    free.ephemeral = free.ephemeral.saturating_add(asked.ephemeral.max(0));
+    for (name, asked) in asked.extended.iter().filter(|(_, asked)| **asked > 0) {
+        if let Some(have) = free.extended.get_mut(name) {
+            *have = have.saturating_add(*asked);
+        }
+    }
+}
+
 /// Takes `count` pods that ask `asked` out of `free`. A negative request gives nothing back.
 pub(in crate::brain) fn take(free: &mut Resources, asked: &Resources, count: u64) {
     let count = i64::try_from(count).unwrap_or(i64::MAX);

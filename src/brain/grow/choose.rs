@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::refusals::{No, Refusals, Words};
-use super::{Grower, Pick};
-use crate::brain::company::Rules;
+use super::{Grower, Kind, Pick};
+use crate::brain::company::{Rules, Wishes};
 use crate::brain::fit::attach::{self, Slots};
 use crate::brain::fit::{self, amounts, soft};
 use crate::model::report::Reasons;
@@ -24,7 +24,7 @@ const WHOLE: i128 = 100;
 struct Candidate {
     choice: usize,
     offer: usize,
-    /// Price with soft wishes that are not met.
+    /// Price, perhaps with soft wishes that are not met.
     cost: i128,
 }
 
@@ -108,8 +108,32 @@ impl Grower<'_, '_, '_, '_> {
         }
     }
 
-    /// The choice of a tier that carries most for what it costs; of equals the one that carries more.
+    /// The choice of a tier that carries most for what it costs; of equals the one that carries more. A
+    /// wish makes a choice dearer, yet is no reason for more machines: one that meets more wishes must
+    /// carry as much as the one that is best without.
     fn best(&self, search: &mut Search<'_>, tier: usize, total: i128) -> Option<Pick> {
+        let mut best = self.carries_most(search, tier, total, None)?;
+        let lead = search.lead;
+        let unmet = self.unmet(lead, best.choice, best.offer);
+        if unmet > 0 {
+            best.cost = self.cost(best.choice, unmet);
+            best = self
+                .carries_most(search, tier, total, Some(best.worth))
+                .unwrap_or(best);
+        }
+        let larger = self.larger(search, &best);
+        Some(larger.filter(|pick| !cheaper(&best, pick)).unwrap_or(best))
+    }
+
+    /// The choice of a tier that carries most for its price; where they must carry at least `least`, for
+    /// its price with wishes.
+    fn carries_most(
+        &self,
+        search: &mut Search<'_>,
+        tier: usize,
+        total: i128,
+        least: Option<i128>,
+    ) -> Option<Pick> {
         let mut best: Option<Pick> = None;
         let mut trials = 0;
         for (choice, most) in self.market.walk(tier, total) {
@@ -120,25 +144,66 @@ impl Grower<'_, '_, '_, '_> {
             if beaten {
                 break;
             }
-            let Some(candidate) = self.candidate(search, choice) else {
+            let Some(candidate) = self.candidate(search, choice, least.is_some()) else {
                 continue;
             };
             trials += 1;
             let pick = self.trial(search, &candidate);
-            if pick.lead > 0 && best.as_ref().is_none_or(|best| cheaper(&pick, best)) {
+            if pick.lead > 0
+                && least.is_none_or(|least| pick.worth >= least)
+                && best.as_ref().is_none_or(|best| {
+                    cheaper(&pick, best) || self.as_good_and_nicer(search, &pick, best)
+                })
+            {
                 best = Some(pick);
             }
         }
-        let best = best?;
-        let larger = self.larger(search, &best);
-        Some(larger.filter(|pick| !cheaper(&best, pick)).unwrap_or(best))
+        best
+    }
+
+    /// Whether a choice costs and carries the same as the best so far and its hosts suit the wishes of the
+    /// leading group better, while no group that waits could do with it alone.
+    fn as_good_and_nicer(&self, search: &Search<'_>, pick: &Pick, best: &Pick) -> bool {
+        let Some(wishes) = self.groups[search.lead].wishes.as_deref() else {
+            return false;
+        };
+        let free = |pick: &Pick| &self.choices[pick.choice].offers[pick.offer].free;
+        let replaceable = |kind: &Kind| {
+            let any = &self.rows.get(kind.row).any;
+            any[best.choice] || !any[pick.choice]
+        };
+        pick.cost == best.cost
+            && pick.worth == best.worth
+            && free(pick) == free(best)
+            && self.kinds.iter().all(replaceable)
+            && self.least_unease(search, wishes, pick) < self.least_unease(search, wishes, best)
+    }
+
+    /// What a pod of the leading group counts on the host of a choice that suits its wishes best.
+    fn least_unease(&self, search: &Search<'_>, wishes: &Wishes, pick: &Pick) -> Option<i64> {
+        let choice = &self.choices[pick.choice];
+        let row = self.row(search.lead);
+        let offers = choice.offers.iter().enumerate().filter(|(index, offer)| {
+            row.fits[choice.first + index] && self.ledger.host_admits(choice, offer).is_ok()
+        });
+        let unease = offers.map(|(index, _)| {
+            let slot = choice.first + index;
+            let company = &self.world.company;
+            company.unease(wishes, |key| self.domains[slot][key])
+        });
+        unease.min()
+    }
+
+    /// The price of a choice for pods of which wishes of this weight are not met.
+    fn cost(&self, choice: usize, unmet: i64) -> i128 {
+        i128::from(self.choices[choice].price) * (WHOLE + i128::from(unmet))
     }
 
     /// A choice on its best host, if it may be opened for the leading group; what is said against it
     /// is noted.
-    fn candidate(&self, search: &mut Search<'_>, index: usize) -> Option<Candidate> {
+    fn candidate(&self, search: &mut Search<'_>, index: usize, wishes: bool) -> Option<Candidate> {
         let choice = &self.choices[index];
-        if !self.row(search.lead).any[index] {
+        if !self.row(search.lead).any[index] || search.refused[index] {
             return None;
         }
         let pool = search.pools.entry(choice.pool_slot).or_insert_with(|| {
@@ -160,7 +225,7 @@ impl Grower<'_, '_, '_, '_> {
             Ok((offer, unmet)) => Some(Candidate {
                 choice: index,
                 offer,
-                cost: i128::from(choice.price) * (WHOLE + i128::from(unmet)),
+                cost: self.cost(index, if wishes { unmet } else { 0 }),
             }),
             Err(no) => {
                 search.held |= matches!(no, No::Held(_));

@@ -12,6 +12,7 @@ mod market;
 mod refusals;
 mod retype;
 mod rows;
+mod wishes;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use crate::model::time::Time;
 
 use super::batch;
 use super::births::{Births, Cause};
-use super::company::Rules;
 use super::company::topology::DomainId;
+use super::company::{Rules, Wishes};
 use super::demand::{Asker, Group};
 use super::fit::attach;
 use super::fit::volumes::Need;
@@ -51,6 +52,8 @@ struct Queue<'a> {
     kind: usize,
     /// Other pods matter to it.
     dependent: bool,
+    /// What it wishes of the company of others.
+    wishes: Option<Arc<Wishes>>,
     /// Every pod needs a node of its own.
     alone: bool,
     /// Why choices were not taken, for its verdicts.
@@ -135,15 +138,21 @@ pub(super) fn plan<'a>(
     } else {
         grower.serve_all();
         grower.shrink_to_fit();
+        grower.please();
     }
     grower.world.company.close();
-    let mut unplaced = grower.unplaced;
-    let left = grower
-        .groups
-        .iter()
-        .map(|group| (group.shape, group.left()));
-    unplaced.extend(left);
-    grower.births.finish(grower.turn, choices);
+    let Grower {
+        turn,
+        births,
+        groups,
+        mut unplaced,
+        ..
+    } = grower;
+    unplaced.extend(groups.iter().map(|group| (group.shape, group.left())));
+    births.finish(turn, choices, |cargo| {
+        let pods = &groups[cargo.group].pods[cargo.pods.clone()];
+        pods.iter().map(|asker| asker.key).collect()
+    });
     unplaced
 }
 
@@ -171,6 +180,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 continue;
             }
             let rules = self.world.rules(group.shape);
+            let wishes = self.world.wishes(group.shape, false);
             let ports = &self.world.shapes[group.shape].shape.host_ports;
             self.groups.push(Queue {
                 shape: group.shape,
@@ -180,6 +190,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 row: index,
                 kind: 0,
                 dependent: rules.is_some(),
+                wishes,
                 alone: rules.is_some_and(|rules| rules.solitary()) || !ports.is_empty(),
                 why,
             });
@@ -439,7 +450,9 @@ impl<'a> Grower<'_, '_, '_, 'a> {
 
     /// The next pods of a group go to a planned node.
     fn assign(&mut self, group: usize, bin: usize, count: usize) {
+        let first = self.groups[group].next;
         let pods = self.next_pods(group, count);
+        let range = first..first + count;
         let verdict = PodVerdict::Triggers {
             machine: self.world.bins[bin].name.clone(),
             others: self.groups[group].why.clone(),
@@ -447,8 +460,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         for asker in &pods {
             self.turn.say(*asker, &verdict);
         }
-        let keys = pods.iter().map(|asker| asker.key.clone());
-        self.births.carry(&self.world.bins[bin].site, group, keys);
+        self.births.carry(&self.world.bins[bin].site, group, range);
     }
 
     /// Opens what was picked, again and again as long as the same filling goes in.

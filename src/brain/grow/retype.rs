@@ -48,13 +48,10 @@ impl Grower<'_, '_, '_, '_> {
         if !alike {
             return false;
         }
-        let mut groups = newborn.groups.iter();
+        let mut groups = newborn.cargo.iter().map(|cargo| cargo.group);
         let keys = self.world.company.keys();
-        groups.all(|group| {
-            let unmet = |choice: usize, offer: usize| self.unmet(*group, choice, offer);
-            self.row(*group).fits[new]
-                && unmet(choice, offer) <= unmet(newborn.choice, newborn.offer)
-        }) && self.domains[old][..] == self.domains[new][..]
+        groups.all(|group| self.row(group).fits[new])
+            && self.domains[old][..] == self.domains[new][..]
             && self.domains[new].len() == keys
             && self
                 .world
@@ -82,6 +79,15 @@ impl Grower<'_, '_, '_, '_> {
         free.subtract(now);
         free.add(&self.world.bins[newborn.bin].free);
         free
+    }
+
+    /// Whether a planned machine would meet as many wishes of its pods if it were of this offer.
+    fn pleases(&self, birth: usize, choice: usize, offer: usize) -> bool {
+        let newborn = &self.births.born[birth];
+        newborn.cargo.iter().all(|cargo| {
+            let now = self.unmet(cargo.group, newborn.choice, newborn.offer);
+            self.unmet(cargo.group, choice, offer) <= now
+        })
     }
 
     /// Makes a planned machine one of this offer; says its place in the world.
@@ -132,7 +138,8 @@ impl Grower<'_, '_, '_, '_> {
                             .ledger
                             .type_admits(&self.choices[choice], Some(now.kind))
                             .is_ok()
-                        && self.indifferent(birth, choice, offer);
+                        && self.indifferent(birth, choice, offer)
+                        && self.pleases(birth, choice, offer);
                     fits.then_some((choice, offer))
                 });
             if let Some((choice, offer)) = found {
@@ -142,7 +149,7 @@ impl Grower<'_, '_, '_, '_> {
     }
 
     /// Whether an offer has room for all that is on a planned machine.
-    fn holds(&self, birth: usize, choice: usize, offer: usize) -> bool {
+    pub(super) fn holds(&self, birth: usize, choice: usize, offer: usize) -> bool {
         let free = self.free_as(birth, choice, offer);
         let fixed = [free.cpu_milli, free.memory, free.ephemeral, free.pods];
         fixed.iter().all(|amount| *amount >= 0) && free.extended.values().all(|n| *n >= 0)

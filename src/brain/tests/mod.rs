@@ -19,3 +19,4 @@ mod properties;
 mod shrinking;
 mod steady;
 mod wide;
+mod wishes;

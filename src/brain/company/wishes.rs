@@ -1,0 +1,191 @@
+//! What pods wish of the company of others and do not insist on: preferred affinity and anti-affinity,
+//! and topology spread with `ScheduleAnyway`.
+//!
+//! In the units of `fit/soft`: a wish of weight 100 that is not met counts 100. Source: kube-scheduler's scoring of `InterPodAffinity` and
+//! `PodTopologySpread`, in integers: what it compares are nodes for one pod, and so does this.
+
+use std::sync::Arc;
+
+use super::counter::{Scope, Who};
+use super::rules::CounterId;
+use super::topology::{DomainId, KeyId, NOWHERE};
+use super::{Company, Shape};
+use crate::brain::world::Bin;
+use crate::brain::world::ShapeId;
+use crate::model::policy::ZONE_LABEL;
+use crate::model::scheduling::{PodTerm, SpreadConstraint};
+
+/// What being spread evenly weighs: a pod more in the domain counts this by `maxSkew`.
+const EVEN: i64 = 100;
+/// More pods in a domain than this make it no worse.
+const MANY: i64 = 10_000;
+/// kube-scheduler spreads the pods of a controller that name no constraint with this skew over zones
+/// (`systemDefaultConstraints`). Over nodes it does so too, which nothing here depends on.
+const ZONE_SKEW: i32 = 5;
+
+/// The wishes of one shape, compiled to counters.
+#[derive(Clone, Debug, Default)]
+pub(in crate::brain) struct Wishes {
+    /// Of pods to be near to, with the weight.
+    near: Vec<(i64, CounterId)>,
+    /// Of pods to be apart from, with the weight of each.
+    apart: Vec<(i64, CounterId)>,
+    /// Of pods to be spread among, with the skew that is fine.
+    even: Vec<(i64, CounterId)>,
+}
+
+/// Whether pods of a shape wish something of the company of others, the cluster's defaults apart.
+pub(in crate::brain) fn wishful(pod: Shape<'_>, default_spread: &[SpreadConstraint]) -> bool {
+    let shape = pod.shape;
+    !shape.preferred_pods.is_empty()
+        || !shape.preferred_anti_pods.is_empty()
+        || shape.spread.iter().any(|spread| !spread.hard)
+        || default_spread.iter().any(|spread| !spread.hard) && shape.spread.is_empty()
+}
+
+fn weight(weight: i32) -> i64 {
+    i64::from(weight).clamp(0, 100)
+}
+
+impl<'a> Company<'a> {
+    /// What a shape wishes of the company of others; `None` when nothing. With `defaults` also what
+    /// kube-scheduler wishes for it where it says nothing itself.
+    pub(in crate::brain) fn wishes(
+        &mut self,
+        shapes: &[Shape<'a>],
+        bins: &[Bin],
+        id: ShapeId,
+        defaults: bool,
+    ) -> Option<Arc<Wishes>> {
+        let pod = shapes[id];
+        let mut wishes = Wishes::default();
+        if wishful(pod, self.default_spread) {
+            let mut term = |company: &mut Self, term: &'a PodTerm| {
+                let who = Who::Taken(pod.namespace, term);
+                let scope = Scope::default();
+                company.counter(shapes, bins, who, &term.topology_key, scope)
+            };
+            for (heavy, wanted) in &pod.shape.preferred_pods {
+                wishes.near.push((weight(*heavy), term(self, wanted)));
+            }
+            for (heavy, unwanted) in &pod.shape.preferred_anti_pods {
+                wishes.apart.push((weight(*heavy), term(self, unwanted)));
+            }
+            let soft = self.constraints(pod).iter().filter(|spread| !spread.hard);
+            let soft: Vec<&SpreadConstraint> = soft.collect();
+            let keys = soft.iter().map(|spread| &spread.topology_key);
+            let mut keys: Vec<KeyId> = keys.map(|key| self.key(bins, key)).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            for constraint in soft {
+                let spread = self.spread(shapes, bins, pod, constraint, &keys);
+                wishes.even.push((spread.max_skew.max(1), spread.counter));
+            }
+        } else if defaults && self.default_spread.is_empty() && pod.shape.spread.is_empty() {
+            wishes.even.extend(self.usual(shapes, bins, pod));
+        }
+        let none = wishes.near.is_empty() && wishes.apart.is_empty() && wishes.even.is_empty();
+        (!none).then(|| Arc::new(wishes))
+    }
+
+    /// The default of kube-scheduler that has to do with where machines are made.
+    fn usual(
+        &mut self,
+        shapes: &[Shape<'a>],
+        bins: &[Bin],
+        pod: Shape<'a>,
+    ) -> Option<(i64, CounterId)> {
+        super::replicated(pod).then(|| {
+            let constraint = SpreadConstraint {
+                max_skew: ZONE_SKEW,
+                topology_key: ZONE_LABEL.into(),
+                hard: false,
+                selector: None,
+                min_domains: None,
+                match_label_keys: Vec::new(),
+                honor_affinity: true,
+                honor_taints: false,
+            };
+            let spread = self.spread(shapes, bins, pod, &constraint, &[]);
+            (i64::from(ZONE_SKEW), spread.counter)
+        })
+    }
+
+    /// What one more pod with these wishes counts at a place: the less the better. Only places can be
+    /// compared, for the same pod.
+    pub(in crate::brain) fn unease(
+        &self,
+        wishes: &Wishes,
+        at: impl Fn(KeyId) -> DomainId + Copy,
+    ) -> i64 {
+        let near = wishes.near.iter().map(|(weight, counter)| {
+            let met = self.mates(*counter, at).is_some_and(|pods| pods > 0);
+            if met { 0 } else { *weight }
+        });
+        let apart = wishes.apart.iter().map(|(weight, counter)| {
+            let pods = self.mates(*counter, at).unwrap_or(0);
+            weight * pods.clamp(0, MANY)
+        });
+        let even = wishes.even.iter().map(|(skew, counter)| {
+            let pods = self.mates(*counter, at).unwrap_or(MANY);
+            EVEN * pods.clamp(0, MANY) / skew
+        });
+        near.chain(apart).chain(even).fold(0, i64::saturating_add)
+    }
+
+    /// Pods of a counter in the domain of a place; `None` where it has no such domain.
+    fn mates(&self, counter: CounterId, at: impl Fn(KeyId) -> DomainId) -> Option<i64> {
+        let counter = &self.counters[counter];
+        let domain = at(counter.subject.key);
+        (domain != NOWHERE).then(|| counter.pods(domain))
+    }
+
+    /// Whether rules that pods insist on look at where a pod of a shape is, so that it matters which of two
+    /// places has it.
+    pub(in crate::brain) fn pinned(
+        &self,
+        id: ShapeId,
+        here: impl Fn(KeyId) -> DomainId,
+        there: impl Fn(KeyId) -> DomainId,
+    ) -> bool {
+        let moved = |counter: &CounterId| {
+            let counter = &self.counters[*counter];
+            let key = counter.subject.key;
+            counter.hard && here(key) != there(key)
+        };
+        let rules = self.rules[id].as_ref();
+        self.feeds[id].iter().any(moved)
+            || rules.is_some_and(|rules| rules.counters().any(|counter| moved(&counter)))
+    }
+
+    /// Whether spreading that pods insist on sees the same domains when an empty, closed place moves from
+    /// `here` to `there`.
+    pub(in crate::brain) fn may_move(
+        &self,
+        here: impl Fn(KeyId) -> DomainId,
+        there: impl Fn(KeyId) -> DomainId,
+    ) -> bool {
+        let spreading = self.spreading.iter().map(|id| &self.counters[*id]);
+        let spreading = spreading.filter(|counter| {
+            let key = counter.subject.key;
+            counter.hard && here(key) != there(key)
+        });
+        let mut spreading = spreading.map(|counter| {
+            let key = counter.subject.key;
+            counter.knows(here(key)) && counter.knows(there(key))
+        });
+        spreading.all(|same| same)
+    }
+
+    /// A closed place gets other labels, and so other domains.
+    pub(in crate::brain) fn relocate(&mut self, place: usize, bin: &Bin) {
+        self.topology.relocate(place, &bin.labels);
+        let around = super::Surroundings {
+            namespaces: self.namespaces,
+            topology: &self.topology,
+        };
+        for counter in &self.spreading {
+            self.counters[*counter].see(&around, bin, place);
+        }
+    }
+}
