@@ -60,7 +60,7 @@ impl<'a> Company<'a> {
         let pod = shapes[id];
         let mut wishes = Wishes::default();
         if wishful(pod, self.default_spread) {
-            let mut term = |company: &mut Self, term: &'a PodTerm| {
+            let term = |company: &mut Self, term: &'a PodTerm| {
                 let who = Who::Taken(pod.namespace, term);
                 let scope = Scope::default();
                 company.counter(shapes, bins, who, &term.topology_key, scope)

@@ -194,12 +194,12 @@ fn the_schedulers_own_wish_puts_a_machine_where_the_controller_has_no_pod() {
             .bound(&format!("web-{node}"), node, 10, 10);
     }
     let lab = lab.pod("web", 1000, 1000).shapes("web", |shape| {
-        shape.owner = Some(owner("ReplicaSet", "web"))
+        shape.owner = Some(owner("ReplicaSet", "web"));
     });
     assert_eq!(host(&checked(&lab), "web"), "pve3");
     // One that names its own constraints has these alone.
     let own = lab.shapes("web", |shape| {
-        shape.spread = vec![spread("x", HOSTNAME, true)]
+        shape.spread = vec![spread("x", HOSTNAME, true)];
     });
     assert_eq!(host(&checked(&own), "web"), "pve1");
 }
