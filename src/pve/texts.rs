@@ -131,6 +131,8 @@ fn agent(text: &str) -> Option<Cause> {
 fn known(text: &str) -> Option<Cause> {
     let has = |part: &str| text.contains(part);
     let cause = match () {
+        // pve-cluster src/PVE/Cluster.pm:129, and inside `cfs-lock '…' error: no quorum!`.
+        () if has("no quorum") => Cause::NoQuorum,
         // pve-cluster src/PVE/Cluster.pm:628, inside `cfs-lock 'storage-…' error: …`.
         () if has("got lock request timeout") || has("cfs-lock '") => Cause::StorageLock,
         // pve-common src/PVE/Tools.pm:264.
@@ -146,8 +148,7 @@ fn known(text: &str) -> Option<Cause> {
         () if has("Configuration file '") && has("does not exist") => Cause::Gone,
         // qemu-server src/PVE/QemuConfig.pm by way of AbstractConfig.pm: a VM that is nowhere.
         () if has("unable to find configuration file for VM") => Cause::Gone,
-        // pve-cluster src/PVE/Cluster.pm:129; pve-common src/PVE/File.pm:60 under /etc/pve.
-        () if has("no quorum") => Cause::NoQuorum,
+        // pve-common src/PVE/File.pm:60 under /etc/pve.
         () if has("unable to open file '/etc/pve/") && has("Permission denied") => Cause::NoQuorum,
         // pve-guest-common src/PVE/AbstractConfig.pm:393.
         () if has("protection mode enabled") => Cause::Protected,
@@ -228,6 +229,10 @@ mod tests {
                 Cause::Gone,
             ),
             ("cluster not ready - no quorum?", Cause::NoQuorum),
+            (
+                "clone failed: cfs-lock 'storage-shared' error: no quorum!",
+                Cause::NoQuorum,
+            ),
             (
                 "unable to open file '/etc/pve/nodes/p/qemu-server/101.conf.tmp.158' - Permission denied",
                 Cause::NoQuorum,

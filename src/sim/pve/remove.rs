@@ -35,19 +35,19 @@ impl Pve {
                         }
                         world.check_destroy(&asked.node, asked.vmid, asked.flag("purge"))?;
                         world.check_base(&asked.node, asked.vmid)?;
-                        world.writable(&asked.node, asked.vmid)?;
                         world.note(now, &worker.user, asked.vmid, "destroy");
-                        let vm = world.vm_mut(&asked.node, asked.vmid)?;
-                        vm.config.insert("lock".to_owned(), "destroyed".to_owned());
                         Ok::<(), String>(())
                     })?;
                     pve.take(pve.timings().destroy).await;
-                    // The disks are gone, and so is the configuration but for its lock; then come the
-                    // cluster's files (users, firewall, jobs).
+                    // The disks go before anything is written, also where nothing can be: without
+                    // quorum the configuration stays as it is, with its mark. Then a lock is all that
+                    // is left of it, while the cluster's files are changed (users, firewall, jobs).
                     pve.world(|world, _| {
                         world.free_volumes(asked.vmid);
+                        world.writable(&asked.node, asked.vmid)?;
                         let vm = world.vm_mut(&asked.node, asked.vmid)?;
-                        vm.config.retain(|key, _| key == "lock");
+                        vm.config.clear();
+                        vm.config.insert("lock".to_owned(), "destroyed".to_owned());
                         Ok::<(), String>(())
                     })?;
                     pve.take(pve.timings().destroy).await;

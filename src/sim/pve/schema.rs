@@ -146,7 +146,9 @@ pub(super) fn verify(described: &[&[Param]], mut params: Params) -> Result<Param
             *given = Given::List(vec![text.clone()]);
         }
         if let Err(why) = check(param.kind, given) {
-            errors.insert(name.clone(), why);
+            // Of a property string the property is named with the parameter before it.
+            let of = format!("format error\n{name}.");
+            errors.insert(name.clone(), why.replacen("format error\n", &of, 1));
         }
     }
     for param in described.iter().flat_map(|group| group.iter()) {

@@ -75,6 +75,7 @@ pub(super) fn verify(key: &str, text: &str) -> Result<(), Fault> {
     let said = match key.trim_end_matches(|c: char| c.is_ascii_digit()) {
         "net" => net(key, text),
         "cpu" => cpu(text),
+        "affinity" if !cpu_set(text) => Err("unable to parse cpuset option".to_owned()),
         "sshkeys" if !ssh_keys(text) => {
             return Err(Fault::die("SSH public key validation error"));
         }
@@ -148,6 +149,15 @@ fn cpu(text: &str) -> Result<(), String> {
     }
 }
 
+/// `0,5,8-11`.
+fn cpu_set(text: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.split(',').all(|part| match part.split_once('-') {
+        Some((first, last)) => number(first) && number(last),
+        None => number(part),
+    })
+}
+
 /// Whether every line is a public key: PVE asks `ssh-keygen`. The text is percent-encoded.
 fn ssh_keys(text: &str) -> bool {
     let text = decode(text, false);
@@ -196,6 +206,7 @@ mod tests {
             ("sshkeys", KEY),
             ("sshkeys", &format!("{KEY}%0A{KEY}%0A")),
             ("name", "nonsense"),
+            ("affinity", "0,5,8-11"),
         ] {
             assert!(verify(key, text).is_ok(), "{key} {text}");
         }
@@ -207,6 +218,7 @@ mod tests {
             ("net0", "virtio,tag=0"),
             ("cpu", "nonsense"),
             ("cpu", "hostile"),
+            ("affinity", "0-"),
             ("cpu", "custom-x"),
             ("sshkeys", "nonsense"),
             ("sshkeys", "ssh-ed25519%20AAAAC3NzaC1lZDI1NTE5%20cut"),

@@ -4,6 +4,7 @@ mod admin;
 mod agent;
 mod cloning;
 mod power;
+mod recorded;
 mod schema;
 mod wire;
 
