@@ -27,14 +27,17 @@ type Key = (usize, Vec<i64>, Vec<usize>);
 struct Names(Vec<Arc<str>>);
 
 impl Names {
-    fn amounts(&self, of: &Resources) -> Vec<i64> {
+    fn of<'n>(&'n self, of: &'n Resources) -> impl Iterator<Item = i64> + 'n {
         let fixed = [of.cpu_milli, of.memory, of.ephemeral, of.pods];
         let extended = self.0.iter().map(|name| of.get(name));
-        fixed
-            .into_iter()
-            .chain(extended)
-            .map(|n| n.max(0))
-            .collect()
+        let all = fixed.into_iter().chain(extended);
+        all.map(|amount| amount.max(0))
+    }
+
+    fn amounts(&self, of: &Resources) -> Vec<i64> {
+        let mut amounts = Vec::with_capacity(4 + self.0.len());
+        amounts.extend(self.of(of));
+        amounts
     }
 }
 
@@ -87,7 +90,7 @@ pub(super) fn problem(
 fn candidate(choice: &Choice<'_>, names: &Names) -> Candidate {
     let mut most = names.amounts(&Resources::default());
     for offer in choice.offers.iter().filter(|offer| offer.copy.is_ok()) {
-        for (most, amount) in most.iter_mut().zip(names.amounts(&offer.free)) {
+        for (most, amount) in most.iter_mut().zip(names.of(&offer.free)) {
             *most = amount.max(*most);
         }
     }

@@ -1,10 +1,10 @@
 //! The lower bound: no plan beats it, nor does the best one that an exhaustive search finds.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, TestRng, TestRunner};
 
 use super::lab::{Lab, lab, owner};
-use super::properties;
+use super::wide::wide;
 use crate::model::policy::POOL_LABEL;
 use crate::model::report::Growth;
 use crate::model::scheduling::{HostPort, LabelSelector, Labels, PodTerm};
@@ -209,10 +209,14 @@ struct Tally {
 #[test]
 fn the_bound_is_below_the_best_and_mostly_it() {
     let mut tally = Tally::default();
-    let mut runner = TestRunner::new(Config {
+    // The same worlds in every run: how often it is tight is a number to compare.
+    let config = Config {
         cases: 400,
+        failure_persistence: None,
         ..Config::default()
-    });
+    };
+    let dice = TestRng::deterministic_rng(config.rng_algorithm);
+    let mut runner = TestRunner::new_with_rng(config, dice);
     let tally_cell = std::cell::RefCell::new(&mut tally);
     runner
         .run(&tiny(), |tiny| {
@@ -247,18 +251,17 @@ fn the_bound_is_below_the_best_and_mostly_it() {
             Ok(())
         })
         .expect("a bound below the best");
-    println!("{tally:?}");
     assert!(tally.worlds >= 200, "{tally:?}");
-    assert!(tally.nodes * 10 >= tally.worlds * 9, "{tally:?}");
-    assert!(tally.price * 10 >= tally.worlds * 7, "{tally:?}");
+    assert!(tally.nodes * 100 >= tally.worlds * 85, "{tally:?}");
+    assert!(tally.price * 100 >= tally.worlds * 80, "{tally:?}");
 }
 
 proptest! {
     #![proptest_config(Config::with_cases(192))]
 
     #[test]
-    fn no_plan_beats_the_bound(world in properties::world()) {
-        let lab = properties::build(&world);
+    fn no_plan_beats_the_bound(world in wide(6, 20)) {
+        let lab = world.build();
         if let Some(growth) = growth(&lab) {
             prop_assert!(growth.lower_bound.nodes <= growth.nodes, "{growth:?}");
             prop_assert!(growth.lower_bound.price <= growth.price, "{growth:?}");

@@ -30,7 +30,7 @@ struct Recipe {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct World {
+struct World {
     nodes: Vec<u8>,
     pods: Vec<Recipe>,
     max: u32,
@@ -59,7 +59,7 @@ fn recipe() -> impl Strategy<Value = Recipe> {
         })
 }
 
-pub(super) fn world() -> impl Strategy<Value = World> {
+fn world() -> impl Strategy<Value = World> {
     (
         proptest::collection::vec(0..8u8, 0..8),
         proptest::collection::vec(recipe(), 0..25),
@@ -79,7 +79,7 @@ pub(super) fn world() -> impl Strategy<Value = World> {
         })
 }
 
-pub(super) fn build(world: &World) -> Lab {
+fn build(world: &World) -> Lab {
     let mut lab = lab()
         .kind("one", 1, 1024)
         .kind("two", 2, 2048)
