@@ -131,7 +131,9 @@ fn simple(value: &Value, name: &str, argument: Option<&str>) -> Result<When, Wro
             .ok_or_else(|| value.wrong(format!("{name} needs a node, as {name}(n1)")))
     };
     Ok(match name {
-        "plan" | "plan_scale_up" | "plan_scale_down" => When::Plan,
+        "plan" | "plan_scale_up" | "plan_scale_down" | "scale_up" | "scale_down" | "decide" => {
+            When::Plan
+        }
         "consolidate" => When::Consolidate {
             within: match argument {
                 None => PATIENCE,

@@ -5,11 +5,36 @@ use std::collections::BTreeSet;
 use crate::model::disruption::{
     Cause, Consolidation, ConsolidationPolicy, NodeBudget, Saving, Share, Window,
 };
+use crate::model::policy::PoolPolicy;
 use crate::model::time::Span;
 
 use super::fields::Fields;
 use super::scalars::{decimal, millionths, several, span, text, whole};
 use super::value::{Value, Wrong};
+
+/// Karpenter's `disruption` of a NodePool: `{consolidationPolicy, consolidateAfter, budgets}`.
+pub(super) fn block(value: &Value, pool: &mut PoolPolicy) -> Result<(), Wrong> {
+    let mut fields = Fields::of(value, "a disruption")?;
+    let named = fields.with("consolidationPolicy", policy)?;
+    let mut consolidation = Consolidation {
+        policy: named.unwrap_or(ConsolidationPolicy::WhenUnderused),
+        after: Span::ZERO,
+        min_saving: Saving::default(),
+    };
+    if let Some(value) = fields.take("consolidateAfter") {
+        if value.scalar() == Some("Never") {
+            consolidation.policy = ConsolidationPolicy::Never;
+        } else {
+            consolidation.after = span(value)?;
+        }
+    }
+    if let Some(value) = fields.take("budgets") {
+        pool.budgets = budgets(value)?;
+    }
+    fields.done()?;
+    pool.consolidation = Some(consolidation);
+    Ok(())
+}
 
 /// `when-underused`, or `{policy, after, min_saving}`.
 pub(super) fn consolidation(value: &Value) -> Result<Consolidation, Wrong> {

@@ -4,6 +4,17 @@
 use super::nearest;
 use super::value::{Entry, Value, Wrong};
 
+/// Whether two keys are one word: `new_nodes`, `newNodes` and `new-nodes` are.
+fn same_word(left: &str, right: &str) -> bool {
+    let plain = |word: &str| -> String {
+        word.chars()
+            .filter(|letter| !matches!(letter, '-' | '_'))
+            .flat_map(char::to_lowercase)
+            .collect()
+    };
+    plain(left) == plain(right)
+}
+
 /// The entries of one map, being read.
 #[derive(Debug)]
 pub(super) struct Fields<'v> {
@@ -36,10 +47,10 @@ impl<'v> Fields<'v> {
     /// The value of a key, if it is there and not empty.
     pub(super) fn take(&mut self, key: &'static str) -> Option<&'v Value> {
         self.known.push(key);
-        let (entry, taken) = self
-            .entries
-            .iter_mut()
-            .find(|(entry, _)| entry.key == key)?;
+        let exact = self.entries.iter().position(|(entry, _)| entry.key == key);
+        let alike = |(entry, taken): &(&Entry, bool)| !taken && same_word(&entry.key, key);
+        let index = exact.or_else(|| self.entries.iter().position(alike))?;
+        let (entry, taken) = &mut self.entries[index];
         *taken = true;
         Some(&entry.value).filter(|value| !value.is_null())
     }

@@ -21,6 +21,7 @@ use super::scalars::{shared, span, text, time, truth};
 use super::settings;
 use super::stage::Stage;
 use super::value::{Value, Wrong};
+use super::workloads;
 
 /// Milliseconds by which a pod is older than the next one of the file: their order is theirs.
 const ORDER: i64 = 1;
@@ -53,7 +54,10 @@ pub(super) fn add(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong>
         if object["kind"].as_str() == Some("Node") {
             manifests.put(&object).map_err(|text| value.wrong(text))?;
         } else {
-            drafts.push((value, from_manifest(object)));
+            for object in workloads::pods(object) {
+                let object = pods::from_manifest(object, stage.now)?;
+                drafts.push((value.clone(), from_manifest(object)));
+            }
         }
     }
     nodes::read(case, stage)?;
@@ -134,7 +138,8 @@ fn put_pods(
     let admitted = stage.classes.admit(&mut object);
     admitted.map_err(|text| value.wrong(text))?;
     let (view, problems) = manifests.pod(&object);
-    let strict = value.get("manifest").is_none() && value.get("kind").is_none();
+    let own = ["manifest", "kind", "spec"];
+    let strict = own.iter().all(|key| value.get(key).is_none());
     if let Some(problem) = problems.into_iter().next().filter(|_| strict) {
         return Err(value.wrong(problem));
     }

@@ -9,10 +9,11 @@ use super::budgets;
 use super::containers;
 use super::fields::Fields;
 use super::pods;
-use super::scalars::{count, label_key, several, span, text, texts, truth, whole};
+use super::scalars::{count, label_key, quantity, several, span, text, texts, truth, whole};
 use super::short;
 use super::stage::Stage;
 use super::value::{Value, Wrong};
+use super::workloads;
 
 /// Objects that nothing else is said of are so old.
 const AGE: Span = Span::minutes(24 * 60);
@@ -96,7 +97,9 @@ pub(super) fn read(
                 object["metadata"]["creationTimestamp"] = (now - AGE).to_string().into();
             }
             match object["kind"].as_str() {
-                Some("Pod" | "Node") => later.push((item.clone(), object)),
+                Some(kind) if kind == "Pod" || kind == "Node" || workloads::makes_pods(kind) => {
+                    later.push((item.clone(), object));
+                }
                 _ => put(manifests, item, object)?,
             }
         }
@@ -224,7 +227,7 @@ fn daemon_set(value: &Value, name: Option<&String>, now: Time) -> Result<Json, W
 fn budget(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
     let mut fields = Fields::of(value, "a disruption budget")?;
     let metadata = meta(&mut fields, name, "a disruption budget", now)?;
-    let chosen = fields.any(&["selector", "labels"]);
+    let chosen = fields.any(&["selector", "labels", "matchLabels"]);
     let chosen = chosen
         .map(|value| short::selector(value, &json!({})))
         .transpose()?;
@@ -327,6 +330,9 @@ fn claim(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong>
         .any(&["modes", "accessModes"])
         .map(texts)
         .transpose()?;
+    for key in ["size", "storage"] {
+        fields.with(key, quantity)?;
+    }
     let usual = if volume.is_some() { "Bound" } else { "Pending" };
     fields.done()?;
     Ok(json!({

@@ -47,7 +47,8 @@ pub(super) fn drafts(value: &Value, default_name: &str, now: Time) -> Result<Vec
 fn base_name(value: &Value, default_name: &str) -> Result<String, Wrong> {
     let named = value
         .get("name")
-        .or_else(|| value.get("manifest")?.get("metadata")?.get("name"));
+        .or_else(|| value.get("manifest")?.get("metadata")?.get("name"))
+        .or_else(|| value.get("metadata")?.get("name"));
     named.map_or_else(
         || Ok(default_name.to_owned()),
         |value| Ok(text(value)?.to_owned()),
@@ -70,8 +71,10 @@ fn draft(
     let mut fields = Fields::of(value, format!("the pod {stem}"))?;
     fields.take("name");
     fields.take("count");
+    let whole = value.get("spec").is_some() || value.get("metadata").is_some();
     let mut object = match fields.take("manifest") {
         Some(manifest) => manifest.json(),
+        None if whole => whole_manifest(&mut fields),
         None => written(&mut fields, &stem)?,
     };
     object["metadata"]["name"] = name.clone().into();
@@ -87,6 +90,30 @@ fn draft(
     })
 }
 
+/// A pod as Kubernetes prints it, in the entry itself.
+fn whole_manifest(fields: &mut Fields<'_>) -> Json {
+    fields.take("apiVersion");
+    fields.take("kind");
+    let mut part = |key| fields.take(key).map(Value::json);
+    json!({"metadata": part("metadata"), "spec": part("spec"), "status": part("status")})
+}
+
+/// The pod of a manifest that stands by itself, with the state that is not said.
+pub(super) fn from_manifest(mut object: Json, now: Time) -> Result<Json, Wrong> {
+    let nothing = Value {
+        at: super::value::Place {
+            file: "".into(),
+            line: 0,
+        },
+        data: super::value::Data::Map(Vec::new()),
+    };
+    if object["metadata"]["namespace"].is_null() {
+        object["metadata"]["namespace"] = "default".into();
+    }
+    state(&mut Fields::of(&nothing, "a pod")?, &mut object, now)?;
+    Ok(object)
+}
+
 /// Metadata and spec.
 fn written(fields: &mut Fields<'_>, stem: &str) -> Result<Json, Wrong> {
     let labels = fields.with("labels", short::string_map)?;
@@ -94,12 +121,13 @@ fn written(fields: &mut Fields<'_>, stem: &str) -> Result<Json, Wrong> {
     let namespace = fields.any(&["ns", "namespace"]).map(text).transpose()?;
     let annotations = fields.with("annotations", short::string_map)?;
     let owner = fields.take("owner");
+    let owners = fields.take("ownerReferences").map(Value::json);
     let mut object = json!({
         "metadata": {
             "namespace": namespace.unwrap_or("default"),
             "labels": labels,
             "annotations": annotations,
-            "ownerReferences": owner_reference(owner, stem)?,
+            "ownerReferences": owners.map_or_else(|| owner_reference(owner, stem), Ok)?,
         },
         "spec": spec(fields, &labels)?,
         "status": {},
@@ -255,7 +283,7 @@ fn owner_reference(value: Option<&Value>, stem: &str) -> Result<Json, Wrong> {
 
 /// Where the pod stands: node, phase, times and conditions.
 fn state(fields: &mut Fields<'_>, object: &mut Json, now: Time) -> Result<(), Wrong> {
-    if let Some(node) = fields.with("node", text)? {
+    if let Some(node) = fields.any(&["node", "nodeName"]).map(text).transpose()? {
         object["spec"]["nodeName"] = node.into();
     }
     if let Some(node) = fields

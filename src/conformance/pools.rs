@@ -154,13 +154,17 @@ fn pool(
     let mut policy = PoolPolicy {
         region: REGION.into(),
         template: TEMPLATE.into(),
-        min: fields.with("min", whole)?.unwrap_or(0),
+        min: fields
+            .any(&["min", "minSize", "minNodes"])
+            .map(whole)
+            .transpose()?
+            .unwrap_or(0),
         weight: fields.with("weight", whole)?.unwrap_or(0),
         taints: fields.with("taints", taints)?.unwrap_or_default(),
         startup_taints: fields.with("startup_taints", taints)?.unwrap_or_default(),
         ..PoolPolicy::default()
     };
-    policy.max = match fields.any(&["max", "count"]) {
+    policy.max = match fields.any(&["max", "count", "maxSize", "maxNodes"]) {
         Some(value) if value.scalar() == Some("unlimited") => UNLIMITED,
         Some(value) => whole(value)?,
         None => UNLIMITED,
@@ -178,12 +182,16 @@ fn pool(
     policy.budgets = fields
         .with("budgets", disruption::budgets)?
         .unwrap_or_default();
+    if let Some(value) = fields.take("disruption") {
+        disruption::block(value, &mut policy)?;
+    }
     let own_settings = fields.take("scale_down");
     let zones = fields.any(&["zones", "hosts"]).map(texts).transpose()?;
     let mut zones = zones.unwrap_or_default();
-    let choices = requirements(&mut fields, &mut zones)?;
+    let mut choices = requirements(&mut fields, &mut zones)?;
     policy.hosts = zones.iter().map(|zone| zone.as_str().into()).collect();
-    let types = types_of(&mut fields, known, &name, &mut policy)?;
+    let mut types = types_of(&mut fields, known, &name, &mut policy)?;
+    keep_arches(&mut choices, &mut types);
     let others = fields.take("policy");
     fields.done()?;
     if let Some(value) = own_settings {
@@ -224,18 +232,46 @@ fn requirements(fields: &mut Fields<'_>, zones: &mut Vec<String>) -> Result<Choi
     let Some(value) = fields.take("requirements") else {
         return Ok(Vec::new());
     };
+    let mut choices = Vec::new();
+    let mut add = |key: &str, values: Vec<String>| match label_key(key) {
+        "topology.kubernetes.io/zone" => *zones = values,
+        key => choices.push((key.to_owned(), values)),
+    };
+    if let Some(items) = value.list() {
+        for item in items {
+            let mut fields = Fields::of(item, "a requirement")?;
+            let key = text(fields.need("key")?)?;
+            if fields
+                .with("operator", text)?
+                .is_some_and(|word| word != "In")
+            {
+                return Err(item.wrong(
+                    "expected the operator In: a pool has labels, or values to choose from",
+                ));
+            }
+            add(key, texts(fields.need("values")?)?);
+            fields.done()?;
+        }
+        return Ok(choices);
+    }
     let entries: &[Entry] = value
         .map()
         .ok_or_else(|| value.expected("labels with the values they may take, as {tier: [a, b]}"))?;
-    let mut choices = Vec::new();
     for entry in entries {
-        let values = texts(&entry.value)?;
-        match label_key(&entry.key) {
-            "topology.kubernetes.io/zone" => *zones = values,
-            key => choices.push((key.to_owned(), values)),
-        }
+        add(&entry.key, texts(&entry.value)?);
     }
     Ok(choices)
+}
+
+/// Architectures are of types: a choice of them is a choice of types.
+fn keep_arches(choices: &mut Choices, types: &mut Vec<Sized>) {
+    choices.retain(|(key, values)| {
+        let of_types = key == label_key("arch");
+        if of_types {
+            types.retain(|kind| values.contains(&kind.arch));
+        }
+        !of_types
+    });
 }
 
 /// The types of a pool: named ones, its own single one, or all there are.
@@ -289,7 +325,7 @@ fn types_of(
 /// The types that `types` names or describes; all there are where it is absent.
 fn chosen_types(fields: &mut Fields<'_>, known: &[Sized]) -> Result<Vec<Sized>, Wrong> {
     let mut types = Vec::new();
-    match fields.take("types") {
+    match fields.any(&["types", "type"]) {
         None => types.extend(known.iter().cloned()),
         Some(value) if value.map().is_some() => {
             for (name, item) in named(value)? {

@@ -125,6 +125,13 @@ pub(super) fn label_key(name: &str) -> &str {
 
 /// Labels, written as a map.
 pub(super) fn labels(value: &Value) -> Result<Labels, Wrong> {
+    if let Some(written) = value.scalar() {
+        let parts = written.split(',').map(|part| part.trim().split_once('='));
+        let pairs = parts.map(|part| part.map(|(key, of)| (key.into(), of.into())));
+        return pairs
+            .collect::<Option<Labels>>()
+            .ok_or_else(|| value.expected("labels, such as {app: web} or app=web"));
+    }
     let entries = value
         .map()
         .ok_or_else(|| value.expected("labels as a map, such as {app: web}"))?;

@@ -93,8 +93,19 @@ pub(super) fn selector(value: &Value, own: &Json) -> Result<Json, Wrong> {
     Ok(json!({ "matchLabels": string_map(value)? }))
 }
 
+/// `app=web,tier=a`, as the command line has it.
+fn pairs(written: &str) -> Option<Map<String, Json>> {
+    let parts = written.split(',').map(|part| part.trim().split_once('='));
+    parts
+        .map(|part| part.map(|(key, of)| (key.to_owned(), of.into())))
+        .collect()
+}
+
 /// A map of texts, as JSON.
 pub(super) fn string_map(value: &Value) -> Result<Json, Wrong> {
+    if let Some(pairs) = value.scalar().and_then(pairs) {
+        return Ok(Json::Object(pairs));
+    }
     let entries = value
         .map()
         .ok_or_else(|| value.expected("a map of texts, such as {app: web}"))?;

@@ -80,6 +80,31 @@ fn lower_bound(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<
     fields.done()
 }
 
+/// `{ng: 2, gpu: 1}`: so many of each pool, and no others.
+fn by_pool(value: &Value) -> Result<Option<Vec<Wanted<'_>>>, Wrong> {
+    let known = [
+        "total", "types", "hosts", "host", "zone", "zones", "pool", "type", "count", "pods",
+    ];
+    let entries = value.map().unwrap_or_default();
+    let pools = entries.iter().all(|entry| {
+        let own = known.contains(&&*entry.key) || entry.key.contains('_');
+        !own && entry.value.scalar().is_some()
+    });
+    if entries.is_empty() || !pools {
+        return Ok(None);
+    }
+    let lines = entries.iter().map(|entry| {
+        Ok(Wanted {
+            pool: Some(&*entry.key),
+            kind: None,
+            hosts: None,
+            pods: None,
+            count: count(&entry.value)?,
+        })
+    });
+    lines.collect::<Result<Vec<_>, Wrong>>().map(Some)
+}
+
 fn new_nodes(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
     let planned = &outcome.planned;
     if value.scalar().is_some() {
@@ -94,6 +119,10 @@ fn new_nodes(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<()
     }
     if let Some(items) = value.list() {
         let lines = items.iter().map(line).collect::<Result<Vec<_>, _>>()?;
+        exactly(&lines, outcome, misses);
+        return Ok(());
+    }
+    if let Some(lines) = by_pool(value)? {
         exactly(&lines, outcome, misses);
         return Ok(());
     }

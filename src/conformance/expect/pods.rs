@@ -20,7 +20,7 @@ pub(super) fn judge(
     if let Some(value) = fields.take("placed") {
         placed(value, outcome, misses)?;
     }
-    if let Some(value) = fields.take("unschedulable") {
+    if let Some(value) = fields.any(&["unschedulable", "pending"]) {
         let homeless: BTreeSet<&PodKey> = outcome
             .waited
             .iter()
