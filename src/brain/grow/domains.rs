@@ -41,6 +41,8 @@ pub(in crate::brain) fn open<'a>(
     let mut rows = Rows::default();
     // Many groups ask the same.
     let mut known: BTreeMap<(usize, KeyId), Vec<DomainId>> = BTreeMap::new();
+    // The domain that a node of each offer would be in.
+    let mut of_key: BTreeMap<KeyId, Vec<DomainId>> = BTreeMap::new();
     for group in &demand.groups {
         if !spread(world, group) {
             continue;
@@ -50,9 +52,13 @@ pub(in crate::brain) fn open<'a>(
         let fits = &rows.get(row).fits;
         world.company.open(group.shape, |topology, key| {
             let found = known.entry((row, key)).or_insert_with(|| {
-                let open = offers.iter().zip(fits);
-                let open = open.filter(|((open, _), fits)| *open && **fits);
-                let open = open.map(|((_, labels), _)| topology.domain(key, labels));
+                let domains = of_key.entry(key).or_insert_with(|| {
+                    let labels = offers.iter().map(|(_, labels)| *labels);
+                    labels.map(|labels| topology.domain(key, labels)).collect()
+                });
+                let open = offers.iter().zip(fits).zip(domains);
+                let open = open.filter(|(((open, _), fits), _)| *open && **fits);
+                let open = open.map(|(_, domain)| *domain);
                 let open: BTreeSet<_> = open.filter(|domain| *domain < FRESH).collect();
                 open.into_iter().collect()
             });
