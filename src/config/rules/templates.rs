@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use super::regions::{Regions, ResolvedRegion, region_of};
 use super::{Problems, each, name, shared};
 use crate::config::file::{self, CloneKind, File};
@@ -142,10 +145,58 @@ pub(super) fn one_line(text: &str) -> bool {
     !text.trim().is_empty() && !text.contains(char::is_control)
 }
 
+/// PVE asks `ssh-keygen`, and refuses the whole write for a key that was cut when it was pasted.
 fn ssh_key(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let (Some(kind), Some(key)) = (words.next(), words.next()) else {
+        return false;
+    };
     one_line(text)
         && ["ssh-", "ecdsa-", "sk-"]
             .iter()
-            .any(|kind| text.starts_with(kind))
-        && text.split_whitespace().count() >= 2
+            .any(|start| kind.starts_with(start))
+        && STANDARD
+            .decode(key)
+            .is_ok_and(|key| key_fields(&key).is_some_and(|fields| is_key(kind, &fields)))
+}
+
+/// The fields of a public key, each with its length before it; `None` when one is cut.
+fn key_fields(mut rest: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut fields = Vec::new();
+    while !rest.is_empty() {
+        let (length, after) = rest.split_first_chunk::<4>()?;
+        let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+        let (field, after) = after.split_at_checked(length)?;
+        fields.push(field);
+        rest = after;
+    }
+    Some(fields)
+}
+
+/// The first field says the key's kind once more, and there is more.
+fn is_key(kind: &str, fields: &[&[u8]]) -> bool {
+    fields.len() > 1 && fields[0] == kind.as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ssh_key;
+
+    #[test]
+    fn a_key_that_was_cut_is_none() {
+        let key = "AAAAC3NzaC1lZDI1NTE5AAAAIJ9K7oYVlC2pbAsN5DepToDsCjVAlu0F9brXSYx4zY9b";
+        assert!(ssh_key(&format!("ssh-ed25519 {key} admin")));
+        assert!(ssh_key(&format!("ssh-ed25519 {key}")));
+        for text in [
+            format!("ssh-ed25519 {} admin", &key[..64]),
+            format!("ssh-rsa {key}"),
+            format!("ssh-ed25519 {key}\nssh-ed25519 {key}"),
+            "ssh-ed25519".to_owned(),
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5".to_owned(),
+            "ssh-ed25519 AAAA admin".to_owned(),
+            format!("command=\"x\" ssh-ed25519 {key}"),
+        ] {
+            assert!(!ssh_key(&text), "{text}");
+        }
+    }
 }
