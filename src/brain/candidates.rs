@@ -388,7 +388,8 @@ fn moded(
     let have = crowds.get(pool).copied().unwrap_or(0);
     let mode = match usual {
         _ if ready(node)
-            && let Some((by, replacement)) = intents::replacing(turn, name) =>
+            && let Some((by, replacement)) = intents::replacing(turn, name)
+            && intents::pays(turn, by, replacement) =>
         {
             Mode::Replaced {
                 by: by.clone(),

@@ -33,11 +33,14 @@ impl<'a> Claims<'a> {
             claims.find_users(cluster);
         }
         let known = cluster.csi_nodes.values().flatten();
-        let given = policy.instance_types.values();
+        let of_kinds = policy.instance_types.values();
+        let of_kinds = of_kinds.map(|kind| &kind.attach_limits);
+        let of_pools = policy.pools.values().map(|pool| &pool.attach_limits);
+        let given = of_kinds.chain(of_pools).flat_map(BTreeMap::keys);
         claims.limited = known
             .filter(|(_, limit)| limit.is_some())
             .map(|(driver, _)| &**driver)
-            .chain(given.flat_map(|kind| kind.attach_limits.keys().map(|driver| &**driver)))
+            .chain(given.map(|driver| &**driver))
             .collect();
         if !claims.limited.is_empty() {
             claims.find_attachments(cluster);

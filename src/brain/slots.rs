@@ -46,8 +46,8 @@ pub(super) fn promised(
     Slots::new(expected(turn, pool, kind), BTreeSet::new(), BTreeSet::new())
 }
 
-/// The least that a node of the pool has said, and for drivers that none has named what the
-/// instance type gives.
+/// The least that a node of the pool has said, and for drivers that none has named what the pool
+/// gives, else the instance type.
 fn expected(turn: &Turn<'_>, pool: &str, kind: Option<&InstanceType>) -> Limits {
     let csi_nodes = &turn.view.snapshot.cluster.csi_nodes;
     let mut seen = Limits::new();
@@ -67,7 +67,10 @@ fn expected(turn: &Turn<'_>, pool: &str, kind: Option<&InstanceType>) -> Limits 
             }
         }
     }
-    for (driver, limit) in kind.into_iter().flat_map(|kind| &kind.attach_limits) {
+    let of_pool = turn.view.policy.pools.get(pool);
+    let of_pool = of_pool.into_iter().flat_map(|pool| &pool.attach_limits);
+    let of_kind = kind.into_iter().flat_map(|kind| &kind.attach_limits);
+    for (driver, limit) in of_pool.chain(of_kind) {
         seen.entry(driver.clone()).or_insert(*limit);
     }
     seen

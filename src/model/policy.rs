@@ -118,6 +118,9 @@ pub struct PoolPolicy {
     /// Ceiling of memory in bytes over its nodes' VMs.
     #[serde(default)]
     pub max_memory: Option<i64>,
+    /// Volumes that a node of it can attach, by CSI driver, whatever its type.
+    #[serde(default)]
+    pub attach_limits: BTreeMap<Arc<str>, i32>,
     /// The heavier pool wins when several would do.
     #[serde(default)]
     pub weight: i32,

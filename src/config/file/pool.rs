@@ -73,6 +73,8 @@ pub struct Pool {
     pub reserved: Reserved,
     /// The kubelet's `maxPods`.
     pub max_pods: u32,
+    /// Volumes that a node of it can attach, by CSI driver, whatever its type, while none has said so.
+    pub attach_limits: BTreeMap<String, i32>,
     /// `kubernetes.io/arch` of its nodes.
     pub arch: String,
     /// Tags of its VMs in PVE, for people.
@@ -251,6 +253,7 @@ impl Default for Pool {
             max_cpu: None,
             max_memory: None,
             weight: 0,
+            attach_limits: BTreeMap::new(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             taints: Vec::new(),

@@ -67,13 +67,6 @@ pub(super) fn instance_types(
                 "expected an extended resource's name such as \"nvidia.com/gpu\"".to_owned()
             });
         }
-        for (driver, limit) in &kind.attach_limits {
-            problems.unless(
-                syntax::dns_subdomain(driver) && *limit >= 0,
-                &path.at("attach_limits").at(driver),
-                || "expected a CSI driver's name and a number of volumes".to_owned(),
-            );
-        }
         types.insert(
             shared(key),
             InstanceType {
@@ -88,15 +81,30 @@ pub(super) fn instance_types(
                     .collect(),
                 labels: labels(&kind.labels, &path.at("labels"), problems),
                 price: kind.price.map(|price| price.0),
-                attach_limits: kind
-                    .attach_limits
-                    .iter()
-                    .map(|(driver, limit)| (shared(driver), *limit))
-                    .collect(),
+                attach_limits: attach_limits(&kind.attach_limits, &path, problems),
             },
         );
     }
     types
+}
+
+/// Volumes by CSI driver.
+fn attach_limits(
+    limits: &BTreeMap<String, i32>,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> BTreeMap<Arc<str>, i32> {
+    for (driver, limit) in limits {
+        problems.unless(
+            syntax::dns_subdomain(driver) && *limit >= 0,
+            &path.at("attach_limits").at(driver),
+            || "expected a CSI driver's name and a number of volumes".to_owned(),
+        );
+    }
+    let limits = limits.iter();
+    limits
+        .map(|(driver, limit)| (shared(driver), *limit))
+        .collect()
 }
 
 /// The pools.
@@ -207,6 +215,7 @@ fn policy(pool: &file::Pool, file: &File, path: &KeyPath, problems: &mut Problem
         consolidation: disruption::consolidation(pool, path, problems),
         budgets: disruption::budgets(pool, path, problems),
         atomic: pool.atomic,
+        attach_limits: attach_limits(&pool.attach_limits, path, problems),
         ..PoolPolicy::default()
     }
 }
