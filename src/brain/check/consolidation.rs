@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Case, Rule, Verdict, drain, ensure, existing, refuse, removal, together};
+use super::{Case, Rule, Verdict, drain, ensure, existing, newcomer, refuse, removal, together};
 use crate::model::action::{Action, Birth, Reason};
 use crate::model::cluster::{Node, PodKey, ReadyStatus};
 use crate::model::disruption::{Cause, ConsolidationPolicy};
@@ -120,7 +120,7 @@ pub(super) fn creation(case: Case<'_>, action: &Action, birth: &Birth) -> Verdic
         Rule::Saving,
         || format!("it saves {saves} millionths an hour, {wanted} are wanted, {saving} promised"),
     )?;
-    fits(case, birth, nodes, pods)?;
+    fits(case, action, birth, nodes, pods)?;
     replaced_budgets(case, nodes)
 }
 
@@ -160,22 +160,15 @@ fn replaceable<'a>(
     Ok((machine, pool))
 }
 
-/// What the machine is for is on those nodes, and fits into its VM.
-fn fits(case: Case<'_>, birth: &Birth, nodes: &[Arc<str>], pods: &[PodKey]) -> Verdict {
-    let Some(kind) = case
-        .policy
-        .instance_types
-        .get(birth.mark.instance_type.as_str())
-    else {
-        return refuse(Rule::Pool, birth.mark.instance_type.clone());
-    };
-    let mut left = kind.capacity();
-    left.pods = case
-        .policy
-        .pools
-        .get(birth.mark.pool.as_str())
-        .map_or(0, |pool| i64::from(pool.max_pods));
-    left.ephemeral = i64::MAX;
+/// What the machine is for is on those nodes, and could run there.
+fn fits(
+    case: Case<'_>,
+    action: &Action,
+    birth: &Birth,
+    nodes: &[Arc<str>],
+    pods: &[PodKey],
+) -> Verdict {
+    let mut found = Vec::new();
     for key in pods {
         let pod = case.snapshot.cluster.pods.get(key);
         let there = pod.filter(|pod| pod.node.as_ref().is_some_and(|node| nodes.contains(node)));
@@ -185,13 +178,9 @@ fn fits(case: Case<'_>, birth: &Birth, nodes: &[Arc<str>], pods: &[PodKey]) -> V
                 format!("{key} is on none of the nodes any more"),
             );
         };
-        let fits = pod.shape.requests.fits(&left);
-        ensure(fits, Rule::Replacement, || {
-            format!("{key} does not fit beside the others")
-        })?;
-        left.subtract(&pod.shape.requests);
+        found.push((key, pod));
     }
-    Ok(())
+    newcomer::holds(case, action, birth, &found, Rule::Replacement)
 }
 
 /// Every disruption budget that the pods count in allows an eviction.

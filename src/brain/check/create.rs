@@ -1,6 +1,6 @@
 //! Rules for a new machine.
 
-use super::{Case, Rule, Verdict, consolidation, ensure, refuse};
+use super::{Case, Rule, Verdict, consolidation, ensure, newcomer, refuse};
 use crate::model::action::{Action, Birth, Reason};
 use crate::model::policy::{LEAVING_TAINT, PoolPolicy};
 use crate::model::region::{Busy, Region};
@@ -183,10 +183,15 @@ fn mark(case: Case<'_>, action: &Action, birth: &Birth) -> Verdict {
 fn needed(case: Case<'_>, action: &Action, birth: &Birth, pool: &PoolPolicy) -> Verdict {
     match &action.reason {
         Reason::PendingPods { pods } => {
-            let waiting = pods.iter().any(|key| homeless(case, key));
-            ensure(waiting, Rule::Needed, || {
+            let waiting: Vec<_> = pods
+                .iter()
+                .filter(|key| homeless(case, key))
+                .filter_map(|key| case.snapshot.cluster.pods.get_key_value(key))
+                .collect();
+            ensure(!waiting.is_empty(), Rule::Needed, || {
                 format!("none of its {} pods waits any more", pods.len())
-            })
+            })?;
+            newcomer::holds(case, action, birth, &waiting, Rule::Unfit)
         }
         Reason::BelowMin { .. } => {
             let have = case

@@ -1,11 +1,11 @@
 //! Every pod that must move has a place: added up anew over all removals of a plan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Case, Rule, Verdict, drain, ensure, matching, neighbours, refuse};
+use super::{Case, Rule, Verdict, drain, ensure, matching, neighbours, refuse, volumes};
 use crate::model::action::Action;
-use crate::model::cluster::{Node, PodKey, ReadyStatus};
+use crate::model::cluster::{Node, Pod, PodKey, ReadyStatus};
 use crate::model::policy::{LEAVING_TAINT, STARTUP_TAINT};
 use crate::model::region::Busy;
 use crate::model::resources::Resources;
@@ -15,6 +15,7 @@ use crate::model::scheduling::HostPort;
 struct Left {
     free: Resources,
     ports: Vec<HostPort>,
+    attached: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
 pub(super) fn check(case: Case<'_>, removals: &[&Action]) -> Verdict {
@@ -43,18 +44,27 @@ pub(super) fn check(case: Case<'_>, removals: &[&Action]) -> Verdict {
             if let Some(why) = matching::mismatch(&pod.shape, to, node) {
                 return refuse(Rule::Landing, format!("{key} may not go to {to}: {why}"));
             }
+            let at = volumes::Place {
+                name: to,
+                labels: &node.labels,
+                new: false,
+            };
+            if let Some(why) = volumes::unreachable(case, key, pod, at) {
+                return refuse(Rule::Landing, format!("{key} may not go to {to}: {why}"));
+            }
             let left = left.entry(to).or_insert_with(|| fresh(case, to, node));
             if let Some(why) = matching::lacking(&pod.shape.requests, &left.free) {
                 return refuse(Rule::Landing, format!("{key} has no room on {to}: {why}"));
             }
             for port in &pod.shape.host_ports {
-                let clash = left.ports.iter().any(|other| clash(port, other));
+                let clash = left.ports.iter().any(|other| matching::clash(port, other));
                 ensure(!clash, Rule::Landing, || {
                     format!("port {} is taken on {to}", port.port)
                 })?;
             }
             left.ports.extend(pod.shape.host_ports.iter().cloned());
-            charge(&mut left.free, &pod.shape.requests);
+            matching::charge(&mut left.free, &pod.shape.requests);
+            attach(case, key, pod, to, left)?;
             landed.insert(key, to);
         }
     }
@@ -68,6 +78,20 @@ pub(super) fn check(case: Case<'_>, removals: &[&Action]) -> Verdict {
             .map(|(name, _)| &**name),
     );
     neighbours::check(case, &landed, &gone)
+}
+
+/// The volumes of a pod come to a node, which may have a limit of them. One that is over its limit
+/// already takes what it has.
+fn attach(case: Case<'_>, key: &PodKey, pod: &Pod, to: &str, left: &mut Left) -> Verdict {
+    let before = left.attached.len();
+    left.attached.extend(volumes::attached(case, key, pod));
+    let limits = volumes::limits(case, to);
+    match volumes::too_many(&limits, &left.attached) {
+        Some(why) if left.attached.len() > before => {
+            refuse(Rule::Landing, format!("{key} has no room on {to}: {why}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A node whose removal is under way: its pods are not counted as neighbours.
@@ -99,33 +123,18 @@ fn fresh(case: Case<'_>, name: &str, node: &Node) -> Left {
     let mut left = Left {
         free: node.allocatable.clone(),
         ports: Vec::new(),
+        attached: volumes::attachments(case, name),
     };
-    for pod in case.snapshot.cluster.pods.values() {
+    for (key, pod) in &case.snapshot.cluster.pods {
         let here = match &pod.node {
             Some(node) => **node == *name,
             None => pod.nominated.as_deref() == Some(name) && pod.deletion.is_none(),
         };
         if here && !pod.phase.terminal() {
-            charge(&mut left.free, &pod.shape.requests);
+            matching::charge(&mut left.free, &pod.shape.requests);
             left.ports.extend(pod.shape.host_ports.iter().cloned());
+            left.attached.extend(volumes::attached(case, key, pod));
         }
     }
     left
-}
-
-fn charge(free: &mut Resources, asked: &Resources) {
-    let before = free.pods;
-    let mut asked = asked.clone();
-    asked.raise_to(&Resources::default());
-    free.subtract(&asked);
-    free.pods = before.saturating_sub(1);
-}
-
-fn clash(a: &HostPort, b: &HostPort) -> bool {
-    let any = |port: &HostPort| matches!(&*port.ip, "" | "0.0.0.0");
-    let protocol = |port: &HostPort| match &*port.protocol {
-        "" => "TCP".to_owned(),
-        other => other.to_owned(),
-    };
-    a.port == b.port && protocol(a) == protocol(b) && (a.ip == b.ip || any(a) || any(b))
 }

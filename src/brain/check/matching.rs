@@ -3,11 +3,14 @@
 
 use crate::model::cluster::Node;
 use crate::model::resources::Resources;
-use crate::model::scheduling::{Effect, Labels, NodeTerm, Operator, PodShape, Requirement, Taint};
+use crate::model::scheduling::{
+    Effect, HostPort, Labels, NodeTerm, Operator, PodShape, Requirement, Taint,
+};
 
 /// Why the pod may not run on the node whatever else runs there, if so.
 pub(super) fn mismatch(shape: &PodShape, name: &str, node: &Node) -> Option<String> {
-    if node.unschedulable {
+    let cordon = Taint::no_schedule("node.kubernetes.io/unschedulable", "");
+    if node.unschedulable && !shape.tolerations.iter().any(|t| t.tolerates(&cordon)) {
         return Some("it is cordoned".to_owned());
     }
     mismatch_with(shape, name, &node.labels, &node.taints)
@@ -86,4 +89,23 @@ pub(super) fn lacking(asked: &Resources, free: &Resources) -> Option<String> {
             lack.resource, lack.asked, lack.free
         )
     })
+}
+
+/// Takes what a pod asks for, and its slot.
+pub(super) fn charge(free: &mut Resources, asked: &Resources) {
+    let before = free.pods;
+    let mut asked = asked.clone();
+    asked.raise_to(&Resources::default());
+    free.subtract(&asked);
+    free.pods = before.saturating_sub(1);
+}
+
+/// Whether two host ports cannot live on one node.
+pub(super) fn clash(a: &HostPort, b: &HostPort) -> bool {
+    let any = |port: &HostPort| matches!(&*port.ip, "" | "0.0.0.0");
+    let protocol = |port: &HostPort| match &*port.protocol {
+        "" => "TCP".to_owned(),
+        other => other.to_owned(),
+    };
+    a.port == b.port && protocol(a) == protocol(b) && (a.ip == b.ip || any(a) || any(b))
 }

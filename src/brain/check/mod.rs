@@ -5,6 +5,17 @@
 //! timers) it checks by what the action itself says of it. The executor asks [`check`] right before
 //! an action begins and does nothing that it refuses; [`check_plan`] looks at a whole plan, for what
 //! holds one by one and not together.
+//!
+//! Of kube-scheduler's filters it asks anew, for pods that must move where they shall land
+//! ([`Rule::Landing`]), and for pods that a new machine is for on that machine ([`Rule::Unfit`],
+//! [`Rule::Replacement`]): cordon, taints, node selector and affinity with every operator and field, host
+//! ports, every resource and pod slots, reach of volumes (bound, waiting for a consumer with its allowed
+//! topologies, zone labels, local), attach limits, claims for one pod alone, anti-affinity both ways with
+//! namespace selectors. Disruption budgets ([`Rule::Budget`]) and the ceilings of pools, hosts and cluster
+//! are added up over the whole plan. Not asked: required pod affinity and topology spread (with the cluster's
+//! default, `minDomains` and policies), which depend on the order in which pods come, and which a
+//! later removal of the same plan may change after a pod was placed rightly: a refusal here would keep a right
+//! plan from ever being done. For those stands the second opinion in the tests (`tests/naive`).
 
 mod consolidation;
 mod create;
@@ -14,10 +25,12 @@ mod general;
 mod landing;
 pub(super) mod matching;
 pub(super) mod neighbours;
+mod newcomer;
 mod removal;
 #[cfg(test)]
 mod tests;
 mod together;
+mod volumes;
 
 use std::fmt;
 
@@ -82,6 +95,8 @@ pub enum Rule {
     HostMemory,
     /// Nobody needs the new machine any more.
     Needed,
+    /// A pod that the new machine is for could not run on it.
+    Unfit,
     /// The machine is not known, or is elsewhere than the action says.
     Target,
     /// The VM does not carry our mark, the same as was planned with, exactly once.

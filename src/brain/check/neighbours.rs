@@ -39,6 +39,26 @@ fn about(case: Case<'_>, term: &PodTerm, from: &str, key: &PodKey, pod: &Pod) ->
     namespace && selected(term.selector.as_ref(), &pod.shape.labels)
 }
 
+/// Two of these pods of which one does not bear the other on a node with these labels.
+pub(super) fn quarrel<'a>(
+    case: Case<'_>,
+    pods: &[(&'a PodKey, &Pod)],
+    labels: &Labels,
+) -> Option<(&'a PodKey, &'a PodKey)> {
+    for (key, pod) in pods {
+        for (other_key, other) in pods.iter().filter(|(other, _)| other != key) {
+            let averse = pod.shape.pod_anti_affinity.iter().any(|term| {
+                labels.contains_key(&term.topology_key)
+                    && about(case, term, &key.namespace, other_key, other)
+            });
+            if averse {
+                return Some((key, other_key));
+            }
+        }
+    }
+    None
+}
+
 /// No pod that lands comes near one that either of them does not bear. `landed` says where pods will
 /// be; pods of the nodes `going` that are not in it are gone.
 pub(super) fn check(

@@ -1,6 +1,7 @@
 //! One planted bug for each rule: a right action passes; with the bug that very rule refuses it.
 
 mod consolidation;
+mod filters;
 use std::sync::Arc;
 
 use super::{Rule, check, check_plan};

@@ -13,6 +13,7 @@ mod growing;
 pub(super) mod lab;
 mod leaving;
 mod lifecycle;
+mod living;
 mod naive;
 mod placing;
 mod properties;

@@ -60,7 +60,7 @@ pub(super) fn fit(naive: &Naive<'_>, key: &PodKey, pod: &Pod, spot: &Spot) -> Re
         }
     }
     for attachment in cluster.attachments.values() {
-        if attachment.node == spot.name {
+        if attachment.node == spot.name && cluster.nodes.contains_key(&spot.name) {
             let volume = attachment.volume.as_ref();
             let volume = volume.and_then(|volume| cluster.volumes.get(volume));
             let handle = volume.and_then(|volume| volume.handle.clone());

@@ -1,0 +1,119 @@
+//! A new machine could run the pods that it is made for, all together: an upper bound, what the VM has
+//! and the pool promises. What kubelet and DaemonSets keep of it is not asked here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Case, Rule, Verdict, ensure, matching, neighbours, refuse, volumes};
+use crate::model::action::{Action, Birth};
+use crate::model::cluster::{Pod, PodKey};
+use crate::model::policy::{
+    INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, PoolPolicy, REGION_LABEL, ZONE_LABEL,
+};
+use crate::model::resources::Resources;
+use crate::model::scheduling::{HostPort, Labels};
+
+pub(super) fn holds(
+    case: Case<'_>,
+    action: &Action,
+    birth: &Birth,
+    pods: &[(&PodKey, &Pod)],
+    rule: Rule,
+) -> Verdict {
+    let mark = &birth.mark;
+    let pool = case.policy.pools.get(mark.pool.as_str());
+    let kind = case.policy.instance_types.get(mark.instance_type.as_str());
+    let (Some(pool), Some(kind)) = (pool, kind) else {
+        return refuse(Rule::Pool, format!("{}/{}", mark.pool, mark.instance_type));
+    };
+    let labels = labels(action, birth, pool, kind);
+    let name = &*action.target.machine;
+    let at = volumes::Place {
+        name,
+        labels: &labels,
+        new: true,
+    };
+    let mut left = capacity(pool, kind);
+    let mut ports: Vec<&HostPort> = Vec::new();
+    let mut attached = std::collections::BTreeSet::new();
+    for (key, pod) in pods {
+        let shape = &pod.shape;
+        let why = matching::mismatch_with(shape, name, &labels, &pool.taints)
+            .or_else(|| matching::lacking(&shape.requests, &left))
+            .or_else(|| volumes::unreachable(case, key, pod, at));
+        if let Some(why) = why {
+            return refuse(rule, format!("{key} could not run there: {why}"));
+        }
+        matching::charge(&mut left, &shape.requests);
+        for port in &shape.host_ports {
+            let clash = ports.iter().any(|other| matching::clash(port, other));
+            ensure(!clash, rule, || format!("{key}: port {} twice", port.port))?;
+        }
+        ports.extend(&shape.host_ports);
+        attached.extend(volumes::attached(case, key, pod));
+    }
+    let limits = limits(case, &mark.pool, kind);
+    if let Some(why) = volumes::too_many(&limits, &attached) {
+        return refuse(rule, format!("its pods need {why}"));
+    }
+    if let Some(claim) = volumes::shared(case, pods) {
+        return refuse(rule, format!("{claim} is for one pod alone"));
+    }
+    match neighbours::quarrel(case, pods, &labels) {
+        Some((one, other)) => refuse(rule, format!("{one} does not bear {other}")),
+        None => Ok(()),
+    }
+}
+
+fn capacity(pool: &PoolPolicy, kind: &InstanceType) -> Resources {
+    let mut capacity = kind.capacity();
+    capacity.pods = i64::from(pool.max_pods);
+    // The template's disk, which is not the type's affair.
+    if kind.disk == 0 {
+        capacity.ephemeral = i64::MAX;
+    }
+    capacity
+}
+
+fn labels(action: &Action, birth: &Birth, pool: &PoolPolicy, kind: &InstanceType) -> Labels {
+    let mut labels = kind.labels.clone();
+    labels.extend(pool.labels.clone());
+    labels
+        .entry("kubernetes.io/os".into())
+        .or_insert_with(|| "linux".into());
+    let os = labels["kubernetes.io/os"].clone();
+    let own: [(&str, Arc<str>); 8] = [
+        (POOL_LABEL, birth.mark.pool.as_str().into()),
+        (
+            INSTANCE_TYPE_LABEL,
+            birth.mark.instance_type.as_str().into(),
+        ),
+        (ZONE_LABEL, action.target.host.clone()),
+        (REGION_LABEL, action.target.region.clone()),
+        ("kubernetes.io/hostname", action.target.machine.clone()),
+        ("kubernetes.io/arch", pool.arch.clone()),
+        ("beta.kubernetes.io/os", os),
+        ("beta.kubernetes.io/arch", pool.arch.clone()),
+    ];
+    labels.extend(own.map(|(key, value)| (Arc::from(key), value)));
+    labels
+}
+
+/// What a node of the pool can attach: the least that one of them has said, else what the type gives.
+fn limits(case: Case<'_>, pool: &str, kind: &InstanceType) -> BTreeMap<Arc<str>, i32> {
+    let mut least: BTreeMap<Arc<str>, i32> = BTreeMap::new();
+    let machines = case.snapshot.machines.values();
+    for machine in machines.filter(|machine| machine.mark.pool == pool) {
+        let Some(node) = &machine.node else {
+            continue;
+        };
+        for (driver, limit) in volumes::limits(case, node) {
+            let known = least.entry(driver).or_insert(limit);
+            *known = (*known).min(limit);
+        }
+    }
+    for (driver, limit) in &kind.attach_limits {
+        least.entry(driver.clone()).or_insert(*limit);
+    }
+    least
+}

@@ -1,0 +1,236 @@
+//! One planted bug for each filter that the checker asks of pods and their new places.
+
+use std::sync::Arc;
+
+use super::{Bug, creation, decided, planted, pool, removal};
+use crate::brain::check::Rule;
+use crate::brain::tests::lab::Lab;
+use crate::model::action::Action;
+use crate::model::cluster::{Claim, PersistentVolume, PodKey, ZoneLabel};
+use crate::model::scheduling::{
+    HostPort, LabelSelector, NodeTerm, Operator, PodShape, PodTerm, Requirement, Taint, Volume,
+};
+
+const DRIVER: &str = "csi.example.com";
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+fn shape(lab: &mut Lab, pod: &str, change: impl FnOnce(&mut PodShape)) {
+    *lab = lab.clone().shape(pod, change);
+}
+
+/// A pod's claim that is bound to a volume of a driver with limits.
+fn claim(lab: &mut Lab, pod: &str, name: &str, change: impl FnOnce(&mut PersistentVolume)) {
+    shape(lab, pod, |shape| {
+        shape.volumes.push(Volume::Claim(name.into()));
+    });
+    let mut volume = PersistentVolume {
+        driver: Some(DRIVER.into()),
+        handle: Some(format!("handle-{name}").into()),
+        ..PersistentVolume::default()
+    };
+    change(&mut volume);
+    let claim = Claim {
+        volume: Some(format!("pv-{name}").into()),
+        bound: true,
+        ..Claim::default()
+    };
+    let cluster = &mut lab.snapshot.cluster;
+    cluster.volumes.insert(format!("pv-{name}").into(), volume);
+    cluster.claims.insert(PodKey::new("default", name), claim);
+}
+
+fn once(lab: &mut Lab, name: &str) {
+    let claim = lab
+        .snapshot
+        .cluster
+        .claims
+        .get_mut(&PodKey::new("default", name));
+    claim.expect("just made").once_pod = true;
+}
+
+fn port(shape: &mut PodShape) {
+    shape.host_ports.push(HostPort {
+        protocol: "UDP".into(),
+        ip: "".into(),
+        port: 53,
+    });
+}
+
+fn averse(shape: &mut PodShape) {
+    shape.pod_anti_affinity.push(PodTerm {
+        selector: Some(LabelSelector::default()),
+        topology_key: "kubernetes.io/hostname".into(),
+        ..PodTerm::default()
+    });
+}
+
+fn zone(value: &str) -> NodeTerm {
+    NodeTerm {
+        expressions: vec![Requirement {
+            key: ZONE.into(),
+            operator: Operator::In,
+            values: vec![value.into()],
+        }],
+        ..NodeTerm::default()
+    }
+}
+
+/// Bugs of one pod's volumes that no node can mend.
+fn broken(base: &(Lab, Action), rule: Rule) {
+    let broken: [Bug<'_>; 6] = [
+        &|lab, _| {
+            claim(lab, "web", "data", |pv| {
+                pv.node_affinity = Some(vec![zone("mars")])
+            })
+        },
+        &|lab, _| {
+            claim(lab, "web", "data", |_| {});
+            lab.snapshot.cluster.volumes.clear();
+        },
+        &|lab, _| {
+            claim(lab, "web", "data", |_| {});
+            for claim in lab.snapshot.cluster.claims.values_mut() {
+                claim.lost = true;
+            }
+        },
+        &|lab, _| {
+            shape(lab, "web", |shape| {
+                shape.volumes.push(Volume::Claim("missing".into()));
+            });
+        },
+        &|lab, _| {
+            shape(lab, "web", |shape| {
+                shape.volumes.push(Volume::Ephemeral {
+                    name: "scratch".into(),
+                    class: Some("missing".into()),
+                });
+            });
+        },
+        &|lab, _| {
+            *lab = lab
+                .clone()
+                .node("third", 100, 100)
+                .bound("user", "third", 1, 1);
+            claim(lab, "web", "data", |_| {});
+            shape(lab, "user", |shape| {
+                shape.volumes.push(Volume::Claim("data".into()));
+            });
+            once(lab, "data");
+        },
+    ];
+    for bug in broken {
+        planted(base, rule, bug);
+    }
+}
+
+#[test]
+fn a_new_machine_could_run_the_pods_it_is_for() {
+    let base = creation();
+    planted(&base, Rule::Unfit, &|lab, _| {
+        let pool = lab.policy.pools.get_mut("p").expect("p");
+        pool.taints.push(Taint::no_schedule("team", "x"));
+    });
+    planted(&base, Rule::Unfit, &|lab, _| {
+        shape(lab, "web", |shape| {
+            shape.node_selector.insert(ZONE.into(), "mars".into());
+        });
+    });
+    planted(&base, Rule::Unfit, &|lab, _| {
+        shape(lab, "web", |shape| {
+            shape.node_affinity = Some(vec![zone("mars"), NodeTerm::default()]);
+        });
+    });
+    planted(&base, Rule::Unfit, &|lab, _| {
+        shape(lab, "web", |shape| shape.requests.cpu_milli = 2001);
+    });
+    planted(&base, Rule::Unfit, &|lab, _| {
+        shape(lab, "web", |shape| {
+            shape.requests.extended.insert("example.com/gpu".into(), 1);
+        });
+    });
+    planted(&base, Rule::Unfit, &|lab, _| {
+        lab.policy.instance_types.get_mut("one").expect("one").disk = 1 << 30;
+        shape(lab, "web", |shape| shape.requests.ephemeral = 2 << 30);
+    });
+    planted(&base, Rule::Unfit, &|lab, _| {
+        lab.policy.pools.get_mut("p").expect("p").max_pods = 0;
+    });
+    planted(&base, Rule::Unfit, &|lab, _| {
+        claim(lab, "web", "data", |pv| pv.local = true);
+    });
+    broken(&base, Rule::Unfit);
+}
+
+#[test]
+fn the_pods_of_a_new_machine_bear_one_another() {
+    let base = decided(pool().pods("web", 2, 100, 100));
+    planted(&base, Rule::Unfit, &|lab, _| {
+        shape(lab, "web-0", port);
+        shape(lab, "web-1", port);
+    });
+    planted(&base, Rule::Unfit, &|lab, _| shape(lab, "web-1", averse));
+    planted(&base, Rule::Unfit, &|lab, _| {
+        claim(lab, "web-0", "data", |_| {});
+        claim(lab, "web-1", "data", |_| {});
+        once(lab, "data");
+    });
+    planted(&base, Rule::Unfit, &|lab, _| {
+        for pod in ["web-0", "web-1"] {
+            shape(lab, pod, |shape| shape.requests.memory = 3 << 30);
+        }
+    });
+    // One volume more than a node can attach: as the type says, and as a node of the pool says.
+    let volumes = |lab: &mut Lab| {
+        claim(lab, "web-0", "a", |_| {});
+        claim(lab, "web-1", "b", |_| {});
+    };
+    planted(&base, Rule::Unfit, &|lab, _| {
+        volumes(lab);
+        let kind = lab.policy.instance_types.get_mut("one").expect("one");
+        kind.attach_limits.insert(DRIVER.into(), 1);
+    });
+    planted(&base, Rule::Unfit, &|lab, action| {
+        volumes(lab);
+        *lab = lab.clone().ours("n1", "p", "one");
+        let limits = [(Arc::from(DRIVER), Some(1))].into();
+        lab.snapshot.cluster.csi_nodes.insert("n1".into(), limits);
+        // That node has taken the VMID.
+        action.target.vmid = 9100;
+        super::birth(action).mark.vmid = 9100;
+        super::birth(action).mark.token = "009100".into();
+    });
+}
+
+#[test]
+fn a_pod_lands_where_its_volumes_let_it() {
+    let base = removal();
+    broken(&base, Rule::Landing);
+    planted(&base, Rule::Landing, &|lab, _| {
+        claim(lab, "web", "data", |_| {});
+        *lab = lab.clone().bound("user", "other", 1, 1);
+        claim(lab, "user", "more", |_| {});
+        let limits = [(Arc::from(DRIVER), Some(1))].into();
+        lab.snapshot
+            .cluster
+            .csi_nodes
+            .insert("other".into(), limits);
+    });
+    planted(&base, Rule::Landing, &|lab, _| {
+        let label = ZoneLabel {
+            key: ZONE.into(),
+            values: vec!["pve1".into()],
+        };
+        claim(lab, "web", "data", |pv| pv.zones.push(label));
+        *lab = lab.clone().edit_node("other", |node| {
+            node.labels.insert(ZONE.into(), "pve2".into());
+        });
+    });
+    planted(&base, Rule::Landing, &|lab, _| {
+        shape(lab, "web", |shape| shape.requests.ephemeral = 21 << 30);
+    });
+    planted(&base, Rule::Landing, &|lab, _| {
+        *lab = lab
+            .clone()
+            .edit_node("other", |node| node.allocatable.pods = 0);
+    });
+}

@@ -1,0 +1,205 @@
+//! Where volumes let a pod run: reach, attach limits, claims for one pod alone. A plain reading of
+//! kube-scheduler's plugins `VolumeBinding`, `VolumeZone`, `NodeVolumeLimits`, `VolumeRestrictions`.
+//!
+//! A volume that is attached and that no pod uses counts once here; kube-scheduler counts it twice for
+//! the pod that needs it, and so does the deciding code, which is the stricter one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{Case, matching};
+use crate::model::cluster::{Claim, Pod, PodKey};
+use crate::model::scheduling::{Labels, Volume};
+
+/// A volume as attach limits count it: driver, and handle or claim.
+type Attached = (Arc<str>, Arc<str>);
+
+/// A node, as volumes see it.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) name: &'a str,
+    pub(super) labels: &'a Labels,
+    /// It does not exist yet.
+    pub(super) new: bool,
+}
+
+/// The claims of a pod, those that are to be made for it included; `None` where there is none.
+fn claims<'a>(case: Case<'a>, key: &PodKey, pod: &'a Pod) -> Vec<(PodKey, Option<Claim>)> {
+    let there = &case.snapshot.cluster.claims;
+    let mut found = Vec::new();
+    for volume in &pod.shape.volumes {
+        let (name, to_be) = match volume {
+            Volume::Claim(name) => (name.to_string(), None),
+            Volume::Ephemeral { name, class } => {
+                let class = class.clone().or_else(|| default_class(case));
+                let claim = Claim {
+                    class,
+                    ..Claim::default()
+                };
+                (format!("{}-{name}", key.name), Some(claim))
+            }
+            Volume::EmptyDir(_) | Volume::HostPath(_) => continue,
+        };
+        let name = PodKey::new(key.namespace.clone(), name);
+        let claim = there.get(&name).cloned().or(to_be);
+        found.push((name, claim));
+    }
+    found
+}
+
+fn default_class(case: Case<'_>) -> Option<Arc<str>> {
+    let classes = case.snapshot.cluster.storage_classes.iter();
+    let defaults = classes.filter(|(_, class)| class.default);
+    let newest = defaults.min_by_key(|(name, class)| (-i128::from(class.created.0), *name));
+    newest.map(|(name, _)| name.clone())
+}
+
+/// Why the claims of a pod cannot be used on a node, if they cannot.
+pub(super) fn unreachable(
+    case: Case<'_>,
+    key: &PodKey,
+    pod: &Pod,
+    at: Place<'_>,
+) -> Option<String> {
+    for (name, claim) in claims(case, key, pod) {
+        let Some(claim) = claim else {
+            return Some(format!("its claim {name} does not exist"));
+        };
+        if let Some(why) = out_of_reach(case, &claim, at) {
+            return Some(format!("its claim {name} {why}"));
+        }
+        if claim.once_pod
+            && let Some(user) = user(case, key, &name)
+        {
+            return Some(format!(
+                "its claim {name} is for one pod, and {user} has it"
+            ));
+        }
+    }
+    None
+}
+
+fn out_of_reach(case: Case<'_>, claim: &Claim, at: Place<'_>) -> Option<&'static str> {
+    let cluster = &case.snapshot.cluster;
+    if claim.deleting || claim.lost {
+        return Some("is being deleted or has lost its volume");
+    }
+    if let Some(volume) = &claim.volume {
+        let Some(volume) = cluster.volumes.get(volume).filter(|_| claim.bound) else {
+            return Some("is not bound to a volume that is there");
+        };
+        if at.new && (volume.local || volume.deleting) {
+            return Some("has a volume that no new node can reach");
+        }
+        let terms = volume.node_affinity.as_ref();
+        let near = terms.is_none_or(|terms| {
+            let mut terms = terms.iter();
+            terms.any(|term| matching::term_matches(term, at.name, at.labels))
+        });
+        let zoned = volume.zones.iter().all(|zone| zone.admits(at.labels));
+        return (!near || !zoned).then_some("has a volume elsewhere");
+    }
+    let class = claim.class.clone().or_else(|| default_class(case));
+    let class = class.and_then(|class| cluster.storage_classes.get(&class));
+    let Some(class) = class.filter(|class| class.wait_for_consumer) else {
+        return Some("is not bound, and waits for no consumer");
+    };
+    if &*class.provisioner == "kubernetes.io/no-provisioner" {
+        return Some("waits for a volume that somebody must make");
+    }
+    let chosen = claim.selected_node.as_ref();
+    if chosen.is_some_and(|node| **node != *at.name) {
+        return Some("has its volume made for another node");
+    }
+    let mut terms = class.topologies.iter();
+    let reached = class.topologies.is_empty()
+        || terms.any(|term| matching::term_matches(term, at.name, at.labels));
+    (!reached).then_some("is of a class that does not reach there")
+}
+
+/// Another pod on a node that uses a claim.
+fn user(case: Case<'_>, itself: &PodKey, claim: &PodKey) -> Option<PodKey> {
+    let cluster = &case.snapshot.cluster;
+    let mut pods = cluster.pods.iter();
+    let found = pods.find(|(key, pod)| {
+        let node = pod.node.as_ref();
+        let bound = node.is_some_and(|node| cluster.nodes.contains_key(node));
+        *key != itself
+            && bound
+            && !pod.phase.terminal()
+            && key.namespace == claim.namespace
+            && pod
+                .shape
+                .volumes
+                .contains(&Volume::Claim(claim.name.clone()))
+    });
+    found.map(|(key, _)| key.clone())
+}
+
+/// A claim for one pod alone that two of these pods use.
+pub(super) fn shared(case: Case<'_>, pods: &[(&PodKey, &Pod)]) -> Option<PodKey> {
+    let mut seen = BTreeSet::new();
+    for (key, pod) in pods {
+        for (name, claim) in claims(case, key, pod) {
+            if claim.is_some_and(|claim| claim.once_pod) && !seen.insert(name.clone()) {
+                return Some(name);
+            }
+        }
+    }
+    None
+}
+
+/// The volumes of a pod that CSI drivers attach.
+pub(super) fn attached(case: Case<'_>, key: &PodKey, pod: &Pod) -> BTreeSet<Attached> {
+    let cluster = &case.snapshot.cluster;
+    let mut found = BTreeSet::new();
+    for (name, claim) in claims(case, key, pod) {
+        let Some(claim) = claim else {
+            continue;
+        };
+        let volume = claim.volume.as_ref();
+        if let Some(volume) = volume.and_then(|volume| cluster.volumes.get(volume)) {
+            let both = volume.driver.clone().zip(volume.handle.clone());
+            found.extend(both);
+        } else if volume.is_none() {
+            let class = claim.class.as_ref();
+            let class = class.and_then(|class| cluster.storage_classes.get(class));
+            found.extend(class.map(|class| {
+                let handle: Arc<str> = name.to_string().into();
+                (class.provisioner.clone(), handle)
+            }));
+        }
+    }
+    found
+}
+
+/// What is attached to a node by its VolumeAttachments.
+pub(super) fn attachments(case: Case<'_>, node: &str) -> BTreeSet<Attached> {
+    let cluster = &case.snapshot.cluster;
+    let here = cluster.attachments.values().filter(|at| *at.node == *node);
+    let found = here.filter_map(|attachment| {
+        let volume = cluster.volumes.get(attachment.volume.as_ref()?)?;
+        Some((attachment.driver.clone(), volume.handle.clone()?))
+    });
+    found.collect()
+}
+
+/// Why a node with these limits cannot attach all of these volumes, if it cannot.
+pub(super) fn too_many(
+    limits: &BTreeMap<Arc<str>, i32>,
+    volumes: &BTreeSet<Attached>,
+) -> Option<String> {
+    limits.iter().find_map(|(driver, limit)| {
+        let count = volumes.iter().filter(|(of, _)| of == driver).count();
+        let most = usize::try_from(*limit).unwrap_or(0);
+        (count > most).then(|| format!("{count} volumes of {driver}, it attaches {most}"))
+    })
+}
+
+/// The limits that a node has said.
+pub(super) fn limits(case: Case<'_>, node: &str) -> BTreeMap<Arc<str>, i32> {
+    let said = case.snapshot.cluster.csi_nodes.get(node);
+    let said = said.into_iter().flatten();
+    said.filter_map(|(driver, limit)| Some((driver.clone(), (*limit)?)))
+        .collect()
+}
