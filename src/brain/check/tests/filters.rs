@@ -80,8 +80,8 @@ fn broken(base: &(Lab, Action), rule: Rule) {
     let broken: [Bug<'_>; 6] = [
         &|lab, _| {
             claim(lab, "web", "data", |pv| {
-                pv.node_affinity = Some(vec![zone("mars")])
-            })
+                pv.node_affinity = Some(vec![zone("mars")]);
+            });
         },
         &|lab, _| {
             claim(lab, "web", "data", |_| {});
