@@ -106,8 +106,12 @@ fn what_is_not_known_is_named_with_line_and_what_is() {
         &["a.yaml:3", "\"fast\" is not a quantity"],
     );
     wrong(
-        &FITS.replace("new_nodes", "newnodes"),
-        &["a.yaml:5", "has no key \"newnodes\""],
+        &FITS.replace("new_nodes", "new_node"),
+        &[
+            "a.yaml:5",
+            "has no key \"new_node\"",
+            "did you mean \"new_nodes\"?",
+        ],
     );
     wrong(
         &FITS.replace("plan_scale_up", "grow"),
