@@ -260,7 +260,7 @@ fn configure_directory(directory: &Path, kubeconfig: &str, pve: &str, fingerprin
 async fn start(directory: &Path, place: &Place, broker: bool) -> Vec<Service> {
     let mut running = Vec::new();
     if broker {
-        let arguments = ["--config", &place.config, "broker"];
+        let arguments = ["--config", &place.config];
         let unit = "pve-autoscaler-broker";
         let mut service = Service::start(directory, unit, &arguments, Some("root"));
         let socket = Path::new("/run/pve-autoscaler/pve.sock");

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds the Debian package into target/package/. The program is built by cargo in profile "deb"
-# (thin LTO: five minutes on two cores); --profile dev is for trying the packaging itself.
+# (thin LTO, for size: five minutes on two cores); --profile dev is for trying the packaging itself.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
@@ -30,10 +30,11 @@ build() {
         # The paths of the machine that built it belong neither into the program nor into its
         # debug symbols, and would make every build differ.
         local cargo="${CARGO_HOME:-$HOME/.cargo}"
-        export RUSTFLAGS="--remap-path-prefix=$PWD=/usr/src/pve-autoscaler --remap-path-prefix=$cargo=/usr/share/cargo"
+        # Relative relocations packed (glibc 2.36, Debian 12): a megabyte that would be read at every start.
+        export RUSTFLAGS="-C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$PWD=/usr/src/pve-autoscaler --remap-path-prefix=$cargo=/usr/share/cargo"
         export CFLAGS="-ffile-prefix-map=$cargo=/usr/share/cargo -ffile-prefix-map=$PWD=/usr/src/pve-autoscaler"
     fi
-    cargo build --quiet --locked --profile "$profile" --bin pve-autoscaler
+    cargo build --quiet --locked --profile "$profile" --bins
 }
 
 # What is linked into the program, with licences.
@@ -50,6 +51,7 @@ stage() {
     cp -a packaging/debian "$src/debian"
     cp -a systemd "$src/systemd"
     install -m 0755 "$built/pve-autoscaler" "$tree/usr/bin/"
+    install -D -m 0755 "$built/pve-autoscaler-broker" "$tree/usr/libexec/pve-autoscaler/broker"
     install -m 0644 contrib/pve-autoscaler.toml "$tree/etc/"
     cp -a contrib/kubernetes "$tree/usr/share/pve-autoscaler/"
     install -m 0644 README.md docs/*.md "$tree/doc/"

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// The program: the one that was built with the bench, or the one that this variable names.
-fn program() -> std::ffi::OsString {
-    let named = std::env::var_os("PVE_AUTOSCALER_PROGRAM");
-    named.unwrap_or_else(|| env!("CARGO_BIN_EXE_pve-autoscaler").into())
+/// Where the programs are: with the bench they were built with, or where this variable says.
+fn programs() -> PathBuf {
+    let named = std::env::var_os("PVE_AUTOSCALER_PROGRAMS").map(PathBuf::from);
+    let built = Path::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+    named.unwrap_or_else(|| built.parent().unwrap_or(built).to_owned())
 }
 /// The argument of a bench that runs in the arena.
 const INSIDE: &str = "--inside";
@@ -93,7 +94,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts `pve-autoscaler ARGUMENTS`, as `user` where one is given, with the environment that
+    /// Starts the program that has the name of its unit, as `user` where one is given, with the environment that
     /// `unit` sets and without the capabilities that systemd takes away.
     pub(crate) fn start(
         directory: &Path,
@@ -118,10 +119,10 @@ impl Service {
                     "--clear-groups",
                 ]);
             }
-            command.arg(program());
+            command.arg(programs().join(unit));
             command
         } else {
-            Command::new(program())
+            Command::new(programs().join(unit))
         };
         let child = command
             .args(arguments)

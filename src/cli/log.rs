@@ -2,7 +2,8 @@
 
 use std::io::IsTerminal as _;
 
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -36,12 +37,17 @@ pub(super) fn start() {
     }
 }
 
-/// The filter that is asked for; the default and a complaint when it makes no sense.
-fn filter(asked: Option<String>) -> (EnvFilter, Option<String>) {
-    let default = || EnvFilter::new(DEFAULT_FILTER);
+/// The filter that is asked for; the default and a complaint when it makes no sense. Levels by target
+/// are all it knows: what spans and fields would take costs a regular-expression engine in memory.
+fn filter(asked: Option<String>) -> (Targets, Option<String>) {
+    let default = || {
+        DEFAULT_FILTER
+            .parse()
+            .unwrap_or_else(|_| everything(LevelFilter::INFO))
+    };
     match asked.filter(|text| !text.is_empty()) {
         None => (default(), None),
-        Some(text) => match EnvFilter::try_new(&text) {
+        Some(text) => match text.parse() {
             Ok(filter) => (filter, None),
             Err(error) => (
                 default(),
@@ -53,6 +59,10 @@ fn filter(asked: Option<String>) -> (EnvFilter, Option<String>) {
     }
 }
 
+fn everything(level: LevelFilter) -> Targets {
+    Targets::new().with_default(level)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,13 +70,23 @@ mod tests {
     #[test]
     fn a_filter_that_makes_no_sense_is_complained_about() {
         assert!(filter(None).1.is_none());
-        assert!(filter(Some("debug".into())).1.is_none());
+        assert_eq!(
+            filter(Some("debug".into())),
+            (everything(LevelFilter::DEBUG), None)
+        );
+        let one = filter(Some("info,pve_autoscaler::pve=trace".into()));
+        assert!(
+            one.1.is_none()
+                && one
+                    .0
+                    .would_enable("pve_autoscaler::pve", &tracing::Level::TRACE)
+        );
         let (used, complaint) = filter(Some("a=b=c".into()));
-        assert_eq!(used.to_string(), default_text());
+        assert_eq!(used, filter(None).0);
+        assert!(
+            !used.would_enable("kube_client", &tracing::Level::ERROR),
+            "the default is read"
+        );
         assert!(complaint.is_some_and(|text| text.contains("a=b=c")));
-    }
-
-    fn default_text() -> String {
-        EnvFilter::new(DEFAULT_FILTER).to_string()
     }
 }

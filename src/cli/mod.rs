@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 pub use args::Cli;
-use args::Command;
+use args::{BrokerCli, Command};
 
 use crate::broker;
 use crate::config::{self, ConfigErrors, Settings};
@@ -55,10 +55,24 @@ const EXIT_USAGE: u8 = 2;
 
 /// The program.
 pub fn main() -> ExitCode {
-    // Two rustls providers in one tree would make every TLS connection panic; naming one does not.
+    name_provider();
+    ended(dispatch(Cli::parse()))
+}
+
+/// The broker's own program: nothing of the daemon, the simulator or the commands is in it.
+pub fn broker() -> ExitCode {
+    name_provider();
+    ended(run_broker(BrokerCli::parse().config))
+}
+
+/// Two rustls providers in one tree would make every TLS connection panic; naming one does not.
+fn name_provider() {
     // It fails only when one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    match dispatch(Cli::parse()) {
+}
+
+fn ended(outcome: Result<(), Failure>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Said) => ExitCode::from(EXIT_FAILED),
         Err(Failure::Config(errors)) => {
@@ -76,10 +90,7 @@ pub fn main() -> ExitCode {
 fn dispatch(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Run(options) => run(cli.config, options),
-        Command::Broker => {
-            log::start();
-            Ok(runtime()?.block_on(broker::run(broker::Options::new(cli.config)))?)
-        }
+        Command::Broker => run_broker(cli.config),
         Command::Plan(options) => plan::run(&cli.config, &options),
         Command::Explain(command) => explain::run(&cli.config, &command),
         Command::Snapshot(options) => control::snapshot(&options),
@@ -94,6 +105,11 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Sim(command) => sim::run(command),
         Command::Generate(options) => Ok(generate::run(&options.directory)?),
     }
+}
+
+fn run_broker(config: std::path::PathBuf) -> Result<(), Failure> {
+    log::start();
+    Ok(runtime()?.block_on(broker::run(broker::Options::new(config)))?)
 }
 
 /// The daemon. On one thread, like the simulation: a second one would cost memory and gain nothing,

@@ -23,6 +23,8 @@ HOST = "pve1"
 # root@pam's password in the simulator's default world.
 PASSWORD = "simulated"
 BINARY = "/usr/bin/pve-autoscaler"
+# The program that the broker's unit runs; in the package it lies in /usr/libexec.
+BROKER = "/usr/bin/pve-autoscaler-broker"
 CONFIG = "/etc/pve-autoscaler.toml"
 KUBECONFIG = "/etc/pve-autoscaler/kubeconfig"
 WEB = "http://127.0.0.1:9808"
@@ -39,7 +41,7 @@ class Product:
         self.components, self.plane, self.processes = components, plane, processes
         self.faults = os.path.join(directory, "faults")
         self.pve = None
-        self.broker = service.Service(processes, "broker", [BINARY, "broker"])
+        self.broker = service.Service(processes, "broker", [BROKER])
         self.daemon = service.Service(processes, "daemon", [BINARY, "run"], user=service.USER)
 
     def install(self):
@@ -48,6 +50,7 @@ class Product:
         run([os.path.join(PVE_ROOT, "mount"), root, HOST, PVE_ADDRESS, PASSWORD], COMMAND_SECONDS)
         service.make_user()
         shutil.copy(self.built, BINARY)
+        shutil.copy(f"{self.built}-broker", BROKER)
         self.start_simulator()
         self.pve = Pve(PVE_ADDRESS, "/etc/pve/pve-root-ca.pem", PASSWORD)
         until(ANSWER_SECONDS, "the simulator answers", self._simulator_answers)
