@@ -3,7 +3,7 @@
 # --json one object a line: workload, size, seconds, peak_bytes and more.
 
 dev_bench() {
-    local json=() names=() name
+    local json=() names=() name profile
     while [ $# -gt 0 ]; do
         case "$1" in
             --json) json=(--json) ;;
@@ -24,6 +24,9 @@ dev_bench() {
     for name in "${names[@]}"; do
         [ -f "benches/$name.rs" ] || [ -f "benches/$name/main.rs" ] || die "no bench '$name'; see benches/"
         say "bench $name"
-        cargo bench --quiet --locked --bench "$name" -- "${json[@]}"
+        # What is resident depends on how it was built: as in the package.
+        profile=()
+        [ "$name" != idle ] || profile=(--profile deb)
+        cargo bench --quiet --locked "${profile[@]}" --bench "$name" -- "${json[@]}"
     done
 }
