@@ -398,7 +398,12 @@ fn the_architecture_names_every_module() {
     let missing: Vec<String> = sources()
         .iter()
         .map(|(name, _)| module_of(name))
-        .filter(|module| !matches!(module.as_str(), "main" | "lib" | "bin" | "clock" | "sim::demo"))
+        .filter(|module| {
+            !matches!(
+                module.as_str(),
+                "main" | "lib" | "bin" | "clock" | "sim::demo"
+            )
+        })
         .collect::<BTreeSet<_>>()
         .into_iter()
         .filter(|module| !text.contains(&format!("| `{module}` |")))
