@@ -388,8 +388,7 @@ fn moded(
     let have = crowds.get(pool).copied().unwrap_or(0);
     let mode = match usual {
         _ if ready(node)
-            && let Some((by, replacement)) = intents::replacing(turn, name)
-            && intents::pays(turn, by, replacement) =>
+            && let Some((by, replacement)) = intents::replacing(turn, name) =>
         {
             Mode::Replaced {
                 by: by.clone(),

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use super::cost;
 use crate::brain::turn::Turn;
 use crate::brain::view::Standing;
 use crate::model::memory::Replacement;
@@ -79,14 +78,4 @@ pub(in crate::brain) fn works(turn: &Turn<'_>, machine: &str) -> bool {
         .machines
         .get(machine)
         .is_some_and(|known| known.standing == Standing::Up && known.ready())
-}
-
-/// Whether replacing still saves something at the prices of today: they may have changed while the machine
-/// came up. Where it does not, its nodes and the machine are judged like any others.
-pub(in crate::brain) fn pays(turn: &Turn<'_>, machine: &str, replacement: &Replacement) -> bool {
-    let nodes = replacement.nodes.keys();
-    let olds = nodes.filter_map(|node| turn.view.behind(node));
-    let before = olds.map(cost::price).fold(0i64, i64::saturating_add);
-    let after = turn.view.machines.get(machine).map(cost::price);
-    after.is_some_and(|after| after < before)
 }
