@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::Response;
-use http::Method;
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, Router};
+use http::{Method, StatusCode};
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
+use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +37,8 @@ use crate::sim::pve::{Pve, PveSpec};
 /// When simulated worlds begin: a Thursday, 08:00 UTC.
 pub const EPOCH: Time = Time(1_767_254_400_000);
 
+/// What every mark begins with.
+const MARK: &str = "pve-autoscaler:v1 ";
 /// Most of a body that is looked at: PVE takes no more.
 const MOST_BODY: usize = 512 << 10;
 
@@ -106,7 +109,7 @@ impl World {
     /// PVE as the daemon reaches it: what stands behind the broker, with the faults of the way.
     pub fn pve_way(&self) -> Router {
         let pve = self.pve.router_as("root@pam");
-        let pve = pve.layer(from_fn_with_state(self.pve.clone(), past_clone_locks));
+        let pve = pve.layer(from_fn_with_state(self.pve.clone(), as_the_broker));
         self.pve_faults.wrap(pve, Style::Pve)
     }
 
@@ -180,16 +183,23 @@ impl World {
     }
 }
 
-/// The one thing that the broker adds to the daemon's calls: the remains of a clone lose their
-/// protection and are destroyed past their lock.
-async fn past_clone_locks(State(pve): State<Pve>, request: Request, next: Next) -> Response {
+/// What the daemon relies on the broker for: a change of a VM without our mark is refused, however long
+/// it was on its way; and the remains of a clone lose their protection and are destroyed past their
+/// lock.
+async fn as_the_broker(State(pve): State<Pve>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    let vmid = path
+    let vm = path
         .split_once("/qemu/")
-        .and_then(|(_, rest)| rest.trim_end_matches("/config").parse().ok());
-    let locked = vmid
-        .and_then(|vmid| pve.vm(vmid))
-        .is_some_and(|vm| vm.lock.as_deref() == Some("clone"));
+        .and_then(|(_, rest)| rest.split('/').next()?.parse().ok())
+        .and_then(|vmid| pve.vm(vmid));
+    let Some(vm) = vm.filter(|vm| !vm.template && request.method() != Method::GET) else {
+        return next.run(request).await;
+    };
+    let locked = vm.lock.as_deref() == Some("clone");
+    if !locked && !vm.description.contains(MARK) {
+        let refusal = json!({"data": null, "message": "VM carries no mark"});
+        return (StatusCode::FORBIDDEN, Json(refusal)).into_response();
+    }
     if !locked || ![Method::DELETE, Method::PUT].contains(request.method()) {
         return next.run(request).await;
     }
