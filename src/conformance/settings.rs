@@ -144,6 +144,9 @@ fn lay(base: &mut Json, value: &Value, now: Time, what: &str) -> Result<(), Wron
                 .into_iter()
                 .map(spread)
                 .collect::<Result<_, _>>()?;
+        } else if key == ATTACH_LIMITS {
+            // Its keys are the names of drivers.
+            *slot = entry.value.json();
         } else if slot.is_object() && entry.value.map().is_some() {
             lay(slot, &entry.value, now, &key)?;
         } else {
@@ -152,6 +155,9 @@ fn lay(base: &mut Json, value: &Value, now: Time, what: &str) -> Result<(), Wron
     }
     Ok(())
 }
+
+/// A map whose keys are the user's.
+const ATTACH_LIMITS: &str = "attach_limits";
 
 /// The cluster's default constraints may be written as those of pods.
 const DEFAULT_SPREAD: &str = "default_spread";

@@ -35,6 +35,8 @@ const CALM: Duration = Duration::from_mins(150);
 const PATIENCE: Span = Span::minutes(35);
 /// The range of VMIDs in [`CONFIG`].
 const VMIDS: Range<u32> = 9100..9121;
+/// A task that waits for a lock has ended by then.
+const STILL: Span = Span::minutes(3);
 /// Storage of machines that somebody else makes.
 const STORAGE: &str = "shared";
 
@@ -304,7 +306,7 @@ fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(Act, Option<(u64, Act
             },
             None,
         ),
-        9 => (stranger(dice.random_range(VMIDS)), None),
+        9 => (stranger(scene, dice.random_range(VMIDS))?, None),
         10 => {
             let fill = |left| Act::Fill {
                 storage: STORAGE.to_owned(),
@@ -328,8 +330,18 @@ fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(Act, Option<(u64, Act
     Some(act)
 }
 
-/// A VM of somebody else's that takes one of our VMIDs.
-fn stranger(vmid: u32) -> Act {
+/// A VM of somebody else's that takes one of our VMIDs, but not one of a VM that was changed a moment
+/// ago: PVE may have taken a call for that one that waits for its lock, and does to the new one what
+/// was meant for the old.
+fn stranger(scene: &Scene, vmid: u32) -> Option<Act> {
+    let now = scene.world.clock.now();
+    let changes = scene.world.pve.changes();
+    let mut late = changes.iter().filter(|change| now.since(change.at) < STILL);
+    let free = !late.any(|change| change.vmid == vmid);
+    free.then(|| foreign(vmid))
+}
+
+fn foreign(vmid: u32) -> Act {
     Act::AddMachine(MachineSpec {
         vmid,
         host: "pve1".to_owned(),
