@@ -144,16 +144,12 @@ impl World {
 
     /// Notes a change to a machine.
     pub(super) fn note(&mut self, at: Time, by: &str, vmid: u32, what: &str) {
-        let (name, description) = self
-            .vms
-            .get(&vmid)
-            .map(|vm| {
-                (
-                    vm.text("name").to_owned(),
-                    vm.text("description").to_owned(),
-                )
-            })
-            .unwrap_or_default();
+        // A machine that somebody destroyed in the meantime is not changed.
+        let Some(vm) = self.vms.get(&vmid) else {
+            return;
+        };
+        let name = vm.text("name").to_owned();
+        let description = vm.text("description").to_owned();
         self.changes.push(Change {
             at,
             by: by.to_owned(),
