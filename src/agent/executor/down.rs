@@ -341,6 +341,12 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
                         unprotected(work, &config).await?;
                         continue;
                     }
+                    if dead_clone && matches!(cause, Cause::Locked(_)) {
+                        return Err(Stop::Failed(format!(
+                            "the remains of a clone that was cut short cannot be destroyed: {text}; remove them by hand: qm unlock {0} && qm destroy {0}",
+                            work.mark.vmid
+                        )));
+                    }
                     if !(cause.passes() || matches!(cause, Cause::Gone | Cause::StillRunning)) {
                         return Err(Stop::Failed(format!("destroying the VM failed: {text}")));
                     }

@@ -1,6 +1,8 @@
 //! The brake: too many nodes that are not Ready stop both ways.
 
 use super::lab::lab;
+use super::lifecycle::{creates, held};
+use crate::model::action::Kind;
 use crate::model::cluster::ReadyStatus;
 use crate::model::report::Hold;
 
@@ -39,4 +41,38 @@ fn nodes_that_pve_shows_to_be_dead_do_not_pull_the_brake() {
         "they run, and nobody hears of them"
     );
     assert!(brake(&world(false, false)), "nobody knows");
+}
+
+#[test]
+fn lc_14_too_many_unready_nodes_stop_both_ways_but_not_what_is_half_made() {
+    let (kinds, holds) = held(|lab| {
+        for n in 0..4 {
+            let name = format!("sick{n}");
+            *lab = lab
+                .clone()
+                .node(&name, 1000, 1000)
+                .edit_node(&name, |node| {
+                    node.ready.status = ReadyStatus::False;
+                    node.unschedulable = true;
+                });
+        }
+    });
+    assert_eq!(kinds, [Kind::Continue]);
+    assert!(
+        holds[0].starts_with("scale-up: ClusterUnhealthy: 4 of 5"),
+        "{holds:?}"
+    );
+    let (kinds, _) = held(|lab| {
+        for n in 0..3 {
+            let name = format!("sick{n}");
+            *lab = lab
+                .clone()
+                .node(&name, 1000, 1000)
+                .edit_node(&name, |node| {
+                    node.ready.status = ReadyStatus::False;
+                    node.unschedulable = true;
+                });
+        }
+    });
+    assert_eq!(creates(&kinds), 2, "three are always fine");
 }

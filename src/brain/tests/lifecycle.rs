@@ -435,7 +435,7 @@ fn a_removal_that_was_begun_on_a_machine_without_node_goes_on() {
 }
 
 /// What a change to the view makes of a world with something to add, continue and remove.
-fn held(change: impl Fn(&mut Lab)) -> (Vec<Kind>, Vec<String>) {
+pub(super) fn held(change: impl Fn(&mut Lab)) -> (Vec<Kind>, Vec<String>) {
     let mut lab = pool()
         .ours("idle", "p", "one")
         .machine("m", "p", "one", Step::Agent)
@@ -469,7 +469,7 @@ fn held(change: impl Fn(&mut Lab)) -> (Vec<Kind>, Vec<String>) {
     (kinds(&decision), holds)
 }
 
-fn creates(kinds: &[Kind]) -> usize {
+pub(super) fn creates(kinds: &[Kind]) -> usize {
     kinds
         .iter()
         .filter(|kind| matches!(kind, Kind::Create(_)))
@@ -567,38 +567,4 @@ fn scale_up_and_scale_down_have_their_own_limits() {
     };
     assert_eq!(creates(&old(10, 1)), 2);
     assert_eq!(creates(&old(1, 10)), 0);
-}
-
-#[test]
-fn lc_14_too_many_unready_nodes_stop_both_ways_but_not_what_is_half_made() {
-    let (kinds, holds) = held(|lab| {
-        for n in 0..4 {
-            let name = format!("sick{n}");
-            *lab = lab
-                .clone()
-                .node(&name, 1000, 1000)
-                .edit_node(&name, |node| {
-                    node.ready.status = ReadyStatus::False;
-                    node.unschedulable = true;
-                });
-        }
-    });
-    assert_eq!(kinds, [Kind::Continue]);
-    assert!(
-        holds[0].starts_with("scale-up: ClusterUnhealthy: 4 of 5"),
-        "{holds:?}"
-    );
-    let (kinds, _) = held(|lab| {
-        for n in 0..3 {
-            let name = format!("sick{n}");
-            *lab = lab
-                .clone()
-                .node(&name, 1000, 1000)
-                .edit_node(&name, |node| {
-                    node.ready.status = ReadyStatus::False;
-                    node.unschedulable = true;
-                });
-        }
-    });
-    assert_eq!(creates(&kinds), 2, "three are always fine");
 }

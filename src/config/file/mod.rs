@@ -178,7 +178,8 @@ pub struct ScaleDown {
     pub max_parallelism: u32,
     /// Nodes being removed at the same time that have pods to move.
     pub max_drain_parallelism: u32,
-    /// This many nodes may always be unready.
+    /// This many nodes may always be unready. Nodes of ours whose VM PVE shows to be gone or switched off do not
+    /// count.
     pub ok_total_unready_count: u32,
     /// When more than `ok_total_unready_count` nodes and more than this percentage of all nodes are
     /// unready, nothing is added or removed.

@@ -176,16 +176,18 @@ pub(super) fn spread(
     Ok(())
 }
 
+/// Pods of the same revision alone: each of `matchLabelKeys` that the pod has asks for the pod's value.
 fn merged(constraint: &SpreadConstraint, labels: &Labels) -> Option<LabelSelector> {
-    let mut selector = constraint.selector.clone()?;
-    for key in &constraint.match_label_keys {
-        if let Some(value) = labels.get(key) {
-            selector.expressions.push(Requirement {
-                key: key.clone(),
-                operator: Operator::In,
-                values: vec![value.clone()],
-            });
-        }
-    }
-    Some(selector)
+    let alike = |key: &Arc<str>| {
+        labels.get(key).map(|value| Requirement {
+            key: key.clone(),
+            operator: Operator::In,
+            values: vec![value.clone()],
+        })
+    };
+    let more = constraint.match_label_keys.iter().filter_map(alike);
+    constraint.selector.clone().map(|mut whole| {
+        whole.expressions.extend(more);
+        whole
+    })
 }
