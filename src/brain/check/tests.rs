@@ -3,9 +3,8 @@
 mod consolidation;
 mod filters;
 mod together;
-use std::sync::Arc;
 
-use super::{Rule, check, check_plan};
+use super::{Rule, check};
 use crate::brain::tests::lab::{Lab, lab};
 use crate::model::action::{Action, Kind, NodeRef, Reason};
 use crate::model::cluster::ReadyStatus;

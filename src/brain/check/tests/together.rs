@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::pool;
+use super::{creation, pool};
 use crate::brain::check::{Rule, check_plan};
 use crate::brain::tests::lab::Lab;
 use crate::model::action::Action;
