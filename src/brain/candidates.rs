@@ -8,7 +8,8 @@ use crate::model::disruption::ConsolidationPolicy;
 use crate::model::report::NodeVerdict;
 use crate::model::time::{Span, Time};
 
-use super::consolidate::{self, cost, intents};
+use super::consolidate::intents::{self, Rest};
+use super::consolidate::{self, cost};
 use super::drain_rules::{self, Bar, Budgets, Fate};
 use super::fit::volumes::{self, Need};
 use super::shrink::{Keep, ready, settings};
@@ -70,8 +71,8 @@ pub(super) enum Mode {
     Replaced {
         /// The machine.
         by: Arc<str>,
-        /// What it saves, in millionths per hour.
-        saving: i64,
+        /// What that saves still.
+        rest: Rest,
     },
 }
 
@@ -388,11 +389,12 @@ fn moded(
     let have = crowds.get(pool).copied().unwrap_or(0);
     let mode = match usual {
         _ if ready(node)
-            && let Some((by, replacement)) = intents::replacing(turn, name) =>
+            && let Some((by, replacement)) = intents::replacing(turn, name)
+            && let Some(rest) = intents::rest(turn, by, replacement, Some(name)) =>
         {
             Mode::Replaced {
                 by: by.clone(),
-                saving: replacement.saving,
+                rest,
             }
         }
         Err(otherwise) if have > max && ready(node) => Mode::AboveMax {

@@ -391,10 +391,12 @@ fn due(
         .copied()
         .unwrap_or(now);
     let reason = match &candidate.mode {
-        Mode::Replaced { by, saving } => {
+        Mode::Replaced { by, rest } => {
             return Ok(Reason::Replaced {
                 by: by.clone(),
-                saving: *saving,
+                saving: rest.saving,
+                others: rest.others.clone(),
+                gone: rest.gone.clone(),
             });
         }
         Mode::Consolidate => consolidated(turn, known, candidate, unneeded)?,

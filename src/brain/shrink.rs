@@ -114,6 +114,7 @@ fn dismiss<'a>(turn: &mut Turn<'a>, removals: &mut Removals<'a>, unit: Unit<'a>)
         match removals.admit(turn, &unit) {
             Ok(reasons) => {
                 for (candidate, reason) in unit.nodes.into_iter().zip(reasons) {
+                    intents::goes(turn, candidate.name, &reason);
                     remove(turn, candidate, reason);
                 }
             }

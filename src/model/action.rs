@@ -202,8 +202,15 @@ pub enum Reason {
     Replaced {
         /// The machine.
         by: Arc<str>,
-        /// What it saves together with the other nodes it replaces, in millionths per hour.
+        /// What it saves together with the nodes of `others`, in millionths per hour. Once some are gone, the
+        /// machine stays for their pods: then this is all that the rest costs.
         saving: i64,
+        /// The other nodes it replaces that are to go yet.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        others: Vec<Arc<str>>,
+        /// Those that went for it, or are going.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        gone: Vec<Arc<str>>,
     },
 }
 
@@ -263,11 +270,17 @@ impl std::fmt::Display for Reason {
                 "consolidation: its pods fit elsewhere, nothing changed there since {since}, it costs {} an hour",
                 words::price(*saving)
             ),
-            Reason::Replaced { by, saving } => write!(
-                f,
-                "consolidation: {by} replaces it and is cheaper by {} an hour",
-                words::price(*saving)
-            ),
+            Reason::Replaced {
+                by, saving, gone, ..
+            } => {
+                let how = if gone.is_empty() {
+                    "and is cheaper by"
+                } else {
+                    "as it did others, and stays for their pods: without this one it costs less by"
+                };
+                let price = words::price(*saving);
+                write!(f, "consolidation: {by} replaces it {how} {price} an hour")
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Rules for consolidation: nodes that go because their pods do well elsewhere, machines that take the
 //! place of others, and the pools' own budgets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Case, Rule, Verdict, drain, ensure, existing, newcomer, refuse, removal, together};
@@ -59,7 +59,7 @@ pub(super) fn removal(
                 format!("the pool's consolidation is {wanted:?}")
             })
         }
-        Reason::Replaced { by, saving } => {
+        Reason::Replaced { by, saving, .. } => {
             ensure(
                 wanted == Some(ConsolidationPolicy::WhenUnderused),
                 Rule::Consolidation,
@@ -69,14 +69,19 @@ pub(super) fn removal(
             let node = other
                 .and_then(|other| other.node.as_ref())
                 .and_then(|name| case.snapshot.cluster.nodes.get(name));
-            let apart = *by != action.target.machine
-                && other
-                    .is_some_and(|other| other.mark.instance_type != machine.mark.instance_type);
-            ensure(
-                apart && node.is_some_and(sound) && *saving > 0,
-                Rule::Replacement,
-                || format!("{by} does not work, or is no replacement"),
-            )
+            let apart = |other: &&Machine| {
+                *by != action.target.machine
+                    && other.mark.instance_type != machine.mark.instance_type
+            };
+            match other.filter(apart) {
+                Some(other) if node.is_some_and(sound) && *saving > 0 => {
+                    still_saves(case, action, machine, other)
+                }
+                _ => refuse(
+                    Rule::Replacement,
+                    format!("{by} does not work, or is no replacement"),
+                ),
+            }
         }
         // What works goes by cluster-autoscaler's rules only where a pool has no others.
         Reason::Unneeded { .. } => ensure(wanted.is_none(), Rule::Consolidation, || {
@@ -84,6 +89,69 @@ pub(super) fn removal(
         }),
         _ => Ok(()),
     }
+}
+
+/// At the prices of now the machine that works still saves what the pools want on the nodes that are to go;
+/// once some are gone it stays for their pods, and only what is promised is compared.
+fn still_saves(case: Case<'_>, action: &Action, machine: &Machine, other: &Machine) -> Verdict {
+    let Reason::Replaced {
+        saving,
+        others,
+        gone,
+        ..
+    } = &action.reason
+    else {
+        return Ok(());
+    };
+    let own = machine.node.iter();
+    let names: BTreeSet<&Arc<str>> = own.chain(others).collect();
+    let (mut old, mut wanted) = (0i128, 0i128);
+    for name in names {
+        let there = case.snapshot.cluster.nodes.contains_key(name);
+        let behind = behind(case, name).filter(|_| there);
+        let Some(behind) = behind.filter(|behind| behind.mark.machine != other.mark.machine) else {
+            continue;
+        };
+        let Some(pool) = case.policy.pools.get(behind.mark.pool.as_str()) else {
+            return refuse(Rule::Unconfigured, behind.mark.pool.clone());
+        };
+        let price = price_of(case, &behind.mark.instance_type);
+        old += price;
+        wanted += least(pool, price);
+    }
+    let working = |name: &&Arc<str>| case.snapshot.cluster.nodes.get(*name).is_some_and(sound);
+    if let Some(name) = gone.iter().find(working) {
+        let why = format!("{name} is said to have gone for it, and works");
+        return refuse(Rule::Saving, why);
+    }
+    let kind = other.mark.instance_type.as_str();
+    let saves = if !gone.is_empty() {
+        wanted = 1;
+        old
+    } else if case.policy.instance_types.contains_key(kind) {
+        old - price_of(case, kind)
+    } else {
+        return refuse(Rule::Saving, format!("nobody knows what {kind} costs"));
+    };
+    ensure(
+        saves >= wanted && i128::from(*saving) <= saves,
+        Rule::Saving,
+        || format!("it saves {saves} millionths an hour, {wanted} are wanted, {saving} promised"),
+    )
+}
+
+/// What must be saved on a node of this price.
+fn least(pool: &PoolPolicy, price: i128) -> i128 {
+    pool.consolidation.as_ref().map_or(0, |how| {
+        let share = (price * i128::from(how.min_saving.permille.max(0)) + 999) / 1000;
+        share.max(i128::from(how.min_saving.price)).max(1)
+    })
+}
+
+/// The machine behind a node.
+fn behind<'a>(case: Case<'a>, node: &str) -> Option<&'a Machine> {
+    let mut machines = case.snapshot.machines.values();
+    machines.find(|machine| machine.node.as_deref() == Some(node))
 }
 
 /// A machine that is made to replace nodes is cheaper by what its pools want, and all pods of the nodes
@@ -109,10 +177,7 @@ pub(super) fn creation(case: Case<'_>, action: &Action, birth: &Birth) -> Verdic
         })?;
         let price = price_of(case, kind);
         old += price;
-        if let Some(how) = &pool.consolidation {
-            let share = (price * i128::from(how.min_saving.permille.max(0)) + 999) / 1000;
-            wanted += share.max(i128::from(how.min_saving.price)).max(1);
-        }
+        wanted += least(pool, price);
     }
     let saves = old - price_of(case, &birth.mark.instance_type);
     ensure(
@@ -130,12 +195,8 @@ fn replaceable<'a>(
     action: &Action,
     name: &str,
 ) -> Result<(&'a Machine, &'a PoolPolicy), super::Refusal> {
-    let behind = case
-        .snapshot
-        .machines
-        .values()
-        .find(|machine| machine.node.as_deref() == Some(name));
-    let (Some(machine), Some(node)) = (behind, case.snapshot.cluster.nodes.get(name)) else {
+    let (Some(machine), Some(node)) = (behind(case, name), case.snapshot.cluster.nodes.get(name))
+    else {
         return refuse(Rule::Replacement, format!("{name} is no node of ours"));
     };
     let Some(pool) = case.policy.pools.get(machine.mark.pool.as_str()) else {

@@ -1,12 +1,17 @@
 //! Machines that were made to replace nodes: remembered from the plan until the nodes are gone.
 //!
 //! The nodes stay as they are until the machine works; if it never does, or the nodes cannot go, they
-//! stay for good and no replacement is tried for a while.
+//! stay for good and no replacement is tried for a while. The same where it saves too little by then:
+//! prices may have changed, or one of several nodes vanished. That is asked until the first node goes.
+//! From then on the machine stays for the pods that came to it, its price is spent, and each
+//! node that goes after saves all it costs.
 
 use std::sync::Arc;
 
+use super::{cost, replaces, trial};
 use crate::brain::turn::Turn;
-use crate::brain::view::Standing;
+use crate::brain::view::{Known, Standing};
+use crate::model::action::Reason;
 use crate::model::memory::Replacement;
 use crate::model::time::Span;
 
@@ -45,8 +50,14 @@ pub(in crate::brain) fn tidy(turn: &mut Turn<'_>) {
         let Some(known) = turn.view.machines.get(&**machine) else {
             return age < SHOWN;
         };
+        let stays = |name: &Arc<str>| {
+            let behind = turn.view.behind(name);
+            behind.is_some_and(|known| known.standing == Standing::Up)
+        };
+        replacement.gone.retain(|name| !stays(name));
         let alive = matches!(known.standing, Standing::Coming | Standing::Up);
-        let lives = alive && age <= limit;
+        let pays = !works(turn, machine) || rest(turn, machine, replacement, None).is_some();
+        let lives = alive && age <= limit && pays;
         if !lives {
             given_up.extend(replacement.nodes.keys().cloned());
         }
@@ -70,6 +81,63 @@ pub(in crate::brain) fn replacing<'t>(
         .replacements
         .iter()
         .find(|(_, replacement)| replacement.nodes.contains_key(node))
+}
+
+/// What is left to do of a replacement.
+#[derive(Clone, Debug)]
+pub(in crate::brain) struct Rest {
+    /// What that saves, in millionths per hour.
+    pub(in crate::brain) saving: i64,
+    /// The nodes that are to go yet, without the one it was asked for.
+    pub(in crate::brain) others: Vec<Arc<str>>,
+    /// Those that went, or are going.
+    pub(in crate::brain) gone: Vec<Arc<str>>,
+}
+
+/// What is left to do of a replacement, if that is worth while by the prices of today; for a node of
+/// it whether or not that is going.
+pub(in crate::brain) fn rest(
+    turn: &Turn<'_>,
+    machine: &str,
+    replacement: &Replacement,
+    node: Option<&str>,
+) -> Option<Rest> {
+    let apart = |name: &&Arc<str>| node != Some(&***name);
+    let gone: Vec<Arc<str>> = replacement.gone.iter().filter(apart).cloned().collect();
+    let left = replacement.nodes.keys().filter(|name| !gone.contains(name));
+    let left: Vec<&Arc<str>> = left.collect();
+    let olds = left.iter().filter_map(|name| turn.view.behind(name));
+    let olds: Vec<&Known<'_>> = olds.collect();
+    let price = olds.iter().map(|known| cost::price(known));
+    let price = price.fold(0i64, i64::saturating_add);
+    let others = left.into_iter().filter(apart).cloned().collect();
+    let made = turn.view.machines.get(machine)?;
+    let (saving, wanted) = if !gone.is_empty() {
+        (price, 1)
+    } else if made.kind.is_some() {
+        (
+            price.saturating_sub(cost::price(made)),
+            trial::wanted(&olds),
+        )
+    } else {
+        // Of a machine whose type is gone nobody knows what it costs.
+        return None;
+    };
+    let pays = saving >= wanted && olds.iter().all(|known| replaces(known));
+    (pays || olds.is_empty()).then_some(Rest {
+        saving,
+        others,
+        gone,
+    })
+}
+
+/// A node goes: if for the machine that replaces it, that machine stays.
+pub(in crate::brain) fn goes(turn: &mut Turn<'_>, node: &Arc<str>, reason: &Reason) {
+    if let Reason::Replaced { by, .. } = reason
+        && let Some(replacement) = turn.memory.replacements.get_mut(by)
+    {
+        replacement.gone.insert(node.clone());
+    }
 }
 
 /// Whether a machine works, so that the nodes it replaces may go.

@@ -271,6 +271,7 @@ fn make<'a>(
                 .iter()
                 .map(|node| (node.name.clone(), node.node.uid.clone()))
                 .collect(),
+            gone: BTreeSet::new(),
             planned: now,
             saving: swap.saving,
         },

@@ -193,7 +193,7 @@ fn cheapest<'a>(
 }
 
 /// What must be saved at least on these nodes.
-fn wanted(olds: &[&Known<'_>]) -> i64 {
+pub(super) fn wanted(olds: &[&Known<'_>]) -> i64 {
     olds.iter()
         .filter_map(|known| {
             let how = super::of(known)?;

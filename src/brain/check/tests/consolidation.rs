@@ -170,6 +170,15 @@ fn a_replacement_is_what_the_pool_wants_and_its_pods_may_go() {
     });
 }
 
+fn replaced(by: &str, saving: i64) -> Reason {
+    Reason::Replaced {
+        by: by.into(),
+        saving,
+        others: Vec::new(),
+        gone: Vec::new(),
+    }
+}
+
 #[test]
 fn a_node_goes_when_its_replacement_works() {
     let mut lab = pool().ours("n1", "p", "dear").bound("web", "n1", 500, 1);
@@ -188,16 +197,44 @@ fn a_node_goes_when_its_replacement_works() {
         });
     });
     planted(&base, Rule::Replacement, &|_, action| {
-        action.reason = Reason::Replaced {
-            by: "n1".into(),
-            saving: 300,
-        };
+        action.reason = replaced("n1", 300);
     });
     planted(&base, Rule::Replacement, &|_, action| {
-        action.reason = Reason::Replaced {
-            by: machine.clone(),
-            saving: 0,
-        };
+        action.reason = replaced(&machine, 0);
+    });
+    for price in [201, 400] {
+        planted(&base, Rule::Saving, &|lab, _| {
+            *lab = lab
+                .clone()
+                .edit_kind("cheap", |kind| kind.price = Some(price));
+        });
+    }
+    planted(&base, Rule::Saving, &|_, action| {
+        action.reason = replaced(&machine, 301);
+    });
+    planted(&base, Rule::Saving, &|lab, _| {
+        lab.policy.instance_types.remove("cheap");
+    });
+    // Others count where they are there, and only what went makes the machine's price a thing of the past.
+    planted(&base, Rule::Saving, &|lab, action| {
+        *lab = lab
+            .clone()
+            .edit_kind("cheap", |kind| kind.price = Some(400));
+        if let Reason::Replaced { others, .. } = &mut action.reason {
+            others.extend(["n1".into(), "n9".into(), machine.clone()]);
+        }
+    });
+    planted(&base, Rule::Saving, &|lab, action| {
+        *lab = lab.clone().ours("n2", "p", "dear");
+        if let Reason::Replaced { gone, .. } = &mut action.reason {
+            gone.push("n2".into());
+        }
+    });
+    planted(&base, Rule::Saving, &|_, action| {
+        if let Reason::Replaced { gone, saving, .. } = &mut action.reason {
+            gone.push("n2".into());
+            *saving = 401;
+        }
     });
     planted(&base, Rule::Consolidation, &|lab, _| {
         policy(lab, ConsolidationPolicy::WhenEmpty);

@@ -3,6 +3,7 @@
 
 mod bars;
 mod budgets;
+mod prices;
 
 use std::sync::Arc;
 
@@ -166,7 +167,9 @@ fn cn_02_a_cheaper_machine_takes_the_place_of_a_node() {
         removal.reason,
         Reason::Replaced {
             by: machine.clone(),
-            saving: 200
+            saving: 200,
+            others: Vec::new(),
+            gone: Vec::new(),
         }
     );
     assert_eq!(
