@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 
 use super::render::{held, node_verdict, one_line, pod_verdict, section, when};
 use crate::model::resources::Resources;
-use crate::model::story::{Fate, NodeAnswer, NodeStory, OfferAnswer, PodFate, PodStory};
+use crate::model::story::{
+    Fate, NodeAnswer, NodeStory, OfferAnswer, PodFate, PodStory, WishAnswer,
+};
 use crate::model::time::Time;
 
 /// Names in one cell at most; `-o json` has them all.
@@ -53,6 +55,13 @@ pub(super) fn pod(story: &PodStory, now: Time) -> String {
         "What there is",
         &["IT", "NODES"],
         nodes(&story.nodes),
+    );
+    let place = story.place.as_deref().unwrap_or_default();
+    section(
+        &mut text,
+        &format!("What it wishes, on {place}"),
+        &["WISH", "WEIGHT", "MET", "WHY"],
+        story.wishes.iter().map(wish).collect(),
     );
     held(&mut text, &story.holds, now);
     text
@@ -161,6 +170,23 @@ fn offers(offers: &[OfferAnswer]) -> Vec<Vec<String>> {
         .collect()
 }
 
+fn wish(answer: &WishAnswer) -> Vec<String> {
+    let pods: Vec<String> = answer
+        .pods
+        .iter()
+        .map(|(domain, pods)| format!("{pods} in {domain}"))
+        .collect();
+    let pods: Vec<&str> = pods.iter().map(String::as_str).collect();
+    let mut wish = one_line(&answer.wish);
+    if !pods.is_empty() {
+        let _ = write!(wish, ": {}", names(&pods));
+    }
+    let weight = answer.weight.map(|weight| weight.to_string());
+    let met = if answer.met { "yes" } else { "no" };
+    let why = answer.why.as_deref().map(one_line).unwrap_or_default();
+    vec![wish, weight.unwrap_or_default(), met.to_owned(), why]
+}
+
 /// One line for each answer.
 fn nodes(nodes: &[NodeAnswer]) -> Vec<Vec<String>> {
     let mut by_answer: BTreeMap<(bool, String), Vec<&str>> = BTreeMap::new();
@@ -216,7 +242,7 @@ mod tests {
     use super::*;
     use crate::model::cluster::{Phase, PodKey};
     use crate::model::report::{Hold, NodeVerdict, PodVerdict};
-    use crate::model::story::MachineFacts;
+    use crate::model::story::{MachineFacts, WishKind};
     use crate::model::time::Span;
 
     const NOW: Time = Time(1_795_000_000_000);
@@ -293,8 +319,42 @@ mod tests {
                 why: "a join failed".into(),
                 until: Some(NOW + Span::minutes(4)),
             }],
+            place: None,
+            wishes: Vec::new(),
         };
         insta::assert_snapshot!(pod(&story, NOW));
+    }
+
+    #[test]
+    fn a_wish_is_a_line() {
+        let mut answer = WishAnswer {
+            kind: WishKind::Spread,
+            wish: "ScheduleAnyway over topology.kubernetes.io/zone, maxSkew 1".to_owned(),
+            weight: None,
+            met: false,
+            pods: BTreeMap::from([(Arc::from("pve1"), 3), (Arc::from("pve2"), 1)]),
+            why: Some("no machine can be made on pve2".to_owned()),
+        };
+        let line = [
+            "ScheduleAnyway over topology.kubernetes.io/zone, maxSkew 1: 3 in pve1, 1 in pve2",
+            "",
+            "no",
+            "no machine can be made on pve2",
+        ];
+        assert_eq!(wish(&answer), line);
+        answer.kind = WishKind::Apart;
+        answer.wish = "would rather be away from pods app=web on the same node".to_owned();
+        answer.weight = Some(100);
+        answer.met = true;
+        answer.pods.clear();
+        answer.why = None;
+        let line = [
+            "would rather be away from pods app=web on the same node",
+            "100",
+            "yes",
+            "",
+        ];
+        assert_eq!(wish(&answer), line);
     }
 
     #[test]

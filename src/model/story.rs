@@ -37,6 +37,51 @@ pub struct PodStory {
     pub nodes: Vec<NodeAnswer>,
     /// What holds the brain back from adding nodes.
     pub holds: Vec<Hold>,
+    /// The node or machine that its wishes are weighed at: where it runs, or where the decision has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Arc<str>>,
+    /// What it wishes without insisting on it, and whether that is met there, the whole decision carried out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wishes: Vec<WishAnswer>,
+}
+
+/// One wish of a pod, at the place that the decision has for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WishAnswer {
+    /// What it is about.
+    pub kind: WishKind,
+    /// The wish in words.
+    pub wish: String,
+    /// Its weight, 1 to 100, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<i32>,
+    /// Whether it is met.
+    pub met: bool,
+    /// For spreading: the pods of each domain that the pod could be in, itself included.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pods: BTreeMap<Arc<str>, i64>,
+    /// Why it is not met.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// What a wish is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WishKind {
+    /// Preferred node affinity.
+    Node,
+    /// A `PreferNoSchedule` taint that it does not tolerate.
+    Taint,
+    /// Preferred pod affinity.
+    Near,
+    /// Preferred pod anti-affinity.
+    Apart,
+    /// Topology spread with `ScheduleAnyway`.
+    Spread,
+    /// kube-scheduler's own default spread over zones; said only where it is not met.
+    DefaultSpread,
 }
 
 /// What a new machine would be to a pod.

@@ -22,7 +22,7 @@ use counter::{Counter, Scope, Subject, Who};
 pub(super) use rules::Rules;
 use rules::{CounterId, Spread};
 use topology::{DomainId, KeyId, NOWHERE, Topology};
-pub(super) use wishes::Wishes;
+pub(super) use wishes::{Evenness, Wishes};
 
 /// What counting looks at besides the counters.
 #[derive(Debug)]

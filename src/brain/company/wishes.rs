@@ -34,6 +34,18 @@ pub(in crate::brain) struct Wishes {
     even: Vec<(i64, CounterId)>,
 }
 
+/// A wish to be spread, looked at.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::brain) struct Evenness {
+    counter: CounterId,
+    /// Over which key.
+    pub(in crate::brain) key: KeyId,
+    /// The skew that is fine.
+    pub(in crate::brain) skew: i64,
+    /// The pod is among those that are spread.
+    pub(in crate::brain) itself: bool,
+}
+
 /// Whether pods of a shape wish something of the company of others, the cluster's defaults apart.
 pub(in crate::brain) fn wishful(pod: Shape<'_>, default_spread: &[SpreadConstraint]) -> bool {
     let shape = pod.shape;
@@ -131,6 +143,57 @@ impl<'a> Company<'a> {
             EVEN * pods.clamp(0, MANY) / skew
         });
         near.chain(apart).chain(even).fold(0, i64::saturating_add)
+    }
+
+    /// The pods of the `n`-th preferred affinity term: in the domain of a place, and anywhere.
+    pub(in crate::brain) fn near(
+        &self,
+        wishes: &Wishes,
+        n: usize,
+        at: impl Fn(KeyId) -> DomainId,
+    ) -> (i64, i64) {
+        let (_, counter) = wishes.near[n];
+        let here = self.mates(counter, at).unwrap_or(0);
+        (here, self.counters[counter].total())
+    }
+
+    /// The pods of the `n`-th preferred anti-affinity term in the domain of a place.
+    pub(in crate::brain) fn apart(
+        &self,
+        wishes: &Wishes,
+        n: usize,
+        at: impl Fn(KeyId) -> DomainId,
+    ) -> i64 {
+        self.mates(wishes.apart[n].1, at).unwrap_or(0)
+    }
+
+    /// What a pod wishes to be spread over.
+    pub(in crate::brain) fn spreads(&self, wishes: &Wishes, pod: Shape<'a>) -> Vec<Evenness> {
+        let of = |(skew, counter): &(i64, CounterId)| {
+            let subject = &self.counters[*counter].subject;
+            Evenness {
+                counter: *counter,
+                key: subject.key,
+                skew: *skew,
+                itself: subject.who.counts(&self.around(), pod),
+            }
+        };
+        wishes.even.iter().map(of).collect()
+    }
+
+    /// The pods that count for spreading in a domain.
+    pub(in crate::brain) fn spread_pods(&self, of: Evenness, domain: DomainId) -> i64 {
+        self.counters[of.counter].pods(domain)
+    }
+
+    /// The name of a topology key.
+    pub(in crate::brain) fn key_name(&self, key: KeyId) -> &Arc<str> {
+        self.topology.name(key)
+    }
+
+    /// The value that a domain of a key stands for.
+    pub(in crate::brain) fn domain_name(&self, key: KeyId, domain: DomainId) -> Arc<str> {
+        self.topology.value(key, domain).into()
     }
 
     /// Pods of a counter in the domain of a place; `None` where it has no such domain.

@@ -1,8 +1,10 @@
 //! Why, in full: one pod tried on everything, one node taken for gone. Runs when somebody asks and
 //! never otherwise; uses the very steps that decide.
 
+mod decided;
 mod node;
 mod pod;
+mod wishes;
 
 use crate::model::cluster::PodKey;
 use crate::model::decision::Decision;

@@ -14,7 +14,7 @@ use crate::model::cluster::{Pod, PodKey};
 use crate::model::report::Hold;
 use crate::model::story::{NodeAnswer, OfferAnswer, PodStory};
 
-use super::Asked;
+use super::{Asked, wishes};
 
 /// What is asked of every place.
 struct Question<'w, 'a> {
@@ -45,6 +45,10 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         domains: domains(&mut world, &choices),
         world: &world,
     };
+    let (place, wishes) = match wishes::weigh(asked, &turn, &choices, key, pod) {
+        Some((place, wishes)) => (Some(place), wishes),
+        None => (None, Vec::new()),
+    };
     PodStory {
         pod: key.clone(),
         bound: pod.node.clone(),
@@ -55,10 +59,13 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         offers: question.offers(&turn, &choices),
         nodes: question.nodes(),
         holds: growth_holds(&asked.decision.report.holds),
+        place,
+        wishes,
     }
 }
 
-fn domains(world: &mut World<'_>, choices: &[Choice<'_>]) -> Vec<Vec<Vec<DomainId>>> {
+/// The domain that a node of each offer would be in, by choice, offer and topology key.
+pub(super) fn domains(world: &mut World<'_>, choices: &[Choice<'_>]) -> Vec<Vec<Vec<DomainId>>> {
     let mut of = |offer: &Offer<'_>| {
         (0..world.company.keys())
             .map(|key| world.company.domain(key, &offer.labels))

@@ -20,4 +20,5 @@ mod properties;
 mod shrinking;
 mod steady;
 mod wide;
+mod wished;
 mod wishes;

@@ -82,7 +82,11 @@ pub(super) fn meant<'o>(pattern: &Value, outcome: &'o Outcome) -> Result<Vec<&'o
     named(written, pattern, outcome)
 }
 
-fn named<'o>(written: &str, at: &Value, outcome: &'o Outcome) -> Result<Vec<&'o PodKey>, Wrong> {
+pub(super) fn named<'o>(
+    written: &str,
+    at: &Value,
+    outcome: &'o Outcome,
+) -> Result<Vec<&'o PodKey>, Wrong> {
     let (before, after) = (
         &outcome.before.snapshot.cluster,
         &outcome.after.snapshot.cluster,

@@ -1,0 +1,87 @@
+//! What pods wish and do not insist on: `met_wishes` and `unmet_wishes`, as `explain pod` tells of them.
+
+use crate::brain::explain::{self, Asked};
+use crate::conformance::act::Outcome;
+use crate::conformance::fields::Fields;
+use crate::conformance::scalars::several;
+use crate::conformance::value::{Value, Wrong};
+use crate::model::cluster::PodKey;
+
+use super::pods::named;
+use super::{Misses, shown, speaks_of, wanted};
+
+pub(super) fn judge(
+    fields: &mut Fields<'_>,
+    outcome: &Outcome,
+    misses: &mut Misses,
+) -> Result<(), Wrong> {
+    for (key, met) in [("met_wishes", true), ("unmet_wishes", false)] {
+        if let Some(value) = fields.take(key) {
+            wishes(value, met, outcome, misses)?;
+        }
+    }
+    Ok(())
+}
+
+/// `unmet_wishes: {web: [zone In, app=db]}`: every wish of the pod that is not met has one of these
+/// parts in its text, and every part is in one.
+fn wishes(value: &Value, met: bool, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+    let entries = value
+        .map()
+        .ok_or_else(|| value.expected("parts of wishes by pod, as {web: [zone In]}"))?;
+    if outcome.decisions.len() != 1 {
+        return Err(value.wrong("wishes are asked of one decision: when must be plan"));
+    }
+    let what = if met { "met" } else { "unmet" };
+    for entry in entries {
+        let parts = several(&entry.value);
+        for key in named(&entry.key, &entry.value, outcome)? {
+            let have = told(outcome, key, met);
+            let (mut open, mut missing) = (have.clone(), Vec::new());
+            for part in &parts {
+                let mut hit = false;
+                for wish in &have {
+                    if speaks_of(part, wish)? {
+                        open.retain(|other| other != wish);
+                        hit = true;
+                    }
+                }
+                if !hit {
+                    missing.push(wanted(part));
+                }
+            }
+            if !missing.is_empty() || !open.is_empty() {
+                misses.push(format!(
+                    "expected {what} wishes of {}: {}, got {}",
+                    key.name,
+                    shown(parts.iter().map(|part| wanted(part))),
+                    shown(have)
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The wishes of a pod that are met, or those that are not, with the reason.
+fn told(outcome: &Outcome, key: &PodKey, met: bool) -> Vec<String> {
+    let before = &outcome.before;
+    let story = outcome.last().and_then(|decision| {
+        let asked = Asked {
+            snapshot: &before.snapshot,
+            policy: &before.policy,
+            memory: &before.memory,
+            decision,
+            now: before.now,
+        };
+        explain::pod(asked, key)
+    });
+    let wishes = story.into_iter().flat_map(|story| story.wishes);
+    let wishes = wishes.filter(|wish| wish.met == met);
+    wishes
+        .map(|wish| {
+            let why = wish.why.map_or(String::new(), |why| format!(": {why}"));
+            format!("{}{why}", wish.wish)
+        })
+        .collect()
+}
