@@ -5,6 +5,7 @@
 //! other places where a wish would be met: what keeps the pod off each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::decided::{self, Decided};
@@ -465,7 +466,7 @@ fn company_words(term: &PodTerm) -> String {
         } else {
             format!(" with{which}")
         };
-        of.push_str(&format!("{also} namespaces{which}"));
+        let _ = write!(of, "{also} namespaces{which}");
     }
     let within = if *term.topology_key == *HOSTNAME_LABEL {
         "on the same node".to_owned()

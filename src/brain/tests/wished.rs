@@ -221,7 +221,7 @@ fn a_spread_names_its_domains() {
         .bound("web-9", "n1", 500, 10)
         .pods("web", 1, 1000, 100)
         .shapes("web", |shape| {
-            shape.spread = vec![evenly("web", ZONE_LABEL)]
+            shape.spread = vec![evenly("web", ZONE_LABEL)];
         });
     assert_eq!(
         said(&lab, "web-0"),
