@@ -8,6 +8,8 @@ use crate::model::action::{Birth, Kind, Precondition, Reason, Target};
 use crate::model::cluster::PodKey;
 use crate::model::mark::Mark;
 
+use super::bookings;
+use super::demand::Asker;
 use super::names;
 use super::offer::{self, Choice, Offer};
 use super::pack::Lane;
@@ -149,12 +151,12 @@ impl Births {
     }
 
     /// Writes the plan.
-    /// The pods of a cargo are looked up with `keys`.
+    /// The pods of a cargo are looked up with `pods`.
     pub(super) fn finish<'k>(
         self,
         turn: &mut Turn<'_>,
         choices: &[Choice<'_>],
-        keys: impl Fn(&Cargo) -> Vec<&'k PodKey>,
+        pods: impl Fn(&Cargo) -> &'k [Asker<'k>],
     ) {
         if !self.born.is_empty() {
             turn.memory.last_scale_up = Some(turn.now());
@@ -166,17 +168,21 @@ impl Births {
             let Some(birth) = birth(turn, &newborn, choice, offer) else {
                 continue;
             };
+            let pods = || newborn.cargo.iter().flat_map(&pods);
+            for asker in pods() {
+                bookings::keep(turn, &newborn.name, asker.pod);
+            }
             let target = Target {
                 region: choice.policy.region.clone(),
                 host: offer.host.clone(),
                 vmid: newborn.vmid,
-                machine: newborn.name,
+                machine: newborn.name.clone(),
                 node: None,
             };
             let reason = match newborn.cause {
                 Cause::Min { have, min } => Reason::BelowMin { have, min },
                 Cause::Pods => Reason::PendingPods {
-                    pods: sorted(newborn.cargo.iter().flat_map(&keys)),
+                    pods: sorted(pods().map(|asker| asker.key)),
                 },
             };
             let precondition = Precondition {

@@ -1,6 +1,7 @@
 //! Which pods count: those that kube-scheduler found no place for and that a node could help, and
 //! those on nodes that are leaving. Equal pods are one group.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,8 +28,31 @@ pub(super) struct Group<'a> {
     pub(super) need: Option<Arc<Need>>,
     /// In the order of creation, then name.
     pub(super) pods: Vec<Asker<'a>>,
-    /// They may call for a new node; the others only take room.
-    pub(super) calls: bool,
+    pub(super) claim: Claim,
+}
+
+/// What a pod's want of a place means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Claim {
+    /// It waits: it may call for a new node.
+    Waits,
+    /// Its node is leaving: it may call for a new node.
+    Leaves,
+    /// It takes room and calls for nothing, and must not push another off its place.
+    Fresh,
+}
+
+impl Group<'_> {
+    /// Groups of a lower rank are placed first.
+    pub(super) fn rank(&self, world: &World<'_>) -> (bool, Reverse<i32>) {
+        let priority = world.shapes[self.shape].shape.priority;
+        (!self.calls(), Reverse(priority))
+    }
+
+    /// Whether they may call for a new node.
+    pub(super) fn calls(&self) -> bool {
+        self.claim != Claim::Fresh
+    }
 }
 
 /// A pod that needs a place.
@@ -55,40 +79,40 @@ enum Class {
     Counts,
 }
 
-/// Groups by shape and by whether they call for a node; those with claims by what these ask too.
+/// Groups by shape and by their claim to a place; those with claims by what these ask too.
 #[derive(Default)]
 struct Found<'a> {
-    plain: Vec<[Vec<Asker<'a>>; 2]>,
-    claiming: BTreeMap<(ShapeId, Need, bool), Vec<Asker<'a>>>,
+    plain: Vec<[Vec<Asker<'a>>; 3]>,
+    claiming: BTreeMap<(ShapeId, Need, Claim), Vec<Asker<'a>>>,
 }
 
 impl<'a> Found<'a> {
-    fn add(&mut self, shape: ShapeId, need: Option<Need>, calls: bool, asker: Asker<'a>) {
+    fn add(&mut self, shape: ShapeId, need: Option<Need>, claim: Claim, asker: Asker<'a>) {
         if let Some(need) = need {
-            let group = self.claiming.entry((shape, need, calls)).or_default();
+            let group = self.claiming.entry((shape, need, claim)).or_default();
             return group.push(asker);
         }
         if self.plain.len() <= shape {
             self.plain.resize_with(shape + 1, Default::default);
         }
-        self.plain[shape][usize::from(calls)].push(asker);
+        self.plain[shape][claim as usize].push(asker);
     }
 
     fn groups(self) -> impl Iterator<Item = Group<'a>> {
         let plain = self.plain.into_iter().enumerate();
         let plain = plain.flat_map(|(shape, both)| {
-            [false, true]
+            [Claim::Waits, Claim::Leaves, Claim::Fresh]
                 .into_iter()
                 .zip(both)
-                .map(move |(calls, pods)| Group {
+                .map(move |(claim, pods)| Group {
                     shape,
                     need: None,
                     pods,
-                    calls,
+                    claim,
                 })
         });
         let claiming = self.claiming.into_iter();
-        plain.chain(claiming.flat_map(|((shape, need, calls), pods)| {
+        plain.chain(claiming.flat_map(|((shape, need, claim), pods)| {
             // Of pods that share a claim for one pod alone only one gets a place: each stands for itself.
             let size = if need.alone.is_empty() { pods.len() } else { 1 };
             let need = Arc::new(need);
@@ -98,7 +122,7 @@ impl<'a> Found<'a> {
                     shape,
                     need: Some(need.clone()),
                     pods: pods.to_vec(),
-                    calls,
+                    claim,
                 })
                 .collect();
             groups
@@ -111,11 +135,11 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
     let mut found = Found::default();
     for (key, pod) in turn.view.without_place() {
         let mut line = None;
-        let calls = if pod.node.is_some() {
+        let claim = if pod.node.is_some() {
             if !displaced(turn, pod) {
                 continue;
             }
-            true
+            Claim::Leaves
         } else {
             let class = classify(turn, pod);
             let at = turn.line(key);
@@ -137,14 +161,14 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
                 }
                 Class::Fresh(why) => {
                     turn.answer(at, PodVerdict::Ignored { why });
-                    false
+                    Claim::Fresh
                 }
-                Class::Counts => true,
+                Class::Counts => Claim::Waits,
             }
         };
         let id = world.intern(&key.namespace, &pod.shape);
         let need = volumes::need(key, pod, &turn.view);
-        found.add(id, need, calls, Asker { key, pod, line });
+        found.add(id, need, claim, Asker { key, pod, line });
     }
     Demand {
         groups: in_order(world, found),
@@ -177,10 +201,7 @@ fn in_order<'a>(world: &World<'a>, found: Found<'a>) -> Vec<Group<'a>> {
     }
     groups.sort_by_key(|group| {
         let first = group.pods[0];
-        let priority = world.shapes[group.shape].shape.priority;
-        // What calls for nothing comes last: it must not push a waiting pod off its place.
-        let rank = (!group.calls, std::cmp::Reverse(priority));
-        (rank, age(first.pod), first.key)
+        (group.rank(world), age(first.pod), first.key)
     });
     groups
 }

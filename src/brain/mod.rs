@@ -6,6 +6,7 @@
 mod backoff;
 mod batch;
 mod births;
+mod bookings;
 mod bound;
 mod by_node;
 mod candidates;

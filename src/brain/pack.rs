@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::model::report::PodVerdict;
 use crate::model::resources::Resources;
 
+use super::bookings::{self, Bookings};
 use super::company::Rules;
-use super::demand::{Demand, Group};
+use super::demand::{Asker, Demand, Group};
 use super::fit::attach;
 use super::fit::volumes::Need;
 use super::turn::Turn;
@@ -161,14 +162,28 @@ pub(super) fn existing<'a>(
         (key(a), &world.bins[*a].name).cmp(&(key(b), &world.bins[*b].name))
     });
     let mut lane = Lane::over(&order, world);
+    let working = order.partition_point(|bin| world.bins[*bin].site == Site::Node);
+    let mut nodes = Lane::over(&order[..working], world);
     let mut groups = demand.groups;
+    let mut bookings = Bookings::recall(turn, world, &mut groups);
     // Pods that depend on other pods are tried again as long as something was placed in between:
     // every round but the last places a pod, so it ends.
     let mut waiting: Vec<usize> = (0..groups.len()).collect();
     loop {
         let mut placed = false;
-        for group in &waiting {
-            placed |= settle(turn, world, &mut groups[*group], &mut lane);
+        for rank in ranks(&waiting, &groups, world) {
+            if bookings.any(&rank) {
+                placed |= bookings.come_back(turn, world, &mut groups, &rank, true);
+                // Who can go to a node now does so before those who wait for their machines.
+                for group in &rank {
+                    placed |= settle(turn, world, &mut groups[*group], &mut nodes);
+                }
+                placed |= bookings.come_back(turn, world, &mut groups, &rank, false);
+                bookings.give_up(&mut groups, &rank);
+            }
+            for group in &rank {
+                placed |= settle(turn, world, &mut groups[*group], &mut lane);
+            }
         }
         waiting.retain(|group| {
             let group = &groups[*group];
@@ -178,8 +193,15 @@ pub(super) fn existing<'a>(
             break;
         }
     }
-    groups.retain(|group| group.calls && !group.pods.is_empty());
+    groups.retain(|group| group.calls() && !group.pods.is_empty());
     (groups, lane)
+}
+
+/// Stretches of groups of one rank.
+fn ranks(order: &[usize], groups: &[Group<'_>], world: &World<'_>) -> Vec<Vec<usize>> {
+    let rank = |group: &usize| groups[*group].rank(world);
+    let stretches = order.chunk_by(|a, b| rank(a) == rank(b));
+    stretches.map(<[usize]>::to_vec).collect()
 }
 
 /// Places what fits of one group; says whether anything did.
@@ -189,19 +211,44 @@ fn settle<'a>(
     group: &mut Group<'a>,
     lane: &mut Lane,
 ) -> bool {
+    let pods = std::mem::take(&mut group.pods);
+    let placed = seat(turn, world, group, &pods, |world, need| {
+        place(world, group.shape, need, pods.len(), lane)
+    });
+    group.pods = pods;
+    group.pods.drain(..placed);
+    placed > 0
+}
+
+/// Places as many of these pods of a group as `put` has room for, and says so of them; says how many, from
+/// the first on.
+pub(super) fn seat<'a>(
+    turn: &mut Turn<'a>,
+    world: &mut World<'a>,
+    group: &Group<'a>,
+    pods: &[Asker<'a>],
+    put: impl FnOnce(&mut World<'a>, Option<&Need>) -> Vec<(usize, usize)>,
+) -> usize {
     let mut placed = 0;
     let need = group.need.clone();
-    let first = group.pods.first().copied();
+    let first = pods.first().copied();
     if first.is_some_and(|first| turn.promises.taken(first.key, need.as_deref()).is_some()) {
-        return false;
+        return 0;
     }
-    for (bin, count) in place(world, group.shape, need.as_deref(), group.pods.len(), lane) {
+    for (bin, count) in put(world, need.as_deref()) {
+        if count == 0 {
+            continue;
+        }
         let guest = (group.shape, group.need.clone(), count);
         world.bins[bin].guests.push(guest);
-        if group.calls {
+        if group.calls() {
             let verdict = verdict(&world.bins[bin]);
-            for asker in &group.pods[placed..placed + count] {
+            let waits = matches!(verdict, PodVerdict::FitsMachine { .. });
+            for asker in &pods[placed..placed + count] {
                 turn.say(*asker, &verdict);
+                if waits {
+                    bookings::keep(turn, &world.bins[bin].name, asker.pod);
+                }
             }
         }
         placed += count;
@@ -209,8 +256,7 @@ fn settle<'a>(
     if let Some(first) = first.filter(|_| placed > 0) {
         turn.promises.give(first.key, need.as_deref());
     }
-    group.pods.drain(..placed);
-    placed > 0
+    placed
 }
 
 /// What is said of a pod that goes to a place there is.
@@ -300,6 +346,32 @@ fn put(
         }
         left -= count;
         from = if risen { 0 } else { position };
+    }
+    placed
+}
+
+/// Puts up to `count` pods of a shape on one place, by the domains alone that nodes are in: there kube-scheduler
+/// will put them. Says how many.
+pub(super) fn put_at(
+    world: &mut World<'_>,
+    id: ShapeId,
+    need: Option<&Need>,
+    count: usize,
+    bin: usize,
+) -> usize {
+    let rules = world.rules(id).map(|rules| rules.as_things_are());
+    world.prepare(id);
+    let mut placed = 0;
+    while placed < count {
+        let Some(most) = admitted(world, id, need, bin, rules.as_ref()) else {
+            break;
+        };
+        let some = usize::try_from(most)
+            .unwrap_or(usize::MAX)
+            .min(count - placed);
+        world.put(bin, id, some as u64, false);
+        attach::take(&mut world.bins[bin].slots, need);
+        placed += some;
     }
     placed
 }

@@ -13,6 +13,7 @@ use crate::model::policy::ScaleDown;
 use crate::model::report::NodeVerdict;
 use crate::model::time::Time;
 
+use super::bookings;
 use super::candidates::{self, Candidate, Mode};
 use super::consolidate::{exchange, intents, quiet, search, trial};
 use super::drain_rules::Budgets;
@@ -430,6 +431,11 @@ fn remove(turn: &mut Turn<'_>, candidate: Candidate<'_>, reason: Reason) {
         ..turn::precondition(known, max_view_age)
     };
     let target = turn::target(known);
+    for (key, pod) in &candidate.pods {
+        if let Some(node) = precondition.landing.get(key) {
+            bookings::keep(turn, node, pod);
+        }
+    }
     turn.report.nodes.insert(
         candidate.name.clone(),
         NodeVerdict::Leaving {

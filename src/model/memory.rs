@@ -52,6 +52,9 @@ pub struct Memory {
     pub settled: BTreeMap<Arc<str>, Settled>,
     /// A consolidation that was found and waits to be found once more.
     pub consolidation: Option<Found>,
+    /// Nodes and machines that pods without a place of their own were given one on, by name: UIDs of these
+    /// pods. They wait for machines on their way, or are on nodes that are leaving.
+    pub bookings: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Machines that were made to replace nodes, by machine name.
     pub replacements: BTreeMap<Arc<str>, Replacement>,
     /// Nodes whose replacement came to nothing, and until when none is tried again.

@@ -56,7 +56,7 @@ impl Before {
     /// Notes what is free and what is asked. Nothing, where no pod calls for a node.
     pub(super) fn of(world: &World<'_>, demand: &Demand<'_>) -> Before {
         let mut before = Before::default();
-        for group in demand.groups.iter().filter(|group| group.calls) {
+        for group in demand.groups.iter().filter(|group| group.calls()) {
             if before.asked.len() <= group.shape {
                 before.asked.resize(group.shape + 1, 0);
             }

@@ -140,8 +140,11 @@ fn user(case: Case<'_>, itself: &PodKey, claim: &PodKey) -> Option<PodKey> {
 pub(super) fn shared(case: Case<'_>, pods: &[(&PodKey, &Pod)]) -> Option<PodKey> {
     let mut seen = BTreeSet::new();
     for (key, pod) in pods {
+        // A pod may name a claim twice.
+        let mut own = BTreeSet::new();
         for (name, claim) in claims(case, key, pod) {
-            if claim.is_some_and(|claim| claim.once_pod) && !seen.insert(name.clone()) {
+            let once = claim.is_some_and(|claim| claim.once_pod);
+            if once && own.insert(name.clone()) && !seen.insert(name.clone()) {
                 return Some(name);
             }
         }

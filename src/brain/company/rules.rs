@@ -51,6 +51,15 @@ impl Rules {
             && self.spread.is_empty()
     }
 
+    /// The same by the domains alone that nodes are in, as kube-scheduler asks.
+    pub(in crate::brain) fn as_things_are(&self) -> Rules {
+        let mut rules = self.clone();
+        for spread in &mut rules.spread {
+            spread.open.clear();
+        }
+        rules
+    }
+
     /// The counters that they read.
     pub(super) fn counters(&self) -> impl Iterator<Item = CounterId> + '_ {
         let spread = self.spread.iter().map(|spread| spread.counter);

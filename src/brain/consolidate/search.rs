@@ -235,7 +235,7 @@ fn make<'a>(
     if born.is_none() {
         return turn.warn("no VMID or name is free for a replacement".to_owned());
     }
-    births.finish(turn, choices, |_| Vec::new());
+    births.finish(turn, choices, |_| &[]);
     let names: Vec<Arc<str>> = nodes.iter().map(|node| node.name.clone()).collect();
     let max_view_age = turn.view.policy.scale_down.max_view_age;
     let now = turn.now();

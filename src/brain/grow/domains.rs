@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::Rows;
 use crate::brain::company::topology::{DomainId, FRESH, KeyId};
-use crate::brain::demand::Demand;
+use crate::brain::demand::{Claim, Demand, Group};
 use crate::brain::limits::Ledger;
 use crate::brain::offer::Choice;
 use crate::brain::turn::Turn;
@@ -21,7 +21,11 @@ pub(in crate::brain) fn open<'a>(
     choices: &[Choice<'a>],
     demand: &Demand<'a>,
 ) {
-    let spread = |world: &World<'_>, group: &crate::brain::demand::Group<'_>| {
+    let spread = |world: &World<'_>, group: &Group<'_>| {
+        // Those that must leave their nodes go where the removal found room, by the domains there are.
+        if group.claim == Claim::Leaves {
+            return false;
+        }
         let pod = world.shapes[group.shape];
         let constraints = world.company.constraints(pod);
         constraints.iter().any(|constraint| constraint.hard)

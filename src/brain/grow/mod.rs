@@ -150,8 +150,7 @@ pub(super) fn plan<'a>(
     } = grower;
     unplaced.extend(groups.iter().map(|group| (group.shape, group.left())));
     births.finish(turn, choices, |cargo| {
-        let pods = &groups[cargo.group].pods[cargo.pods.clone()];
-        pods.iter().map(|asker| asker.key).collect()
+        &groups[cargo.group].pods[cargo.pods.clone()]
     });
     unplaced
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::Value;
 
-use super::lab::Lab;
+use super::lab::{Lab, lab};
 use super::naive::Naive;
 use super::wide::story::{tell, world as story};
 use super::wide::{Wide, wide};
@@ -120,6 +120,43 @@ fn done_once(world: &Wide) -> Result<(), String> {
         tell(&before, &first),
         tell(&lab, &second)
     ))
+}
+
+/// What is on its way is enough: no machine is added while those that were made are still coming, one by one,
+/// and kube-scheduler has bound nobody yet.
+fn enough_comes(mut lab: Lab) -> Result<(), String> {
+    let before = lab.clone();
+    let first = lab.try_decide()?;
+    if held(&first) {
+        return Ok(());
+    }
+    lab.memory = first.memory.clone();
+    let mut coming = Vec::new();
+    for action in &first.plan {
+        lab.begin(action);
+        if matches!(action.kind, Kind::Create(_)) {
+            coming.push(action.target.machine.clone());
+        }
+    }
+    coming.reverse();
+    for machine in std::iter::once(None).chain(coming.iter().map(Some)) {
+        if let Some(machine) = machine {
+            lab.clone_vm(machine);
+            lab.register(machine, true);
+        }
+        lab.now = lab.now + Span::seconds(2);
+        lab.refresh();
+        let second = lab.try_decide()?;
+        if created(&second.plan) > 0 {
+            return Err(format!(
+                "one more{}\n=== then{}",
+                tell(&before, &first),
+                tell(&lab, &second)
+            ));
+        }
+        lab.memory = second.memory;
+    }
+    Ok(())
 }
 
 /// Decisions come to an end, and stay there.
@@ -343,6 +380,31 @@ proptest! {
     #[test]
     fn what_was_made_is_not_made_again(world in wide(4, 10)) {
         let verdict = done_once(&world);
+        prop_assert!(verdict.is_ok(), "{}", verdict.unwrap_err());
+    }
+
+    #[test]
+    fn what_is_on_its_way_is_enough(world in wide(4, 12)) {
+        let verdict = enough_comes(world.build());
+        prop_assert!(verdict.is_ok(), "{}", verdict.unwrap_err());
+    }
+
+    /// Pods of every size fill machines tightly: they fit as they were laid out and hardly in another way.
+    #[test]
+    fn tight_machines_on_their_way_are_enough(sizes in proptest::collection::vec((50..2_000i64, 50..4_000i64, 0..3i32), 2..60)) {
+        let mut lab = lab().kind("two", 2, 4096).kind("four", 4, 8192).pool("p", &["two", "four"]).pool("q", &["four"]);
+        for (n, (milli, mib, priority)) in sizes.into_iter().enumerate() {
+            let name = format!("pod{n}");
+            lab = lab.pod(&name, milli, mib).shape(&name, |shape| shape.priority = priority / 2);
+        }
+        lab.policy.scale_up.max_in_flight = 200;
+        for pool in lab.policy.pools.values_mut() {
+            pool.max = 100;
+        }
+        for host in lab.snapshot.regions.get_mut("home").expect("home").hosts.values_mut() {
+            host.memory = 4 << 40;
+        }
+        let verdict = enough_comes(lab);
         prop_assert!(verdict.is_ok(), "{}", verdict.unwrap_err());
     }
 
