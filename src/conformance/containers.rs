@@ -27,6 +27,10 @@ pub(super) fn read(fields: &mut Fields<'_>) -> Result<Containers, Wrong> {
             own.insert(resource(key).to_owned(), value.json());
         }
     }
+    for entry in fields.slashed() {
+        quantity(&entry.value)?;
+        own.insert(entry.key.clone(), entry.value.json());
+    }
     let ports = fields.with("hostPorts", ports)?;
     if let Some(value) = fields.take("containers") {
         for (index, item) in several(value).into_iter().enumerate() {

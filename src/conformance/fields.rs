@@ -92,6 +92,18 @@ impl<'v> Fields<'v> {
         rest
     }
 
+    /// All entries that nobody asked for with a `/` in their key: names of extended resources.
+    pub(super) fn slashed(&mut self) -> Vec<&'v Entry> {
+        let mut found = Vec::new();
+        for (entry, taken) in &mut self.entries {
+            if !*taken && entry.key.contains('/') {
+                *taken = true;
+                found.push(*entry);
+            }
+        }
+        found
+    }
+
     /// Every key must have been asked for.
     pub(super) fn done(self) -> Result<(), Wrong> {
         let Some((entry, _)) = self.entries.iter().find(|(_, taken)| !taken) else {

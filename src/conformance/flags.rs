@@ -1,6 +1,8 @@
 //! cluster-autoscaler's flags by our names of the same knobs: whoever knows its flags writes them as
 //! they are.
 
+use super::value::{Value, Wrong};
+
 /// What follows `scale-down-` or `scale-up-`, or a flag as a whole, and our name where it differs.
 const FLAGS: [(&str, &str); 19] = [
     ("max_scale_down_parallelism", "max_parallel"),
@@ -39,6 +41,14 @@ pub(super) fn knob(name: &str) -> String {
         Some((_, ours)) => (*ours).to_owned(),
         None => short.to_owned(),
     }
+}
+
+/// `--cores-total` and `--memory-total` (in GiB): `MIN:MAX`.
+pub(super) fn range(value: &Value) -> Result<(i64, i64), Wrong> {
+    let number = |text: &str| text.trim().parse::<u32>().ok().map(i64::from);
+    let both = value.scalar().and_then(|text| text.split_once(':'));
+    both.and_then(|(least, most)| Some((number(least)?, number(most)?)))
+        .ok_or_else(|| value.expected("two whole numbers as MIN:MAX, such as \"0:64\""))
 }
 
 #[cfg(test)]

@@ -233,6 +233,9 @@ fn unneeded(value: &Value, stage: &Stage) -> Result<BTreeMap<Arc<str>, Time>, Wr
             .map(|entry| Ok((entry.key.as_str().into(), time(&entry.value, now)?)))
             .collect();
     }
+    if value.scalar() == Some("none") {
+        return Ok(BTreeMap::new());
+    }
     let since = time(value, now)?;
     let nodes = stage.snapshot.cluster.nodes.keys();
     Ok(nodes.map(|name| (name.clone(), since)).collect())

@@ -42,6 +42,9 @@ pub(super) fn hosts(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wron
                 (None, Some(name)) => (name.into(), usual()),
                 _ => host(&item, name.as_ref(), usual())?,
             };
+            if host.memory_used > 0 {
+                stage.add_others(&name, host.memory_used);
+            }
             stage.region().hosts.insert(name, host);
         }
     } else {
@@ -93,12 +96,7 @@ pub(super) fn read(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong
 
 fn node(stage: &mut Stage, value: &Value, name: Option<&String>) -> Result<(), Wrong> {
     let mut fields = Fields::of(value, "a node")?;
-    let many = value.get("count").is_some() && value.get("name").is_some();
     let name = name_of(&mut fields, name, "a node")?;
-    if many && !name.contains(|c: char| c.is_ascii_digit()) {
-        let text = format!("several nodes need a number in their name, as {name}-{{i}}");
-        return Err(value.wrong(text));
-    }
     let state = fields.with("state", text)?.unwrap_or("ready").to_owned();
     if !STATES.split(", ").any(|known| known == state) && state != "initialized" {
         return Err(value.wrong(format!("expected a state of {STATES}; found {state:?}")));

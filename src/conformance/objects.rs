@@ -12,7 +12,7 @@ use super::pods;
 use super::scalars::{count, label_key, quantity, several, span, text, texts, truth, whole};
 use super::short;
 use super::stage::Stage;
-use super::value::{Value, Wrong};
+use super::value::{INDEX, Value, Wrong};
 use super::workloads;
 
 /// Objects that nothing else is said of are so old.
@@ -34,15 +34,18 @@ pub(super) fn named(value: &Value) -> Result<Vec<(Option<String>, Value)>, Wrong
         match item.get("count").map(count).transpose()? {
             None => all.push((name, item.clone())),
             Some(many) => {
+                let named = item.get("name").and_then(Value::scalar);
+                let stem = named.map(str::to_owned).or(name);
                 for index in 0..many {
-                    let name = name.as_ref().map(|name| {
-                        if name.contains("{i}") {
-                            name.replace("{i}", &index.to_string())
-                        } else {
-                            format!("{name}-{index}")
-                        }
+                    let name = stem.as_ref().map(|name| match name.contains(INDEX) {
+                        true => name.replace(INDEX, &index.to_string()),
+                        false => format!("{name}-{index}"),
                     });
-                    all.push((name, item.numbered(index)));
+                    let item = match &name {
+                        Some(name) => item.numbered(index).with_text("name", name),
+                        None => item.numbered(index),
+                    };
+                    all.push((name, item));
                 }
             }
         }

@@ -8,7 +8,7 @@ use super::containers;
 use super::fields::Fields;
 use super::scalars::{count, several, span, text, time, truth, whole};
 use super::short;
-use super::value::{Value, Wrong};
+use super::value::{INDEX, Value, Wrong};
 
 /// Pods that nothing else is said of are so old, in milliseconds: long enough to be considered.
 const PENDING_AGE: i64 = 60_000;
@@ -28,18 +28,26 @@ pub(super) struct Draft {
 
 /// Reads an entry of `pods`: several drafts when it has a count and something in it is numbered.
 pub(super) fn drafts(value: &Value, default_name: &str, now: Time) -> Result<Vec<Draft>, Wrong> {
+    let stem = base_name(value, default_name)?;
     let many = value.get("count").map(count).transpose()?;
     let Some(many) = many else {
-        return Ok(vec![draft(value, default_name, None, now)?]);
+        return Ok(vec![draft(value, &stem, stem.clone(), now)?]);
     };
-    if !value.has_index() {
-        let mut draft = draft(value, default_name, Some(0), now)?;
-        let stem = base_name(value, default_name)?;
-        draft.names = (0..many).map(|index| format!("{stem}-{index}")).collect();
+    let named = stem.contains(INDEX);
+    let name = |index: usize| match named {
+        true => stem.replace(INDEX, &index.to_string()),
+        false => format!("{stem}-{index}"),
+    };
+    // What the pods share is named like what is left without the number.
+    let shared = stem.replace(INDEX, "");
+    let shared = shared.trim_end_matches('-');
+    if !named && !value.has_index() {
+        let mut draft = draft(value, shared, name(0), now)?;
+        draft.names = (0..many).map(name).collect();
         return Ok(if many == 0 { Vec::new() } else { vec![draft] });
     }
     (0..many)
-        .map(|index| draft(&value.numbered(index), default_name, Some(index), now))
+        .map(|index| draft(&value.numbered(index), shared, name(index), now))
         .collect()
 }
 
@@ -55,27 +63,18 @@ fn base_name(value: &Value, default_name: &str) -> Result<String, Wrong> {
     )
 }
 
-fn draft(
-    value: &Value,
-    default_name: &str,
-    index: Option<usize>,
-    now: Time,
-) -> Result<Draft, Wrong> {
-    let stem = base_name(value, default_name)?;
-    let name = match index {
-        Some(index) if !value.get("name").is_some_and(Value::has_index) => {
-            format!("{stem}-{index}")
-        }
-        _ => stem.clone(),
-    };
+fn draft(value: &Value, stem: &str, name: String, now: Time) -> Result<Draft, Wrong> {
     let mut fields = Fields::of(value, format!("the pod {stem}"))?;
     fields.take("name");
     fields.take("count");
     let whole = value.get("spec").is_some() || value.get("metadata").is_some();
     let mut object = match fields.take("manifest") {
-        Some(manifest) => manifest.json(),
-        None if whole => whole_manifest(&mut fields),
-        None => written(&mut fields, &stem)?,
+        Some(manifest) => beside(&mut fields, manifest.json(), stem)?,
+        None if whole => {
+            let object = whole_manifest(&mut fields);
+            beside(&mut fields, object, stem)?
+        }
+        None => written(&mut fields, stem)?,
     };
     object["metadata"]["name"] = name.clone().into();
     object["metadata"]["uid"] = format!("uid-{name}").into();
@@ -96,6 +95,25 @@ fn whole_manifest(fields: &mut Fields<'_>) -> Json {
     fields.take("kind");
     let mut part = |key| fields.take(key).map(Value::json);
     json!({"metadata": part("metadata"), "spec": part("spec"), "status": part("status")})
+}
+
+/// Metadata that stands beside a manifest: it is laid over the manifest's own.
+fn beside(fields: &mut Fields<'_>, mut object: Json, stem: &str) -> Result<Json, Wrong> {
+    for key in ["labels", "annotations"] {
+        let Some(Json::Object(more)) = fields.with(key, short::string_map)? else {
+            continue;
+        };
+        for (name, value) in more {
+            object["metadata"][key][name] = value;
+        }
+    }
+    if let Some(namespace) = fields.any(&["ns", "namespace"]) {
+        object["metadata"]["namespace"] = text(namespace)?.into();
+    }
+    if let Some(owner) = fields.take("owner") {
+        object["metadata"]["ownerReferences"] = owner_reference(Some(owner), stem)?;
+    }
+    Ok(object)
 }
 
 /// The pod of a manifest that stands by itself, with the state that is not said.

@@ -52,6 +52,16 @@ pub(super) fn read(value: &Value, policy: &mut Policy, now: Time) -> Result<(), 
     if let Some(value) = fields.take("regions") {
         policy.regions = overlay(&policy.regions, value, now, "regions")?;
     }
+    let gib = 1 << 30;
+    let totals = &mut policy.totals;
+    if let Some(value) = fields.take("cores_total") {
+        let (least, most) = flags::range(value)?;
+        (totals.min_cpu_milli, totals.max_cpu_milli) = (least * 1000, Some(most * 1000));
+    }
+    if let Some(value) = fields.take("memory_total") {
+        let (least, most) = flags::range(value)?;
+        (totals.min_memory, totals.max_memory) = (least * gib, Some(most * gib));
+    }
     let rest = fields.rest();
     let whole: Map<String, Json> = as_map(policy);
     for entry in rest {

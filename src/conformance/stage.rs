@@ -150,6 +150,20 @@ impl Stage {
         region.vms.insert(TEMPLATE_VMID, vm);
     }
 
+    /// A running VM that is not ours and has this much memory.
+    pub(super) fn add_others(&mut self, host: &Arc<str>, memory: i64) {
+        let vms = &mut self.region().vms;
+        let vmid = (TEMPLATE_VMID + 1..).find(|vmid| !vms.contains_key(vmid));
+        let vm = Vm {
+            host: host.clone(),
+            name: format!("others-on-{host}").into(),
+            running: true,
+            memory,
+            ..Vm::default()
+        };
+        vms.extend(vmid.map(|vmid| (vmid, vm)));
+    }
+
     fn refresh(&mut self) {
         self.snapshot.taken = self.now;
         for name in SOURCES {

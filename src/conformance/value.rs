@@ -175,6 +175,20 @@ impl Value {
         }
     }
 
+    /// A copy of a map in which the text of `key`, where it is there, is another.
+    pub(super) fn with_text(mut self, key: &str, other: &str) -> Value {
+        if let Data::Map(entries) = &mut self.data {
+            let ours = entries.iter_mut().filter(|entry| entry.key == key);
+            for entry in ours {
+                entry.value.data = Data::Scalar {
+                    text: other.to_owned(),
+                    plain: false,
+                };
+            }
+        }
+        self
+    }
+
     /// Whether `{i}` stands anywhere in it.
     pub(super) fn has_index(&self) -> bool {
         match &self.data {

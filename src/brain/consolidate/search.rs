@@ -27,6 +27,8 @@ use crate::model::report::NodeVerdict;
 
 /// At most so many nodes are replaced by one machine, as in Karpenter.
 const MOST_TOGETHER: usize = 100;
+/// Of so many nodes every number together is tried: a trial of some costs about as much as one alone.
+const FEW_TOGETHER: usize = 16;
 /// At most so many nodes are tried alone in one decision: those that save most for their evictions.
 const MOST_ALONE: usize = 100;
 
@@ -138,7 +140,9 @@ fn movable<'a>(
     free && quiet
 }
 
-/// The most nodes that one machine can stand for, two at least: the first of the list, halving.
+/// The most nodes that one machine can stand for, two at least: the first of the list. Few are tried
+/// down from all of them, for two may be too few to pay for a larger machine and three enough; many by
+/// halving.
 fn together<'c, 'a>(
     turn: &Turn<'a>,
     world: &mut World<'a>,
@@ -146,6 +150,12 @@ fn together<'c, 'a>(
     removals: &Removals<'a>,
     nodes: &[&'c Candidate<'a>],
 ) -> Option<Plan<'c, 'a>> {
+    if nodes.len() <= FEW_TOGETHER {
+        return (2..=nodes.len()).rev().find_map(|count| {
+            let swap = swap(turn, world, bench, removals, &nodes[..count])?;
+            Some((nodes[..count].to_vec(), swap))
+        });
+    }
     let mut found = None;
     let (mut few, mut many) = (2, nodes.len().min(MOST_TOGETHER));
     while few <= many {

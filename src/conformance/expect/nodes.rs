@@ -233,19 +233,51 @@ fn unremovable(item: &Stays<'_>, outcome: &Outcome, misses: &mut Misses) -> Resu
     Ok(())
 }
 
+/// A complete list of pods, or their number.
+fn complete_pods(
+    what: &str,
+    value: &Value,
+    have: &[PodKey],
+    misses: &mut Misses,
+) -> Result<(), Wrong> {
+    let shown = || shown(have.iter().map(ToString::to_string));
+    if value
+        .scalar()
+        .is_some_and(|text| text.parse::<usize>().is_ok())
+    {
+        let wanted = count(value)?;
+        if have.len() != wanted {
+            misses.push(format!(
+                "expected {wanted} pods {what}, got {}: {}",
+                have.len(),
+                shown()
+            ));
+        }
+        return Ok(());
+    }
+    let want = names(value)?;
+    let is = |pattern: &str, key: &PodKey| crate::conformance::act::matches(pattern, key);
+    let all = want.iter().all(|one| have.iter().any(|key| is(one, key)));
+    let only = have.iter().all(|key| want.iter().any(|one| is(one, key)));
+    if !(all && only) {
+        let want = super::shown(want.iter().cloned());
+        misses.push(format!("expected {what}: {want}, got {}", shown()));
+    }
+    Ok(())
+}
+
 /// `evict`, `ds`, `ignored`, `blocked` of `drain_rules`.
 fn drain(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
     let drain = outcome.drain.clone().unwrap_or_default();
-    let keys = |keys: &[PodKey]| keys.iter().map(|key| key.name.to_string()).collect();
     for (key, have) in [("evict", &drain.evict), ("ds", &drain.daemons)] {
         if let Some(value) = fields.take(key) {
-            complete(key, value, &keys(have), misses)?;
+            complete_pods(key, value, have, misses)?;
         }
     }
     if outcome.drain.is_some()
         && let Some(value) = fields.take("ignored")
     {
-        complete("ignored", value, &keys(&drain.ignored), misses)?;
+        complete_pods("ignored", value, &drain.ignored, misses)?;
     }
     let Some(value) = fields.take("blocked") else {
         return Ok(());
