@@ -144,7 +144,9 @@ fn put_pods(
         return Err(value.wrong(problem));
     }
     let (key, mut pod) = view.ok_or_else(|| value.wrong("expected a pod with a name"))?;
-    if let Some(node) = &pod.node {
+    if let Some(node) = &pod.node
+        && !manifests.has_node(node)
+    {
         known_node(stage, value, node)?;
     }
     pod.created = pod.created - older;

@@ -12,7 +12,7 @@ use super::pods;
 use super::scalars::{count, label_key, quantity, several, span, text, texts, truth, whole};
 use super::short;
 use super::stage::Stage;
-use super::value::{INDEX, Value, Wrong};
+use super::value::{Value, Wrong, numbered_name};
 use super::workloads;
 
 /// Objects that nothing else is said of are so old.
@@ -37,10 +37,7 @@ pub(super) fn named(value: &Value) -> Result<Vec<(Option<String>, Value)>, Wrong
                 let named = item.get("name").and_then(Value::scalar);
                 let stem = named.map(str::to_owned).or(name);
                 for index in 0..many {
-                    let name = stem.as_ref().map(|name| match name.contains(INDEX) {
-                        true => name.replace(INDEX, &index.to_string()),
-                        false => format!("{name}-{index}"),
-                    });
+                    let name = stem.as_ref().map(|stem| numbered_name(stem, index));
                     let item = match &name {
                         Some(name) => item.numbered(index).with_text("name", name),
                         None => item.numbered(index),

@@ -8,7 +8,7 @@ use super::containers;
 use super::fields::Fields;
 use super::scalars::{count, several, span, text, time, truth, whole};
 use super::short;
-use super::value::{INDEX, Value, Wrong};
+use super::value::{INDEX, Value, Wrong, numbered_name};
 
 /// Pods that nothing else is said of are so old, in milliseconds: long enough to be considered.
 const PENDING_AGE: i64 = 60_000;
@@ -34,10 +34,7 @@ pub(super) fn drafts(value: &Value, default_name: &str, now: Time) -> Result<Vec
         return Ok(vec![draft(value, &stem, stem.clone(), now)?]);
     };
     let named = stem.contains(INDEX);
-    let name = |index: usize| match named {
-        true => stem.replace(INDEX, &index.to_string()),
-        false => format!("{stem}-{index}"),
-    };
+    let name = |index| numbered_name(&stem, index);
     // What the pods share is named like what is left without the number.
     let shared = stem.replace(INDEX, "");
     let shared = shared.trim_end_matches('-');

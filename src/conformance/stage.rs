@@ -33,6 +33,8 @@ pub(super) const TEMPLATE: &str = "template";
 pub(super) const DISK: i64 = 100 << 30;
 const CLUSTER: &str = "uid/cases";
 const TEMPLATE_VMID: u32 = 100;
+/// The first VMID for machines.
+const OURS: u32 = 1_000;
 /// What time it is where a case does not say.
 const START: Time = Time(1_795_000_000_000);
 /// How long ago the memory began where a case does not say.
@@ -77,7 +79,7 @@ impl Stage {
     /// An empty world.
     pub(super) fn new() -> Stage {
         let region = RegionPolicy {
-            vmid_first: 1_000,
+            vmid_first: OURS,
             vmid_last: 9_999_999,
             host_memory_reserve: 0,
         };
@@ -153,7 +155,7 @@ impl Stage {
     /// A running VM that is not ours and has this much memory.
     pub(super) fn add_others(&mut self, host: &Arc<str>, memory: i64) {
         let vms = &mut self.region().vms;
-        let vmid = (TEMPLATE_VMID + 1..).find(|vmid| !vms.contains_key(vmid));
+        let vmid = (TEMPLATE_VMID + 1..OURS).find(|vmid| !vms.contains_key(vmid));
         let vm = Vm {
             host: host.clone(),
             name: format!("others-on-{host}").into(),
@@ -193,7 +195,7 @@ impl Stage {
             .flat_map(|vms| vms.keys().copied())
             .chain(self.snapshot.machines.values().map(|m| m.mark.vmid))
             .collect();
-        (1_000..u32::MAX)
+        (OURS..u32::MAX)
             .find(|vmid| !used.contains(vmid))
             .unwrap_or(u32::MAX)
     }

@@ -220,6 +220,15 @@ impl Value {
 /// Stands for a pod's number where several are made from one entry.
 pub(super) const INDEX: &str = "{i}";
 
+/// The name of one of several: with its number where `{i}` stands, else at the end.
+pub(super) fn numbered_name(stem: &str, index: usize) -> String {
+    if stem.contains(INDEX) {
+        stem.replace(INDEX, &index.to_string())
+    } else {
+        format!("{stem}-{index}")
+    }
+}
+
 fn scalar_json(text: &str, plain: bool) -> serde_json::Value {
     if plain {
         match text {

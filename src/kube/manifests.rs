@@ -46,6 +46,12 @@ impl Manifests {
         }
     }
 
+    /// Whether a node of this name was put.
+    #[must_use]
+    pub fn has_node(&self, name: &str) -> bool {
+        self.state.cluster.nodes.contains_key(name)
+    }
+
     /// What was put in.
     pub fn into_cluster(self) -> Cluster {
         self.state.cluster

@@ -373,7 +373,8 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         if rules.is_some() && !self.births.lane.is_empty() {
             self.fill_existing(lead);
         }
-        self.fill_planned(lead);
+        let floor = self.floor(rules.as_deref());
+        self.fill(lead, rules.as_deref(), floor);
         while self.groups[lead].left() > 0 {
             let floor = self.floor(rules.as_deref());
             let pick = match self.choose(lead, rules.as_deref(), refusals) {
@@ -383,10 +384,22 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             if let Err(why) = self.realise(lead, &pick, rules.as_deref()) {
                 return self.turn.warn(why);
             }
-            if self.floor(rules.as_deref()) > floor {
+            self.fill(lead, rules.as_deref(), floor);
+        }
+    }
+
+    /// First fit on what is planned, and on the places there are whenever the least domain got one more
+    /// than `floor`: then others may take one more too. Every round but the last places a pod.
+    fn fill(&mut self, lead: usize, rules: Option<&Rules>, mut floor: Option<i64>) {
+        loop {
+            if self.floor(rules) > floor {
                 self.fill_existing(lead);
             }
+            floor = self.floor(rules);
             self.fill_planned(lead);
+            if self.groups[lead].left() == 0 || self.floor(rules) <= floor {
+                return;
+            }
         }
     }
 
