@@ -73,6 +73,11 @@ impl<'a> Bookings<'a> {
         bookings
     }
 
+    /// Whether nobody has a place.
+    pub(super) fn is_empty(&self) -> bool {
+        self.booked.is_empty()
+    }
+
     /// Whether somebody of these groups has a place.
     pub(super) fn any(&self, groups: &[usize]) -> bool {
         let mut booked = self.booked.iter();

@@ -162,10 +162,13 @@ pub(super) fn existing<'a>(
         (key(a), &world.bins[*a].name).cmp(&(key(b), &world.bins[*b].name))
     });
     let mut lane = Lane::over(&order, world);
-    let working = order.partition_point(|bin| world.bins[*bin].site == Site::Node);
-    let mut nodes = Lane::over(&order[..working], world);
     let mut groups = demand.groups;
     let mut bookings = Bookings::recall(turn, world, &mut groups);
+    let mut nodes = Lane::default();
+    if !bookings.is_empty() {
+        let working = order.partition_point(|bin| world.bins[*bin].site == Site::Node);
+        nodes = Lane::over(&order[..working], world);
+    }
     // Pods that depend on other pods are tried again as long as something was placed in between:
     // every round but the last places a pod, so it ends.
     let mut waiting: Vec<usize> = (0..groups.len()).collect();
