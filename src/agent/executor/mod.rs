@@ -168,7 +168,8 @@ impl Executor {
                 left.as_secs() + 1
             )));
         }
-        brain::check::check(action, snapshot, policy, now).map_err(|refusal| {
+        let unseen: Vec<&Action> = self.unseen(snapshot).collect();
+        brain::check::check_beside(action, &unseen, snapshot, policy, now).map_err(|refusal| {
             NotBegun::Refused {
                 rule: refusal.rule.to_string(),
                 why: refusal.why,
@@ -192,6 +193,15 @@ impl Executor {
             },
         );
         Ok(())
+    }
+
+    /// What was begun after the snapshot was taken: it does not show that.
+    fn unseen(&self, snapshot: &Snapshot) -> impl Iterator<Item = &Action> {
+        let running = self.running.iter().filter(|(name, _)| {
+            let machine = snapshot.machines.get(&***name);
+            machine.is_none_or(|machine| machine.busy.is_none())
+        });
+        running.map(|(_, running)| &running.action)
     }
 
     /// The machine's journal entry, made durable before anything is done to it.

@@ -205,6 +205,36 @@ pub fn check(action: &Action, snapshot: &Snapshot, policy: &Policy, now: Time) -
     }
 }
 
+/// Whether `action` may begin at `now` beside others that were begun since the view was taken, which it
+/// does not show yet: alone, and with them within all limits and budgets. What goes as a whole is begun
+/// one by one, so that is asked by [`check_plan`] alone.
+pub fn check_beside(
+    action: &Action,
+    begun: &[&Action],
+    snapshot: &Snapshot,
+    policy: &Policy,
+    now: Time,
+) -> Verdict {
+    check(action, snapshot, policy, now)?;
+    let case = Case {
+        snapshot,
+        policy,
+        now,
+    };
+    together::distinct(begun.iter().copied().chain([action]))?;
+    let alike: fn(&Kind) -> bool = match action.kind {
+        Kind::Create(_) => |kind| matches!(kind, Kind::Create(_)),
+        Kind::Remove { .. } => |kind| matches!(kind, Kind::Remove { .. }),
+        _ => return Ok(()),
+    };
+    let others = begun.iter().copied().filter(|other| alike(&other.kind));
+    let all: Vec<&Action> = others.chain([action]).collect();
+    match action.kind {
+        Kind::Create(_) => together::creations(case, &all),
+        _ => together::removals(case, &all),
+    }
+}
+
 /// Whether all actions of a plan may be done together: each by itself, and limits, budgets and
 /// landing places over all of them.
 pub fn check_plan(plan: &[Action], snapshot: &Snapshot, policy: &Policy, now: Time) -> Verdict {

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Case, Rule, Verdict, consolidation, drain, ensure, landing, refuse};
 use crate::model::action::{Action, Kind, Reason};
+use crate::model::cluster::Node;
 use crate::model::policy::{LEAVING_TAINT, STARTUP_TAINT};
 use crate::model::region::{Busy, Machine, Step};
 
 /// No two actions are about the same machine, VMID, node or token.
-pub(super) fn distinct(plan: &[Action]) -> Verdict {
+pub(super) fn distinct<'a>(plan: impl IntoIterator<Item = &'a Action>) -> Verdict {
     let mut seen = BTreeSet::new();
     for action in plan {
         let target = &action.target;
@@ -233,11 +234,13 @@ pub(super) fn removals(case: Case<'_>, removals: &[&Action]) -> Verdict {
     keep_totals(case, &targets)?;
     surplus(case, &chosen)?;
     consolidation::node_budgets(case, &chosen)?;
+    // A removal of this plan that is not chosen goes on with one that was begun: that one is under way.
+    let ours: BTreeSet<&str> = chosen.iter().map(|a| &*a.target.machine).collect();
     let under_way: Vec<&str> = case
         .snapshot
         .machines
         .iter()
-        .filter(|(name, machine)| !targets.contains(&***name) && leaving(case, machine))
+        .filter(|(name, machine)| !ours.contains(&***name) && leaving(case, machine))
         .filter(|(_, machine)| !interrupted(case, machine))
         .filter_map(|(_, machine)| machine.node.as_deref())
         .collect();
@@ -278,13 +281,15 @@ pub(super) fn leaving(case: Case<'_>, machine: &Machine) -> bool {
         || machine.step.is_some_and(|(step, _)| step > Step::Done)
 }
 
-/// Nobody is at its removal, which can still be taken back: no pod is evicted there.
+/// Nobody is at its removal, which can still be taken back: no pod is evicted there, and none will be
+/// before another removal of it passed here. One that never worked is not taken back but brought to an end.
 fn interrupted(case: Case<'_>, machine: &Machine) -> bool {
     let node = machine
         .node
         .as_ref()
         .and_then(|name| case.snapshot.cluster.nodes.get(name));
-    node.is_some_and(|node| node.deletion.is_none())
+    let starting = |node: &Node| node.taints.iter().any(|t| &*t.key == STARTUP_TAINT);
+    node.is_some_and(|node| node.deletion.is_none() && !starting(node))
         && machine.busy.is_none()
         && machine.vm.is_some()
         && machine.step.is_none_or(|(step, _)| step < Step::Shutdown)
@@ -428,21 +433,14 @@ fn parallel(case: Case<'_>, chosen: &[&Action], under_way: &[&str]) -> Verdict {
             )
         },
     )?;
-    let moved = chosen
-        .iter()
-        .filter(|action| !action.precondition.landing.is_empty());
-    let mut draining: BTreeSet<&str> = moved
-        .filter_map(|action| action.target.node.as_ref())
-        .map(|node| &*node.name)
-        .collect();
+    // Pods are evicted also where nothing must land for them.
+    let drained = |name: &&str| !drain::concerned(case, name).is_empty();
+    let nodes = drain::nodes_of(chosen).into_iter().map(|name| &**name);
+    let mut draining: BTreeSet<&str> = nodes.filter(drained).collect();
     if draining.is_empty() {
         return Ok(());
     }
-    draining.extend(
-        under_way
-            .iter()
-            .filter(|name| !drain::concerned(case, name).is_empty()),
-    );
+    draining.extend(under_way.iter().copied().filter(drained));
     ensure(
         draining.len() <= settings.max_parallel_drain as usize
             || one_whole_pool(case, &draining).is_some(),

@@ -20,7 +20,15 @@ impl Lab {
     /// Decides; a plan that does not pass the checker is an error, with the world in words.
     pub(in crate::brain) fn try_decide(&self) -> Result<Decision, String> {
         let decision = decide(&self.snapshot, &self.policy, &self.memory, self.now);
-        match check::check_plan(&decision.plan, &self.snapshot, &self.policy, self.now) {
+        let (view, policy, now) = (&self.snapshot, &self.policy, self.now);
+        let mut begun: Vec<&Action> = Vec::new();
+        let mut verdict = check::check_plan(&decision.plan, view, policy, now);
+        for action in &decision.plan {
+            // As the executor begins them: one by one, on the same view.
+            verdict = verdict.and_then(|()| check::check_beside(action, &begun, view, policy, now));
+            begun.push(action);
+        }
+        match verdict {
             Ok(()) => Ok(decision),
             Err(refusal) => Err(format!("{refusal}{}", tell(self, &decision))),
         }

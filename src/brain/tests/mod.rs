@@ -6,6 +6,7 @@ mod carry;
 mod claims;
 mod consolidating;
 mod constraints;
+mod crashing;
 mod draining;
 mod existing;
 mod explaining;
