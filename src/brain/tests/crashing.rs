@@ -281,7 +281,7 @@ fn an_interrupted_drain_and_another_never_run_together() {
     let decision = lab.decide();
     // One of the two goes, and the other is given up or waits.
     assert_eq!(removed(&decision).len(), 1, "{:?}", decision.plan);
-    let going = removed(&decision)[0].to_owned();
+    let going = removed(&decision)[0].clone();
     let other = if going == "n0" { "n1" } else { "n0" };
     let action = |lab: &Lab, node: &str| -> Action {
         let plan = lab.decide().plan;
