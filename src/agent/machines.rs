@@ -2,7 +2,8 @@
 //! Pure.
 //!
 //! A VM is a machine when its mark is ours and intact; a VM without a mark only while it is the
-//! locked placeholder of a clone that the journal intends. A node belongs to a machine when its
+//! locked placeholder of a clone that the journal intends, or what PVE has left of it while the
+//! journal says that it is being destroyed. A node belongs to a machine when its
 //! `systemUUID` is the VM's SMBIOS UUID, and in no other case.
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use crate::agent::journal::Entry;
 use crate::model::cluster::Cluster;
 use crate::model::mark::{Mark, Ownership};
-use crate::model::region::{Busy, GuestKind, Machine, MachineVm, Region, RegionName, Vm};
+use crate::model::region::{Busy, GuestKind, Machine, MachineVm, Region, RegionName, Step, Vm};
 
 /// A region as observed: the brain's view and what was read of single VMs beside it.
 #[derive(Clone, Debug, Default)]
@@ -104,16 +105,20 @@ fn our_mark<'a>(vm: &'a Vm, vmid: u32, cluster_id: &str) -> Option<&'a Mark> {
     }
 }
 
-/// A machine known from the journal alone, with its placeholder if a clone is under way.
+/// A machine known from the journal alone, with its placeholder if a clone is under way, or with what
+/// is left of it if its removal was cut short.
 fn intended(entry: &Entry, regions: &BTreeMap<RegionName, Observed>) -> Machine {
     let target = &entry.target;
     let observed = regions.get(&target.region);
     let placeholder = observed.and_then(|observed| {
         let vm = observed.region.vms.get(&target.vmid)?;
         let unmarked = matches!(vm.ownership, None | Some(Ownership::Unmarked));
-        let cloning =
-            vm.lock.as_deref() == Some("clone") && vm.kind == GuestKind::Qemu && !vm.running;
-        (unmarked && cloning).then(|| {
+        let locked = match vm.lock.as_deref() {
+            Some("clone") => true,
+            Some("destroyed") => entry.step == Step::Destroy,
+            _ => false,
+        };
+        (unmarked && locked && vm.kind == GuestKind::Qemu && !vm.running).then(|| {
             (
                 vm.host.clone(),
                 seen(vm, observed.facts.get(&target.vmid), false),
@@ -260,5 +265,29 @@ mod tests {
         assert_eq!(found["small-5"].node, None, "a placeholder has no node");
         assert_eq!(found["small-6"].vm, None, "somebody else took the VMID");
         assert_eq!(found["small-7"].vm, None);
+    }
+
+    #[test]
+    fn what_is_left_of_a_vm_is_a_machines_while_it_is_being_destroyed() {
+        for (step, lock, there) in [
+            (Step::Destroy, "destroyed", true),
+            (Step::Shutdown, "destroyed", false),
+            (Step::Done, "destroyed", false),
+            (Step::Destroy, "backup", false),
+        ] {
+            let (name, mut entry) = entry(5);
+            entry.step = step;
+            let regions = region(&[(5, Some(Ownership::Unmarked), Some(lock))]);
+            let found = machines(
+                CLUSTER,
+                &regions,
+                &cluster_with_node("uuid-5"),
+                &BTreeMap::from([(name, entry)]),
+                &BTreeMap::new(),
+            );
+            let machine = &found["small-5"];
+            assert_eq!(machine.vm.is_some(), there, "{step:?} {lock}");
+            assert_eq!(machine.node, None);
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A machine whose clone was never seen, or whose placeholder stands locked while nobody works on
 //! it, is first continued: the executor looks for the clone task and follows it, or says that it
-//! failed. Only a placeholder that nobody followed for a whole quarantine is cleared.
+//! failed. Only a placeholder that nobody followed for a whole quarantine is cleared. What a removal
+//! of ours left that was cut short needs none: nothing is in it any more.
 
 use crate::model::action::{Kind, Reason};
 use crate::model::policy::STARTUP_TAINT;
@@ -69,7 +70,7 @@ fn next(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     }
 }
 
-/// The locked, markless VM that a clone leaves until it is done.
+/// The locked, markless VM that a clone leaves until it is done, or a removal until it is.
 fn placeholder(known: &Known<'_>) -> bool {
     known.machine.vm.as_ref().is_some_and(|vm| !vm.marked)
 }
@@ -128,14 +129,29 @@ fn why(known: &Known<'_>, limit: Span) -> String {
 fn clear_placeholder(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     let region = &known.machine.region;
     let good = turn.holds.may_observe_in(region);
-    let over = turn.quarantine_over(&format!("placeholder/{}", known.name), good);
+    let vm = known.machine.vm.as_ref();
+    let (over, reason) = if vm.is_some_and(|vm| vm.lock.as_deref() == Some("destroyed")) {
+        (good, unfinished())
+    } else {
+        let key = format!("placeholder/{}", known.name);
+        (turn.quarantine_over(&key, good), Reason::DeadClone)
+    };
     (over && known.machine.intended && turn.holds.may_clear(region).is_ok())
-        .then_some((Kind::ClearPlaceholder, Reason::DeadClone))
+        .then_some((Kind::ClearPlaceholder, reason))
+}
+
+fn unfinished() -> Reason {
+    Reason::NotWanted {
+        message: "its removal was begun and is brought to an end".to_owned(),
+    }
 }
 
 /// A removal that was begun and that nobody is at: where nothing can be taken back it goes on. The
 /// others are working nodes with our leaving taint: scale-down decides anew.
-fn leaving(turn: &Turn<'_>, known: &Known<'_>) -> Move {
+fn leaving(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+    if placeholder(known) {
+        return clear_placeholder(turn, known);
+    }
     let never_worked = match known.node {
         Some((_, node)) => has_taint(node, STARTUP_TAINT),
         None => true,
@@ -144,9 +160,6 @@ fn leaving(turn: &Turn<'_>, known: &Known<'_>) -> Move {
     if !(never_worked || shut) || turn.holds.may_clear(&known.machine.region).is_err() {
         return None;
     }
-    let reason = Reason::NotWanted {
-        message: "its removal was begun and is brought to an end".to_owned(),
-    };
     let kind = match (&known.machine.vm, known.node) {
         (Some(_), node) => Kind::Remove {
             drain: node.is_some(),
@@ -154,5 +167,5 @@ fn leaving(turn: &Turn<'_>, known: &Known<'_>) -> Move {
         (None, Some(_)) => Kind::DeleteNode,
         (None, None) => Kind::DropIntent,
     };
-    Some((kind, reason))
+    Some((kind, unfinished()))
 }

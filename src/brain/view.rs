@@ -286,8 +286,8 @@ fn untouchable(snapshot: &Snapshot, known: &Known<'_>, doubled: &BTreeSet<&str>)
         _ => {}
     }
     let vm = known.machine.vm.as_ref()?;
-    let placeholder = known.machine.intended && vm.lock.as_deref() == Some("clone");
-    if !vm.marked && !placeholder {
+    let remains = matches!(vm.lock.as_deref(), Some("clone" | "destroyed"));
+    if !vm.marked && !(known.machine.intended && remains) {
         return Some("its VM does not carry its mark".to_owned());
     }
     match (&vm.uuid, known.node) {

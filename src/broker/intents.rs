@@ -1,22 +1,18 @@
 //! What was asked to be cloned, on disk before it is asked.
 //!
 //! A new clone is a locked VM without a mark until PVE has copied its disks. If the clone's worker
-//! dies then, only an intent proves that the remains are ours. One file per VMID in a directory of
-//! root's.
+//! dies then, only an intent proves that the remains are ours.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::mark::Mark;
-use crate::model::time::{Span, Time};
+use crate::model::time::Time;
 use crate::pve::Upid;
 
 use super::durable;
-
-/// After this an intent proves nothing any more: a placeholder that nobody cleaned up in a week is
-/// a human's to judge, and the VMID may long be somebody else's.
-const LIFE: Span = Span::minutes(7 * 24 * 60);
+use super::records::{Record, Records};
 
 /// A clone that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,57 +50,20 @@ impl Intent {
     }
 }
 
+impl Record for Intent {
+    const WHAT: &'static str = "intent";
+
+    fn vmid(&self) -> u32 {
+        self.vmid
+    }
+
+    fn asked(&self) -> Time {
+        self.asked
+    }
+}
+
 /// The directory of intents.
-#[derive(Debug)]
-pub(super) struct Intents {
-    directory: PathBuf,
-}
-
-impl Intents {
-    /// Intents in `directory`, which is made when it is not there.
-    pub(super) fn open(directory: PathBuf) -> Result<Intents, String> {
-        std::fs::create_dir_all(&directory)
-            .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
-        Ok(Intents { directory })
-    }
-
-    fn path(&self, vmid: u32) -> PathBuf {
-        self.directory.join(format!("{vmid}.json"))
-    }
-
-    /// The intent for `vmid`, if there is one that still counts.
-    pub(super) fn get(&self, vmid: u32, now: Time) -> Result<Option<Intent>, String> {
-        let path = self.path(vmid);
-        let fail = |why: String| format!("cannot read intent {}: {why}", path.display());
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(fail(error.to_string())),
-        };
-        let intent: Intent =
-            serde_json::from_slice(&bytes).map_err(|error| fail(error.to_string()))?;
-        if intent.vmid != vmid {
-            return Err(fail(format!("it is about VM {}", intent.vmid)));
-        }
-        Ok((now.since(intent.asked) <= LIFE).then_some(intent))
-    }
-
-    /// Makes `intent` durable, in place of an older one for its VMID.
-    pub(super) fn record(&self, intent: &Intent) -> Result<(), String> {
-        let path = self.path(intent.vmid);
-        let bytes = serde_json::to_vec(intent)
-            .map_err(|error| format!("cannot write an intent: {error}"))?;
-        durable::write(&path, &bytes)
-            .map_err(|error| format!("cannot write intent {}: {error}", path.display()))
-    }
-
-    /// Forgets the intent for `vmid`.
-    pub(super) fn forget(&self, vmid: u32) -> Result<(), String> {
-        let path = self.path(vmid);
-        durable::remove(&path)
-            .map_err(|error| format!("cannot remove intent {}: {error}", path.display()))
-    }
-}
+pub(super) type Intents = Records<Intent>;
 
 /// Which Kubernetes cluster of the configured name is ours: learnt from the first change that
 /// carries its mark, and held.
@@ -146,6 +105,8 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broker::records::LIFE;
+    use crate::model::time::Span;
 
     fn intent(vmid: u32) -> Intent {
         Intent {

@@ -8,6 +8,7 @@
 
 mod allow;
 mod audit;
+mod destroy;
 mod durable;
 mod fallback;
 mod form;
@@ -18,6 +19,8 @@ mod listen;
 mod owned;
 mod peer;
 mod policy;
+mod records;
+mod removals;
 mod service;
 #[cfg(test)]
 mod tests;

@@ -9,8 +9,8 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::clock::Clock;
-use crate::model::mark::{Mark, Ownership};
-use crate::pve::{Method, Outcome, Request, Task, TaskState, Upid, VmConfig};
+use crate::model::mark::Mark;
+use crate::pve::{Method, Outcome, Request, TaskState, Upid, VmConfig};
 
 use super::allow::{self, Call, Needs, Raw};
 use super::audit;
@@ -19,6 +19,7 @@ use super::intents::{Cluster, Intent, Intents};
 use super::owned;
 use super::peer::Peer;
 use super::policy::Policy;
+use super::removals::Removals;
 
 /// A read, whole: shorter than the daemon's own deadline for reads that reach another host.
 const READ: Duration = Duration::from_secs(14);
@@ -26,8 +27,6 @@ const READ: Duration = Duration::from_secs(14);
 const CHANGE: Duration = Duration::from_secs(42);
 /// A change is not begun with less than this left of its time.
 const LEAST: Duration = Duration::from_secs(5);
-/// Active tasks asked for when a placeholder is to go.
-const TASKS: usize = 500;
 
 /// What goes back to the daemon.
 #[derive(Clone, Debug)]
@@ -56,11 +55,11 @@ impl Reply {
         Reply::own(403, "refused-by-broker", why)
     }
 
-    fn not_sent(why: &str) -> Reply {
+    pub(super) fn not_sent(why: &str) -> Reply {
         Reply::own(503, "not-sent", why)
     }
 
-    fn of(sent: Sent) -> Reply {
+    pub(super) fn of(sent: Sent) -> Reply {
         match sent {
             Sent::Never(why) => Reply::not_sent(&why),
             Sent::Unknown(why) => Reply::own(504, "unknown", &why),
@@ -91,16 +90,17 @@ impl Reply {
 }
 
 /// A call that ends here and now, with this answer.
-type Ends = Reply;
+pub(super) type Ends = Reply;
 
 /// The broker behind the socket.
 #[derive(Debug)]
 pub(super) struct Service {
     policy: RwLock<Arc<Policy>>,
-    way: Arc<dyn Way>,
-    intents: Intents,
-    cluster: Cluster,
-    clock: Clock,
+    pub(super) way: Arc<dyn Way>,
+    pub(super) intents: Intents,
+    pub(super) removals: Removals,
+    pub(super) cluster: Cluster,
+    pub(super) clock: Clock,
     /// Held from looking whether a VMID is free until its intent is durable.
     cloning: Mutex<()>,
     pve_version: std::sync::Mutex<Option<String>>,
@@ -118,6 +118,7 @@ impl Service {
             policy: RwLock::new(Arc::new(policy)),
             way,
             intents: Intents::open(state.join("intents"))?,
+            removals: Removals::open(state.join("removals"))?,
             cluster: Cluster::open(state.join("cluster")),
             clock,
             cloning: Mutex::new(()),
@@ -196,26 +197,25 @@ impl Service {
                 }
             }
             Needs::Template => return self.clone_vm(policy, call, request, end).await,
-            Needs::MarkOrIntent => {
-                if self.must_skip_lock(policy, call, end).await? {
-                    request.params.push(("skiplock".to_owned(), "1".to_owned()));
-                }
-            }
+            Needs::MarkOrRecord => return self.destroy(policy, call, request, end).await,
         }
-        self.forward(&request, end).await
+        let reply = self.forward(&request, end).await?;
+        if call.rule.name == "resources" && reply.outcome == "done" {
+            self.saw(&reply.body);
+        }
+        Ok(reply)
     }
 
     async fn forward(&self, request: &Request, end: Instant) -> Result<Reply, Ends> {
-        let left = end.saturating_duration_since(Instant::now());
-        if request.method != Method::Get && left < LEAST {
-            return Err(Reply::not_sent("the checks before it took all its time"));
+        if request.method != Method::Get {
+            in_time(end)?;
         }
         Ok(Reply::of(self.way.send(request, end).await))
     }
 
     /// Reads for the broker itself. What PVE answers with an error ends the call with that error:
     /// the change was not sent.
-    async fn read(
+    pub(super) async fn read(
         &self,
         path: &[&str],
         params: &[(&str, &str)],
@@ -240,7 +240,12 @@ impl Service {
         }
     }
 
-    async fn config(&self, host: &str, vmid: u32, end: Instant) -> Result<VmConfig, Ends> {
+    pub(super) async fn config(
+        &self,
+        host: &str,
+        vmid: u32,
+        end: Instant,
+    ) -> Result<VmConfig, Ends> {
         let id = vmid.to_string();
         let path = ["nodes", host, "qemu", &id, "config"];
         Ok(VmConfig::read(&self.read(&path, &[], end).await?))
@@ -271,19 +276,31 @@ impl Service {
         Ok((mark, config))
     }
 
-    fn mark(&self, policy: &Policy, vmid: u32, config: &VmConfig) -> Result<Mark, String> {
+    pub(super) fn mark(
+        &self,
+        policy: &Policy,
+        vmid: u32,
+        config: &VmConfig,
+    ) -> Result<Mark, String> {
         let mark = owned::mark(policy, vmid, config)?;
         self.cluster.check(&mark.cluster)?;
         Ok(mark)
     }
 
     /// The clone of this VM is over: it carries its mark, so its intent has done its work.
-    fn now_ours(&self, mark: &Mark) -> Result<(), Ends> {
+    pub(super) fn now_ours(&self, mark: &Mark) -> Result<(), Ends> {
         let fail = |why: String| Reply::not_sent(&why);
         self.cluster.learn(&mark.cluster).map_err(fail)?;
         // An unreadable intent proves nothing and is in nobody's way here.
-        if let Ok(Some(_)) = self.intents.get(mark.vmid, self.clock.now()) {
+        let now = self.clock.now();
+        if let Ok(Some(_)) = self.intents.get(mark.vmid, now) {
             self.intents.forget(mark.vmid).map_err(fail)?;
+        }
+        // The VMID has come to be another machine's: the removal of the one before is over.
+        if let Ok(Some(removal)) = self.removals.get(mark.vmid, now)
+            && removal.machine != mark.machine
+        {
+            self.removals.forget(mark.vmid).map_err(fail)?;
         }
         Ok(())
     }
@@ -386,98 +403,6 @@ impl Service {
         }
     }
 
-    /// Whether the VM in the path may be destroyed at all, and whether only past its lock: the
-    /// remains of a clone whose worker died.
-    async fn must_skip_lock(
-        &self,
-        policy: &Policy,
-        call: &Call,
-        end: Instant,
-    ) -> Result<bool, Ends> {
-        let (host, vmid) = place(call)?;
-        if !policy.in_range(vmid) {
-            return Err(Reply::refused(&format!(
-                "VM {vmid} is outside the configured range"
-            )));
-        }
-        let config = self.config(host, vmid, end).await?;
-        let locked = config.lock.as_deref() == Some("clone");
-        let now = self.clock.now();
-        let intent = self
-            .intents
-            .get(vmid, now)
-            .map_err(|why| Reply::refused(&why))?;
-        if locked && config.ownership() == Ownership::Unmarked && !config.template {
-            let Some(intent) = intent else {
-                return Err(Reply::refused(&format!(
-                    "VM {vmid} is a clone under way that no intent of ours names"
-                )));
-            };
-            return self
-                .dead_clone(policy, host, &intent, end)
-                .await
-                .map(|()| true);
-        }
-        let mark = self
-            .mark(policy, vmid, &config)
-            .map_err(|why| Reply::refused(&why))?;
-        if !locked {
-            self.now_ours(&mark)?;
-            return Ok(false);
-        }
-        // Marked but still locked: a clone of several disks that ended between them.
-        let intent = intent.unwrap_or_else(|| Intent::new(&mark, host, 0, mark.created));
-        self.dead_clone(policy, host, &intent, end)
-            .await
-            .map(|()| true)
-    }
-
-    /// The clone of `intent` is not under way any more and had its time.
-    async fn dead_clone(
-        &self,
-        policy: &Policy,
-        host: &str,
-        intent: &Intent,
-        end: Instant,
-    ) -> Result<(), Ends> {
-        let refuse = |why: String| Err(Reply::refused(&why));
-        let vmid = intent.vmid;
-        if intent.host != host {
-            return refuse(format!(
-                "VM {vmid} was to be made on {}, not {host}",
-                intent.host
-            ));
-        }
-        self.cluster
-            .check(&intent.cluster)
-            .map_err(|why| Reply::refused(&why))?;
-        let age = self.clock.now().since(intent.asked);
-        if age < policy.allow.quarantine {
-            return refuse(format!(
-                "VM {vmid} is a clone asked for {age} ago; it is in quarantine for {}",
-                policy.allow.quarantine
-            ));
-        }
-        let limit = TASKS.to_string();
-        let params = [
-            ("source", "active"),
-            ("typefilter", "qmclone"),
-            ("limit", &limit),
-        ];
-        let tasks = Task::read_all(&self.read(&["nodes", host, "tasks"], &params, end).await?);
-        if let Some(task) = owned::clone_under_way(&tasks, intent) {
-            return refuse(format!("VM {vmid}: clone task {task} is still under way"));
-        }
-        if let Some(task) = &intent.task {
-            let path = ["nodes", host, "tasks", task.as_str(), "status"];
-            // A task that nobody remembers any more says nothing against it.
-            if let Ok(data) = self.read(&path, &[], end).await {
-                owned::not_taken(vmid, &TaskState::read(&data)).or_else(refuse)?;
-            }
-        }
-        Ok(())
-    }
-
     /// `GET /broker/info`: version, policy, channel, and what is wrong.
     async fn info(&self, raw: Raw<'_>) -> Reply {
         if raw.method != "GET" || raw.query.is_some() || !raw.body.is_empty() {
@@ -519,6 +444,14 @@ impl Service {
     }
 }
 
+/// Enough of a change's time is left to make it.
+pub(super) fn in_time(end: Instant) -> Result<(), Ends> {
+    if end.saturating_duration_since(Instant::now()) < LEAST {
+        return Err(Reply::not_sent("the checks before it took all its time"));
+    }
+    Ok(())
+}
+
 /// Whether a call takes a VM's protection off and does nothing else.
 fn only_unprotects(call: &Call) -> bool {
     let known = |(key, _): &(String, String)| matches!(&**key, "protection" | "digest");
@@ -527,7 +460,7 @@ fn only_unprotects(call: &Call) -> bool {
         && call.params.iter().all(known)
 }
 
-fn place(call: &Call) -> Result<(&str, u32), Ends> {
+pub(super) fn place(call: &Call) -> Result<(&str, u32), Ends> {
     match (&call.host, call.vmid) {
         (Some(host), Some(vmid)) => Ok((host, vmid)),
         _ => Err(Reply::refused("the path names no VM")),
@@ -550,7 +483,7 @@ fn data(answer: Answer) -> Result<Value, Ends> {
     }
 }
 
-fn task_of(answer: &Answer) -> Option<Upid> {
+pub(super) fn task_of(answer: &Answer) -> Option<Upid> {
     let body: Value = serde_json::from_slice(&answer.body).ok()?;
     body["data"].as_str()?.parse().ok()
 }

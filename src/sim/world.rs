@@ -5,9 +5,9 @@
 //! Everything runs on tokio's clock and on seeds. On a paused current-thread runtime hours pass in
 //! seconds and a seed replays to the byte.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
@@ -78,6 +78,8 @@ pub struct World {
     pub turns: watch::Sender<Option<Arc<Turn>>>,
     /// Asks the daemon for a turn.
     pub poke: Arc<Notify>,
+    /// What the broker keeps on disk.
+    removals: Arc<Mutex<BTreeSet<u32>>>,
     seed: u64,
 }
 
@@ -102,6 +104,7 @@ impl World {
             kube_faults: Faults::new(spec.seed ^ 2),
             turns: watch::Sender::new(None),
             poke: Arc::new(Notify::new()),
+            removals: Arc::default(),
             seed: spec.seed,
         })
     }
@@ -109,7 +112,8 @@ impl World {
     /// PVE as the daemon reaches it: what stands behind the broker, with the faults of the way.
     pub fn pve_way(&self) -> Router {
         let pve = self.pve.router_as("root@pam");
-        let pve = pve.layer(from_fn_with_state(self.pve.clone(), as_the_broker));
+        let broker: Broker = (self.pve.clone(), self.removals.clone());
+        let pve = pve.layer(from_fn_with_state(broker, as_the_broker));
         self.pve_faults.wrap(pve, Style::Pve)
     }
 
@@ -183,10 +187,17 @@ impl World {
     }
 }
 
+/// What the broker knows of: PVE, and the VMIDs whose removal it passed on.
+type Broker = (Pve, Arc<Mutex<BTreeSet<u32>>>);
+
 /// What the daemon relies on the broker for: a change of a VM without our mark is refused, however long
-/// it was on its way; and the remains of a clone lose their protection and are destroyed past their
-/// lock.
-async fn as_the_broker(State(pve): State<Pve>, request: Request, next: Next) -> Response {
+/// it was on its way; and the remains of a clone, which lose their protection, and of a removal of ours
+/// are destroyed past their lock.
+async fn as_the_broker(
+    State((pve, removals)): State<Broker>,
+    request: Request,
+    next: Next,
+) -> Response {
     let path = request.uri().path();
     let vm = path
         .split_once("/qemu/")
@@ -195,10 +206,17 @@ async fn as_the_broker(State(pve): State<Pve>, request: Request, next: Next) -> 
     let Some(vm) = vm.filter(|vm| !vm.template && request.method() != Method::GET) else {
         return next.run(request).await;
     };
-    let locked = vm.lock.as_deref() == Some("clone");
+    let remembered = || removals.lock().unwrap_or_else(PoisonError::into_inner);
+    let remains = vm.lock.as_deref() == Some("destroyed")
+        && request.method() == Method::DELETE
+        && remembered().contains(&vm.vmid);
+    let locked = vm.lock.as_deref() == Some("clone") || remains;
     if !locked && !vm.description.contains(MARK) {
         let refusal = json!({"data": null, "message": "VM carries no mark"});
         return (StatusCode::FORBIDDEN, Json(refusal)).into_response();
+    }
+    if request.method() == Method::DELETE {
+        remembered().insert(vm.vmid);
     }
     if !locked || ![Method::DELETE, Method::PUT].contains(request.method()) {
         return next.run(request).await;

@@ -128,8 +128,9 @@ async fn bad_day(seed: u64) -> Vec<String> {
     scene.world.pve_faults.set(FaultPlan::drawn(seed ^ 0x11));
     scene.world.kube_faults.set(FaultPlan::drawn(seed ^ 0x22));
     let workload = Workload::weather(seed, WORKLOAD, Span::minutes(1));
+    let killer = StdRng::seed_from_u64(seed ^ 0x44);
     let story = async {
-        storm(&scene, &mut dice).await;
+        tokio::join!(storm(&scene, &mut dice), cut_short(&scene, killer));
         scene.judge().expect_progress(PATIENCE);
         tokio::time::sleep(CALM).await;
     };
@@ -233,15 +234,26 @@ async fn storm(scene: &Scene, dice: &mut StdRng) {
     for (_, act) in undo {
         let _ = scene.world.pve.administer(&act);
     }
-    // What a destroy leaves that a power cut ended in its last part carries no mark any more: the
-    // daemon says what a person has to do, and here the person does it.
-    for vm in scene.world.pve.vms() {
-        if vm.lock.as_deref() == Some("destroyed") && VMIDS.contains(&vm.vmid) {
-            let _ = scene.world.pve.administer(&Act::Destroy { vmid: vm.vmid });
-        }
-    }
     scene.world.pve_faults.quiet();
     scene.world.kube_faults.quiet();
+}
+
+/// Kills workers that destroy VMs, wherever they are: what PVE leaves then must go by itself.
+async fn cut_short(scene: &Scene, mut dice: StdRng) {
+    let ends = tokio::time::Instant::now() + STORM;
+    while tokio::time::Instant::now() < ends {
+        tokio::time::sleep(Duration::from_millis(dice.random_range(50..2_000))).await;
+        let tasks = scene.world.pve.running_tasks();
+        let removal = tasks.iter().find(|upid| upid.contains(":qmdestroy:"));
+        if let Some(upid) = removal
+            && dice.random_bool(0.5)
+        {
+            let _ = scene
+                .world
+                .pve
+                .administer(&Act::KillTask { upid: upid.clone() });
+        }
+    }
 }
 
 /// One act, and what makes it well again after so many seconds.

@@ -159,6 +159,10 @@ async fn present(work: &Work) -> Result<Option<VmConfig>, Stop> {
         let ours = work.entry()?.marked;
         match work.look().await? {
             Look::Ours(config) => return Ok(Some(*config)),
+            // What is left of it is cleared away by itself, if the removal was ours.
+            Look::Going if !work.being_destroyed().await? => {
+                return Err(Stop::Transient(work.going()));
+            }
             Look::Going => work.note(work.going()),
             Look::Absent if ours => return Ok(None),
             Look::Foreign(how) if ours => return Err(Stop::Failed(format!("hands off: {how}"))),

@@ -34,7 +34,8 @@ fn open(tools: Tools, entry: &Entry) -> Result<Work, Failure> {
     })
 }
 
-/// Destroys the locked placeholder of a dead clone, and with it the intent.
+/// Destroys the locked placeholder of a dead clone, or what is left of a VM whose removal was cut
+/// short, and with it the intent.
 pub(super) async fn clear_placeholder(tools: Tools, entry: &Entry) -> Result<(), Failure> {
     let work = open(tools, entry)?;
     work.step(Step::Destroy, DEADLINE, cleared(&work)).await?;
@@ -47,31 +48,41 @@ pub(super) async fn clear_placeholder(tools: Tools, entry: &Entry) -> Result<(),
 
 async fn cleared(work: &Work) -> Result<(), Stop> {
     loop {
-        match work.look().await? {
+        let going = match work.look().await? {
             Look::Absent => return Ok(()),
-            Look::Placeholder => {}
-            Look::Going => return Err(Stop::Transient(work.going())),
+            Look::Placeholder => false,
+            Look::Going => true,
             Look::Ours(_) => {
                 return Err(Stop::Transient(
                     "the clone came to life after all".to_owned(),
                 ));
             }
             Look::Foreign(how) => return Err(Stop::Failed(format!("hands off: {how}"))),
+        };
+        if going && work.being_destroyed().await? {
+            work.note(work.going());
+            sleep(PAUSE).await;
+            continue;
         }
-        if clone::running(work).await? {
+        if !going && clone::running(work).await? {
             return Err(Stop::Transient(
                 "a clone of the template runs; the placeholder may be its".to_owned(),
             ));
         }
         let host = placeholder_host(work).await?;
-        match work.pve.destroy(&host, work.mark.vmid).await {
+        let vmid = work.mark.vmid;
+        match work.pve.destroy(&host, vmid).await {
             Ok(upid) => {
-                if let Some(text) = work.follow(&upid).await? {
-                    return Err(Stop::Failed(format!(
-                        "the placeholder could not be destroyed: {text}; remove it by hand: qm unlock {0} && qm destroy {0}",
-                        work.mark.vmid
-                    )));
-                }
+                let Some(text) = work.follow(&upid).await? else {
+                    continue;
+                };
+                return Err(Stop::Failed(if going {
+                    format!("{}: {text}", work.going())
+                } else {
+                    format!(
+                        "the placeholder could not be destroyed: {text}; remove it by hand: qm unlock {vmid} && qm destroy {vmid}"
+                    )
+                }));
             }
             Err(error) if passing(&error) || error.cause() == Cause::Gone => {
                 work.note(error.to_string());

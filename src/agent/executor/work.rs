@@ -13,7 +13,7 @@ use crate::model::region::GuestKind;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 use crate::pve::transport::{CallError, Outcome};
-use crate::pve::{Cause, TaskState, VmConfig};
+use crate::pve::{Cause, Task, TaskState, VmConfig};
 
 use super::Tools;
 
@@ -279,9 +279,13 @@ impl Work {
                 Ok(Look::Ours(Box::new(config)))
             }
             Ownership::Unmarked if config.lock.as_deref() == Some("clone") => Ok(Look::Placeholder),
-            Ownership::Unmarked
-                if config.lock.as_deref() == Some("destroyed") && self.entry()?.marked =>
-            {
+            Ownership::Unmarked if config.lock.as_deref() == Some("destroyed") => {
+                let entry = self.entry()?;
+                if !entry.marked && entry.step != Step::Destroy {
+                    let how = format!("VM {vmid} on {host} is being destroyed and carries no mark");
+                    return Ok(Look::Foreign(how));
+                }
+                self.record(|entry| entry.target.host = host)?;
                 Ok(Look::Going)
             }
             Ownership::Unmarked => Ok(Look::Foreign(format!(
@@ -305,6 +309,17 @@ impl Work {
             "VM {vmid} is being destroyed; if that was interrupted, `qm destroy {vmid} --skiplock` on {} finishes it",
             self.host().unwrap_or_default()
         )
+    }
+
+    /// Whether PVE is at the removal of the VM.
+    pub(super) async fn being_destroyed(&self) -> Result<bool, Stop> {
+        let (host, vmid) = (self.host()?, self.mark.vmid);
+        let tasks = self
+            .patiently("listing tasks", || self.pve.active_tasks(&host, vmid))
+            .await?;
+        let id = vmid.to_string();
+        let removes = |task: &Task| task.upid.kind() == "qmdestroy" && task.upid.id() == id;
+        Ok(tasks.iter().any(removes))
     }
 
     /// Repeats a call that reads (or may be repeated) until it is answered, pausing between tries.

@@ -222,14 +222,22 @@ pub(super) fn lifeless(case: Case<'_>, name: &str, node: &Node) -> bool {
 
 pub(super) fn clear_placeholder(case: Case<'_>, action: &Action) -> Verdict {
     let machine = machine(case, action)?;
-    let locked = machine
+    let lock = machine
         .vm
         .as_ref()
-        .is_some_and(|vm| !vm.marked && !vm.running && vm.lock.as_deref() == Some("clone"));
+        .filter(|vm| !vm.marked && !vm.running)
+        .and_then(|vm| vm.lock.as_deref());
+    let clone = lock == Some("clone");
+    // Of a VM that is being destroyed nothing but the lock is left.
+    let remains =
+        lock == Some("destroyed") && machine.step.is_some_and(|(step, _)| step == Step::Destroy);
     ensure(
-        locked && machine.intended && machine.node.is_none(),
+        (clone || remains) && machine.intended && machine.node.is_none(),
         Rule::Placeholder,
-        || "it is not the locked, markless VM of an intended clone".to_owned(),
+        || {
+            "it is neither the locked, markless VM of an intended clone nor what our removal left"
+                .to_owned()
+        },
     )
 }
 

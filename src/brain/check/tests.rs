@@ -558,4 +558,10 @@ fn releasing_deleting_and_clearing_have_their_rules() {
             machine.vm.as_mut().expect("its VM").lock = None;
         });
     });
+    // What a removal left is only what a removal of ours left.
+    planted(&base, Rule::Placeholder, &|lab, _| {
+        *lab = lab.clone().edit_machine("m", |machine| {
+            machine.vm.as_mut().expect("its VM").lock = Some("destroyed".into());
+        });
+    });
 }

@@ -218,6 +218,25 @@ fn a_placeholder_is_followed_first_and_cleared_after_a_quarantine() {
 }
 
 #[test]
+fn what_a_removal_of_ours_left_is_cleared_at_once() {
+    let remains = |step, lock: &str| {
+        let lab = placeholder().edit_machine("m", |machine| {
+            machine.step = Some((step, machine.mark.created));
+            machine.vm.as_mut().expect("its VM").lock = Some(lock.into());
+        });
+        kinds(&lab.decide())
+    };
+    assert_eq!(
+        remains(Step::Destroy, "destroyed"),
+        [Kind::ClearPlaceholder]
+    );
+    // Another's removal, another's lock.
+    assert_eq!(remains(Step::Destroy, "backup"), []);
+    // A placeholder that was being cleared has its quarantine.
+    assert_eq!(remains(Step::Destroy, "clone"), []);
+}
+
+#[test]
 fn a_vm_without_node_goes_after_a_quarantine() {
     let mut lab = pool().ours("m", "p", "one").with(|lab| {
         lab.snapshot.cluster.nodes.clear();

@@ -76,8 +76,9 @@ pub(super) enum Needs {
     MarkAndDigest,
     /// It is a template of the policy; the new VM's mark is in the description.
     Template,
-    /// It carries our mark, or is the placeholder of a clone that an intent names.
-    MarkOrIntent,
+    /// It carries our mark, or is the placeholder of a clone that an intent names, or what is left of
+    /// a VM whose removal is recorded.
+    MarkOrRecord,
 }
 
 /// A request that the list admits, in validated pieces.

@@ -183,7 +183,7 @@ pub(in crate::broker) static RULES: &[Rule] = &[
         method: Method::Delete,
         path: &[Fixed("nodes"), Host, Fixed("qemu"), Vmid],
         params: &[may("purge", values::flag)],
-        needs: Needs::MarkOrIntent,
+        needs: Needs::MarkOrRecord,
     },
     Rule {
         name: "agent-ping",

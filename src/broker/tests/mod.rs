@@ -3,6 +3,7 @@
 mod clones;
 mod generated;
 mod ownership;
+mod removals;
 mod rig;
 mod values;
 mod wire;

@@ -42,8 +42,10 @@ impl Pve {
                     // The disks go before anything is written, also where nothing can be: without
                     // quorum the configuration stays as it is, with its mark. Then a lock is all that
                     // is left of it, while the cluster's files are changed (users, firewall, jobs).
+                    // A worker that dies leaves what there is by then.
+                    pve.world(|world, _| world.free_volumes(asked.vmid));
+                    pve.take(pve.timings().destroy).await;
                     pve.world(|world, _| {
-                        world.free_volumes(asked.vmid);
                         world.writable(&asked.node, asked.vmid)?;
                         let vm = world.vm_mut(&asked.node, asked.vmid)?;
                         vm.config.clear();

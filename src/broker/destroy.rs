@@ -1,0 +1,229 @@
+//! Destroying: whether a VM may be destroyed at all, whether past its lock, and that it is known
+//! afterwards that we did.
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::model::mark::{Mark, Ownership};
+use crate::pve::perl::Fields;
+use crate::pve::{Outcome, Request, Task, TaskState, VmConfig};
+
+use super::allow::Call;
+use super::forward::Sent;
+use super::intents::Intent;
+use super::owned;
+use super::policy::Policy;
+use super::removals::{self, Removal};
+use super::service::{Ends, Reply, Service, in_time, place, task_of};
+
+/// Active tasks asked for when a locked VM is to go.
+const TASKS: usize = 500;
+
+impl Service {
+    /// Destroys the VM in the path, if it may be, and only after the removal is recorded: of a VM
+    /// whose removal is cut short nothing is left to know it by.
+    pub(super) async fn destroy(
+        &self,
+        policy: &Policy,
+        call: &Call,
+        mut request: Request,
+        end: Instant,
+    ) -> Result<Reply, Ends> {
+        let (host, vmid) = place(call)?;
+        let (removal, past_lock) = self.may_destroy(policy, host, vmid, end).await?;
+        if past_lock {
+            request.params.push(("skiplock".to_owned(), "1".to_owned()));
+        }
+        in_time(end)?;
+        // One that cannot be read proves nothing, and is written anew.
+        let earlier = self.removals.get(vmid, self.clock.now()).unwrap_or(None);
+        self.removals
+            .record(&removal)
+            .map_err(|why| Reply::not_sent(&why))?;
+        let sent = self.way.send(&request, end).await;
+        let noted = match &sent {
+            Sent::Answer(answer) if answer.outcome().is_none() => {
+                let task = task_of(answer);
+                // Without the task the record is worth less, not wrong.
+                task.map_or(Ok(()), |task| {
+                    self.removals.record(&Removal {
+                        task: Some(task),
+                        ..removal
+                    })
+                })
+            }
+            Sent::Answer(answer) if answer.outcome() == Some(Outcome::Unknown) => Ok(()),
+            // It surely was not carried out; an earlier one may still have been cut short.
+            Sent::Answer(_) | Sent::Never(_) => match &earlier {
+                None => self.removals.forget(vmid),
+                Some(earlier) => self.removals.record(earlier),
+            },
+            Sent::Unknown(_) => Ok(()),
+        };
+        if let Err(why) = noted {
+            tracing::error!(why, "the record of a removal is not up to date");
+        }
+        Ok(Reply::of(sent))
+    }
+
+    /// A reading of the region passed: removals of VMs that it does not show are over.
+    pub(super) fn saw(&self, body: &[u8]) {
+        if self.removals.vmids().is_empty() {
+            return;
+        }
+        let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+        // An answer without any guest or host is no reading of the region.
+        let Some(entries) = body["data"].as_array().filter(|list| !list.is_empty()) else {
+            return;
+        };
+        let vmids = entries
+            .iter()
+            .filter_map(|entry| u32::try_from(Fields::of(entry).integer("vmid")?).ok());
+        removals::forget_gone(&self.removals, &vmids.collect());
+    }
+
+    /// Whether the VM may be destroyed, with what is to be recorded of it; and whether only past its
+    /// lock: the remains of a clone or of a removal whose worker died.
+    async fn may_destroy(
+        &self,
+        policy: &Policy,
+        host: &str,
+        vmid: u32,
+        end: Instant,
+    ) -> Result<(Removal, bool), Ends> {
+        if !policy.in_range(vmid) {
+            return Err(Reply::refused(&format!(
+                "VM {vmid} is outside the configured range"
+            )));
+        }
+        let config = self.config(host, vmid, end).await?;
+        let lock = config.lock.as_deref();
+        let bare = config.ownership() == Ownership::Unmarked && !config.template;
+        if bare && lock == Some(removals::LOCK) {
+            let removal = self.interrupted(host, vmid, &config, end).await?;
+            return Ok((removal, true));
+        }
+        let locked = lock == Some("clone");
+        let now = self.clock.now();
+        let intent = self
+            .intents
+            .get(vmid, now)
+            .map_err(|why| Reply::refused(&why))?;
+        let removal = |machine: &str, cluster: &str| Removal {
+            vmid,
+            machine: machine.to_owned(),
+            cluster: cluster.to_owned(),
+            host: host.to_owned(),
+            asked: now,
+            task: None,
+        };
+        if locked && bare {
+            let Some(intent) = intent else {
+                return Err(Reply::refused(&format!(
+                    "VM {vmid} is a clone under way that no intent of ours names"
+                )));
+            };
+            self.dead_clone(policy, host, &intent, end).await?;
+            return Ok((removal(&intent.machine, &intent.cluster), true));
+        }
+        let mark: Mark = self
+            .mark(policy, vmid, &config)
+            .map_err(|why| Reply::refused(&why))?;
+        let removal = removal(&mark.machine, &mark.cluster);
+        if !locked {
+            self.now_ours(&mark)?;
+            return Ok((removal, false));
+        }
+        // Marked but still locked: a clone of several disks that ended between them.
+        let intent = intent.unwrap_or_else(|| Intent::new(&mark, host, 0, mark.created));
+        self.dead_clone(policy, host, &intent, end).await?;
+        Ok((removal, true))
+    }
+
+    /// The VM is what was left by a removal of ours that nobody is at any more.
+    async fn interrupted(
+        &self,
+        host: &str,
+        vmid: u32,
+        config: &VmConfig,
+        end: Instant,
+    ) -> Result<Removal, Ends> {
+        let refuse = |why: String| Reply::refused(&why);
+        let removal = self
+            .removals
+            .get(vmid, self.clock.now())
+            .map_err(refuse)?
+            .ok_or_else(|| {
+                refuse(format!(
+                    "VM {vmid} is what an interrupted removal left, and none of ours is recorded; `qm destroy {vmid} --skiplock` on {host} finishes it"
+                ))
+            })?;
+        removals::nothing_left(vmid, config).map_err(refuse)?;
+        self.cluster.check(&removal.cluster).map_err(refuse)?;
+        if removal.host != host {
+            return Err(refuse(format!(
+                "VM {vmid} was to be destroyed on {}, not {host}",
+                removal.host
+            )));
+        }
+        let (id, limit) = (vmid.to_string(), TASKS.to_string());
+        let params = [("source", "active"), ("vmid", &*id), ("limit", &*limit)];
+        let tasks = Task::read_all(&self.read(&["nodes", host, "tasks"], &params, end).await?);
+        let under_way = tasks.iter().find(|task| {
+            task.running && (task.upid.id() == id || Some(&task.upid) == removal.task.as_ref())
+        });
+        if let Some(task) = under_way {
+            return Err(refuse(format!(
+                "VM {vmid}: task {} is still under way",
+                task.upid
+            )));
+        }
+        Ok(removal)
+    }
+
+    /// The clone of `intent` is not under way any more and had its time.
+    pub(super) async fn dead_clone(
+        &self,
+        policy: &Policy,
+        host: &str,
+        intent: &Intent,
+        end: Instant,
+    ) -> Result<(), Ends> {
+        let refuse = |why: String| Err(Reply::refused(&why));
+        let vmid = intent.vmid;
+        if intent.host != host {
+            return refuse(format!(
+                "VM {vmid} was to be made on {}, not {host}",
+                intent.host
+            ));
+        }
+        self.cluster
+            .check(&intent.cluster)
+            .map_err(|why| Reply::refused(&why))?;
+        let age = self.clock.now().since(intent.asked);
+        if age < policy.allow.quarantine {
+            return refuse(format!(
+                "VM {vmid} is a clone asked for {age} ago; it is in quarantine for {}",
+                policy.allow.quarantine
+            ));
+        }
+        let limit = TASKS.to_string();
+        let params = [
+            ("source", "active"),
+            ("typefilter", "qmclone"),
+            ("limit", &limit),
+        ];
+        let tasks = Task::read_all(&self.read(&["nodes", host, "tasks"], &params, end).await?);
+        if let Some(task) = owned::clone_under_way(&tasks, intent) {
+            return refuse(format!("VM {vmid}: clone task {task} is still under way"));
+        }
+        if let Some(task) = &intent.task {
+            let path = ["nodes", host, "tasks", task.as_str(), "status"];
+            // A task that nobody remembers any more says nothing against it.
+            if let Ok(data) = self.read(&path, &[], end).await {
+                owned::not_taken(vmid, &TaskState::read(&data)).or_else(refuse)?;
+            }
+        }
+        Ok(())
+    }
+}

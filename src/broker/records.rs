@@ -1,0 +1,90 @@
+//! What was asked of PVE and must outlive us: one small file per VMID in a directory of root's, on
+//! disk before it is asked.
+
+use std::marker::PhantomData;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::model::time::{Span, Time};
+
+use super::durable;
+
+/// After this a record proves nothing any more: what nobody cleaned up in a week is a human's to
+/// judge, and the VMID may long be somebody else's.
+pub(super) const LIFE: Span = Span::minutes(7 * 24 * 60);
+
+/// What is recorded of a VMID.
+pub(super) trait Record: Serialize + DeserializeOwned {
+    /// What it is, for messages.
+    const WHAT: &'static str;
+    /// The VMID.
+    fn vmid(&self) -> u32;
+    /// When it was asked for.
+    fn asked(&self) -> Time;
+}
+
+/// A directory of records.
+#[derive(Debug)]
+pub(super) struct Records<T> {
+    directory: PathBuf,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<T: Record> Records<T> {
+    /// Records in `directory`, which is made when it is not there.
+    pub(super) fn open(directory: PathBuf) -> Result<Records<T>, String> {
+        std::fs::create_dir_all(&directory)
+            .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+        Ok(Records {
+            directory,
+            kind: PhantomData,
+        })
+    }
+
+    fn path(&self, vmid: u32) -> PathBuf {
+        self.directory.join(format!("{vmid}.json"))
+    }
+
+    /// The record for `vmid`, if there is one that still counts.
+    pub(super) fn get(&self, vmid: u32, now: Time) -> Result<Option<T>, String> {
+        let path = self.path(vmid);
+        let fail = |why: String| format!("cannot read {} {}: {why}", T::WHAT, path.display());
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(fail(error.to_string())),
+        };
+        let record: T = serde_json::from_slice(&bytes).map_err(|error| fail(error.to_string()))?;
+        if record.vmid() != vmid {
+            return Err(fail(format!("it is about VM {}", record.vmid())));
+        }
+        Ok((now.since(record.asked()) <= LIFE).then_some(record))
+    }
+
+    /// Makes `record` durable, in place of an older one for its VMID.
+    pub(super) fn record(&self, record: &T) -> Result<(), String> {
+        let path = self.path(record.vmid());
+        let bytes = serde_json::to_vec(record)
+            .map_err(|error| format!("cannot write {}: {error}", T::WHAT))?;
+        durable::write(&path, &bytes)
+            .map_err(|error| format!("cannot write {} {}: {error}", T::WHAT, path.display()))
+    }
+
+    /// Forgets the record for `vmid`.
+    pub(super) fn forget(&self, vmid: u32) -> Result<(), String> {
+        let path = self.path(vmid);
+        durable::remove(&path)
+            .map_err(|error| format!("cannot remove {} {}: {error}", T::WHAT, path.display()))
+    }
+
+    /// The VMIDs that something is recorded of, whatever it is worth.
+    pub(super) fn vmids(&self) -> Vec<u32> {
+        let files = std::fs::read_dir(&self.directory).into_iter().flatten();
+        let names = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
+        names
+            .filter_map(|name| name.strip_suffix(".json")?.parse().ok())
+            .collect()
+    }
+}
