@@ -11,6 +11,7 @@ use std::time::Duration;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::{CallCounter, Kill, When};
 use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::pve::AdminAct;
 use pve_autoscaler::sim::workload::{Pods, Workload};
 
 use common::{Scene, simulate};
@@ -178,6 +179,29 @@ fn a_stop_gives_the_lease_back_and_a_crash_does_not() {
     });
 }
 
+#[test]
+fn an_end_by_an_error_gives_the_lease_back_too() {
+    simulate(async {
+        let scene = Scene::new(2, HASTY, GuestSpec::default());
+        let daemon = scene.world.daemon(scene.state(), None, 0);
+        // Its state directory becomes something else: nothing can be remembered any more.
+        let breaks = async {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            assert_ne!(holder(&scene).await, "");
+            std::fs::remove_dir_all(scene.state()).expect("removed");
+            std::fs::write(scene.state(), "").expect("written");
+            scene.play(visit()).await;
+        };
+        tokio::select! {
+            biased;
+            ended = daemon => assert!(ended.is_err()),
+            () = breaks => panic!("it goes on without its state"),
+        }
+        assert_eq!(holder(&scene).await, "");
+        std::fs::remove_file(scene.state()).expect("removed");
+    });
+}
+
 /// The daemon is stopped well every few seconds of a machine's life and started again: it goes on
 /// at once with what it did, and nothing is lost or doubled.
 #[test]
@@ -198,6 +222,37 @@ fn a_stop_at_any_time_loses_nothing() {
         tried += 1;
     }
     assert!(tried > 40);
+}
+
+/// Somebody moves the VM from host to host while it boots and joins: it is found again.
+#[test]
+fn a_machine_that_is_moved_while_it_joins_becomes_a_node() {
+    simulate(async {
+        let scene = Scene::new(4, HASTY, GuestSpec::default());
+        let moves = async {
+            for host in ["pve2", "pve3", "pve1"].iter().cycle().take(40) {
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                for vm in scene.world.pve.vms() {
+                    if (9100..9121).contains(&vm.vmid) && vm.running {
+                        let (vmid, host) = (vm.vmid, (*host).to_owned());
+                        let moved = scene
+                            .world
+                            .pve
+                            .administer(&AdminAct::Migrate { vmid, host });
+                        moved.expect("it moves");
+                    }
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, visit(), Duration::from_mins(8)) => {}
+            () = moves => {}
+        }
+        scene.nothing_is_left();
+        assert_eq!(scene.machines_made(), 1);
+    });
 }
 
 #[test]

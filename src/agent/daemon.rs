@@ -8,11 +8,12 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::{Notify, watch as channel};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::announce::Announcer;
 use crate::agent::executor::{Ended, Executor, NotBegun, Observer, Tools, Turns};
+use crate::agent::identity::identify;
 use crate::agent::journal::{Journal, JournalError};
 use crate::agent::observe::{self, Sources};
 use crate::agent::region::{RegionView, RegionWatcher};
@@ -37,8 +38,8 @@ const LONGEST_REST: Duration = Duration::from_secs(30);
 const LEASE: &str = "pve-autoscaler";
 /// The name of the task that stands for election.
 const ELECTION: &str = "the election";
-/// After something failed that only time mends.
-const RETRY: Duration = Duration::from_secs(5);
+/// Giving the Lease back, when we end, takes no longer: one call, whose own deadline is five seconds.
+const GIVING_BACK: Duration = Duration::from_secs(6);
 
 /// What the loop is made of. `main` and the simulator give the same things.
 #[derive(Debug)]
@@ -90,7 +91,7 @@ pub async fn run(parts: Parts) -> Result<std::convert::Infallible, DaemonError> 
     }
 }
 
-/// Runs until `stop` is cancelled or it cannot go on. Stopped, it ends what is being done (the
+/// Runs until `stop` is cancelled or it cannot go on. Either way it ends what is being done (the
 /// journal knows where) and gives the Lease back, so that the next one need not wait for its end.
 ///
 /// # Errors
@@ -101,26 +102,29 @@ pub async fn run_until(parts: Parts, stop: CancellationToken) -> Result<(), Daem
     let mut turning = Loop::begin(parts, &mut tasks, idle.clone())?;
     let ended = tokio::select! {
         biased;
-        error = turning.run() => return Err(error),
-        ended = tasks.join_next() => ended,
-        () = stop.cancelled() => {
-            turning.executor.shut_down().await;
-            idle.cancel();
-            // The lease is free once the election has ended.
-            while let Some(Ok(name)) = tasks.join_next().await {
-                if name == ELECTION {
-                    break;
-                }
+        error = turning.run() => Err(error),
+        ended = tasks.join_next() => Err(DaemonError::TaskEnded(match ended {
+            Some(Ok(name)) => name,
+            Some(Err(error)) => error.to_string(),
+            None => "a task".to_owned(),
+        })),
+        () = stop.cancelled() => Ok(()),
+    };
+    turning.executor.shut_down().await;
+    idle.cancel();
+    // The lease is free once the election has ended; it may be what ended.
+    let given_back = async {
+        while let Some(ended) = tasks.join_next().await {
+            if ended.is_ok_and(|name| name == ELECTION) {
+                break;
             }
-            return Ok(());
         }
     };
-    let name = match ended {
-        Some(Ok(name)) => name,
-        Some(Err(error)) => error.to_string(),
-        None => "a task".to_owned(),
-    };
-    Err(DaemonError::TaskEnded(name))
+    let was_election = matches!(&ended, Err(DaemonError::TaskEnded(name)) if name == ELECTION);
+    if !was_election && timeout(GIVING_BACK, given_back).await.is_err() {
+        tracing::warn!("the lease was not given back in time; it runs out by itself");
+    }
+    ended
 }
 
 /// Opens the journal; what cannot be read of it is said.
@@ -205,23 +209,6 @@ async fn named(name: &str, task: impl Future<Output = ()>) -> String {
     name.to_owned()
 }
 
-/// Finds out which cluster this is, and then rests.
-async fn identify(kube: crate::kube::Client, name: String, id: channel::Sender<Option<Arc<str>>>) {
-    loop {
-        match kube.kube_system_uid().await {
-            Ok(uid) => {
-                id.send_replace(Some(Arc::from(format!("{uid}/{name}"))));
-                id.closed().await;
-                std::future::pending::<()>().await;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot read the UID of namespace kube-system, which names our cluster");
-                sleep(RETRY).await;
-            }
-        }
-    }
-}
-
 struct Loop {
     parts: Parts,
     executor: Executor,
@@ -273,7 +260,12 @@ impl Loop {
         tasks.spawn(named("the announcer", announcing));
         let (ids, cluster_id) = channel::channel(None);
         let name = parts.settings.kubernetes.name.clone();
-        tasks.spawn(named("the identity", identify(kube.clone(), name, ids)));
+        let (client, clients) = (kube.clone(), kube.generation());
+        let ask = move || {
+            let client = client.clone();
+            async move { client.kube_system_uid().await }
+        };
+        tasks.spawn(named("the identity", identify(ask, clients, name, ids)));
         let tools = Tools {
             clock: parts.clock,
             settings: parts.settings.clone(),

@@ -7,6 +7,7 @@ pub mod daemon;
 pub mod drain_order;
 pub mod executor;
 pub mod guest;
+pub mod identity;
 pub mod join;
 pub mod journal;
 pub mod machines;

@@ -213,6 +213,14 @@ fn foreign(turn: &mut Turn<'_>) {
                     "it is a copy of VM {}, machine {}; hands off",
                     mark.vmid, mark.machine
                 ),
+                Some(Ownership::Unmarked)
+                    if in_range && !intended && vm.lock.as_deref() == Some("destroyed") =>
+                {
+                    format!(
+                        "what an interrupted removal left, and not known to be ours; `qm destroy {vmid} --skiplock` on {} finishes it",
+                        vm.host
+                    )
+                }
                 Some(Ownership::Unmarked) if in_range && !intended && !vm.template => {
                     "somebody else's, inside our VMID range".to_owned()
                 }

@@ -2,6 +2,7 @@
 //! out, and keeps the loop running: anew after a reload, not at all while nothing is configured.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -46,6 +47,8 @@ pub(super) struct Options {
 const RESTART_PAUSE: Duration = Duration::from_secs(5);
 /// How often the minder looks besides after turns: well within the watchdog's minute.
 const MIND: Duration = Duration::from_secs(20);
+/// How often the broker is asked whether it still agrees; while it does not, every [`MIND`].
+const AGREE: Duration = Duration::from_mins(5);
 /// A turn must be taken within this time for the watchdog to be fed: the loop rests 30 s at most.
 const TURN_DEADLINE: Duration = Duration::from_mins(1);
 /// The loop's end: what is being done is dropped at once, giving the lease back is one call.
@@ -204,7 +207,14 @@ async fn one_loop(
     let why = loop {
         let why = tokio::select! {
             biased;
-            why = outside.speaks() => why?,
+            why = outside.speaks() => match why {
+                Ok(why) => why,
+                Err(error) => {
+                    stop.cancel();
+                    end(&mut work).await;
+                    return Err(error);
+                }
+            },
             ended = &mut work => return Ok(Why::Ended(ended)),
         };
         if !matches!(why, Why::Asked) {
@@ -219,10 +229,15 @@ async fn one_loop(
         systemd::stopping();
     }
     stop.cancel();
-    if timeout(GOODBYE, &mut work).await.is_err() {
+    end(&mut work).await;
+    Ok(why)
+}
+
+/// Waits for the end of a loop that was told to end.
+async fn end<T>(work: impl Future<Output = T>) {
+    if timeout(GOODBYE, work).await.is_err() {
         tracing::warn!("the loop did not end in time; its lease runs out by itself");
     }
-    Ok(why)
 }
 
 /// Why the loop is not to run on as it does.
@@ -349,7 +364,11 @@ async fn work(
         parts = parts(settings, shared) => parts,
     };
     match parts {
-        Ok(parts) => daemon::run_until(parts, stop).await,
+        Ok(parts) => tokio::select! {
+            biased;
+            ended = daemon::run_until(parts, stop) => ended,
+            never = agreeing(settings, shared) => match never {},
+        },
         Err(error) => Err(DaemonError::TaskEnded(error)),
     }
 }
@@ -370,12 +389,8 @@ async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, 
         let transport = channels::open(region, &settings.broker.socket)
             .map_err(|error| format!("region {name}: {error:#}"))?;
         if region.channel == Channel::Local {
-            agree(
-                &crate::pve::Client::new(transport.clone()),
-                settings,
-                shared,
-            )
-            .await;
+            let broker = crate::pve::Client::new(transport.clone());
+            agree(&broker, settings, shared).await;
         }
         let metered = Metered::new(transport, shared.metrics.clone());
         pve.insert(name.clone(), Arc::new(metered));
@@ -396,8 +411,25 @@ async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, 
     })
 }
 
+/// Asks the broker again from time to time: it is upgraded, reloaded and started apart from us.
+async fn agreeing(settings: &Settings, shared: &Shared) -> Infallible {
+    let mut locals = settings.regions.values();
+    let Some(region) = locals.find(|region| region.channel == Channel::Local) else {
+        return std::future::pending().await;
+    };
+    let mut agreed = true;
+    loop {
+        sleep(if agreed { AGREE } else { MIND }).await;
+        // It opened when the loop began.
+        let Ok(transport) = channels::open(region, &settings.broker.socket) else {
+            continue;
+        };
+        agreed = agree(&crate::pve::Client::new(transport), settings, shared).await;
+    }
+}
+
 /// Asks the broker for its version and policy, and says when they are not ours.
-async fn agree(broker: &crate::pve::Client, settings: &Settings, shared: &Shared) {
+async fn agree(broker: &crate::pve::Client, settings: &Settings, shared: &Shared) -> bool {
     let problem = match broker.broker_info().await {
         Ok(info) => {
             let ours = (env!("CARGO_PKG_VERSION").to_owned(), settings.policy_hash());
@@ -411,11 +443,15 @@ async fn agree(broker: &crate::pve::Client, settings: &Settings, shared: &Shared
         }
         Err(error) => Some(format!("the broker cannot be asked: {error}")),
     };
-    if let Some(problem) = &problem {
+    let agreed = problem.is_none();
+    shared.metrics.policies_agree(agreed);
+    if let Some(problem) = &problem
+        && shared.standing().problems.get("broker") != Some(problem)
+    {
         tracing::warn!("{problem}");
     }
-    shared.metrics.policies_agree(problem.is_none());
     shared.problem("broker", problem);
+    agreed
 }
 
 /// This host's name: which instance holds the Lease.

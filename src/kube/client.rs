@@ -261,7 +261,7 @@ impl Client {
     }
 
     /// Changes whenever the client was made anew from a changed file.
-    pub(super) fn generation(&self) -> watch::Receiver<u64> {
+    pub fn generation(&self) -> watch::Receiver<u64> {
         self.inner.generation.subscribe()
     }
 

@@ -13,7 +13,7 @@ use crate::model::cluster::ReadyStatus;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 use crate::pve::transport::Outcome;
-use crate::pve::{Cause, ConfigUpdate, VmConfig};
+use crate::pve::{Cause, ConfigUpdate, Upid, VmConfig};
 
 use super::clone;
 use super::drain;
@@ -261,6 +261,8 @@ async fn nothing_to_lose(work: &Work, node: &NodeRef) -> Result<(), Stop> {
 /// Shuts the guest down, and stops the VM if it does not go.
 async fn stopped(work: &Work, patience: Span) -> Result<(), Stop> {
     let mut asked = false;
+    // Of a VM that somebody gave to the HA manager there is no shutdown to overrule.
+    let mut overrule = true;
     loop {
         let Some(config) = present(work).await? else {
             return Ok(());
@@ -277,7 +279,7 @@ async fn stopped(work: &Work, patience: Span) -> Result<(), Stop> {
         let host = work.host()?;
         let vmid = work.mark.vmid;
         let call = if asked {
-            work.pve.stop(&host, vmid, true).await
+            work.pve.stop(&host, vmid, overrule).await
         } else {
             work.pve.shutdown(&host, vmid, patience.to_std()).await
         };
@@ -288,7 +290,7 @@ async fn stopped(work: &Work, patience: Span) -> Result<(), Stop> {
                 } else {
                     Span(patience.0 + 15_000)
                 };
-                match timeout(within.to_std(), work.follow(&upid)).await {
+                match timeout(within.to_std(), followed(work, &upid)).await {
                     Ok(ended) => {
                         if let Some(text) = ended? {
                             work.note(text);
@@ -304,6 +306,9 @@ async fn stopped(work: &Work, patience: Span) -> Result<(), Stop> {
                 work.note(error.to_string());
                 sleep(PAUSE).await;
             }
+            Err(error) if overrule && error.errors.contains_key("overrule-shutdown") => {
+                overrule = false;
+            }
             // A guest that cannot be asked (paused, for instance) is stopped.
             Err(error) if !asked && error.outcome == Outcome::Refused => {
                 work.note(error.to_string());
@@ -312,6 +317,19 @@ async fn stopped(work: &Work, patience: Span) -> Result<(), Stop> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Follows a task that takes the power away. The HA manager's only asks for it: there the VM is looked
+/// at until it is off.
+async fn followed(work: &Work, upid: &Upid) -> Result<Option<String>, Stop> {
+    let ended = work.follow(upid).await?;
+    if ended.is_none() && upid.kind().starts_with("ha") {
+        work.note("the HA manager was asked to stop the VM");
+        while runs(work).await? {
+            sleep(PAUSE * 2).await;
+        }
+    }
+    Ok(ended)
 }
 
 async fn node_deleted(work: &Work, node: &NodeRef) -> Result<(), Stop> {
@@ -356,6 +374,8 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
                     }
                     work.note(text);
                     sleep(PAUSE).await;
+                } else if dead_clone {
+                    work.disk_left();
                 }
             }
             Err(error)

@@ -240,7 +240,7 @@ async fn run_once(
     let input = stdin.map_or("", |secret| secret.expose_secret());
     let pid = match work.pve.agent_exec(&host, vmid, &command, input).await {
         Ok(pid) => pid,
-        Err(error) => return again(work, &error).map(|()| None),
+        Err(error) => return again(work, &error).await.map(|()| None),
     };
     let began = Instant::now();
     loop {
@@ -260,13 +260,13 @@ async fn run_once(
                     )
                 )));
             }
-            Err(error) => return again(work, &error).map(|()| None),
+            Err(error) => return again(work, &error).await.map(|()| None),
         }
     }
 }
 
 /// Notes an error that asking again may mend, else stops.
-fn again(work: &Work, error: &crate::pve::transport::CallError) -> Result<(), Stop> {
+async fn again(work: &Work, error: &crate::pve::transport::CallError) -> Result<(), Stop> {
     match error.cause() {
         // A backup freezes the guest's file systems for a moment, and the agent with them.
         Cause::Agent(text) if text.contains("frozen") => {
@@ -282,11 +282,12 @@ fn again(work: &Work, error: &crate::pve::transport::CallError) -> Result<(), St
                 "{error}; the guest agent must allow guest-exec: see BLOCK_RPCS or allow-rpcs in its configuration"
             )))
         }
-        Cause::AgentNotRunning
-        | Cause::Agent(_)
-        | Cause::ExecForgotten
-        | Cause::Timeout
-        | Cause::Gone => {
+        // It may have moved: find it again.
+        Cause::Gone => {
+            work.note(error.to_string());
+            super::vm::ours(work).await.map(drop)
+        }
+        Cause::AgentNotRunning | Cause::Agent(_) | Cause::ExecForgotten | Cause::Timeout => {
             work.note(error.to_string());
             Ok(())
         }

@@ -74,6 +74,9 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
         match work.pve.destroy(&host, vmid).await {
             Ok(upid) => {
                 let Some(text) = work.follow(&upid).await? else {
+                    if !going {
+                        work.disk_left();
+                    }
                     continue;
                 };
                 return Err(Stop::Failed(if going {

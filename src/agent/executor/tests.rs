@@ -416,6 +416,25 @@ fn tm_12_without_a_vm_nothing_is_drained() {
 }
 
 #[test]
+fn a_vm_that_somebody_gave_to_the_ha_manager_is_shut_down_by_it_and_goes() {
+    simulate(async {
+        let lab = lab("").await;
+        let vmid = lab.removals[0].target.vmid;
+        let state = Some("started".to_owned());
+        let given = lab.world.pve.administer(&AdminAct::Ha { vmid, state });
+        given.expect("it is there");
+        let (result, _) = lab.remove(0).await;
+        assert_eq!(result, Ok(()));
+        lab.gone(0);
+        let changes = lab.world.pve.changes();
+        let stops = changes.iter().filter(|change| change.vmid == vmid);
+        let stops: Vec<&str> = stops.map(|change| &*change.what).collect();
+        assert!(stops.contains(&"shutdown"), "{stops:?}");
+        assert!(!stops.contains(&"stop"), "{stops:?}");
+    });
+}
+
+#[test]
 fn tm_17_a_pod_that_may_not_go_ends_the_drain_and_is_named() {
     simulate(async {
         let lab = lab("").await;

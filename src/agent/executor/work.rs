@@ -311,6 +311,16 @@ impl Work {
         )
     }
 
+    /// Says where the disk may be that a clone was copying when it was cut short: PVE does not remove
+    /// it with the VM, and its name alone does not prove whose it is.
+    pub(super) fn disk_left(&self) {
+        let template = self.tools.settings.templates.get(&*self.mark.template);
+        let storage = template.and_then(|template| template.storage.as_deref());
+        tracing::warn!(machine = %self.machine,
+            "a disk that the clone was copying may be left: `pvesm list {} --vmid {}` on {} shows it, `pvesm free VOLUME` removes it",
+            storage.unwrap_or("STORAGE"), self.mark.vmid, self.host().unwrap_or_default());
+    }
+
     /// Whether PVE is at the removal of the VM.
     pub(super) async fn being_destroyed(&self) -> Result<bool, Stop> {
         let (host, vmid) = (self.host()?, self.mark.vmid);

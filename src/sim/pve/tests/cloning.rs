@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::json;
 
-use super::super::{AdminAct, GIB, LOCAL_TEMPLATE, PveSpec, TEMPLATE};
+use super::super::{AdminAct, GIB, LOCAL_TEMPLATE, PveSpec, TEMPLATE, VmFacts};
 use super::Bench;
 
 fn clone_path(template: u32) -> String {
@@ -382,4 +382,58 @@ async fn a_killed_clone_leaves_its_placeholder() {
         bench.pve.vm(5002).expect("the placeholder").lock.as_deref(),
         Some("clone")
     );
+}
+
+/// Kills the worker that destroys a machine after so many milliseconds. What is left?
+async fn destroyed_for(millis: u64) -> (Bench, Option<VmFacts>, Vec<String>) {
+    let bench = Bench::cloned().await;
+    let path = "/nodes/pve1/qemu/5001";
+    let upid = bench.call(Method::DELETE, path, "purge=1").await.upid();
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+    let _ = bench
+        .pve
+        .administer(&AdminAct::KillTask { upid: upid.clone() });
+    let config = bench.get(&format!("{path}/config")).await;
+    let keys = match config.status {
+        200 => {
+            let data = config.data().as_object().expect("a configuration");
+            data.keys().cloned().collect()
+        }
+        _ => Vec::new(),
+    };
+    let left = bench.pve.vm(5001);
+    (bench, left, keys)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_removal_leaves_all_or_a_lock_alone_or_nothing() {
+    let (mut whole, mut bare, mut gone) = (0, 0, 0);
+    for millis in (0..1_000).step_by(50) {
+        let (bench, left, keys) = destroyed_for(millis).await;
+        let path = "/nodes/pve1/qemu/5001";
+        match left {
+            // The disks may be gone; the configuration tells whose it was, and PVE takes it again.
+            Some(vm) if vm.lock.is_none() => {
+                whole += 1;
+                assert!(vm.description.contains("mark"), "{vm:?}");
+                assert_eq!(bench.task(Method::DELETE, path, "purge=1").await, "OK");
+            }
+            Some(vm) => {
+                bare += 1;
+                assert_eq!(
+                    (vm.lock.as_deref(), &*vm.description),
+                    (Some("destroyed"), "")
+                );
+                assert_eq!(keys, ["digest", "lock"]);
+                let again = bench.task(Method::DELETE, path, "purge=1").await;
+                assert_eq!(again, "VM is locked (destroyed)");
+                let again = bench.task(Method::DELETE, path, "skiplock=1").await;
+                assert_eq!(again, "OK");
+            }
+            None => gone += 1,
+        }
+        assert_eq!(bench.pve.vm(5001), None);
+        assert!(bench.pve.orphaned_volumes().is_empty());
+    }
+    assert!(whole > 0 && bare > 0 && gone > 0, "{whole} {bare} {gone}");
 }
