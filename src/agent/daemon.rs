@@ -260,12 +260,12 @@ impl Loop {
         tasks.spawn(named("the announcer", announcing));
         let (ids, cluster_id) = channel::channel(None);
         let name = parts.settings.kubernetes.name.clone();
-        let (client, clients) = (kube.clone(), kube.generation());
+        let (client, made) = (kube.clone(), kube.generation());
         let ask = move || {
             let client = client.clone();
             async move { client.kube_system_uid().await }
         };
-        tasks.spawn(named("the identity", identify(ask, clients, name, ids)));
+        tasks.spawn(named("the identity", identify(ask, made, name, ids)));
         let tools = Tools {
             clock: parts.clock,
             settings: parts.settings.clone(),

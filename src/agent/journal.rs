@@ -37,6 +37,10 @@ pub struct Entry {
     /// The VM was seen with our mark: from then on it is ours, before it is ours by intent alone.
     #[serde(default)]
     pub marked: bool,
+    /// The first configuration write was done: what the VM has from then on that we did not write,
+    /// `protection` for instance, is a person's and not its template's.
+    #[serde(default)]
+    pub configured: bool,
     /// Why the last action on it ended.
     #[serde(default)]
     pub failure: Option<Failure>,
@@ -53,6 +57,7 @@ impl Entry {
             since: now,
             upid: None,
             marked: false,
+            configured: false,
             failure: None,
         }
     }

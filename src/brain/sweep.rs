@@ -21,12 +21,13 @@ pub(super) fn plan(turn: &mut Turn<'_>) {
         .filter(|(_, known)| half(known))
         .map(|(name, _)| *name)
         .collect();
+    let lost = too_many_lost(turn);
     for name in halved {
         let Some(known) = turn.view.machines.remove(name) else {
             continue;
         };
         if known.pool.is_some() && !known.busy() {
-            halves(turn, &known);
+            halves(turn, &known, lost);
         }
         turn.view.machines.insert(name, known);
     }
@@ -39,8 +40,32 @@ pub(super) fn plan(turn: &mut Turn<'_>) {
     foreign(turn);
 }
 
-/// A machine that has lost its node or its VM.
-fn halves(turn: &mut Turn<'_>, known: &Known<'_>) {
+/// Whether so many running machines have lost their Node at once that this is a fault of the API server,
+/// one that was set back to an older state for instance, and their pods run on (the brake's numbers:
+/// `ok-total-unready-count`, `max-total-unready-percentage`). A Node comes back with its kubelet's next start.
+fn too_many_lost(turn: &mut Turn<'_>) -> bool {
+    let runs = |known: &&Known<'_>| {
+        let vm = known.machine.vm.as_ref();
+        vm.is_some_and(|vm| vm.marked && vm.running)
+    };
+    let running = turn.view.machines.values().filter(runs).count();
+    let lost = turn.view.machines.values().filter(runs);
+    let lost = lost
+        .filter(|known| known.standing == Standing::NoNode)
+        .count();
+    let settings = &turn.view.policy.scale_down;
+    let many = lost > settings.ok_total_unready as usize
+        && lost * 100 > settings.max_total_unready_percent as usize * running;
+    if many {
+        turn.warn(format!(
+            "{lost} of {running} running machines have no Node any more; none of them is removed for that: a Node comes back when its kubelet is started anew"
+        ));
+    }
+    many
+}
+
+/// A machine that has lost its node or its VM. `lost`: too many have lost their node.
+fn halves(turn: &mut Turn<'_>, known: &Known<'_>, lost: bool) {
     let region = &known.machine.region;
     let good = turn.holds.may_observe_in(region);
     let max_view_age = turn.view.policy.scale_down.max_view_age;
@@ -63,7 +88,8 @@ fn halves(turn: &mut Turn<'_>, known: &Known<'_>) {
         ));
         return;
     }
-    if turn.holds.may_shrink(region).is_ok() {
+    let stays = lost && reason == Reason::NoNode;
+    if !stays && turn.holds.may_shrink(region).is_ok() {
         turn.act(
             kind,
             turn::target(known),

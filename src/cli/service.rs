@@ -128,6 +128,11 @@ impl Shared {
         if let Some(client) = client {
             let credentials = client.credentials();
             self.metrics.kubeconfig_expires(credentials.expires);
+            if let Some(warning) = &credentials.warning
+                && !self.standing().problems.contains_key("kubeconfig")
+            {
+                tracing::warn!("{warning}");
+            }
             self.problem("kubeconfig", credentials.error.or(credentials.warning));
         }
     }

@@ -71,8 +71,15 @@ pub(super) async fn take_down(
             node_of(&work, action, config.as_ref()),
         )
         .await?;
-    if let (Some(_), Some(node)) = (&config, &node) {
-        given_up_or(&work, vacated(&work, node, action, drain).await)?;
+    if let Some(config) = &config {
+        let mut may = kept(&work, config).map_err(|stop| work.failure(Step::Drain, stop));
+        if let Some(node) = &node {
+            if may.is_ok() {
+                may = vacated(&work, node, action, drain).await;
+            }
+            may = given_up_or(&work, may);
+        }
+        may?;
     }
     if config.is_some() {
         let limit = Span(limits.shutdown_timeout.0 + STOP_DEADLINE.0);
@@ -396,9 +403,22 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
     }
 }
 
+/// A person may protect a VM in PVE to keep it; ours are made without protection.
+fn kept(work: &Work, config: &VmConfig) -> Result<(), Stop> {
+    let protected = config.raw.get("protection").is_some_and(|set| set == "1");
+    if protected && work.entry()?.configured {
+        return Err(Stop::Failed(format!(
+            "VM {0} is protected in PVE, and not by us: somebody wants to keep it; `qm set {0} --protection 0` lets it go",
+            work.mark.vmid
+        )));
+    }
+    Ok(())
+}
+
 /// Takes off the protection that a clone has from its template until its first configuration write,
 /// which may have failed.
 async fn unprotected(work: &Work, config: &VmConfig) -> Result<(), Stop> {
+    kept(work, config)?;
     let host = work.host()?;
     let update = ConfigUpdate {
         set: BTreeMap::from([("protection".to_owned(), "0".to_owned())]),

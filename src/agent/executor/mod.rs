@@ -231,7 +231,8 @@ impl Executor {
                     template_host: machine.host.clone(),
                 };
                 let mut entry = Entry::new(action.target.clone(), birth, now);
-                entry.step = if machine.node.is_some() {
+                entry.configured = machine.node.is_some();
+                entry.step = if entry.configured {
                     Step::Register
                 } else {
                     Step::Configure

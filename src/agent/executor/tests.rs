@@ -435,6 +435,31 @@ fn a_vm_that_somebody_gave_to_the_ha_manager_is_shut_down_by_it_and_goes() {
 }
 
 #[test]
+fn a_vm_that_a_person_protects_stays_in_service() {
+    simulate(async {
+        let lab = lab("").await;
+        let vmid = lab.removals[0].target.vmid;
+        let protection = |value: Option<&str>| {
+            let act = AdminAct::Configure {
+                vmid,
+                key: "protection".to_owned(),
+                value: value.map(str::to_owned),
+            };
+            lab.world.pve.administer(&act).expect("it is there");
+        };
+        protection(Some("1"));
+        let (result, _) = lab.remove(0).await;
+        let failure = result.expect_err("it is kept");
+        assert!(failure.message.contains("protected"), "{failure:?}");
+        assert_eq!(lab.evictions("web-"), 0);
+        lab.in_service(0).await;
+        protection(None);
+        assert_eq!(lab.remove(0).await.0, Ok(()));
+        lab.gone(0);
+    });
+}
+
+#[test]
 fn tm_17_a_pod_that_may_not_go_ends_the_drain_and_is_named() {
     simulate(async {
         let lab = lab("").await;

@@ -61,10 +61,14 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
         .unwrap_or_default();
     let mut writes = 0;
     loop {
-        let config = unlocked(work).await?;
+        let mut config = unlocked(work).await?;
+        if work.entry()?.configured {
+            // A person's, not the template's.
+            config.raw.remove("protection");
+        }
         let write = vm_config::write(&config.raw, &work.machine, &instance_type, &template, &pool);
         if write.is_empty() {
-            return Ok(());
+            return work.record(|entry| entry.configured = true);
         }
         let keys: Vec<&String> = write.set.keys().chain(&write.delete).collect();
         let keys = format!("{keys:?}");

@@ -4,7 +4,7 @@ use super::{Case, Rule, Verdict, consolidation, drain, ensure, existing, refuse,
 use crate::model::action::{Action, Reason};
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::policy::{PoolPolicy, STARTUP_TAINT, ScaleDown};
-use crate::model::region::Step;
+use crate::model::region::{Busy, Step};
 
 const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
@@ -24,9 +24,13 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
         ensure(action.target.node.is_none(), Rule::Node, || {
             "the node it names is gone".to_owned()
         })?;
-        return ensure(!together::by_choice(action), Rule::Node, || {
+        ensure(!together::by_choice(action), Rule::Node, || {
             "it has no node that could be unneeded".to_owned()
-        });
+        })?;
+        return match action.reason {
+            Reason::NoNode => few_lost(case),
+            _ => Ok(()),
+        };
     }
     ensure(drained, Rule::Undrained, || {
         "it has a node, and pods may run there".to_owned()
@@ -59,6 +63,34 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
     consolidation::removal(case, action, machine, pool)?;
     let name = action.target.node.as_ref().map_or("", |node| &node.name);
     drain::pods(case, action, name, pool, settings)
+}
+
+/// Not so many machines that worked and run are without a node that the fault lies elsewhere.
+fn few_lost(case: Case<'_>) -> Verdict {
+    let (mut with, mut without) = (0_u64, 0_u64);
+    for machine in case.snapshot.machines.values() {
+        if !machine
+            .vm
+            .as_ref()
+            .is_some_and(|vm| vm.running && vm.marked)
+        {
+            continue;
+        }
+        let node = machine.node.as_ref();
+        let there = node.is_some_and(|name| case.snapshot.cluster.nodes.contains_key(name));
+        let worked = machine.step.is_some_and(|(step, _)| step == Step::Done);
+        if worked && !there && machine.busy != Some(Busy::Down) {
+            without += 1;
+        } else {
+            with += 1;
+        }
+    }
+    let settings = &case.policy.scale_down;
+    let many = without > u64::from(settings.ok_total_unready)
+        && without * 100 > u64::from(settings.max_total_unready_percent) * (with + without);
+    ensure(!many, Rule::Brake, || {
+        format!("{without} machines that run have no node")
+    })
 }
 
 fn unready(action: &Action, settings: &ScaleDown) -> Verdict {

@@ -1,10 +1,11 @@
 //! The brake: too many nodes that are not Ready stop both ways.
 
 use super::lab::lab;
-use super::lifecycle::{creates, held};
+use super::lifecycle::{creates, held, kinds};
 use crate::model::action::Kind;
 use crate::model::cluster::ReadyStatus;
 use crate::model::report::Hold;
+use crate::model::time::Span;
 
 #[test]
 fn nodes_that_pve_shows_to_be_dead_do_not_pull_the_brake() {
@@ -75,4 +76,41 @@ fn lc_14_too_many_unready_nodes_stop_both_ways_but_not_what_is_half_made() {
         }
     });
     assert_eq!(creates(&kinds), 2, "three are always fine");
+}
+
+/// Five machines in service, of which so many have lost their Node a quarantine ago.
+fn lost(nodes: usize) -> (Vec<Kind>, Vec<String>) {
+    let mut lab = lab().kind("one", 2, 4096).pool("p", &["one"]);
+    for n in 0..5 {
+        lab = lab.ours(&format!("m{n}"), "p", "one");
+    }
+    let mut lab = lab.with(|lab| {
+        for n in 0..nodes {
+            lab.snapshot.cluster.nodes.remove(&*format!("m{n}"));
+        }
+    });
+    lab.turn();
+    let decision = lab.after(Span::minutes(6)).decide();
+    (kinds(&decision), decision.report.warnings)
+}
+
+#[test]
+fn machines_that_lose_their_nodes_all_at_once_are_kept() {
+    let (plan, warnings) = lost(3);
+    let removal = Kind::Remove { drain: false };
+    assert_eq!(plan.iter().filter(|kind| **kind == removal).count(), 3);
+    assert!(
+        !warnings
+            .iter()
+            .any(|text| text.contains("running machines"))
+    );
+    for nodes in [4, 5] {
+        let (plan, warnings) = lost(nodes);
+        assert!(!plan.contains(&removal), "{plan:?}");
+        let said = format!("{nodes} of 5 running machines have no Node");
+        assert!(
+            warnings.iter().any(|text| text.contains(&said)),
+            "{warnings:?}"
+        );
+    }
 }

@@ -32,7 +32,7 @@ fn failed(step: Step, transient: bool) -> Lab {
     })
 }
 
-fn kinds(decision: &Decision) -> Vec<Kind> {
+pub(super) fn kinds(decision: &Decision) -> Vec<Kind> {
     decision
         .plan
         .iter()
