@@ -287,7 +287,7 @@ fn untouchable(snapshot: &Snapshot, known: &Known<'_>, doubled: &BTreeSet<&str>)
     }
     let vm = known.machine.vm.as_ref()?;
     let remains = matches!(vm.lock.as_deref(), Some("clone" | "destroyed"));
-    if !vm.marked && !(known.machine.intended && remains) {
+    if !(vm.marked || known.machine.intended && remains) {
         return Some("its VM does not carry its mark".to_owned());
     }
     match (&vm.uuid, known.node) {
