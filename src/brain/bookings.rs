@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::demand::{Asker, Group};
-use super::pack;
+use super::pack::{self, Seats};
 use super::turn::Turn;
 use super::world::{Site, World};
 use crate::model::cluster::Pod;
@@ -133,9 +133,9 @@ impl<'a> Bookings<'a> {
 impl<'a> Booked<'a> {
     fn resume(&mut self, turn: &mut Turn<'a>, world: &mut World<'a>, group: &Group<'a>) -> bool {
         let (bin, pods) = (self.bin, &self.pods);
-        let placed = pack::seat(turn, world, group, pods, |world, need| {
+        let placed = pack::seat(turn, world, group, pods, |_, world, need| {
             let count = pack::put_at(world, group.shape, need, pods.len(), bin);
-            Vec::from([(bin, count)])
+            Vec::from([Seats::free(bin, count)])
         });
         let name = world.bins[bin].name.clone();
         for asker in self.pods.drain(..placed) {

@@ -156,7 +156,7 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
                     if let Some(need) = need {
                         turn.promises.give(key, Some(&need));
                     }
-                    turn.answer(at, PodVerdict::FitsNode { node });
+                    turn.answer(at, PodVerdict::fits_node(node));
                     continue;
                 }
                 Class::Fresh(why) => {

@@ -32,6 +32,7 @@ mod offer;
 mod pack;
 mod places;
 mod pools;
+mod preempt;
 mod rehearsal;
 mod removals;
 mod shrink;

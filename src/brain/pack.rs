@@ -1,7 +1,9 @@
 //! Puts pods on what there is: working nodes first, then machines on their way.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::model::cluster::PodKey;
 use crate::model::report::PodVerdict;
 use crate::model::resources::Resources;
 
@@ -10,8 +12,9 @@ use super::company::Rules;
 use super::demand::{Asker, Demand, Group};
 use super::fit::attach;
 use super::fit::volumes::Need;
+use super::preempt;
 use super::turn::Turn;
-use super::world::{Bin, Saved, ShapeId, Site, World};
+use super::world::{Bin, Resident, Saved, ShapeId, Site, World};
 
 /// Places of a lane that share one bound.
 const BLOCK: usize = 32;
@@ -74,6 +77,16 @@ impl Lane {
     /// Whether it has no place.
     pub(super) fn is_empty(&self) -> bool {
         self.bins.is_empty()
+    }
+
+    /// How many places it has.
+    pub(super) fn len(&self) -> usize {
+        self.bins.len()
+    }
+
+    /// The place at a position.
+    pub(super) fn at(&self, position: usize) -> usize {
+        self.bins[position]
     }
 
     /// Adds a place at the end.
@@ -179,18 +192,20 @@ pub(super) fn existing<'a>(
                 placed |= bookings.come_back(turn, world, &mut groups, &rank, true);
                 // Who can go to a node now does so before those who wait for their machines.
                 for group in &rank {
-                    placed |= settle(turn, world, &mut groups[*group], &mut nodes);
+                    placed |= settle(turn, world, &mut groups[*group], &mut nodes, true);
                 }
                 placed |= bookings.come_back(turn, world, &mut groups, &rank, false);
                 bookings.give_up(&mut groups, &rank);
             }
             for group in &rank {
-                placed |= settle(turn, world, &mut groups[*group], &mut lane);
+                placed |= settle(turn, world, &mut groups[*group], &mut lane, false);
             }
         }
+        // Where pods were preempted, more room may have come of it than was asked.
+        let preempted = world.any_preempted();
         waiting.retain(|group| {
             let group = &groups[*group];
-            !group.pods.is_empty() && world.rules(group.shape).is_some()
+            !group.pods.is_empty() && (preempted || world.rules(group.shape).is_some())
         });
         if !placed || waiting.is_empty() {
             break;
@@ -207,16 +222,21 @@ fn ranks(order: &[usize], groups: &[Group<'_>], world: &World<'_>) -> Vec<Vec<us
     stretches.map(<[usize]>::to_vec).collect()
 }
 
-/// Places what fits of one group; says whether anything did.
+/// Places what fits of one group; says whether anything did. `firm`: nobody is preempted.
 fn settle<'a>(
     turn: &mut Turn<'a>,
     world: &mut World<'a>,
     group: &mut Group<'a>,
     lane: &mut Lane,
+    firm: bool,
 ) -> bool {
     let pods = std::mem::take(&mut group.pods);
-    let placed = seat(turn, world, group, &pods, |world, need| {
-        place(world, group.shape, need, pods.len(), lane)
+    let placed = seat(turn, world, group, &pods, |turn, world, need| {
+        if firm {
+            let placed = place(world, group.shape, need, pods.len(), lane);
+            return placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
+        }
+        on_existing(turn, world, group.shape, need, pods.len(), lane)
     });
     group.pods = pods;
     group.pods.drain(..placed);
@@ -230,7 +250,7 @@ pub(super) fn seat<'a>(
     world: &mut World<'a>,
     group: &Group<'a>,
     pods: &[Asker<'a>],
-    put: impl FnOnce(&mut World<'a>, Option<&Need>) -> Vec<(usize, usize)>,
+    put: impl FnOnce(&Turn<'a>, &mut World<'a>, Option<&Need>) -> Vec<Seats>,
 ) -> usize {
     let mut placed = 0;
     let need = group.need.clone();
@@ -238,14 +258,15 @@ pub(super) fn seat<'a>(
     if first.is_some_and(|first| turn.promises.taken(first.key, need.as_deref()).is_some()) {
         return 0;
     }
-    for (bin, count) in put(world, need.as_deref()) {
+    for seats in put(turn, world, need.as_deref()) {
+        let (bin, count) = (seats.bin, seats.count);
         if count == 0 {
             continue;
         }
         let guest = (group.shape, group.need.clone(), count);
         world.bins[bin].guests.push(guest);
         if group.calls() {
-            let verdict = verdict(&world.bins[bin]);
+            let verdict = seats.verdict(world);
             let waits = matches!(verdict, PodVerdict::FitsMachine { .. });
             for asker in &pods[placed..placed + count] {
                 turn.say(*asker, &verdict);
@@ -262,16 +283,61 @@ pub(super) fn seat<'a>(
     placed
 }
 
-/// What is said of a pod that goes to a place there is.
-pub(super) fn verdict(bin: &Bin) -> PodVerdict {
-    match &bin.site {
-        Site::Machine(machine) => PodVerdict::FitsMachine {
-            machine: machine.clone(),
-        },
-        Site::Node | Site::Planned(_) => PodVerdict::FitsNode {
-            node: bin.name.clone(),
-        },
+/// Pods that were put on one place.
+#[derive(Debug)]
+pub(super) struct Seats {
+    pub(super) bin: usize,
+    pub(super) count: usize,
+    /// Who is preempted for them.
+    preempts: BTreeMap<PodKey, i32>,
+}
+
+impl Seats {
+    /// So many on a place as it is.
+    pub(super) fn free(bin: usize, count: usize) -> Seats {
+        Seats {
+            bin,
+            count,
+            preempts: BTreeMap::new(),
+        }
     }
+
+    /// What is said of the pods.
+    pub(super) fn verdict(self, world: &World<'_>) -> PodVerdict {
+        let bin = &world.bins[self.bin];
+        match &bin.site {
+            Site::Machine(machine) => PodVerdict::FitsMachine {
+                machine: machine.clone(),
+            },
+            Site::Node | Site::Planned(_) => PodVerdict::FitsNode {
+                node: bin.name.clone(),
+                preempts: self.preempts,
+            },
+        }
+    }
+}
+
+/// Places up to `count` pods of a shape on the places of a lane, and those that fit nowhere where
+/// expendable pods give way for them.
+pub(super) fn on_existing(
+    turn: &Turn<'_>,
+    world: &mut World<'_>,
+    shape: ShapeId,
+    need: Option<&Need>,
+    count: usize,
+    lane: &mut Lane,
+) -> Vec<Seats> {
+    let placed = place(world, shape, need, count, lane);
+    let mut seats: Vec<Seats> = placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
+    let left = count - seats.iter().map(|seats| seats.count).sum::<usize>();
+    for forced in preempt::force(world, shape, need, left, lane, &mut None) {
+        seats.push(Seats {
+            bin: forced.bin,
+            count: 1,
+            preempts: forced.victims(world, &turn.view),
+        });
+    }
+    seats
 }
 
 /// Places up to `count` pods of a shape on the places of a lane; says how many went where.
@@ -296,11 +362,12 @@ pub(super) fn place_with_undo(
     undo: &mut Vec<(usize, Saved)>,
 ) -> Vec<(usize, usize)> {
     let mut lane = Lane::over(order, world);
-    put(world, shape, need, count, &mut lane, &mut Some(undo))
+    lay_with_undo(world, shape, need, count, &mut lane, undo)
 }
 
 /// The same on the places of an indexed lane, those that are closed left out. What is taken back it must
-/// be told of ([`Lane::lift`]).
+/// be told of ([`Lane::lift`]). Expendable pods give way here too: the pods come one by one, in any order, so
+/// one that preempts nobody is not put where others have made room.
 pub(super) fn lay_with_undo(
     world: &mut World<'_>,
     shape: ShapeId,
@@ -309,7 +376,11 @@ pub(super) fn lay_with_undo(
     lane: &mut Lane,
     undo: &mut Vec<(usize, Saved)>,
 ) -> Vec<(usize, usize)> {
-    put(world, shape, need, count, lane, &mut Some(undo))
+    let mut placed = put(world, shape, need, count, lane, &mut Some(undo));
+    let left = count - placed.iter().map(|(_, count)| count).sum::<usize>();
+    let forced = preempt::force(world, shape, need, left, lane, &mut Some(undo));
+    placed.extend(forced.into_iter().map(|forced| (forced.bin, 1)));
+    placed
 }
 
 /// First fit. A place that took what it could is not looked at again, unless the pods placed since
@@ -325,10 +396,14 @@ fn put(
     let rules = world.rules(id);
     world.prepare(id);
     let shape = world.shapes[id].shape;
+    let timid = undo.is_some() && !world.soft.is_empty() && !world.preempts(id);
     let mut placed: Vec<(usize, usize)> = Vec::new();
     let mut from = 0;
     while left > 0 {
         let found = lane.find(&world.bins, from, &shape.requests, |index| {
+            if timid && world.preempted(index) {
+                return None;
+            }
             admitted(world, id, need, index, rules.as_deref())
         });
         let Some((position, most)) = found else {
@@ -337,7 +412,7 @@ fn put(
         let index = lane.bins[position];
         let count = usize::try_from(most).unwrap_or(usize::MAX).min(left);
         if let Some(undo) = undo {
-            undo.push((index, world.save(index, id, count as u64)));
+            undo.push((index, world.save(index, Resident::of(id, count as u64))));
         }
         let floor = rules.as_deref().map(|rules| world.company.floor(rules));
         world.put(index, id, count as u64, false);

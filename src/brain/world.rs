@@ -15,6 +15,7 @@ use super::company::{Company, Rules, Wishes};
 use super::fit::attach::{self, Slots};
 use super::fit::volumes::{self, Need};
 use super::fit::{self, Misfit, Place, amounts};
+use super::preempt::Soft;
 
 /// Index of a shape in [`World::shapes`].
 pub(super) type ShapeId = usize;
@@ -33,6 +34,17 @@ pub(super) struct Resident {
     pub(super) count: u64,
     /// Being deleted: it still holds its place and is not counted for spreading.
     pub(super) deleting: bool,
+}
+
+impl Resident {
+    /// So many pods of a shape that are not being deleted.
+    pub(super) fn of(shape: ShapeId, count: u64) -> Resident {
+        Resident {
+            shape,
+            count,
+            deleting: false,
+        }
+    }
 }
 
 /// What stands behind a place.
@@ -73,14 +85,23 @@ pub(super) struct Bin {
     pub(super) receives: bool,
 }
 
-/// What [`World::restore`] takes back: one [`World::put`].
+/// What [`World::restore`] takes back.
 #[derive(Debug)]
-pub(super) struct Saved {
-    free: Resources,
-    ports: usize,
-    shape: ShapeId,
-    count: u64,
-    slots: Option<Arc<Slots>>,
+pub(super) enum Saved {
+    /// One [`World::put`].
+    Put {
+        free: Resources,
+        ports: usize,
+        pods: Resident,
+        slots: Option<Arc<Slots>>,
+    },
+    /// One [`World::evict`]; where among the residents they were.
+    Evicted {
+        free: Resources,
+        ports: Vec<HostPort>,
+        pods: Resident,
+        position: usize,
+    },
 }
 
 /// All places, and the shapes of all pods.
@@ -90,6 +111,10 @@ pub(super) struct World<'a> {
     pub(super) bins: Vec<Bin>,
     pub(super) by_name: BTreeMap<Arc<str>, usize>,
     pub(super) company: Company<'a>,
+    /// What expendable pods hold, by place: see [`preempt`](super::preempt).
+    pub(super) soft: BTreeMap<usize, Soft>,
+    /// Pods of a lower priority are expendable.
+    expendable: i32,
     classes: Classes<'a>,
     /// What each shape asks of labels and taints.
     wishes: Vec<ChoosyId>,
@@ -142,6 +167,8 @@ impl<'a> World<'a> {
             bins: Vec::new(),
             by_name: BTreeMap::new(),
             company: Company::new(namespaces, default_spread),
+            soft: BTreeMap::new(),
+            expendable: policy.scale_up.expendable_priority,
             classes: Classes::default(),
             wishes: Vec::new(),
             known: BTreeMap::new(),
@@ -204,8 +231,22 @@ impl<'a> World<'a> {
         self.wishes[id]
     }
 
+    /// Whether pods of a shape are expendable.
+    pub(super) fn expendable(&self, id: ShapeId) -> bool {
+        self.shapes[id].shape.priority < self.expendable
+    }
+
     /// Puts `count` pods of a shape on a place.
     pub(super) fn put(&mut self, index: usize, id: ShapeId, count: u64, deleting: bool) {
+        if self.expendable(id) {
+            let soft = self.soft.entry(index).or_default();
+            soft.add(id, &self.shapes[id].shape.requests, count);
+        }
+        self.lay(index, id, count, deleting);
+    }
+
+    /// [`World::put`], of pods that were there before.
+    pub(super) fn lay(&mut self, index: usize, id: ShapeId, count: u64, deleting: bool) {
         let shape = self.shapes[id].shape;
         let bin = &mut self.bins[index];
         amounts::take(&mut bin.free, &shape.requests, count);
@@ -226,38 +267,80 @@ impl<'a> World<'a> {
         self.company.put(index, id, signed(count), deleting, open);
     }
 
-    /// What [`World::restore`] needs to take back the next [`World::put`] of pods that are not being
-    /// deleted.
-    pub(super) fn save(&self, index: usize, id: ShapeId, count: u64) -> Saved {
+    /// What [`World::restore`] needs to take back the next [`World::put`] of these.
+    pub(super) fn save(&self, index: usize, pods: Resident) -> Saved {
         let bin = &self.bins[index];
-        Saved {
+        Saved::Put {
             free: bin.free.clone(),
             ports: bin.ports.len(),
-            shape: id,
-            count,
+            pods,
             slots: bin.slots.clone(),
         }
     }
 
-    /// Takes back one [`World::put`]; several are taken back in the opposite order.
-    pub(super) fn restore(&mut self, index: usize, saved: Saved) {
+    /// Takes one kind of residents off a place; the volumes they hold stay attached.
+    pub(super) fn evict(&mut self, index: usize, position: usize) -> (Resident, Saved) {
         let bin = &mut self.bins[index];
-        bin.free = saved.free;
-        bin.ports.truncate(saved.ports);
-        bin.slots = saved.slots;
-        let found = bin
-            .residents
-            .iter()
-            .position(|r| r.shape == saved.shape && !r.deleting);
-        if let Some(position) = found {
-            let resident = &mut bin.residents[position];
-            resident.count = resident.count.saturating_sub(saved.count);
-            if resident.count == 0 {
-                bin.residents.remove(position);
+        let pods = bin.residents.remove(position);
+        let saved = Saved::Evicted {
+            free: bin.free.clone(),
+            ports: bin.ports.clone(),
+            pods,
+            position,
+        };
+        let shape = self.shapes[pods.shape].shape;
+        for _ in 0..pods.count {
+            amounts::give(&mut bin.free, &shape.requests);
+            for port in &shape.host_ports {
+                if let Some(at) = bin.ports.iter().position(|other| other == port) {
+                    bin.ports.remove(at);
+                }
             }
         }
-        let (open, gone) = (!bin.closed, -signed(saved.count));
-        self.company.put(index, saved.shape, gone, false, open);
+        let (open, gone) = (!bin.closed, -signed(pods.count));
+        self.company
+            .put(index, pods.shape, gone, pods.deleting, open);
+        (pods, saved)
+    }
+
+    /// Takes back one [`World::put`] or [`World::evict`]; several are taken back in the opposite order.
+    pub(super) fn restore(&mut self, index: usize, saved: Saved) {
+        let bin = &mut self.bins[index];
+        let (pods, count) = match saved {
+            Saved::Put {
+                free,
+                ports,
+                pods,
+                slots,
+            } => {
+                bin.free = free;
+                bin.ports.truncate(ports);
+                bin.slots = slots;
+                let same = |r: &Resident| r.shape == pods.shape && r.deleting == pods.deleting;
+                if let Some(position) = bin.residents.iter().position(same) {
+                    let resident = &mut bin.residents[position];
+                    resident.count = resident.count.saturating_sub(pods.count);
+                    if resident.count == 0 {
+                        bin.residents.remove(position);
+                    }
+                }
+                (pods, -signed(pods.count))
+            }
+            Saved::Evicted {
+                free,
+                ports,
+                pods,
+                position,
+            } => {
+                bin.free = free;
+                bin.ports = ports;
+                bin.residents.insert(position, pods);
+                (pods, signed(pods.count))
+            }
+        };
+        let open = !bin.closed;
+        self.company
+            .put(index, pods.shape, count, pods.deleting, open);
     }
 
     /// Takes a place out, with all that runs there: nothing may be put there, and its pods count for

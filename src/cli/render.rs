@@ -167,7 +167,9 @@ fn pods(pods: &BTreeMap<PodKey, PodVerdict>, now: Time) -> Vec<Vec<String>> {
 /// What becomes of a pod, and why.
 pub(super) fn pod_verdict(verdict: &PodVerdict, now: Time) -> (String, String) {
     match verdict {
-        PodVerdict::FitsNode { node } => (format!("fits on node {node}"), String::new()),
+        PodVerdict::FitsNode { node, preempts } => {
+            (format!("fits on node {node}"), preempted(preempts))
+        }
         PodVerdict::FitsMachine { machine } => {
             (format!("waits for machine {machine}"), String::new())
         }
@@ -182,6 +184,18 @@ pub(super) fn pod_verdict(verdict: &PodVerdict, now: Time) -> (String, String) {
         PodVerdict::Hopeless { why } => ("no pool can run it".to_owned(), reasons(why)),
         PodVerdict::Ignored { why } => ("is left alone".to_owned(), one_line(why)),
     }
+}
+
+/// Who is preempted for a pod.
+pub(super) fn preempted(pods: &BTreeMap<PodKey, i32>) -> String {
+    if pods.is_empty() {
+        return String::new();
+    }
+    let named = pods
+        .iter()
+        .map(|(pod, priority)| format!("{pod} (priority {priority})"));
+    let named: Vec<String> = named.collect();
+    format!("kube-scheduler will preempt {}", named.join(", "))
 }
 
 /// Reasons by `pool/type`; pools that share a reason share a mention.
@@ -406,6 +420,7 @@ mod tests {
                     pod("g"),
                     PodVerdict::FitsNode {
                         node: "small-aaaaa".into(),
+                        preempts: BTreeMap::from([(pod("low"), -100)]),
                     },
                 ),
             ]),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::render::{held, node_verdict, one_line, pod_verdict, section, when};
+use super::render::{held, node_verdict, one_line, pod_verdict, preempted, section, when};
 use crate::model::resources::Resources;
 use crate::model::story::{
     Fate, NodeAnswer, NodeStory, OfferAnswer, PodFate, PodStory, WishAnswer,
@@ -193,6 +193,9 @@ fn nodes(nodes: &[NodeAnswer]) -> Vec<Vec<String>> {
     for node in nodes {
         let answer = match &node.misfit {
             Some(why) => format!("would not run: {}", one_line(why)),
+            None if !node.preempts.is_empty() => {
+                format!("would run: {}", preempted(&node.preempts))
+            }
             None if node.coming => "would run, once it is up".to_owned(),
             None => "would run".to_owned(),
         };
@@ -278,6 +281,7 @@ mod tests {
             coming,
             free: free(400, 100),
             misfit: misfit.map(str::to_owned),
+            preempts: BTreeMap::new(),
         };
         let story = PodStory {
             pod: PodKey::new("shop", "db-0"),

@@ -299,7 +299,10 @@ impl Stage {
         }
         for (key, verdict) in &decision.report.pods {
             let place = match verdict {
-                PodVerdict::FitsNode { node } => node,
+                PodVerdict::FitsNode { node, preempts } => {
+                    preempts.keys().for_each(|victim| self.preempt(victim));
+                    node
+                }
                 PodVerdict::FitsMachine { machine } | PodVerdict::Triggers { machine, .. } => {
                     machine
                 }
@@ -309,6 +312,24 @@ impl Stage {
                 self.bind(key, place);
             }
         }
+    }
+
+    /// A pod is preempted; its controller makes another.
+    fn preempt(&mut self, key: &PodKey) {
+        let now = self.now;
+        let pods = &mut self.snapshot.cluster.pods;
+        let Some(pod) = pods.get_mut(key) else {
+            return;
+        };
+        if pod.shape.owner.is_none() || pod.deletion.is_some() {
+            pods.remove(key);
+            return;
+        }
+        pod.node = None;
+        pod.phase = Phase::Pending;
+        pod.created = now;
+        pod.unschedulable_since = Some(now);
+        pod.ready = false;
     }
 
     fn bind(&mut self, key: &PodKey, node: &Arc<str>) {

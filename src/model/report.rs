@@ -96,6 +96,9 @@ pub enum PodVerdict {
     FitsNode {
         /// The node.
         node: Arc<str>,
+        /// Expendable pods of that node that kube-scheduler will preempt for it, with their priorities.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        preempts: BTreeMap<PodKey, i32>,
     },
     /// It fits on a machine that is on its way.
     FitsMachine {
@@ -129,6 +132,16 @@ pub enum PodVerdict {
         /// Why.
         why: String,
     },
+}
+
+impl PodVerdict {
+    /// It fits on a node as it is.
+    pub fn fits_node(node: Arc<str>) -> PodVerdict {
+        PodVerdict::FitsNode {
+            node,
+            preempts: BTreeMap::new(),
+        }
+    }
 }
 
 /// Why a node is kept or goes. Reasons carry cluster-autoscaler's names (`UnremovableReason`,

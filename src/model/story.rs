@@ -119,6 +119,9 @@ pub struct NodeAnswer {
     /// The first predicate that fails, with numbers; `None` when the pod would run there.
     #[serde(default)]
     pub misfit: Option<String>,
+    /// Expendable pods that kube-scheduler would preempt for it, with their priorities.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub preempts: BTreeMap<PodKey, i32>,
 }
 
 /// One node: whether it could go, and what stands in the way.

@@ -8,7 +8,7 @@
 //! **What is taken for granted.** What a new machine of a pool and type offers ([`super::offer`]:
 //! promised or learned, less its DaemonSets), and what was free, before any pending pod was placed, on
 //! nodes and on machines under way that are not leaving. Pods that run, and those that
-//! kube-scheduler nominated for a node, stay where they are.
+//! kube-scheduler nominated for a node, stay where they are; what expendable ones hold counts as free.
 //!
 //! **What is left out,** so that the bound may be lower than the best plan: limits of pools, hosts and
 //! the cluster, back-offs, weights, soft wishes, volumes, affinity between pods, spread, anti-affinity
@@ -40,7 +40,7 @@ use crate::model::resources::Resources;
 use super::demand::Demand;
 use super::offer::Choice;
 use super::turn::Turn;
-use super::world::{ShapeId, World};
+use super::world::{Bin, ShapeId, World};
 use problem::Problem;
 
 /// What there is before anything is placed.
@@ -64,7 +64,12 @@ impl Before {
         }
         if !before.asked.is_empty() {
             let open = world.bins.iter().enumerate().filter(|(_, bin)| !bin.closed);
-            before.rooms = open.map(|(index, bin)| (index, bin.free.clone())).collect();
+            // What expendable pods hold counts as free: kube-scheduler takes it from them.
+            let free = |(index, bin): (usize, &Bin)| match world.soft.get(&index) {
+                Some(soft) => (index, soft.without(&bin.free)),
+                None => (index, bin.free.clone()),
+            };
+            before.rooms = open.map(free).collect();
         }
         before
     }

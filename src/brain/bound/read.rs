@@ -9,7 +9,7 @@ use super::problem::{Candidate, Lot, Problem, Room, holds};
 use crate::brain::check::matching::mismatch_with;
 use crate::brain::fit::NEW;
 use crate::brain::offer::Choice;
-use crate::brain::world::{Bin, Shape, World};
+use crate::brain::world::{Bin, Resident, Shape, World};
 use crate::model::resources::Resources;
 use crate::model::scheduling::{Labels, NodeTerm, PodShape, Toleration};
 
@@ -200,7 +200,8 @@ fn stays(
         let guests = bin.guests.iter().filter(|(guest, ..)| *guest == shape);
         guests.map(|(_, _, count)| *count as u64).sum()
     };
-    let stay = bin.residents.iter().filter(|r| !r.deleting);
+    let stays = |r: &&Resident| !r.deleting && !world.expendable(r.shape);
+    let stay = bin.residents.iter().filter(stays);
     let stay: Vec<usize> = stay
         .filter(|resident| resident.count > moves(resident.shape))
         .map(|resident| resident.shape)

@@ -13,9 +13,44 @@ use crate::model::scheduling::HostPort;
 
 /// What is left of a destination.
 struct Left {
-    free: Resources,
-    ports: Vec<HostPort>,
+    /// Of what expendable pods do not hold: kube-scheduler preempts these.
+    without: Room,
+    /// Of what nothing holds that runs there, for pods that preempt nobody.
+    beside: Room,
     attached: BTreeSet<(Arc<str>, Arc<str>)>,
+}
+
+/// Amounts and host ports.
+struct Room {
+    free: Resources,
+    taken: Vec<HostPort>,
+}
+
+impl Room {
+    /// What a pod lacks here.
+    fn lacks(&self, pod: &Pod) -> Option<String> {
+        matching::lacking(&pod.shape.requests, &self.free).or_else(|| {
+            let clashes =
+                |port: &&HostPort| self.taken.iter().any(|other| matching::clash(port, other));
+            let port = pod.shape.host_ports.iter().find(clashes)?;
+            Some(format!("port {} is taken", port.port))
+        })
+    }
+
+    fn charge(&mut self, pod: &Pod) {
+        matching::charge(&mut self.free, &pod.shape.requests);
+        self.taken.extend(pod.shape.host_ports.iter().cloned());
+    }
+}
+
+/// Whether kube-scheduler preempts a pod for every one that counts.
+pub(super) fn expendable(case: Case<'_>, pod: &Pod) -> bool {
+    pod.shape.priority < case.policy.scale_up.expendable_priority
+}
+
+/// Whether kube-scheduler preempts expendable pods for a pod.
+pub(super) fn preempts(case: Case<'_>, pod: &Pod) -> bool {
+    !pod.shape.never_preempts && !expendable(case, pod)
 }
 
 pub(super) fn check(case: Case<'_>, removals: &[&Action]) -> Verdict {
@@ -53,17 +88,7 @@ pub(super) fn check(case: Case<'_>, removals: &[&Action]) -> Verdict {
                 return refuse(Rule::Landing, format!("{key} may not go to {to}: {why}"));
             }
             let left = left.entry(to).or_insert_with(|| fresh(case, to, node));
-            if let Some(why) = matching::lacking(&pod.shape.requests, &left.free) {
-                return refuse(Rule::Landing, format!("{key} has no room on {to}: {why}"));
-            }
-            for port in &pod.shape.host_ports {
-                let clash = left.ports.iter().any(|other| matching::clash(port, other));
-                ensure(!clash, Rule::Landing, || {
-                    format!("port {} is taken on {to}", port.port)
-                })?;
-            }
-            left.ports.extend(pod.shape.host_ports.iter().cloned());
-            matching::charge(&mut left.free, &pod.shape.requests);
+            take(case, key, pod, to, left)?;
             attach(case, key, pod, to, left)?;
             landed.insert(key, to);
         }
@@ -78,6 +103,21 @@ pub(super) fn check(case: Case<'_>, removals: &[&Action]) -> Verdict {
             .map(|(name, _)| &**name),
     );
     neighbours::check(case, &landed, &gone)
+}
+
+/// A pod comes to a node. Where expendable pods would have to go for it, it must be one that preempts.
+fn take(case: Case<'_>, key: &PodKey, pod: &Pod, to: &str, left: &mut Left) -> Verdict {
+    let timid = !preempts(case, pod);
+    let why = left.without.lacks(pod);
+    let why = why.or_else(|| left.beside.lacks(pod).filter(|_| timid));
+    if let Some(why) = why {
+        return refuse(Rule::Landing, format!("{key} has no room on {to}: {why}"));
+    }
+    left.without.charge(pod);
+    if timid {
+        left.beside.charge(pod);
+    }
+    Ok(())
 }
 
 /// The volumes of a pod come to a node, which may have a limit of them. One that is over its limit
@@ -120,9 +160,13 @@ fn usable(case: Case<'_>, name: &str, node: &Node) -> bool {
 
 /// What a node has left of what runs on it or was nominated to it.
 fn fresh(case: Case<'_>, name: &str, node: &Node) -> Left {
-    let mut left = Left {
+    let empty = || Room {
         free: node.allocatable.clone(),
-        ports: Vec::new(),
+        taken: Vec::new(),
+    };
+    let mut left = Left {
+        without: empty(),
+        beside: empty(),
         attached: volumes::attachments(case, name),
     };
     for (key, pod) in &case.snapshot.cluster.pods {
@@ -131,8 +175,10 @@ fn fresh(case: Case<'_>, name: &str, node: &Node) -> Left {
             None => pod.nominated.as_deref() == Some(name) && pod.deletion.is_none(),
         };
         if here && !pod.phase.terminal() {
-            matching::charge(&mut left.free, &pod.shape.requests);
-            left.ports.extend(pod.shape.host_ports.iter().cloned());
+            left.beside.charge(pod);
+            if !expendable(case, pod) {
+                left.without.charge(pod);
+            }
             left.attached.extend(volumes::attached(case, key, pod));
         }
     }

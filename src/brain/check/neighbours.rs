@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Case, Rule, Verdict, matching, refuse};
+use super::{Case, Rule, Verdict, landing, matching, refuse};
 use crate::model::cluster::{Pod, PodKey};
 use crate::model::scheduling::{LabelSelector, Labels, PodTerm};
 
@@ -59,6 +59,30 @@ pub(super) fn quarrel<'a>(
     None
 }
 
+/// Whether an expendable pod may be gone by the time a pod lands: kube-scheduler preempts it for that pod
+/// where both would be on one node, or for another that lands where it runs.
+fn may_go(
+    case: Case<'_>,
+    (pod, to): (&Pod, &Arc<str>),
+    (other, at): (&Pod, &Arc<str>),
+    landed: &BTreeMap<&PodKey, &Arc<str>>,
+) -> bool {
+    let preempts = |key: &&PodKey| {
+        let pod = case.snapshot.cluster.pods.get(key);
+        pod.is_some_and(|pod| landing::preempts(case, pod))
+    };
+    let comes = || {
+        let mut there = landed.iter().filter(|(_, node)| ***node == *at);
+        there.any(|(key, _)| preempts(key))
+    };
+    let gives_way = if to == at {
+        landing::preempts(case, pod)
+    } else {
+        comes()
+    };
+    landing::expendable(case, other) && gives_way
+}
+
 /// No pod that lands comes near one that either of them does not bear. `landed` says where pods will
 /// be; pods of the nodes `going` that are not in it are gone.
 pub(super) fn check(
@@ -104,7 +128,7 @@ pub(super) fn check(
                 .pod_anti_affinity
                 .iter()
                 .any(|term| near(term) && about(case, term, &other_key.namespace, key, pod));
-            if mine || theirs {
+            if (mine || theirs) && !may_go(case, (pod, to), (other, &at), landed) {
                 return refuse(
                     Rule::Landing,
                     format!("{key} may not come to {to}: {other_key} is near"),

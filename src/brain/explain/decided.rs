@@ -23,7 +23,7 @@ pub(super) struct Decided<'a> {
 /// Where a verdict has its pod.
 pub(super) fn place(verdict: &PodVerdict) -> Option<&Arc<str>> {
     match verdict {
-        PodVerdict::FitsNode { node } => Some(node),
+        PodVerdict::FitsNode { node, .. } => Some(node),
         PodVerdict::FitsMachine { machine } | PodVerdict::Triggers { machine, .. } => Some(machine),
         _ => None,
     }

@@ -96,7 +96,7 @@ fn shares(turn: &Turn<'_>, name: &str, node: &Node) -> BTreeMap<Arc<str>, i64> {
 /// Pending pods that the decision counts on this node or machine.
 fn expected(asked: Asked<'_>, name: &str) -> Vec<PodKey> {
     let comes = |verdict: &PodVerdict| match verdict {
-        PodVerdict::FitsNode { node } => &**node == name,
+        PodVerdict::FitsNode { node, .. } => &**node == name,
         PodVerdict::FitsMachine { machine } | PodVerdict::Triggers { machine, .. } => {
             &**machine == name
         }

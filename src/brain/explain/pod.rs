@@ -1,5 +1,6 @@
 //! One pod, tried on every node, every machine under way and every offer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::brain::company::Rules;
@@ -8,6 +9,7 @@ use crate::brain::fit::volumes::{self, Need};
 use crate::brain::fit::{self, Misfit};
 use crate::brain::limits::Ledger;
 use crate::brain::offer::{Choice, Offer};
+use crate::brain::preempt;
 use crate::brain::turn::Turn;
 use crate::brain::world::{Bin, ShapeId, Site, World};
 use crate::model::cluster::{Pod, PodKey};
@@ -24,6 +26,8 @@ struct Question<'w, 'a> {
     rules: Option<Arc<Rules>>,
     /// The domain that a node of each offer would be in, by choice, offer and topology key.
     domains: Vec<Vec<Vec<DomainId>>>,
+    /// Places where it fits, or would once expendable pods are preempted for it; and which.
+    victims: BTreeMap<usize, BTreeMap<PodKey, i32>>,
 }
 
 /// Tells of a pod that the view has.
@@ -38,11 +42,14 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
     let choices = super::choices(&turn);
     let mut world = super::settle(&mut turn, &choices);
     let shape = world.intern(&key.namespace, &pod.shape);
+    let need = volumes::need(key, pod, &turn.view);
+    let victims = victims(&mut world, &turn, shape, need.as_ref());
     let question = Question {
         shape,
-        need: volumes::need(key, pod, &turn.view),
+        need,
         rules: world.rules(shape),
         domains: domains(&mut world, &choices),
+        victims,
         world: &world,
     };
     let (place, wishes) = match wishes::weigh(asked, &turn, &choices, key, pod) {
@@ -62,6 +69,21 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         place,
         wishes,
     }
+}
+
+/// By place: whom kube-scheduler would preempt there for the pod.
+fn victims(
+    world: &mut World<'_>,
+    turn: &Turn<'_>,
+    shape: ShapeId,
+    need: Option<&Need>,
+) -> BTreeMap<usize, BTreeMap<PodKey, i32>> {
+    let soft: Vec<usize> = world.soft.keys().copied().collect();
+    let asked = soft.into_iter().filter_map(|index| {
+        let victims = preempt::ask(world, &turn.view, shape, need, index)?;
+        Some((index, victims))
+    });
+    asked.collect()
 }
 
 /// The domain that a node of each offer would be in, by choice, offer and topology key.
@@ -96,6 +118,7 @@ impl Question<'_, '_> {
                 coming: bin.site != Site::Node,
                 free: bin.free.clone(),
                 misfit: self.on(index, bin),
+                preempts: self.victims.get(&index).cloned().unwrap_or_default(),
             })
             .collect();
         answers.sort_by(|a, b| a.name.cmp(&b.name));
@@ -106,6 +129,9 @@ impl Question<'_, '_> {
     fn on(&self, index: usize, bin: &Bin) -> Option<String> {
         if bin.closed {
             return Some("it is leaving".to_owned());
+        }
+        if self.victims.contains_key(&index) {
+            return None;
         }
         let shape = self.world.shapes[self.shape].shape;
         bin.misfit(shape, self.need.as_ref())

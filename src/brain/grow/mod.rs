@@ -415,11 +415,13 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let (shape, left) = (group.shape, group.left());
         let need = group.need.clone();
         let lane = &mut self.existing;
-        for (bin, count) in pack::place(self.world, shape, need.as_deref(), left, lane) {
-            let bin = &mut self.world.bins[bin];
-            bin.guests.push((shape, need.clone(), count));
-            let verdict = pack::verdict(bin);
-            for asker in self.next_pods(lead, count) {
+        let (turn, world) = (&*self.turn, &mut *self.world);
+        for seats in pack::on_existing(turn, world, shape, need.as_deref(), left, lane) {
+            let bin = &mut self.world.bins[seats.bin];
+            bin.guests.push((shape, need.clone(), seats.count));
+            let pods = self.next_pods(lead, seats.count);
+            let verdict = seats.verdict(self.world);
+            for asker in pods {
                 self.turn.say(asker, &verdict);
             }
         }

@@ -14,7 +14,7 @@ use super::wide::story::{tell, world as story};
 use super::wide::{Wide, wide};
 use crate::brain::{check, decide};
 use crate::model::action::{Action, Kind};
-use crate::model::cluster::{Phase, PodKey};
+use crate::model::cluster::{Phase, Pod, PodKey};
 use crate::model::decision::Decision;
 use crate::model::report::PodVerdict;
 use crate::model::snapshot::Snapshot;
@@ -26,7 +26,7 @@ fn decided(lab: &Lab) -> Decision {
 
 fn place(verdict: &PodVerdict) -> Option<&Arc<str>> {
     match verdict {
-        PodVerdict::FitsNode { node: name }
+        PodVerdict::FitsNode { node: name, .. }
         | PodVerdict::FitsMachine { machine: name }
         | PodVerdict::Triggers { machine: name, .. } => Some(name),
         _ => None,
@@ -63,6 +63,8 @@ fn carry_out(lab: &mut Lab) -> Result<Decision, String> {
             pod.ready = true;
         }
     }
+    preempt(lab, &decision);
+    let pods = &mut lab.snapshot.cluster.pods;
     // Pods of nodes that are gone: their controllers make them anew; others are gone with them.
     let gone = |node: &Option<Arc<str>>| node.as_ref().is_some_and(|n| !nodes.contains_key(n));
     pods.retain(|_, pod| !gone(&pod.node) || pod.shape.owner.is_some() && pod.deletion.is_none());
@@ -85,6 +87,48 @@ fn carry_out(lab: &mut Lab) -> Result<Decision, String> {
     lab.now = lab.now + Span::seconds(10);
     lab.refresh();
     Ok(decision)
+}
+
+/// Expendable pods that somebody was sent to the place of wait anew, and as many more as nodes hold too much.
+fn preempt(lab: &mut Lab, decision: &Decision) {
+    let cutoff = lab.policy.scale_up.expendable_priority;
+    let cluster = &mut lab.snapshot.cluster;
+    let mut victims: BTreeSet<PodKey> = BTreeSet::new();
+    for verdict in decision.report.pods.values() {
+        if let PodVerdict::FitsNode { preempts, .. } = verdict {
+            victims.extend(preempts.keys().cloned());
+        }
+    }
+    for (name, node) in &cluster.nodes {
+        let here = |pod: &Pod| pod.node.as_ref() == Some(name) && !pod.phase.terminal();
+        let mut pods: Vec<(&PodKey, &Pod)> = cluster.pods.iter().collect();
+        pods.retain(|(key, pod)| here(pod) && !victims.contains(*key));
+        pods.sort_by_key(|(_, pod)| std::cmp::Reverse(pod.shape.priority));
+        let full = |pods: &[(&PodKey, &Pod)]| {
+            let sum = |name| -> i128 {
+                let asked = pods.iter().map(|(_, pod)| pod.shape.requests.get(name));
+                asked.map(|asked| i128::from(asked.max(0))).sum()
+            };
+            ["cpu", "memory"]
+                .into_iter()
+                .any(|name| sum(name) > i128::from(node.allocatable.get(name)))
+        };
+        while full(&pods)
+            && pods
+                .last()
+                .is_some_and(|(_, pod)| pod.shape.priority < cutoff)
+        {
+            victims.extend(pods.pop().map(|(key, _)| key.clone()));
+        }
+    }
+    for victim in victims {
+        if let Some(pod) = cluster.pods.get_mut(&victim) {
+            pod.node = None;
+            pod.phase = Phase::Pending;
+            pod.unschedulable_since = Some(lab.now);
+            pod.ready = false;
+        }
+    }
 }
 
 fn created(plan: &[Action]) -> usize {

@@ -17,6 +17,7 @@ mod lifecycle;
 mod living;
 mod naive;
 mod placing;
+mod preempting;
 mod properties;
 mod shrinking;
 mod steady;

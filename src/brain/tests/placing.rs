@@ -64,7 +64,8 @@ fn unplaced(lab: &Lab) -> Result<(), String> {
             continue;
         }
         for at in 0..naive.spots.len() {
-            if naive.spots[at].site != Site::Planned && naive.fits(key, at).is_ok() {
+            let fits = naive.fits(key, at).is_ok() || naive.preempting(key, at).is_some();
+            if naive.spots[at].site != Site::Planned && fits {
                 let name = &naive.spots[at].name;
                 return Err(format!("{key} fits on {name}{}", tell(lab, &decision)));
             }

@@ -28,7 +28,7 @@ fn live(lab: &mut Lab, every: Span) -> Decision {
     lab.settle();
     for (key, verdict) in &decision.report.pods {
         use crate::model::report::PodVerdict;
-        let (PodVerdict::FitsNode { node: name }
+        let (PodVerdict::FitsNode { node: name, .. }
         | PodVerdict::FitsMachine { machine: name }
         | PodVerdict::Triggers { machine: name, .. }) = verdict
         else {

@@ -296,7 +296,7 @@ proptest! {
             let told = explain::pod(asked, key).expect("it is there");
             let at = match decision.report.pods.get(key) {
                 None => pod.node.as_ref(),
-                Some(PodVerdict::FitsNode { node: name }
+                Some(PodVerdict::FitsNode { node: name, .. }
                     | PodVerdict::FitsMachine { machine: name }
                     | PodVerdict::Triggers { machine: name, .. }) => Some(name),
                 Some(_) => None,

@@ -53,6 +53,19 @@ pub(super) fn judge(
             .collect();
         listed(value, "triggers", &triggers, outcome, misses)?;
     }
+    if let Some(value) = fields.take("preempted") {
+        let preempted = outcome
+            .decisions
+            .iter()
+            .flat_map(|decision| decision.report.pods.values())
+            .filter_map(|verdict| match verdict {
+                PodVerdict::FitsNode { preempts, .. } => Some(preempts.keys()),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        listed(value, "preempted", &preempted, outcome, misses)?;
+    }
     if let Some(value) = fields.take("verdicts") {
         verdicts(value, outcome, misses)?;
     }

@@ -40,6 +40,8 @@ pub(super) struct Spot {
     /// Volumes it can attach, by driver.
     pub(super) limits: std::collections::BTreeMap<Arc<str>, i32>,
     pub(super) guests: Vec<Guest>,
+    /// Pods that were preempted here: their volumes are not detached at once.
+    pub(super) preempted: Vec<Guest>,
     /// A planned node that nobody was laid on yet: it is no domain.
     pub(super) unborn: bool,
 }
@@ -56,7 +58,7 @@ pub(super) struct Naive<'a> {
 pub(super) fn said(lab: &Lab, decision: &Decision) -> Vec<(PodKey, Arc<str>)> {
     let mut said: Vec<(PodKey, Arc<str>)> = Vec::new();
     for (key, verdict) in &decision.report.pods {
-        let (PodVerdict::FitsNode { node: name }
+        let (PodVerdict::FitsNode { node: name, .. }
         | PodVerdict::FitsMachine { machine: name }
         | PodVerdict::Triggers { machine: name, .. }) = verdict
         else {
@@ -132,6 +134,35 @@ impl<'a> Naive<'a> {
         company::spread(self, key, &pod.shape, at)
     }
 
+    /// The world in which a pod fits on a spot because expendable pods are preempted for it, if there is one:
+    /// as few as kube-scheduler would, the lowest priorities first.
+    pub(super) fn preempting(&self, key: &PodKey, at: usize) -> Option<Naive<'a>> {
+        let pod = &self.lab.snapshot.cluster.pods[key];
+        let cutoff = self.lab.policy.scale_up.expendable_priority;
+        if pod.shape.never_preempts || pod.shape.priority < cutoff {
+            return None;
+        }
+        let mut other = self.clone();
+        let (low, stay) = (other.spots[at].guests.drain(..))
+            .partition(|guest: &Guest| guest.shape.priority < cutoff);
+        let mut low: Vec<Guest> = low;
+        other.spots[at].guests = stay;
+        other.spots[at].preempted.extend(low.iter().cloned());
+        other.fits(key, at).ok()?;
+        low.sort_by_key(|guest| std::cmp::Reverse(guest.shape.priority));
+        for guest in low {
+            let spot = &mut other.spots[at];
+            spot.preempted.retain(|gone| gone.key != guest.key);
+            spot.guests.push(guest.clone());
+            if other.fits(key, at).is_err() {
+                let spot = &mut other.spots[at];
+                spot.guests.pop();
+                spot.preempted.push(guest);
+            }
+        }
+        Some(other)
+    }
+
     /// Lays a pod down.
     pub(super) fn lay(&mut self, key: &PodKey, at: usize) {
         let pod: &Pod = &self.lab.snapshot.cluster.pods[key];
@@ -186,6 +217,16 @@ impl<'a> Naive<'a> {
                 .iter()
                 .position(|(key, at)| self.fits(key, *at).is_ok());
             let Some(index) = fitting else {
+                // kube-scheduler preempts for those that fit nowhere.
+                let mut pods = waiting.iter().enumerate();
+                let forced =
+                    pods.find_map(|(index, (key, at))| Some((index, self.preempting(key, *at)?)));
+                if let Some((index, world)) = forced {
+                    *self = world;
+                    let (key, at) = waiting.remove(index);
+                    self.lay(key, at);
+                    continue;
+                }
                 let (key, at) = waiting[0];
                 let why = self.fits(key, at).err().unwrap_or_default();
                 let name = &self.spots[at].name;

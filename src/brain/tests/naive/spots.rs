@@ -136,6 +136,7 @@ fn of_node(lab: &Lab, name: &Arc<str>, node: &Node) -> Spot {
         offers: node.allocatable.clone(),
         limits: said_limits(lab, name),
         guests: standing(lab, name),
+        preempted: Vec::new(),
         unborn: false,
     };
     if let (Some(machine), true) = (machine, coming || lost) {
@@ -215,6 +216,7 @@ fn template(lab: &Lab, name: &Arc<str>, pool: &str, kind: &str, host: &str, site
         offers: promise(lab, pool, kind),
         limits: promised_limits(lab, pool, kind),
         guests: Vec::new(),
+        preempted: Vec::new(),
         unborn: site == Site::Planned,
     };
     for (key, set) in &lab.snapshot.cluster.daemon_sets {

@@ -54,7 +54,7 @@ pub(super) fn fit(naive: &Naive<'_>, key: &PodKey, pod: &Pod, spot: &Spot) -> Re
         fresh.extend(attached(cluster, &name, &claim));
     }
     let mut used: BTreeSet<(Arc<str>, Arc<str>)> = BTreeSet::new();
-    for guest in &spot.guests {
+    for guest in spot.guests.iter().chain(&spot.preempted) {
         for (name, claim) in claims(cluster, &guest.key, &guest.shape.volumes) {
             used.extend(claim.and_then(|claim| attached(cluster, &name, &claim)));
         }
@@ -129,7 +129,8 @@ fn one(cluster: &Cluster, name: &PodKey, claim: &Claim, spot: &Spot) -> Result<(
 
 /// `ReadWriteOncePod`: no other pod on any node uses the claim.
 fn alone(naive: &Naive<'_>, key: &PodKey, claim: &PodKey) -> Result<(), String> {
-    let standing = naive.spots.iter().flat_map(|spot| &spot.guests);
+    let standing = naive.spots.iter();
+    let standing = standing.flat_map(|spot| spot.guests.iter().chain(&spot.preempted));
     for guest in standing {
         let uses = guest.shape.volumes.iter().any(|volume| {
             matches!(volume, Volume::Claim(name) if *name == claim.name)

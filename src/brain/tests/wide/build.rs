@@ -267,6 +267,10 @@ fn pod(mut lab: Lab, number: usize, recipe: &PodRecipe) -> Lab {
     for twist in &recipe.twists {
         reshape(&mut made, twist, &app);
     }
+    if made.priority < -10 {
+        // Which of two equal ones is preempted nobody says.
+        made.priority -= i32::try_from(number).unwrap_or(0);
+    }
     let mut pod = Pod {
         uid: format!("uid-{name}").into(),
         shape: Arc::new(made),
@@ -365,6 +369,7 @@ fn reshape(shape: &mut PodShape, twist: &Twist, app: &str) {
             },
         }),
         Twist::Priority(priority) => shape.priority = *priority,
+        Twist::Timid => shape.never_preempts = true,
         Twist::Gpu(count) => {
             shape
                 .requests

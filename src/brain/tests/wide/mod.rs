@@ -70,6 +70,8 @@ pub(super) enum Twist {
     Preferred(u8),
     Tolerates(u8),
     Priority(i32),
+    /// `preemptionPolicy: Never`.
+    Timid,
     Gpu(i64),
     Disk(i64),
     Claim(usize),
@@ -151,7 +153,8 @@ fn twist() -> impl Strategy<Value = Twist> {
         }),
         (0..4u8).prop_map(Twist::Preferred),
         (0..4u8).prop_map(Twist::Tolerates),
-        prop_oneof![Just(100), Just(-5), Just(-100)].prop_map(Twist::Priority),
+        prop_oneof![1 => Just(100), 1 => Just(-5), 3 => Just(-100)].prop_map(Twist::Priority),
+        Just(Twist::Timid),
         (0..3i64).prop_map(Twist::Gpu),
         (1..30i64).prop_map(Twist::Disk),
         (0..claims::COUNT).prop_map(Twist::Claim),

@@ -170,6 +170,8 @@ fn shape(shape: &PodShape) -> String {
         tolerations.is_empty(),
     );
     say(&mut line, "priority", &priority, priority == 0);
+    let never = shape.never_preempts;
+    say(&mut line, "preemptionPolicy", &"Never", !never);
     say(
         &mut line,
         "scheduler",
