@@ -18,7 +18,6 @@ use crate::model::cluster::PodKey;
 use crate::model::resources::Resources;
 
 use super::company::Rules;
-use super::fit::amounts;
 use super::fit::attach;
 use super::fit::volumes::Need;
 use super::pack::{self, Lane};

@@ -300,7 +300,9 @@ impl Stage {
         for (key, verdict) in &decision.report.pods {
             let place = match verdict {
                 PodVerdict::FitsNode { node, preempts } => {
-                    preempts.keys().for_each(|victim| self.preempt(victim));
+                    for victim in preempts.keys() {
+                        self.preempt(victim);
+                    }
                     node
                 }
                 PodVerdict::FitsMachine { machine } | PodVerdict::Triggers { machine, .. } => {
