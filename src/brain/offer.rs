@@ -150,9 +150,17 @@ pub(super) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
 
 /// The default price of an amount of CPU and memory.
 pub(super) fn price(of: &Resources) -> i64 {
-    let cpu = i128::from(of.cpu_milli.max(0)) * i128::from(CORE_PRICE) / 1000;
-    let memory = i128::from(of.memory.max(0)) * i128::from(GIB_PRICE) / (1 << 30);
-    i64::try_from(cpu + memory).unwrap_or(i64::MAX)
+    i64::try_from(price_of_cpu(of) + price_of_memory(of)).unwrap_or(i64::MAX)
+}
+
+/// The part of it that is for CPU.
+pub(super) fn price_of_cpu(of: &Resources) -> i128 {
+    i128::from(of.cpu_milli.max(0)) * i128::from(CORE_PRICE) / 1000
+}
+
+/// The part of it that is for memory.
+pub(super) fn price_of_memory(of: &Resources) -> i128 {
+    i128::from(of.memory.max(0)) * i128::from(GIB_PRICE) / (1 << 30)
 }
 
 fn offers<'a>(

@@ -17,7 +17,7 @@ use crate::model::scheduling::HostPort;
 /// could hardly be better, and each trial goes through all that waits.
 const TRIALS: usize = 24;
 /// Parts of a price: an unmet soft wish of weight 100 counts as much as the price itself.
-const WHOLE: i128 = 100;
+pub(super) const WHOLE: i128 = 100;
 
 /// A choice that may be opened, on its best host.
 #[derive(Clone, Copy, Debug)]
@@ -30,11 +30,11 @@ struct Candidate {
 
 /// What is known while looking for what to open for one group.
 #[derive(Debug)]
-struct Search<'r> {
-    lead: usize,
-    rules: Option<&'r Rules>,
+pub(super) struct Search<'r> {
+    pub(super) lead: usize,
+    pub(super) rules: Option<&'r Rules>,
     /// The first kind of those that may fill up the node.
-    others: Option<usize>,
+    pub(super) others: Option<usize>,
     /// What is said against choices.
     words: Words,
     /// Something may not be opened that could later.
@@ -49,7 +49,7 @@ struct Search<'r> {
 
 /// What a trial has used up of a node.
 #[derive(Debug)]
-struct Room {
+pub(super) struct Room {
     free: Resources,
     ports: Vec<HostPort>,
     slots: Option<Arc<Slots>>,
@@ -121,8 +121,10 @@ impl Grower<'_, '_, '_, '_> {
                 .carries_most(search, tier, total, Some(best.worth))
                 .unwrap_or(best);
         }
-        let larger = self.larger(search, &best);
-        Some(larger.filter(|pick| !cheaper(&best, pick)).unwrap_or(best))
+        let pays = |pick: &Pick| !cheaper(&best, pick);
+        let larger = self.larger(search, &best).filter(pays);
+        let larger = larger.or_else(|| self.roomier(search, &best).filter(pays));
+        Some(larger.unwrap_or(best))
     }
 
     /// The choice of a tier that carries most for its price; where they must carry at least `least`, for
@@ -373,7 +375,7 @@ impl Grower<'_, '_, '_, '_> {
 
     /// What a node would carry: the leading group first, then the others in order. What other pods
     /// forbid the others is not asked; so this is how much there may be, not what will be.
-    fn weigh(
+    pub(super) fn weigh(
         &self,
         pick: &mut Pick,
         (lead, may): (usize, usize),
@@ -466,7 +468,7 @@ impl Grower<'_, '_, '_, '_> {
             || fill.iter().any(|(other, _)| shares(*other))
     }
 
-    fn room_as(&self, birth: usize, pick: &Pick) -> Room {
+    pub(super) fn room_as(&self, birth: usize, pick: &Pick) -> Room {
         let bin = self.births.born[birth].bin;
         Room {
             free: self.free_as(birth, pick.choice, pick.offer),
@@ -498,43 +500,10 @@ impl Grower<'_, '_, '_, '_> {
         let worth = self.kinds[self.groups[group].kind].worth;
         pick.worth = pick.worth.saturating_add(worth.saturating_mul(count));
     }
-
-    /// The same filling on a machine that is planned already and would become larger, if there is one:
-    /// one machine less.
-    fn larger(&self, search: &Search<'_>, best: &Pick) -> Option<Pick> {
-        let lead = search.lead;
-        let births = 0..self.births.born.len();
-        births.into_iter().find_map(|birth| {
-            let offer = self.may_become(birth, best.choice)?;
-            let newborn = &self.births.born[birth];
-            let slot = self.choices[best.choice].first + offer;
-            if !self.row(lead).fits[slot] {
-                return None;
-            }
-            let at = self.world.company.at(newborn.bin);
-            let may = search.rules;
-            let may = may.map_or(u64::MAX, |rules| self.world.company.most(rules, at));
-            let more = i128::from(self.choices[best.choice].price)
-                - i128::from(self.choices[newborn.choice].price);
-            let unmet = i128::from(self.unmet(lead, best.choice, offer));
-            let mut pick = Pick {
-                choice: best.choice,
-                offer,
-                lead: 0,
-                worth: 0,
-                cost: more * (WHOLE + unmet),
-                instead: Some(birth),
-            };
-            let room = self.room_as(birth, &pick);
-            let may = usize::try_from(may).unwrap_or(usize::MAX);
-            self.weigh(&mut pick, (lead, may), search.others, room);
-            (pick.lead > 0).then_some(pick)
-        })
-    }
 }
 
 /// Whether `a` carries more for what it costs than `b`; of equals the one that carries more.
-fn cheaper(a: &Pick, b: &Pick) -> bool {
+pub(super) fn cheaper(a: &Pick, b: &Pick) -> bool {
     let (left, right) = (
         a.cost.saturating_mul(b.worth),
         b.cost.saturating_mul(a.worth),

@@ -19,6 +19,8 @@ pub(super) struct Market {
     pub(super) tiers: Vec<Tier>,
     /// By choice: price, and more than it can be worth to fill it.
     sizes: Vec<(i128, i128)>,
+    /// By pool: its choices by price.
+    pools: Vec<Vec<usize>>,
 }
 
 /// Whether `a` of `(price, worth)` costs less for its worth than `b`, or as much.
@@ -57,10 +59,25 @@ impl Market {
                 by_price,
             }
         });
-        Market {
-            tiers: tiers.collect(),
-            sizes,
+        let tiers = tiers.collect();
+        let count = choices.iter().map(|choice| choice.pool_slot + 1).max();
+        let mut pools = vec![Vec::new(); count.unwrap_or(0)];
+        for (index, choice) in choices.iter().enumerate() {
+            pools[choice.pool_slot].push(index);
         }
+        for pool in &mut pools {
+            pool.sort_by_key(|choice| (choices[*choice].price, *choice));
+        }
+        Market {
+            tiers,
+            sizes,
+            pools,
+        }
+    }
+
+    /// The choices of a pool, the cheapest first.
+    pub(super) fn sizes(&self, pool: usize) -> &[usize] {
+        self.pools.get(pool).map_or(&[], |sizes| sizes)
     }
 
     /// The choices of a tier, those first that cost least for the most they could carry when `total` is

@@ -8,6 +8,7 @@
 
 mod choose;
 pub(super) mod domains;
+mod larger;
 mod market;
 mod refusals;
 mod retype;

@@ -27,7 +27,7 @@ impl Grower<'_, '_, '_, '_> {
     }
 
     /// The offer of a choice on the host of a planned machine.
-    fn same_host(&self, birth: usize, choice: usize) -> Option<usize> {
+    pub(super) fn same_host(&self, birth: usize, choice: usize) -> Option<usize> {
         let newborn = &self.births.born[birth];
         let slot = self.choices[newborn.choice].offers[newborn.offer].host_slot;
         let offers = &self.choices[choice].offers;

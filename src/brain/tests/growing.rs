@@ -569,3 +569,24 @@ fn pods_that_ask_for_devices_call_for_nothing() {
     };
     assert!(why.contains("ResourceClaim"), "{why}");
 }
+
+#[test]
+fn what_a_planned_machine_has_to_spare_is_used_in_the_next_size() {
+    let lab = lab()
+        .kind("four", 4, 8192)
+        .kind("five", 5, 10_240)
+        .pool("p", &["four", "five"])
+        .pod("large", 1000, 8192)
+        .shape("large", |shape| {
+            shape.host_ports.push(HostPort {
+                protocol: "TCP".into(),
+                ip: "".into(),
+                port: 80,
+            });
+        })
+        .pods("busy", 3, 1000, 512);
+    assert_eq!(made(&lab.decide()), ["five"], "no second one");
+    // Where the next size costs more than one more machine, that is made.
+    let dear = lab.edit_kind("five", |kind| kind.price = Some(1_000_000));
+    assert_eq!(made(&dear.decide()), ["four", "four"]);
+}

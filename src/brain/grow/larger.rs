@@ -1,0 +1,105 @@
+//! Whether a planned machine should become a larger one, instead of one more.
+
+use super::choose::{Search, WHOLE, cheaper};
+use super::{Grower, Pick};
+use crate::brain::{fit, offer};
+
+/// So many planned machines that have most to spare are tried in the next size, where one more would be made.
+const ROOMY: usize = 8;
+/// So many sizes above its own are asked whether a planned machine could become one.
+const STEPS: usize = 16;
+
+impl Grower<'_, '_, '_, '_> {
+    /// The same filling on a machine that is planned already and would become larger, if there is one:
+    /// one machine less.
+    pub(super) fn larger(&self, search: &Search<'_>, best: &Pick) -> Option<Pick> {
+        let mut births = 0..self.births.born.len();
+        births.find_map(|birth| self.enlarged(search, birth, best.choice))
+    }
+
+    /// Of the planned machines that have most to spare the one that carries most for what it costs more
+    /// to become the next size that holds one pod more of the leading group: what it has to spare of one
+    /// resource is of use again once it has more of the other.
+    pub(super) fn roomier(&self, search: &Search<'_>, best: &Pick) -> Option<Pick> {
+        let roomy = self.roomy(search, best).into_iter();
+        let picks = roomy.filter_map(|birth| {
+            let choice = self.next_size(search.lead, birth)?;
+            self.enlarged(search, birth, choice)
+        });
+        picks.reduce(|best, pick| if cheaper(&pick, &best) { pick } else { best })
+    }
+
+    /// What more would go on a planned machine if it became one of a choice.
+    fn enlarged(&self, search: &Search<'_>, birth: usize, choice: usize) -> Option<Pick> {
+        let lead = search.lead;
+        let offer = self.may_become(birth, choice)?;
+        let newborn = &self.births.born[birth];
+        let slot = self.choices[choice].first + offer;
+        if !self.row(lead).fits[slot] {
+            return None;
+        }
+        let at = self.world.company.at(newborn.bin);
+        let may = search.rules;
+        let may = may.map_or(u64::MAX, |rules| self.world.company.most(rules, at));
+        let more =
+            i128::from(self.choices[choice].price) - i128::from(self.choices[newborn.choice].price);
+        let unmet = i128::from(self.unmet(lead, choice, offer));
+        let mut pick = Pick {
+            choice,
+            offer,
+            lead: 0,
+            worth: 0,
+            cost: more * (WHOLE + unmet),
+            instead: Some(birth),
+        };
+        let room = self.room_as(birth, &pick);
+        let may = usize::try_from(may).unwrap_or(usize::MAX);
+        self.weigh(&mut pick, (lead, may), search.others, room);
+        (pick.lead > 0).then_some(pick)
+    }
+
+    /// The planned machines of the pool that have most to spare of what a pod of the leading group mostly
+    /// asks, and that other pods let it onto.
+    fn roomy(&self, search: &Search<'_>, best: &Pick) -> Vec<usize> {
+        let pool = self.choices[best.choice].pool_slot;
+        let asked = &self.world.shapes[self.groups[search.lead].shape]
+            .shape
+            .requests;
+        let by_cpu = offer::price_of_cpu(asked) > offer::price_of_memory(asked);
+        let mut most: Vec<(i64, usize)> = Vec::with_capacity(ROOMY + 1);
+        for (birth, newborn) in self.births.born.iter().enumerate() {
+            let free = &self.world.bins[newborn.bin].free;
+            let spare = if by_cpu { free.cpu_milli } else { free.memory };
+            let last = most.get(ROOMY - 1);
+            let less = last.is_some_and(|(least, _)| spare <= *least);
+            if less || self.choices[newborn.choice].pool_slot != pool {
+                continue;
+            }
+            let at = self.world.company.at(newborn.bin);
+            let company = &self.world.company;
+            if search.rules.is_none_or(|rules| company.most(rules, at) > 0) {
+                let position = most.partition_point(|(other, _)| *other >= spare);
+                most.insert(position, (spare, birth));
+                most.truncate(ROOMY);
+            }
+        }
+        most.into_iter().map(|(_, birth)| birth).collect()
+    }
+
+    /// The cheapest dearer choice of its pool as which a planned machine would hold one pod more of a
+    /// group.
+    fn next_size(&self, group: usize, birth: usize) -> Option<usize> {
+        let newborn = &self.births.born[birth];
+        let now = &self.choices[newborn.choice];
+        let shape = self.world.shapes[self.groups[group].shape].shape;
+        let ports = &self.world.bins[newborn.bin].ports;
+        let sizes = self.market.sizes(now.pool_slot);
+        let above = sizes.partition_point(|choice| self.choices[*choice].price <= now.price);
+        let mut above = sizes[above..].iter().take(STEPS).copied();
+        above.find(|choice| {
+            let offer = self.same_host(birth, *choice);
+            let free = offer.map(|offer| self.free_as(birth, *choice, offer));
+            free.is_some_and(|free| fit::room(shape, &free, ports) > 0)
+        })
+    }
+}
