@@ -6,6 +6,9 @@ use crate::brain::{fit, offer};
 
 /// So many planned machines that have most to spare are tried in the next size, where one more would be made.
 const ROOMY: usize = 8;
+/// After so many that other pods do not let it onto no more are asked: there may be thousands for each of
+/// thousands of groups.
+const REFUSALS: usize = 256;
 /// So many sizes above its own are asked whether a planned machine could become one.
 const STEPS: usize = 16;
 
@@ -21,6 +24,8 @@ impl Grower<'_, '_, '_, '_> {
     /// to become the next size that holds one pod more of the leading group: what it has to spare of one
     /// resource is of use again once it has more of the other.
     pub(super) fn roomier(&self, search: &Search<'_>, best: &Pick) -> Option<Pick> {
+        // Where each pod needs a node of its own there are as many in the end.
+        search.others?;
         let roomy = self.roomy(search, best).into_iter();
         let picks = roomy.filter_map(|birth| {
             let choice = self.next_size(search.lead, birth)?;
@@ -67,6 +72,7 @@ impl Grower<'_, '_, '_, '_> {
             .requests;
         let by_cpu = offer::price_of_cpu(asked) > offer::price_of_memory(asked);
         let mut most: Vec<(i64, usize)> = Vec::with_capacity(ROOMY + 1);
+        let mut refusals = 0;
         for (birth, newborn) in self.births.born.iter().enumerate() {
             let free = &self.world.bins[newborn.bin].free;
             let spare = if by_cpu { free.cpu_milli } else { free.memory };
@@ -77,10 +83,18 @@ impl Grower<'_, '_, '_, '_> {
             }
             let at = self.world.company.at(newborn.bin);
             let company = &self.world.company;
-            if search.rules.is_none_or(|rules| company.most(rules, at) > 0) {
+            if search
+                .rules
+                .is_some_and(|rules| company.most(rules, at) == 0)
+            {
+                refusals += 1;
+            } else {
                 let position = most.partition_point(|(other, _)| *other >= spare);
                 most.insert(position, (spare, birth));
                 most.truncate(ROOMY);
+            }
+            if refusals == REFUSALS {
+                break;
             }
         }
         most.into_iter().map(|(_, birth)| birth).collect()
