@@ -271,12 +271,18 @@ fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
     if pod.unschedulable_since.is_none() {
         return Class::Fresh("kube-scheduler has not found it unschedulable".to_owned());
     }
-    if let Some(delay) = shape.annotations.get(DELAY).and_then(|text| span(text)) {
-        let due = pod.created + delay;
-        if due > turn.now() {
-            turn.wake_at(due);
-            return Class::Fresh(format!("its annotation {DELAY} asks to wait until {due}"));
-        }
+    let wanted = shape.annotations.get(DELAY).and_then(|text| span(text));
+    let least = turn.view.policy.scale_up.new_pod_delay;
+    // The annotation may only lengthen it.
+    let longer = wanted.filter(|wanted| *wanted >= least);
+    let delay = longer.unwrap_or(least);
+    let due = pod.created + delay;
+    if delay > Span::ZERO && due > turn.now() {
+        turn.wake_at(due);
+        return Class::Fresh(match longer {
+            Some(_) => format!("its annotation {DELAY} asks to wait until {due}"),
+            None => format!("new_pod_scale_up_delay lets it wait until {due}"),
+        });
     }
     Class::Counts
 }

@@ -4,7 +4,7 @@
 use super::value::{Value, Wrong};
 
 /// What follows `scale-down-` or `scale-up-`, or a flag as a whole, and our name where it differs.
-const FLAGS: [(&str, &str); 19] = [
+const FLAGS: [(&str, &str); 20] = [
     ("max_scale_down_parallelism", "max_parallel"),
     ("max_parallelism", "max_parallel"),
     ("max_empty_bulk_delete", "max_parallel"),
@@ -21,6 +21,7 @@ const FLAGS: [(&str, &str); 19] = [
     ("ignore_mirror_pods_utilization", "ignore_mirrors"),
     ("bsp_disruption_timeout", "system_pod_timeout"),
     ("expendable_pods_priority_cutoff", "expendable_priority"),
+    ("new_pod_scale_up_delay", "new_pod_delay"),
     ("max_node_provision_time", "max_provision_time"),
     ("initial_node_group_backoff_duration", "backoff_first"),
     ("max_node_group_backoff_duration", "backoff_max"),

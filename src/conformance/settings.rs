@@ -16,9 +16,10 @@ use super::value::{Value, Wrong};
 
 /// Ends of the names of knobs that are spans: a bare number there would be milliseconds, which nobody
 /// means.
-const SPANS: [&str; 11] = [
+const SPANS: [&str; 12] = [
     "_time",
     "_timeout",
+    "new_pod_delay",
     "_age",
     "_idle",
     "batch_max",

@@ -184,6 +184,9 @@ pub struct ScaleUp {
     pub batch_max: Span,
     /// Pods of a lower priority never cause a node (`expendable-pods-priority-cutoff`).
     pub expendable_priority: i32,
+    /// A pod calls for no node before it is this old (`new-pod-scale-up-delay`).
+    #[serde(default)]
+    pub new_pod_delay: Span,
     /// Ceiling of all nodes, ours and others' (`max-nodes-total`); 0 for none.
     pub max_nodes_total: u32,
     /// Machines being made at the same time over all pools.
@@ -272,6 +275,7 @@ impl Default for ScaleUp {
             batch_idle: Span::seconds(1),
             batch_max: Span::seconds(10),
             expendable_priority: -10,
+            new_pod_delay: Span::ZERO,
             max_nodes_total: 0,
             max_in_flight: 10,
             max_provision_time: Span::minutes(15),

@@ -50,6 +50,10 @@ pub struct PodShape {
     pub volumes: Vec<Volume>,
     /// `spec.priority`.
     pub priority: i32,
+    /// Taints that only tolerations with the operators `Gt` and `Lt` speak of. kube-scheduler heeds none of these while
+    /// its feature gate `TaintTolerationComparisonOperators` is off, as it is up to 1.37 (KEP-5471).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compared_taints: Vec<Arc<str>>,
     /// `spec.preemptionPolicy` is `Never`.
     pub never_preempts: bool,
     /// The controlling owner reference.

@@ -42,7 +42,7 @@ pub(super) enum Misfit {
     /// The node is cordoned.
     Cordoned,
     /// A taint is not tolerated.
-    Taint(Taint),
+    Taint(Taint, bool),
     /// `nodeSelector`.
     Selector(Arc<str>, Arc<str>),
     /// Required node affinity, with its terms in words.
@@ -61,12 +61,20 @@ impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Misfit::Cordoned => write!(f, "the node is cordoned"),
-            Misfit::Taint(taint) => {
+            Misfit::Taint(taint, compared) => {
                 write!(f, "does not tolerate the taint {}", taint.key)?;
                 if !taint.value.is_empty() {
                     write!(f, "={}", taint.value)?;
                 }
-                write!(f, ":{:?}", taint.effect)
+                write!(f, ":{:?}", taint.effect)?;
+                if *compared {
+                    let gate = "TaintTolerationComparisonOperators";
+                    write!(
+                        f,
+                        "; its toleration compares numbers, which needs the feature gate {gate}"
+                    )?;
+                }
+                Ok(())
             }
             Misfit::Selector(key, value) => write!(f, "node selector {key}={value} does not match"),
             Misfit::Affinity(terms) => write!(f, "node affinity does not match: {terms}"),
@@ -102,7 +110,8 @@ pub(super) fn misfit(shape: &PodShape, place: Place<'_>) -> Option<Misfit> {
         return Some(Misfit::Cordoned);
     }
     if let Some(taint) = taints::untolerated(place.taints, &shape.tolerations) {
-        return Some(Misfit::Taint(taint.clone()));
+        let compared = shape.compared_taints.contains(&taint.key);
+        return Some(Misfit::Taint(taint.clone(), compared));
     }
     if let Some((key, value)) = shape
         .node_selector

@@ -286,6 +286,25 @@ fn if_32_a_pod_may_ask_to_wait() {
     assert_eq!(births(&lab.after(Span::seconds(30))), 1);
 }
 
+#[test]
+fn if_33_all_young_pods_wait_and_an_annotation_only_lengthens_it() {
+    let mut lab = pool().pod("web", 10, 10);
+    lab.policy.scale_up.new_pod_delay = Span::seconds(20);
+    let after = |lab: &Lab, text: &str, seconds| {
+        let asks = lab.clone().shape("web", |shape| {
+            let key = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
+            shape.annotations.insert(key.into(), text.into());
+        });
+        births(&asks.after(Span::seconds(seconds)))
+    };
+    assert_eq!(lab.decide().wake, Some(lab.now + Span::seconds(20)));
+    assert_eq!(births(&lab), 0);
+    assert_eq!(births(&lab.clone().after(Span::seconds(20))), 1);
+    assert_eq!((after(&lab, "10s", 19), after(&lab, "10s", 20)), (0, 1));
+    assert_eq!((after(&lab, "30s", 29), after(&lab, "30s", 30)), (0, 1));
+    assert_eq!((after(&lab, "soon", 19), after(&lab, "soon", 20)), (0, 1));
+}
+
 /// A node of ours that is being drained, with one pod.
 fn draining() -> Lab {
     pool()

@@ -110,6 +110,8 @@ pub struct ScaleUp {
     pub backoff_reset_timeout: Duration,
     /// No machine is made on a view of Kubernetes or PVE older than this.
     pub max_view_age: Duration,
+    /// A pod younger than this calls for no node. Its annotation `cluster-autoscaler.kubernetes.io/pod-scale-up-delay` may ask for more.
+    pub new_pod_scale_up_delay: Duration,
     /// The `defaultConstraints` of kube-scheduler's `PodTopologySpread`, if its configuration has a list:
     /// spread constraints of a controller's pods that name none themselves.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -303,6 +305,7 @@ impl Default for ScaleUp {
             max_backoff: Duration(policy.backoff_max),
             backoff_reset_timeout: Duration(policy.backoff_reset),
             max_view_age: Duration(policy.max_view_age),
+            new_pod_scale_up_delay: Duration(policy.new_pod_delay),
             default_spread: Vec::new(),
         }
     }
@@ -322,6 +325,7 @@ impl ScaleUp {
             backoff_max: self.max_backoff.0,
             backoff_reset: self.backoff_reset_timeout.0,
             max_view_age: self.max_view_age.0,
+            new_pod_delay: self.new_pod_scale_up_delay.0,
             default_spread: self
                 .default_spread
                 .iter()

@@ -1,5 +1,7 @@
 //! From a pod's specification to the [`PodShape`] that equal pods share.
 
+use std::sync::Arc;
+
 use super::{Reader, nonempty, pod_annotation};
 use crate::kube::wire::{self, Container, Meta, PodSpec, PodStatus};
 use crate::model::scheduling::{
@@ -30,6 +32,7 @@ impl Reader<'_> {
                 .map(|p| (p.weight.unwrap_or(0), self.node_term(&p.preference)))
                 .collect(),
             tolerations: self.tolerations(spec.tolerations.as_deref()),
+            compared_taints: self.compared_taints(spec.tolerations.as_deref()),
             pod_affinity: self.pod_terms(together.required.as_deref()),
             pod_anti_affinity: self.pod_terms(apart.required.as_deref()),
             preferred_pods: self.preferred(together.preferred.as_deref()),
@@ -86,11 +89,21 @@ impl Reader<'_> {
             .collect()
     }
 
+    fn compared_taints(&mut self, all: Option<&[wire::Toleration]>) -> Vec<Arc<str>> {
+        all.unwrap_or_default()
+            .iter()
+            .filter(|toleration| matches!(toleration.operator.as_deref(), Some("Gt" | "Lt")))
+            .map(|toleration| self.text(toleration.key.as_deref()))
+            .collect()
+    }
+
     /// `None` when it is of a kind we do not know: it then tolerates nothing.
     fn toleration(&mut self, toleration: &wire::Toleration) -> Option<Toleration> {
         let exists = match toleration.operator.as_deref() {
             None | Some("" | "Equal") => false,
             Some("Exists") => true,
+            // See `compared_taints`.
+            Some("Gt" | "Lt") => return None,
             Some(other) => {
                 self.problems.push(format!(
                     "toleration operator {other:?} is unknown and tolerates nothing"

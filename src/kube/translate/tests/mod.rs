@@ -353,13 +353,16 @@ fn bound_pods_of_a_daemon_set_share_a_shape() {
 #[test]
 fn what_is_not_known_is_taken_for_the_worst() {
     let mut value = fixture(POD);
-    value["spec"]["tolerations"] =
-        json!([{ "key": "gpu-memory", "operator": "Gt", "value": "10" }]);
+    value["spec"]["tolerations"] = json!([
+        { "key": "gpu-memory", "operator": "Resembles", "value": "10" },
+        { "key": "sla", "operator": "Gt", "value": "950" }
+    ]);
     value["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
         [0]["matchExpressions"][0]["operator"] = "Resembles".into();
     value["metadata"]["creationTimestamp"] = "yesterday".into();
     let (view, problems) = pod_of(value);
     assert!(view.shape.tolerations.is_empty());
+    assert_eq!(view.shape.compared_taints, [Arc::from("sla")]);
     let terms = view.shape.node_affinity.as_ref().expect("affinity");
     assert_eq!(terms[0].expressions[0].operator, Operator::In);
     assert!(terms[0].expressions[0].values.is_empty());
