@@ -281,7 +281,7 @@ fn loads<'a>(
 }
 
 /// Important pods first, then large ones: they are hardest to place.
-fn hardest_first(world: &World<'_>, loads: &mut [Load<'_>]) {
+pub(super) fn hardest_first(world: &World<'_>, loads: &mut [Load<'_>]) {
     loads.sort_by_cached_key(|load| {
         let shape = world.shapes[load.shape];
         let size = super::offer::price(&shape.shape.requests);

@@ -33,6 +33,8 @@ pub(super) struct Ledger {
 #[derive(Clone, Debug, Default)]
 struct PoolUse {
     machines: u64,
+    /// Those of them that this decision makes.
+    planned: u64,
     cpu_milli: i64,
     memory: i64,
 }
@@ -137,13 +139,16 @@ impl Ledger {
         turn.holds
             .may_grow(&pool.region)
             .map_err(ToString::to_string)?;
-        if let Some(until) = super::backoff::until(turn, name) {
-            return Err(format!("the pool backs off until {until}"));
-        }
-        let machines = self.pools[choice.pool_slot].machines;
+        let PoolUse {
+            machines, planned, ..
+        } = self.pools[choice.pool_slot];
         if machines >= u64::from(pool.max) {
+            let planned = match planned {
+                0 => String::new(),
+                planned => format!(", {planned} of them planned now"),
+            };
             return Err(format!(
-                "pool limit: it has {machines} machines, its max is {}",
+                "pool limit: it has {machines} machines, its max is {}{planned}",
                 pool.max
             ));
         }
@@ -153,6 +158,10 @@ impl Ledger {
                 "the cluster has {} nodes with those on their way, max_nodes_total is {}",
                 self.nodes, scale_up.max_nodes_total
             ));
+        }
+        // What passes by itself is said after what does not.
+        if let Some(until) = super::backoff::until(turn, name) {
+            return Err(format!("the pool backs off until {until}"));
         }
         if self.in_flight >= u64::from(scale_up.max_in_flight) {
             return Err(format!(
@@ -276,6 +285,7 @@ impl Ledger {
     /// Books one machine.
     pub(super) fn book(&mut self, choice: &Choice<'_>, offer: &Offer<'_>, vmid: u32) {
         self.pools[choice.pool_slot].machines += 1;
+        self.pools[choice.pool_slot].planned += 1;
         self.nodes += 1;
         self.in_flight += 1;
         if let Some(host) = self.hosts.get_mut(offer.host_slot) {

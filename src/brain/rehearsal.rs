@@ -169,12 +169,17 @@ pub(super) fn no_place(
             let bin = &world.bins[*index];
             let misfit = bin
                 .misfit(shape, load.need.as_deref())
-                .or_else(|| super::fit::crowded(shape, &bin.free, &bin.ports));
+                .or_else(|| super::fit::crowded(shape, &bin.free, &bin.ports))
+                .or_else(|| {
+                    let rules = world.company.known_rules(load.shape)?;
+                    world.company.misfit(rules, world.company.at(*index))
+                });
             match misfit {
                 Some(misfit) => format!(
-                    "none of {} other ready nodes holds it; {}: {misfit}",
+                    "none of {} other ready nodes holds it; {}: {}",
                     open.len(),
-                    bin.name
+                    bin.name,
+                    misfit.here()
                 ),
                 None => format!("none of {} other ready nodes holds it", open.len()),
             }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::render::{held, node_verdict, one_line, pod_verdict, preempted, section, when};
+use crate::model::report::PodVerdict;
 use crate::model::resources::Resources;
 use crate::model::story::{
     Fate, NodeAnswer, NodeStory, OfferAnswer, PodFate, PodStory, WishAnswer,
@@ -31,7 +32,10 @@ pub(super) fn pod(story: &PodStory, now: Time) -> String {
             } else {
                 format!(" ({why})")
             };
-            let _ = writeln!(text, "It {what}{why}.\n");
+            let _ = match verdict {
+                PodVerdict::Hopeless { .. } => writeln!(text, "No pool can run it{why}.\n"),
+                _ => writeln!(text, "It {what}{why}.\n"),
+            };
         }
         (None, Some(node)) => {
             let _ = writeln!(text, "It is on the node {node}.\n");
@@ -244,7 +248,7 @@ mod tests {
 
     use super::*;
     use crate::model::cluster::{Phase, PodKey};
-    use crate::model::report::{Hold, NodeVerdict, PodVerdict};
+    use crate::model::report::{Hold, NodeVerdict};
     use crate::model::story::{MachineFacts, WishKind};
     use crate::model::time::Span;
 

@@ -264,6 +264,11 @@ impl<'a> Company<'a> {
         }
     }
 
+    /// The rules of a shape, if they were asked for before.
+    pub(super) fn known_rules(&self, id: ShapeId) -> Option<&Rules> {
+        self.rules[id].as_deref()
+    }
+
     fn compile(&mut self, shapes: &[Shape<'a>], bins: &[Bin], id: ShapeId) -> Rules {
         let pod = shapes[id];
         let (namespace, shape) = (pod.namespace, pod.shape);

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::brain::candidates::{self, Load};
 use crate::brain::consolidate;
 use crate::brain::drain_rules::{self, Bar, Budgets};
 use crate::brain::fit::volumes::{self, Need};
 use crate::brain::pack;
+use crate::brain::rehearsal;
 use crate::brain::shrink;
 use crate::brain::turn::Turn;
 use crate::brain::view::{Keyed, Known, Standing};
 use crate::brain::world::{ShapeId, Site, World};
 use crate::model::cluster::{Node, PodKey};
-use crate::model::report::{Hold, PodVerdict};
+use crate::model::report::{Hold, NodeVerdict, PodVerdict};
 use crate::model::story::{Fate, MachineFacts, NodeStory, PodFate};
 
 use super::Asked;
@@ -35,7 +37,7 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
         unneeded_since: asked.memory.unneeded_since.get(&full_name).copied(),
         requested_permille: node
             .map_or_else(BTreeMap::new, |(name, node)| shares(&turn, name, node)),
-        pods: fates(&turn, &mut world, name),
+        pods: fates(asked, &turn, &mut world, name),
         expected: expected(asked, name),
         holds: shrink_holds(&report.holds),
         node: full_name,
@@ -109,7 +111,7 @@ fn expected(asked: Asked<'_>, name: &str) -> Vec<PodKey> {
 }
 
 /// What would become of every pod of the node if it went now, alone.
-fn fates<'a>(turn: &Turn<'a>, world: &mut World<'a>, name: &str) -> Vec<PodFate> {
+fn fates<'a>(asked: Asked<'a>, turn: &Turn<'a>, world: &mut World<'a>, name: &str) -> Vec<PodFate> {
     let settings = turn
         .view
         .behind(name)
@@ -150,17 +152,63 @@ fn fates<'a>(turn: &Turn<'a>, world: &mut World<'a>, name: &str) -> Vec<PodFate>
         };
         told.insert((*key).clone(), (fate, why));
     }
+    others_go(asked, world, name);
     land(world, name, moving, &mut told);
+    as_decided(asked, name, &mut told);
     told.into_iter()
         .map(|(pod, (fate, why))| PodFate { pod, fate, why })
         .collect()
 }
 
+/// The other nodes that the decision takes down are gone, and their pods where they are to land.
+fn others_go<'a>(asked: Asked<'a>, world: &mut World<'a>, name: &str) {
+    for (node, verdict) in &asked.decision.report.nodes {
+        let NodeVerdict::Leaving { moves, .. } = verdict else {
+            continue;
+        };
+        if **node == *name {
+            continue;
+        }
+        if let Some(bin) = world.by_name.get(node).copied() {
+            world.close(bin);
+        }
+        for (key, to) in moves {
+            let pod = asked.snapshot.cluster.pods.get_key_value(key);
+            let bin = world.by_name.get(to).copied();
+            if let (Some((key, pod)), Some(bin)) = (pod, bin) {
+                let shape = world.intern(&key.namespace, &pod.shape);
+                world.put(bin, shape, 1, false);
+            }
+        }
+    }
+}
+
+/// Where the decision takes the node down, or has a machine made in its place, it says where the pods go.
+fn as_decided(asked: Asked<'_>, name: &str, told: &mut BTreeMap<PodKey, (Fate, Option<String>)>) {
+    let verdict = asked.decision.report.nodes.get(name);
+    let (moves, by) = match verdict {
+        Some(NodeVerdict::Leaving { moves, .. }) => (moves, None),
+        Some(NodeVerdict::Replaced { by, moves, .. }) => (moves, Some(by)),
+        _ => return,
+    };
+    for (key, (fate, why)) in told {
+        if !matches!(fate, Fate::Moves { .. } | Fate::Homeless) {
+            continue;
+        }
+        if let Some(to) = moves.get(key) {
+            (*fate, *why) = (Fate::Moves { to: to.clone() }, None);
+        } else if let Some(by) = by {
+            let once = "once that works, which is made for it".to_owned();
+            (*fate, *why) = (Fate::Moves { to: by.clone() }, Some(once));
+        }
+    }
+}
+
 /// Puts the pods that move elsewhere.
-fn land(
-    world: &mut World<'_>,
+fn land<'a>(
+    world: &mut World<'a>,
     name: &str,
-    moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'_>>>,
+    moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>>,
     told: &mut BTreeMap<PodKey, (Fate, Option<String>)>,
 ) {
     if let Some(bin) = world.by_name.get(name).copied() {
@@ -172,20 +220,47 @@ fn land(
             bin.ready && !bin.closed && bin.site == Site::Node
         })
         .collect();
-    for ((shape, need), pods) in moving {
-        let mut left = pods.into_iter();
-        let count = left.len();
+    for mut load in loads(world, name, moving) {
+        let (shape, need) = (load.shape, load.need.clone());
+        let count = load.pods.len().max(load.guests);
         let mut undo = Vec::new();
-        let placed = pack::place_with_undo(world, shape, need.as_ref(), count, &open, &mut undo);
+        let placed = pack::place_with_undo(world, shape, need.as_deref(), count, &open, &mut undo);
+        let mut left = std::mem::take(&mut load.pods).into_iter();
         for (bin, count) in placed {
             for (key, _) in left.by_ref().take(count) {
                 let to = world.bins[bin].name.clone();
                 told.insert(key.clone(), (Fate::Moves { to }, None));
             }
         }
-        let why = format!("none of {} other ready nodes holds it", open.len());
-        for (key, _) in left {
-            told.insert(key.clone(), (Fate::Homeless, Some(why.clone())));
+        load.pods = left.collect();
+        for (key, _) in &load.pods {
+            let why = rehearsal::no_place(world, &load, Some(key), &open).why;
+            told.insert((*key).clone(), (Fate::Homeless, Some(why)));
         }
     }
+}
+
+/// What needs another place, in the order that scale-down tries it: pending pods that are to come here too.
+fn loads<'a>(
+    world: &World<'a>,
+    name: &str,
+    moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>>,
+) -> Vec<Load<'a>> {
+    let bin = world.by_name.get(name).map(|bin| &world.bins[*bin]);
+    let guests = bin.into_iter().flat_map(|bin| &bin.guests);
+    let guests = guests.map(|(shape, need, guests)| Load {
+        shape: *shape,
+        need: need.clone(),
+        pods: Vec::new(),
+        guests: *guests,
+    });
+    let moving = moving.into_iter().map(|((shape, need), pods)| Load {
+        shape,
+        need: need.map(Arc::new),
+        pods,
+        guests: 0,
+    });
+    let mut loads: Vec<Load<'a>> = moving.chain(guests).collect();
+    candidates::hardest_first(world, &mut loads);
+    loads
 }

@@ -13,10 +13,10 @@ use crate::brain::preempt;
 use crate::brain::turn::Turn;
 use crate::brain::world::{Bin, ShapeId, Site, World};
 use crate::model::cluster::{Pod, PodKey};
-use crate::model::report::Hold;
+use crate::model::report::{Hold, PodVerdict};
 use crate::model::story::{NodeAnswer, OfferAnswer, PodStory};
 
-use super::{Asked, wishes};
+use super::{Asked, decided, wishes};
 
 /// What is asked of every place.
 struct Question<'w, 'a> {
@@ -52,6 +52,11 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         victims,
         world: &world,
     };
+    // A pod that has to wait does so beside what is planned for others.
+    let ledger = match asked.decision.report.pods.get(key) {
+        Some(PodVerdict::Held { .. }) => decided::carry_out(&turn, &choices, asked.decision).ledger,
+        _ => Ledger::of(&turn),
+    };
     let (place, wishes) = match wishes::weigh(asked, &turn, &choices, key, pod) {
         Some((place, wishes)) => (Some(place), wishes),
         None => (None, Vec::new()),
@@ -63,7 +68,7 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         priority: pod.shape.priority,
         asks: pod.shape.requests.clone(),
         verdict: asked.decision.report.pods.get(key).cloned(),
-        offers: question.offers(&turn, &choices),
+        offers: question.offers(&turn, &choices, &ledger),
         nodes: question.nodes(),
         holds: growth_holds(&asked.decision.report.holds),
         place,
@@ -145,8 +150,7 @@ impl Question<'_, '_> {
         self.world.company.misfit(self.rules.as_deref()?, at)
     }
 
-    fn offers(&self, turn: &Turn<'_>, choices: &[Choice<'_>]) -> Vec<OfferAnswer> {
-        let ledger = Ledger::of(turn);
+    fn offers(&self, turn: &Turn<'_>, choices: &[Choice<'_>], ledger: &Ledger) -> Vec<OfferAnswer> {
         let mut answers = Vec::new();
         for (choice, domains) in choices.iter().zip(&self.domains) {
             let limit = ledger.admits(turn, choice).err();

@@ -251,7 +251,7 @@ impl Grower<'_, '_, '_, '_> {
         let row = lead.map(|(group, _)| self.row(group));
         let rules = lead.and_then(|(_, rules)| rules);
         let mut refusal: Option<No> = None;
-        let mut best = None;
+        let (mut refused, mut best) = (0, None);
         for (index, offer) in chosen.offers.iter().enumerate() {
             if row.is_some_and(|row| !row.fits[chosen.first + index]) {
                 continue;
@@ -262,9 +262,12 @@ impl Grower<'_, '_, '_, '_> {
             };
             if let Err(why) = verdict {
                 // What may change by itself is said before what may not.
-                if refusal.is_none() || matches!(why, No::Held(_)) {
+                if !matches!(refusal, Some(No::Held(_)))
+                    && (refusal.is_none() || matches!(why, No::Held(_)))
+                {
                     refusal = Some(why);
                 }
+                refused += 1;
                 continue;
             }
             let unmet = lead.map_or(0, |(group, _)| self.unmet(group, choice, index));
@@ -280,8 +283,12 @@ impl Grower<'_, '_, '_, '_> {
             }
         }
         best.map(|((unmet, ..), index)| (index, unmet))
-            .ok_or_else(|| {
-                refusal.unwrap_or_else(|| No::Held("no host of its region may be used".to_owned()))
+            .ok_or_else(|| match refusal {
+                None => No::Held("no host of its region may be used".to_owned()),
+                Some(No::Held(why)) if refused > 1 => {
+                    No::Held(format!("none of {refused} hosts will do: {why}"))
+                }
+                Some(refusal) => refusal,
             })
     }
 

@@ -3,8 +3,11 @@
 use super::lab::{Lab, lab, owner};
 use crate::brain::explain::{self, Asked};
 use crate::model::cluster::PodKey;
-use crate::model::report::PodVerdict;
+use crate::model::memory::Backoff;
+use crate::model::report::{NodeVerdict, PodVerdict};
+use crate::model::scheduling::{LabelSelector, PodShape, PodTerm};
 use crate::model::story::{Fate, NodeStory, PodStory};
+use crate::model::time::Span;
 
 fn asked(lab: &Lab) -> (Option<PodStory>, Option<NodeStory>) {
     let decision = lab.decide();
@@ -129,7 +132,7 @@ fn a_pod_that_finds_no_other_place_is_homeless() {
     let story = story.expect("the node is there");
     assert_eq!(story.pods[0].fate, Fate::Homeless);
     let why = story.pods[0].why.as_deref();
-    assert_eq!(why, Some("none of 0 other ready nodes holds it"));
+    assert_eq!(why, Some("there is no other ready node"));
 }
 
 #[test]
@@ -137,4 +140,124 @@ fn a_node_names_the_pending_pods_that_are_to_come() {
     let (_, story) = asked(&world().pod("web", 400, 100));
     let story = story.expect("the node is there");
     assert_eq!(story.expected, [PodKey::new("default", "web")]);
+}
+
+/// What is said of the pods of `n1`: fate and why.
+fn fates(lab: &Lab) -> Vec<(Fate, Option<String>)> {
+    let (_, story) = asked(lab);
+    let pods = story.expect("the node is there").pods.into_iter();
+    pods.map(|pod| (pod.fate, pod.why)).collect()
+}
+
+#[test]
+fn a_node_that_pending_pods_are_to_come_to_says_what_the_verdict_says() {
+    let lab = world()
+        .edit("old", |pod| {
+            std::sync::Arc::make_mut(&mut pod.shape).requests.cpu_milli = 500;
+        })
+        .node("other", 600, 4096)
+        .pod("web", 500, 200);
+    let why = "none of 1 other ready nodes holds it; other: cpu: asks 0.5, 0.1 are free";
+    let (_, story) = asked(&lab);
+    let verdict = story.expect("the node is there").verdict;
+    assert!(
+        matches!(&verdict, Some(NodeVerdict::Kept { why: said, .. }) if said == why),
+        "{verdict:?}"
+    );
+    assert_eq!(fates(&lab), [(Fate::Homeless, Some(why.to_owned()))]);
+}
+
+#[test]
+fn other_pods_are_a_reason_too() {
+    let apart = |shape: &mut PodShape| {
+        shape.pod_anti_affinity = vec![PodTerm {
+            selector: Some(LabelSelector::default()),
+            topology_key: "kubernetes.io/hostname".into(),
+            ..PodTerm::default()
+        }];
+    };
+    let lab = world()
+        .shape("old", apart)
+        .node("other", 4_000, 4_096)
+        .bound("there", "other", 100, 1);
+    let [(fate, why)] = &fates(&lab)[..] else {
+        panic!("one pod");
+    };
+    assert_eq!(*fate, Fate::Homeless);
+    let why = why.as_deref().unwrap_or_default();
+    assert!(
+        why.ends_with("its pod anti-affinity over kubernetes.io/hostname is not met"),
+        "{why}"
+    );
+}
+
+#[test]
+fn pods_do_not_move_to_a_node_that_the_decision_takes_down() {
+    let mut lab = lab()
+        .kind("small", 2, 4096)
+        .pool("p", &["small"])
+        .ours("n0", "p", "small")
+        .ours("n1", "p", "small")
+        .bound("a", "n0", 100, 1)
+        .bound("b", "n1", 110, 1);
+    lab.turn();
+    let lab = lab.after(Span::minutes(11));
+    assert_eq!(super::lab::removed(&lab.decide()), ["n0"]);
+    let why = Some("there is no other ready node".to_owned());
+    assert_eq!(fates(&lab), [(Fate::Homeless, why)]);
+}
+
+#[test]
+fn a_pod_that_waits_for_what_the_plan_takes_says_so_of_every_offer() {
+    let lab = world()
+        .edit_pool("p", |pool| pool.max = 2)
+        .pod("first", 4_000, 100)
+        .edit("first", |pod| pod.created = pod.created - Span::minutes(1))
+        .pod("web", 7_000, 100)
+        .shape("first", |shape| shape.priority = 10);
+    let (story, _) = asked(&lab);
+    let story = story.expect("the pod is there");
+    assert!(
+        matches!(story.verdict, Some(PodVerdict::Held { .. })),
+        "{:?}",
+        story.verdict
+    );
+    for offer in &story.offers {
+        let held = offer.held.as_deref();
+        assert_eq!(
+            held,
+            Some("pool limit: it has 2 machines, its max is 2, 1 of them planned now")
+        );
+    }
+}
+
+#[test]
+fn what_does_not_pass_is_said_before_what_does_and_hosts_are_counted() {
+    let lab = world().pod("web", 4_000, 100).with(|lab| {
+        let backoff = Backoff {
+            until: lab.now + Span::minutes(4),
+            length: Span::minutes(5),
+            failed: lab.now - Span::minutes(1),
+            message: "a join failed".to_owned(),
+        };
+        lab.memory.backoff.insert("p".into(), backoff);
+    });
+    let held = |lab: &Lab| match asked(lab).0.and_then(|story| story.verdict) {
+        Some(PodVerdict::Held { why }) => why["p/big"].clone(),
+        other => panic!("{other:?}"),
+    };
+    assert!(held(&lab).starts_with("the pool backs off until"));
+    let full = lab.clone().edit_pool("p", |pool| pool.max = 1);
+    assert_eq!(held(&full), "pool limit: it has 1 machines, its max is 1");
+    let dark = lab.with(|lab| {
+        lab.memory.backoff.clear();
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        for host in region.hosts.values_mut() {
+            host.online = false;
+        }
+    });
+    assert_eq!(
+        held(&dark),
+        "none of 3 hosts will do: the host pve1 is not online"
+    );
 }

@@ -186,7 +186,7 @@ fn bp_24_the_largest_go_first_under_a_limit() {
         ));
         assert_eq!(
             why(&decision, &format!("small-{n}"), "p/one"),
-            "pool limit: it has 5 machines, its max is 5"
+            "pool limit: it has 5 machines, its max is 5, 5 of them planned now"
         );
     }
 }
