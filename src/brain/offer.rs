@@ -15,7 +15,7 @@ use super::fit::volumes::{self, Need};
 use super::fit::{self, Misfit, NEW, Place, amounts};
 use super::slots;
 use super::turn::Turn;
-use super::world::{Bin, Site, World};
+use super::world::{Bin, Shape, Site, World};
 
 /// The host-name label of every node.
 pub(super) const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
@@ -84,6 +84,14 @@ impl<'a> Daemon<'a> {
         self.namespace == other.namespace
             && Arc::ptr_eq(self.shape, other.shape)
             && self.more == other.more
+    }
+
+    /// What filters read of its pod.
+    pub(super) fn pod(&self) -> Shape<'a> {
+        Shape {
+            namespace: self.namespace,
+            shape: self.shape,
+        }
     }
 
     /// Puts it on a place.

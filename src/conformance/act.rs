@@ -60,6 +60,16 @@ pub(super) struct Planned {
     pub(super) host: Arc<str>,
 }
 
+impl When {
+    /// The node that is asked about.
+    pub(super) fn node(&self) -> Option<&str> {
+        match self {
+            When::DrainRules(node) | When::Utilization(node) => Some(node),
+            _ => None,
+        }
+    }
+}
+
 /// What came of it.
 #[derive(Debug)]
 pub(super) struct Outcome {

@@ -202,6 +202,12 @@ fn step(value: &Value, stage: &mut super::stage::Stage) -> Result<Vec<String>, W
             value.wrong("a step needs the key then: a case that expects nothing proves nothing")
         );
     }
+    let nodes = &stage.snapshot.cluster.nodes;
+    if let Some(node) = when.node().filter(|node| !nodes.contains_key(*node)) {
+        let known: Vec<&str> = nodes.keys().map(|name| &**name).collect();
+        let known = known.join(", ");
+        return Err(value.wrong(format!("there is no node {node:?}; known: {known}")));
+    }
     let outcome = act::perform(&when, stage);
     let misses = expect::judge(then, alternatives, &outcome)?;
     if apply {

@@ -7,6 +7,29 @@ use super::fields::Fields;
 use super::scalars::{count, quantity, resource, several, text, texts};
 use super::value::{Value, Wrong};
 
+/// What Kubernetes' form of a container may say besides, and no decision reads.
+const INDIFFERENT: [&str; 19] = [
+    "image",
+    "imagePullPolicy",
+    "command",
+    "args",
+    "workingDir",
+    "env",
+    "envFrom",
+    "volumeMounts",
+    "volumeDevices",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
+    "securityContext",
+    "resizePolicy",
+    "stdin",
+    "tty",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
+];
+
 /// Both lists of containers, in Kubernetes' form.
 #[derive(Debug)]
 pub(super) struct Containers {
@@ -114,7 +137,9 @@ fn container(value: &Value, name: &str, sidecar: bool) -> Result<Json, Wrong> {
     if sidecar || fields.with("sidecar", super::scalars::truth)? == Some(true) {
         policy = Some("Always");
     }
-    fields.take("image");
+    for key in INDIFFERENT {
+        fields.take(key);
+    }
     for entry in fields.rest() {
         quantity(&entry.value).map_err(|_| super::value::Wrong {
             at: entry.at.clone(),
@@ -173,8 +198,11 @@ fn volume(value: &Value, index: usize) -> Result<Json, Wrong> {
     let mut fields = Fields::of(value, "a volume")?;
     let name = fields.with("name", text)?.map_or(name, str::to_owned);
     let mut volume = json!({ "name": name });
-    if let Some(value) = fields.any(&["pvc", "claim"]) {
-        volume["persistentVolumeClaim"] = json!({ "claimName": text(value)? });
+    if let Some(value) = fields.any(&["pvc", "claim", "persistentVolumeClaim"]) {
+        volume["persistentVolumeClaim"] = match value.map() {
+            Some(_) => value.json(),
+            None => json!({ "claimName": text(value)? }),
+        };
     }
     if let Some(value) = fields.take("emptyDir") {
         let marked = matches!(value.scalar(), Some("true"));
@@ -202,14 +230,7 @@ fn volume(value: &Value, index: usize) -> Result<Json, Wrong> {
             json!({"volumeClaimTemplate": {"spec": {"storageClassName": class}}})
         };
     }
-    for key in [
-        "persistentVolumeClaim",
-        "configMap",
-        "secret",
-        "projected",
-        "downwardAPI",
-        "nfs",
-    ] {
+    for key in ["configMap", "secret", "projected", "downwardAPI", "nfs"] {
         if let Some(value) = fields.take(key) {
             volume[key] = value.json();
         }

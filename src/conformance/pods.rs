@@ -17,6 +17,9 @@ const BOUND_AGE: i64 = 24 * 3_600_000;
 /// `spec.terminationGracePeriodSeconds` when it is absent.
 const GRACE: i64 = 30;
 
+/// `status.phase`.
+const PHASES: [&str; 5] = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
+
 /// What an entry of `pods` stands for.
 #[derive(Debug)]
 pub(super) struct Draft {
@@ -316,7 +319,7 @@ fn state(fields: &mut Fields<'_>, object: &mut Json, now: Time) -> Result<(), Wr
     if age.is_some() || object["metadata"]["creationTimestamp"].is_null() {
         object["metadata"]["creationTimestamp"] = created.to_string().into();
     }
-    let phase = fields.with("phase", text)?;
+    let phase = fields.with("phase", known_phase)?;
     if phase.is_some() || object["status"]["phase"].is_null() {
         let usual = if bound { "Running" } else { "Pending" };
         object["status"]["phase"] = phase.unwrap_or(usual).into();
@@ -340,6 +343,14 @@ fn state(fields: &mut Fields<'_>, object: &mut Json, now: Time) -> Result<(), Wr
         object["metadata"]["deletionGracePeriodSeconds"] = grace.into();
     }
     conditions(fields, object, bound, created, now)
+}
+
+fn known_phase(value: &Value) -> Result<&str, Wrong> {
+    let phase = text(value)?;
+    if PHASES.contains(&phase) {
+        return Ok(phase);
+    }
+    Err(value.expected(&format!("one of {}", PHASES.join(", "))))
 }
 
 fn conditions(

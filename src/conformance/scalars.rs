@@ -54,7 +54,11 @@ pub(super) fn count(value: &Value) -> Result<usize, Wrong> {
 
 /// A Kubernetes quantity.
 pub(super) fn quantity(value: &Value) -> Result<Quantity, Wrong> {
-    text(value)?
+    let written = text(value)?;
+    if written.starts_with('-') {
+        return Err(value.expected("a quantity that is not negative"));
+    }
+    written
         .parse()
         .map_err(|error: crate::model::quantity::QuantityError| value.wrong(error.to_string()))
 }

@@ -217,7 +217,8 @@ pub(super) fn node_term(value: &Value) -> Result<Json, Wrong> {
         fields.done()?;
         return Ok(json!({"matchExpressions": expressions, "matchFields": on_fields}));
     }
-    if value.list().is_some() {
+    // Requirements, or one.
+    if value.list().is_some() || value.get("operator").is_some() {
         return Ok(json!({ "matchExpressions": node_requirements(value)? }));
     }
     let entries = value

@@ -237,6 +237,23 @@ impl<'a> Company<'a> {
         self.rules[id].clone().filter(|rules| !rules.empty())
     }
 
+    /// The topology key over which required anti-affinity keeps pods of two shapes from one node, if any
+    /// does; `has` says which keys the node has.
+    pub(super) fn at_odds<'s>(
+        &self,
+        one: Shape<'s>,
+        other: Shape<'s>,
+        has: impl Fn(&str) -> bool,
+    ) -> Option<&'s Arc<str>> {
+        let around = self.around();
+        let against = |holder: Shape<'s>, pod: Shape<'s>| {
+            let mut terms = holder.shape.pod_anti_affinity.iter();
+            terms.find(|term| has(&term.topology_key) && around.takes(term, holder.namespace, pod))
+        };
+        let term = against(one, other).or_else(|| against(other, one));
+        term.map(|term| &term.topology_key)
+    }
+
     /// From now on a shape's spreading reckons with the domains that new nodes for it could be in;
     /// `of` lists them by key.
     pub(super) fn open(

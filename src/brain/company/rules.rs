@@ -7,6 +7,7 @@
 use super::Company;
 use super::topology::{DomainId, KeyId, NOWHERE};
 use crate::brain::fit::Misfit;
+use crate::brain::world::Shape;
 
 /// Index of a counter.
 pub(super) type CounterId = usize;
@@ -88,6 +89,34 @@ impl Company<'_> {
         rules: &Rules,
         at: impl Fn(KeyId) -> DomainId + Copy,
     ) -> u64 {
+        self.most_with(rules, at, |_| false)
+    }
+
+    /// The same on a node that will have these pods too: they may be the company that is wanted.
+    pub(in crate::brain) fn most_beside<'s>(
+        &self,
+        rules: &Rules,
+        at: impl Fn(KeyId) -> DomainId + Copy,
+        pods: impl Iterator<Item = Shape<'s>> + Clone,
+    ) -> u64 {
+        let most = self.most(rules, at);
+        if most > 0 || rules.wanted.is_empty() {
+            return most;
+        }
+        let around = self.around();
+        self.most_with(rules, at, |counter| {
+            let who = &self.counters[counter].subject.who;
+            pods.clone().any(|pod| who.counts(&around, pod))
+        })
+    }
+
+    /// `has` says which counters count a pod that is not there yet.
+    fn most_with(
+        &self,
+        rules: &Rules,
+        at: impl Fn(KeyId) -> DomainId + Copy,
+        has: impl Fn(CounterId) -> bool,
+    ) -> u64 {
         let count = |counter: CounterId| {
             let counter = &self.counters[counter];
             counter.pods(at(counter.subject.key))
@@ -113,7 +142,8 @@ impl Company<'_> {
                 return 0;
             }
         }
-        let met = rules.wanted.iter().all(|counter| count(*counter) > 0);
+        let mut wanted = rules.wanted.iter();
+        let met = wanted.all(|counter| count(*counter) > 0 || has(*counter));
         if !met && !self.first_of_its_kind(rules) {
             return 0;
         }

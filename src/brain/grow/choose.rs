@@ -9,6 +9,7 @@ use super::{Grower, Kind, Pick};
 use crate::brain::company::{Rules, Wishes};
 use crate::brain::fit::attach::{self, Slots};
 use crate::brain::fit::{self, amounts, soft};
+use crate::brain::offer::Daemon;
 use crate::model::report::Reasons;
 use crate::model::resources::Resources;
 use crate::model::scheduling::HostPort;
@@ -319,10 +320,10 @@ impl Grower<'_, '_, '_, '_> {
     /// How many pods with these rules one new node of an offer may take.
     pub(super) fn may(&self, rules: &Rules, choice: usize, offer: usize) -> usize {
         let slot = self.choices[choice].first + offer;
-        let may = self
-            .world
-            .company
-            .most(rules, |key| self.domains[slot][key]);
+        let at = |key: usize| self.domains[slot][key];
+        let daemons = self.choices[choice].offers[offer].residents.iter();
+        let daemons = daemons.map(Daemon::pod);
+        let may = self.world.company.most_beside(rules, at, daemons);
         usize::try_from(may).unwrap_or(usize::MAX)
     }
 

@@ -1,20 +1,27 @@
 //! Which offers an empty node of would hold a pod, and why the others do not: asked once for all
 //! groups that ask the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::brain::classes::ChoosyId;
 use crate::brain::demand::Group;
+use crate::brain::fit::Misfit;
 use crate::brain::fit::volumes::Need;
-use crate::brain::offer::Choice;
+use crate::brain::offer::{Choice, Daemon, Offer};
 use crate::brain::pack::Why;
-use crate::brain::world::World;
+use crate::brain::world::{Shape, World};
 use crate::model::resources::Resources;
 use crate::model::scheduling::HostPort;
 
-/// What decides whether an empty node holds a pod.
-type Question<'a> = (ChoosyId, &'a Resources, &'a [HostPort], Option<Arc<Need>>);
+/// What decides whether an empty node holds a pod; last, which DaemonSets it cannot be beside.
+type Question<'a> = (
+    ChoosyId,
+    &'a Resources,
+    &'a [HostPort],
+    Option<Arc<Need>>,
+    Vec<usize>,
+);
 
 /// The answers for groups that ask the same.
 #[derive(Debug)]
@@ -34,6 +41,8 @@ pub(super) struct Row {
 pub(super) struct Rows<'a> {
     rows: Vec<Row>,
     asked: BTreeMap<Question<'a>, usize>,
+    /// The DaemonSets of all offers, once somebody asked.
+    daemons: Option<Vec<Shape<'a>>>,
 }
 
 impl Row {
@@ -56,34 +65,79 @@ impl<'a> Rows<'a> {
         choices: &[Choice<'a>],
         group: &Group<'a>,
     ) -> usize {
-        let shape = world.shapes[group.shape].shape;
+        let pod = world.shapes[group.shape];
+        let shape = pod.shape;
+        let daemons = self.daemons.get_or_insert_with(|| daemons(choices));
+        let foes: Vec<usize> = (0..daemons.len())
+            .filter(|index| {
+                world
+                    .company
+                    .at_odds(pod, daemons[*index], |_| true)
+                    .is_some()
+            })
+            .collect();
+        let shapes: Vec<Shape<'a>> = foes.iter().map(|index| daemons[*index]).collect();
         let question = (
             world.wish(group.shape),
             &shape.requests,
             &shape.host_ports[..],
             group.need.clone(),
+            foes,
         );
         let next = self.rows.len();
         let row = *self.asked.entry(question).or_insert(next);
         if row == next {
-            self.rows.push(examine(world, choices, group));
+            self.rows.push(examine(world, choices, group, &shapes));
         }
         row
     }
 }
 
-fn examine(world: &World<'_>, choices: &[Choice<'_>], group: &Group<'_>) -> Row {
-    let shape = world.shapes[group.shape].shape;
+/// The DaemonSets that run on new nodes, each once.
+fn daemons<'a>(choices: &[Choice<'a>]) -> Vec<Shape<'a>> {
+    let mut known = BTreeSet::new();
+    let offers = choices.iter().flat_map(|choice| &choice.offers);
+    let residents = offers.flat_map(|offer| &offer.residents);
+    let new = residents.filter(|daemon| known.insert(Arc::as_ptr(daemon.shape)));
+    new.map(Daemon::pod).collect()
+}
+
+/// Why a pod cannot be beside the DaemonSets of an offer: machines made for it would stay empty.
+fn beside(
+    world: &World<'_>,
+    offer: &Offer<'_>,
+    pod: Shape<'_>,
+    foes: &[Shape<'_>],
+) -> Option<Misfit> {
+    foes.iter().find_map(|foe| {
+        let mut residents = offer.residents.iter();
+        residents.find(|daemon| std::ptr::eq(&raw const **daemon.shape, foe.shape))?;
+        let has = |key: &str| offer.labels.contains_key(key);
+        let key = world.company.at_odds(pod, *foe, has)?;
+        Some(Misfit::Others(format!(
+            "anti-affinity over {key} keeps it from a DaemonSet's pod of the namespace {} on each new one",
+            foe.namespace
+        )))
+    })
+}
+
+fn examine(
+    world: &World<'_>,
+    choices: &[Choice<'_>],
+    group: &Group<'_>,
+    foes: &[Shape<'_>],
+) -> Row {
+    let pod = world.shapes[group.shape];
+    let shape = pod.shape;
     let (mut fits, mut any) = (Vec::new(), Vec::new());
     let (mut why, mut known) = (Why::new(), true);
     for choice in choices {
         let mut misfit = None;
         let before = fits.len();
         for offer in &choice.offers {
-            let found = choice.misfit(offer, shape).or_else(|| {
-                let need = group.need.as_deref()?;
-                choice.volume_misfit(offer, need)
-            });
+            let volume = || choice.volume_misfit(offer, group.need.as_deref()?);
+            let found = choice.misfit(offer, shape).or_else(volume);
+            let found = found.or_else(|| beside(world, offer, pod, foes));
             fits.push(found.is_none());
             misfit = misfit.or(found);
         }

@@ -37,7 +37,7 @@ pub(super) fn judge(
         let key = label_key("hostname");
         let counted = match &of {
             Some(of) => tally(outcome, key, &|_, pod| selects(of, &pod.shape.labels)),
-            None => tally(outcome, key, &|_, _| true),
+            None => tally(outcome, key, &|_, pod| !daemon(pod)),
         };
         for (node, number) in counted.iter().filter(|(_, number)| **number > most) {
             misses.push(format!(
@@ -105,6 +105,11 @@ fn chosen(value: &Value) -> Result<LabelSelector, Wrong> {
     })
 }
 
+fn daemon(pod: &Pod) -> bool {
+    let owner = pod.shape.owner.as_ref();
+    owner.is_some_and(|owner| &*owner.kind == "DaemonSet")
+}
+
 /// Pods per domain, those that go or have ended apart.
 fn tally(
     outcome: &Outcome,
@@ -113,12 +118,7 @@ fn tally(
 ) -> BTreeMap<String, usize> {
     let mut tally = BTreeMap::new();
     for (name, pod) in &outcome.after.snapshot.cluster.pods {
-        let daemon = pod
-            .shape
-            .owner
-            .as_ref()
-            .is_some_and(|o| &*o.kind == "DaemonSet");
-        if pod.deletion.is_some() || pod.phase.terminal() || daemon || !counts(name, pod) {
+        if pod.deletion.is_some() || pod.phase.terminal() || !counts(name, pod) {
             continue;
         }
         let Some(at) = pod
@@ -134,7 +134,7 @@ fn tally(
 }
 
 /// Whether a pod counts for some spread constraint of the case over this key; where there is none,
-/// every pod counts.
+/// every pod but those of DaemonSets counts.
 fn constrained(outcome: &Outcome, key: &str, name: &PodKey, pod: &Pod) -> bool {
     let mut any = false;
     for (of, other) in &outcome.after.snapshot.cluster.pods {
@@ -154,7 +154,7 @@ fn constrained(outcome: &Outcome, key: &str, name: &PodKey, pod: &Pod) -> bool {
             }
         }
     }
-    !any
+    !any && !daemon(pod)
 }
 
 fn compare(
