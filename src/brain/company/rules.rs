@@ -97,7 +97,7 @@ impl Company<'_> {
         &self,
         rules: &Rules,
         at: impl Fn(KeyId) -> DomainId + Copy,
-        pods: impl Iterator<Item = Shape<'s>> + Clone,
+        pods: &(impl Iterator<Item = Shape<'s>> + Clone),
     ) -> u64 {
         let most = self.most(rules, at);
         if most > 0 || rules.wanted.is_empty() {

@@ -323,7 +323,7 @@ impl Grower<'_, '_, '_, '_> {
         let at = |key: usize| self.domains[slot][key];
         let daemons = self.choices[choice].offers[offer].residents.iter();
         let daemons = daemons.map(Daemon::pod);
-        let may = self.world.company.most_beside(rules, at, daemons);
+        let may = self.world.company.most_beside(rules, at, &daemons);
         usize::try_from(may).unwrap_or(usize::MAX)
     }
 

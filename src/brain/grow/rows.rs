@@ -39,7 +39,7 @@ pub(super) struct Row {
 /// All rows.
 #[derive(Debug, Default)]
 pub(super) struct Rows<'a> {
-    rows: Vec<Row>,
+    all: Vec<Row>,
     asked: BTreeMap<Question<'a>, usize>,
     /// The DaemonSets of all offers, once somebody asked.
     daemons: Option<Vec<Shape<'a>>>,
@@ -55,7 +55,7 @@ impl Row {
 impl<'a> Rows<'a> {
     /// A row by its index.
     pub(super) fn get(&self, row: usize) -> &Row {
-        &self.rows[row]
+        &self.all[row]
     }
 
     /// The row of a group.
@@ -84,10 +84,10 @@ impl<'a> Rows<'a> {
             group.need.clone(),
             foes,
         );
-        let next = self.rows.len();
+        let next = self.all.len();
         let row = *self.asked.entry(question).or_insert(next);
         if row == next {
-            self.rows.push(examine(world, choices, group, &shapes));
+            self.all.push(examine(world, choices, group, &shapes));
         }
         row
     }
