@@ -111,12 +111,15 @@ pub(super) async fn take_down(
 async fn vacated(work: &Work, node: &NodeRef, action: &Action, drain: bool) -> Result<(), Failure> {
     let limits = work.drain();
     if !work.step(Step::Drain, STOP_DEADLINE, runs(work)).await? {
-        return Ok(());
+        // Somebody has just switched it off and may switch it on again: as long as its node counts as
+        // ready, nobody makes its pods anew.
+        let lost = nothing_to_lose(work, node, "its VM is stopped");
+        return work.step(Step::Drain, limits.timeout, lost).await;
     }
     let cleared = if drain {
         drained(work, node, action).await
     } else {
-        let empty = nothing_to_lose(work, node);
+        let empty = nothing_to_lose(work, node, "it was to go without a drain");
         work.step(Step::Drain, limits.timeout, empty).await
     };
     if cleared.is_ok() {
@@ -246,8 +249,8 @@ async fn runs(work: &Work) -> Result<bool, Stop> {
     Ok(status.running)
 }
 
-/// Without a drain there must be no pod that would be lost.
-async fn nothing_to_lose(work: &Work, node: &NodeRef) -> Result<(), Stop> {
+/// Without a drain there must be no pod that would be lost; `why` there is none.
+async fn nothing_to_lose(work: &Work, node: &NodeRef, why: &str) -> Result<(), Stop> {
     let kube = &work.tools.kube;
     let ready = work
         .patiently_kube("reading the node", || kube.node(&node.name))
@@ -259,7 +262,7 @@ async fn nothing_to_lose(work: &Work, node: &NodeRef) -> Result<(), Stop> {
     let pods = drain::pods(work, &node.name).await?;
     match crate::agent::drain_order::obstacle(&pods, &[], work.tools.clock.now()) {
         Some((pod, _)) => Err(Stop::Transient(format!(
-            "pod {pod} runs on the node; it needs a drain"
+            "pod {pod} runs on the node, which is ready, and {why}: it is looked at again"
         ))),
         None => Ok(()),
     }
