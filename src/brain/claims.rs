@@ -1,4 +1,5 @@
-//! Claims, indexed: who uses those that one pod alone may use, and which volumes are attached where.
+//! Claims, indexed: who uses those that one pod alone may use, and which volumes are attached where. Which free
+//! volumes a claim could have: [`super::stock`].
 //!
 //! Source: kube-scheduler's plugins `VolumeRestrictions` (`ReadWriteOncePod`) and `NodeVolumeLimits`.
 
@@ -10,6 +11,8 @@ use crate::model::policy::Policy;
 use crate::model::scheduling::Volume;
 
 use super::fit::volumes::Need;
+use super::stock::Stock;
+use super::view::Keyed;
 
 /// A volume as attach limits count it: CSI driver and handle.
 pub(super) type Attached = (Arc<str>, Arc<str>);
@@ -23,12 +26,21 @@ pub(super) struct Claims<'a> {
     limited: BTreeSet<&'a str>,
     /// VolumeAttachments of drivers with limits, by node.
     attachments: BTreeMap<&'a str, Vec<Attached>>,
+    /// Volumes that claims could still have.
+    pub(super) stock: Arc<Stock<'a>>,
 }
 
 impl<'a> Claims<'a> {
     /// Indexes a cluster; costs nothing where there is neither such a claim nor a limit.
-    pub(super) fn new(cluster: &'a Cluster, policy: &'a Policy) -> Claims<'a> {
-        let mut claims = Claims::default();
+    pub(super) fn new(
+        cluster: &'a Cluster,
+        policy: &'a Policy,
+        unbound: &[Keyed<'a>],
+    ) -> Claims<'a> {
+        let mut claims = Claims {
+            stock: Arc::new(Stock::of(cluster, unbound)),
+            ..Claims::default()
+        };
         if cluster.claims.values().any(|claim| claim.once_pod) {
             claims.find_users(cluster);
         }

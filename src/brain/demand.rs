@@ -9,7 +9,6 @@ use crate::model::cluster::{Phase, Pod, PodKey};
 use crate::model::report::PodVerdict;
 use crate::model::time::{Span, Time};
 
-use super::fit::attach;
 use super::fit::volumes::{self, Need};
 use super::turn::Turn;
 use super::view::Known;
@@ -189,7 +188,7 @@ fn keep_nominated<'a>(turn: &Turn<'a>, world: &mut World<'a>, key: &'a PodKey, p
         let need = volumes::need(key, pod, &turn.view);
         let id = world.intern(&key.namespace, &pod.shape);
         world.put(index, id, 1, false);
-        attach::take(&mut world.bins[index].slots, need.as_ref());
+        world.supply(index, need.as_ref(), 1);
     }
 }
 

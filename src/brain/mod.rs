@@ -37,6 +37,7 @@ mod rehearsal;
 mod removals;
 mod shrink;
 mod slots;
+mod stock;
 mod surplus;
 mod sweep;
 #[cfg(test)]

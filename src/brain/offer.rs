@@ -14,6 +14,7 @@ use super::fit::attach::Slots;
 use super::fit::volumes::{self, Need};
 use super::fit::{self, Misfit, NEW, Place, amounts};
 use super::slots;
+use super::stock::{At, Gift, Given, Stock};
 use super::turn::Turn;
 use super::world::{Bin, Shape, Site, World};
 
@@ -102,6 +103,17 @@ impl<'a> Daemon<'a> {
     }
 }
 
+impl Offer<'_> {
+    /// What volumes see of a node of it.
+    pub(super) fn at(&self) -> At<'_> {
+        At {
+            name: NEW,
+            labels: &self.labels,
+            new: true,
+        }
+    }
+}
+
 impl Choice<'_> {
     /// What filters read of a node of this offer.
     pub(super) fn place<'b>(&'b self, offer: &'b Offer<'_>) -> Place<'b> {
@@ -119,10 +131,19 @@ impl Choice<'_> {
             .or_else(|| fit::crowded(shape, &offer.free, &offer.ports))
     }
 
-    /// Why claims may not be used on an empty node of this offer, if they may not.
-    pub(super) fn volume_misfit(&self, offer: &Offer<'_>, need: &Need) -> Option<Misfit> {
-        volumes::misfit(need, NEW, &offer.labels, true)
+    /// Why claims may not be used on an empty node of this offer, if they may not; volumes were given to
+    /// others as `given` says.
+    pub(super) fn volume_misfit(
+        &self,
+        offer: &Offer<'_>,
+        need: &Need,
+        stock: &Stock<'_>,
+        given: &Given,
+    ) -> Option<Misfit> {
+        let at = offer.at();
+        volumes::misfit(need, at.name, at.labels, at.new)
             .or_else(|| self.slots.as_ref()?.misfit(need))
+            .or_else(|| given.misfit(stock, need, at).map(Misfit::Volume))
     }
 }
 
@@ -347,6 +368,7 @@ pub(super) fn place<'a>(
         residents: Vec::new(),
         slots: choice.slots.clone(),
         guests: Vec::new(),
+        gift: Gift::default(),
         receives: false,
     });
     for daemon in &offer.residents {

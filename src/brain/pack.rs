@@ -10,7 +10,6 @@ use crate::model::resources::Resources;
 use super::bookings::{self, Bookings};
 use super::company::Rules;
 use super::demand::{Asker, Demand, Group};
-use super::fit::attach;
 use super::fit::volumes::Need;
 use super::preempt;
 use super::turn::Turn;
@@ -411,12 +410,15 @@ fn put(
         };
         let index = lane.bins[position];
         let count = usize::try_from(most).unwrap_or(usize::MAX).min(left);
-        if let Some(undo) = undo {
-            undo.push((index, world.save(index, Resident::of(id, count as u64))));
-        }
+        let pods = Resident::of(id, count as u64);
+        let saved = undo.is_some().then(|| world.save(index, pods));
         let floor = rules.as_deref().map(|rules| world.company.floor(rules));
         world.put(index, id, count as u64, false);
-        attach::take(&mut world.bins[index].slots, need);
+        let gift = world.supply(index, need, count as u64);
+        if let (Some(undo), Some(mut saved)) = (undo.as_deref_mut(), saved) {
+            saved.with(gift);
+            undo.push((index, saved));
+        }
         let risen = rules.as_deref().map(|rules| world.company.floor(rules)) > floor;
         match placed.last_mut() {
             Some((last, sum)) if *last == index => *sum += count,
@@ -448,7 +450,7 @@ pub(super) fn put_at(
             .unwrap_or(usize::MAX)
             .min(count - placed);
         world.put(bin, id, some as u64, false);
-        attach::take(&mut world.bins[bin].slots, need);
+        world.supply(bin, need, some as u64);
         placed += some;
     }
     placed
@@ -464,13 +466,14 @@ pub(super) fn admitted(
 ) -> Option<u64> {
     let bin = &world.bins[index];
     let room = bin.room(world.shapes[id].shape);
-    if room == 0 || !world.admits(id, index) || bin.volume_misfit(need).is_some() {
+    if room == 0 || !world.admits(id, index) || world.reach_misfit(index, need).is_some() {
         return None;
     }
     let most = rules.map_or(u64::MAX, |rules| {
         world.company.most(rules, world.company.at(index))
     });
-    Some(room.min(most)).filter(|most| *most > 0)
+    let most = world.served(index, need, room.min(most));
+    Some(most).filter(|most| *most > 0)
 }
 
 /// A reason under every choice's name.

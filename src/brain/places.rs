@@ -10,6 +10,7 @@ use super::capacity;
 use super::fit::taints;
 use super::offer::{self, Choice, Daemon, HOSTNAME_LABEL};
 use super::slots;
+use super::stock::Gift;
 use super::turn::Turn;
 use super::view::{Known, Standing, startup};
 use super::world::{Bin, Site, World};
@@ -17,7 +18,11 @@ use super::world::{Bin, Site, World};
 /// Everything there is and that is on its way, with what runs on it.
 pub(super) fn build<'a>(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
     let cluster = &turn.view.snapshot.cluster;
-    let mut world = World::empty(turn.view.snapshot, turn.view.policy);
+    let mut world = World::empty(
+        turn.view.snapshot,
+        turn.view.policy,
+        turn.view.claims.stock.clone(),
+    );
     for (name, node) in &cluster.nodes {
         let index = world.add(node_bin(turn, choices, name, node));
         let mut daemons = turn
@@ -73,6 +78,7 @@ fn add_machine<'a>(
         residents: Vec::new(),
         slots: slots::promised(turn, known.pool_name(), known.kind),
         guests: Vec::new(),
+        gift: Gift::default(),
         receives: false,
     });
     for daemon in expected_daemons(turn, known) {
@@ -162,6 +168,7 @@ fn node_bin(turn: &Turn<'_>, choices: &[Choice<'_>], name: &Arc<str>, node: &Nod
         residents: Vec::new(),
         slots: slots::of_node(turn, name, known.filter(|_| coming)),
         guests: Vec::new(),
+        gift: Gift::default(),
         receives: false,
     };
     if coming || lost {

@@ -18,7 +18,6 @@ use crate::model::cluster::PodKey;
 use crate::model::resources::Resources;
 
 use super::company::Rules;
-use super::fit::attach;
 use super::fit::volumes::Need;
 use super::pack::{self, Lane};
 use super::view::View;
@@ -175,7 +174,7 @@ fn make_way(
     if bin.closed
         || !soft.may_hold(&world.shapes[id].shape.requests, &bin.free)
         || !world.admits(id, index)
-        || bin.volume_misfit(need).is_some()
+        || world.reach_misfit(index, need).is_some()
     {
         return None;
     }
@@ -213,9 +212,10 @@ fn make_way(
             victims.push((pods.shape, pods.count - back));
         }
     }
-    trail.push(world.save(index, Resident::of(id, 1)));
+    let mut saved = world.save(index, Resident::of(id, 1));
     world.put(index, id, 1, false);
-    attach::take(&mut world.bins[index].slots, need);
+    saved.with(world.supply(index, need, 1));
+    trail.push(saved);
     let soft = world.soft.get(&index)?;
     let victims = victims.into_iter().map(|(id, count)| {
         let before = world.gone(soft, index, id).saturating_sub(count);

@@ -167,8 +167,8 @@ pub(super) fn no_place(
         || "there is no other ready node".to_owned(),
         |index| {
             let bin = &world.bins[*index];
-            let misfit = bin
-                .misfit(shape, load.need.as_deref())
+            let misfit = world
+                .misfit(*index, shape, load.need.as_deref())
                 .or_else(|| super::fit::crowded(shape, &bin.free, &bin.ports))
                 .or_else(|| {
                     let rules = world.company.known_rules(load.shape)?;

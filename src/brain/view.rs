@@ -130,11 +130,11 @@ impl<'a> View<'a> {
             policy,
             now,
             daemon_requests: daemon_requests(&pods),
+            claims: Claims::new(&snapshot.cluster, policy, &pods.unbound),
             pods,
             leaving: BTreeSet::new(),
             machines,
             machine_of,
-            claims: Claims::new(&snapshot.cluster, policy),
         };
         let nodes = snapshot.cluster.nodes.iter();
         view.leaving = nodes

@@ -16,6 +16,7 @@ use super::fit::attach::{self, Slots};
 use super::fit::volumes::{self, Need};
 use super::fit::{self, Misfit, Place, amounts};
 use super::preempt::Soft;
+use super::stock::{At, Gift, Given, Stock};
 
 /// Index of a shape in [`World::shapes`].
 pub(super) type ShapeId = usize;
@@ -81,6 +82,8 @@ pub(super) struct Bin {
     pub(super) slots: Option<Arc<Slots>>,
     /// Pods that this decision puts here and that are not bound: shape, claims, how many.
     pub(super) guests: Vec<(ShapeId, Option<Arc<Need>>, usize)>,
+    /// Volumes that claims of pods which this decision puts here took.
+    pub(super) gift: Gift,
     /// Pods of a node that goes shall come here: it must stay.
     pub(super) receives: bool,
 }
@@ -94,6 +97,8 @@ pub(super) enum Saved {
         ports: usize,
         pods: Resident,
         slots: Option<Arc<Slots>>,
+        /// The volumes that its claims took; `None` where they took none.
+        gift: Option<Box<Gift>>,
     },
     /// One [`World::evict`]; where among the residents they were.
     Evicted {
@@ -115,6 +120,9 @@ pub(super) struct World<'a> {
     pub(super) soft: BTreeMap<usize, Soft>,
     /// Pods of a lower priority are expendable.
     expendable: i32,
+    /// Volumes that claims could have, and those that were given to some.
+    pub(super) stock: Arc<Stock<'a>>,
+    pub(super) given: Given,
     classes: Classes<'a>,
     /// What each shape asks of labels and taints.
     wishes: Vec<ChoosyId>,
@@ -138,17 +146,13 @@ impl Bin {
         }
     }
 
-    /// Why a shape may not be here at all, whatever else runs.
-    pub(super) fn misfit(&self, shape: &PodShape, need: Option<&Need>) -> Option<Misfit> {
-        fit::misfit(shape, self.place()).or_else(|| self.volume_misfit(need))
-    }
-
-    /// Why claims may not be used here, whatever else runs.
-    pub(super) fn volume_misfit(&self, need: Option<&Need>) -> Option<Misfit> {
-        let new = matches!(self.site, Site::Planned(_));
-        let need = need?;
-        volumes::misfit(need, &self.name, &self.labels, new)
-            .or_else(|| self.slots.as_ref()?.misfit(need))
+    /// What volumes see of it.
+    pub(super) fn at(&self) -> At<'_> {
+        At {
+            name: &self.name,
+            labels: &self.labels,
+            new: matches!(self.site, Site::Planned(_)),
+        }
     }
 
     /// How many more pods of a shape there is room for.
@@ -159,7 +163,11 @@ impl Bin {
 
 impl<'a> World<'a> {
     /// No places, no pods.
-    pub(super) fn empty(snapshot: &'a Snapshot, policy: &'a Policy) -> World<'a> {
+    pub(super) fn empty(
+        snapshot: &'a Snapshot,
+        policy: &'a Policy,
+        stock: Arc<Stock<'a>>,
+    ) -> World<'a> {
         let namespaces = &snapshot.cluster.namespaces;
         let default_spread = &policy.scale_up.default_spread;
         World {
@@ -169,6 +177,8 @@ impl<'a> World<'a> {
             company: Company::new(namespaces, default_spread),
             soft: BTreeMap::new(),
             expendable: policy.scale_up.expendable_priority,
+            stock,
+            given: Given::default(),
             classes: Classes::default(),
             wishes: Vec::new(),
             known: BTreeMap::new(),
@@ -236,6 +246,54 @@ impl<'a> World<'a> {
         self.shapes[id].shape.priority < self.expendable
     }
 
+    /// Why a shape may not be on a place at all, whatever else runs there.
+    pub(super) fn misfit(
+        &self,
+        index: usize,
+        shape: &PodShape,
+        need: Option<&Need>,
+    ) -> Option<Misfit> {
+        let bin = &self.bins[index];
+        fit::misfit(shape, bin.place())
+            .or_else(|| self.reach_misfit(index, need))
+            .or_else(|| {
+                let why = self.given.misfit(&self.stock, need?, bin.at());
+                why.map(Misfit::Volume)
+            })
+    }
+
+    /// Why claims may not be used on a place, whatever else runs there. Volumes that claims could take are
+    /// another matter: [`World::served`].
+    pub(super) fn reach_misfit(&self, index: usize, need: Option<&Need>) -> Option<Misfit> {
+        let (bin, need) = (&self.bins[index], need?);
+        let at = bin.at();
+        volumes::misfit(need, at.name, at.labels, at.new)
+            .or_else(|| bin.slots.as_ref()?.misfit(need))
+    }
+
+    /// How many pods, `limit` at most, find volumes on a place for claims that wait.
+    pub(super) fn served(&self, index: usize, need: Option<&Need>, limit: u64) -> u64 {
+        let Some(need) = need.filter(|need| !need.waiting.is_empty()) else {
+            return limit;
+        };
+        let at = self.bins[index].at();
+        let mut gift = Gift::default();
+        self.given.serve(&self.stock, need, at, limit, &mut gift)
+    }
+
+    /// The claims of pods that come to a place take their volumes, and what counts against its limits.
+    pub(super) fn supply(&mut self, index: usize, need: Option<&Need>, count: u64) -> Gift {
+        let mut gift = Gift::default();
+        attach::take(&mut self.bins[index].slots, need);
+        if let Some(need) = need.filter(|need| !need.waiting.is_empty()) {
+            let at = self.bins[index].at();
+            self.given.serve(&self.stock, need, at, count, &mut gift);
+            self.given.give(&gift);
+            self.bins[index].gift.add(&gift);
+        }
+        gift
+    }
+
     /// Puts `count` pods of a shape on a place.
     pub(super) fn put(&mut self, index: usize, id: ShapeId, count: u64, deleting: bool) {
         if self.expendable(id) {
@@ -275,6 +333,7 @@ impl<'a> World<'a> {
             ports: bin.ports.len(),
             pods,
             slots: bin.slots.clone(),
+            gift: None,
         }
     }
 
@@ -312,7 +371,12 @@ impl<'a> World<'a> {
                 ports,
                 pods,
                 slots,
+                gift,
             } => {
+                if let Some(gift) = gift {
+                    self.given.revoke(&gift);
+                    bin.gift.remove(&gift);
+                }
                 bin.free = free;
                 bin.ports.truncate(ports);
                 bin.slots = slots;
@@ -419,9 +483,18 @@ impl<'a> World<'a> {
         let id = self.intern(&key.namespace, &pod.shape);
         if let Some(index) = self.by_name.get(node).copied() {
             self.put(index, id, 1, pod.deletion.is_some());
+            self.supply(index, need, 1);
             let bin = &mut self.bins[index];
-            attach::take(&mut bin.slots, need);
             bin.guests.push((id, need.cloned().map(Arc::new), 1));
+        }
+    }
+}
+
+impl Saved {
+    /// Volumes that were taken too.
+    pub(super) fn with(&mut self, given: Gift) {
+        if let Saved::Put { gift, .. } = self {
+            *gift = (!given.is_empty()).then(|| Box::new(given));
         }
     }
 }

@@ -74,6 +74,7 @@ pub(super) fn add(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong>
         put_pods(stage, &mut manifests, value, draft, Span(older))?;
     }
     merge(&mut stage.snapshot.cluster, manifests.into_cluster());
+    objects::bind(&mut stage.snapshot.cluster);
     budgets::settle(&mut stage.snapshot.cluster, &stage.budgets);
     if let Some(value) = case.take("memory") {
         memory(value, stage)?;

@@ -3,6 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::kube::manifests::Manifests;
+use crate::model::cluster::Cluster;
 use crate::model::time::{Span, Time};
 
 use super::budgets;
@@ -120,11 +121,25 @@ pub(super) fn read(
 
 fn put(manifests: &mut Manifests, value: &Value, mut object: Json) -> Result<(), Wrong> {
     let namespaced = ["DaemonSet", "PodDisruptionBudget", "PersistentVolumeClaim"];
-    let kind = object["kind"].as_str().unwrap_or_default();
-    if namespaced.contains(&kind) && object["metadata"]["namespace"].is_null() {
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    if namespaced.contains(&&*kind) && object["metadata"]["namespace"].is_null() {
         object["metadata"]["namespace"] = "default".into();
     }
+    // The controller has seen it; one that a claim has is bound ([`bind`]).
+    if kind == "PersistentVolume" && object["status"]["phase"].is_null() {
+        object["status"]["phase"] = "Available".into();
+    }
     manifests.put(&object).map_err(|text| value.wrong(text))
+}
+
+/// Volumes that claims are bound to are free for no other.
+pub(super) fn bind(cluster: &mut Cluster) {
+    let bound = cluster.claims.values().filter(|claim| claim.bound);
+    for name in bound.filter_map(|claim| claim.volume.as_ref()) {
+        if let Some(volume) = cluster.volumes.get_mut(name) {
+            volume.free = None;
+        }
+    }
 }
 
 fn meta(
@@ -330,17 +345,67 @@ fn claim(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong>
         .any(&["modes", "accessModes"])
         .map(texts)
         .transpose()?;
-    for key in ["size", "storage"] {
-        fields.with(key, quantity)?;
-    }
+    let size = size(&mut fields)?;
+    let selector = fields.take("selector");
+    let selector = selector.map(|value| short::selector(value, &json!({})));
+    let (mode, attributes) = (volume_mode(&mut fields)?, attributes(&mut fields)?);
     let usual = if volume.is_some() { "Bound" } else { "Pending" };
     fields.done()?;
     Ok(json!({
         "kind": "PersistentVolumeClaim",
         "metadata": metadata,
-        "spec": {"storageClassName": class, "volumeName": volume, "accessModes": modes},
+        "spec": {
+            "storageClassName": class,
+            "volumeName": volume,
+            "accessModes": modes.unwrap_or_else(usual_modes),
+            "resources": {"requests": {"storage": size}},
+            "selector": selector.transpose()?,
+            "volumeMode": mode,
+            "volumeAttributesClassName": attributes,
+        },
         "status": {"phase": phase.unwrap_or(usual)},
     }))
+}
+
+/// The size of a claim or volume.
+fn size(fields: &mut Fields<'_>) -> Result<String, Wrong> {
+    let Some(value) = fields.any(&["size", "storage", "capacity"]) else {
+        return Ok("1Gi".to_owned());
+    };
+    quantity(value)?;
+    Ok(text(value)?.to_owned())
+}
+
+fn usual_modes() -> Vec<String> {
+    vec!["ReadWriteOnce".to_owned()]
+}
+
+fn volume_mode(fields: &mut Fields<'_>) -> Result<String, Wrong> {
+    let Some(value) = fields.any(&["mode", "volumeMode"]) else {
+        return Ok("Filesystem".to_owned());
+    };
+    match text(value)? {
+        mode @ ("Block" | "Filesystem") => Ok(mode.to_owned()),
+        mode => Err(value.wrong(format!("expected Block or Filesystem, found {mode:?}"))),
+    }
+}
+
+fn attributes(fields: &mut Fields<'_>) -> Result<Option<String>, Wrong> {
+    let value = fields.any(&["attributes", "volumeAttributesClassName"]);
+    value
+        .map(text)
+        .transpose()
+        .map(|name| name.map(str::to_owned))
+}
+
+/// The claim that a volume is kept for: `name`, `namespace/name`, or Kubernetes' form.
+fn claim_ref(value: &Value) -> Result<Json, Wrong> {
+    if value.map().is_some() {
+        return Ok(value.json());
+    }
+    let written = text(value)?;
+    let (namespace, name) = written.split_once('/').unwrap_or(("default", written));
+    Ok(json!({"namespace": namespace, "name": name}))
 }
 
 fn volume(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
@@ -373,9 +438,24 @@ fn volume(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong
         let own = metadata["name"].as_str().unwrap_or_default();
         spec["csi"] = json!({"driver": driver, "volumeHandle": handle.unwrap_or(own)});
     }
-    fields.take("class");
+    let class = fields.any(&["class", "storageClassName"]).map(text);
+    let modes = fields.any(&["modes", "accessModes"]).map(texts);
+    spec["storageClassName"] = class.transpose()?.into();
+    spec["accessModes"] = modes.transpose()?.unwrap_or_else(usual_modes).into();
+    spec["capacity"] = json!({"storage": size(&mut fields)?});
+    spec["volumeMode"] = volume_mode(&mut fields)?.into();
+    spec["volumeAttributesClassName"] = attributes(&mut fields)?.into();
+    if let Some(value) = fields.any(&["claim", "claimRef"]) {
+        spec["claimRef"] = claim_ref(value)?;
+    }
+    let phase = fields.with("phase", text)?;
     fields.done()?;
-    Ok(json!({"kind": "PersistentVolume", "metadata": metadata, "spec": spec}))
+    Ok(json!({
+        "kind": "PersistentVolume",
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"phase": phase},
+    }))
 }
 
 fn csi_node(value: &Value, name: Option<&String>, _now: Time) -> Result<Json, Wrong> {

@@ -249,6 +249,27 @@ pub struct Claim {
     pub once_pod: bool,
     /// `volume.kubernetes.io/selected-node`.
     pub selected_node: Option<Arc<str>>,
+    /// What it asks of a volume, while it names none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asks: Option<Arc<Asks>>,
+}
+
+/// What a claim without a volume asks of one that exists.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Asks {
+    /// The claim's `metadata.uid`: a volume that is kept for a claim may name it.
+    pub uid: Arc<str>,
+    /// `spec.resources.requests.storage`, in bytes.
+    pub storage: i64,
+    /// `spec.accessModes`.
+    pub modes: Vec<Arc<str>>,
+    /// `spec.volumeMode: Block`.
+    pub block: bool,
+    /// `spec.selector`, over the labels of volumes; `None` where there is none.
+    pub selector: Option<LabelSelector>,
+    /// `spec.volumeAttributesClassName`; empty where there is none.
+    pub attributes: Arc<str>,
 }
 
 /// A PersistentVolume.
@@ -267,6 +288,34 @@ pub struct PersistentVolume {
     pub local: bool,
     /// Being deleted.
     pub deleting: bool,
+    /// What it offers to claims, while it is bound to none. Bound, released and failed volumes have none:
+    /// they are most, and serve no other claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free: Option<Arc<Free>>,
+}
+
+/// What a volume that is not bound offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Free {
+    /// `spec.storageClassName`; empty where there is none.
+    pub class: Arc<str>,
+    /// `spec.capacity.storage`, in bytes.
+    pub storage: i64,
+    /// `spec.accessModes`.
+    pub modes: Vec<Arc<str>>,
+    /// `spec.volumeMode: Block`.
+    pub block: bool,
+    /// Its labels.
+    pub labels: Labels,
+    /// `spec.volumeAttributesClassName`; empty where there is none.
+    pub attributes: Arc<str>,
+    /// `spec.claimRef`: the only claim that it is for.
+    pub claim: Option<PodKey>,
+    /// `spec.claimRef.uid`; empty where a person has named the claim.
+    pub claim_uid: Arc<str>,
+    /// `status.phase` is `Available`.
+    pub available: bool,
 }
 
 /// A volume's label for a zone or a region.

@@ -13,37 +13,19 @@ use pve_autoscaler::model::snapshot::{self, Snapshot};
 use serde_json::Value;
 
 /// Where we differ from kube-scheduler on purpose; `src/brain/README.md` has the same list.
-const CHOICES: &[Choice] = &[
-    Choice {
-        name: "static volumes",
-        why: "which volumes are free, and for whom, is not in the view: none is assumed",
-        applies: |case| {
-            let ours = case.ours.unwrap_or_default();
-            case.scheduler && ours.contains("waits for a volume that somebody must make")
-        },
-    },
-    Choice {
-        name: "namespaces without labels",
-        why: "kube-scheduler 1.36 takes a pod's namespaceSelector that an empty set of labels meets for \
+const CHOICES: &[Choice] = &[Choice {
+    name: "namespaces without labels",
+    why: "kube-scheduler 1.36 takes a pod's namespaceSelector that an empty set of labels meets for \
               one of all namespaces; the API says it selects by the namespace's labels",
-        applies: |case| selects_unlabelled(case.pod),
-    },
-];
+    applies: selects_unlabelled,
+}];
 
 /// A documented difference.
 struct Choice {
     name: &'static str,
     why: &'static str,
-    applies: fn(&Case<'_>) -> bool,
-}
-
-/// One pod and one node on which the answers differ.
-struct Case<'c> {
-    pod: &'c Value,
-    /// kube-scheduler lets the pod on.
-    scheduler: bool,
-    /// Why we do not.
-    ours: Option<&'c str>,
+    /// Whether it is about a pod.
+    applies: fn(&Value) -> bool,
 }
 
 /// Whether a term of the pod selects namespaces by labels that they must not have.
@@ -134,15 +116,10 @@ impl Tally {
                 .get(name)
                 .cloned()
                 .unwrap_or(Some("no such node".to_owned()));
-            let case = Case {
-                pod,
-                scheduler,
-                ours: reason.as_deref(),
-            };
             let differs = reason.is_none() != scheduler;
             let choice = CHOICES
                 .iter()
-                .find(|choice| differs && (choice.applies)(&case));
+                .find(|choice| differs && (choice.applies)(pod));
             if differs && choice.is_none() {
                 let we = reason.unwrap_or_else(|| "it fits".to_owned());
                 differ.push(format!(

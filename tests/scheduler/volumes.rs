@@ -73,7 +73,7 @@ pub(crate) fn claim(
         0..=59 => bound(dice, setting, &mut claim, name, storage),
         60..=66 => claim.object["spec"]["storageClassName"] = json!("wait"),
         67..=73 => claim.object["spec"]["storageClassName"] = json!("zonal"),
-        74..=84 => fixed(dice, &mut claim, name, storage),
+        74..=84 => waiting(dice, setting, &mut claim, name, storage),
         85..=87 => claim.object["spec"]["storageClassName"] = json!("now"),
         88..=89 => claim.object["spec"]["storageClassName"] = json!("missing"),
         // No class at all, and no default.
@@ -205,28 +205,102 @@ fn volume(dice: &mut Dice, setting: &Setting<'_>, name: &str, modes: Value) -> M
     }
 }
 
-/// A claim that only a volume made by a person can serve, and sometimes such a volume.
-fn fixed(dice: &mut Dice, claim: &mut Made, name: &str, storage: &mut Storage) {
-    claim.object["spec"]["storageClassName"] = json!("fixed");
-    if !dice.chance(50) {
-        return;
+/// A claim that a volume made by a person may serve, and such volumes, most of them with something amiss.
+fn waiting(
+    dice: &mut Dice,
+    setting: &Setting<'_>,
+    claim: &mut Made,
+    name: &str,
+    storage: &mut Storage,
+) {
+    let class = dice.one(&["fixed", "fixed", "fixed", "wait", "zonal"]);
+    let spec = &mut claim.object["spec"];
+    spec["storageClassName"] = json!(class);
+    spec["resources"]["requests"]["storage"] = json!(dice.one(&["1Gi", "1500Mi", "2Gi"]));
+    if dice.chance(20) {
+        spec["selector"] = json!({"matchLabels": {"tier": "gold"}});
     }
-    let requirement =
-        json!({"key": ZONE, "operator": "In", "values": [dice.one(&["a", "b", "c"])]});
-    let terms = json!([{"matchExpressions": [requirement]}]);
-    storage.volumes.push(Made {
+    if dice.chance(10) {
+        spec["volumeMode"] = json!("Block");
+    }
+    for number in 0..dice.number(0, 3) {
+        let volume = free(dice, setting, claim, &format!("{name}-free-{number}"));
+        storage.volumes.push(volume);
+    }
+}
+
+/// A volume that a claim may find, or not.
+fn free(dice: &mut Dice, setting: &Setting<'_>, claim: &Made, name: &str) -> Made {
+    let mut spec = Map::new();
+    let zone = dice.some(&["a", "b", "c"], 2);
+    let requirement = match dice.number(0, 9) {
+        0..=3 => {
+            Some(json!({"key": HOSTNAME, "operator": "In", "values": dice.some(setting.nodes, 2)}))
+        }
+        4..=7 => Some(json!({"key": ZONE, "operator": "In", "values": zone})),
+        _ => None,
+    };
+    let source = if requirement.is_some() && dice.chance(50) {
+        ("local", json!({"path": "/mnt/free"}))
+    } else {
+        ("nfs", json!({"server": "nfs", "path": "/"}))
+    };
+    spec.insert(source.0.into(), source.1);
+    if let Some(requirement) = requirement {
+        let terms = json!([{"matchExpressions": [requirement]}]);
+        spec.insert(
+            "nodeAffinity".into(),
+            json!({"required": {"nodeSelectorTerms": terms}}),
+        );
+    }
+    let asked = &claim.object["spec"];
+    let modes = match dice.number(0, 9) {
+        0 => json!(["ReadOnlyMany"]),
+        1..=2 => json!(["ReadWriteOncePod"]),
+        3..=5 => json!(["ReadWriteOnce", "ReadWriteMany"]),
+        _ => asked["accessModes"].clone(),
+    };
+    spec.insert("accessModes".into(), modes);
+    let size = dice.one(&["1Gi", "1400Mi", "2Gi", "3Gi"]);
+    spec.insert("capacity".into(), json!({"storage": size}));
+    let class = if dice.chance(90) {
+        asked["storageClassName"].clone()
+    } else {
+        json!("wait")
+    };
+    spec.insert("storageClassName".into(), class);
+    if dice.chance(12) {
+        spec.insert("volumeMode".into(), json!("Block"));
+    }
+    if dice.chance(25) {
+        let mut kept = json!({
+            "namespace": claim.object["metadata"]["namespace"],
+            "name": claim.object["metadata"]["name"],
+        });
+        match dice.number(0, 3) {
+            0 => kept["uid"] = json!("of-an-earlier-claim"),
+            1 => kept["name"] = json!(format!("{name}-other")),
+            _ => {}
+        }
+        spec.insert("claimRef".into(), kept);
+    }
+    let tier = dice.one(&["gold", "gold", "lead"]);
+    Made {
         object: json!({
             "apiVersion": "v1", "kind": "PersistentVolume",
-            "metadata": {"name": format!("{name}-free")},
-            "spec": {
-                "local": {"path": "/mnt/free"}, "capacity": {"storage": "1Gi"},
-                "accessModes": claim.object["spec"]["accessModes"], "storageClassName": "fixed",
-                "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
-            },
+            "metadata": {"name": name, "labels": {"tier": tier}},
+            "spec": spec,
         }),
-        phase: "Available",
-        deleting: false,
-    });
+        phase: dice.one(&[
+            "Available",
+            "Available",
+            "Available",
+            "Available",
+            "Pending",
+            "Released",
+        ]),
+        deleting: dice.chance(8),
+    }
 }
 
 /// Volumes that are attached to a node, whether a pod there uses them or not.

@@ -10,7 +10,7 @@
 //! ([`Rule::Landing`]), and for pods that a new machine is for on that machine ([`Rule::Unfit`],
 //! [`Rule::Replacement`]): cordon, taints, node selector and affinity with every operator and field, host
 //! ports, every resource and pod slots, reach of volumes (bound, waiting for a consumer with its allowed
-//! topologies, zone labels, local), attach limits, claims for one pod alone, anti-affinity both ways with
+//! topologies or a free volume of its own over the whole plan, zone labels, local), attach limits, claims for one pod alone, anti-affinity both ways with
 //! namespace selectors. Disruption budgets ([`Rule::Budget`]) and the ceilings of pools, hosts and cluster
 //! are added up over the whole plan. Not asked: required pod affinity and topology spread (with the cluster's
 //! default, `minDomains` and policies), which depend on the order in which pods come, and which a
@@ -27,6 +27,7 @@ pub(super) mod matching;
 pub(super) mod neighbours;
 mod newcomer;
 mod removal;
+mod supply;
 #[cfg(test)]
 mod tests;
 mod together;
@@ -191,7 +192,8 @@ pub fn check(action: &Action, snapshot: &Snapshot, policy: &Policy, now: Time) -
     match &action.kind {
         Kind::Create(birth) => {
             create::check(case, action, birth)?;
-            together::creations(case, &[action])
+            together::creations(case, &[action])?;
+            supply::check(case, &[action])
         }
         Kind::Continue => existing::may_continue(case, action),
         Kind::Remove { drain } => {
@@ -250,7 +252,9 @@ pub fn check_plan(plan: &[Action], snapshot: &Snapshot, policy: &Policy, now: Ti
     let of = |wanted: fn(&Kind) -> bool| -> Vec<&Action> {
         plan.iter().filter(|action| wanted(&action.kind)).collect()
     };
-    together::creations(case, &of(|kind| matches!(kind, Kind::Create(_))))?;
+    let creations = of(|kind| matches!(kind, Kind::Create(_)));
+    together::creations(case, &creations)?;
+    supply::check(case, &creations)?;
     let removals = of(|kind| matches!(kind, Kind::Remove { .. }));
     together::removals(case, &removals)?;
     together::whole_pools(case, &removals)

@@ -75,6 +75,17 @@ fn capacity(pool: &PoolPolicy, kind: &InstanceType) -> Resources {
     capacity
 }
 
+/// The labels that a new machine's node will have.
+pub(super) fn labels_of(case: Case<'_>, action: &Action, birth: &Birth) -> Option<Labels> {
+    let mark = &birth.mark;
+    let pool = case.policy.pools.get(mark.pool.as_str())?;
+    let kind = case
+        .policy
+        .instance_types
+        .get(mark.instance_type.as_str())?;
+    Some(labels(action, birth, pool, kind))
+}
+
 fn labels(action: &Action, birth: &Birth, pool: &PoolPolicy, kind: &InstanceType) -> Labels {
     let mut labels = kind.labels.clone();
     labels.extend(pool.labels.clone());

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Case, matching};
-use crate::model::cluster::{Claim, Pod, PodKey};
+use super::{Case, matching, supply};
+use crate::model::cluster::{Claim, Pod, PodKey, StorageClass};
 use crate::model::scheduling::{Labels, Volume};
 
 /// A volume as attach limits count it: driver, and handle or claim.
@@ -24,7 +24,11 @@ pub(super) struct Place<'a> {
 }
 
 /// The claims of a pod, those that are to be made for it included; `None` where there is none.
-fn claims<'a>(case: Case<'a>, key: &PodKey, pod: &'a Pod) -> Vec<(PodKey, Option<Claim>)> {
+pub(super) fn claims<'a>(
+    case: Case<'a>,
+    key: &PodKey,
+    pod: &'a Pod,
+) -> Vec<(PodKey, Option<Claim>)> {
     let there = &case.snapshot.cluster.claims;
     let mut found = Vec::new();
     for volume in &pod.shape.volumes {
@@ -65,7 +69,7 @@ pub(super) fn unreachable(
         let Some(claim) = claim else {
             return Some(format!("its claim {name} does not exist"));
         };
-        if let Some(why) = out_of_reach(case, &claim, at) {
+        if let Some(why) = out_of_reach(case, &name, &claim, at) {
             return Some(format!("its claim {name} {why}"));
         }
         if claim.once_pod
@@ -79,7 +83,12 @@ pub(super) fn unreachable(
     None
 }
 
-fn out_of_reach(case: Case<'_>, claim: &Claim, at: Place<'_>) -> Option<&'static str> {
+fn out_of_reach(
+    case: Case<'_>,
+    key: &PodKey,
+    claim: &Claim,
+    at: Place<'_>,
+) -> Option<&'static str> {
     let cluster = &case.snapshot.cluster;
     if claim.deleting || claim.lost {
         return Some("is being deleted or has lost its volume");
@@ -99,22 +108,22 @@ fn out_of_reach(case: Case<'_>, claim: &Claim, at: Place<'_>) -> Option<&'static
         let zoned = volume.zones.iter().all(|zone| zone.admits(at.labels));
         return (!near || !zoned).then_some("has a volume elsewhere");
     }
-    let class = claim.class.clone().or_else(|| default_class(case));
-    let class = class.and_then(|class| cluster.storage_classes.get(&class));
-    let Some(class) = class.filter(|class| class.wait_for_consumer) else {
+    let Some((name, class)) = class_of(case, claim) else {
         return Some("is not bound, and waits for no consumer");
     };
-    if &*class.provisioner == "kubernetes.io/no-provisioner" {
-        return Some("waits for a volume that somebody must make");
+    match &claim.selected_node {
+        Some(node) if **node != *at.name => return Some("has its volume made for another node"),
+        None if !supply::serving(case, key, claim, &name, at).is_empty() => return None,
+        _ => {}
     }
-    let chosen = claim.selected_node.as_ref();
-    if chosen.is_some_and(|node| **node != *at.name) {
-        return Some("has its volume made for another node");
-    }
-    let mut terms = class.topologies.iter();
-    let reached = class.topologies.is_empty()
-        || terms.any(|term| matching::term_matches(term, at.name, at.labels));
-    (!reached).then_some("is of a class that does not reach there")
+    (!supply::provides(class, at)).then_some("has no volume there and can get none")
+}
+
+/// The class of a claim, where volumes of it wait for a consumer.
+pub(super) fn class_of<'a>(case: Case<'a>, claim: &Claim) -> Option<(Arc<str>, &'a StorageClass)> {
+    let name = claim.class.clone().or_else(|| default_class(case))?;
+    let class = case.snapshot.cluster.storage_classes.get(&name)?;
+    class.wait_for_consumer.then_some((name, class))
 }
 
 /// Another pod on a node that uses a claim.

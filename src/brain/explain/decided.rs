@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::brain::fit::{attach, volumes};
+use crate::brain::fit::volumes;
 use crate::brain::limits::Ledger;
 use crate::brain::offer::{self, Choice};
 use crate::brain::places;
@@ -65,7 +65,7 @@ pub(super) fn carry_out<'a>(
         let need = volumes::need(key, pod, &turn.view);
         let shape = world.intern(&key.namespace, &pod.shape);
         world.put(index, shape, 1, false);
-        attach::take(&mut world.bins[index].slots, need.as_ref());
+        world.supply(index, need.as_ref(), 1);
     }
     Decided { world, ledger }
 }

@@ -42,7 +42,7 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
     let choices = super::choices(&turn);
     let mut world = super::settle(&mut turn, &choices);
     let shape = world.intern(&key.namespace, &pod.shape);
-    let need = volumes::need(key, pod, &turn.view);
+    let need = volumes::told(key, pod, &turn.view);
     let victims = victims(&mut world, &turn, shape, need.as_ref());
     let question = Question {
         shape,
@@ -139,7 +139,8 @@ impl Question<'_, '_> {
             return None;
         }
         let shape = self.world.shapes[self.shape].shape;
-        bin.misfit(shape, self.need.as_ref())
+        self.world
+            .misfit(index, shape, self.need.as_ref())
             .or_else(|| fit::crowded(shape, &bin.free, &bin.ports))
             .or_else(|| self.company(self.world.company.at(index)))
             .map(|misfit| misfit.here())
@@ -179,7 +180,10 @@ impl Question<'_, '_> {
         let shape = self.world.shapes[self.shape].shape;
         choice
             .misfit(offer, shape)
-            .or_else(|| choice.volume_misfit(offer, self.need.as_ref()?))
+            .or_else(|| {
+                let given = &self.world.given;
+                choice.volume_misfit(offer, self.need.as_ref()?, &self.world.stock, given)
+            })
             .or_else(|| self.company(|key| domains[key]))
             .map(|misfit| misfit.to_string())
     }

@@ -143,7 +143,8 @@ impl<'a> Judge<'_, 'a> {
         let mut spots: Vec<Spot> = bins
             .map(|index| {
                 let (what, bin) = (What::Bin(index), &self.world.bins[index]);
-                let fixed = bin.misfit(self.pod, need).map(|misfit| misfit.here());
+                let fixed = self.world.misfit(index, self.pod, need);
+                let fixed = fixed.map(|misfit| misfit.here());
                 let never = fixed.or_else(|| company(what));
                 let crowded = || fit::crowded(self.pod, &bin.free, &bin.ports);
                 let misfit = never.clone().or_else(|| Some(crowded()?.here()));
@@ -159,7 +160,10 @@ impl<'a> Judge<'_, 'a> {
             for (index, offer) in choice.offers.iter().enumerate() {
                 let what = What::Offer(at, index);
                 let misfit = choice.misfit(offer, self.pod);
-                let misfit = misfit.or_else(|| choice.volume_misfit(offer, need?));
+                let misfit = misfit.or_else(|| {
+                    let (stock, given) = (&self.world.stock, &self.world.given);
+                    choice.volume_misfit(offer, need?, stock, given)
+                });
                 let misfit = misfit.map(|misfit| misfit.to_string());
                 let misfit = misfit.or_else(|| company(what));
                 spots.push(Spot {

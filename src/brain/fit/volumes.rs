@@ -2,7 +2,8 @@
 //!
 //! Source: kube-scheduler's plugins `VolumeBinding` (`FindPodVolumes`), `VolumeZone` and, for
 //! `ReadWriteOncePod`, `VolumeRestrictions`. Attach limits: [`super::attach`]. A claim that no node can help (unbound with immediate binding, lost, being deleted,
-//! missing) is a refusal, with its reason: no node is ever made for it.
+//! missing) is a refusal, with its reason: no node is ever made for it. A claim that waits for a consumer
+//! is served by a volume there is ([`crate::brain::stock`]), else by one that its class provisions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +17,9 @@ use super::Misfit;
 use super::attach::Attach;
 use super::selector;
 use crate::brain::claims::claim_name;
+use crate::brain::stock::{At, MenuId};
 use crate::brain::view::View;
+use crate::model::words;
 
 /// What the provisioner of classes without dynamic volumes is called.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
@@ -38,14 +41,68 @@ pub(in crate::brain) struct Need {
     pub(in crate::brain) local: Option<Arc<str>>,
     /// The scheduler has chosen this node already and its volume is being made there.
     pub(in crate::brain) selected: Option<Arc<str>>,
-    /// An unbound claim of a class without provisioner: only a volume that exists can serve it.
-    pub(in crate::brain) fixed: Option<Arc<str>>,
+    /// Unbound claims that a volume there is could serve, in kube-scheduler's order: the smallest first.
+    pub(in crate::brain) waiting: Vec<Waiting>,
     /// Claims that one pod alone may use (`ReadWriteOncePod`), by name.
     pub(in crate::brain) alone: BTreeSet<Arc<str>>,
 }
 
+/// A claim that waits for its consumer and that a volume there is could serve.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::brain) struct Waiting {
+    /// Bytes.
+    pub(in crate::brain) storage: i64,
+    pub(in crate::brain) menu: MenuId,
+    /// The claim, where several pods wait with it.
+    pub(in crate::brain) shared: Option<PodKey>,
+    /// Where a volume is made if none serves; empty for anywhere, `None` where nobody makes any.
+    provision: Option<Vec<NodeTerm>>,
+    class: Arc<str>,
+    /// Its name, for words about one pod alone: equal claims are told by what they ask.
+    name: Option<Arc<str>>,
+}
+
+impl Waiting {
+    /// Whether a volume can be made for it on a node.
+    pub(in crate::brain) fn provides(&self, at: At<'_>) -> bool {
+        self.provision
+            .as_ref()
+            .is_some_and(|terms| terms.is_empty() || selector::any_term(terms, at.name, at.labels))
+    }
+}
+
+/// Why a claim finds no volume on a node; `others` have taken what it could have had.
+pub(in crate::brain) fn unserved(claim: &Waiting, at: At<'_>, others: bool) -> String {
+    let whose = claim.name.as_ref();
+    let whose = whose.map_or_else(|| "its claim".to_owned(), |name| format!("claim {name}"));
+    let place = if at.new {
+        "a new node".to_owned()
+    } else {
+        format!("node {}", at.name)
+    };
+    let left = if others { " is left" } else { "" };
+    let provision = match &claim.provision {
+        None => "nothing can provision one".to_owned(),
+        Some(terms) => format!("one is provisioned only where {}", in_words(terms)),
+    };
+    format!(
+        "{whose}: no existing volume of class {} with {} that {place} can reach{left}; {provision}",
+        claim.class,
+        words::bytes(claim.storage),
+    )
+}
+
 /// Reads what the claims of `pod` ask; `None` for a pod without claims.
 pub(in crate::brain) fn need(key: &PodKey, pod: &Pod, view: &View<'_>) -> Option<Need> {
+    read(key, pod, view, false)
+}
+
+/// The same, with what names this pod's claims in words.
+pub(in crate::brain) fn told(key: &PodKey, pod: &Pod, view: &View<'_>) -> Option<Need> {
+    read(key, pod, view, true)
+}
+
+fn read(key: &PodKey, pod: &Pod, view: &View<'_>, tell: bool) -> Option<Need> {
     let cluster = &view.snapshot.cluster;
     let mut need: Option<Need> = None;
     for volume in &pod.shape.volumes {
@@ -57,10 +114,8 @@ pub(in crate::brain) fn need(key: &PodKey, pod: &Pod, view: &View<'_>) -> Option
             Volume::Ephemeral { class, .. } => (true, class.as_ref()),
             _ => (false, None),
         };
-        match cluster
-            .claims
-            .get(&PodKey::new(key.namespace.clone(), name.clone()))
-        {
+        let of = PodKey::new(key.namespace.clone(), name.clone());
+        match cluster.claims.get(&of) {
             Some(claim) => {
                 if claim.once_pod && !ephemeral {
                     if let Some(user) = view.claims.user(key, &name) {
@@ -70,12 +125,12 @@ pub(in crate::brain) fn need(key: &PodKey, pod: &Pod, view: &View<'_>) -> Option
                     }
                     need.alone.insert(name.clone());
                 }
-                of_claim(need, &name, claim, cluster);
+                of_claim(need, &of, claim, view, tell);
                 attach(need, view, &key.namespace, &name, claim);
             }
             // Its claim will be made for it once it is seen; the class is known.
             None if ephemeral => {
-                of_class(need, &name, class, cluster);
+                of_class(need, &name, class, None, cluster);
                 let class = class.or_else(|| default_class(cluster).map(|(name, _)| name));
                 let claim = Claim {
                     class: class.cloned(),
@@ -85,6 +140,9 @@ pub(in crate::brain) fn need(key: &PodKey, pod: &Pod, view: &View<'_>) -> Option
             }
             None => refuse(need, format!("the claim {name} does not exist")),
         }
+    }
+    if let Some(need) = &mut need {
+        need.waiting.sort_by_key(|waiting| waiting.storage);
     }
     need
 }
@@ -109,7 +167,8 @@ fn attach(need: &mut Need, view: &View<'_>, namespace: &str, name: &str, claim: 
     }
 }
 
-fn of_claim(need: &mut Need, name: &str, claim: &Claim, cluster: &Cluster) {
+fn of_claim(need: &mut Need, key: &PodKey, claim: &Claim, view: &View<'_>, tell: bool) {
+    let (name, cluster) = (&*key.name, &view.snapshot.cluster);
     if claim.deleting {
         return refuse(need, format!("the claim {name} is being deleted"));
     }
@@ -132,7 +191,24 @@ fn of_claim(need: &mut Need, name: &str, claim: &Claim, cluster: &Cluster) {
             if let Some(node) = &claim.selected_node {
                 need.selected = Some(node.clone());
             }
-            of_class(need, name, claim.class.as_ref(), cluster);
+            let stock = &view.claims.stock;
+            let storage = claim.asks.as_ref().map(|asks| asks.storage);
+            let serving = storage.zip(stock.menu(key));
+            let Some((storage, menu)) = serving else {
+                return of_class(need, name, claim.class.as_ref(), storage, cluster);
+            };
+            let Some((class, found)) = class(claim.class.as_ref(), cluster) else {
+                return;
+            };
+            need.waiting.push(Waiting {
+                storage,
+                menu,
+                shared: stock.shared(key).then(|| key.clone()),
+                provision: (&*found.provisioner != NO_PROVISIONER)
+                    .then(|| found.topologies.clone()),
+                class: class.clone(),
+                name: tell.then(|| key.name.clone()),
+            });
         }
     }
 }
@@ -150,16 +226,18 @@ fn of_volume(need: &mut Need, name: &Arc<str>, volume: &PersistentVolume) {
     }
 }
 
-fn of_class(need: &mut Need, claim: &str, class: Option<&Arc<str>>, cluster: &Cluster) {
-    let found = match class {
-        Some(name) if name.is_empty() => None,
-        Some(name) => cluster.storage_classes.get(name).map(|c| (name, c)),
-        None => default_class(cluster),
-    };
-    let Some((name, class)) = found else {
+/// A claim that no volume there is can serve.
+fn of_class(
+    need: &mut Need,
+    claim: &str,
+    named: Option<&Arc<str>>,
+    storage: Option<i64>,
+    cluster: &Cluster,
+) {
+    let Some((name, class)) = class(named, cluster) else {
         return refuse(
             need,
-            match class {
+            match named {
                 Some(name) if !name.is_empty() => {
                     format!("the storage class {name} of the claim {claim} does not exist")
                 }
@@ -174,10 +252,29 @@ fn of_class(need: &mut Need, claim: &str, class: Option<&Arc<str>>, cluster: &Cl
         );
     }
     if &*class.provisioner == NO_PROVISIONER {
-        need.fixed.get_or_insert_with(|| claim.into());
+        let size = storage.map_or_else(String::new, |n| format!(" with {}", words::bytes(n)));
+        return refuse(
+            need,
+            format!(
+                "claim {claim}: no existing volume of class {name}{size} is free; \
+                 nothing can provision one"
+            ),
+        );
     }
     if !class.topologies.is_empty() {
         need.alternatives.push(class.topologies.clone());
+    }
+}
+
+/// The class that a claim names, else the default one.
+pub(in crate::brain) fn class<'c>(
+    named: Option<&Arc<str>>,
+    cluster: &'c Cluster,
+) -> Option<(&'c Arc<str>, &'c StorageClass)> {
+    match named {
+        Some(name) if name.is_empty() => None,
+        Some(name) => cluster.storage_classes.get_key_value(name),
+        None => default_class(cluster),
     }
 }
 
@@ -217,12 +314,6 @@ pub(in crate::brain) fn misfit(
             zone.values.join(" or ")
         )));
     }
-    if let Some(claim) = &need.fixed {
-        // Which free volumes there are is not in the view: assume none that a node could bring.
-        return Some(Misfit::Volume(format!(
-            "the claim {claim} waits for a volume that somebody must make: its class has no provisioner"
-        )));
-    }
     if let Some(node) = need.selected.as_ref().filter(|node| &***node != name) {
         return Some(Misfit::Volume(format!(
             "its volume is being made for the node {node}"
@@ -232,13 +323,13 @@ pub(in crate::brain) fn misfit(
         .alternatives
         .iter()
         .find(|terms| !selector::any_term(terms, name, labels))?;
-    let words: Vec<String> = unmet
-        .iter()
-        .flat_map(|term| &term.expressions)
-        .map(selector::words)
-        .collect();
     Some(Misfit::Volume(format!(
         "its volume can be reached only where {}",
-        words.join(" or ")
+        in_words(unmet)
     )))
+}
+
+fn in_words(terms: &[NodeTerm]) -> String {
+    let all = terms.iter().flat_map(|term| &term.expressions);
+    all.map(selector::words).collect::<Vec<_>>().join(" or ")
 }

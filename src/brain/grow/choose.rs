@@ -8,8 +8,10 @@ use super::refusals::{No, Refusals, Words};
 use super::{Grower, Kind, Pick};
 use crate::brain::company::{Rules, Wishes};
 use crate::brain::fit::attach::{self, Slots};
+use crate::brain::fit::volumes::Need;
 use crate::brain::fit::{self, amounts, soft};
-use crate::brain::offer::Daemon;
+use crate::brain::offer::{Daemon, Offer};
+use crate::brain::stock::Gift;
 use crate::model::report::Reasons;
 use crate::model::resources::Resources;
 use crate::model::scheduling::HostPort;
@@ -54,6 +56,10 @@ pub(super) struct Room {
     free: Resources,
     ports: Vec<HostPort>,
     slots: Option<Arc<Slots>>,
+    /// Which offer it is of.
+    at: (usize, usize),
+    /// Volumes that claims take.
+    gift: Gift,
 }
 
 impl Grower<'_, '_, '_, '_> {
@@ -261,6 +267,10 @@ impl Grower<'_, '_, '_, '_> {
                 Some(_) => Err(No::Misfit(chosen.first + index)),
                 None => self.ledger.host_admits(chosen, offer).map_err(No::Held),
             };
+            let verdict = verdict.and_then(|()| {
+                let why = lead.and_then(|(group, _)| self.unserved(group, offer));
+                why.map_or(Ok(()), |why| Err(No::Volume(why)))
+            });
             if let Err(why) = verdict {
                 // What may change by itself is said before what may not.
                 if !matches!(refusal, Some(No::Held(_)))
@@ -293,6 +303,14 @@ impl Grower<'_, '_, '_, '_> {
             })
     }
 
+    /// Why a new node of an offer finds no volumes for a pod of a group any more.
+    fn unserved(&self, group: usize, offer: &Offer<'_>) -> Option<String> {
+        let need = self.groups[group].need.as_deref()?;
+        let need = Some(need).filter(|need| !need.waiting.is_empty())?;
+        let world = &*self.world;
+        world.given.misfit(&world.stock, need, offer.at())
+    }
+
     /// Why no machine is made somewhere, in words. The same is said once of offers in the same domains.
     pub(super) fn words_of(
         &self,
@@ -301,7 +319,7 @@ impl Grower<'_, '_, '_, '_> {
         known: &mut Vec<(usize, Arc<str>)>,
     ) -> Arc<str> {
         let slot = match no {
-            No::Held(text) => return text.into(),
+            No::Held(text) | No::Volume(text) => return text.into(),
             No::Misfit(slot) => slot,
         };
         let same = |(other, _): &&(usize, Arc<str>)| self.domains[*other] == self.domains[slot];
@@ -365,6 +383,8 @@ impl Grower<'_, '_, '_, '_> {
             free: at.free.clone(),
             ports: at.ports.clone(),
             slots: self.choices[candidate.choice].slots.clone(),
+            at: (candidate.choice, candidate.offer),
+            gift: Gift::default(),
         };
         let may = search.rules.map_or(usize::MAX, |rules| {
             self.may(rules, candidate.choice, candidate.offer)
@@ -434,6 +454,8 @@ impl Grower<'_, '_, '_, '_> {
                 free: at.free.clone(),
                 ports: at.ports.clone(),
                 slots: self.choices[pick.choice].slots.clone(),
+                at: (pick.choice, pick.offer),
+                gift: Gift::default(),
             },
             Some(birth) => self.room_as(birth, pick),
         };
@@ -482,6 +504,8 @@ impl Grower<'_, '_, '_, '_> {
             free: self.free_as(birth, pick.choice, pick.offer),
             ports: self.world.bins[bin].ports.clone(),
             slots: self.slots_as(bin, pick.choice),
+            at: (pick.choice, pick.offer),
+            gift: Gift::default(),
         }
     }
 
@@ -492,14 +516,31 @@ impl Grower<'_, '_, '_, '_> {
         if full.is_some() {
             return 0;
         }
-        usize::try_from(fit::room(shape, &room.free, &room.ports)).unwrap_or(usize::MAX)
+        let most = fit::room(shape, &room.free, &room.ports);
+        let most = match need.filter(|need| !need.waiting.is_empty()) {
+            Some(need) => self.served(need, room.at, most, &mut room.gift.clone()),
+            None => most,
+        };
+        usize::try_from(most).unwrap_or(usize::MAX)
+    }
+
+    /// For how many pods, `limit` at most, a new node of an offer finds volumes beside those in `gift`,
+    /// which is added to.
+    fn served(&self, need: &Need, at: (usize, usize), limit: u64, gift: &mut Gift) -> u64 {
+        let at = self.choices[at.0].offers[at.1].at();
+        let given = &self.world.given;
+        given.serve(&self.world.stock, need, at, limit, gift)
     }
 
     fn use_up(&self, group: usize, count: usize, room: &mut Room) {
         let shape = self.world.shapes[self.groups[group].shape].shape;
         amounts::take(&mut room.free, &shape.requests, count as u64);
         room.ports.extend(shape.host_ports.iter().cloned());
-        attach::take(&mut room.slots, self.groups[group].need.as_deref());
+        let need = self.groups[group].need.as_deref();
+        attach::take(&mut room.slots, need);
+        if let Some(need) = need.filter(|need| !need.waiting.is_empty()) {
+            self.served(need, room.at, count as u64, &mut room.gift);
+        }
     }
 
     fn take(&self, pick: &mut Pick, group: usize, count: usize, room: &mut Room) {

@@ -27,7 +27,6 @@ use super::births::{Births, Cause};
 use super::company::topology::DomainId;
 use super::company::{Rules, Wishes};
 use super::demand::{Asker, Group};
-use super::fit::attach;
 use super::fit::volumes::Need;
 use super::limits::Ledger;
 use super::offer::{self, Choice};
@@ -491,7 +490,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 let id = self.groups[*group].shape;
                 self.world.put(bin, id, *count as u64, false);
                 let need = self.groups[*group].need.as_deref();
-                attach::take(&mut self.world.bins[bin].slots, need);
+                self.world.supply(bin, need, *count as u64);
                 self.assign(*group, bin, *count);
             }
             let loosened = rules.is_some_and(Rules::loosens);
@@ -513,7 +512,12 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         rules: Option<&Rules>,
     ) -> Option<usize> {
         let enough = |(group, count): &(usize, usize)| self.groups[*group].left() >= *count;
-        if !fill.iter().all(enough) {
+        // Each takes other volumes.
+        let waits = |(group, _): &(usize, usize)| {
+            let need = self.groups[*group].need.as_deref();
+            need.is_some_and(|need| !need.waiting.is_empty())
+        };
+        if !fill.iter().all(enough) || fill.iter().any(waits) {
             return None;
         }
         let choice = &self.choices[pick.choice];

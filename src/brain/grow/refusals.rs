@@ -17,6 +17,8 @@ pub(super) enum No {
     Held(String),
     /// Other pods forbid it, on the offer with this index over all choices.
     Misfit(usize),
+    /// The volumes that its claims could have are given to other pods.
+    Volume(String),
 }
 
 /// What was said of the choices that were not taken: pool, text, choices.

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::Grower;
-use crate::brain::births::Cause;
+use crate::brain::births::{Cause, Newborn};
 use crate::brain::fit::attach::Slots;
-use crate::brain::offer::HOSTNAME_LABEL;
+use crate::brain::offer::{HOSTNAME_LABEL, Offer};
 use crate::model::resources::Resources;
 
 impl Grower<'_, '_, '_, '_> {
@@ -48,6 +48,9 @@ impl Grower<'_, '_, '_, '_> {
         if !alike {
             return false;
         }
+        if !self.supplied(newborn, &wanted.offers[offer]) {
+            return false;
+        }
         let mut groups = newborn.cargo.iter().map(|cargo| cargo.group);
         let keys = self.world.company.keys();
         groups.all(|group| self.row(group).fits[new])
@@ -57,6 +60,18 @@ impl Grower<'_, '_, '_, '_> {
                 .world
                 .company
                 .indifferent(newborn.bin, &wanted.offers[offer].labels)
+    }
+
+    /// Whether a planned machine would have the volumes that its pods took, and those that are made for them,
+    /// if it were of this offer.
+    fn supplied(&self, newborn: &Newborn, offer: &Offer<'_>) -> bool {
+        let bin = &self.world.bins[newborn.bin];
+        let (now, then) = (bin.at(), offer.at());
+        let needs = newborn.groups();
+        let needs = needs.filter_map(|group| self.groups[group].need.as_deref());
+        let mut alike = needs.flat_map(|need| &need.waiting);
+        bin.gift.in_reach(&self.world.stock, then)
+            && alike.all(|claim| claim.provides(then) || !claim.provides(now))
     }
 
     /// What volumes a planned machine could attach if it were of this choice.

@@ -10,6 +10,7 @@ use crate::brain::fit::Misfit;
 use crate::brain::fit::volumes::Need;
 use crate::brain::offer::{Choice, Daemon, Offer};
 use crate::brain::pack::Why;
+use crate::brain::stock::Given;
 use crate::brain::world::{Shape, World};
 use crate::model::resources::Resources;
 use crate::model::scheduling::HostPort;
@@ -131,12 +132,15 @@ fn examine(
     let shape = pod.shape;
     let (mut fits, mut any) = (Vec::new(), Vec::new());
     let (mut why, mut known) = (Why::new(), true);
+    let untouched = Given::default();
     for choice in choices {
         let mut misfit = None;
         let before = fits.len();
         for offer in &choice.offers {
-            let volume = || choice.volume_misfit(offer, group.need.as_deref()?);
-            let found = choice.misfit(offer, shape).or_else(volume);
+            let found = choice.misfit(offer, shape).or_else(|| {
+                let need = group.need.as_deref()?;
+                choice.volume_misfit(offer, need, &world.stock, &untouched)
+            });
             let found = found.or_else(|| beside(world, offer, pod, foes));
             fits.push(found.is_none());
             misfit = misfit.or(found);

@@ -21,6 +21,7 @@ mod preempting;
 mod properties;
 mod shrinking;
 mod steady;
+mod stock;
 mod wide;
 mod wished;
 mod wishes;

@@ -10,6 +10,7 @@ mod requests;
 mod shape;
 #[cfg(test)]
 mod tests;
+mod volumes;
 
 use std::sync::Arc;
 
@@ -20,10 +21,11 @@ use crate::model::scheduling::{LabelSelector, Labels, NodeTerm, Operator, Requir
 use crate::model::time::Time;
 
 pub(super) use objects::{
-    PriorityClass, RuntimeClass, attachment, budget, claim, csi_node, daemon_set, namespace, node,
-    persistent_volume, priority_class, runtime_class, storage_class,
+    PriorityClass, RuntimeClass, attachment, budget, csi_node, daemon_set, namespace, node,
+    priority_class, runtime_class, storage_class,
 };
 pub(super) use pod::{pod, unreadable_pod};
+pub(super) use volumes::{claim, persistent_volume};
 
 /// Stands in for a creation time that is absent or unreadable: the end of the year 9999, so that
 /// nothing counts as old enough.

@@ -7,8 +7,7 @@ use super::pod::find;
 use super::{Reader, node_annotation, nonempty, uid};
 use crate::kube::wire;
 use crate::model::cluster::{
-    Attachment, Claim, DaemonSet, DisruptionBudget, Node, PersistentVolume, PodKey, Readiness,
-    ReadyStatus, StorageClass, ZoneLabel,
+    Attachment, DaemonSet, DisruptionBudget, Node, PodKey, Readiness, ReadyStatus, StorageClass,
 };
 use crate::model::resources::Resources;
 use crate::model::scheduling::{
@@ -208,63 +207,6 @@ pub(in crate::kube) fn budget(
         healthy: current && desired > 0 && status.current_healthy.unwrap_or(0) >= desired,
     };
     Some((reader.key(&budget.metadata)?, view))
-}
-
-/// A PersistentVolumeClaim's view.
-pub(in crate::kube) fn claim(
-    reader: &mut Reader<'_>,
-    claim: &wire::Claim,
-) -> Option<(PodKey, Claim)> {
-    let annotation = |key: &str| {
-        let annotations = claim.metadata.annotations.as_ref();
-        annotations.and_then(|all| all.get(key)).map(String::as_str)
-    };
-    let phase = claim.status.phase.as_deref();
-    let modes = claim.spec.access_modes.as_deref().unwrap_or_default();
-    // The old annotation wins over the field (`component-helpers/storage/volume`).
-    let class = annotation("volume.beta.kubernetes.io/storage-class")
-        .or(claim.spec.storage_class_name.as_deref());
-    let selected = nonempty(annotation("volume.kubernetes.io/selected-node"));
-    let view = Claim {
-        volume: nonempty(claim.spec.volume_name.as_deref()).map(|n| reader.interner.text(n)),
-        class: class.map(|class| reader.interner.text(class)),
-        bound: phase == Some("Bound"),
-        lost: phase == Some("Lost"),
-        deleting: claim.metadata.deletion_timestamp.is_some(),
-        once_pod: modes.iter().any(|mode| mode == "ReadWriteOncePod"),
-        selected_node: selected.map(|name| reader.interner.text(name)),
-    };
-    Some((reader.key(&claim.metadata)?, view))
-}
-
-/// A PersistentVolume's view.
-pub(in crate::kube) fn persistent_volume(
-    reader: &mut Reader<'_>,
-    volume: &wire::PersistentVolume,
-) -> Option<(Arc<str>, PersistentVolume)> {
-    let name = reader.name(&volume.metadata)?;
-    let affinity = volume.spec.node_affinity.as_ref();
-    let csi = volume.spec.csi.as_ref();
-    let label = |key: &str| {
-        volume
-            .metadata
-            .labels
-            .as_ref()?
-            .get(key)
-            .map(String::as_str)
-    };
-    let view = PersistentVolume {
-        node_affinity: affinity
-            .and_then(|affinity| affinity.required.as_ref())
-            .map(|terms| reader.node_terms(terms)),
-        zones: ZoneLabel::among(label),
-        driver: nonempty(csi.and_then(|csi| csi.driver.as_deref()))
-            .map(|driver| reader.interner.text(driver)),
-        handle: nonempty(csi.and_then(|csi| csi.volume_handle.as_deref())).map(Into::into),
-        local: volume.spec.local.is_some() || volume.spec.host_path.is_some(),
-        deleting: volume.metadata.deletion_timestamp.is_some(),
-    };
-    Some((name, view))
 }
 
 /// A StorageClass's view.

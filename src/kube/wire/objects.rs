@@ -118,6 +118,17 @@ pub(in crate::kube) struct ClaimSpec {
     pub(in crate::kube) volume_name: Option<String>,
     pub(in crate::kube) storage_class_name: Option<String>,
     pub(in crate::kube) access_modes: Option<Vec<String>>,
+    pub(in crate::kube) resources: Option<ClaimResources>,
+    pub(in crate::kube) volume_mode: Option<String>,
+    pub(in crate::kube) volume_attributes_class_name: Option<String>,
+    pub(in crate::kube) selector: Option<Selector>,
+}
+
+/// What a claim asks for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct ClaimResources {
+    pub(in crate::kube) requests: Option<Amounts>,
 }
 
 /// Its status.
@@ -133,6 +144,14 @@ pub(in crate::kube) struct ClaimStatus {
 pub(in crate::kube) struct PersistentVolume {
     pub(in crate::kube) metadata: Meta,
     pub(in crate::kube) spec: VolumeSpec,
+    pub(in crate::kube) status: VolumeStatus,
+}
+
+/// Its status.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct VolumeStatus {
+    pub(in crate::kube) phase: Option<String>,
 }
 
 /// Its specification.
@@ -143,6 +162,21 @@ pub(in crate::kube) struct VolumeSpec {
     pub(in crate::kube) csi: Option<Csi>,
     pub(in crate::kube) local: Option<serde::de::IgnoredAny>,
     pub(in crate::kube) host_path: Option<serde::de::IgnoredAny>,
+    pub(in crate::kube) capacity: Option<Amounts>,
+    pub(in crate::kube) access_modes: Option<Vec<String>>,
+    pub(in crate::kube) storage_class_name: Option<String>,
+    pub(in crate::kube) volume_mode: Option<String>,
+    pub(in crate::kube) volume_attributes_class_name: Option<String>,
+    pub(in crate::kube) claim_ref: Option<ClaimRef>,
+}
+
+/// The claim that a volume is for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct ClaimRef {
+    pub(in crate::kube) namespace: Option<String>,
+    pub(in crate::kube) name: Option<String>,
+    pub(in crate::kube) uid: Option<String>,
 }
 
 /// A volume's node affinity.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{Bug, creation, decided, planted, pool, removal};
-use crate::brain::check::Rule;
+use crate::brain::check::{Rule, check};
 use crate::brain::tests::lab::Lab;
 use crate::model::action::Action;
-use crate::model::cluster::{Claim, PersistentVolume, PodKey, ZoneLabel};
+use crate::model::cluster::{Claim, Free, PersistentVolume, PodKey, StorageClass, ZoneLabel};
 use crate::model::scheduling::{
     HostPort, LabelSelector, NodeTerm, Operator, PodShape, PodTerm, Requirement, Taint, Volume,
 };
@@ -199,6 +199,65 @@ fn the_pods_of_a_new_machine_bear_one_another() {
         super::birth(action).mark.vmid = 9100;
         super::birth(action).mark.token = "009100".into();
     });
+}
+
+/// Both pods wait with a claim of their own, and there are so many volumes.
+fn waiting(lab: &mut Lab, volumes: usize, change: impl Fn(&mut PersistentVolume, &mut Free)) {
+    let class = StorageClass {
+        provisioner: "kubernetes.io/no-provisioner".into(),
+        wait_for_consumer: true,
+        ..StorageClass::default()
+    };
+    for (pod, name) in [("web-0", "a"), ("web-1", "b")] {
+        shape(lab, pod, |shape| {
+            shape.volumes.push(Volume::Claim(name.into()));
+        });
+        let claim = Claim {
+            class: Some("local".into()),
+            asks: Some(Arc::default()),
+            ..Claim::default()
+        };
+        let claims = &mut lab.snapshot.cluster.claims;
+        claims.insert(PodKey::new("default", name), claim);
+    }
+    let cluster = &mut lab.snapshot.cluster;
+    cluster.storage_classes.insert("local".into(), class);
+    for number in 0..volumes {
+        let mut free = Free {
+            class: "local".into(),
+            available: true,
+            ..Free::default()
+        };
+        let mut volume = PersistentVolume::default();
+        change(&mut volume, &mut free);
+        volume.free = Some(Arc::new(free));
+        let name = format!("free-{number}");
+        cluster.volumes.insert(name.into(), volume);
+    }
+}
+
+#[test]
+fn claims_that_wait_count_on_a_volume_each() {
+    let base = decided(pool().pods("web", 2, 100, 100));
+    let (mut lab, action) = base.clone();
+    waiting(&mut lab, 2, |_, _| {});
+    let fine = check(&action, &lab.snapshot, &lab.policy, lab.now);
+    assert_eq!(fine, Ok(()));
+    planted(&base, Rule::Unfit, &|lab, _| waiting(lab, 1, |_, _| {}));
+    planted(&base, Rule::Unfit, &|lab, _| waiting(lab, 0, |_, _| {}));
+    let amiss: [fn(&mut PersistentVolume, &mut Free); 8] = [
+        |volume, _| volume.local = true,
+        |volume, _| volume.deleting = true,
+        |volume, _| volume.node_affinity = Some(vec![zone("mars")]),
+        |_, free| free.storage = -1,
+        |_, free| free.class = "other".into(),
+        |_, free| free.available = false,
+        |_, free| free.block = true,
+        |_, free| free.claim = Some(PodKey::new("default", "c")),
+    ];
+    for change in amiss {
+        planted(&base, Rule::Unfit, &|lab, _| waiting(lab, 2, change));
+    }
 }
 
 #[test]

@@ -51,6 +51,8 @@ pub(super) struct Spot {
 pub(super) struct Naive<'a> {
     pub(super) lab: &'a Lab,
     pub(super) spots: Vec<Spot>,
+    /// Claims that waited, and the volumes they got.
+    pub(super) gone: Vec<(PodKey, Arc<str>)>,
 }
 
 /// Where the report and the plan say that pods go. Pods that kube-scheduler has nominated a node for are
@@ -106,10 +108,20 @@ pub(super) fn silent(lab: &Lab, key: &PodKey, decision: &Decision) -> bool {
 impl<'a> Naive<'a> {
     /// The view, with the machines of a plan.
     pub(super) fn of(lab: &'a Lab, decision: &Decision) -> Naive<'a> {
-        Naive {
+        let mut naive = Naive {
             lab,
             spots: spots::all(lab, decision),
+            gone: Vec::new(),
+        };
+        let pods = lab.snapshot.cluster.pods.iter();
+        for (key, pod) in pods.filter(|(_, pod)| pod.node.is_none() && pod.deletion.is_none()) {
+            let nominated = pod.nominated.as_ref();
+            if let Some(at) = nominated.and_then(|name| naive.find(name)) {
+                let found = volumes::found(&naive, key, pod, &naive.spots[at]);
+                naive.gone.extend(found.into_iter().flatten());
+            }
         }
+        naive
     }
 
     /// A machine could be made for a pod: every filter lets it onto an empty one of some choice.
@@ -166,6 +178,8 @@ impl<'a> Naive<'a> {
     /// Lays a pod down.
     pub(super) fn lay(&mut self, key: &PodKey, at: usize) {
         let pod: &Pod = &self.lab.snapshot.cluster.pods[key];
+        let found = volumes::found(self, key, pod, &self.spots[at]);
+        self.gone.extend(found.into_iter().flatten());
         let spot = &mut self.spots[at];
         spot.unborn = false;
         spot.guests.push(Guest {

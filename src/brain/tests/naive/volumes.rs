@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::filters::one_of;
 use super::{Naive, Site, Spot};
-use crate::model::cluster::{Claim, Cluster, Pod, PodKey};
+use crate::model::cluster::{Claim, Cluster, Pod, PodKey, StorageClass};
 use crate::model::scheduling::Volume;
 
 /// A pod's claims: their names, and the claims there are or will be.
@@ -43,6 +43,7 @@ fn attached(cluster: &Cluster, key: &PodKey, claim: &Claim) -> Option<(Arc<str>,
 pub(super) fn fit(naive: &Naive<'_>, key: &PodKey, pod: &Pod, spot: &Spot) -> Result<(), String> {
     let cluster = &naive.lab.snapshot.cluster;
     let mut fresh: BTreeSet<(Arc<str>, Arc<str>)> = BTreeSet::new();
+    found(naive, key, pod, spot)?;
     for (name, claim) in claims(cluster, key, &pod.shape.volumes) {
         let Some(claim) = claim else {
             return Err(format!("the claim {name} is not there"));
@@ -55,7 +56,13 @@ pub(super) fn fit(naive: &Naive<'_>, key: &PodKey, pod: &Pod, spot: &Spot) -> Re
     }
     let mut used: BTreeSet<(Arc<str>, Arc<str>)> = BTreeSet::new();
     for guest in spot.guests.iter().chain(&spot.preempted) {
+        // One that runs without its claim is not counted.
+        let pods = &cluster.pods;
+        let runs = pods.get(&guest.key).is_some_and(|pod| pod.node.is_some());
         for (name, claim) in claims(cluster, &guest.key, &guest.shape.volumes) {
+            if runs && !cluster.claims.contains_key(&name) {
+                continue;
+            }
             used.extend(claim.and_then(|claim| attached(cluster, &name, &claim)));
         }
     }
@@ -104,15 +111,8 @@ fn one(cluster: &Cluster, name: &PodKey, claim: &Claim, spot: &Spot) -> Result<(
         }
         return Ok(());
     }
-    let class = claim
-        .class
-        .as_ref()
-        .and_then(|class| cluster.storage_classes.get(class));
-    let Some(class) = class.filter(|class| class.wait_for_consumer) else {
+    if class_of(cluster, claim).is_none() {
         return Err(format!("the claim {name} binds at once, or has no class"));
-    };
-    if &*class.provisioner == "kubernetes.io/no-provisioner" {
-        return Err(format!("nobody makes the volume of {name}"));
     }
     if claim
         .selected_node
@@ -121,10 +121,100 @@ fn one(cluster: &Cluster, name: &PodKey, claim: &Claim, spot: &Spot) -> Result<(
     {
         return Err(format!("the volume of {name} is made elsewhere"));
     }
-    if !class.topologies.is_empty() && !one_of(&class.topologies, &spot.name, &spot.labels) {
-        return Err(format!("the class of {name} does not reach here"));
-    }
     Ok(())
+}
+
+fn class_of<'a>(cluster: &'a Cluster, claim: &Claim) -> Option<&'a StorageClass> {
+    let class = cluster.storage_classes.get(claim.class.as_ref()?)?;
+    class.wait_for_consumer.then_some(class)
+}
+
+/// The volumes that claims of a pod which wait get on a spot: claim after claim, the smallest first, each
+/// gets the smallest volume that does, of equal ones one that is not everywhere, then by name; else one is
+/// made for it.
+pub(super) fn found(
+    naive: &Naive<'_>,
+    key: &PodKey,
+    pod: &Pod,
+    spot: &Spot,
+) -> Result<Vec<(PodKey, Arc<str>)>, String> {
+    let cluster = &naive.lab.snapshot.cluster;
+    let mut waiting: Vec<(PodKey, Claim)> = claims(cluster, key, &pod.shape.volumes)
+        .into_iter()
+        .filter_map(|(name, claim)| Some((name, claim?)))
+        .filter(|(_, claim)| claim.volume.is_none() && !claim.lost && !claim.deleting)
+        .collect();
+    waiting.sort_by_key(|(_, claim)| claim.asks.as_ref().map_or(0, |asks| asks.storage));
+    let mut got: Vec<(PodKey, Arc<str>)> = Vec::new();
+    for (name, claim) in waiting {
+        let Some(class) = class_of(cluster, &claim) else {
+            return Err(format!("the class of {name} binds at once, or is none"));
+        };
+        if let Some((_, volume)) = naive.gone.iter().find(|(of, _)| *of == name) {
+            if usable(cluster, volume, spot) {
+                continue;
+            }
+            return Err(format!("{name} has got {volume}, which is elsewhere"));
+        }
+        let taken = |volume: &Arc<str>| {
+            let mut all = naive.gone.iter().chain(&got);
+            all.any(|(_, other)| other == volume)
+        };
+        let mut volumes = candidates(cluster, &name, &claim);
+        volumes.retain(|volume| !taken(volume) && usable(cluster, volume, spot));
+        if let Some(volume) = volumes.first() {
+            got.push((name, volume.clone()));
+            continue;
+        }
+        let near =
+            class.topologies.is_empty() || one_of(&class.topologies, &spot.name, &spot.labels);
+        if &*class.provisioner == "kubernetes.io/no-provisioner" || !near {
+            return Err(format!("{name} finds no volume, and nobody makes one"));
+        }
+    }
+    Ok(got)
+}
+
+/// The volumes that a claim could have somewhere, the best first.
+fn candidates(cluster: &Cluster, name: &PodKey, claim: &Claim) -> Vec<Arc<str>> {
+    let (Some(asks), None) = (&claim.asks, &claim.selected_node) else {
+        return Vec::new();
+    };
+    let mut fitting = Vec::new();
+    for (volume, of) in &cluster.volumes {
+        let Some(free) = of.free.as_ref().filter(|_| !of.deleting) else {
+            continue;
+        };
+        let alike = Some(&free.class) == claim.class.as_ref()
+            && free.storage >= asks.storage
+            && free.block == asks.block
+            && free.attributes == asks.attributes;
+        if !alike {
+            continue;
+        }
+        let named = free.claim.as_ref() == Some(name);
+        if named && (free.claim_uid.is_empty() || free.claim_uid == asks.uid) {
+            return vec![volume.clone()];
+        }
+        let labelled = asks.selector.as_ref().is_none_or(|selector| {
+            let mut labels = selector.labels.iter();
+            labels.all(|(key, value)| free.labels.get(key) == Some(value))
+        });
+        let modes = asks.modes.iter().all(|mode| free.modes.contains(mode));
+        if free.claim.is_none() && free.available && labelled && modes {
+            fitting.push((free.storage, of.node_affinity.is_none(), volume.clone()));
+        }
+    }
+    fitting.sort();
+    fitting.into_iter().map(|(_, _, volume)| volume).collect()
+}
+
+/// Whether a volume can be used on a spot.
+fn usable(cluster: &Cluster, volume: &Arc<str>, spot: &Spot) -> bool {
+    let volume = &cluster.volumes[volume];
+    let near = volume.node_affinity.as_ref();
+    let near = near.is_none_or(|terms| one_of(terms, &spot.name, &spot.labels));
+    near && !(volume.local && spot.site == Site::Planned)
 }
 
 /// `ReadWriteOncePod`: no other pod on any node uses the claim.

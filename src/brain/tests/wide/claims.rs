@@ -4,13 +4,18 @@ use std::sync::Arc;
 
 use super::{DRIVER, NAMESPACES, ZONE};
 use crate::brain::tests::lab::Lab;
-use crate::model::cluster::{Attachment, Claim, PersistentVolume, PodKey, StorageClass, ZoneLabel};
-use crate::model::scheduling::{NodeTerm, Operator, Requirement};
+use crate::model::cluster::{
+    Asks, Attachment, Claim, Free, PersistentVolume, PodKey, StorageClass, ZoneLabel,
+};
+use crate::model::scheduling::{LabelSelector, NodeTerm, Operator, Requirement};
 
 /// How many kinds there are: `claim0` and on.
-pub(super) const COUNT: usize = 12;
+pub(super) const COUNT: usize = 20;
 
-pub(super) fn within(key: &str, values: &[&str]) -> NodeTerm {
+const GI: i64 = 1 << 30;
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+pub(in crate::brain::tests) fn within(key: &str, values: &[&str]) -> NodeTerm {
     NodeTerm {
         expressions: vec![Requirement {
             key: key.into(),
@@ -67,6 +72,9 @@ pub(super) fn add(mut lab: Lab) -> Lab {
             cluster.claims.insert(key, claim);
         }
     }
+    for (name, volume) in spare() {
+        cluster.volumes.insert(name.into(), volume);
+    }
     let attached = Attachment {
         node: "n1".into(),
         volume: Some("pv-default-0".into()),
@@ -74,6 +82,82 @@ pub(super) fn add(mut lab: Lab) -> Lab {
     };
     cluster.attachments.insert("attached".into(), attached);
     lab
+}
+
+/// Volumes that are bound to no claim, few enough that pods quarrel over them.
+fn spare() -> Vec<(&'static str, PersistentVolume)> {
+    let volume = |class: &str, size: i64, terms: Option<NodeTerm>, change: &dyn Fn(&mut Free)| {
+        let mut free = Free {
+            class: class.into(),
+            storage: size * GI,
+            modes: vec!["ReadWriteOnce".into(), "ReadWriteMany".into()],
+            available: true,
+            ..Free::default()
+        };
+        change(&mut free);
+        PersistentVolume {
+            node_affinity: terms.map(|term| vec![term]),
+            free: Some(Arc::new(free)),
+            ..PersistentVolume::default()
+        }
+    };
+    let plain = |_: &mut Free| {};
+    let local = |name: &str, size: i64| PersistentVolume {
+        local: true,
+        ..volume("fixed", size, Some(within(HOSTNAME, &[name])), &plain)
+    };
+    let gold = |free: &mut Free| {
+        free.labels.insert("tier".into(), "gold".into());
+        free.modes.push("ReadWriteOncePod".into());
+    };
+    let kept = |free: &mut Free| {
+        free.claim = Some(PodKey::new("default", "claim15"));
+        free.available = false;
+    };
+    let other = |free: &mut Free| {
+        free.claim = Some(PodKey::new("default", "claim13"));
+        free.claim_uid = "gone".into();
+    };
+    let zone = |name: &str| Some(within(ZONE, &[name]));
+    vec![
+        ("spare-0", local("n0", 1)),
+        ("spare-1", local("n0", 1)),
+        ("spare-2", local("n1", 2)),
+        ("spare-3", volume("fixed", 2, zone("pve2"), &plain)),
+        ("spare-4", volume("fixed", 4, None, &plain)),
+        ("spare-5", volume("fixed", 4, zone("pve1"), &gold)),
+        ("spare-6", volume("fixed", 1, zone("pve1"), &kept)),
+        ("spare-7", volume("fixed", 1, None, &other)),
+        (
+            "spare-8",
+            volume("fixed", 1, None, &|free| free.block = true),
+        ),
+        ("spare-9", volume("fast", 1, zone("pve1"), &plain)),
+        ("spare-10", volume("zoned", 8, zone("pve2"), &plain)),
+        (
+            "spare-11",
+            PersistentVolume {
+                deleting: true,
+                ..volume("fixed", 1, None, &plain)
+            },
+        ),
+    ]
+}
+
+/// A claim that waits for its consumer, of a class, with a size in GiB.
+fn waiting(class: &str, size: i64, change: impl FnOnce(&mut Asks)) -> Claim {
+    let mut asks = Asks {
+        uid: "claim".into(),
+        storage: size * GI,
+        modes: vec!["ReadWriteOnce".into()],
+        ..Asks::default()
+    };
+    change(&mut asks);
+    Claim {
+        class: Some(class.into()),
+        asks: Some(Arc::new(asks)),
+        ..Claim::default()
+    }
 }
 
 /// A claim of a kind, and its volume where it is bound.
@@ -102,7 +186,7 @@ fn kind(number: usize) -> (Claim, Option<PersistentVolume>) {
             Some(volume(None)),
         ),
         5 => {
-            let terms = Some(vec![within("kubernetes.io/hostname", &["n0"])]);
+            let terms = Some(vec![within(HOSTNAME, &["n0"])]);
             let local = PersistentVolume {
                 local: true,
                 ..volume(terms)
@@ -134,7 +218,30 @@ fn kind(number: usize) -> (Claim, Option<PersistentVolume>) {
             };
             (of("fast"), Some(zoned))
         }
-        9 => (of("fixed"), None),
+        9 => (waiting("fixed", 100, |_| {}), None),
+        12 | 13 => (waiting("fixed", 1, |_| {}), None),
+        14 => (waiting("fixed", 3, |_| {}), None),
+        // A volume is kept for it, in one of the namespaces.
+        15 => (waiting("fixed", 1, |_| {}), None),
+        16 => {
+            let gold = LabelSelector {
+                labels: [("tier".into(), "gold".into())].into(),
+                ..LabelSelector::default()
+            };
+            (waiting("fixed", 1, |asks| asks.selector = Some(gold)), None)
+        }
+        17 => (waiting("fast", 1, |_| {}), None),
+        18 => (waiting("zoned", 2, |_| {}), None),
+        19 => {
+            let claim = waiting("fixed", 2, |asks| {
+                asks.modes = vec!["ReadWriteOncePod".into()];
+            });
+            let alone = Claim {
+                once_pod: true,
+                ..claim
+            };
+            (alone, None)
+        }
         10 => (
             Claim {
                 once_pod: true,

@@ -2,7 +2,7 @@
 //! what they come to as a world.
 
 mod build;
-mod claims;
+pub(super) mod claims;
 pub(super) mod story;
 
 use proptest::collection::vec;

@@ -1,6 +1,7 @@
 //! Real objects in, views out.
 
 mod damage;
+mod volumes;
 
 use std::collections::BTreeMap;
 
