@@ -15,12 +15,12 @@ const SLACK_PERMILLE: u64 = 50;
 
 /// What one decision took when it was last recorded: workload, allocations, and the most bytes at a time.
 const RECORDED: [(&str, u64, u64); 6] = [
-    ("W1", 39_422, 3_541_026),
-    ("W2", 4_081, 1_579_428),
-    ("W3", 895, 971_824),
-    ("W4", 3_672, 1_444_416),
-    ("W4 one pod later", 3_671, 1_444_704),
-    ("W5", 11_774, 1_782_472),
+    ("W1", 39_116, 3_646_570),
+    ("W2", 4_478, 1_877_484),
+    ("W3", 901, 1_060_000),
+    ("W4", 3_698, 1_457_328),
+    ("W4 one pod later", 3_698, 1_457_616),
+    ("W5", 12_165, 1_869_904),
 ];
 
 fn world(workload: &str) -> World {
