@@ -169,9 +169,7 @@ impl Births {
                 continue;
             };
             let pods = || newborn.cargo.iter().flat_map(&pods);
-            for asker in pods() {
-                bookings::keep(turn, &newborn.name, asker.pod);
-            }
+            bookings::keep(turn, &newborn.name, pods().map(|asker| asker.pod));
             let target = Target {
                 region: choice.policy.region.clone(),
                 host: offer.host.clone(),

@@ -8,7 +8,8 @@
 //! any more. With the memory lost, pods are laid out in kube-scheduler's order, as those are that were
 //! never given a place.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::demand::{Asker, Group};
@@ -138,15 +139,29 @@ impl<'a> Booked<'a> {
             Vec::from([Seats::free(bin, count)])
         });
         let name = world.bins[bin].name.clone();
-        for asker in self.pods.drain(..placed) {
-            keep(turn, &name, asker.pod);
-        }
+        keep(
+            turn,
+            &name,
+            self.pods.drain(..placed).map(|asker| asker.pod),
+        );
         placed > 0
     }
 }
 
-/// A pod has a place on a node or machine.
-pub(super) fn keep(turn: &mut Turn<'_>, name: &Arc<str>, pod: &Pod) {
-    let kept = turn.memory.bookings.entry(name.clone()).or_default();
-    kept.insert(pod.uid.clone());
+/// These pods have a place on a node or machine.
+pub(super) fn keep<'p>(
+    turn: &mut Turn<'_>,
+    name: &Arc<str>,
+    pods: impl IntoIterator<Item = &'p Pod>,
+) {
+    let pods: BTreeSet<Arc<str>> = pods.into_iter().map(|pod| pod.uid.clone()).collect();
+    if pods.is_empty() {
+        return;
+    }
+    match turn.memory.bookings.entry(name.clone()) {
+        Entry::Vacant(entry) => {
+            entry.insert(pods);
+        }
+        Entry::Occupied(mut entry) => entry.get_mut().extend(pods),
+    }
 }

@@ -267,11 +267,13 @@ pub(super) fn seat<'a>(
         if group.calls() {
             let verdict = seats.verdict(world);
             let waits = matches!(verdict, PodVerdict::FitsMachine { .. });
-            for asker in &pods[placed..placed + count] {
+            let seated = &pods[placed..placed + count];
+            for asker in seated {
                 turn.say(*asker, &verdict);
-                if waits {
-                    bookings::keep(turn, &world.bins[bin].name, asker.pod);
-                }
+            }
+            if waits {
+                let name = &world.bins[bin].name;
+                bookings::keep(turn, name, seated.iter().map(|asker| asker.pod));
             }
         }
         placed += count;

@@ -433,7 +433,7 @@ fn remove(turn: &mut Turn<'_>, candidate: Candidate<'_>, reason: Reason) {
     let target = turn::target(known);
     for (key, pod) in &candidate.pods {
         if let Some(node) = precondition.landing.get(key) {
-            bookings::keep(turn, node, pod);
+            bookings::keep(turn, node, [*pod]);
         }
     }
     turn.report.nodes.insert(
