@@ -8,8 +8,8 @@
 //! any more. With the memory lost, pods are laid out in kube-scheduler's order, as those are that were
 //! never given a place.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::demand::{Asker, Group};
@@ -154,13 +154,14 @@ pub(super) fn keep<'p>(
     name: &Arc<str>,
     pods: impl IntoIterator<Item = &'p Pod>,
 ) {
-    let pods: BTreeSet<Arc<str>> = pods.into_iter().map(|pod| pod.uid.clone()).collect();
-    if pods.is_empty() {
+    let pods = pods.into_iter().map(|pod| pod.uid.clone());
+    let mut pods = pods.peekable();
+    if pods.peek().is_none() {
         return;
     }
     match turn.memory.bookings.entry(name.clone()) {
         Entry::Vacant(entry) => {
-            entry.insert(pods);
+            entry.insert(pods.collect());
         }
         Entry::Occupied(mut entry) => entry.get_mut().extend(pods),
     }
