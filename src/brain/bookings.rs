@@ -79,10 +79,10 @@ impl<'a> Bookings<'a> {
         self.booked.is_empty()
     }
 
-    /// Whether somebody of these groups has a place.
+    /// Whether somebody of these groups, in ascending order here as everywhere, has a place.
     pub(super) fn any(&self, groups: &[usize]) -> bool {
         let mut booked = self.booked.iter();
-        booked.any(|booked| groups.contains(&booked.group))
+        booked.any(|booked| groups.binary_search(&booked.group).is_ok())
     }
 
     /// Places those of these groups whose place is on a working node (`working`), or on a machine on its way;
@@ -103,7 +103,7 @@ impl<'a> Bookings<'a> {
             for ruled in [true, false] {
                 for booked in &mut self.booked {
                     let node = world.bins[booked.bin].site == Site::Node;
-                    if node == working && rank.contains(&booked.group) {
+                    if node == working && rank.binary_search(&booked.group).is_ok() {
                         let group = &groups[booked.group];
                         if world.rules(group.shape).is_some() == ruled {
                             placed |= booked.resume(turn, world, group);
@@ -121,13 +121,14 @@ impl<'a> Bookings<'a> {
     /// Those of these groups who did not get their place again are like all the others.
     pub(super) fn give_up(&mut self, groups: &mut [Group<'a>], rank: &[usize]) {
         for booked in &mut self.booked {
-            if rank.contains(&booked.group) && !booked.pods.is_empty() {
+            if rank.binary_search(&booked.group).is_ok() && !booked.pods.is_empty() {
                 let pods = &mut groups[booked.group].pods;
                 pods.append(&mut booked.pods);
                 pods.sort_by_key(|asker| (asker.pod.created, asker.key));
             }
         }
-        self.booked.retain(|booked| !rank.contains(&booked.group));
+        self.booked
+            .retain(|booked| rank.binary_search(&booked.group).is_err());
     }
 }
 

@@ -27,12 +27,12 @@ pub(super) struct Group<'a> {
     pub(super) need: Option<Arc<Need>>,
     /// In the order of creation, then name.
     pub(super) pods: Vec<Asker<'a>>,
-    pub(super) claim: Claim,
+    pub(super) origin: Origin,
 }
 
-/// What a pod's want of a place means.
+/// How a pod comes to want a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Claim {
+pub(super) enum Origin {
     /// It waits: it may call for a new node.
     Waits,
     /// Its node is leaving: it may call for a new node.
@@ -50,7 +50,7 @@ impl Group<'_> {
 
     /// Whether they may call for a new node.
     pub(super) fn calls(&self) -> bool {
-        self.claim != Claim::Fresh
+        self.origin != Origin::Fresh
     }
 }
 
@@ -78,40 +78,40 @@ enum Class {
     Counts,
 }
 
-/// Groups by shape and by their claim to a place; those with claims by what these ask too.
+/// Groups by shape and by how they come to want a place; those with claims by what these ask too.
 #[derive(Default)]
 struct Found<'a> {
     plain: Vec<[Vec<Asker<'a>>; 3]>,
-    claiming: BTreeMap<(ShapeId, Need, Claim), Vec<Asker<'a>>>,
+    claiming: BTreeMap<(ShapeId, Need, Origin), Vec<Asker<'a>>>,
 }
 
 impl<'a> Found<'a> {
-    fn add(&mut self, shape: ShapeId, need: Option<Need>, claim: Claim, asker: Asker<'a>) {
+    fn add(&mut self, shape: ShapeId, need: Option<Need>, origin: Origin, asker: Asker<'a>) {
         if let Some(need) = need {
-            let group = self.claiming.entry((shape, need, claim)).or_default();
+            let group = self.claiming.entry((shape, need, origin)).or_default();
             return group.push(asker);
         }
         if self.plain.len() <= shape {
             self.plain.resize_with(shape + 1, Default::default);
         }
-        self.plain[shape][claim as usize].push(asker);
+        self.plain[shape][origin as usize].push(asker);
     }
 
     fn groups(self) -> impl Iterator<Item = Group<'a>> {
         let plain = self.plain.into_iter().enumerate();
         let plain = plain.flat_map(|(shape, both)| {
-            [Claim::Waits, Claim::Leaves, Claim::Fresh]
+            [Origin::Waits, Origin::Leaves, Origin::Fresh]
                 .into_iter()
                 .zip(both)
-                .map(move |(claim, pods)| Group {
+                .map(move |(origin, pods)| Group {
                     shape,
                     need: None,
                     pods,
-                    claim,
+                    origin,
                 })
         });
         let claiming = self.claiming.into_iter();
-        plain.chain(claiming.flat_map(|((shape, need, claim), pods)| {
+        plain.chain(claiming.flat_map(|((shape, need, origin), pods)| {
             // Of pods that share a claim for one pod alone only one gets a place: each stands for itself.
             let size = if need.alone.is_empty() { pods.len() } else { 1 };
             let need = Arc::new(need);
@@ -121,7 +121,7 @@ impl<'a> Found<'a> {
                     shape,
                     need: Some(need.clone()),
                     pods: pods.to_vec(),
-                    claim,
+                    origin,
                 })
                 .collect();
             groups
@@ -134,11 +134,11 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
     let mut found = Found::default();
     for (key, pod) in turn.view.without_place() {
         let mut line = None;
-        let claim = if pod.node.is_some() {
+        let origin = if pod.node.is_some() {
             if !displaced(turn, pod) {
                 continue;
             }
-            Claim::Leaves
+            Origin::Leaves
         } else {
             let class = classify(turn, pod);
             let at = turn.line(key);
@@ -160,14 +160,14 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
                 }
                 Class::Fresh(why) => {
                     turn.answer(at, PodVerdict::Ignored { why });
-                    Claim::Fresh
+                    Origin::Fresh
                 }
-                Class::Counts => Claim::Waits,
+                Class::Counts => Origin::Waits,
             }
         };
         let id = world.intern(&key.namespace, &pod.shape);
         let need = volumes::need(key, pod, &turn.view);
-        found.add(id, need, claim, Asker { key, pod, line });
+        found.add(id, need, origin, Asker { key, pod, line });
     }
     Demand {
         groups: in_order(world, found),

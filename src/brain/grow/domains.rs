@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::Rows;
 use crate::brain::company::topology::{DomainId, FRESH, KeyId};
-use crate::brain::demand::{Claim, Demand, Group};
+use crate::brain::demand::{Demand, Group, Origin};
 use crate::brain::limits::Ledger;
 use crate::brain::offer::Choice;
 use crate::brain::turn::Turn;
@@ -23,7 +23,7 @@ pub(in crate::brain) fn open<'a>(
 ) {
     let spread = |world: &World<'_>, group: &Group<'_>| {
         // Those that must leave their nodes go where the removal found room, by the domains there are.
-        if group.claim == Claim::Leaves {
+        if group.origin == Origin::Leaves {
             return false;
         }
         let pod = world.shapes[group.shape];
