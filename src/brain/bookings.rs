@@ -156,14 +156,14 @@ pub(super) fn keep<'p>(
     pods: impl IntoIterator<Item = &'p Pod>,
 ) {
     let pods = pods.into_iter().map(|pod| pod.uid.clone());
-    let mut pods = pods.peekable();
-    if pods.peek().is_none() {
+    let mut pods: Vec<Arc<str>> = pods.collect();
+    if pods.is_empty() {
         return;
     }
     match turn.memory.bookings.entry(name.clone()) {
         Entry::Vacant(entry) => {
-            entry.insert(pods.collect());
+            entry.insert(pods);
         }
-        Entry::Occupied(mut entry) => entry.get_mut().extend(pods),
+        Entry::Occupied(mut entry) => entry.get_mut().append(&mut pods),
     }
 }

@@ -10,6 +10,7 @@ use crate::model::resources::Resources;
 use super::bookings::{self, Bookings};
 use super::company::Rules;
 use super::demand::{Asker, Demand, Group};
+use super::fit::amounts;
 use super::fit::volumes::Need;
 use super::preempt;
 use super::turn::Turn;
@@ -144,7 +145,11 @@ impl Lane {
                     if bins[index].closed {
                         continue;
                     }
-                    bound.raise(&bins[index].free);
+                    let free = &bins[index].free;
+                    bound.raise(free);
+                    if amounts::full(asked, free) {
+                        continue;
+                    }
                     if let Some(found) = accept(index) {
                         return Some((position, found));
                     }

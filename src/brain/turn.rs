@@ -30,7 +30,7 @@ pub(super) struct Turn<'a> {
     /// Claims for one pod alone that pods of this decision got.
     pub(super) promises: Promises<'a>,
     /// The pods that are not bound, in the order of their keys, with their verdicts.
-    lines: Vec<(&'a PodKey, Option<PodVerdict>)>,
+    lines: Vec<(PodKey, Option<PodVerdict>)>,
     wake: Option<Time>,
     /// What this decision still finds in quarantine.
     in_quarantine: BTreeSet<Arc<str>>,
@@ -70,8 +70,8 @@ impl<'a> Turn<'a> {
     }
 
     /// A line in the report for one more pod; pods come in the order of their keys.
-    pub(super) fn line(&mut self, key: &'a PodKey) -> usize {
-        self.lines.push((key, None));
+    pub(super) fn line(&mut self, key: &PodKey) -> usize {
+        self.lines.push((key.clone(), None));
         self.lines.len() - 1
     }
 
@@ -136,7 +136,7 @@ impl<'a> Turn<'a> {
         self.report.warnings.sort();
         let lines = std::mem::take(&mut self.lines).into_iter();
         self.report.pods = lines
-            .filter_map(|(key, verdict)| Some((key.clone(), verdict?)))
+            .filter_map(|(key, verdict)| Some((key, verdict?)))
             .collect();
         let found = &self.in_quarantine;
         self.memory.quarantine.retain(|key, _| found.contains(key));

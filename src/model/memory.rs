@@ -54,7 +54,7 @@ pub struct Memory {
     pub consolidation: Option<Found>,
     /// Nodes and machines that pods without a place of their own were given one on, by name: UIDs of these
     /// pods. They wait for machines on their way, or are on nodes that are leaving.
-    pub bookings: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    pub bookings: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     /// Machines that were made to replace nodes, by machine name.
     pub replacements: BTreeMap<Arc<str>, Replacement>,
     /// Nodes whose replacement came to nothing, and until when none is tried again.

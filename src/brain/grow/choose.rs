@@ -177,7 +177,7 @@ impl Grower<'_, '_, '_, '_> {
             return false;
         };
         let free = |pick: &Pick| &self.choices[pick.choice].offers[pick.offer].free;
-        let replaceable = |kind: &Kind| {
+        let replaceable = |kind: &Kind<'_>| {
             let any = &self.rows.get(kind.row).any;
             any[best.choice] || !any[pick.choice]
         };
@@ -430,16 +430,20 @@ impl Grower<'_, '_, '_, '_> {
             if index == group.kind {
                 left -= group.left();
             }
-            if left == 0 || !self.rows.get(kind.row).fits[slot] {
+            if left == 0
+                || amounts::full(kind.asked, &room.free)
+                || !self.rows.get(kind.row).fits[slot]
+            {
                 continue;
             }
             // Of those that share a claim for one pod alone only one finds a place.
-            let need = self.groups[kind.group].need.as_deref();
+            let first = kind.groups.start;
+            let need = self.groups[first].need.as_deref();
             let single = kind.alone || need.is_some_and(|need| !need.alone.is_empty());
             let most = if single { 1 } else { left };
-            let count = self.fits(kind.group, &room).min(most);
+            let count = self.fits(first, &room).min(most);
             if count > 0 {
-                self.take(pick, kind.group, count, &mut room);
+                self.take(pick, first, count, &mut room);
             }
         }
     }
@@ -463,18 +467,25 @@ impl Grower<'_, '_, '_, '_> {
         self.use_up(lead, pick.lead, &mut room);
         let alone = self.kinds[self.groups[lead].kind].alone;
         let others = if alone { self.groups.len() } else { lead + 1 };
-        for (group, queue) in self.groups.iter().enumerate().skip(others) {
-            if room.free.pods <= 0 {
-                break;
-            }
-            let passed = queue.left() == 0 || queue.dependent || !self.row(group).fits[slot];
-            if passed || self.spoken_for(group, &fill) {
+        let kinds = &self.kinds[self.groups[lead].kind..];
+        for kind in kinds {
+            if kind.left == 0 || !self.rows.get(kind.row).fits[slot] {
                 continue;
             }
-            let count = self.fits(group, &room).min(queue.left());
-            if count > 0 {
-                self.use_up(group, count, &mut room);
-                fill.push((group, count));
+            for group in kind.groups.start.max(others)..kind.groups.end {
+                if amounts::full(kind.asked, &room.free) {
+                    break;
+                }
+                let queue = &self.groups[group];
+                let passed = queue.left() == 0 || queue.dependent;
+                if passed || self.spoken_for(group, &fill) {
+                    continue;
+                }
+                let count = self.fits(group, &room).min(queue.left());
+                if count > 0 {
+                    self.use_up(group, count, &mut room);
+                    fill.push((group, count));
+                }
             }
         }
         fill

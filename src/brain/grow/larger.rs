@@ -16,8 +16,15 @@ impl Grower<'_, '_, '_, '_> {
     /// The same filling on a machine that is planned already and would become larger, if there is one:
     /// one machine less.
     pub(super) fn larger(&self, search: &Search<'_>, best: &Pick) -> Option<Pick> {
-        let mut births = 0..self.births.born.len();
-        births.find_map(|birth| self.enlarged(search, birth, best.choice))
+        // Asked for each of thousands of groups of each of thousands of machines: the cheapest question first.
+        let wanted = &self.choices[best.choice];
+        let smaller = |choice: usize| {
+            let now = &self.choices[choice];
+            now.pool_slot == wanted.pool_slot && now.price < wanted.price
+        };
+        let births = self.births.born.iter().enumerate();
+        let mut births = births.filter(|(_, newborn)| smaller(newborn.choice));
+        births.find_map(|(birth, _)| self.enlarged(search, birth, best.choice))
     }
 
     /// Of the planned machines that have most to spare the one that carries most for what it costs more

@@ -16,10 +16,12 @@ mod rows;
 mod wishes;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::model::cluster::PodKey;
 use crate::model::report::{Hold, PodVerdict, Reasons};
+use crate::model::resources::Resources;
 use crate::model::time::Time;
 
 use super::batch;
@@ -62,9 +64,10 @@ struct Queue<'a> {
 
 /// Groups that follow one another and ask the same of a node.
 #[derive(Debug)]
-struct Kind {
-    /// The first of them.
-    group: usize,
+struct Kind<'a> {
+    groups: Range<usize>,
+    /// What each of their pods asks.
+    asked: &'a Resources,
     row: usize,
     alone: bool,
     /// What one pod is worth, in the units of the default price.
@@ -94,7 +97,7 @@ struct Grower<'t, 'w, 'c, 'a> {
     choices: &'c [Choice<'a>],
     market: Market,
     groups: Vec<Queue<'a>>,
-    kinds: Vec<Kind>,
+    kinds: Vec<Kind<'a>>,
     rows: Rows<'a>,
     /// The domain of every offer, by offer and topology key.
     domains: Vec<Vec<DomainId>>,
@@ -210,11 +213,13 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             let last = last.filter(|kind| (kind.row, kind.alone) == (row, alone));
             if let Some(kind) = last {
                 kind.left += left;
+                kind.groups.end = index + 1;
             } else {
                 // A pod is worth something even if it asks for nothing.
                 let worth = i128::from(offer::price(&shape.requests)).saturating_add(1);
                 self.kinds.push(Kind {
-                    group: index,
+                    groups: index..index + 1,
+                    asked: &shape.requests,
                     row,
                     alone,
                     worth,
