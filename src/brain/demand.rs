@@ -132,7 +132,9 @@ impl<'a> Found<'a> {
 /// Sorts the pods; nominated ones are put on their nodes at once.
 pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<'a> {
     let mut found = Found::default();
-    for (key, pod) in turn.view.without_place() {
+    let pods = turn.view.without_place();
+    turn.reserve_lines(pods.len());
+    for (key, pod) in pods {
         let mut line = None;
         let origin = if pod.node.is_some() {
             if !displaced(turn, pod) {

@@ -69,6 +69,11 @@ impl<'a> Turn<'a> {
         }
     }
 
+    /// So many pods will have a line in the report at most.
+    pub(super) fn reserve_lines(&mut self, pods: usize) {
+        self.lines.reserve_exact(pods);
+    }
+
     /// A line in the report for one more pod; pods come in the order of their keys.
     pub(super) fn line(&mut self, key: &PodKey) -> usize {
         self.lines.push((key.clone(), None));

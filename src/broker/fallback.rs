@@ -21,6 +21,7 @@ use crate::pve::Request;
 
 use super::Paths;
 use super::forward::{Answer, Sent};
+use super::perl;
 
 /// Perl runs at a time: each takes 160 MB and a core.
 const AT_ONCE: usize = 2;
@@ -100,29 +101,17 @@ impl Fallback {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(&self.systemd_run);
+        // The task's worker outlives the call that forked it.
+        let properties = ["KillMode=process"];
+        let description = "a PVE call through Perl";
+        let mut command = perl::outside(&self.systemd_run, description, &properties);
         command
-            .args([
-                "--quiet",
-                "--pipe",
-                "--wait",
-                "--collect",
-                "--service-type=exec",
-                "--description=pve-autoscaler: a PVE call through Perl",
-                // The task's worker outlives the call that forked it.
-                "--property=KillMode=process",
-                "--",
-            ])
             .arg(&self.perl)
             .args(["-e", SCRIPT])
-            .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .env("LC_ALL", "C")
-            .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .kill_on_drop(true);
+            .stderr(Stdio::null());
+        perl::secluded(&mut command);
         command
     }
 

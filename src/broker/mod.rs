@@ -18,6 +18,7 @@ mod intents;
 mod listen;
 mod owned;
 mod peer;
+mod perl;
 mod policy;
 mod records;
 mod removals;

@@ -17,6 +17,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::pve::percent;
 
+use super::perl;
+
 /// PVE accepts a ticket for 2 h. After half of that a new one is made beside …
 const RENEW: Duration = Duration::from_hours(1);
 /// … and after this the old one is not used any more.
@@ -146,17 +148,8 @@ impl Tickets {
     /// The Perl run; `outside` of the broker's sandbox as a transient service.
     fn command(&self, outside: bool) -> Command {
         let mut command = if outside {
-            let mut command = Command::new(&self.systemd_run);
-            command
-                .args([
-                    "--quiet",
-                    "--pipe",
-                    "--wait",
-                    "--collect",
-                    "--service-type=exec",
-                ])
-                .args(["--description=pve-autoscaler: a PVE ticket", "--"])
-                .arg(&self.perl);
+            let mut command = perl::outside(&self.systemd_run, "a PVE ticket", &[]);
+            command.arg(&self.perl);
             command
         } else {
             Command::new(&self.perl)
@@ -164,12 +157,8 @@ impl Tickets {
         command
             .args(["-MPVE::Cluster", "-MPVE::AccessControl", "-MJSON::PP", "-e"])
             .arg(SCRIPT)
-            .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .env("LC_ALL", "C")
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
+            .stdin(Stdio::null());
+        perl::secluded(&mut command);
         command
     }
 

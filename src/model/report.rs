@@ -135,6 +135,19 @@ pub enum PodVerdict {
 }
 
 impl PodVerdict {
+    /// Its name, as in JSON.
+    pub fn name(&self) -> &'static str {
+        match self {
+            PodVerdict::FitsNode { .. } => "fits_node",
+            PodVerdict::FitsMachine { .. } => "fits_machine",
+            PodVerdict::Triggers { .. } => "triggers",
+            PodVerdict::Batched { .. } => "batched",
+            PodVerdict::Held { .. } => "held",
+            PodVerdict::Hopeless { .. } => "hopeless",
+            PodVerdict::Ignored { .. } => "ignored",
+        }
+    }
+
     /// It fits on a node as it is.
     pub fn fits_node(node: Arc<str>) -> PodVerdict {
         PodVerdict::FitsNode {

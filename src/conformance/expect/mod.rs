@@ -11,7 +11,7 @@ pub(super) use skew::selects;
 
 use super::act::Outcome;
 use super::fields::Fields;
-use super::scalars::{several, text, truth};
+use super::scalars::{count, several, text, truth};
 use super::value::{Value, Wrong};
 
 /// What was missed.
@@ -78,6 +78,28 @@ fn one(value: &Value, outcome: &Outcome) -> Result<Misses, Wrong> {
     }
     fields.done()?;
     Ok(misses)
+}
+
+/// Where a list is expected and a number is written: how many pods there must be. Says whether it was one.
+pub(super) fn as_number(
+    value: &Value,
+    what: &str,
+    have: usize,
+    shown: impl FnOnce() -> String,
+    misses: &mut Misses,
+) -> Result<bool, Wrong> {
+    let number = value.scalar().map(str::parse::<usize>);
+    if !matches!(number, Some(Ok(_))) {
+        return Ok(false);
+    }
+    let wanted = count(value)?;
+    if have != wanted {
+        misses.push(format!(
+            "expected {wanted} pods {what}, got {have}: {}",
+            shown()
+        ));
+    }
+    Ok(true)
 }
 
 /// A list, shown.

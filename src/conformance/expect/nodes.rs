@@ -241,18 +241,7 @@ fn complete_pods(
     misses: &mut Misses,
 ) -> Result<(), Wrong> {
     let shown = || shown(have.iter().map(ToString::to_string));
-    if value
-        .scalar()
-        .is_some_and(|text| text.parse::<usize>().is_ok())
-    {
-        let wanted = count(value)?;
-        if have.len() != wanted {
-            misses.push(format!(
-                "expected {wanted} pods {what}, got {}: {}",
-                have.len(),
-                shown()
-            ));
-        }
+    if super::as_number(value, what, have.len(), shown, misses)? {
         return Ok(());
     }
     let want = names(value)?;

@@ -143,14 +143,13 @@ fn placed(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), W
         }
         return Ok(());
     }
-    if value
-        .scalar()
-        .is_some_and(|text| text.parse::<usize>().is_ok())
-    {
-        let wanted = count(value)?;
-        if have.len() != wanted {
-            misses.push(format!("expected {wanted} pods placed, got {}", have.len()));
-        }
+    if super::as_number(
+        value,
+        "placed",
+        have.len(),
+        || shown(have.iter().map(|key| key.name.to_string())),
+        misses,
+    )? {
         return Ok(());
     }
     for item in several(value) {
@@ -217,21 +216,7 @@ pub(super) fn reason(outcome: &Outcome, key: &PodKey) -> String {
             }
         }
         Some(PodVerdict::Ignored { why }) => why.clone(),
-        Some(other) => kind(other).to_owned(),
-    }
-}
-
-fn kind(verdict: &PodVerdict) -> &'static str {
-    match verdict {
-        PodVerdict::FitsNode { .. } => "fits_node",
-        PodVerdict::FitsMachine { .. } => "fits_machine",
-        PodVerdict::Triggers { .. } => "triggers",
-        PodVerdict::Batched { .. } => "batched",
-        PodVerdict::Held { .. } => "held",
-        PodVerdict::Hopeless { .. } => "hopeless",
-        PodVerdict::Ignored { .. } => "ignored",
-        #[allow(unreachable_patterns)]
-        _ => "another verdict",
+        Some(other) => other.name().to_owned(),
     }
 }
 
@@ -244,18 +229,7 @@ fn listed(
     misses: &mut Misses,
 ) -> Result<(), Wrong> {
     let names = || shown(have.iter().map(|key| key.name.to_string()));
-    if value
-        .scalar()
-        .is_some_and(|text| text.parse::<usize>().is_ok())
-    {
-        let wanted = count(value)?;
-        if have.len() != wanted {
-            misses.push(format!(
-                "expected {wanted} pods {what}, got {}: {}",
-                have.len(),
-                names()
-            ));
-        }
+    if super::as_number(value, what, have.len(), names, misses)? {
         return Ok(());
     }
     let mut named: BTreeSet<&PodKey> = BTreeSet::new();
@@ -313,7 +287,7 @@ fn verdicts(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(),
         let options = texts(&entry.value)?;
         for key in named(&entry.key, &entry.value, outcome)? {
             let verdict = outcome.last().and_then(|d| d.report.pods.get(key));
-            let have = verdict.map_or("none", kind);
+            let have = verdict.map_or("none", PodVerdict::name);
             if !options.iter().any(|option| option == have) {
                 misses.push(format!(
                     "expected the verdict {} for {}, got {have}: {}",

@@ -13,7 +13,7 @@ use crate::agent::turn::Turn;
 use crate::model::action::Kind;
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::policy::STARTUP_TAINT;
-use crate::model::report::{NodeVerdict, PodVerdict, Report};
+use crate::model::report::{NodeVerdict, Report};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
@@ -247,7 +247,7 @@ impl Gauges {
         let mut numbers: BTreeMap<&str, usize> =
             verdicts.into_iter().map(|verdict| (verdict, 0)).collect();
         for verdict in report.pods.values() {
-            *numbers.entry(verdict_name(verdict)).or_default() += 1;
+            *numbers.entry(verdict.name()).or_default() += 1;
         }
         let waiting = numbers
             .iter()
@@ -369,18 +369,6 @@ fn state(node: &Node) -> &'static str {
         (_, true) => "notStarted",
         (ReadyStatus::True, false) => "ready",
         (_, false) => "unready",
-    }
-}
-
-fn verdict_name(verdict: &PodVerdict) -> &'static str {
-    match verdict {
-        PodVerdict::FitsNode { .. } => "fits_node",
-        PodVerdict::FitsMachine { .. } => "fits_machine",
-        PodVerdict::Triggers { .. } => "triggers",
-        PodVerdict::Batched { .. } => "batched",
-        PodVerdict::Held { .. } => "held",
-        PodVerdict::Hopeless { .. } => "hopeless",
-        PodVerdict::Ignored { .. } => "ignored",
     }
 }
 
