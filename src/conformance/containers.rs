@@ -186,6 +186,35 @@ pub(super) fn volumes(value: &Value) -> Result<Json, Wrong> {
         .collect()
 }
 
+/// The sources of volumes that are taken as they are written.
+const SOURCES: [&str; 25] = [
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cephfs",
+    "cinder",
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "fc",
+    "flexVolume",
+    "flocker",
+    "gcePersistentDisk",
+    "gitRepo",
+    "glusterfs",
+    "image",
+    "iscsi",
+    "nfs",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "projected",
+    "quobyte",
+    "rbd",
+    "scaleIO",
+    "secret",
+    "vsphereVolume",
+];
+
 fn volume(value: &Value, index: usize) -> Result<Json, Wrong> {
     let name = format!("v{index}");
     if let Some(written) = value.scalar() {
@@ -230,7 +259,7 @@ fn volume(value: &Value, index: usize) -> Result<Json, Wrong> {
             json!({"volumeClaimTemplate": {"spec": {"storageClassName": class}}})
         };
     }
-    for key in ["configMap", "secret", "projected", "downwardAPI", "nfs"] {
+    for key in SOURCES {
         if let Some(value) = fields.take(key) {
             volume[key] = value.json();
         }

@@ -152,12 +152,19 @@ fn put_pods(
     }
     pod.created = pod.created - older;
     pod.unschedulable_since = pod.unschedulable_since.map(|since| since - older);
+    let disks = pod.shape.host_ports.iter().any(|port| port.port == 0);
     for name in &draft.names {
         let key = PodKey::new(key.namespace.clone(), name.as_str());
-        let pod = Pod {
+        let mut pod = Pod {
             uid: format!("uid-{key}").into(),
             ..pod.clone()
         };
+        if disks {
+            // Which of several reads a disk is told by the name.
+            object["metadata"]["name"] = name.as_str().into();
+            let (view, _) = manifests.pod(&object);
+            pod.shape = view.map_or(pod.shape, |(_, own)| own.shape);
+        }
         stage.snapshot.cluster.pods.insert(key, pod);
     }
     Ok(())

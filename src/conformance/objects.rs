@@ -33,6 +33,10 @@ pub(super) fn named(value: &Value) -> Result<Vec<(Option<String>, Value)>, Wrong
     };
     for (name, item) in items {
         match item.get("count").map(count).transpose()? {
+            // A name alone is an item of which nothing else is said.
+            None if name.is_none() && item.scalar().is_some() => {
+                all.push((item.scalar().map(str::to_owned), item.emptied()));
+            }
             None => all.push((name, item.clone())),
             Some(many) => {
                 let named = item.get("name").and_then(Value::scalar);
@@ -479,8 +483,11 @@ fn csi_node(value: &Value, name: Option<&String>, _now: Time) -> Result<Json, Wr
 
 fn attachment(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
     let mut fields = Fields::of(value, "a VolumeAttachment")?;
-    let metadata = meta(&mut fields, name, "a VolumeAttachment", now)?;
     let node = text(fields.need("node")?)?;
+    let own = value.get("volume").or_else(|| value.get("pv"));
+    let own = own.and_then(Value::scalar).unwrap_or_default();
+    let own = name.cloned().unwrap_or_else(|| format!("{node}-{own}"));
+    let metadata = meta(&mut fields, Some(&own), "a VolumeAttachment", now)?;
     let volume = fields.any(&["volume", "pv"]).map(text).transpose()?;
     let driver = fields.any(&["driver", "attacher"]).map(text).transpose()?;
     fields.done()?;

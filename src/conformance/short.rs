@@ -332,7 +332,7 @@ fn affinity_of(required: Option<&Json>, preferred: Option<&Json>) -> Json {
 }
 
 /// Pod affinity or anti-affinity: a key (`zone`: own labels), `{zone: {app: web}}`, `{key: zone, labels: …,
-/// weight: 50}`, a list of these, or Kubernetes' form.
+/// weight: 50}`, a list of these, `{required: […], preferred: […]}`, or Kubernetes' form.
 pub(super) fn pod_affinity(value: &Value, own: &Json) -> Result<Json, Wrong> {
     let long = value.map().is_some_and(|entries| {
         entries.iter().any(|entry| {
@@ -345,12 +345,27 @@ pub(super) fn pod_affinity(value: &Value, own: &Json) -> Result<Json, Wrong> {
         return Ok(value.json());
     }
     let (mut required, mut preferred) = (Vec::new(), Vec::new());
-    for item in several(value) {
-        for (weight, term) in pod_terms(item, own)? {
-            match weight {
-                None => required.push(term),
-                Some(weight) => preferred.push(json!({"weight": weight, "podAffinityTerm": term})),
-            }
+    let mut put = |(weight, term): Weighted| match weight {
+        None => required.push(term),
+        Some(weight) => preferred.push(json!({"weight": weight, "podAffinityTerm": term})),
+    };
+    let is_terms = |key| {
+        value
+            .get(key)
+            .is_some_and(|terms| key == "required" || terms.scalar().is_none())
+    };
+    if is_terms("required") || is_terms("preferred") {
+        let mut fields = Fields::of(value, "pod affinity")?;
+        for item in fields.take("required").map(several).unwrap_or_default() {
+            pod_terms(item, own)?.into_iter().for_each(&mut put);
+        }
+        for item in fields.take("preferred").map(several).unwrap_or_default() {
+            wished_terms(item, own)?.into_iter().for_each(&mut put);
+        }
+        fields.done()?;
+    } else {
+        for item in several(value) {
+            pod_terms(item, own)?.into_iter().for_each(&mut put);
         }
     }
     Ok(affinity_of(
@@ -361,31 +376,28 @@ pub(super) fn pod_affinity(value: &Value, own: &Json) -> Result<Json, Wrong> {
 
 type Weighted = (Option<i32>, Json);
 
+/// What stands under `preferred`: a term, with `weight` (1) in it or beside it.
+fn wished_terms(value: &Value, own: &Json) -> Result<Vec<Weighted>, Wrong> {
+    let inner = ["term", "podAffinityTerm"].map(|key| value.get(key));
+    if inner.iter().all(Option::is_none) {
+        let terms = pod_terms(value, own)?.into_iter();
+        return Ok(terms.map(|(w, term)| (w.or(Some(1)), term)).collect());
+    }
+    let mut fields = Fields::of(value, "a preference")?;
+    let weight = fields.with("weight", whole::<i32>)?.unwrap_or(1);
+    let terms = fields.any(&["term", "podAffinityTerm"]);
+    fields.done()?;
+    let terms = terms.map_or(Ok(Vec::new()), |terms| pod_terms(terms, own))?;
+    Ok(terms.into_iter().map(|(_, t)| (Some(weight), t)).collect())
+}
+
 fn pod_terms(value: &Value, own: &Json) -> Result<Vec<Weighted>, Wrong> {
     if let Some(key) = value.scalar() {
         let term = json!({"topologyKey": label_key(key), "labelSelector": {"matchLabels": own}});
         return Ok(vec![(None, term)]);
     }
-    if value.get("key").is_none() && value.get("topologyKey").is_none() {
-        let entries = value
-            .map()
-            .ok_or_else(|| value.expected("an affinity term, such as {zone: {app: web}}"))?;
-        return entries
-            .iter()
-            .map(|entry| {
-                let selector = selector(&entry.value, own)?;
-                let key = label_key(&entry.key);
-                Ok((None, json!({"topologyKey": key, "labelSelector": selector})))
-            })
-            .collect();
-    }
-    let mut fields = Fields::of(value, "an affinity term")?;
+    let mut fields = Fields::of(value, "an affinity term, such as {zone: {app: web}},")?;
     let key = fields.any(&["key", "topologyKey"]).map(text).transpose()?;
-    let chosen = fields.any(&["labels", "selector", "labelSelector"]);
-    let chosen = match chosen {
-        Some(value) => selector(value, own)?,
-        None => json!({ "matchLabels": own }),
-    };
     let namespaces = fields.with("namespaces", texts)?;
     let by_label = fields.with("namespaceSelector", |value| selector(value, own))?;
     let same = fields.with("matchLabelKeys", texts)?;
@@ -394,16 +406,32 @@ fn pod_terms(value: &Value, own: &Json) -> Result<Vec<Weighted>, Wrong> {
         .any(&["weight", "preferred"])
         .map(whole)
         .transpose()?;
-    fields.done()?;
-    let term = json!({
-        "topologyKey": label_key(key.unwrap_or_default()),
-        "labelSelector": chosen,
-        "namespaces": namespaces,
-        "namespaceSelector": by_label,
-        "matchLabelKeys": same,
-        "mismatchLabelKeys": other,
-    });
-    Ok(vec![(weight, term)])
+    let chosen = fields.any(&["labels", "selector", "labelSelector"]);
+    let term = |key: &str, selector: Json| {
+        json!({
+            "topologyKey": label_key(key),
+            "labelSelector": selector,
+            "namespaces": namespaces,
+            "namespaceSelector": by_label,
+            "matchLabelKeys": same,
+            "mismatchLabelKeys": other,
+        })
+    };
+    if let Some(key) = key {
+        fields.done()?;
+        let chosen = match chosen {
+            Some(value) => selector(value, own)?,
+            None => json!({ "matchLabels": own }),
+        };
+        return Ok(vec![(weight, term(key, chosen))]);
+    }
+    let keys = fields.rest();
+    if chosen.is_some() || keys.is_empty() && value.map().is_some_and(|all| !all.is_empty()) {
+        return Err(value.wrong("an affinity term needs the key \"key\", such as zone"));
+    }
+    keys.into_iter()
+        .map(|entry| Ok((weight, term(&entry.key, selector(&entry.value, own)?))))
+        .collect()
 }
 
 /// A spread constraint: `zone`, `zone:2` (own labels, maxSkew), or a map with Kubernetes' keys or short ones.

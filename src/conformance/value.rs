@@ -93,6 +93,14 @@ impl Value {
         matches!(self.data, Data::Null)
     }
 
+    /// A map without entries in its place.
+    pub(super) fn emptied(&self) -> Value {
+        Value {
+            at: self.at.clone(),
+            data: Data::Map(Vec::new()),
+        }
+    }
+
     /// The text of a scalar.
     pub(super) fn scalar(&self) -> Option<&str> {
         match &self.data {

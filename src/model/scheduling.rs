@@ -210,12 +210,12 @@ fn yes() -> bool {
     true
 }
 
-/// A port taken on the node.
+/// A port taken on the node; with the number 0 a disk that pods of a node do not share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HostPort {
-    /// `TCP`, `UDP` or `SCTP`.
+    /// `TCP`, `UDP` or `SCTP`; or the disk.
     pub protocol: Arc<str>,
-    /// Host IP; empty for `0.0.0.0`.
+    /// Host IP; empty for `0.0.0.0`. Of a disk that is only read, the pod.
     #[serde(default)]
     pub ip: Arc<str>,
     /// Port number.

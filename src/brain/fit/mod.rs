@@ -79,6 +79,9 @@ impl fmt::Display for Misfit {
             Misfit::Selector(key, value) => write!(f, "node selector {key}={value} does not match"),
             Misfit::Affinity(terms) => write!(f, "node affinity does not match: {terms}"),
             Misfit::Volume(why) | Misfit::Others(why) => write!(f, "{why}"),
+            Misfit::Port(disk) if disk.port == 0 => {
+                write!(f, "another pod of the node has {}", disk.protocol)
+            }
             Misfit::Port(port) => write!(f, "host port {}/{} is taken", port.port, port.protocol),
             Misfit::Lacks(resource, asked, free) => write!(
                 f,

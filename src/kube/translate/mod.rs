@@ -4,6 +4,7 @@
 //! more than any node has, one of a node offers nothing, an unknown selector operator matches
 //! nothing, and an unknown toleration tolerates nothing. Every such reading is reported by name.
 
+mod disks;
 mod objects;
 mod pod;
 mod requests;

@@ -43,7 +43,7 @@ impl Reader<'_> {
                 .flatten()
                 .map(|constraint| self.spread(constraint))
                 .collect(),
-            host_ports: self.host_ports(spec),
+            host_ports: self.host_ports(meta, spec),
             volumes: spec
                 .volumes
                 .iter()
@@ -179,15 +179,15 @@ impl Reader<'_> {
         }
     }
 
-    /// Ports of containers and sidecars, as kube-scheduler's `NodePorts` reads them.
-    fn host_ports(&mut self, spec: &PodSpec) -> Vec<HostPort> {
+    /// Ports of containers and sidecars, as kube-scheduler's `NodePorts` reads them, and disks.
+    fn host_ports(&mut self, meta: &Meta, spec: &PodSpec) -> Vec<HostPort> {
         let sidecar = |c: &&Container| c.restart_policy.as_deref() == Some("Always");
         let containers = spec
             .containers
             .iter()
             .flatten()
             .chain(spec.init_containers.iter().flatten().filter(sidecar));
-        let mut ports = Vec::new();
+        let mut ports = self.disks(meta, spec);
         for port in containers.flat_map(|container| container.ports.iter().flatten()) {
             // On the host's network the API server gives pods, though not templates, this default.
             let default = port

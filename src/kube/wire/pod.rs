@@ -161,6 +161,28 @@ pub(in crate::kube) struct Volume {
     pub(in crate::kube) ephemeral: Option<EphemeralSource>,
     pub(in crate::kube) empty_dir: Option<EmptyDir>,
     pub(in crate::kube) host_path: Option<serde::de::IgnoredAny>,
+    pub(in crate::kube) gce_persistent_disk: Option<Disk>,
+    pub(in crate::kube) aws_elastic_block_store: Option<Disk>,
+    pub(in crate::kube) iscsi: Option<Disk>,
+    pub(in crate::kube) rbd: Option<Disk>,
+}
+
+/// What tells a disk from another, whatever its kind; two pods of a node do not share it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(in crate::kube) struct Disk {
+    pub(in crate::kube) read_only: bool,
+    /// GCE.
+    pub(in crate::kube) pd_name: String,
+    /// AWS.
+    #[serde(rename = "volumeID")]
+    pub(in crate::kube) volume_id: String,
+    /// iSCSI.
+    pub(in crate::kube) iqn: String,
+    /// RBD.
+    pub(in crate::kube) monitors: Vec<String>,
+    pub(in crate::kube) pool: Option<String>,
+    pub(in crate::kube) image: String,
 }
 
 /// A claim by name.
