@@ -13,6 +13,7 @@ use pve_autoscaler::model::region::{
 };
 use pve_autoscaler::model::resources::Resources;
 use pve_autoscaler::model::scheduling::{Labels, Owner, PodShape};
+use pve_autoscaler::model::shared::Shared;
 use pve_autoscaler::model::snapshot::{self, Snapshot, SourceState};
 use pve_autoscaler::model::time::{Span, Time};
 use rand::RngExt as _;
@@ -234,6 +235,7 @@ impl Model {
             token: "abcdef".to_owned(),
             created: now,
         };
+        let mark = Shared::from(mark);
         let vm = Vm {
             host: host.into(),
             name: name.clone(),
@@ -351,8 +353,9 @@ fn node(name: &Arc<str>, host: &Arc<str>, now: Time) -> Node {
         labels: labels
             .into_iter()
             .map(|(key, value)| (key.into(), value.into()))
-            .collect(),
-        annotations: Labels::new(),
+            .collect::<Labels>()
+            .into(),
+        annotations: Labels::new().into(),
         taints: Vec::new(),
         unschedulable: false,
         allocatable: capacity.clone(),
@@ -433,7 +436,7 @@ fn empty(now: Time) -> Snapshot {
         cluster_id: Some("uid/bench".into()),
         sources: sources.map(|name| (Arc::from(name), state.clone())).into(),
         cluster: Cluster::default(),
-        regions: BTreeMap::from([(REGION.into(), region)]),
+        regions: BTreeMap::from([(REGION.into(), region.into())]),
         machines: BTreeMap::new(),
         leader: true,
         paused: None,

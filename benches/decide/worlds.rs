@@ -24,6 +24,7 @@ use pve_autoscaler::model::resources::Resources;
 use pve_autoscaler::model::scheduling::{
     LabelSelector, Labels, Owner, PodShape, PodTerm, SpreadConstraint, Volume,
 };
+use pve_autoscaler::model::shared::Shared;
 use pve_autoscaler::model::snapshot::{self, Snapshot, SourceState};
 use pve_autoscaler::model::time::{Span, Time};
 
@@ -180,7 +181,7 @@ fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World {
             cluster_id: Some("uid/bench".into()),
             sources: BTreeMap::from(sources),
             cluster: Cluster::default(),
-            regions: BTreeMap::from([("home".into(), home())]),
+            regions: BTreeMap::from([("home".into(), home().into())]),
             machines: BTreeMap::new(),
             leader: true,
             paused: None,
@@ -265,8 +266,9 @@ impl World {
             labels: labels
                 .into_iter()
                 .map(|(k, v)| (k.into(), v.into()))
-                .collect(),
-            annotations: Labels::new(),
+                .collect::<Labels>()
+                .into(),
+            annotations: Labels::new().into(),
             taints: Vec::new(),
             unschedulable: false,
             capacity: allocatable.clone(),
@@ -294,6 +296,7 @@ impl World {
             token: format!("{vmid:0>6}"),
             created: NOW - Span::minutes(24 * 60),
         };
+        let mark = Shared::from(mark);
         let kind = &self.policy.instance_types["type-0000"];
         let vm = Vm {
             host: host.into(),

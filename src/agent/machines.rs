@@ -13,12 +13,13 @@ use crate::agent::journal::Entry;
 use crate::model::cluster::Cluster;
 use crate::model::mark::{Mark, Ownership};
 use crate::model::region::{Busy, GuestKind, Machine, MachineVm, Region, RegionName, Step, Vm};
+use crate::model::shared::Shared;
 
 /// A region as observed: the brain's view and what was read of single VMs beside it.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// The view.
-    pub region: Region,
+    pub region: Shared<Region>,
     /// SMBIOS UUID and digest by VMID, of VMs whose configuration was read.
     pub facts: BTreeMap<u32, Facts>,
 }
@@ -91,7 +92,7 @@ pub fn machines(
 }
 
 /// The mark of a VM that is ours: intact, of our cluster, and made for this very VMID.
-fn our_mark<'a>(vm: &'a Vm, vmid: u32, cluster_id: &str) -> Option<&'a Mark> {
+fn our_mark<'a>(vm: &'a Vm, vmid: u32, cluster_id: &str) -> Option<&'a Shared<Mark>> {
     match &vm.ownership {
         Some(Ownership::Marked(mark))
             if vm.kind == GuestKind::Qemu
@@ -129,7 +130,7 @@ fn intended(entry: &Entry, regions: &BTreeMap<RegionName, Observed>) -> Machine 
     Machine {
         region: target.region.clone(),
         host: host.unwrap_or_else(|| target.host.clone()),
-        mark: entry.birth.mark.clone(),
+        mark: entry.birth.mark.clone().into(),
         intended: true,
         vm,
         node: None,
@@ -196,8 +197,8 @@ mod tests {
             provider_id: None,
             created: Time(0),
             deletion: None,
-            labels: BTreeMap::new(),
-            annotations: BTreeMap::new(),
+            labels: Shared::default(),
+            annotations: Shared::default(),
             taints: Vec::new(),
             unschedulable: false,
             allocatable: Resources::default(),
@@ -231,7 +232,7 @@ mod tests {
 
     #[test]
     fn only_an_intact_mark_of_ours_for_this_vmid_makes_a_machine() {
-        let marked = |mark| Some(Ownership::Marked(mark));
+        let marked = |mark: Mark| Some(Ownership::Marked(mark.into()));
         let regions = region(&[
             (1, marked(mark(1, CLUSTER)), None),
             (2, marked(mark(2, "uid/other")), None),

@@ -222,7 +222,7 @@ impl RegionWatcher {
             (*vmid, facts)
         });
         Ok(Observed {
-            region,
+            region: region.into(),
             facts: facts.collect(),
         })
     }

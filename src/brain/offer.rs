@@ -357,7 +357,7 @@ pub(super) fn place<'a>(
     let bin = world.add(Bin {
         name,
         site,
-        labels,
+        labels: labels.into(),
         taints: choice.policy.taints.clone(),
         unschedulable: false,
         class: 0,

@@ -67,7 +67,7 @@ fn add_machine<'a>(
     let index = world.add(Bin {
         name: known.name.clone(),
         site: Site::Machine(known.name.clone()),
-        labels,
+        labels: labels.into(),
         taints: choice.policy.taints.clone(),
         unschedulable: false,
         class: 0,

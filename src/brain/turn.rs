@@ -174,7 +174,7 @@ pub(super) fn precondition(known: &Known<'_>, max_view_age: Span) -> Preconditio
     Precondition {
         mark: vm
             .filter(|vm| vm.marked)
-            .map(|_| known.machine.mark.clone()),
+            .map(|_| (*known.machine.mark).clone()),
         digest: None,
         max_view_age,
         ..Precondition::default()

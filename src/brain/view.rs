@@ -249,7 +249,10 @@ fn know<'a>(
         pool,
         kind: policy.instance_types.get(&*machine.mark.instance_type),
         node,
-        region: snapshot.regions.get(&machine.region),
+        region: snapshot
+            .regions
+            .get(&machine.region)
+            .map(|region| &**region),
         standing: Standing::Coming,
     };
     known.standing = match untouchable(snapshot, &known, doubled) {

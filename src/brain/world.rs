@@ -8,6 +8,7 @@ use crate::model::cluster::{Pod, PodKey};
 use crate::model::policy::Policy;
 use crate::model::resources::Resources;
 use crate::model::scheduling::{HostPort, Labels, PodShape, Taint};
+use crate::model::shared::Shared;
 use crate::model::snapshot::Snapshot;
 
 use super::classes::{ChoosyId, ClassId, Classes};
@@ -64,7 +65,7 @@ pub(super) enum Site {
 pub(super) struct Bin {
     pub(super) name: Arc<str>,
     pub(super) site: Site,
-    pub(super) labels: Labels,
+    pub(super) labels: Shared<Labels>,
     pub(super) taints: Vec<Taint>,
     pub(super) unschedulable: bool,
     /// What labels, taints and cordon make it; set by [`World::add`].
@@ -438,7 +439,7 @@ impl<'a> World<'a> {
     /// A planned place becomes one with other labels and so much free; see [`Company::indifferent`].
     pub(super) fn become_other(&mut self, index: usize, labels: Labels, free: Resources) {
         let bin = &mut self.bins[index];
-        bin.labels = labels;
+        bin.labels = labels.into();
         bin.free = free;
         bin.class = self
             .classes

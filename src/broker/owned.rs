@@ -32,7 +32,7 @@ pub(super) fn mark(policy: &Policy, vmid: u32, config: &VmConfig) -> Result<Mark
         ));
     }
     our_cluster(policy, &mark.cluster)?;
-    Ok(mark)
+    Ok((*mark).clone())
 }
 
 /// The mark that a clone call wants to give.

@@ -234,8 +234,9 @@ fn foreign(name: &str, created: Time) -> Node {
         labels: labels
             .into_iter()
             .map(|(key, value)| (key.into(), value.into()))
-            .collect(),
-        annotations: Labels::new(),
+            .collect::<Labels>()
+            .into(),
+        annotations: Labels::new().into(),
         taints: Vec::new(),
         unschedulable: false,
         allocatable: Resources {
@@ -280,7 +281,10 @@ fn shape(fields: &mut Fields<'_>, node: &mut Node) -> Result<(), Wrong> {
     };
     node.labels
         .extend(fields.with("labels", node_labels)?.unwrap_or_default());
-    node.annotations = fields.with("annotations", labels)?.unwrap_or_default();
+    node.annotations = fields
+        .with("annotations", labels)?
+        .unwrap_or_default()
+        .into();
     node.taints
         .extend(fields.with("taints", taints)?.unwrap_or_default());
     node.unschedulable = fields

@@ -17,6 +17,7 @@ use crate::model::policy::{LEAVING_TAINT, Policy, RegionPolicy};
 use crate::model::region::{GuestKind, Machine, MachineVm, Region, Step, TemplateCopy, Vm};
 use crate::model::report::PodVerdict;
 use crate::model::scheduling::Owner;
+use crate::model::shared::Shared;
 use crate::model::snapshot::{self, Snapshot, SourceState};
 use crate::model::time::{Span, Time};
 
@@ -90,7 +91,7 @@ impl Stage {
                 cluster_id: Some(CLUSTER.into()),
                 sources: BTreeMap::new(),
                 cluster: Cluster::default(),
-                regions: BTreeMap::from([(REGION.into(), Region::default())]),
+                regions: BTreeMap::from([(REGION.into(), Region::default().into())]),
                 machines: BTreeMap::new(),
                 leader: true,
                 paused: None,
@@ -218,6 +219,7 @@ impl Stage {
     }
 
     fn machine_of(&mut self, mark: Mark, host: &Arc<str>, step: Step) {
+        let mark = Shared::from(mark);
         let kind = self.policy.instance_types.get(mark.instance_type.as_str());
         let (cpus, memory) = kind.map_or((0, 0), |kind| (kind.cores, kind.memory));
         let name: Arc<str> = mark.machine.as_str().into();
@@ -271,8 +273,8 @@ impl Stage {
             provider_id: None,
             created: cast.created,
             deletion: None,
-            labels: born.labels,
-            annotations: BTreeMap::new(),
+            labels: born.labels.into(),
+            annotations: Shared::default(),
             taints: born.taints,
             unschedulable: false,
             capacity: born.allocatable.clone(),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::pods::Pods;
 use super::resources::Resources;
 use super::scheduling::{Effect, LabelSelector, Labels, NodeTerm, PodShape, Taint, Toleration};
+use super::shared::Shared;
 use super::time::Time;
 
 /// Everything the decision needs of one Kubernetes cluster.
@@ -160,10 +161,10 @@ pub struct Node {
     pub deletion: Option<Time>,
     /// Labels.
     #[serde(default)]
-    pub labels: Labels,
+    pub labels: Shared<Labels>,
     /// The annotations that autoscaling reads, ours (`pve-autoscaler.io/*`) among them.
     #[serde(default)]
-    pub annotations: Labels,
+    pub annotations: Shared<Labels>,
     /// `spec.taints`.
     #[serde(default)]
     pub taints: Vec<Taint>,

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::shared::Shared;
 use super::time::Time;
 
 /// What every mark line of any version begins with.
@@ -45,7 +46,7 @@ pub enum Ownership {
     /// No line of it is a mark: somebody else's VM.
     Unmarked,
     /// One intact mark in the last line. Whether it is *our* cluster's is the caller's question.
-    Marked(Mark),
+    Marked(Shared<Mark>),
     /// A mark of another version: hands off.
     UnknownVersion(String),
     /// Doubled, misplaced, edited or unreadable: quarantine. The text says what is wrong.
@@ -124,7 +125,7 @@ fn read_line(line: &str) -> Ownership {
     });
     match parsed {
         // Written anew it must come out as it stands: sum, order, spelling and all.
-        Ok(mark) if mark.line() == line => Ownership::Marked(mark),
+        Ok(mark) if mark.line() == line => Ownership::Marked(mark.into()),
         Ok(_) => Ownership::Damaged("the mark was edited: its sum does not match".to_owned()),
         Err(error) => Ownership::Damaged(format!("the mark cannot be read: {error}")),
     }
@@ -151,9 +152,12 @@ mod tests {
     fn a_mark_survives_below_human_text() {
         let description = mark().describe("made for the shop\n\ncall Ann\n");
         assert!(description.starts_with("made for the shop\n\ncall Ann\npve-autoscaler:v1 {"));
-        assert_eq!(read(&description), Ownership::Marked(mark()));
-        assert_eq!(read(&(description + "\n\n")), Ownership::Marked(mark()));
-        assert_eq!(read(&mark().line()), Ownership::Marked(mark()));
+        assert_eq!(read(&description), Ownership::Marked(mark().into()));
+        assert_eq!(
+            read(&(description + "\n\n")),
+            Ownership::Marked(mark().into())
+        );
+        assert_eq!(read(&mark().line()), Ownership::Marked(mark().into()));
     }
 
     #[test]
@@ -190,7 +194,7 @@ mod tests {
             let at = at % line.len();
             if line.is_char_boundary(at) && line.is_char_boundary(at + 1) && line[at..=at] != with {
                 let edited = format!("{}{with}{}", &line[..at], &line[at + 1..]);
-                assert!(read(&edited) != Ownership::Marked(mark()));
+                assert!(read(&edited) != Ownership::Marked(mark().into()));
             }
         }
     }

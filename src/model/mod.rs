@@ -27,6 +27,7 @@ pub mod region;
 pub mod report;
 pub mod resources;
 pub mod scheduling;
+pub mod shared;
 pub mod snapshot;
 pub mod story;
 pub mod time;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::mark::{Mark, Ownership};
+use super::shared::Shared;
 use super::time::{Span, Time};
 
 /// Name of a region in the configuration.
@@ -120,7 +121,7 @@ pub struct Machine {
     /// Its host: where the VM is, else where it is intended.
     pub host: Arc<str>,
     /// Its contents, from the VM's mark or else from the intent (same fields).
-    pub mark: Mark,
+    pub mark: Shared<Mark>,
     /// A durable intent of ours names it. A machine without one was made by an earlier installation.
     pub intended: bool,
     /// The VM as seen; `None` when there is none (yet, or no more).

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster::Cluster;
 use super::region::{Machine, Region, RegionName};
+use super::shared::Shared;
 use super::time::Time;
 
 /// Version of the snapshot format that this program writes.
@@ -27,7 +28,7 @@ pub struct Snapshot {
     /// Kubernetes.
     pub cluster: Cluster,
     /// Proxmox VE, by region.
-    pub regions: BTreeMap<RegionName, Region>,
+    pub regions: BTreeMap<RegionName, Shared<Region>>,
     /// Our machines by name.
     pub machines: BTreeMap<Arc<str>, Machine>,
     /// This instance holds the lease.

@@ -47,7 +47,7 @@ fn machine(name: &str, vmid: u32, step: Step, node: bool) -> Machine {
     Machine {
         region: "default".into(),
         host: "pve1".into(),
-        mark: mark(name, vmid),
+        mark: mark(name, vmid).into(),
         intended: true,
         vm: Some(MachineVm {
             running: node,
@@ -132,7 +132,8 @@ fn snapshot() -> Snapshot {
                 vms: BTreeMap::from([(9000, vm(2)), (9001, vm(2))]),
                 hosts: BTreeMap::from([(Arc::from("pve1"), host)]),
                 ..Region::default()
-            },
+            }
+            .into(),
         )]),
         machines: BTreeMap::from([
             (

@@ -226,7 +226,7 @@ impl Executor {
             // A machine of an earlier installation: its mark says all that is needed from here on.
             (_, Some(machine)) => {
                 let birth = crate::model::action::Birth {
-                    mark: machine.mark.clone(),
+                    mark: (*machine.mark).clone(),
                     template_vmid: UNKNOWN_TEMPLATE,
                     template_host: machine.host.clone(),
                 };

@@ -270,7 +270,7 @@ impl Work {
     fn judge(&self, host: Arc<str>, config: VmConfig) -> Result<Look, Stop> {
         let vmid = self.mark.vmid;
         match mark::read(&config.description) {
-            Ownership::Marked(mark) if mark == self.mark => {
+            Ownership::Marked(mark) if *mark == self.mark => {
                 self.record(|entry| {
                     entry.marked = true;
                     entry.target.host = host;

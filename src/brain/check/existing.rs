@@ -45,7 +45,7 @@ fn ours(case: Case<'_>, action: &Action, machine: &Machine) -> Verdict {
     )?;
     let planned = action.precondition.mark.as_ref();
     ensure(
-        planned.is_none_or(|planned| planned == mark),
+        planned.is_none_or(|planned| *planned == **mark),
         Rule::Ours,
         || "it carries another mark than it was planned with".to_owned(),
     )?;

@@ -103,7 +103,11 @@ type Births<'a> = [(&'a Action, &'a crate::model::mark::Mark)];
 /// All pools together have no more than they may.
 fn most(case: Case<'_>, births: &Births<'_>) -> Verdict {
     let (mut cores, mut memory) = (0i128, 0i128);
-    let there = case.snapshot.machines.values().map(|machine| &machine.mark);
+    let there = case
+        .snapshot
+        .machines
+        .values()
+        .map(|machine| &*machine.mark);
     for mark in there.chain(births.iter().map(|(_, mark)| *mark)) {
         if let Some(kind) = case.policy.instance_types.get(mark.instance_type.as_str()) {
             cores += i128::from(kind.cores);
@@ -130,7 +134,7 @@ fn pool_limits(case: Case<'_>, name: &str, births: &Births<'_>) -> Verdict {
         .snapshot
         .machines
         .values()
-        .map(|machine| &machine.mark)
+        .map(|machine| &*machine.mark)
         .chain(births.iter().map(|(_, mark)| *mark))
         .filter(|mark| mark.pool == name)
         .map(|mark| mark.instance_type.as_str())

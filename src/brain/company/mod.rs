@@ -380,7 +380,7 @@ impl<'a> Company<'a> {
     }
 
     fn key(&mut self, bins: &[Bin], name: &Arc<str>) -> KeyId {
-        self.topology.key(name, bins.iter().map(|bin| &bin.labels))
+        self.topology.key(name, bins.iter().map(|bin| &*bin.labels))
     }
 
     /// The counter of a subject; a new one counts all that is there.

@@ -52,7 +52,7 @@ impl Lab {
                 let machine = Machine {
                     region: target.region.clone(),
                     host: target.host.clone(),
-                    mark: birth.mark.clone(),
+                    mark: birth.mark.clone().into(),
                     intended: true,
                     vm: None,
                     node: None,

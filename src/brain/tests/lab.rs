@@ -79,7 +79,7 @@ pub(in crate::brain) fn lab() -> Lab {
             cluster_id: Some(CLUSTER.into()),
             sources: BTreeMap::new(),
             cluster: Cluster::default(),
-            regions: BTreeMap::from([("home".into(), home())]),
+            regions: BTreeMap::from([("home".into(), home().into())]),
             machines: BTreeMap::new(),
             leader: true,
             paused: None,
@@ -291,8 +291,8 @@ impl Lab {
             provider_id: None,
             created: self.now - Span::minutes(24 * 60),
             deletion: None,
-            labels: Labels::from([("kubernetes.io/hostname".into(), name.into())]),
-            annotations: Labels::new(),
+            labels: Labels::from([("kubernetes.io/hostname".into(), name.into())]).into(),
+            annotations: Labels::new().into(),
             taints: Vec::new(),
             unschedulable: false,
             allocatable: Resources {
@@ -367,7 +367,7 @@ impl Lab {
         let machine = Machine {
             region: "home".into(),
             host: "pve1".into(),
-            mark,
+            mark: mark.into(),
             intended: true,
             vm: None,
             node: None,
@@ -443,7 +443,7 @@ impl Lab {
                 pods: i64::from(max_pods),
                 ..kind.capacity()
             };
-            node.labels = kind.labels.clone();
+            node.labels = kind.labels.clone().into();
             node.labels.extend(pool.labels.clone());
             for (key, value) in [
                 ("pve-autoscaler.io/pool", mark.pool.as_str()),

@@ -558,7 +558,7 @@ fn holds_stop_everything_and_say_why() {
         (
             |lab| {
                 let unread = crate::model::region::Region::default();
-                lab.snapshot.regions.insert("home".into(), unread);
+                lab.snapshot.regions.insert("home".into(), unread.into());
                 let source = lab.snapshot.sources.get_mut("pve/home").expect("there");
                 source.complete = false;
                 source.error = Some("connection refused".to_owned());

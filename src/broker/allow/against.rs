@@ -46,7 +46,7 @@ pub(in crate::broker) fn check(
 
 fn same_mark(description: &str, mark: &Mark) -> Result<(), String> {
     match mark::read(description) {
-        Ownership::Marked(given) if given == *mark => Ok(()),
+        Ownership::Marked(given) if *given == *mark => Ok(()),
         _ => Err("parameter description: the mark must stay as it is".to_owned()),
     }
 }

@@ -157,7 +157,7 @@ pub(in crate::broker) fn mark_of_clone(
             mark.machine
         ));
     }
-    Ok(mark)
+    Ok((*mark).clone())
 }
 
 /// A cluster id of ours: a UID and the configured name.

@@ -37,8 +37,10 @@ pub(in crate::kube) fn node(
             "metadata.deletionTimestamp",
             meta.deletion_timestamp.as_deref(),
         ),
-        labels: reader.labels(meta.labels.as_ref()),
-        annotations: reader.labels_if(meta.annotations.as_ref(), node_annotation),
+        labels: reader.labels(meta.labels.as_ref()).into(),
+        annotations: reader
+            .labels_if(meta.annotations.as_ref(), node_annotation)
+            .into(),
         taints: taints(reader, node.spec.taints.as_deref()),
         unschedulable: node.spec.unschedulable.unwrap_or(false),
         allocatable: reader.offered("status.allocatable", node.status.allocatable.as_ref()),

@@ -130,7 +130,7 @@ fn of_node(lab: &Lab, name: &Arc<str>, node: &Node) -> Spot {
     let mut spot = Spot {
         name: name.clone(),
         site: if coming { Site::Coming } else { Site::Node },
-        labels: node.labels.clone(),
+        labels: (*node.labels).clone(),
         taints: node.taints.clone(),
         cordoned: node.unschedulable,
         offers: node.allocatable.clone(),
