@@ -11,6 +11,7 @@ use crate::model::policy::Policy;
 use crate::model::scheduling::Volume;
 
 use super::fit::volumes::Need;
+use super::free_storage::FreeStorage;
 use super::stock::Stock;
 use super::view::Keyed;
 
@@ -28,6 +29,8 @@ pub(super) struct Claims<'a> {
     attachments: BTreeMap<&'a str, Vec<Attached>>,
     /// Volumes that claims could still have.
     pub(super) stock: Arc<Stock<'a>>,
+    /// Where others can be made.
+    pub(super) free: FreeStorage<'a>,
 }
 
 impl<'a> Claims<'a> {
@@ -39,6 +42,7 @@ impl<'a> Claims<'a> {
     ) -> Claims<'a> {
         let mut claims = Claims {
             stock: Arc::new(Stock::of(cluster, unbound)),
+            free: FreeStorage::of(cluster),
             ..Claims::default()
         };
         if cluster.claims.values().any(|claim| claim.once_pod) {

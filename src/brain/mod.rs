@@ -21,6 +21,7 @@ mod drain_rules;
 mod evicted;
 pub mod explain;
 mod fit;
+mod free_storage;
 mod grow;
 mod holds;
 pub mod inspect;

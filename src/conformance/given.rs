@@ -191,6 +191,8 @@ fn merge(into: &mut Cluster, from: Cluster) {
     into.claims.extend(from.claims);
     into.volumes.extend(from.volumes);
     into.storage_classes.extend(from.storage_classes);
+    into.csi_drivers.extend(from.csi_drivers);
+    into.capacities.extend(from.capacities);
     into.csi_nodes.extend(from.csi_nodes);
     into.attachments.extend(from.attachments);
     into.namespaces.extend(from.namespaces);

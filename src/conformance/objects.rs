@@ -80,7 +80,7 @@ pub(super) fn read(
 ) -> Result<Vec<(Value, Json)>, Wrong> {
     type Reader = fn(&Value, Option<&String>, Time) -> Result<Json, Wrong>;
     let now = stage.now;
-    let readers: [(&'static str, Reader); 10] = [
+    let readers: [(&'static str, Reader); 12] = [
         ("priorityclasses", priority_class),
         ("runtimeclasses", runtime_class),
         ("namespaces", namespace),
@@ -89,6 +89,8 @@ pub(super) fn read(
         ("storageclasses", storage_class),
         ("pvcs", claim),
         ("pvs", volume),
+        ("csidrivers", csi_driver),
+        ("csistoragecapacities", storage_capacity),
         ("csinodes", csi_node),
         ("volumeattachments", attachment),
     ];
@@ -124,7 +126,12 @@ pub(super) fn read(
 }
 
 fn put(manifests: &mut Manifests, value: &Value, mut object: Json) -> Result<(), Wrong> {
-    let namespaced = ["DaemonSet", "PodDisruptionBudget", "PersistentVolumeClaim"];
+    let namespaced = [
+        "DaemonSet",
+        "PodDisruptionBudget",
+        "PersistentVolumeClaim",
+        "CSIStorageCapacity",
+    ];
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     if namespaced.contains(&&*kind) && object["metadata"]["namespace"].is_null() {
         object["metadata"]["namespace"] = "default".into();
@@ -459,6 +466,57 @@ fn volume(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong
         "metadata": metadata,
         "spec": spec,
         "status": {"phase": phase},
+    }))
+}
+
+fn csi_driver(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
+    // `csidrivers: {csi.example.com: true}`: whether it publishes what it has free.
+    let (metadata, publishes) = match name {
+        Some(name) if value.map().is_none() => (json!({"name": name}), truth(value)?),
+        _ => {
+            let mut fields = Fields::of(value, "a CSIDriver")?;
+            let metadata = meta(&mut fields, name, "a CSIDriver", now)?;
+            let publishes = fields.with("storageCapacity", truth)?;
+            fields.done()?;
+            (metadata, publishes == Some(true))
+        }
+    };
+    let spec = json!({"storageCapacity": publishes});
+    Ok(json!({"kind": "CSIDriver", "metadata": metadata, "spec": spec}))
+}
+
+fn storage_capacity(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
+    let mut fields = Fields::of(value, "a CSIStorageCapacity")?;
+    let metadata = meta(&mut fields, name, "a CSIStorageCapacity", now)?;
+    let class =
+        text(fields.any(&["class", "storageClassName"]).ok_or_else(|| {
+            value.wrong("a CSIStorageCapacity needs the key \"class\"".to_owned())
+        })?)?;
+    let mut topology = fields
+        .any(&["nodes", "nodeTopology"])
+        .map(|value| short::selector(value, &json!({})))
+        .transpose()?;
+    if let Some(zones) = fields.any(&["zone", "zones"]).map(texts).transpose()? {
+        let zone = json!({"key": label_key("zone"), "operator": "In", "values": zones});
+        topology = Some(json!({"matchExpressions": [zone]}));
+    }
+    let mut amount = |keys: &[&'static str]| -> Result<Option<String>, Wrong> {
+        let Some(value) = fields.any(keys) else {
+            return Ok(None);
+        };
+        quantity(value)?;
+        Ok(Some(text(value)?.to_owned()))
+    };
+    let free = amount(&["capacity", "free"])?;
+    let largest = amount(&["maximumVolumeSize", "largest"])?;
+    fields.done()?;
+    Ok(json!({
+        "kind": "CSIStorageCapacity",
+        "metadata": metadata,
+        "storageClassName": class,
+        "nodeTopology": topology,
+        "capacity": free,
+        "maximumVolumeSize": largest,
     }))
 }
 

@@ -29,6 +29,10 @@ pub enum Kind {
     Volumes,
     /// StorageClasses.
     StorageClasses,
+    /// CSIDrivers.
+    CsiDrivers,
+    /// CSIStorageCapacities.
+    Capacities,
     /// CSINodes.
     CsiNodes,
     /// VolumeAttachments.
@@ -43,7 +47,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, in the order in which they are first listed.
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Nodes,
         Kind::Namespaces,
         Kind::PriorityClasses,
@@ -53,6 +57,8 @@ impl Kind {
         Kind::StorageClasses,
         Kind::Claims,
         Kind::Volumes,
+        Kind::CsiDrivers,
+        Kind::Capacities,
         Kind::CsiNodes,
         Kind::Attachments,
         Kind::Pods,
@@ -97,6 +103,16 @@ impl Kind {
                 "storageclasses",
                 "kube/storageclasses",
                 "/apis/storage.k8s.io/v1/storageclasses",
+            ),
+            Kind::CsiDrivers => (
+                "csidrivers",
+                "kube/csidrivers",
+                "/apis/storage.k8s.io/v1/csidrivers",
+            ),
+            Kind::Capacities => (
+                "csistoragecapacities",
+                "kube/csistoragecapacities",
+                "/apis/storage.k8s.io/v1/csistoragecapacities",
             ),
             Kind::CsiNodes => (
                 "csinodes",
@@ -219,6 +235,27 @@ impl State {
                     self.cluster.budgets
                 )
             }
+            Kind::Claims
+            | Kind::Volumes
+            | Kind::StorageClasses
+            | Kind::CsiDrivers
+            | Kind::Capacities
+            | Kind::CsiNodes
+            | Kind::Attachments => self.put_storage(kind, raw),
+            Kind::Namespaces => named!(
+                self,
+                raw,
+                wire::Bare,
+                translate::namespace,
+                self.cluster.namespaces
+            ),
+            Kind::PriorityClasses | Kind::RuntimeClasses => self.put_class(kind, raw),
+        }
+    }
+
+    /// An object of storage; attachments are the last kind of these.
+    fn put_storage(&mut self, kind: Kind, raw: &RawValue) -> Applied {
+        match kind {
             Kind::Claims => keyed!(
                 self,
                 raw,
@@ -240,6 +277,20 @@ impl State {
                 translate::storage_class,
                 self.cluster.storage_classes
             ),
+            Kind::CsiDrivers => named!(
+                self,
+                raw,
+                wire::CsiDriver,
+                translate::csi_driver,
+                self.cluster.csi_drivers
+            ),
+            Kind::Capacities => keyed!(
+                self,
+                raw,
+                wire::StorageCapacity,
+                translate::storage_capacity,
+                self.cluster.capacities
+            ),
             Kind::CsiNodes => named!(
                 self,
                 raw,
@@ -247,21 +298,13 @@ impl State {
                 translate::csi_node,
                 self.cluster.csi_nodes
             ),
-            Kind::Attachments => named!(
+            _ => named!(
                 self,
                 raw,
                 wire::Attachment,
                 translate::attachment,
                 self.cluster.attachments
             ),
-            Kind::Namespaces => named!(
-                self,
-                raw,
-                wire::Bare,
-                translate::namespace,
-                self.cluster.namespaces
-            ),
-            Kind::PriorityClasses | Kind::RuntimeClasses => self.put_class(kind, raw),
         }
     }
 
@@ -364,6 +407,8 @@ impl State {
             Kind::Claims => cluster.claims.remove(key).is_some(),
             Kind::Volumes => cluster.volumes.remove(&key.name).is_some(),
             Kind::StorageClasses => cluster.storage_classes.remove(&key.name).is_some(),
+            Kind::CsiDrivers => cluster.csi_drivers.remove(&key.name).is_some(),
+            Kind::Capacities => cluster.capacities.remove(key).is_some(),
             Kind::CsiNodes => cluster.csi_nodes.remove(&key.name).is_some(),
             Kind::Attachments => cluster.attachments.remove(&key.name).is_some(),
             Kind::Namespaces => cluster.namespaces.remove(&key.name).is_some(),
@@ -392,6 +437,8 @@ impl State {
             Kind::Claims => cluster.claims.keys().cloned().collect(),
             Kind::Volumes => named(&cluster.volumes),
             Kind::StorageClasses => named(&cluster.storage_classes),
+            Kind::CsiDrivers => named(&cluster.csi_drivers),
+            Kind::Capacities => cluster.capacities.keys().cloned().collect(),
             Kind::CsiNodes => named(&cluster.csi_nodes),
             Kind::Attachments => named(&cluster.attachments),
             Kind::Namespaces => named(&cluster.namespaces),

@@ -58,13 +58,15 @@ impl Manifests {
     }
 }
 
-const KINDS: [(&str, Kind); 11] = [
+const KINDS: [(&str, Kind); 13] = [
     ("Node", Kind::Nodes),
     ("DaemonSet", Kind::DaemonSets),
     ("PodDisruptionBudget", Kind::Budgets),
     ("PersistentVolumeClaim", Kind::Claims),
     ("PersistentVolume", Kind::Volumes),
     ("StorageClass", Kind::StorageClasses),
+    ("CSIDriver", Kind::CsiDrivers),
+    ("CSIStorageCapacity", Kind::Capacities),
     ("CSINode", Kind::CsiNodes),
     ("VolumeAttachment", Kind::Attachments),
     ("Namespace", Kind::Namespaces),

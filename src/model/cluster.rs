@@ -29,6 +29,10 @@ pub struct Cluster {
     pub volumes: BTreeMap<Arc<str>, PersistentVolume>,
     /// StorageClasses by name.
     pub storage_classes: BTreeMap<Arc<str>, StorageClass>,
+    /// CSIDrivers by name: whether they publish what they have free (`spec.storageCapacity`).
+    pub csi_drivers: BTreeMap<Arc<str>, bool>,
+    /// CSIStorageCapacities.
+    pub capacities: BTreeMap<PodKey, StorageCapacity>,
     /// CSINodes by node name: driver to the number of volumes it can attach.
     pub csi_nodes: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Option<i32>>>,
     /// VolumeAttachments by name.
@@ -343,6 +347,19 @@ pub struct StorageClass {
     pub default: bool,
     /// `metadata.creationTimestamp`; the newest default class wins.
     pub created: Time,
+}
+
+/// A CSIStorageCapacity: what a driver has free for volumes of a class (KEP-1472).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StorageCapacity {
+    /// `storageClassName`.
+    pub class: Arc<str>,
+    /// `nodeTopology`: the nodes that reach it; none where it is absent.
+    pub nodes: Option<LabelSelector>,
+    /// The largest volume that can be made, in bytes: `maximumVolumeSize`, else `capacity`; `None` where
+    /// neither is known, which is as if there were nothing.
+    pub largest: Option<i64>,
 }
 
 /// A VolumeAttachment.

@@ -359,5 +359,6 @@ fn shared() -> Vec<Value> {
         "tolerations": [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}],
     });
     all.extend([runtime("heavy"), picky]);
+    all.extend(volumes::published());
     all
 }

@@ -226,6 +226,8 @@ fn collection(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
     let plural = if kind.ends_with("class") {
         format!("{kind}es")
+    } else if let Some(stem) = kind.strip_suffix('y') {
+        format!("{stem}ies")
     } else {
         format!("{kind}s")
     };

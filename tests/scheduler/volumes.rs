@@ -8,6 +8,9 @@ use super::world::{DRIVER, HOSTNAME, Setting, ZONE};
 /// A finalizer that keeps what is being deleted, until the world is cleared away.
 pub(crate) const HOLD: &str = "test.pve-autoscaler.io/hold";
 
+/// A driver that says what it has free.
+const COUNTED: &str = "counted.example.com";
+
 /// All claims and volumes of a world.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Storage {
@@ -45,7 +48,46 @@ pub(crate) fn classes() -> Vec<Value> {
             "kubernetes.io/no-provisioner",
             "WaitForFirstConsumer",
         ),
+        class("counted", COUNTED, "WaitForFirstConsumer"),
         zonal,
+    ]
+}
+
+/// A driver that says what it has free, and what it says: the same in all worlds.
+pub(crate) fn published() -> Vec<Value> {
+    let free = |name: &str, nodes: Value, amounts: Value| {
+        let mut object = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity",
+            "metadata": {"name": name, "namespace": "default"}, "storageClassName": "counted",
+        });
+        if !nodes.is_null() {
+            object["nodeTopology"] = nodes;
+        }
+        for (key, amount) in amounts.as_object().into_iter().flatten() {
+            object[key] = amount.clone();
+        }
+        object
+    };
+    vec![
+        json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver",
+            "metadata": {"name": COUNTED}, "spec": {"storageCapacity": true},
+        }),
+        free(
+            "a",
+            json!({"matchLabels": {ZONE: "a"}}),
+            json!({"capacity": "1Gi"}),
+        ),
+        free(
+            "b",
+            json!({"matchExpressions": [
+                {"key": ZONE, "operator": "In", "values": ["b"]},
+                {"key": "rack", "operator": "NotIn", "values": ["1"]},
+            ]}),
+            json!({"capacity": "2Gi", "maximumVolumeSize": "4Gi"}),
+        ),
+        free("unknown", json!({"matchLabels": {ZONE: "c"}}), json!({})),
+        free("nowhere", Value::Null, json!({"capacity": "1Ti"})),
     ]
 }
 
@@ -71,7 +113,12 @@ pub(crate) fn claim(
     let kind = if waits { dice.number(0, 99) } else { 0 };
     match kind {
         0..=59 => bound(dice, setting, &mut claim, name, storage),
-        60..=66 => claim.object["spec"]["storageClassName"] = json!("wait"),
+        60..=62 => claim.object["spec"]["storageClassName"] = json!("wait"),
+        63..=66 => {
+            let size = dice.one(&["1Gi", "3Gi", "4Gi", "5Gi"]);
+            claim.object["spec"]["storageClassName"] = json!("counted");
+            claim.object["spec"]["resources"]["requests"]["storage"] = json!(size);
+        }
         67..=73 => claim.object["spec"]["storageClassName"] = json!("zonal"),
         74..=84 => waiting(dice, setting, &mut claim, name, storage),
         85..=87 => claim.object["spec"]["storageClassName"] = json!("now"),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::volumes::{self, Place};
-use super::{Case, Rule, Verdict, matching, newcomer, refuse};
+use super::{Case, Rule, Verdict, matching, neighbours, newcomer, refuse};
 use crate::model::action::{Action, Kind, Reason};
 use crate::model::cluster::{Asks, Claim, Free, PersistentVolume, Pod, PodKey, StorageClass};
 
@@ -16,12 +16,35 @@ use crate::model::cluster::{Asks, Claim, Free, PersistentVolume, Pod, PodKey, St
 /// there.
 type Wanted<'a> = BTreeMap<PodKey, BTreeSet<&'a Arc<str>>>;
 
-/// Whether a volume is made for a claim of this class on a node.
-pub(super) fn provides(class: &StorageClass, at: Place<'_>) -> bool {
+/// Whether a volume is made for a claim of this class, by its name too, on a node.
+pub(super) fn provides(
+    case: Case<'_>,
+    claim: &Claim,
+    (name, class): (&str, &StorageClass),
+    at: Place<'_>,
+) -> bool {
     let mut terms = class.topologies.iter();
     let near = class.topologies.is_empty()
         || terms.any(|term| matching::term_matches(term, at.name, at.labels));
-    &*class.provisioner != "kubernetes.io/no-provisioner" && near
+    let room = claim
+        .asks
+        .as_deref()
+        .is_none_or(|asks| !counted(case, class) || has_room(case, name, asks.storage, at));
+    &*class.provisioner != "kubernetes.io/no-provisioner" && near && room
+}
+
+/// Whether the driver of a class says what it has free.
+fn counted(case: Case<'_>, class: &StorageClass) -> bool {
+    let drivers = &case.snapshot.cluster.csi_drivers;
+    drivers.get(&class.provisioner).copied().unwrap_or(false)
+}
+
+/// Whether a CSIStorageCapacity of a class that a node reaches is as large as a volume of so many bytes.
+fn has_room(case: Case<'_>, class: &str, bytes: i64, at: Place<'_>) -> bool {
+    case.snapshot.cluster.capacities.values().any(|capacity| {
+        let near = neighbours::selected(capacity.nodes.as_ref(), at.labels);
+        *capacity.class == *class && near && capacity.largest.is_some_and(|most| most >= bytes)
+    })
 }
 
 /// The volumes there are that could serve a claim on a node.
@@ -94,7 +117,7 @@ fn want<'a>(case: Case<'a>, (key, pod): (&PodKey, &Pod), at: Place<'_>, wanted: 
         let Some((class, found)) = volumes::class_of(case, &claim) else {
             continue;
         };
-        if provides(found, at) {
+        if provides(case, &claim, (&class, found), at) {
             continue;
         }
         let serving = serving(case, &name, &claim, &class, at);

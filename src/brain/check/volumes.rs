@@ -116,7 +116,8 @@ fn out_of_reach(
         None if !supply::serving(case, key, claim, &name, at).is_empty() => return None,
         _ => {}
     }
-    (!supply::provides(class, at)).then_some("has no volume there and can get none")
+    let provides = supply::provides(case, claim, (&name, class), at);
+    (!provides).then_some("has no volume there and can get none")
 }
 
 /// The class of a claim, where volumes of it wait for a consumer.

@@ -68,6 +68,18 @@ pub(in crate::brain) fn selects(selector: Option<&LabelSelector>, labels: &Label
     })
 }
 
+/// A label selector in words: `zone=z1 and disk In [ssd nvme]`.
+pub(in crate::brain) fn in_words(selector: &LabelSelector) -> String {
+    let labels = selector.labels.iter();
+    let labels = labels.map(|(key, value)| format!("{key}={value}"));
+    let all = labels.chain(selector.expressions.iter().map(words));
+    let all: Vec<String> = all.collect();
+    if all.is_empty() {
+        return "any node is".to_owned();
+    }
+    all.join(" and ")
+}
+
 /// A requirement in words: `zone In [z1 z2]`.
 pub(in crate::brain) fn words(requirement: &Requirement) -> String {
     let operator = match requirement.operator {

@@ -17,6 +17,7 @@ use super::Misfit;
 use super::attach::Attach;
 use super::selector;
 use crate::brain::claims::claim_name;
+use crate::brain::free_storage::Room;
 use crate::brain::stock::{At, MenuId};
 use crate::brain::view::View;
 use crate::model::words;
@@ -31,6 +32,8 @@ pub(in crate::brain) struct Need {
     pub(in crate::brain) refusal: Option<String>,
     /// One set of alternatives for each bound volume or class: the node must match one of each.
     pub(in crate::brain) alternatives: Vec<Vec<NodeTerm>>,
+    /// Where there is room for volumes that are to be made: the node must reach a place of each.
+    pub(in crate::brain) rooms: Vec<Room>,
     /// Labels of bound volumes that a node must share, if it has any of them.
     pub(in crate::brain) zones: Vec<ZoneLabel>,
     /// Volumes that count against the node's limits.
@@ -57,6 +60,8 @@ pub(in crate::brain) struct Waiting {
     pub(in crate::brain) shared: Option<PodKey>,
     /// Where a volume is made if none serves; empty for anywhere, `None` where nobody makes any.
     provision: Option<Vec<NodeTerm>>,
+    /// Where there is room for one, if its driver says so.
+    room: Option<Room>,
     class: Arc<str>,
     /// Its name, for words about one pod alone: equal claims are told by what they ask.
     name: Option<Arc<str>>,
@@ -65,9 +70,11 @@ pub(in crate::brain) struct Waiting {
 impl Waiting {
     /// Whether a volume can be made for it on a node.
     pub(in crate::brain) fn provides(&self, at: At<'_>) -> bool {
-        self.provision
-            .as_ref()
-            .is_some_and(|terms| terms.is_empty() || selector::any_term(terms, at.name, at.labels))
+        let near = |terms: &Vec<NodeTerm>| {
+            terms.is_empty() || selector::any_term(terms, at.name, at.labels)
+        };
+        let room = self.room.as_ref();
+        self.provision.as_ref().is_some_and(near) && room.is_none_or(|room| room.reached(at.labels))
     }
 }
 
@@ -81,9 +88,11 @@ pub(in crate::brain) fn unserved(claim: &Waiting, at: At<'_>, others: bool) -> S
         format!("node {}", at.name)
     };
     let left = if others { " is left" } else { "" };
-    let provision = match &claim.provision {
-        None => "nothing can provision one".to_owned(),
-        Some(terms) => format!("one is provisioned only where {}", in_words(terms)),
+    let no_room = claim.room.as_ref().filter(|room| !room.reached(at.labels));
+    let provision = match (&claim.provision, no_room) {
+        (None, _) => "nothing can provision one".to_owned(),
+        (Some(_), Some(room)) => room.words(),
+        (Some(terms), None) => format!("one is provisioned only where {}", in_words(terms)),
     };
     format!(
         "{whose}: no existing volume of class {} with {} that {place} can reach{left}; {provision}",
@@ -130,7 +139,7 @@ fn read(key: &PodKey, pod: &Pod, view: &View<'_>, tell: bool) -> Option<Need> {
             }
             // Its claim will be made for it once it is seen; the class is known.
             None if ephemeral => {
-                of_class(need, &name, class, None, cluster);
+                of_class(need, &name, class, None, view);
                 let class = class.or_else(|| default_class(cluster).map(|(name, _)| name));
                 let claim = Claim {
                     class: class.cloned(),
@@ -195,7 +204,7 @@ fn of_claim(need: &mut Need, key: &PodKey, claim: &Claim, view: &View<'_>, tell:
             let storage = claim.asks.as_ref().map(|asks| asks.storage);
             let serving = storage.zip(stock.menu(key));
             let Some((storage, menu)) = serving else {
-                return of_class(need, name, claim.class.as_ref(), storage, cluster);
+                return of_class(need, name, claim.class.as_ref(), storage, view);
             };
             let Some((class, found)) = class(claim.class.as_ref(), cluster) else {
                 return;
@@ -206,6 +215,7 @@ fn of_claim(need: &mut Need, key: &PodKey, claim: &Claim, view: &View<'_>, tell:
                 shared: stock.shared(key).then(|| key.clone()),
                 provision: (&*found.provisioner != NO_PROVISIONER)
                     .then(|| found.topologies.clone()),
+                room: view.claims.free.room(class, storage),
                 class: class.clone(),
                 name: tell.then(|| key.name.clone()),
             });
@@ -232,9 +242,9 @@ fn of_class(
     claim: &str,
     named: Option<&Arc<str>>,
     storage: Option<i64>,
-    cluster: &Cluster,
+    view: &View<'_>,
 ) {
-    let Some((name, class)) = class(named, cluster) else {
+    let Some((name, class)) = class(named, &view.snapshot.cluster) else {
         return refuse(
             need,
             match named {
@@ -264,6 +274,8 @@ fn of_class(
     if !class.topologies.is_empty() {
         need.alternatives.push(class.topologies.clone());
     }
+    let room = storage.and_then(|storage| view.claims.free.room(name, storage));
+    need.rooms.extend(room);
 }
 
 /// The class that a claim names, else the default one.
@@ -319,14 +331,15 @@ pub(in crate::brain) fn misfit(
             "its volume is being made for the node {node}"
         )));
     }
-    let unmet = need
-        .alternatives
-        .iter()
-        .find(|terms| !selector::any_term(terms, name, labels))?;
-    Some(Misfit::Volume(format!(
-        "its volume can be reached only where {}",
-        in_words(unmet)
-    )))
+    let mut alternatives = need.alternatives.iter();
+    if let Some(unmet) = alternatives.find(|terms| !selector::any_term(terms, name, labels)) {
+        return Some(Misfit::Volume(format!(
+            "its volume can be reached only where {}",
+            in_words(unmet)
+        )));
+    }
+    let room = need.rooms.iter().find(|room| !room.reached(labels))?;
+    Some(Misfit::Volume(room.words()))
 }
 
 fn in_words(terms: &[NodeTerm]) -> String {

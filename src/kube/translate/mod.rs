@@ -22,11 +22,11 @@ use crate::model::scheduling::{LabelSelector, Labels, NodeTerm, Operator, Requir
 use crate::model::time::Time;
 
 pub(super) use objects::{
-    PriorityClass, RuntimeClass, attachment, budget, csi_node, daemon_set, namespace, node,
-    priority_class, runtime_class, storage_class,
+    PriorityClass, RuntimeClass, attachment, budget, csi_driver, csi_node, daemon_set, namespace,
+    node, priority_class, runtime_class, storage_class,
 };
 pub(super) use pod::{pod, unreadable_pod};
-pub(super) use volumes::{claim, persistent_volume};
+pub(super) use volumes::{claim, persistent_volume, storage_capacity};
 
 /// Stands in for a creation time that is absent or unreadable: the end of the year 9999, so that
 /// nothing counts as old enough.

@@ -252,6 +252,15 @@ pub(in crate::kube) fn storage_class(
     Some((reader.name(meta)?, view))
 }
 
+/// A CSIDriver's view: whether it publishes what it has free.
+pub(in crate::kube) fn csi_driver(
+    reader: &mut Reader<'_>,
+    driver: &wire::CsiDriver,
+) -> Option<(Arc<str>, bool)> {
+    let publishes = driver.spec.storage_capacity == Some(true);
+    Some((reader.name(&driver.metadata)?, publishes))
+}
+
 /// CSI driver to the volumes a node can attach; `None` for no limit.
 type AttachLimits = BTreeMap<Arc<str>, Option<i32>>;
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::{Reader, nonempty, uid};
 use crate::kube::wire;
-use crate::model::cluster::{Asks, Claim, Free, PersistentVolume, PodKey, ZoneLabel};
+use crate::model::cluster::{
+    Asks, Claim, Free, PersistentVolume, PodKey, StorageCapacity, ZoneLabel,
+};
 use crate::model::quantity::Quantity;
 
 /// The annotation that says the class in the place of the field, on old claims and volumes.
@@ -115,13 +117,34 @@ fn free(reader: &mut Reader<'_>, volume: &wire::PersistentVolume) -> Option<Free
     })
 }
 
+/// A CSIStorageCapacity's view. An amount that cannot be read is as none: kube-scheduler was given a number,
+/// but it is not known which.
+pub(in crate::kube) fn storage_capacity(
+    reader: &mut Reader<'_>,
+    capacity: &wire::StorageCapacity,
+) -> Option<(PodKey, StorageCapacity)> {
+    let limit = match &capacity.maximum_volume_size {
+        Some(size) => Some(("maximumVolumeSize", size)),
+        None => capacity.capacity.as_ref().map(|free| ("capacity", free)),
+    };
+    let view = StorageCapacity {
+        class: reader.text(capacity.storage_class_name.as_deref()),
+        nodes: capacity.node_topology.as_ref().map(|s| reader.selector(s)),
+        largest: limit.and_then(|(field, amount)| bytes(reader, field, amount)),
+    };
+    Some((reader.key(&capacity.metadata)?, view))
+}
+
 /// An amount of storage in bytes, 0 where none is said; `None` for one that cannot be read.
 fn storage(reader: &mut Reader<'_>, field: &str, amounts: Option<&wire::Amounts>) -> Option<i64> {
-    let Some(amount) = amounts.and_then(|amounts| amounts.get("storage")) else {
-        return Some(0);
-    };
-    let text = amount.to_string();
-    let read = text.parse::<Quantity>().map(Quantity::units);
-    read.inspect_err(|error| reader.problems.push(format!("spec.{field}: {error}")))
+    match amounts.and_then(|amounts| amounts.get("storage")) {
+        Some(amount) => bytes(reader, &format!("spec.{field}"), amount),
+        None => Some(0),
+    }
+}
+
+fn bytes(reader: &mut Reader<'_>, field: &str, amount: &wire::Amount) -> Option<i64> {
+    let read = amount.to_string().parse::<Quantity>().map(Quantity::units);
+    read.inspect_err(|error| reader.problems.push(format!("{field}: {error}")))
         .ok()
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::pod::PodSpec;
-use super::{Amounts, Condition, Map, Meta, NodeSelector, Selector};
+use super::{Amount, Amounts, Condition, Map, Meta, NodeSelector, Selector};
 
 /// A node.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -219,6 +219,32 @@ pub(in crate::kube) struct TopologyLabel {
     pub(in crate::kube) values: Option<Vec<String>>,
 }
 
+/// A CSIDriver.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct CsiDriver {
+    pub(in crate::kube) metadata: Meta,
+    pub(in crate::kube) spec: CsiDriverSpec,
+}
+
+/// Its specification.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(in crate::kube) struct CsiDriverSpec {
+    pub(in crate::kube) storage_capacity: Option<bool>,
+}
+
+/// A CSIStorageCapacity.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(in crate::kube) struct StorageCapacity {
+    pub(in crate::kube) metadata: Meta,
+    pub(in crate::kube) storage_class_name: Option<String>,
+    pub(in crate::kube) node_topology: Option<Selector>,
+    pub(in crate::kube) capacity: Option<Amount>,
+    pub(in crate::kube) maximum_volume_size: Option<Amount>,
+}
+
 /// A CSINode.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -231,13 +257,13 @@ pub(in crate::kube) struct CsiNode {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::kube) struct CsiNodeSpec {
-    pub(in crate::kube) drivers: Option<Vec<CsiDriver>>,
+    pub(in crate::kube) drivers: Option<Vec<NodeDriver>>,
 }
 
 /// A driver on a node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::kube) struct CsiDriver {
+pub(in crate::kube) struct NodeDriver {
     pub(in crate::kube) name: Option<String>,
     pub(in crate::kube) allocatable: Option<CsiAllocatable>,
 }

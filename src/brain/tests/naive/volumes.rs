@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::filters::one_of;
+use super::filters::{one_of, selects};
 use super::{Naive, Site, Spot};
 use crate::model::cluster::{Claim, Cluster, Pod, PodKey, StorageClass};
 use crate::model::scheduling::Volume;
@@ -171,8 +171,23 @@ pub(super) fn found(
         if &*class.provisioner == "kubernetes.io/no-provisioner" || !near {
             return Err(format!("{name} finds no volume, and nobody makes one"));
         }
+        if !spacious(cluster, &claim, &class.provisioner, spot) {
+            return Err(format!("nobody has room for the volume of {name}"));
+        }
     }
     Ok(got)
+}
+
+/// Whether the driver has room for a claim's volume where this spot is, as far as it says.
+fn spacious(cluster: &Cluster, claim: &Claim, driver: &str, spot: &Spot) -> bool {
+    let (Some(asks), Some(true)) = (&claim.asks, cluster.csi_drivers.get(driver)) else {
+        return true;
+    };
+    cluster.capacities.values().any(|capacity| {
+        Some(&capacity.class) == claim.class.as_ref()
+            && selects(capacity.nodes.as_ref(), &spot.labels)
+            && capacity.largest >= Some(asks.storage)
+    })
 }
 
 /// The volumes that a claim could have somewhere, the best first.

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use super::{DRIVER, NAMESPACES, ZONE};
 use crate::brain::tests::lab::Lab;
 use crate::model::cluster::{
-    Asks, Attachment, Claim, Free, PersistentVolume, PodKey, StorageClass, ZoneLabel,
+    Asks, Attachment, Claim, Free, PersistentVolume, PodKey, StorageCapacity, StorageClass,
+    ZoneLabel,
 };
 use crate::model::scheduling::{LabelSelector, NodeTerm, Operator, Requirement};
 
 /// How many kinds there are: `claim0` and on.
-pub(super) const COUNT: usize = 20;
+pub(super) const COUNT: usize = 23;
 
 const GI: i64 = 1 << 30;
+/// A driver that says what it has free.
+const COUNTED: &str = "counted.example.com";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
 pub(in crate::brain::tests) fn within(key: &str, values: &[&str]) -> NodeTerm {
@@ -39,6 +42,11 @@ pub(super) fn add(mut lab: Lab) -> Lab {
         wait_for_consumer: true,
         ..StorageClass::default()
     };
+    let counted = StorageClass {
+        provisioner: COUNTED.into(),
+        wait_for_consumer: true,
+        ..StorageClass::default()
+    };
     let cluster = &mut lab.snapshot.cluster;
     for (name, class) in [
         ("fast", dynamic(true, vec![])),
@@ -48,8 +56,19 @@ pub(super) fn add(mut lab: Lab) -> Lab {
         ),
         ("eager", dynamic(false, vec![])),
         ("fixed", fixed),
+        ("counted", counted),
     ] {
         cluster.storage_classes.insert(name.into(), class);
+    }
+    cluster.csi_drivers.insert(COUNTED.into(), true);
+    for (number, (nodes, largest)) in free().into_iter().enumerate() {
+        let capacity = StorageCapacity {
+            class: "counted".into(),
+            nodes,
+            largest,
+        };
+        let key = PodKey::new("csi", format!("free-{number}"));
+        cluster.capacities.insert(key, capacity);
     }
     for namespace in NAMESPACES {
         for number in 0..COUNT {
@@ -82,6 +101,20 @@ pub(super) fn add(mut lab: Lab) -> Lab {
     };
     cluster.attachments.insert("attached".into(), attached);
     lab
+}
+
+/// What the driver that says it has free for volumes, and where.
+fn free() -> Vec<(Option<LabelSelector>, Option<i64>)> {
+    let zone = |name: &str| LabelSelector {
+        expressions: within(ZONE, &[name]).expressions,
+        ..LabelSelector::default()
+    };
+    vec![
+        (Some(zone("pve1")), Some(GI)),
+        (Some(zone("pve2")), Some(4 * GI)),
+        (Some(zone("pve3")), None),
+        (None, Some(16 * GI)),
+    ]
 }
 
 /// Volumes that are bound to no claim, few enough that pods quarrel over them.
@@ -134,6 +167,7 @@ fn spare() -> Vec<(&'static str, PersistentVolume)> {
         ),
         ("spare-9", volume("fast", 1, zone("pve1"), &plain)),
         ("spare-10", volume("zoned", 8, zone("pve2"), &plain)),
+        ("spare-12", volume("counted", 2, zone("pve3"), &plain)),
         (
             "spare-11",
             PersistentVolume {
@@ -242,6 +276,9 @@ fn kind(number: usize) -> (Claim, Option<PersistentVolume>) {
             };
             (alone, None)
         }
+        20 => (waiting("counted", 1, |_| {}), None),
+        21 => (waiting("counted", 3, |_| {}), None),
+        22 => (waiting("counted", 8, |_| {}), None),
         10 => (
             Claim {
                 once_pod: true,

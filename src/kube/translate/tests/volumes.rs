@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::read;
 use crate::kube::intern::Interner;
-use crate::kube::translate::{Reader, claim, persistent_volume};
+use crate::kube::translate::{Reader, claim, csi_driver, persistent_volume, storage_capacity};
 use crate::model::cluster::{Asks, Free, PodKey};
 
 fn offered(change: impl FnOnce(&mut Value)) -> (Option<Arc<Free>>, Vec<String>) {
@@ -105,4 +105,38 @@ fn sizes_that_cannot_be_read_are_told_and_taken_for_the_worst() {
     let (asks, problems) = asked(|object| object["spec"]["resources"] = Value::Null);
     assert_eq!(asks.map(|asks| asks.storage), Some(0));
     assert!(problems.is_empty());
+}
+
+#[test]
+fn what_a_driver_has_free() {
+    let mut interner = Interner::default();
+    let mut reader = Reader::new(&mut interner);
+    let driver = |spec: Value| json!({ "metadata": { "name": "csi" }, "spec": spec });
+    for (spec, publishes) in [
+        (json!({ "storageCapacity": true }), true),
+        (json!({ "storageCapacity": false }), false),
+        (json!({}), false),
+    ] {
+        let (name, view) = csi_driver(&mut reader, &read(driver(spec))).expect("a driver");
+        assert_eq!((&*name, view), ("csi", publishes));
+    }
+    let free = |object: Value| {
+        let mut interner = Interner::default();
+        let mut reader = Reader::new(&mut interner);
+        let mut object = object;
+        object["metadata"] = json!({ "name": "csisc-1", "namespace": "csi-proxmox" });
+        let (_, view) = storage_capacity(&mut reader, &read(object)).expect("it has a name");
+        (view, reader.problems)
+    };
+    let (view, problems) = free(json!({
+        "storageClassName": "lvm", "capacity": "100Gi", "maximumVolumeSize": 1024,
+        "nodeTopology": { "matchLabels": { "topology.kubernetes.io/zone": "pve1" } },
+    }));
+    assert_eq!(problems, Vec::<String>::new());
+    assert_eq!((&*view.class, view.largest), ("lvm", Some(1024)));
+    assert!(view.nodes.is_some_and(|nodes| nodes.labels.len() == 1));
+    let (view, _) = free(json!({ "storageClassName": "lvm", "capacity": "1Gi" }));
+    assert_eq!((view.nodes, view.largest), (None, Some(1 << 30)));
+    let (view, problems) = free(json!({ "storageClassName": "lvm", "capacity": "much" }));
+    assert_eq!((view.largest, problems.len()), (None, 1));
 }
