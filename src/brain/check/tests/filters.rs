@@ -6,7 +6,9 @@ use super::{Bug, creation, decided, planted, pool, removal};
 use crate::brain::check::{Rule, check};
 use crate::brain::tests::lab::Lab;
 use crate::model::action::Action;
-use crate::model::cluster::{Claim, Free, PersistentVolume, PodKey, StorageClass, ZoneLabel};
+use crate::model::cluster::{
+    Claim, Free, PersistentVolume, PodKey, StorageCapacity, StorageClass, ZoneLabel,
+};
 use crate::model::scheduling::{
     HostPort, LabelSelector, NodeTerm, Operator, PodShape, PodTerm, Requirement, Taint, Volume,
 };
@@ -258,6 +260,52 @@ fn claims_that_wait_count_on_a_volume_each() {
     for change in amiss {
         planted(&base, Rule::Unfit, &|lab, _| waiting(lab, 2, change));
     }
+}
+
+/// Both pods wait with a claim whose volume is to be made by a driver that says it has so much free, and where.
+fn counted(lab: &mut Lab, largest: i64, nodes: Option<&[(&str, &str)]>) {
+    waiting(lab, 0, |_, _| {});
+    let cluster = &mut lab.snapshot.cluster;
+    let class = StorageClass {
+        provisioner: DRIVER.into(),
+        wait_for_consumer: true,
+        ..StorageClass::default()
+    };
+    cluster.storage_classes.insert("local".into(), class);
+    cluster.csi_drivers.insert(DRIVER.into(), true);
+    let labels = |all: &[(&str, &str)]| LabelSelector {
+        labels: all
+            .iter()
+            .map(|(k, v)| ((*k).into(), (*v).into()))
+            .collect(),
+        ..LabelSelector::default()
+    };
+    let capacity = StorageCapacity {
+        class: "local".into(),
+        nodes: nodes.map(labels),
+        largest: Some(largest),
+    };
+    let key = PodKey::new("csi", "free");
+    cluster.capacities.insert(key, capacity);
+}
+
+#[test]
+fn volumes_are_made_where_there_is_room() {
+    let base = decided(pool().pods("web", 2, 100, 100));
+    let (mut lab, action) = base.clone();
+    counted(&mut lab, 0, Some(&[]));
+    let fine = check(&action, &lab.snapshot, &lab.policy, lab.now);
+    assert_eq!(fine, Ok(()));
+    planted(&base, Rule::Unfit, &|lab, _| counted(lab, -1, Some(&[])));
+    planted(&base, Rule::Unfit, &|lab, _| counted(lab, 0, None));
+    let elsewhere: &[(&str, &str)] = &[(ZONE, "mars")];
+    planted(&base, Rule::Unfit, &|lab, _| {
+        counted(lab, 0, Some(elsewhere));
+    });
+    planted(&base, Rule::Unfit, &|lab, _| {
+        counted(lab, 0, Some(&[]));
+        lab.snapshot.cluster.capacities.clear();
+    });
 }
 
 #[test]
