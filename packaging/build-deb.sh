@@ -54,10 +54,22 @@ stage() {
     install -D -m 0755 "$built/pve-autoscaler-broker" "$tree/usr/libexec/pve-autoscaler/broker"
     install -m 0644 contrib/pve-autoscaler.toml "$tree/etc/"
     cp -a contrib/kubernetes "$tree/usr/share/pve-autoscaler/"
-    install -m 0644 README.md docs/*.md "$tree/doc/"
+    documentation "$tree/doc"
     libraries >"$tree/doc/libraries.txt"
     generated "$tree"
     chmod -R u=rwX,go=rX "$src"
+}
+
+# The pages, laid out as here so that their links lead somewhere; sources are not among them.
+documentation() {
+    local doc="$1"
+    install -D -m 0644 -t "$doc/docs" docs/*.md
+    install -D -m 0644 -t "$doc/docs/decisions" docs/decisions/*.md
+    sed -i -E 's|\[([^]]*)\]\(\.\./src/[^)]*\)|\1|g' "$doc"/docs/*.md
+    install -m 0644 CHANGELOG.md CONTRIBUTING.md "$doc/"
+    sed -e 's|](LICENSE)|](/usr/share/common-licenses/Apache-2.0)|' \
+        -e 's|](contrib/kubernetes/|](/usr/share/pve-autoscaler/kubernetes/|' README.md >"$doc/README.md"
+    sed -i -e 's|](LICENSE)|](/usr/share/common-licenses/Apache-2.0)|' "$doc/CONTRIBUTING.md"
 }
 
 # Man pages, completions, schema and reference manual, from the program's own description of its commands.
@@ -73,7 +85,7 @@ generated() {
     install -D -m 0644 "$made/completions/pve-autoscaler.fish" \
         "$tree/usr/share/fish/vendor_completions.d/pve-autoscaler.fish"
     install -m 0644 "$made/pve-autoscaler.schema.json" "$tree/usr/share/pve-autoscaler/"
-    install -m 0644 "$made/configuration.md" "$tree/doc/"
+    install -m 0644 "$made/configuration.md" "$tree/doc/docs/"
 }
 
 mkdir -p "$out"

@@ -30,6 +30,28 @@ fn every_setting_shown_in_the_shipped_file_is_valid() {
     assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
 }
 
+/// What the file's head tells a newcomer to do: the names of four tables and what is marked EDIT.
+#[test]
+fn the_shipped_file_is_whole_with_what_is_marked_to_edit() {
+    let names = [
+        "[proxmox]",
+        "[template.debian]",
+        "[instance_type.small]",
+        "[pool.workers]",
+    ];
+    let edited = SHIPPED.lines().fold(String::new(), |text, line| {
+        let setting = line.strip_prefix('#').filter(|rest| {
+            names.contains(rest) || !rest.starts_with(' ') && rest.contains("# EDIT")
+        });
+        text + setting.unwrap_or(line) + "\n"
+    });
+    let settings = config::parse(&edited, "edited").unwrap_or_else(|e| panic!("{e}"));
+    assert!(settings.configured);
+    assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
+    let pool = &settings.policy.pools["workers"];
+    assert!(pool.taints.is_empty() && pool.startup_taints.is_empty());
+}
+
 /// The shipped file says "the default is shown": where a value is the same in the types' defaults,
 /// the text must not drift from it.
 #[test]
@@ -39,6 +61,19 @@ fn the_scaling_defaults_shown_are_the_real_ones() {
     assert_eq!(shown.scale_down, File::default().scale_down);
     assert_eq!(shown.web, File::default().web);
     assert_eq!(shown.kubernetes.name, File::default().kubernetes.name);
+    let smallest: File = toml::from_str("[proxmox]\nvmids = \"9000-9999\"").expect("it is valid");
+    assert_eq!(
+        shown.proxmox.map(|region| (
+            region.poll,
+            region.host_memory_reserve,
+            region.max_clones_per_storage
+        )),
+        smallest.proxmox.map(|region| (
+            region.poll,
+            region.host_memory_reserve,
+            region.max_clones_per_storage
+        )),
+    );
 }
 
 #[test]

@@ -411,6 +411,65 @@ fn the_architecture_names_every_module() {
     none(&missing);
 }
 
+/// Every page of the documentation: its path below the root and its text.
+fn pages() -> Vec<(PathBuf, String)> {
+    let pages = files(root(), &|path| path.extension().is_some_and(|e| e == "md"));
+    let read = |page: PathBuf| {
+        let text =
+            std::fs::read_to_string(&page).unwrap_or_else(|e| panic!("{}: {e}", page.display()));
+        (
+            page.strip_prefix(root())
+                .expect("below the root")
+                .to_owned(),
+            text,
+        )
+    };
+    pages.into_iter().map(read).collect()
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let mut dead = Vec::new();
+    for (page, text) in pages() {
+        let folder = root().join(&page);
+        let folder = folder.parent().expect("it lies in a folder");
+        for link in text.split("](").skip(1) {
+            let link = link.split([')', ' ', '#']).next().unwrap_or_default();
+            if !link.is_empty() && !link.contains("://") && !folder.join(link).exists() {
+                dead.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    none(&dead);
+}
+
+#[test]
+fn the_index_of_decisions_has_them_all() {
+    let decisions = Path::new("docs/decisions");
+    let pages = pages();
+    let index = decisions.join("README.md");
+    let (_, index) = pages
+        .iter()
+        .find(|(page, _)| *page == index)
+        .expect("it is there");
+    let missing: Vec<String> = pages
+        .iter()
+        .filter(|(page, _)| page.parent() == Some(decisions) && !page.ends_with("README.md"))
+        .map(|(page, text)| {
+            let title = text
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .trim_start_matches("# ");
+            let name = page.file_name().unwrap_or_default().display();
+            format!("[{title}]({name})")
+        })
+        .filter(|line| !index.contains(line.as_str()))
+        .map(|line| format!("docs/decisions/README.md lacks the line: - {line}"))
+        .collect();
+    none(&missing);
+}
+
 /// Every TOML block in the documentation that begins with `version` is a valid file.
 #[test]
 fn configurations_in_the_documentation_are_valid() {

@@ -97,7 +97,24 @@ installed_and_idle() {
     hold "state is the daemon's alone" owned /var/lib/pve-autoscaler pve-autoscaler:pve-autoscaler 700
     hold "pve-autoscaler status answers" pve-autoscaler status
     hold "pve-autoscaler check accepts the shipped file" pve-autoscaler check
-    hold "manual page and completions are there" ls /usr/share/bash-completion/completions/pve-autoscaler
+    hold "manual page and completions are there" ls /usr/share/man/man1/pve-autoscaler.1.gz \
+        /usr/share/bash-completion/completions/pve-autoscaler
+    hold "what units, configuration and README name is there" documented
+}
+
+# Paths that the units and the configuration name, and links of the pages on them.
+documented() {
+    local path page missing=0
+    cd /usr/share/doc/pve-autoscaler || return 1
+    while read -r path; do
+        [ -e "$path" ] || { echo "$path is not there" && missing=1; }
+    done < <(
+        grep -rhoE '/usr/share/[A-Za-z0-9._/-]*[A-Za-z0-9]' "$config" /usr/lib/systemd/system/pve-autoscaler*
+        for page in *.md docs/*.md docs/decisions/*.md; do
+            grep -oE '\]\([^):# ]+[)#]' "$page" | sed -e 's/[)#]$//' -e 's|^\](/|/|' -e "s|^](|$(dirname "$page")/|"
+        done
+    )
+    [ "$missing" -eq 0 ]
 }
 
 broker_and_sandbox() {
@@ -261,27 +278,36 @@ upgraded() {
     local before broker_before
     before="$(main_pid)"
     broker_before="$(systemctl show --property=MainPID --value "$broker")"
+    hold "a pause begins" pve-autoscaler pause "the trial"
     hold "upgrades" quiet_dpkg -i "$next"
     hold "the new version runs" soon 20 changed_pid "$before"
     hold "the edited file was kept" cmp "$config" /root/try/edited.toml
     hold "the socket listens again" active "$socket"
     hold "the old broker is gone" test "$broker_before" != "$(systemctl show --property=MainPID --value "$broker")"
     hold "the new broker answers" broker_answers
+    hold "the pause outlives it" soon 10 status_shows "paused: the trial"
 }
 
 removed() {
     hold "removes" quiet_dpkg -r pve-autoscaler
-    hold "nothing of it runs" test -z "$(pgrep -x pve-autoscaler 2>/dev/null || grep -lsx pve-autoscaler /proc/[0-9]*/comm)"
+    hold "nothing of it runs" nothing_runs
     hold "the socket is closed" inactive "$socket"
     hold "the edited file stays" cmp "$config" /root/try/edited.toml
     hold "state stays" test -d /var/lib/pve-autoscaler
-    hold "purges" quiet_dpkg -P pve-autoscaler
+    hold "installs again after it was removed" quiet_dpkg -i "$next"
+    hold "and runs again" soon 20 active "$daemon"
+    hold "with its socket" active "$socket"
+    hold "with the edited file" cmp "$config" /root/try/edited.toml
+    hold "with its state: the pause holds" soon 10 status_shows "paused: the trial"
+    hold "purges what runs" quiet_dpkg -P pve-autoscaler
+    hold "nothing of it runs any more" nothing_runs
     hold "nothing is left but the system user" nothing_left
     hold "the system user is left" getent passwd pve-autoscaler
-    hold "installs again" quiet_dpkg -i "$this"
-    hold "and runs again" soon 20 active "$daemon"
+    hold "installs again after it was purged" quiet_dpkg -i "$this"
+    hold "and runs once more" soon 20 active "$daemon"
     quiet_dpkg -P pve-autoscaler >/dev/null 2>&1
 }
+nothing_runs() { [ -z "$(grep -lsx -e pve-autoscaler -e broker /proc/[0-9]*/comm)" ]; }
 
 # dpkg's and systemd's own books, and the backups that sysusers makes of the user files, may differ.
 nothing_left() {

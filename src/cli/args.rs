@@ -227,7 +227,7 @@ pub(super) struct PauseOptions {
     #[command(flatten)]
     pub(super) control: ControlOptions,
     /// Why, for those who look later.
-    #[arg(default_value = "")]
+    #[arg(default_value = "", hide_default_value = true)]
     pub(super) reason: String,
 }
 

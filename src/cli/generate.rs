@@ -11,6 +11,63 @@ use crate::config;
 
 const NAME: &str = "pve-autoscaler";
 
+/// What the program's page says beyond its help: what a service's user looks for there.
+const BEYOND: &str = r#".SH "EXIT STATUS"
+0 success, 1 failure, 2 wrong command line or configuration.
+.SH SIGNALS
+To \fBrun\fR and \fBbroker\fR:
+.TP
+SIGHUP
+The configuration file is read again (systemctl reload pve\-autoscaler does it for both). One with errors is not taken
+up.
+.TP
+SIGTERM, SIGINT
+They end. What is being done to machines is taken up again at the next start.
+.SH ENVIRONMENT
+.TP
+PVE_AUTOSCALER_LOG
+What \fBrun\fR and \fBbroker\fR log: a level (error, warn, info, debug, trace), or levels by target, such as
+info,pve_autoscaler::brain=trace.
+.SH FILES
+.TP
+/etc/pve\-autoscaler.toml
+The configuration; every key is in /usr/share/doc/pve\-autoscaler/docs/configuration.md, its schema in
+/usr/share/pve\-autoscaler/pve\-autoscaler.schema.json.
+.TP
+/etc/pve\-autoscaler/kubeconfig
+Credentials for Kubernetes; \fBkubeconfig\fR makes them.
+.TP
+/run/pve\-autoscaler/control.sock, /run/pve\-autoscaler/pve.sock
+The daemon's socket for \fBstatus\fR, \fBplan\fR, \fBpause\fR and others, and the broker's; for root and the group
+pve\-autoscaler.
+.TP
+/var/lib/pve\-autoscaler, /var/lib/pve\-autoscaler\-broker
+State of the daemon and of the broker.
+.SH "SEE ALSO"
+/usr/share/doc/pve\-autoscaler/README.md: the way in; docs/operations.md there: how to run it and what to do when
+something is wrong.
+.PP
+systemctl(1), journalctl(1), qm(1)
+"#;
+
+/// A page for the command and for each below it.
+fn pages(command: &clap::Command, directory: &Path) -> std::io::Result<()> {
+    let page = clap_mangen::Man::new(command.clone())
+        .source(concat!("pve-autoscaler ", env!("CARGO_PKG_VERSION")))
+        .manual("pve-autoscaler");
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    text.extend_from_slice(match command.get_name() {
+        NAME => BEYOND.as_bytes(),
+        _ => b".SH \"SEE ALSO\"\npve\\-autoscaler(1)\n",
+    });
+    std::fs::write(directory.join(page.get_filename()), text)?;
+    command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set())
+        .try_for_each(|command| pages(command, directory))
+}
+
 /// Writes everything into `directory`.
 pub(super) fn run(directory: &Path) -> anyhow::Result<()> {
     let man = directory.join("man");
@@ -19,7 +76,11 @@ pub(super) fn run(directory: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
     }
-    clap_mangen::generate_to(Cli::command(), &man)
+    let mut whole = Cli::command()
+        .disable_help_subcommand(true)
+        .after_help(None::<&str>);
+    whole.build();
+    pages(&whole, &man)
         .with_context(|| format!("cannot write man pages into {}", man.display()))?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut Cli::command(), NAME, &completions)

@@ -1,11 +1,14 @@
 //! Logging: to the journal with structured fields under systemd, else to standard error.
 
 use std::io::IsTerminal as _;
+use std::path::Path;
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+
+use super::journald::{self, Journal};
 
 /// The environment variable with another filter, such as `debug` or `info,pve_autoscaler::pve=trace`.
 pub(super) const FILTER_VARIABLE: &str = "PVE_AUTOSCALER_LOG";
@@ -18,11 +21,10 @@ pub(super) fn start() {
     let (filter, complaint) = filter(std::env::var(FILTER_VARIABLE).ok());
     let registry = tracing_subscriber::registry().with(filter);
     // systemd sets this for a service whose output is the journal.
-    let journal = std::env::var_os("JOURNAL_STREAM").and_then(|_| tracing_journald::layer().ok());
+    let journal = std::env::var_os("JOURNAL_STREAM")
+        .and_then(|_| Journal::open(Path::new(journald::SOCKET)).ok());
     let started = if let Some(journal) = journal {
-        registry
-            .with(journal.with_syslog_identifier("pve-autoscaler".to_owned()))
-            .try_init()
+        registry.with(journal).try_init()
     } else {
         let stderr = tracing_subscriber::fmt::layer()
             .with_writer(std::io::stderr)

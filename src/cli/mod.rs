@@ -9,6 +9,7 @@ mod conformance;
 mod control;
 mod explain;
 mod generate;
+mod journald;
 mod kubeconfig;
 mod live;
 mod log;

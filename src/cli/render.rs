@@ -105,14 +105,48 @@ fn act(action: &Action) -> (&'static str, String) {
 
 /// What is held back.
 pub(super) fn held(text: &mut String, holds: &[Hold], now: Time) {
-    let rows = holds
-        .iter()
-        .map(|hold| {
+    let said = |hold: &&Hold| {
+        let view = hold.why.split(' ').next().unwrap_or_default();
+        (hold.scope.clone(), hold.until, but_for(&hold.why, view))
+    };
+    let rows = alike(holds.iter(), said)
+        .into_iter()
+        .map(|(hold, others)| {
             let until = hold.until.map(|until| when(until, now)).unwrap_or_default();
-            vec![hold.scope.clone(), hold.why.clone(), until]
+            let mut why = hold.why.clone();
+            if others > 0 {
+                let _ = write!(why, "; the same of {others} other views");
+            }
+            vec![hold.scope.clone(), why, until]
         })
         .collect();
     section(text, "Held back", &["WHAT", "WHY", "UNTIL"], rows);
+}
+
+/// The first of those that say the same, each with the number of the others: twelve views of one cluster mostly
+/// fail for one reason.
+pub(super) fn alike<T, K: PartialEq>(
+    items: impl Iterator<Item = T>,
+    said: impl Fn(&T) -> K,
+) -> Vec<(T, usize)> {
+    let mut found: Vec<(T, K, usize)> = Vec::new();
+    for item in items {
+        let says = said(&item);
+        match found.iter_mut().find(|(_, known, _)| *known == says) {
+            Some((_, _, others)) => *others += 1,
+            None => found.push((item, says, 0)),
+        }
+    }
+    let counted = found.into_iter();
+    counted.map(|(item, _, others)| (item, others)).collect()
+}
+
+/// What is said of a view such as `kube/pods`, but for its name and that of its objects.
+pub(super) fn but_for(text: &str, view: &str) -> String {
+    match view.split_once('/') {
+        Some((_, objects)) if !objects.is_empty() => text.replace(view, "").replace(objects, ""),
+        _ => text.to_owned(),
+    }
 }
 
 /// The pools in numbers.

@@ -144,7 +144,11 @@ impl Shared {
         standing.max_view_age = settings.policy.scale_up.max_view_age;
         // Until the broker is asked, and where there is none.
         self.metrics.policies_agree(true);
+        standing.problems.remove("broker");
         if !settings.configured {
+            // What was seen before the file was emptied is not how things stand.
+            standing.problems.remove("loop");
+            self.turns.send_replace(None);
             self.health
                 .send_replace(Health::not_configured(Instant::now()));
         }

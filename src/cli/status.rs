@@ -1,6 +1,7 @@
 //! `status`: how things stand, as text or JSON.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 
@@ -10,6 +11,7 @@ use crate::agent::control::Command;
 use crate::agent::status::{MachineStatus, Status};
 use crate::clock::Clock;
 use crate::model::region::Busy;
+use crate::model::snapshot::SourceState;
 use crate::model::time::Time;
 
 /// Shows the status.
@@ -116,18 +118,28 @@ fn pending(text: &mut String, status: &Status) {
 
 /// Views that are not as they should be; of the others nobody needs to hear.
 fn views(text: &mut String, status: &Status, now: Time) {
-    let rows = status
+    let troubled = status
         .sources
         .iter()
-        .filter(|(_, source)| !source.complete || source.error.is_some())
-        .map(|(name, source)| {
+        .filter(|(_, source)| !source.complete || source.error.is_some());
+    let said = |(name, source): &(&Arc<str>, &SourceState)| {
+        let error = source.error.as_deref().unwrap_or_default();
+        (source.complete, render::but_for(error, name))
+    };
+    let rows = render::alike(troubled, said)
+        .into_iter()
+        .map(|((name, source), others)| {
             let age = if source.complete {
                 format!("as of {}", render::when(source.as_of, now))
             } else {
                 "not read completely yet".to_owned()
             };
             let error = source.error.as_deref().map(render::one_line);
-            vec![name.to_string(), age, error.unwrap_or_default()]
+            let mut name = name.to_string();
+            if others > 0 {
+                let _ = write!(name, " and {others} more");
+            }
+            vec![name, age, error.unwrap_or_default()]
         })
         .collect();
     render::section(text, "Views in trouble", &["VIEW", "STATE", "ERROR"], rows);
@@ -136,13 +148,11 @@ fn views(text: &mut String, status: &Status, now: Time) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     use super::*;
     use crate::agent::status::Pending;
     use crate::model::region::{Failure, Step};
     use crate::model::report::{Hold, PoolState};
-    use crate::model::snapshot::SourceState;
     use crate::model::time::Span;
 
     const NOW: Time = Time(1_795_000_000_000);
@@ -222,6 +232,48 @@ mod tests {
             ..Status::default()
         };
         insta::assert_snapshot!(text(&status, NOW));
+    }
+
+    /// A kubeconfig that is not there hinders twelve views, and is told once for each thing that is held back.
+    #[test]
+    fn one_reason_of_many_views_is_told_once() {
+        let views = ["pods", "nodes", "csinodes", "daemonsets"].map(|view| {
+            let source = SourceState {
+                complete: false,
+                as_of: NOW,
+                error: Some(format!("list {view} was not sent: no kubeconfig")),
+            };
+            (Arc::from(format!("kube/{view}")), source)
+        });
+        let hold = |scope: &str, view: &str| Hold {
+            scope: scope.to_owned(),
+            why: format!("{view} was not yet read completely: no kubeconfig"),
+            until: None,
+        };
+        let names = views
+            .each_ref()
+            .map(|(name, _): &(Arc<str>, _)| name.clone());
+        let holds = ["scale-up", "scale-down"]
+            .into_iter()
+            .flat_map(|scope| names.iter().map(move |view| hold(scope, view)));
+        let status = Status {
+            configured: true,
+            holds: holds.collect(),
+            sources: BTreeMap::from(views),
+            ..Status::default()
+        };
+        let text = text(&status, NOW);
+        assert_eq!(
+            text.matches("the same of 3 other views").count(),
+            2,
+            "{text}"
+        );
+        assert_eq!(
+            text.matches("kube/csinodes and 3 more").count(),
+            1,
+            "{text}"
+        );
+        assert_eq!(text.matches("no kubeconfig").count(), 3, "{text}");
     }
 
     #[test]

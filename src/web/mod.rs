@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -38,6 +38,21 @@ pub struct State {
 
 /// OpenMetrics, as Prometheus asks for it.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// What everybody else gets: the same text, which is Prometheus' older format as well, and which a browser shows.
+const PLAIN_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The way in, for people.
+const INDEX: &str = "<!doctype html>
+<meta charset=\"utf-8\">
+<title>pve-autoscaler</title>
+<h1>pve-autoscaler</h1>
+<ul>
+<li><a href=\"/readyz\">/readyz</a>: can it work? If not, why
+<li><a href=\"/livez\">/livez</a>: is the loop turning?
+<li><a href=\"/metrics\">/metrics</a>: numbers for Prometheus
+</ul>
+<p>On the host: <code>pve-autoscaler status</code>, <code>pve-autoscaler plan</code>.
+";
 
 /// The routes.
 pub fn router(state: State) -> Router {
@@ -49,14 +64,22 @@ pub fn router(state: State) -> Router {
         .with_state(state)
 }
 
-async fn index() -> &'static str {
-    "pve-autoscaler\n\n/metrics  numbers for Prometheus\n/livez    is the loop turning?\n/readyz   can it work? if not, why\n"
+async fn index() -> Html<&'static str> {
+    Html(INDEX)
 }
 
-async fn metrics(extract::State(state): extract::State<State>) -> impl IntoResponse {
+async fn metrics(
+    extract::State(state): extract::State<State>,
+    headers: HeaderMap,
+) -> impl IntoResponse {
     let turn = state.turns.borrow().clone();
     let text = state.metrics.text(turn.as_deref());
-    ([(header::CONTENT_TYPE, METRICS_TYPE)], text)
+    let open = headers.get_all(header::ACCEPT).iter().any(|accept| {
+        let accept = accept.to_str().unwrap_or_default();
+        accept.contains("application/openmetrics-text")
+    });
+    let kind = if open { METRICS_TYPE } else { PLAIN_TYPE };
+    ([(header::CONTENT_TYPE, kind)], text)
 }
 
 async fn livez(extract::State(state): extract::State<State>) -> (StatusCode, String) {

@@ -259,6 +259,37 @@ fn every_metric_after_a_turn_and_some_events() {
     );
 }
 
+/// What the documentation tells to watch is there, under that name and with that label.
+#[test]
+fn metrics_in_the_documentation_exist() {
+    let metrics = Metrics::new();
+    let text = metrics.text(Some(&turn()));
+    let page = include_str!("../../docs/operations.md");
+    let mut checked = 0;
+    for prefix in ["pve_autoscaler_", "cluster_autoscaler_"] {
+        for (at, _) in page.match_indices(prefix) {
+            let rest = &page[at..];
+            let end = rest.find(|c: char| !(c.is_ascii_lowercase() || c == '_'));
+            let (name, after) = rest.split_at(end.unwrap_or(rest.len()));
+            let labels = after
+                .strip_prefix('{')
+                .and_then(|rest| rest.split('}').next());
+            let series = |line: &str| {
+                line.strip_prefix(name).is_some_and(|line| {
+                    line.starts_with(['{', ' '])
+                        && labels.is_none_or(|labels| line.contains(labels))
+                })
+            };
+            assert!(
+                text.lines().any(series),
+                "{name} {labels:?} is not in {text}"
+            );
+            checked += 1;
+        }
+    }
+    assert!(checked >= 10, "{checked}");
+}
+
 #[test]
 fn series_of_what_is_gone_disappear() {
     let metrics = Metrics::new();
@@ -324,8 +355,13 @@ async fn start() -> Server {
 }
 
 async fn get(address: std::net::SocketAddr, path: &str) -> String {
+    get_as(address, path, "*/*").await
+}
+
+async fn get_as(address: std::net::SocketAddr, path: &str, accept: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("connects");
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    let request =
+        format!("GET {path} HTTP/1.1\r\nhost: x\r\naccept: {accept}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("writes");
     let mut text = String::new();
     stream.read_to_string(&mut text).await.expect("reads");
@@ -354,11 +390,21 @@ async fn it_serves_metrics_and_health_and_stops() {
             .await
             .starts_with("HTTP/1.1 200")
     );
-    let metrics = get(server.address, "/metrics").await;
+    let prometheus = "application/openmetrics-text;version=1.0.0;q=0.8,text/plain;q=0.5";
+    let metrics = get_as(server.address, "/metrics", prometheus).await;
     assert!(
-        metrics.contains("application/openmetrics-text") && metrics.ends_with("# EOF\n"),
+        metrics.contains("content-type: application/openmetrics-text")
+            && metrics.ends_with("# EOF\n"),
         "{metrics}"
     );
+    // A browser shows it instead of saving it.
+    let metrics = get(server.address, "/metrics").await;
+    assert!(metrics.contains("content-type: text/plain"), "{metrics}");
+    let index = get(server.address, "/").await;
+    assert!(index.contains("content-type: text/html"), "{index}");
+    for page in ["/metrics", "/livez", "/readyz"] {
+        assert!(index.contains(&format!("href=\"{page}\"")), "{index}");
+    }
     assert!(metrics.contains("\nkpnodes_total 2.0\n"), "{metrics}");
     assert!(
         get(server.address, "/nothing")

@@ -140,7 +140,21 @@ fn generate_writes_a_page_for_every_command_and_three_completions() {
         let page = folder.path().join(format!("man/pve-autoscaler-{name}.1"));
         let text =
             std::fs::read_to_string(&page).unwrap_or_else(|e| panic!("{}: {e}", page.display()));
-        assert!(text.contains(".SH DESCRIPTION"), "{text}");
+        assert!(
+            text.contains(".SH DESCRIPTION") && text.contains("SEE ALSO"),
+            "{text}"
+        );
+    }
+    let whole = folder.path().join("man/pve-autoscaler.1");
+    let whole = std::fs::read_to_string(whole).expect("it is there");
+    for words in [
+        "EXIT STATUS",
+        "PVE_AUTOSCALER_LOG",
+        "SIGHUP",
+        "control.sock",
+        "docs/operations.md",
+    ] {
+        assert!(whole.contains(words), "{words:?} is not in {whole}");
     }
     for name in [
         "pve-autoscaler.bash",

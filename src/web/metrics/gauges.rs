@@ -40,7 +40,10 @@ macro_rules! gauges {
                     };
                     $(within.register($name, $help, $field.clone());)*
                 )*
-                Gauges { $($($field,)*)* }
+                let gauges = Gauges { $($($field,)*)* };
+                let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+                gauges.build.get_or_create(&version).set(1.0);
+                gauges
             }
         }
     };
@@ -283,10 +286,6 @@ impl Gauges {
                 .map(|(scope, number)| (vec![("scope", scope.to_owned())], count(number))),
         );
         self.warnings.set(count(report.warnings.len()));
-        fill(
-            &self.build,
-            [(vec![("version", env!("CARGO_PKG_VERSION").to_owned())], 1.0)].into_iter(),
-        );
         self.leader.set(flag(snapshot.leader));
         self.paused.set(flag(snapshot.paused.is_some()));
         let sources = || snapshot.sources.iter();
