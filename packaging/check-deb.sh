@@ -2,9 +2,9 @@
 # Checks the built package as Debian would: lintian of this machine's release, without a tag of
 # weight E or W.
 set -euo pipefail
-cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../target/package"
+cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
-debs=(./*.deb)
+debs=(target/package/*.deb)
 [ -f "${debs[0]}" ] || {
     echo "check-deb: no package in target/package; packaging/build-deb.sh makes it" >&2
     exit 1

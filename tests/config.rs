@@ -1,7 +1,10 @@
 //! The shipped file, the schema and the reference manual agree with the types.
 
+use std::collections::BTreeSet;
+
 use pve_autoscaler::config;
 use pve_autoscaler::config::file::File;
+use serde_json::Value;
 
 const SHIPPED: &str = include_str!("../contrib/pve-autoscaler.toml");
 
@@ -74,6 +77,71 @@ fn the_scaling_defaults_shown_are_the_real_ones() {
             region.max_clones_per_storage
         )),
     );
+}
+
+/// Notes which keys of which definition occur in `value`, which is what `node` of the schema describes.
+fn occurring(
+    schema: &Value,
+    node: &Value,
+    value: &toml::Value,
+    found: &mut BTreeSet<(String, String)>,
+) {
+    let reference = node["$ref"].as_str().or_else(|| {
+        let choices = node["anyOf"].as_array().into_iter().flatten();
+        choices.filter_map(|choice| choice["$ref"].as_str()).next()
+    });
+    let name = reference.map_or("File", |reference| reference.trim_start_matches("#/$defs/"));
+    let node = reference.map_or(node, |_| &schema["$defs"][name]);
+    match value {
+        toml::Value::Table(table) => {
+            for (key, value) in table {
+                let known = &node["properties"][key];
+                if known.is_null() {
+                    occurring(schema, &node["additionalProperties"], value, found);
+                } else {
+                    found.insert((name.to_owned(), key.clone()));
+                    occurring(schema, known, value, found);
+                }
+            }
+        }
+        toml::Value::Array(items) => {
+            for item in items {
+                occurring(schema, &node["items"], item, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn the_manuals_example_is_valid_and_has_every_key() {
+    let example = config::reference::EXAMPLE;
+    let settings = config::parse(example, "example").unwrap_or_else(|e| panic!("{e}"));
+    assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
+    let schema = config::schema::schema();
+    let mut found = BTreeSet::new();
+    let value: toml::Value = toml::from_str(example).expect("it is TOML");
+    occurring(&schema, &schema, &value, &mut found);
+    let definitions = schema["$defs"].as_object().expect("it has some");
+    let all = definitions
+        .iter()
+        .map(|(name, node)| (name.as_str(), node))
+        .chain([("File", &schema)]);
+    let mut missing = Vec::new();
+    for (name, node) in all {
+        for key in node["properties"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, _)| key)
+        {
+            if !found.contains(&(name.to_owned(), key.clone())) {
+                missing.push(format!("{name}.{key}"));
+            }
+        }
+    }
+    // The same as [region.default].
+    assert_eq!(missing, ["File.proxmox"]);
 }
 
 #[test]

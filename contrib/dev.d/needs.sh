@@ -32,10 +32,10 @@ need_packages() {
     done
     [ ${#missing[@]} -gt 0 ] || return 0
     have apt-get || die "needs ${missing[*]} ($why); this is not Debian: install them by hand"
-    say "installing ${missing[*]} ($why)"
     if [ "$(id -u)" -ne 0 ] && ! have sudo; then
-        die "needs root or sudo for: apt-get install ${missing[*]}"
+        die "needs root or sudo for: apt-get install ${missing[*]} ($why)"
     fi
+    say "installing ${missing[*]} ($why)"
     # The lists of a fresh machine are empty or old: look first, install then.
     as_root timeout "$APT_TIMEOUT" apt-get -q -y update >/dev/null ||
         say "apt-get update failed; trying with the lists at hand"
@@ -44,20 +44,24 @@ need_packages() {
         die "apt-get could not install ${missing[*]} ($why)"
 }
 
-# What every build needs: a linker and libsystemd.
+# What every build needs: Rust, which we do not bring ourselves, a linker and libsystemd.
 need_build() {
+    need_cargo
     need_packages "a linker and libsystemd's headers" gcc libc6-dev pkg-config libsystemd-dev
     need_rust
+}
+
+need_cargo() {
+    if ! have cargo && [ -x "$HOME/.cargo/bin/cargo" ]; then
+        PATH="$HOME/.cargo/bin:$PATH"
+    fi
+    have cargo || die "no cargo: install rustup from https://rustup.rs, or Debian's package rustup"
 }
 
 # The pinned toolchain; the installed stable serves when it is the very same version. Where neither
 # is there and rustup cannot bring it, a stable that is new enough serves, so that a machine without
 # rustup's server can still build.
 need_rust() {
-    if ! have cargo && [ -x "$HOME/.cargo/bin/cargo" ]; then
-        PATH="$HOME/.cargo/bin:$PATH"
-    fi
-    have cargo || die "no cargo: install rustup from https://rustup.rs, or Debian's package rustup"
     have rustup || return 0
     [ -z "${RUSTUP_TOOLCHAIN:-}" ] || return 0
     local pinned floor stable

@@ -60,6 +60,9 @@ max = 5
 ```
 ";
 
+/// A file in which every key occurs.
+pub const EXAMPLE: &str = include_str!("example.toml");
+
 /// The manual.
 pub fn reference() -> String {
     let schema = schema();
@@ -88,6 +91,10 @@ pub fn reference() -> String {
             );
         }
     }
+    let _ = write!(
+        text,
+        "\n## Every key in use\n\nNobody needs all of them; most stand here with their defaults.\n\n```toml\n{EXAMPLE}```\n"
+    );
     text
 }
 
