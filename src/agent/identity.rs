@@ -27,6 +27,8 @@ pub async fn identify<F, E>(
     E: Display,
 {
     let mut known: Option<Arc<str>> = None;
+    // What was said last: while it stays the same it is no news.
+    let mut said = String::new();
     loop {
         clients.mark_unchanged();
         match ask().await {
@@ -37,13 +39,21 @@ pub async fn identify<F, E>(
                 }
                 id.send_replace(Some(Arc::from(format!("{uid}/{name}"))));
                 known = Some(uid);
+                said.clear();
                 if clients.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
                 id.send_replace(None);
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot read the UID of namespace kube-system, which names our cluster");
+                let error = error.to_string();
+                if error != said {
+                    tracing::warn!(
+                        error,
+                        "cannot read the UID of namespace kube-system, which names our cluster"
+                    );
+                    said = error;
+                }
                 sleep(RETRY).await;
             }
         }
