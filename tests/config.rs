@@ -87,8 +87,8 @@ fn occurring(
     found: &mut BTreeSet<(String, String)>,
 ) {
     let reference = node["$ref"].as_str().or_else(|| {
-        let choices = node["anyOf"].as_array().into_iter().flatten();
-        choices.filter_map(|choice| choice["$ref"].as_str()).next()
+        let mut choices = node["anyOf"].as_array().into_iter().flatten();
+        choices.find_map(|choice| choice["$ref"].as_str())
     });
     let name = reference.map_or("File", |reference| reference.trim_start_matches("#/$defs/"));
     let node = reference.map_or(node, |_| &schema["$defs"][name]);
