@@ -445,7 +445,7 @@ fn utilization(
     .map_err(|why| Keep::because("UnexpectedError", why))
 }
 
-/// The node is requested less than its threshold.
+/// The node is requested no more than its threshold.
 fn underused(
     turn: &Turn<'_>,
     known: &Known<'_>,
@@ -453,7 +453,7 @@ fn underused(
     utilization: Utilization,
 ) -> Result<(), Keep> {
     let threshold = settings(turn, known).utilization_threshold_permille;
-    if utilization.below(threshold) {
+    if utilization.at_most(threshold) {
         return Ok(());
     }
     let permille = utilization.permille();

@@ -104,16 +104,14 @@ pub(super) fn concerned(pod: &Pod, now: Time) -> bool {
 }
 
 /// Whether `do-not-disrupt` forbids it: `true` for ever, a duration such as `30m` for so long after
-/// `since`. What cannot be read forbids it too.
+/// `since`. Any other word forbids nothing, as Karpenter has it.
 pub(super) fn forbids(value: Option<&str>, since: Time, now: Time) -> Option<Guard> {
-    let value = value.filter(|value| *value != "false")?;
-    match demand::span(value) {
-        None => Some(Guard { until: None }),
-        Some(span) => {
-            let until = Some(since + span).filter(|until| *until > now)?;
-            Some(Guard { until: Some(until) })
-        }
+    let value = value?;
+    if value == "true" {
+        return Some(Guard { until: None });
     }
+    let until = since + demand::span(value)?;
+    (until > now).then_some(Guard { until: Some(until) })
 }
 
 /// A `do-not-disrupt` that holds.

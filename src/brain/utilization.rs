@@ -34,9 +34,9 @@ impl Utilization {
         (self.used, self.of)
     }
 
-    /// Whether it is below so many thousandths.
-    pub(super) fn below(self, permille: i64) -> bool {
-        self.used.saturating_mul(1000) < self.of.saturating_mul(i128::from(permille))
+    /// Whether it is so many thousandths, or less.
+    pub(super) fn at_most(self, permille: i64) -> bool {
+        self.used.saturating_mul(1000) <= self.of.saturating_mul(i128::from(permille))
     }
 
     fn more_than(self, other: Utilization) -> bool {

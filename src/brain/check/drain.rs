@@ -86,15 +86,17 @@ pub(super) fn nobody_moves(case: Case<'_>, action: &Action) -> Verdict {
     }
 }
 
-/// Whether `do-not-disrupt` holds: anything but a span of time that is over.
+/// Whether `do-not-disrupt` holds: `true`, or a span of time (in Go's units) that is not over.
 pub(super) fn guarded(value: Option<&str>, since: Time, now: Time) -> bool {
-    let Some(value) = value.filter(|value| *value != "false") else {
-        return false;
+    let Some(value) = value.filter(|value| *value != "true") else {
+        return value.is_some();
     };
+    let plain = value
+        .chars()
+        .all(|c| matches!(c, '0'..='9' | '.' | 'h' | 'm' | 's' | 'u' | 'µ' | 'n'));
     let span = value.parse::<jiff::SignedDuration>().ok();
-    let span = span.filter(|span| !span.is_negative());
     let millis = span.and_then(|span| i64::try_from(span.as_millis()).ok());
-    millis.is_none_or(|millis| since.0.saturating_add(millis) > now.0)
+    plain && millis.is_some_and(|millis| since.0.saturating_add(millis) > now.0)
 }
 
 /// Whether the API server takes an eviction of a pod off its budget (`eviction.go`).
@@ -261,7 +263,7 @@ pub(super) fn utilization(
         let offered = i128::from(node.allocatable.get(resource)) - apart;
         let permille = i128::from(settings.utilization_threshold_permille);
         ensure(
-            offered > 0 && asked * 1000 < permille * offered,
+            offered > 0 && asked * 1000 <= permille * offered,
             Rule::Utilization,
             || {
                 format!(

@@ -354,7 +354,7 @@ fn a_working_node_goes_only_for_a_reason_that_holds() {
         edit_node(lab, |node| node.created = now);
     });
     planted(&base, Rule::Utilization, &|lab, action| {
-        *lab = lab.clone().bound("more", "n1", 900, 1);
+        *lab = lab.clone().bound("more", "n1", 901, 1);
         let key = crate::model::cluster::PodKey::new("default", "more");
         action.precondition.pods.push(key);
     });

@@ -2,10 +2,12 @@
 //! is cheaper, and nothing has to be made for it.
 
 use crate::brain::candidates::{Candidate, Mode};
+use crate::brain::node_budgets::NodeBudgets;
 use crate::brain::shrink::{self, Keep, Rehearsals};
 use crate::brain::turn::Turn;
 use crate::brain::units::{Bond, Unit};
 use crate::brain::world::World;
+use crate::model::disruption::Cause;
 
 /// At most so many nodes are tried, those that save most for their evictions; each on as many empty ones.
 const MOST: usize = 20;
@@ -20,6 +22,7 @@ pub(in crate::brain) fn plan<'a>(
 ) -> Vec<Candidate<'a>> {
     let mut left = Vec::new();
     let mut tries = 0;
+    let mut budgets = None;
     for candidate in stuck {
         let wanted = matches!(candidate.mode, Mode::Consolidate)
             && turn
@@ -27,7 +30,12 @@ pub(in crate::brain) fn plan<'a>(
                 .behind(candidate.name)
                 .is_some_and(super::replaces)
             && !candidate.empty()
-            && tries < MOST;
+            && tries < MOST
+            && may_go(
+                turn,
+                budgets.get_or_insert_with(|| NodeBudgets::of(turn)),
+                &candidate,
+            );
         if !wanted {
             left.push(candidate);
             continue;
@@ -36,6 +44,18 @@ pub(in crate::brain) fn plan<'a>(
         left.extend(exchanged(turn, world, rehearsals, unneeded, candidate));
     }
     left
+}
+
+/// Whether its pool's budgets would let a node go now: for one that has to wait nothing empty stays.
+fn may_go(turn: &Turn<'_>, budgets: &NodeBudgets<'_>, candidate: &Candidate<'_>) -> bool {
+    let Some(known) = turn.view.behind(candidate.name) else {
+        return false;
+    };
+    let of_pool = known.pool.map_or(&[][..], |pool| &pool.budgets);
+    let name = known.pool_name();
+    budgets
+        .admit(name, of_pool, Cause::Underused, 1, turn.now())
+        .is_ok()
 }
 
 /// Tries one candidate on each empty node that is cheaper, the cheapest first; gives it back when none

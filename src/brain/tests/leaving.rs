@@ -134,9 +134,11 @@ fn do_not_disrupt_ends_after_its_span() {
     let mut over = lab.after(Span::minutes(20));
     assert!(removed(&over.turn()).is_empty(), "its timer starts then");
     assert_eq!(removed(&over.after(Span::minutes(10)).decide()), ["n1"]);
-    for for_ever in ["true", "20 minutes or so", "-20m"] {
-        let late = guarded(for_ever).after(Span::minutes(60)).decide();
-        assert_eq!(kept(&late, "n1"), "NotSafeToEvictAnnotation", "{for_ever}");
+    let late = guarded("true").after(Span::minutes(60)).decide();
+    assert_eq!(kept(&late, "n1"), "NotSafeToEvictAnnotation");
+    for no_span in ["20 minutes or so", "-20m", "false", ""] {
+        let lab = guarded(no_span).after(Span::minutes(11));
+        assert_eq!(removed(&lab.decide()), ["n1"], "{no_span}");
     }
 }
 
