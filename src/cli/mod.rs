@@ -1,6 +1,7 @@
 //! The commands: from arguments to the entry points of the other modules, and the one place that
 //! prints errors and picks the exit code.
 
+mod agreement;
 mod answers;
 mod args;
 mod channels;

@@ -29,6 +29,7 @@ use crate::pve::transport::Transport;
 use crate::web::metrics::Metered;
 use crate::web::{self, Health, Metrics};
 
+use super::agreement::{self, Judgement};
 use super::answers::{self, Question};
 use super::{channels, systemd};
 
@@ -426,41 +427,30 @@ async fn agreeing(settings: &Settings, shared: &Shared) -> Infallible {
     let Some(region) = locals.find(|region| region.channel == Channel::Local) else {
         return std::future::pending().await;
     };
-    let mut agreed = true;
+    let mut well = true;
     loop {
-        sleep(if agreed { AGREE } else { MIND }).await;
+        sleep(if well { AGREE } else { MIND }).await;
         // It opened when the loop began.
         let Ok(transport) = channels::open(region, &settings.broker.socket) else {
             continue;
         };
-        agreed = agree(&crate::pve::Client::new(transport), settings, shared).await;
+        well = agree(&crate::pve::Client::new(transport), settings, shared).await;
     }
 }
 
-/// Asks the broker for its version and policy, and says when they are not ours.
+/// Asks the broker for its version and policy, and says when they are not ours or it works badly. Whether all is
+/// well.
 async fn agree(broker: &crate::pve::Client, settings: &Settings, shared: &Shared) -> bool {
-    let problem = match broker.broker_info().await {
-        Ok(info) => {
-            let ours = (env!("CARGO_PKG_VERSION").to_owned(), settings.policy_hash());
-            (ours != (info.version.clone(), info.policy_hash.clone())).then(|| {
-                format!(
-                    "the broker runs version {} with another policy or version than this daemon ({}); \
-                     systemctl restart pve-autoscaler-broker pve-autoscaler",
-                    info.version, ours.0
-                )
-            })
-        }
-        Err(error) => Some(format!("the broker cannot be asked: {error}")),
-    };
-    let agreed = problem.is_none();
-    shared.metrics.policies_agree(agreed);
+    let Judgement { agrees, problem } = agreement::judge(broker.broker_info().await, settings);
+    shared.metrics.policies_agree(agrees);
     if let Some(problem) = &problem
         && shared.standing().problems.get("broker") != Some(problem)
     {
         tracing::warn!("{problem}");
     }
+    let well = problem.is_none();
     shared.problem("broker", problem);
-    agreed
+    well
 }
 
 /// This host's name: which instance holds the Lease.
