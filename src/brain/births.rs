@@ -42,7 +42,7 @@ pub(super) struct Newborn {
     pub(super) cause: Cause,
     /// The pods it is for.
     pub(super) cargo: Vec<Cargo>,
-    vmid: u32,
+    pub(super) vmid: u32,
     name: Arc<str>,
     token: String,
 }

@@ -29,6 +29,36 @@ pub(super) struct Ledger {
     first_free: BTreeMap<Arc<str>, u32>,
 }
 
+/// What limits still allow, in numbers that a search can reckon with.
+#[derive(Debug)]
+pub(super) struct Spare {
+    /// By pool, in the order of the policy.
+    pub(super) pools: Vec<Allowance>,
+    /// Over all pools.
+    pub(super) total: Allowance,
+    /// In the order of regions and of their hosts.
+    pub(super) hosts: Vec<HostSpare>,
+}
+
+/// What may still be made.
+#[derive(Clone, Debug)]
+pub(super) struct Allowance {
+    pub(super) machines: u64,
+    /// Cores of all of them, in thousandths.
+    pub(super) cpu_milli: i64,
+    /// Memory of all of them.
+    pub(super) memory: i64,
+}
+
+/// What a host still holds.
+#[derive(Clone, Debug)]
+pub(super) struct HostSpare {
+    /// Memory that is not promised to any VM; none where its size is not known.
+    pub(super) memory: i64,
+    /// Machines it has, by pool.
+    pub(super) machines: Vec<u64>,
+}
+
 /// What a pool has.
 #[derive(Clone, Debug, Default)]
 struct PoolUse {
@@ -297,6 +327,68 @@ impl Ledger {
         // It was the lowest that was free.
         self.first_free
             .insert(region.clone(), vmid.saturating_add(1));
+    }
+
+    /// Takes back what [`Ledger::book`] booked.
+    pub(super) fn unbook(&mut self, choice: &Choice<'_>, offer: &Offer<'_>, vmid: u32) {
+        let pool = &mut self.pools[choice.pool_slot];
+        pool.machines -= 1;
+        pool.planned -= 1;
+        self.nodes -= 1;
+        self.in_flight -= 1;
+        if let Some(host) = self.hosts.get_mut(offer.host_slot) {
+            host.machines[choice.pool_slot] -= 1;
+        }
+        self.size(choice, offer, choice.kind, -1);
+        let region = &choice.policy.region;
+        if let Some(taken) = self.vmids.get_mut(region) {
+            taken.remove(&vmid);
+        }
+        if let Some(first) = self.first_free.get_mut(region) {
+            *first = vmid.min(*first);
+        }
+    }
+
+    /// What limits still allow.
+    pub(super) fn spare(&self, turn: &Turn<'_>, choices: &[Choice<'_>]) -> Spare {
+        let left =
+            |max: Option<i64>, used: i64| max.map_or(i64::MAX, |max| max.saturating_sub(used));
+        let policies = turn.view.policy.pools.values();
+        let pools = policies.zip(&self.pools).enumerate();
+        let pools = pools.map(|(slot, (policy, used))| {
+            let mut choices = choices.iter();
+            let choice = choices.find(|choice| choice.pool_slot == slot);
+            let open = choice.is_some_and(|choice| self.pool_admits(turn, choice).is_ok());
+            let most = if open { u64::from(policy.max) } else { 0 };
+            Allowance {
+                machines: most.saturating_sub(used.machines),
+                cpu_milli: left(policy.max_cpu_milli, used.cpu_milli),
+                memory: left(policy.max_memory, used.memory),
+            }
+        });
+        let pools = pools.collect();
+        let all = || self.pools.iter().chain([&self.others]);
+        let cpu = all().fold(0, |sum: i64, used| sum.saturating_add(used.cpu_milli));
+        let memory = all().fold(0, |sum: i64, used| sum.saturating_add(used.memory));
+        let scale_up = &turn.view.policy.scale_up;
+        let nodes = match u64::from(scale_up.max_nodes_total) {
+            0 => u64::MAX,
+            most => most.saturating_sub(self.nodes),
+        };
+        let in_flight = u64::from(scale_up.max_in_flight).saturating_sub(self.in_flight);
+        let hosts = self.hosts.iter().map(|host| HostSpare {
+            memory: host.size.map_or(0, |size| size.saturating_sub(host.memory)),
+            machines: host.machines.clone(),
+        });
+        Spare {
+            pools,
+            total: Allowance {
+                machines: nodes.min(in_flight),
+                cpu_milli: left(self.totals.max_cpu_milli, cpu),
+                memory: left(self.totals.max_memory, memory),
+            },
+            hosts: hosts.collect(),
+        }
     }
 
     /// Books that a planned machine becomes one of this choice instead of another type, on the same

@@ -3,13 +3,17 @@
 //! Greedy: the first group in order (priority, then whether every pod needs a node of its own, then
 //! size) opens a node of the choice that carries most for its price, other groups fill it up, the same
 //! node is opened as often as it pays, and so on. Weight comes before price. A planned machine may
-//! still become a larger one, and in the end becomes the cheapest that holds what was put on it.
+//! still become a larger one, and in the end becomes the cheapest that holds what was put on it. A plan
+//! for a few pods is then searched for a better one.
 //! Limits are booked as it goes.
 
+mod anew;
 mod choose;
 pub(super) mod domains;
 mod larger;
 mod market;
+mod puzzle;
+mod rates;
 mod refusals;
 mod retype;
 mod rows;
@@ -141,6 +145,7 @@ pub(super) fn plan<'a>(
     } else {
         grower.serve_all();
         grower.shrink_to_fit();
+        grower.lay_anew();
         grower.please();
     }
     grower.world.company.close();

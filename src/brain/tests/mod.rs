@@ -16,6 +16,7 @@ mod leaving;
 mod lifecycle;
 mod living;
 mod naive;
+mod optimum;
 mod placing;
 mod preempting;
 mod properties;
