@@ -15,12 +15,12 @@ const SLACK_PERMILLE: u64 = 50;
 
 /// What one decision took when it was last recorded: workload, allocations, and the most bytes at a time.
 const RECORDED: [(&str, u64, u64); 6] = [
-    ("W1", 39_116, 3_646_570),
-    ("W2", 4_478, 1_877_484),
-    ("W3", 901, 1_060_000),
-    ("W4", 3_698, 1_457_328),
-    ("W4 one pod later", 3_698, 1_457_616),
-    ("W5", 12_165, 1_869_904),
+    ("W1", 39_486, 3_728_746),
+    ("W2", 4_271, 1_630_830),
+    ("W3", 843, 956_716),
+    ("W4", 3_496, 1_495_790),
+    ("W4 one pod later", 3_496, 1_496_190),
+    ("W5", 14_215, 1_853_788),
 ];
 
 fn world(workload: &str) -> World {

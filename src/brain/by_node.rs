@@ -1,4 +1,4 @@
-//! The pods of a snapshot by node, in two walks over them and one allocation for all nodes.
+//! The pods of a snapshot by node, in two walks over their rows and one allocation for all nodes.
 //!
 //! In a large cluster most of the time goes by waiting for memory: the pods of a node lie far apart. So
 //! what all steps ask of every pod is put side by side here, and the pods themselves are looked at where
@@ -8,18 +8,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::cluster::Cluster;
-use crate::model::scheduling::PodShape;
 
 use super::view::Keyed;
-
-/// How many addresses of node names are remembered: two to the power of this.
-const SEEN_BITS: u32 = 14;
+use super::world::Shape;
 
 /// What is asked of every pod that runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Running<'a> {
-    pub(super) namespace: &'a str,
-    pub(super) shape: &'a PodShape,
+pub(super) struct Running {
+    /// Index of its namespace and shape in [`ByNode::kinds`].
+    pub(super) kind: usize,
     pub(super) deleting: bool,
     pub(super) mirror: bool,
 }
@@ -27,12 +24,17 @@ pub(super) struct Running<'a> {
 /// Pods by node, and those without.
 #[derive(Debug, Default)]
 pub(super) struct ByNode<'a> {
+    /// The number of each node: those of the snapshot in the order of their names, then others that pods
+    /// are bound to.
+    numbers: BTreeMap<&'a str, usize>,
+    /// Where the pods of each begin; the next one's beginning is their end.
+    begins: Vec<usize>,
     /// Node by node; those of one node in the order of their keys.
     bound: Vec<Keyed<'a>>,
     /// The same pods at the same positions.
-    running: Vec<Running<'a>>,
-    /// Where each node's pods begin and end.
-    ranges: BTreeMap<&'a str, (usize, usize)>,
+    running: Vec<Running>,
+    /// Namespaces and shapes; one may be there more than once.
+    pub(super) kinds: Vec<Shape<'a>>,
     /// Not bound, in the order of their keys.
     pub(super) unbound: Vec<Keyed<'a>>,
 }
@@ -40,81 +42,93 @@ pub(super) struct ByNode<'a> {
 impl<'a> ByNode<'a> {
     /// Sorts the pods of a cluster; those that are bound and have ended are left out.
     pub(super) fn of(cluster: &'a Cluster) -> ByNode<'a> {
-        let mut nodes = Nodes::new();
-        let numbers: Vec<Option<u32>> = cluster
-            .pods
-            .values()
-            .map(|pod| {
-                let node = pod.node.as_ref().filter(|_| !pod.phase.terminal());
-                node.and_then(|node| nodes.count(node))
-            })
-            .collect();
+        let mut nodes = Nodes::of(cluster);
+        let rows = cluster.pods.rows().flat_map(|(rows, _)| rows.all());
+        let mut numbers: Vec<Option<u32>> = Vec::with_capacity(cluster.pods.len());
+        numbers.extend(rows.map(|row| {
+            let node = row.node.as_ref().filter(|_| !row.ended);
+            node.and_then(|node| nodes.count(node))
+        }));
         // Where the next pod of each node comes.
-        let mut next = Vec::with_capacity(nodes.counts.len());
+        let mut next = Vec::with_capacity(nodes.counts.len() + 1);
         let mut end = 0;
         for count in &nodes.counts {
             next.push(end);
             end += count;
         }
-        let known = nodes.known.into_iter();
-        let ranges = known
-            .map(|(name, number)| {
-                let node = number as usize;
-                (name, (next[node], next[node] + nodes.counts[node]))
-            })
-            .collect();
+        let mut begins = next.clone();
+        begins.push(end);
         let mut by_node = ByNode {
-            bound: Vec::new(),
-            running: Vec::new(),
-            ranges,
-            unbound: Vec::new(),
+            numbers: nodes.known,
+            begins,
+            ..ByNode::default()
         };
-        for ((key, pod), number) in cluster.pods.iter().zip(numbers) {
-            if pod.node.is_none() {
-                by_node.unbound.push((key, pod));
-            }
-            let Some(number) = number else {
-                continue;
-            };
-            let running = Running {
-                namespace: &key.namespace,
-                shape: &pod.shape,
-                deleting: pod.deletion.is_some(),
-                mirror: pod.mirror,
-            };
-            if by_node.bound.is_empty() {
-                by_node.bound = vec![(key, pod); end];
-                by_node.running = vec![running; end];
-            }
-            let at = next[number as usize];
-            by_node.bound[at] = (key, pod);
-            by_node.running[at] = running;
-            next[number as usize] += 1;
-        }
+        by_node.sort(cluster, &numbers, next);
         by_node
     }
 
-    /// The pods of a node.
-    pub(super) fn on(&self, node: &str) -> &[Keyed<'a>] {
-        let range = self.ranges.get(node);
-        range.map_or(&[], |(begin, end)| &self.bound[*begin..*end])
+    fn sort(&mut self, cluster: &'a Cluster, numbers: &[Option<u32>], mut next: Vec<usize>) {
+        let end = self.begins.last().copied().unwrap_or(0);
+        let mut numbers = numbers.iter();
+        for (rows, pods) in cluster.pods.rows() {
+            let first = self.kinds.len();
+            self.kinds.extend(rows.kinds().iter().map(|kind| Shape {
+                namespace: &kind.namespace,
+                shape: &kind.shape,
+            }));
+            for ((row, pod), number) in rows.all().iter().zip(pods).zip(&mut numbers) {
+                if row.node.is_none() {
+                    self.unbound.push(pod);
+                }
+                let Some(number) = number else {
+                    continue;
+                };
+                let running = Running {
+                    kind: first + row.kind,
+                    deleting: row.deleting,
+                    mirror: row.mirror,
+                };
+                if self.bound.is_empty() {
+                    self.bound = vec![pod; end];
+                    self.running = vec![running; end];
+                }
+                let next = &mut next[*number as usize];
+                self.bound[*next] = pod;
+                self.running[*next] = running;
+                *next += 1;
+            }
+        }
     }
 
-    /// The pods of a node, with what is asked of every one.
-    pub(super) fn running(&self, node: &str) -> &[Running<'a>] {
-        let range = self.ranges.get(node);
-        range.map_or(&[], |(begin, end)| &self.running[*begin..*end])
+    /// The number of a node.
+    pub(super) fn number(&self, node: &str) -> Option<usize> {
+        self.numbers.get(node).copied()
     }
 
-    /// All that run.
-    pub(super) fn all(&self) -> &[Running<'a>] {
-        &self.running
+    /// The pods of a node by its number.
+    pub(super) fn on(&self, number: usize) -> &[Keyed<'a>] {
+        &self.bound[self.begins[number]..self.begins[number + 1]]
+    }
+
+    /// The pods of a node by its number, with what is asked of every one.
+    pub(super) fn running(&self, number: usize) -> &[Running] {
+        &self.running[self.begins[number]..self.begins[number + 1]]
+    }
+
+    /// The kinds of which pods run that are not being deleted.
+    pub(super) fn alive(&self) -> impl Iterator<Item = Shape<'a>> {
+        let mut alive = vec![false; self.kinds.len()];
+        for pod in &self.running {
+            alive[pod.kind] |= !pod.deleting;
+        }
+        let kinds = self.kinds.iter().copied().zip(alive);
+        kinds.filter(|(_, alive)| *alive).map(|(kind, _)| kind)
     }
 }
 
 /// Names of nodes as numbers.
 struct Nodes<'a> {
-    known: BTreeMap<&'a str, u32>,
+    known: BTreeMap<&'a str, usize>,
     /// Pods of each.
     counts: Vec<usize>,
     /// Numbers by address: equal names are mostly one allocation, and comparing addresses is cheap. Only
@@ -122,12 +136,20 @@ struct Nodes<'a> {
     seen: Vec<(usize, u32)>,
 }
 
+/// Slots for each node among the addresses, so that few share one.
+const SLOTS: usize = 4;
+/// An address is looked for in so many slots from its own on; where all are taken, its name is looked up.
+const PROBES: usize = 4;
+
 impl<'a> Nodes<'a> {
-    fn new() -> Nodes<'a> {
+    /// Those of a cluster, without pods.
+    fn of(cluster: &'a Cluster) -> Nodes<'a> {
+        let names = cluster.nodes.keys().map(|name| &**name);
+        let slots = (cluster.nodes.len().max(1) * SLOTS).next_power_of_two();
         Nodes {
-            known: BTreeMap::new(),
-            counts: Vec::new(),
-            seen: vec![(0, 0); 1 << SEEN_BITS],
+            known: names.zip(0..).collect(),
+            counts: vec![0; cluster.nodes.len()],
+            seen: vec![(0, 0); slots + PROBES],
         }
     }
 
@@ -135,21 +157,28 @@ impl<'a> Nodes<'a> {
     fn count(&mut self, name: &'a Arc<str>) -> Option<u32> {
         // No name lies at the address 0, with which the table begins.
         let address = name.as_ptr().addr();
+        let slots = self.seen.len() - PROBES;
         let mixed = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let slot = usize::try_from(mixed >> (u64::BITS - SEEN_BITS)).unwrap_or(0);
-        let number = match self.seen[slot] {
-            (seen, number) if seen == address => number,
-            _ => {
-                let next = u32::try_from(self.counts.len()).ok()?;
-                let number = *self.known.entry(name).or_insert(next);
-                if number == next {
-                    self.counts.push(0);
-                }
-                self.seen[slot] = (address, number);
+        let slot = usize::try_from(mixed >> u32::BITS).unwrap_or(0) & (slots - 1);
+        let mut probed = self.seen[slot..slot + PROBES].iter();
+        let number = match probed.position(|(seen, _)| *seen == address || *seen == 0) {
+            Some(probe) if self.seen[slot + probe].0 == address => self.seen[slot + probe].1,
+            free => {
+                let number = self.number(name)?;
+                self.seen[slot + free.unwrap_or(0)] = (address, number);
                 number
             }
         };
         self.counts[number as usize] += 1;
         Some(number)
+    }
+
+    fn number(&mut self, name: &'a str) -> Option<u32> {
+        let next = self.counts.len();
+        let number = *self.known.entry(name).or_insert(next);
+        if number == next {
+            self.counts.push(0);
+        }
+        u32::try_from(number).ok()
     }
 }

@@ -118,15 +118,21 @@ pub(super) fn find<'a>(
     let (mut candidates, mut kept) = (Vec::new(), Vec::new());
     let crowds = surplus::have(turn);
     let nodes = &turn.view.snapshot.cluster.nodes;
-    for (name, node) in nodes {
-        if let Some(verdict) = settled(turn, name) {
+    for (position, (name, node)) in nodes.iter().enumerate() {
+        if let Some(verdict) = settled(turn, position, name) {
             turn.report.nodes.insert(name.clone(), verdict);
             continue;
         }
-        let judged = turn
-            .view
-            .behind(name)
-            .map(|known| judge(turn, world, (budgets, &crowds), known, name, node));
+        let judged = turn.view.behind_at(position).map(|known| {
+            judge(
+                turn,
+                world,
+                (budgets, &crowds),
+                known,
+                (position, name),
+                node,
+            )
+        });
         match judged {
             Some(Ok(candidate)) => candidates.push(candidate),
             Some(Err(keep)) => kept.push((name.clone(), keep)),
@@ -137,8 +143,8 @@ pub(super) fn find<'a>(
 }
 
 /// The verdict on a node about which nothing is to be decided.
-fn settled(turn: &Turn<'_>, name: &str) -> Option<NodeVerdict> {
-    let Some(known) = turn.view.behind(name) else {
+fn settled(turn: &Turn<'_>, position: usize, name: &str) -> Option<NodeVerdict> {
+    let Some(known) = turn.view.behind_at(position) else {
         return Some(NodeVerdict::NotAutoscaled);
     };
     if known.standing == Standing::Leaving && !known.resumable() {
@@ -194,13 +200,10 @@ fn judge<'a>(
     world: &mut World<'a>,
     (budgets, crowds): (&Budgets<'a>, &Crowds<'_>),
     known: &Known<'a>,
-    name: &'a Arc<str>,
+    (bin, name): (usize, &'a Arc<str>),
     node: &'a Node,
 ) -> Result<Candidate<'a>, Keep> {
-    let (utilization, mode) = eligible(turn, crowds, known, name, node)?;
-    let Some(bin) = world.by_name.get(name).copied() else {
-        return Err(Keep::because("NoNodeInfo", "nothing is known of it"));
-    };
+    let (utilization, mode) = eligible(turn, crowds, known, (bin, name), node)?;
     let now = turn.now();
     let bar = Bar {
         settings: settings(turn, known),
@@ -210,7 +213,7 @@ fn judge<'a>(
         now,
     };
     let loads = loads(turn, world, bin, bar)?;
-    let on_node = turn.view.pods(name).iter();
+    let on_node = turn.view.pods_at(bin).iter();
     let pods: Vec<Keyed<'a>> = on_node
         .filter(|(_, pod)| drain_rules::concerned(pod, now))
         .copied()
@@ -245,8 +248,7 @@ fn loads<'a>(
     bar: Bar<'_, '_>,
 ) -> Result<Vec<Load<'a>>, Keep> {
     let mut moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>> = BTreeMap::new();
-    let name = world.bins[bin].name.clone();
-    for (key, pod) in turn.view.pods(&name) {
+    for (key, pod) in turn.view.pods_at(bin) {
         match drain_rules::fate(key, pod, bar) {
             Fate::Stays | Fate::Goes => {}
             Fate::Blocks(block) => {
@@ -299,7 +301,7 @@ fn eligible(
     turn: &Turn<'_>,
     crowds: &Crowds<'_>,
     known: &Known<'_>,
-    name: &Arc<str>,
+    (position, name): (usize, &Arc<str>),
     node: &Node,
 ) -> Result<(Utilization, Mode), Keep> {
     let other = |why: &str| Err(Keep::because("NotUnneededOtherReason", why));
@@ -338,7 +340,7 @@ fn eligible(
         let nodes: Vec<&str> = replacement.nodes.keys().map(|name| &**name).collect();
         return other(&format!("it was made to replace {}", nodes.join(", ")));
     }
-    moded(turn, crowds, known, name, node)
+    moded(turn, crowds, known, (position, name), node)
 }
 
 /// The annotations that keep a node.
@@ -379,10 +381,10 @@ fn moded(
     turn: &Turn<'_>,
     crowds: &Crowds<'_>,
     known: &Known<'_>,
-    name: &Arc<str>,
+    (position, name): (usize, &Arc<str>),
     node: &Node,
 ) -> Result<(Utilization, Mode), Keep> {
-    let utilization = utilization(turn, known, name, node)?;
+    let utilization = utilization(turn, known, position, node)?;
     let usual = usual(turn, known, node, utilization);
     let pool = known.pool_name();
     let max = known.pool.map_or(0, |pool| pool.max);
@@ -428,7 +430,7 @@ fn usual(
 fn utilization(
     turn: &Turn<'_>,
     known: &Known<'_>,
-    name: &str,
+    position: usize,
     node: &Node,
 ) -> Result<Utilization, Keep> {
     let counting = Counting {
@@ -436,13 +438,8 @@ fn utilization(
         expendable: turn.view.policy.scale_up.expendable_priority,
         now: turn.now(),
     };
-    utilization::of(
-        node,
-        utilization::pods(&turn.view, name),
-        known.kind,
-        counting,
-    )
-    .map_err(|why| Keep::because("UnexpectedError", why))
+    utilization::of(node, (&turn.view, position), known.kind, counting)
+        .map_err(|why| Keep::because("UnexpectedError", why))
 }
 
 /// The node is requested no more than its threshold.

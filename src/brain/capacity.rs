@@ -110,7 +110,7 @@ fn lesson(
     pool: &PoolPolicy,
     kind: &InstanceType,
 ) -> Option<Resources> {
-    let (name, node) = known.node?;
+    let ((_, node), position) = (known.node?, known.position?);
     let working = known.standing == Standing::Up && known.ready();
     if !(working || known.standing == Standing::Coming) {
         return None;
@@ -125,9 +125,12 @@ fn lesson(
         return None;
     }
     let mut truth = node.allocatable.clone();
-    for pod in turn.view.running(name).iter().filter(|pod| pod.mirror) {
+    for pod in turn.view.running_at(position) {
+        if !pod.mirror {
+            continue;
+        }
         let pods = truth.pods;
-        truth.subtract(&pod.shape.requests);
+        truth.subtract(&turn.view.kind(pod.kind).shape.requests);
         truth.pods = pods.saturating_sub(1);
     }
     // Device plugins report late: until the node works the promise stands (see `promised`).

@@ -27,11 +27,11 @@ pub(super) fn note(turn: &mut Turn<'_>) {
     let cutoff = turn.view.policy.scale_up.expendable_priority;
     let mut evicted = std::mem::take(&mut turn.memory.evicted);
     let mut present = BTreeMap::new();
-    for name in snapshot.cluster.nodes.keys() {
-        if !turn.view.leaving(name) {
+    for position in 0..snapshot.cluster.nodes.len() {
+        if !turn.view.leaving_at(position) {
             continue;
         }
-        for (key, pod) in turn.view.pods(name) {
+        for (key, pod) in turn.view.pods_at(position) {
             if drain_rules::concerned(pod, now) && pod.shape.priority >= cutoff {
                 present.insert(pod.uid.clone(), (*key, *pod));
             }

@@ -93,10 +93,10 @@ pub fn utilization(
 ) -> Result<Share, String> {
     let turn = Turn::begin(snapshot, policy, memory, now);
     let known = turn.view.behind(node);
-    let of = snapshot
-        .cluster
-        .nodes
-        .get(node)
+    let of = snapshot.cluster.nodes.get(node);
+    let position = turn.view.position(node);
+    let (of, position) = of
+        .zip(position)
         .ok_or_else(|| format!("there is no node {node}"))?;
     let settings = known.map_or(&policy.scale_down, |known| shrink::settings(&turn, known));
     let counting = Counting {
@@ -105,7 +105,7 @@ pub fn utilization(
         now,
     };
     let kind = known.and_then(|known| known.kind);
-    let share = utilization::of(of, utilization::pods(&turn.view, node), kind, counting)?;
+    let share = utilization::of(of, (&turn.view, position), kind, counting)?;
     let (used, of) = share.parts();
     Ok(Share {
         resource: share.resource,

@@ -18,25 +18,22 @@ type Move = Option<(Kind, Reason)>;
 
 /// Plans what to do with every machine that is not a working node.
 pub(super) fn plan(turn: &mut Turn<'_>) {
-    let names: Vec<&str> = turn.view.machines.keys().copied().collect();
-    for name in names {
-        let Some(known) = turn.view.machines.remove(name) else {
-            continue;
-        };
-        if let Some((kind, reason)) = next(turn, &known) {
+    let machines = std::mem::take(&mut turn.view.machines);
+    for known in machines.values() {
+        if let Some((kind, reason)) = next(turn, known) {
             let age = match kind {
                 Kind::Continue => turn.view.policy.scale_up.max_view_age,
                 _ => turn.view.policy.scale_down.max_view_age,
             };
             turn.act(
                 kind,
-                turn::target(&known),
-                turn::precondition(&known, age),
+                turn::target(known),
+                turn::precondition(known, age),
                 reason,
             );
         }
-        turn.view.machines.insert(name, known);
     }
+    turn.view.machines = machines;
 }
 
 fn next(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {

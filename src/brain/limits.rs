@@ -23,7 +23,7 @@ pub(super) struct Ledger {
     in_flight: u64,
     /// By host, in the order of regions and of their hosts.
     hosts: Vec<HostUse>,
-    host_slots: BTreeMap<(Arc<str>, Arc<str>), usize>,
+    host_slots: BTreeMap<Arc<str>, BTreeMap<Arc<str>, usize>>,
     vmids: BTreeMap<Arc<str>, BTreeSet<u32>>,
     /// Below this, every VMID of the region's range is taken.
     first_free: BTreeMap<Arc<str>, u32>,
@@ -94,22 +94,20 @@ impl Ledger {
         for (name, region) in &snapshot.regions {
             let reserve = turn.view.policy.regions.get(name);
             let reserve = reserve.map_or(0, |region| region.host_memory_reserve.max(0));
-            for (host_name, host) in &region.hosts {
+            let slots = region.hosts.keys().cloned().zip(ledger.hosts.len()..);
+            ledger.host_slots.insert(name.clone(), slots.collect());
+            for host in region.hosts.values() {
                 let known = host.memory > 0;
-                let slot = ledger.hosts.len();
-                ledger
-                    .host_slots
-                    .insert((name.clone(), host_name.clone()), slot);
                 ledger.hosts.push(HostUse {
                     size: known.then(|| host.memory.saturating_sub(reserve)),
                     memory: 0,
                     machines: vec![0; pools],
                 });
             }
-            let taken = ledger.vmids.entry(name.clone()).or_default();
-            taken.extend(region.vms.keys());
             // Templates are VMs too and are in the list; a copy that is not seen is still taken.
-            taken.extend(region.templates.values().flatten().map(|copy| copy.vmid));
+            let copies = region.templates.values().flatten().map(|copy| copy.vmid);
+            let taken = region.vms.keys().copied().chain(copies);
+            ledger.vmids.insert(name.clone(), taken.collect());
             for vm in region.vms.values().filter(|vm| vm.running) {
                 if let Some(host) = ledger.host(name, &vm.host) {
                     host.memory = host.memory.saturating_add(vm.memory.max(0));
@@ -117,27 +115,30 @@ impl Ledger {
             }
         }
         for known in turn.view.machines.values() {
-            ledger.count(turn, known);
+            ledger.count(known);
         }
         ledger
     }
 
-    fn count(&mut self, turn: &Turn<'_>, known: &Known<'_>) {
+    fn count(&mut self, known: &Known<'_>) {
         let machine = known.machine;
         let cores = known.kind.map_or(0, |kind| kind.cores);
         let memory = known.kind.map_or(0, |kind| kind.memory);
-        self.vmids
-            .entry(machine.region.clone())
-            .or_default()
-            .insert(machine.mark.vmid);
+        if !self
+            .vmids
+            .get(&machine.region)
+            .is_some_and(|taken| taken.contains(&machine.mark.vmid))
+        {
+            let taken = self.vmids.entry(machine.region.clone()).or_default();
+            taken.insert(machine.mark.vmid);
+        }
         if known.node.is_none() {
             self.nodes += 1;
         }
         if matches!(known.standing, Standing::Coming | Standing::Overdue) {
             self.in_flight += 1;
         }
-        let mut pools = turn.view.policy.pools.keys();
-        let pool = pools.position(|name| **name == *known.pool_name());
+        let pool = known.pool_slot;
         let taken = match pool {
             Some(pool) => &mut self.pools[pool],
             None => &mut self.others,
@@ -159,7 +160,7 @@ impl Ledger {
     }
 
     fn host(&mut self, region: &Arc<str>, host: &Arc<str>) -> Option<&mut HostUse> {
-        let slot = *self.host_slots.get(&(region.clone(), host.clone()))?;
+        let slot = *self.host_slots.get(region)?.get(host)?;
         self.hosts.get_mut(slot)
     }
 

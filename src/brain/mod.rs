@@ -27,6 +27,7 @@ mod holds;
 pub mod inspect;
 mod life;
 mod limits;
+mod machines;
 mod names;
 mod node_budgets;
 mod offer;

@@ -13,7 +13,7 @@ use super::slots;
 use super::stock::Gift;
 use super::turn::Turn;
 use super::view::{Known, Standing, startup};
-use super::world::{Bin, Site, World};
+use super::world::{Bin, Resident, ShapeId, Site, World};
 
 /// Everything there is and that is on its way, with what runs on it.
 pub(super) fn build<'a>(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
@@ -23,31 +23,80 @@ pub(super) fn build<'a>(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
         turn.view.policy,
         turn.view.claims.stock.clone(),
     );
-    for (name, node) in &cluster.nodes {
-        let index = world.add(node_bin(turn, choices, name, node));
-        let mut daemons = turn
-            .view
-            .behind(name)
-            .filter(|known| known.standing == Standing::Coming)
-            .map(|known| expected_daemons(turn, known))
-            .unwrap_or_default();
-        let running = turn.view.running(name);
-        world.bins[index].residents.reserve_exact(running.len());
-        for pod in running {
-            let id = world.intern(pod.namespace, pod.shape);
-            world.put(index, id, 1, pod.deleting);
-            daemons.retain(|daemon| {
-                **daemon.namespace != *pod.namespace || !same_set(daemon.shape, pod.shape)
-            });
-        }
-        for daemon in daemons {
-            daemon.put(&mut world, index);
+    world.name(cluster.nodes.keys());
+    let mut counting = Counting::new(turn);
+    // The nodes come first, so that a node's position is its place.
+    for (position, (name, node)) in cluster.nodes.iter().enumerate() {
+        let index = world.add_named(node_bin(turn, choices, (position, name), node));
+        let residents = counting.residents(turn, &mut world, position);
+        world.fill(index, residents);
+        let known = turn.view.behind_at(position);
+        if let Some(known) = known.filter(|known| known.standing == Standing::Coming) {
+            let mut daemons = expected_daemons(turn, known);
+            for resident in &world.bins[index].residents {
+                let pod = world.shapes[resident.shape];
+                daemons.retain(|daemon| {
+                    **daemon.namespace != *pod.namespace || !same_set(daemon.shape, pod.shape)
+                });
+            }
+            for daemon in daemons {
+                daemon.put(&mut world, index);
+            }
         }
     }
     for known in turn.view.machines.values() {
         add_machine(&mut world, turn, choices, known);
     }
     world
+}
+
+/// Counts the pods of one node after the other by shape.
+struct Counting {
+    /// The shapes of the view's kinds, as far as they came.
+    ids: Vec<Option<ShapeId>>,
+    /// By shape and by whether pods are being deleted: on which node such pods came last, and where they
+    /// stand among its residents.
+    last: Vec<[(usize, usize); 2]>,
+}
+
+impl Counting {
+    fn new(turn: &Turn<'_>) -> Counting {
+        Counting {
+            ids: vec![None; turn.view.kinds()],
+            last: Vec::new(),
+        }
+    }
+
+    /// What runs on the node at a position, in the order in which it comes.
+    fn residents<'a>(
+        &mut self,
+        turn: &Turn<'a>,
+        world: &mut World<'a>,
+        position: usize,
+    ) -> Vec<Resident> {
+        let running = turn.view.running_at(position);
+        let mut residents: Vec<Resident> = Vec::with_capacity(running.len());
+        for pod in running {
+            let shape = *self.ids[pod.kind].get_or_insert_with(|| {
+                let kind = turn.view.kind(pod.kind);
+                world.intern(kind.namespace, kind.shape)
+            });
+            if self.last.len() <= shape {
+                self.last.resize(shape + 1, [(usize::MAX, 0); 2]);
+            }
+            let last = &mut self.last[shape][usize::from(pod.deleting)];
+            if last.0 == position {
+                residents[last.1].count += 1;
+            } else {
+                *last = (position, residents.len());
+                residents.push(Resident {
+                    deleting: pod.deleting,
+                    ..Resident::of(shape, 1)
+                });
+            }
+        }
+        residents
+    }
 }
 
 /// A machine without a node takes pods as its template would.
@@ -141,8 +190,13 @@ fn patience(turn: &Turn<'_>) -> Span {
     turn.view.policy.scale_up.max_provision_time
 }
 
-fn node_bin(turn: &Turn<'_>, choices: &[Choice<'_>], name: &Arc<str>, node: &Node) -> Bin {
-    let known = turn.view.behind(name);
+fn node_bin(
+    turn: &Turn<'_>,
+    choices: &[Choice<'_>],
+    (position, name): (usize, &Arc<str>),
+    node: &Node,
+) -> Bin {
+    let known = turn.view.behind_at(position);
     let standing = known.map(|known| &known.standing);
     let coming = standing == Some(&Standing::Coming);
     let ready = node.ready.status == ReadyStatus::True;
@@ -162,7 +216,7 @@ fn node_bin(turn: &Turn<'_>, choices: &[Choice<'_>], name: &Arc<str>, node: &Nod
         unschedulable: node.unschedulable,
         class: 0,
         ready: ready && !coming,
-        closed: turn.view.leaving(name),
+        closed: turn.view.leaving_at(position),
         free: node.allocatable.clone(),
         ports: Vec::new(),
         residents: Vec::new(),

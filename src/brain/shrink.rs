@@ -155,7 +155,7 @@ impl Rehearsals {
         let restless: BTreeSet<usize> = order
             .iter()
             .copied()
-            .filter(|bin| quiet::restless(turn, &world.bins[*bin].name))
+            .filter(|bin| quiet::restless(turn, *bin))
             .collect();
         let at_rest = order.iter().copied().filter(|bin| !restless.contains(bin));
         let at_rest: Vec<usize> = at_rest.collect();
@@ -453,12 +453,8 @@ fn release(turn: &mut Turn<'_>) {
         return;
     }
     let max_view_age = turn.view.policy.scale_down.max_view_age;
-    let names: Vec<&str> = turn.view.machines.keys().copied().collect();
-    for name in names {
-        let known = &turn.view.machines[name];
-        if !known.resumable() {
-            continue;
-        }
+    let machines = std::mem::take(&mut turn.view.machines);
+    for known in machines.values().filter(|known| known.resumable()) {
         let wanted = turn
             .plan
             .iter()
@@ -467,7 +463,7 @@ fn release(turn: &mut Turn<'_>) {
             continue;
         }
         let (target, precondition) = (turn::target(known), turn::precondition(known, max_view_age));
-        let message = match turn.report.nodes.get(name) {
+        let message = match turn.report.nodes.get(&**known.name) {
             Some(NodeVerdict::Kept { reason, why, .. }) => format!("{reason}: {why}"),
             _ => "it is not wanted any more".to_owned(),
         };
@@ -478,6 +474,7 @@ fn release(turn: &mut Turn<'_>) {
             Reason::Aborted { message },
         );
     }
+    turn.view.machines = machines;
 }
 
 pub(super) fn stay(turn: &mut Turn<'_>, name: &Arc<str>, keep: Keep) {

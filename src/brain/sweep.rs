@@ -1,6 +1,7 @@
 //! What was left behind: VMs of ours without node, nodes of ours without VM, VMs that nobody may
 //! touch. Everything waits out a quarantine first.
 
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -16,24 +17,17 @@ use super::view::{Known, Standing, View};
 /// Sweeps both ways, and names what a person should look at.
 pub(super) fn plan(turn: &mut Turn<'_>) {
     let half = |known: &Known<'_>| matches!(known.standing, Standing::NoNode | Standing::NoVm);
-    let machines = turn.view.machines.iter();
-    let halved: Vec<&str> = machines
-        .filter(|(_, known)| half(known))
-        .map(|(name, _)| *name)
-        .collect();
     let lost = too_many_lost(turn);
-    for name in halved {
-        let Some(known) = turn.view.machines.remove(name) else {
-            continue;
-        };
+    let machines = std::mem::take(&mut turn.view.machines);
+    for known in machines.values().filter(|known| half(known)) {
         if known.pool.is_some() && !known.busy() {
-            halves(turn, &known, lost);
+            halves(turn, known, lost);
         }
-        turn.view.machines.insert(name, known);
     }
+    turn.view.machines = machines;
     let nodes = &turn.view.snapshot.cluster.nodes;
-    for (name, node) in nodes {
-        if turn.view.behind(name).is_none() {
+    for (position, (name, node)) in nodes.iter().enumerate() {
+        if turn.view.behind_at(position).is_none() {
             orphan_node(turn, name, node);
         }
     }
@@ -181,7 +175,7 @@ fn gone(view: &View<'_>, target: &Target, node: &Node) -> bool {
         uuid.is_some_and(same)
     };
     !region.vms.iter().any(may_be)
-        && !view.machines.contains_key(&*target.machine)
+        && view.machines.get(&target.machine).is_none()
         && !view.machines.values().any(same_uuid)
 }
 
@@ -207,19 +201,21 @@ pub(super) fn dead(view: &View<'_>, name: &Arc<str>, node: &Node) -> bool {
 fn foreign(turn: &mut Turn<'_>) {
     let snapshot = turn.view.snapshot;
     let mut warnings = Vec::new();
-    let intents: BTreeSet<(&str, u32)> = snapshot
-        .machines
-        .values()
-        .filter(|machine| machine.intended)
-        .map(|machine| (&*machine.region, machine.mark.vmid))
-        .collect();
+    // Mostly every VM has its mark, and nobody asks.
+    let intents: LazyCell<BTreeSet<(&str, u32)>, _> = LazyCell::new(|| {
+        let machines = snapshot.machines.values();
+        let intended = machines.filter(|machine| machine.intended);
+        intended
+            .map(|machine| (&*machine.region, machine.mark.vmid))
+            .collect()
+    });
     for (region_name, policy) in &turn.view.policy.regions {
         let Some(region) = snapshot.regions.get(region_name) else {
             continue;
         };
         for (vmid, vm) in &region.vms {
             let in_range = (policy.vmid_first..=policy.vmid_last).contains(vmid);
-            let intended = intents.contains(&(&**region_name, *vmid));
+            let intended = || intents.contains(&(&**region_name, *vmid));
             let what = match &vm.ownership {
                 Some(Ownership::Damaged(why)) => {
                     format!("its mark is damaged: {why}; hands off")
@@ -240,14 +236,14 @@ fn foreign(turn: &mut Turn<'_>) {
                     mark.vmid, mark.machine
                 ),
                 Some(Ownership::Unmarked)
-                    if in_range && !intended && vm.lock.as_deref() == Some("destroyed") =>
+                    if in_range && !intended() && vm.lock.as_deref() == Some("destroyed") =>
                 {
                     format!(
                         "what an interrupted removal left, and not known to be ours; `qm destroy {vmid} --skiplock` on {} finishes it",
                         vm.host
                     )
                 }
-                Some(Ownership::Unmarked) if in_range && !intended && !vm.template => {
+                Some(Ownership::Unmarked) if in_range && !intended() && !vm.template => {
                     "somebody else's, inside our VMID range".to_owned()
                 }
                 Some(Ownership::Unmarked | Ownership::Marked(_)) | None => continue,

@@ -8,9 +8,8 @@ use crate::model::policy::{InstanceType, ScaleDown};
 use crate::model::resources::Resources;
 use crate::model::time::Time;
 
-use super::by_node::Running;
 use super::drain_rules;
-use super::view::{Keyed, View};
+use super::view::View;
 
 /// Resources that decide alone on nodes that have them.
 const GPUS: [&str; 3] = ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915"];
@@ -53,19 +52,19 @@ pub(super) struct Counting<'a> {
     pub(super) now: Time,
 }
 
-/// The pods of a node: what is asked of every one, and the pods themselves.
-pub(super) type Pods<'v, 'a> = (&'v [Running<'a>], &'v [Keyed<'a>]);
-
-/// The pods of a node, as [`of`] takes them.
-pub(super) fn pods<'v, 'a>(view: &'v View<'a>, node: &str) -> Pods<'v, 'a> {
-    (view.running(node), view.pods(node))
+/// What the pods of a node request of a resource.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    used: i128,
+    /// By those that are set aside.
+    apart: i128,
 }
 
-/// The utilisation of a node that runs these pods; `kind` says which GPUs it shall have. An amount
-/// that the node does not report is an error, never a silent zero.
+/// The utilisation of a node, which has a position in the view; `kind` says which GPUs it shall have. An
+/// amount that the node does not report is an error, never a silent zero.
 pub(super) fn of(
     node: &Node,
-    pods: Pods<'_, '_>,
+    pods: (&View<'_>, usize),
     kind: Option<&InstanceType>,
     counting: Counting<'_>,
 ) -> Result<Utilization, String> {
@@ -83,42 +82,51 @@ pub(super) fn of(
                 of: 1,
             });
         }
-        return share(node, pods, gpu, |asked| asked.get(gpu), counting);
+        let [asked] = asked(pods, |requests| [requests.get(gpu)], counting);
+        return share(node, gpu, asked);
     }
-    let cpu = share(node, pods, "cpu", |asked| asked.cpu_milli, counting)?;
-    let memory = share(node, pods, "memory", |asked| asked.memory, counting)?;
+    let amounts = |requests: &Resources| [requests.cpu_milli, requests.memory];
+    let [cpu, memory] = asked(pods, amounts, counting);
+    let (cpu, memory) = (share(node, "cpu", cpu)?, share(node, "memory", memory)?);
     Ok(if memory.more_than(cpu) { memory } else { cpu })
 }
 
-fn share(
-    node: &Node,
-    pods: Pods<'_, '_>,
-    resource: &'static str,
-    amount: impl Fn(&Resources) -> i64,
+/// What the pods of a node request of some resources.
+fn asked<const N: usize>(
+    (view, position): (&View<'_>, usize),
+    amounts: impl Fn(&Resources) -> [i64; N],
     counting: Counting<'_>,
-) -> Result<Utilization, String> {
+) -> [Asked; N] {
+    let mut sums = [Asked::default(); N];
+    let settings = counting.settings;
+    let pods = view.running_at(position).iter();
+    for (pod, (_, whole)) in pods.zip(view.pods_at(position)) {
+        let shape = view.kind(pod.kind).shape;
+        if (pod.deleting && drain_rules::long_terminating(whole, counting.now))
+            || shape.priority < counting.expendable
+        {
+            continue;
+        }
+        let set_aside = (settings.ignore_daemonsets && drain_rules::daemonic(shape))
+            || (settings.ignore_mirrors && pod.mirror);
+        for (sum, amount) in sums.iter_mut().zip(amounts(&shape.requests)) {
+            let amount = i128::from(amount.max(0));
+            if set_aside {
+                sum.apart += amount;
+            } else {
+                sum.used += amount;
+            }
+        }
+    }
+    sums
+}
+
+fn share(node: &Node, resource: &'static str, asked: Asked) -> Result<Utilization, String> {
     let offered = node.allocatable.get(resource);
     if offered <= 0 {
         return Err(format!("the node reports no allocatable {resource}"));
     }
-    let (mut used, mut apart) = (0i128, 0i128);
-    let (running, all) = pods;
-    for (pod, (_, whole)) in running.iter().zip(all) {
-        let amount = i128::from(amount(&pod.shape.requests).max(0));
-        let settings = counting.settings;
-        if (pod.deleting && drain_rules::long_terminating(whole, counting.now))
-            || pod.shape.priority < counting.expendable
-        {
-            continue;
-        }
-        let set_aside = (settings.ignore_daemonsets && drain_rules::daemonic(pod.shape))
-            || (settings.ignore_mirrors && pod.mirror);
-        if set_aside {
-            apart += amount;
-        } else {
-            used += amount;
-        }
-    }
+    let Asked { used, apart } = asked;
     let of = i128::from(offered) - apart;
     if of <= 0 {
         return Err(format!(

@@ -13,11 +13,14 @@ use crate::model::time::Time;
 
 use super::by_node::{ByNode, Running};
 use super::claims::Claims;
+use super::machines::Machines;
+use super::world::Shape;
 
 /// A pod with its key.
 pub(super) type Keyed<'a> = (&'a PodKey, &'a Pod);
 
-/// A snapshot with what every step looks up.
+/// A snapshot with what every step looks up. A node's position is its place among the nodes of the
+/// snapshot, in the order of their names; where all nodes are walked over, it is looked up by that.
 #[derive(Debug)]
 pub(super) struct View<'a> {
     pub(super) snapshot: &'a Snapshot,
@@ -25,14 +28,14 @@ pub(super) struct View<'a> {
     pub(super) now: Time,
     /// The pods: by node, and those that are not bound.
     pods: ByNode<'a>,
-    /// Nodes whose pods will soon need another place.
-    leaving: BTreeSet<&'a str>,
+    /// Which nodes' pods will soon need another place, by the nodes' positions.
+    leaving: Vec<bool>,
     /// The most that pods of each DaemonSet ask for, by its UID.
     pub(super) daemon_requests: BTreeMap<&'a str, Resources>,
     /// Our machines, by name.
-    pub(super) machines: BTreeMap<&'a str, Known<'a>>,
-    /// Node name to machine name.
-    pub(super) machine_of: BTreeMap<&'a str, &'a str>,
+    pub(super) machines: Machines<'a>,
+    /// The positions of the machines behind nodes, by the nodes' positions.
+    machine_of: Vec<Option<usize>>,
     /// What claims hold.
     pub(super) claims: Claims<'a>,
 }
@@ -44,10 +47,14 @@ pub(super) struct Known<'a> {
     pub(super) machine: &'a Machine,
     /// Its pool, if it is still configured.
     pub(super) pool: Option<&'a PoolPolicy>,
+    /// The place of its pool in the policy.
+    pub(super) pool_slot: Option<usize>,
     /// Its instance type, if it is still configured.
     pub(super) kind: Option<&'a InstanceType>,
     /// Its node.
     pub(super) node: Option<(&'a Arc<str>, &'a Node)>,
+    /// The position of its node.
+    pub(super) position: Option<usize>,
     /// Its region as seen.
     pub(super) region: Option<&'a Region>,
     /// How it stands.
@@ -115,14 +122,20 @@ impl<'a> View<'a> {
     /// Indexes a snapshot.
     pub(super) fn new(snapshot: &'a Snapshot, policy: &'a Policy, now: Time) -> View<'a> {
         let doubled = doubled(snapshot);
-        let mut machines = BTreeMap::new();
-        let mut machine_of = BTreeMap::new();
-        for (name, machine) in &snapshot.machines {
-            let known = know(snapshot, policy, now, name, machine, &doubled);
-            if let Some((node, _)) = known.node {
-                machine_of.insert(&**node, &**name);
+        let nodes: Vec<_> = snapshot.cluster.nodes.iter().collect();
+        let mut machines = Vec::with_capacity(snapshot.machines.len());
+        let mut machine_of = vec![None; nodes.len()];
+        // Machines and their nodes mostly have the same names.
+        let mut next = 0;
+        for named in &snapshot.machines {
+            let position = named.1.node.as_ref();
+            let position = position.and_then(|name| find(&nodes, name, next));
+            let node = position.map(|position| (position, nodes[position]));
+            if let Some(position) = position {
+                machine_of[position] = Some(machines.len());
+                next = position + 1;
             }
-            machines.insert(&**name, known);
+            machines.push(know(snapshot, policy, now, named, node, &doubled));
         }
         let pods = ByNode::of(&snapshot.cluster);
         let mut view = View {
@@ -132,33 +145,56 @@ impl<'a> View<'a> {
             daemon_requests: daemon_requests(&pods),
             claims: Claims::new(&snapshot.cluster, policy, &pods.unbound),
             pods,
-            leaving: BTreeSet::new(),
-            machines,
+            leaving: Vec::new(),
+            machines: Machines::in_order(machines),
             machine_of,
         };
-        let nodes = snapshot.cluster.nodes.iter();
-        view.leaving = nodes
-            .filter(|(name, node)| view.goes(name, node))
-            .map(|(name, _)| &**name)
-            .collect();
+        let nodes = nodes.iter().enumerate();
+        let leaving = nodes.map(|(position, (_, node))| view.goes(position, node));
+        view.leaving = leaving.collect();
         view
     }
 
     /// The pods that run on a node.
     pub(super) fn pods(&self, node: &str) -> &[Keyed<'a>] {
-        self.pods.on(node)
+        let number = self.pods.number(node);
+        number.map_or(&[], |number| self.pods.on(number))
+    }
+
+    /// The pods that run on the node at a position.
+    pub(super) fn pods_at(&self, position: usize) -> &[Keyed<'a>] {
+        self.pods.on(position)
     }
 
     /// The same pods, with what is asked of every one.
-    pub(super) fn running(&self, node: &str) -> &[Running<'a>] {
-        self.pods.running(node)
+    pub(super) fn running_at(&self, position: usize) -> &[Running] {
+        self.pods.running(position)
+    }
+
+    /// What pods of a kind have in common; see [`Running`].
+    pub(super) fn kind(&self, kind: usize) -> Shape<'a> {
+        self.pods.kinds[kind]
+    }
+
+    /// How many kinds there are.
+    pub(super) fn kinds(&self) -> usize {
+        self.pods.kinds.len()
+    }
+
+    /// The position of a node that is in the snapshot.
+    pub(super) fn position(&self, node: &str) -> Option<usize> {
+        let number = self.pods.number(node)?;
+        (number < self.machine_of.len()).then_some(number)
     }
 
     /// Pods that are not bound, or that run on a node that is leaving, in the order of their keys.
     pub(super) fn without_place(&self) -> Vec<Keyed<'a>> {
-        let leaving = self.leaving.iter().flat_map(|name| self.pods(name));
-        let mut pods: Vec<Keyed<'a>> = self.pods.unbound.iter().chain(leaving).copied().collect();
-        if !self.leaving.is_empty() {
+        let mut pods = self.pods.unbound.clone();
+        let leaving = self.leaving.iter().enumerate();
+        for (position, _) in leaving.filter(|(_, leaving)| **leaving) {
+            pods.extend(self.pods_at(position));
+        }
+        if pods.len() > self.pods.unbound.len() {
             pods.sort_unstable_by_key(|(key, _)| *key);
         }
         pods
@@ -166,20 +202,30 @@ impl<'a> View<'a> {
 
     /// The machine behind a node.
     pub(super) fn behind(&self, node: &str) -> Option<&Known<'a>> {
-        self.machine_of
-            .get(node)
-            .and_then(|name| self.machines.get(name))
+        self.behind_at(self.pods.number(node)?)
+    }
+
+    /// The machine behind the node at a position.
+    pub(super) fn behind_at(&self, position: usize) -> Option<&Known<'a>> {
+        let machine = *self.machine_of.get(position)?;
+        Some(&self.machines[machine?])
     }
 
     /// Whether pods of this node will soon need another place: it is being removed.
     pub(super) fn leaving(&self, name: &str) -> bool {
-        !self.leaving.is_empty() && self.leaving.contains(name)
+        self.position(name)
+            .is_some_and(|position| self.leaving_at(position))
     }
 
-    fn goes(&self, name: &str, node: &Node) -> bool {
+    /// The same of the node at a position.
+    pub(super) fn leaving_at(&self, position: usize) -> bool {
+        self.leaving[position]
+    }
+
+    fn goes(&self, position: usize, node: &Node) -> bool {
         node.deletion.is_some()
             || has_taint(node, LEAVING_TAINT)
-            || self.behind(name).is_some_and(|known| {
+            || self.behind_at(position).is_some_and(|known| {
                 matches!(
                     known.standing,
                     Standing::Leaving | Standing::Failed | Standing::Overdue | Standing::NoVm
@@ -190,7 +236,7 @@ impl<'a> View<'a> {
 
 fn daemon_requests<'a>(pods: &ByNode<'a>) -> BTreeMap<&'a str, Resources> {
     let mut most: BTreeMap<&str, Resources> = BTreeMap::new();
-    for pod in pods.all().iter().filter(|pod| !pod.deleting) {
+    for pod in pods.alive() {
         let owner = pod.shape.owner.as_ref();
         if let Some(owner) = owner.filter(|owner| &*owner.kind == "DaemonSet") {
             let asked = &pod.shape.requests;
@@ -212,7 +258,6 @@ pub(super) fn has_taint(node: &Node, key: &str) -> bool {
 
 /// Machine names of ours that more than one VM claims.
 fn doubled(snapshot: &Snapshot) -> BTreeSet<&str> {
-    let (mut seen, mut doubled) = (BTreeSet::new(), BTreeSet::new());
     let marks = snapshot
         .regions
         .values()
@@ -222,33 +267,39 @@ fn doubled(snapshot: &Snapshot) -> BTreeSet<&str> {
             _ => None,
         })
         .filter(|mark| Some(&*mark.cluster) == snapshot.cluster_id.as_deref());
-    for mark in marks {
-        if !seen.insert(&*mark.machine) {
-            doubled.insert(&*mark.machine);
-        }
+    let mut names: Vec<&str> = marks.map(|mark| mark.machine.as_str()).collect();
+    names.sort_unstable();
+    let twice = names.windows(2).filter(|pair| pair[0] == pair[1]);
+    twice.map(|pair| pair[0]).collect()
+}
+
+/// The position of a node among all in the order of their names; it may well be this one.
+fn find(nodes: &[(&Arc<str>, &Node)], name: &Arc<str>, guess: usize) -> Option<usize> {
+    let right = nodes.get(guess).is_some_and(|(node, _)| *node == name);
+    if right {
+        return Some(guess);
     }
-    doubled
+    nodes.binary_search_by(|(node, _)| (*node).cmp(name)).ok()
 }
 
 fn know<'a>(
     snapshot: &'a Snapshot,
     policy: &'a Policy,
     now: Time,
-    name: &'a Arc<str>,
-    machine: &'a Machine,
+    (name, machine): (&'a Arc<str>, &'a Machine),
+    node: Option<(usize, (&'a Arc<str>, &'a Node))>,
     doubled: &BTreeSet<&str>,
 ) -> Known<'a> {
-    let pool = policy.pools.get(&*machine.mark.pool);
-    let node = machine
-        .node
-        .as_ref()
-        .and_then(|name| snapshot.cluster.nodes.get_key_value(name));
+    let mut pools = policy.pools.iter().enumerate();
+    let pool = pools.find(|(_, (name, _))| ***name == *machine.mark.pool);
     let mut known = Known {
         name,
         machine,
-        pool,
+        pool: pool.map(|(_, (_, pool))| pool),
+        pool_slot: pool.map(|(slot, _)| slot),
         kind: policy.instance_types.get(&*machine.mark.instance_type),
-        node,
+        node: node.map(|(_, node)| node),
+        position: node.map(|(position, _)| position),
         region: snapshot
             .regions
             .get(&machine.region)
@@ -257,7 +308,10 @@ fn know<'a>(
     };
     known.standing = match untouchable(snapshot, &known, doubled) {
         Some(why) => Standing::Untouchable(why),
-        None => standing(&known, policy, now, too_early(snapshot, machine)),
+        None => {
+            let early = machine.vm.is_none() && too_early(snapshot, machine);
+            standing(&known, policy, now, early)
+        }
     };
     known
 }
@@ -315,7 +369,7 @@ fn too_early(snapshot: &Snapshot, machine: &Machine) -> bool {
     }
 }
 
-/// `early`: a VM that is not seen may exist nonetheless.
+/// `early`: its VM is not seen, and may exist nonetheless.
 fn standing(known: &Known<'_>, policy: &Policy, now: Time, early: bool) -> Standing {
     let machine = known.machine;
     let step = known.step();
@@ -325,7 +379,6 @@ fn standing(known: &Known<'_>, policy: &Policy, now: Time, early: bool) -> Stand
     if machine.busy == Some(Busy::Down) || leaving || step >= Some(Step::Drain) {
         return Standing::Leaving;
     }
-    let early = early && machine.vm.is_none();
     if !early && machine.vm.is_none() && (step > Some(Step::Clone) || known.node.is_some()) {
         return Standing::NoVm;
     }

@@ -188,13 +188,23 @@ impl<'a> World<'a> {
     }
 
     /// Adds a place on which nothing runs yet.
-    pub(super) fn add(&mut self, mut bin: Bin) -> usize {
+    pub(super) fn add(&mut self, bin: Bin) -> usize {
+        self.by_name.insert(bin.name.clone(), self.bins.len());
+        self.add_named(bin)
+    }
+
+    /// The names of the first places, in their order: learned all at once, which costs less.
+    pub(super) fn name<'n>(&mut self, names: impl Iterator<Item = &'n Arc<str>>) {
+        self.by_name = names.cloned().zip(0..).collect();
+    }
+
+    /// [`World::add`], of a place that has been named.
+    pub(super) fn add_named(&mut self, mut bin: Bin) -> usize {
         let index = self.bins.len();
         bin.class = self
             .classes
             .class(&bin.labels, &bin.taints, bin.unschedulable);
         self.company.add_place(&bin);
-        self.by_name.insert(bin.name.clone(), index);
         self.bins.push(bin);
         index
     }
@@ -295,35 +305,58 @@ impl<'a> World<'a> {
         gift
     }
 
+    /// Puts pods on a place where none are yet, those of each shape at once.
+    pub(super) fn fill(&mut self, index: usize, residents: Vec<Resident>) {
+        for pods in &residents {
+            self.soften(index, pods.shape, pods.count);
+            self.hold(index, *pods);
+        }
+        self.bins[index].residents = residents;
+    }
+
     /// Puts `count` pods of a shape on a place.
     pub(super) fn put(&mut self, index: usize, id: ShapeId, count: u64, deleting: bool) {
+        self.soften(index, id, count);
+        self.lay(index, id, count, deleting);
+    }
+
+    /// Expendable pods come to a place.
+    fn soften(&mut self, index: usize, id: ShapeId, count: u64) {
         if self.expendable(id) {
             let soft = self.soft.entry(index).or_default();
             soft.add(id, &self.shapes[id].shape.requests, count);
         }
-        self.lay(index, id, count, deleting);
+    }
+
+    /// What pods on a place take, and that they count for others.
+    fn hold(&mut self, index: usize, pods: Resident) {
+        let shape = self.shapes[pods.shape].shape;
+        let bin = &mut self.bins[index];
+        amounts::take(&mut bin.free, &shape.requests, pods.count);
+        if !shape.host_ports.is_empty() {
+            for _ in 0..pods.count {
+                bin.ports.extend(shape.host_ports.iter().cloned());
+            }
+        }
+        let (open, count) = (!bin.closed, signed(pods.count));
+        self.company
+            .put(index, pods.shape, count, pods.deleting, open);
     }
 
     /// [`World::put`], of pods that were there before.
     pub(super) fn lay(&mut self, index: usize, id: ShapeId, count: u64, deleting: bool) {
-        let shape = self.shapes[id].shape;
-        let bin = &mut self.bins[index];
-        amounts::take(&mut bin.free, &shape.requests, count);
-        bin.ports.extend(shape.host_ports.iter().cloned());
-        let resident = bin
-            .residents
-            .iter_mut()
-            .find(|r| r.shape == id && r.deleting == deleting);
-        match resident {
+        let pods = Resident {
+            shape: id,
+            count,
+            deleting,
+        };
+        let residents = &mut self.bins[index].residents;
+        let mut here = residents.iter_mut();
+        match here.find(|r| r.shape == id && r.deleting == deleting) {
             Some(resident) => resident.count = resident.count.saturating_add(count),
-            None => bin.residents.push(Resident {
-                shape: id,
-                count,
-                deleting,
-            }),
+            None => residents.push(pods),
         }
-        let open = !bin.closed;
-        self.company.put(index, id, signed(count), deleting, open);
+        self.hold(index, pods);
     }
 
     /// What [`World::restore`] needs to take back the next [`World::put`] of these.

@@ -26,6 +26,7 @@ pub mod quantity;
 pub mod region;
 pub mod report;
 pub mod resources;
+pub mod rows;
 pub mod scheduling;
 pub mod shared;
 pub mod snapshot;

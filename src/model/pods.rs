@@ -1,18 +1,20 @@
 //! The pods of a cluster: a map in the order of their keys whose copies share what they hold.
 //!
 //! The daemon copies its view of the cluster in every turn, and a cluster may have 150,000 pods. Entries
-//! stand in chunks; a copy takes the chunks along, and a change makes anew one chunk and one entry.
+//! stand in chunks; a copy takes the chunks along, and a change makes anew one chunk and one entry. Each chunk
+//! keeps what walks over all pods read of its entries ([`Rows`]), until one of them is changed.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Index;
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::cluster::{Pod, PodKey};
+use super::rows::Rows;
 
 /// Entries of a chunk at most: a change copies so many pointers, a copy of the map a pointer for so many
 /// entries.
@@ -21,8 +23,14 @@ const FULL: usize = 128;
 const SMALL: usize = FULL / 4;
 
 type Entry = (PodKey, Pod);
-/// In order, never empty.
-type Chunk = Vec<Arc<Entry>>;
+
+/// Entries in order, never none.
+#[derive(Default)]
+struct Chunk {
+    entries: Vec<Arc<Entry>>,
+    /// Made when they are first asked for; whoever changes entries goes through [`changed`].
+    rows: OnceLock<Rows>,
+}
 
 /// Pods by namespace and name.
 #[derive(Clone, Default)]
@@ -37,6 +45,37 @@ pub struct Iter<'a> {
     chunks: slice::Iter<'a, Arc<Chunk>>,
     entries: slice::Iter<'a, Arc<Entry>>,
     left: usize,
+}
+
+impl From<Vec<Arc<Entry>>> for Chunk {
+    fn from(entries: Vec<Arc<Entry>>) -> Chunk {
+        let rows = OnceLock::new();
+        Chunk { entries, rows }
+    }
+}
+
+impl Clone for Chunk {
+    /// It is copied to be changed, and its rows would be wrong then.
+    fn clone(&self) -> Chunk {
+        self.entries.clone().into()
+    }
+}
+
+impl fmt::Debug for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.entries).finish()
+    }
+}
+
+/// The entries of a chunk, to be changed; copies of the map keep theirs.
+fn changed(chunk: &mut Arc<Chunk>) -> &mut Vec<Arc<Entry>> {
+    let chunk = Arc::make_mut(chunk);
+    chunk.rows = OnceLock::new();
+    &mut chunk.entries
+}
+
+fn both(entry: &Entry) -> (&PodKey, &Pod) {
+    (&entry.0, &entry.1)
 }
 
 impl Pods {
@@ -63,8 +102,7 @@ impl Pods {
     /// A pod with its key.
     pub fn get_key_value(&self, key: &PodKey) -> Option<(&PodKey, &Pod)> {
         let (chunk, found) = self.find(key);
-        let (key, pod) = &*self.chunks[chunk?][found.ok()?];
-        Some((key, pod))
+        Some(both(&self.chunks[chunk?].entries[found.ok()?]))
     }
 
     /// Whether a pod is there.
@@ -75,7 +113,8 @@ impl Pods {
     /// A pod to be changed; copies of the map keep it as it was.
     pub fn get_mut(&mut self, key: &PodKey) -> Option<&mut Pod> {
         let (chunk, found) = self.find(key);
-        let entry = &mut Arc::make_mut(&mut self.chunks[chunk?])[found.ok()?];
+        let (chunk, position) = (chunk?, found.ok()?);
+        let entry = &mut changed(&mut self.chunks[chunk])[position];
         Some(&mut Arc::make_mut(entry).1)
     }
 
@@ -84,24 +123,28 @@ impl Pods {
         let (chunk, found) = self.find(&key);
         let entry = Arc::new((key, pod));
         let Some(at) = chunk else {
-            self.chunks.push(Arc::new(vec![entry]));
+            self.chunks.push(Arc::new(vec![entry].into()));
             self.len = 1;
             return None;
         };
         let last = at + 1 == self.chunks.len();
-        let chunk = Arc::make_mut(&mut self.chunks[at]);
+        // Pods often come in the order of their keys, and then chunks stay full.
+        if last && found == Err(FULL) {
+            self.chunks.push(Arc::new(vec![entry].into()));
+            self.len += 1;
+            return None;
+        }
+        let chunk = changed(&mut self.chunks[at]);
         match found {
             Ok(position) => {
                 let old = std::mem::replace(&mut chunk[position], entry);
                 return Some(Arc::unwrap_or_clone(old).1);
             }
-            // Pods often come in the order of their keys, and then chunks stay full.
-            Err(FULL) if last => self.chunks.push(Arc::new(vec![entry])),
             Err(position) => {
                 chunk.insert(position, entry);
                 if chunk.len() > FULL {
                     let upper = chunk.split_off(FULL / 2);
-                    self.chunks.insert(at + 1, Arc::new(upper));
+                    self.chunks.insert(at + 1, Arc::new(upper.into()));
                 }
             }
         }
@@ -113,7 +156,7 @@ impl Pods {
     pub fn remove(&mut self, key: &PodKey) -> Option<Pod> {
         let (chunk, found) = self.find(key);
         let (at, position) = (chunk?, found.ok()?);
-        let chunk = Arc::make_mut(&mut self.chunks[at]);
+        let chunk = changed(&mut self.chunks[at]);
         let entry = chunk.remove(position);
         let left = chunk.len();
         self.len -= 1;
@@ -128,15 +171,16 @@ impl Pods {
     /// Keeps the pods that `keep` says.
     pub fn retain(&mut self, mut keep: impl FnMut(&PodKey, &Pod) -> bool) {
         for chunk in &mut self.chunks {
-            let kept: Vec<bool> = chunk.iter().map(|entry| keep(&entry.0, &entry.1)).collect();
+            let kept = chunk.entries.iter().map(|entry| keep(&entry.0, &entry.1));
+            let kept: Vec<bool> = kept.collect();
             let gone = kept.iter().filter(|kept| !**kept).count();
             if gone > 0 {
                 let mut kept = kept.into_iter();
-                Arc::make_mut(chunk).retain(|_| kept.next().unwrap_or(true));
+                changed(chunk).retain(|_| kept.next().unwrap_or(true));
                 self.len -= gone;
             }
         }
-        self.chunks.retain(|chunk| !chunk.is_empty());
+        self.chunks.retain(|chunk| !chunk.entries.is_empty());
     }
 
     /// Takes all out.
@@ -153,10 +197,18 @@ impl Pods {
         }
     }
 
+    /// All of them in parts, in the order of their keys: what walks read of each, and the pods themselves.
+    pub fn rows(&self) -> impl Iterator<Item = (&Rows, impl Iterator<Item = (&PodKey, &Pod)>)> {
+        self.chunks.iter().map(|chunk| {
+            let pods = || chunk.entries.iter().map(|entry| both(entry));
+            (chunk.rows.get_or_init(|| Rows::of(pods())), pods())
+        })
+    }
+
     /// All of them, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&PodKey, &mut Pod)> {
         let chunks = self.chunks.iter_mut();
-        let entries = chunks.flat_map(|chunk| Arc::make_mut(chunk).iter_mut());
+        let entries = chunks.flat_map(|chunk| changed(chunk).iter_mut());
         entries.map(|entry| {
             let (key, pod) = Arc::make_mut(entry);
             (&*key, pod)
@@ -180,15 +232,20 @@ impl Pods {
 
     /// The chunk that a key belongs to, if there is any, and where in it the key is or should be.
     fn find(&self, key: &PodKey) -> (Option<usize>, Result<usize, usize>) {
-        let first = |chunk: &Chunk| chunk.first().map_or(Ordering::Less, |e| e.0.cmp(key));
+        let first = |chunk: &Chunk| {
+            let first = chunk.entries.first();
+            first.map_or(Ordering::Less, |entry| entry.0.cmp(key))
+        };
         let after = self
             .chunks
             .partition_point(|chunk| first(chunk) != Ordering::Greater);
         let chunk = after.saturating_sub(1);
         match self.chunks.get(chunk) {
             None => (None, Err(0)),
-            Some(entries) => {
-                let found = entries.binary_search_by(|entry| entry.0.cmp(key));
+            Some(chunk_here) => {
+                let found = chunk_here
+                    .entries
+                    .binary_search_by(|entry| entry.0.cmp(key));
                 (Some(chunk), found)
             }
         }
@@ -197,10 +254,10 @@ impl Pods {
     /// Makes a chunk and the next one one, if that leaves it half empty.
     fn join(&mut self, at: usize) {
         let both = self.chunks.get(at..at + 2);
-        let both = both.map_or(FULL, |both| both[0].len() + both[1].len());
+        let both = both.map_or(FULL, |both| both[0].entries.len() + both[1].entries.len());
         if both <= FULL / 2 {
             let upper = self.chunks.remove(at + 1);
-            Arc::make_mut(&mut self.chunks[at]).extend(upper.iter().cloned());
+            changed(&mut self.chunks[at]).extend(upper.entries.iter().cloned());
         }
     }
 }
@@ -212,9 +269,9 @@ impl<'a> Iterator for Iter<'a> {
         loop {
             if let Some(entry) = self.entries.next() {
                 self.left -= 1;
-                return Some((&entry.0, &entry.1));
+                return Some(both(entry));
             }
-            self.entries = self.chunks.next()?.iter();
+            self.entries = self.chunks.next()?.entries.iter();
         }
     }
 
@@ -333,10 +390,22 @@ mod tests {
         assert_eq!(pods.len(), map.len());
         assert_eq!(pods.iter().len(), map.len());
         assert!(pods.iter().eq(map.iter()));
+        let rows = pods.rows().flat_map(|(rows, pods)| {
+            let rows = rows.all().iter().map(|row| (row, &rows.kinds()[row.kind]));
+            rows.zip(pods)
+        });
+        let read = rows.map(|((row, kind), (key, pod))| {
+            assert_eq!((&row.node, row.ended), (&pod.node, pod.phase.terminal()));
+            let gone = (row.deleting, row.mirror);
+            assert_eq!(gone, (pod.deletion.is_some(), pod.mirror));
+            assert_eq!((&kind.namespace, &kind.shape), (&key.namespace, &pod.shape));
+            (key, pod)
+        });
+        assert!(read.eq(map.iter()));
         assert!(
             pods.chunks
                 .iter()
-                .all(|chunk| !chunk.is_empty() && chunk.len() <= FULL)
+                .all(|chunk| !chunk.entries.is_empty() && chunk.entries.len() <= FULL)
         );
     }
 
@@ -366,6 +435,9 @@ mod tests {
                         prop_assert_eq!(pods.get_mut(&key).is_some(), map.contains_key(&key));
                         for pod in [pods.get_mut(&key), map.get_mut(&key)].into_iter().flatten() {
                             pod.created = Time(at);
+                            pod.node = Some(format!("node-{at}").into());
+                            pod.mirror = at % 2 == 0;
+                            pod.deletion = (at % 3 == 0).then_some(Time(at));
                         }
                     }
                     _ => {

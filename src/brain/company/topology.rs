@@ -4,6 +4,7 @@
 //! constraint names are kept.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use crate::model::scheduling::Labels;
@@ -117,12 +118,13 @@ impl Key {
         if &**value == crate::brain::fit::NEW {
             return FRESH;
         }
-        if let Some(domain) = self.known.get(value) {
-            return *domain;
+        match self.known.entry(value.clone()) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(free) => {
+                let next = DomainId::try_from(self.values.len()).unwrap_or(NOWHERE);
+                self.values.push(value.clone());
+                *free.insert(next)
+            }
         }
-        let next = DomainId::try_from(self.values.len()).unwrap_or(NOWHERE);
-        self.known.insert(value.clone(), next);
-        self.values.push(value.clone());
-        next
     }
 }

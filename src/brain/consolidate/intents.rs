@@ -47,7 +47,7 @@ pub(in crate::brain) fn tidy(turn: &mut Turn<'_>) {
             .nodes
             .retain(|name, uid| nodes.get(name).is_some_and(|node| node.uid == *uid));
         let age = now.since(replacement.planned);
-        let Some(known) = turn.view.machines.get(&**machine) else {
+        let Some(known) = turn.view.machines.get(machine) else {
             return age < SHOWN;
         };
         let stays = |name: &Arc<str>| {

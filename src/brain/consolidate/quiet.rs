@@ -40,10 +40,10 @@ pub(in crate::brain) fn since(turn: &Turn<'_>, known: &Known<'_>) -> Option<(Tim
     Some((since, since + super::of(known)?.after))
 }
 
-/// Whether something came or went so lately that the node shall be left in peace: its pool is
+/// Whether something came or went so lately that the node at this position shall be left in peace: its pool is
 /// consolidated and its time is not over.
-pub(in crate::brain) fn restless(turn: &Turn<'_>, node: &str) -> bool {
-    let Some(known) = turn.view.behind(node) else {
+pub(in crate::brain) fn restless(turn: &Turn<'_>, node: usize) -> bool {
+    let Some(known) = turn.view.behind_at(node) else {
         return false;
     };
     super::replaces(known) && since(turn, known).is_none_or(|(_, until)| until > turn.now())

@@ -74,6 +74,9 @@ pub(in crate::brain) fn take(free: &mut Resources, asked: &Resources, count: u64
     free.cpu_milli = free.cpu_milli.saturating_sub(times(asked.cpu_milli));
     free.memory = free.memory.saturating_sub(times(asked.memory));
     free.ephemeral = free.ephemeral.saturating_sub(times(asked.ephemeral));
+    if asked.extended.is_empty() {
+        return;
+    }
     for (name, asked) in asked.extended.iter().filter(|(_, asked)| **asked > 0) {
         if let Some(have) = free.extended.get_mut(name) {
             *have = have.saturating_sub(times(*asked));
