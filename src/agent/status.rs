@@ -11,6 +11,7 @@ use crate::model::region::{Busy, Failure, Machine, Step};
 use crate::model::report::{Hold, PodVerdict, PoolState};
 use crate::model::snapshot::SourceState;
 use crate::model::time::Time;
+use crate::model::words;
 
 /// The state of the daemon and of what it looks after.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -120,9 +121,9 @@ impl Status {
         };
         let sum = |number: fn(&PoolState) -> u32| self.pools.values().map(number).sum::<u32>();
         let mut line = format!(
-            "{role}; {} nodes, {} pods pending",
-            sum(|pool| pool.ready),
-            self.pending.all
+            "{role}; {}, {} pending",
+            words::count(sum(|pool| pool.ready), "node"),
+            words::count(self.pending.all, "pod")
         );
         for (count, verb) in [
             (sum(|pool| pool.coming), "coming"),

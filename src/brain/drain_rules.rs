@@ -9,6 +9,7 @@ use crate::model::cluster::{DisruptionBudget, Phase, Pod, PodKey};
 use crate::model::policy::ScaleDown;
 use crate::model::scheduling::{PodShape, Volume};
 use crate::model::time::{Span, Time};
+use crate::model::words;
 
 use super::demand;
 use super::fit::selector;
@@ -187,8 +188,8 @@ impl<'a> Budgets<'a> {
         let left = self.left.get(name).copied().unwrap_or(0);
         (spends(pod, budget) && left < 1).then(|| {
             format!(
-                "the disruption budget {name} allows {} evictions, {left} are left",
-                budget.allowed
+                "the disruption budget {name} allows {}, {left} left",
+                words::count(budget.allowed, "eviction")
             )
         })
     }
@@ -214,7 +215,8 @@ impl<'a> Budgets<'a> {
             let shared = self.nodes.get(name).is_some_and(|nodes| *nodes > 0);
             if left < 1 || (wanted > left && shared) {
                 return Err(format!(
-                    "the disruption budget {name} has {left} evictions left beside other removals, {wanted} are needed"
+                    "the disruption budget {name} has {} left beside other removals, {wanted} needed",
+                    words::count(left, "eviction")
                 ));
             }
         }

@@ -179,15 +179,17 @@ impl Ledger {
                 planned => format!(", {planned} of them planned now"),
             };
             return Err(format!(
-                "pool limit: it has {machines} machines, its max is {}{planned}",
+                "pool limit: it has {}, its max is {}{planned}",
+                words::count(machines, "machine"),
                 pool.max
             ));
         }
         let scale_up = &turn.view.policy.scale_up;
         if scale_up.max_nodes_total > 0 && self.nodes >= u64::from(scale_up.max_nodes_total) {
             return Err(format!(
-                "the cluster has {} nodes with those on their way, max_nodes_total is {}",
-                self.nodes, scale_up.max_nodes_total
+                "the cluster has {} with those on their way, max_nodes_total is {}",
+                words::count(self.nodes, "node"),
+                scale_up.max_nodes_total
             ));
         }
         // What passes by itself is said after what does not.
@@ -196,8 +198,9 @@ impl Ledger {
         }
         if self.in_flight >= u64::from(scale_up.max_in_flight) {
             return Err(format!(
-                "{} machines are being made, max_in_flight is {}",
-                self.in_flight, scale_up.max_in_flight
+                "{} being made, max_in_flight is {}",
+                words::are(self.in_flight, "machine"),
+                scale_up.max_in_flight
             ));
         }
         if self.vmid(turn, &pool.region).is_none() {

@@ -291,7 +291,10 @@ impl<'a> Removals<'a> {
         if stay >= min {
             return Ok(());
         }
-        let why = format!("the pool would keep {stay} nodes, its min is {min}");
+        let why = format!(
+            "the pool would keep {}, its min is {min}",
+            words::count(stay, "node")
+        );
         Err(Keep::because("NodeGroupMinSizeReached", why))
     }
 
@@ -343,15 +346,17 @@ impl<'a> Removals<'a> {
         let reason = "NodeGroupMaxDeletionCountReached";
         if nodes > 0 && self.all.saturating_add(nodes) > limits.max_parallel {
             let why = format!(
-                "{} nodes are leaving, max_parallel is {}",
-                self.all, limits.max_parallel
+                "{} leaving, max_parallelism is {}",
+                words::are(self.all, "node"),
+                limits.max_parallel
             );
             return Err(Keep::because(reason, why));
         }
         if drains > 0 && self.drains.saturating_add(drains) > limits.max_parallel_drain {
             let why = format!(
-                "{} nodes are draining, max_parallel_drain is {}",
-                self.drains, limits.max_parallel_drain
+                "{} draining, max_drain_parallelism is {}",
+                words::are(self.drains, "node"),
+                limits.max_parallel_drain
             );
             return Err(Keep::because(reason, why));
         }

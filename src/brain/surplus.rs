@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::report::Hold;
+use crate::model::words;
 
 use super::turn::Turn;
 use super::view::Standing;
@@ -32,7 +33,8 @@ pub(super) fn by_pool(turn: &mut Turn<'_>) -> BTreeMap<Arc<str>, u32> {
         turn.report.holds.push(Hold {
             scope: format!("pool {name}"),
             why: format!(
-                "it has {have} nodes, its max is {}: {over} are to go, those first that are cheapest to take down",
+                "it has {}, its max is {}: {over} to go, cheapest to take down first",
+                words::count(have, "node"),
                 pool.max
             ),
             until: None,

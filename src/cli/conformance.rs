@@ -5,6 +5,7 @@ use std::io::Write as _;
 use super::args::{ConformanceOptions, Format};
 use super::{Failure, print};
 use crate::conformance::{self, Verdict};
+use crate::model::words;
 
 /// One line a case, then the counts.
 pub(super) fn run(options: &ConformanceOptions) -> Result<(), Failure> {
@@ -33,7 +34,11 @@ pub(super) fn run(options: &ConformanceOptions) -> Result<(), Failure> {
     let failed = verdicts.iter().filter(|verdict| !verdict.ok).count();
     let ok = verdicts.len() - failed;
     if !json {
-        writeln!(output, "{} cases: {ok} ok, {failed} failed", verdicts.len())?;
+        writeln!(
+            output,
+            "{}: {ok} ok, {failed} failed",
+            words::count(verdicts.len(), "case")
+        )?;
     }
     if verdicts.is_empty() {
         eprintln!(

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::model::words;
 use serde_json::{Value as Json, json};
 
 /// The classes of a case by name, as manifests.
@@ -76,7 +77,7 @@ impl Classes {
             let known: Vec<&str> = self.priority.keys().map(String::as_str).collect();
             format!(
                 "expected a PriorityClass that is there, found {name:?}; known: {}",
-                known.join(", ")
+                words::names(&known)
             )
         })?;
         take_priority(spec, class);
@@ -92,7 +93,7 @@ impl Classes {
             let known: Vec<&str> = self.runtime.keys().map(String::as_str).collect();
             format!(
                 "expected a RuntimeClass that is there, found {name:?}; known: {}",
-                known.join(", ")
+                words::names(&known)
             )
         })?;
         if spec["overhead"].is_null() {

@@ -7,6 +7,7 @@ use super::fixtures;
 use super::given;
 use super::scalars::{span, text};
 use super::value::{Data, Entry, Place, Value, Wrong};
+use crate::model::words;
 
 /// Keys that say something about a case and do nothing.
 const REMARKS: [&str; 8] = [
@@ -205,7 +206,7 @@ fn step(value: &Value, stage: &mut super::stage::Stage) -> Result<Vec<String>, W
     let nodes = &stage.snapshot.cluster.nodes;
     if let Some(node) = when.node().filter(|node| !nodes.contains_key(*node)) {
         let known: Vec<&str> = nodes.keys().map(|name| &**name).collect();
-        let known = known.join(", ");
+        let known = words::names(&known);
         return Err(value.wrong(format!("there is no node {node:?}; known: {known}")));
     }
     let outcome = act::perform(&when, stage);

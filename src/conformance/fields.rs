@@ -3,6 +3,7 @@
 
 use super::nearest;
 use super::value::{Entry, Value, Wrong};
+use crate::model::words;
 
 /// Whether two keys are one word: `new_nodes`, `newNodes` and `new-nodes` are.
 fn same_word(left: &str, right: &str) -> bool {
@@ -119,7 +120,7 @@ impl<'v> Fields<'v> {
                 self.what,
                 entry.key,
                 nearest::hint(&entry.key, known.iter().copied()),
-                known.join(", ")
+                words::names(&known)
             ),
         })
     }

@@ -10,6 +10,7 @@ use crate::model::cluster::{Cluster, Pod, PodKey};
 use crate::model::memory::{Backoff, Memory};
 use crate::model::snapshot::SourceState;
 use crate::model::time::{Span, Time};
+use crate::model::words;
 
 use super::budgets;
 use super::fields::Fields;
@@ -179,7 +180,7 @@ fn known_node(stage: &Stage, value: &Value, node: &Arc<str>) -> Result<(), Wrong
     let known: Vec<&str> = snapshot.cluster.nodes.keys().map(|name| &**name).collect();
     Err(value.wrong(format!(
         "the pod runs on {node:?}, which is no node; known: {}",
-        known.join(", ")
+        words::names(&known)
     )))
 }
 

@@ -8,6 +8,7 @@ use crate::model::region::{Busy, Failure, Host, Step};
 use crate::model::resources::Resources;
 use crate::model::scheduling::{Labels, Taint};
 use crate::model::time::{Span, Time};
+use crate::model::words;
 
 use super::fields::Fields;
 use super::objects::{name_of, named};
@@ -185,7 +186,10 @@ fn cast(
             Some(kind) if !parts.is_empty() => {
                 format!("the pool {wanted} has no instance type {kind:?}")
             }
-            _ => format!("there is no pool {wanted:?}; known: {}", known.join(", ")),
+            _ => format!(
+                "there is no pool {wanted:?}; known: {}",
+                words::names(&known)
+            ),
         }));
     };
     let host = fields.value().get("zone").or(fields.value().get("host"));

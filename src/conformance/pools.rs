@@ -11,6 +11,7 @@ use crate::model::policy::{InstanceType, PoolPolicy, Reserved};
 use crate::model::resources::Resources;
 use crate::model::scheduling::{Labels, Taint};
 use crate::model::time::Time;
+use crate::model::words;
 
 use super::containers;
 use super::disruption;
@@ -346,7 +347,7 @@ fn chosen_types(fields: &mut Fields<'_>, known: &[Sized]) -> Result<Vec<Sized>, 
                         let names: Vec<&str> = known.iter().map(|kind| &*kind.name).collect();
                         item.wrong(format!(
                             "there is no instance type {wanted:?}; known: {}",
-                            names.join(", ")
+                            words::names(&names)
                         ))
                     })?;
                 types.push(found.clone());

@@ -6,6 +6,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::model::policy::{Policy, ScaleDown, ScaleUp};
 use crate::model::time::{Span, Time};
+use crate::model::words;
 
 use super::fields::Fields;
 use super::flags;
@@ -123,12 +124,7 @@ fn as_map<T: Serialize>(of: &T) -> Map<String, Json> {
 }
 
 fn known(map: &Map<String, Json>, but: &[&str]) -> String {
-    let names: Vec<&str> = map
-        .keys()
-        .map(String::as_str)
-        .filter(|name| !but.contains(name))
-        .collect();
-    names.join(", ")
+    words::names(map.keys().filter(|name| !but.contains(&name.as_str())))
 }
 
 fn lay(base: &mut Json, value: &Value, now: Time, what: &str) -> Result<(), Wrong> {

@@ -20,6 +20,7 @@ use tower::{BoxError, Service};
 
 use super::certificate;
 use crate::model::time::{Span, Time};
+use crate::model::words;
 
 /// Longest wait for the first header of an answer. kube has no bound of its own, so an API server
 /// that accepts and never answers would freeze a caller for ever.
@@ -132,7 +133,7 @@ pub(super) fn resolve(
         .and_then(|context| context.context.clone())
         .ok_or_else(|| {
             let known: Vec<&str> = file.contexts.iter().map(|c| c.name.as_str()).collect();
-            format!("no such context; the file has: {}", known.join(", "))
+            format!("no such context; the file has: {}", words::names(&known))
         })?;
     let cluster = file
         .clusters

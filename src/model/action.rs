@@ -221,8 +221,9 @@ impl std::fmt::Display for Reason {
                 let names: Vec<String> = pods.iter().take(3).map(ToString::to_string).collect();
                 write!(
                     f,
-                    "{} pending pods fit nowhere else: {}",
-                    pods.len(),
+                    "{} {} nowhere else: {}",
+                    words::count(pods.len(), "pending pod"),
+                    if pods.len() == 1 { "fits" } else { "fit" },
                     names.join(", ")
                 )?;
                 if pods.len() > names.len() {
@@ -232,7 +233,11 @@ impl std::fmt::Display for Reason {
                 }
             }
             Reason::BelowMin { have, min } => {
-                write!(f, "the pool has {have} nodes, its min is {min}")
+                write!(
+                    f,
+                    "the pool has {}, its min is {min}",
+                    words::count(*have, "node")
+                )
             }
             Reason::Unfinished => write!(f, "it is half made"),
             Reason::Unneeded {
@@ -252,7 +257,11 @@ impl std::fmt::Display for Reason {
             Reason::DeadClone => write!(f, "the clone that made it is dead"),
             Reason::NotWanted { message } => write!(f, "{message}"),
             Reason::AboveMax { have, max, .. } => {
-                write!(f, "the pool has {have} nodes, its max is {max}")
+                write!(
+                    f,
+                    "the pool has {}, its max is {max}",
+                    words::count(*have, "node")
+                )
             }
             Reason::Replaces {
                 nodes,
@@ -260,8 +269,8 @@ impl std::fmt::Display for Reason {
                 saving,
             } => write!(
                 f,
-                "it is cheaper for {} pods than {}, which it replaces, by {} an hour",
-                pods.len(),
+                "it is cheaper for {} than {}, which it replaces, by {} an hour",
+                words::count(pods.len(), "pod"),
                 nodes.join(", "),
                 words::price(*saving)
             ),

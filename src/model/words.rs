@@ -51,6 +51,33 @@ pub fn price(millionths: i64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+/// So many of something: `1 node`, `2 nodes`.
+pub fn count<N: std::fmt::Display + PartialEq + From<u8>>(number: N, one: &str) -> String {
+    let many = if number == N::from(1) { "" } else { "s" };
+    format!("{number} {one}{many}")
+}
+
+/// The same with its verb: `1 node is`, `2 nodes are`.
+pub fn are<N: std::fmt::Display + PartialEq + From<u8> + Copy>(number: N, one: &str) -> String {
+    let verb = if number == N::from(1) { "is" } else { "are" };
+    format!("{} {verb}", count(number, one))
+}
+
+/// Names in a row; `none` when there is none.
+pub fn names<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
+    let mut text = String::new();
+    for name in names {
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        text.push_str(name.as_ref());
+    }
+    if text.is_empty() {
+        text.push_str("none");
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,5 +94,15 @@ mod tests {
         assert_eq!(bytes(i64::MIN), "-8589934592Gi");
         assert_eq!(price(35_000), "0.035");
         assert_eq!(price(-2_000_000), "-2");
+    }
+
+    #[test]
+    fn one_is_one_and_none_is_said() {
+        assert_eq!(count(0_usize, "node"), "0 nodes");
+        assert_eq!(count(1_u32, "node"), "1 node");
+        assert_eq!(are(1_u64, "node"), "1 node is");
+        assert_eq!(are(2_i64, "node"), "2 nodes are");
+        assert_eq!(names(["a", "b"]), "a, b");
+        assert_eq!(names::<&str>([]), "none");
     }
 }

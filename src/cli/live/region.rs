@@ -13,6 +13,7 @@ use crate::model::mark::Ownership;
 use crate::model::policy::PoolPolicy;
 use crate::model::region::GuestKind;
 use crate::model::time::Span;
+use crate::model::words;
 use crate::pve::{Client, ClusterStatus, Resources, Version, VmConfig};
 
 /// Oldest PVE that this program was written for.
@@ -164,8 +165,9 @@ pub(super) fn judge(
 ) {
     let hosts = seen.resources.hosts.len();
     findings.fine(format!(
-        "region {name}: PVE {} with {hosts} hosts",
-        seen.version.version
+        "region {name}: PVE {} with {}",
+        seen.version.version,
+        words::count(hosts, "host")
     ));
     if seen.version.major() < OLDEST {
         findings.warning(format!(
@@ -412,7 +414,10 @@ fn judge_range(
         }
     }
     if ours > 0 {
-        findings.fine(format!("region {name}: {ours} machines of ours"));
+        findings.fine(format!(
+            "region {name}: {} of ours",
+            words::count(ours, "machine")
+        ));
     }
     if !foreign.is_empty() {
         findings.warning(format!(

@@ -8,6 +8,7 @@ use crate::model::action::Kind;
 use crate::model::cluster::ReadyStatus;
 use crate::model::region::{Machine, Step};
 use crate::model::snapshot::Snapshot;
+use crate::model::words;
 
 /// How a line is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +99,10 @@ fn pods(old: &Snapshot, new: &Snapshot) -> Vec<Line> {
     } else {
         Tone::Fact
     };
-    vec![line(tone, format!("{is} pods, {pending} of them pending"))]
+    vec![line(
+        tone,
+        format!("{}, {pending} of them pending", words::count(is, "pod")),
+    )]
 }
 
 fn machines(old: &BTreeMap<Arc<str>, Machine>, new: &BTreeMap<Arc<str>, Machine>) -> Vec<Line> {
@@ -162,5 +166,8 @@ fn nodes(old: &Snapshot, new: &Snapshot) -> Vec<Line> {
     } else {
         Tone::Fact
     };
-    vec![line(tone, format!("{all} nodes, {up} of them Ready"))]
+    vec![line(
+        tone,
+        format!("{}, {up} of them Ready", words::count(all, "node")),
+    )]
 }
