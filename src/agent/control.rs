@@ -138,11 +138,31 @@ pub async fn ask(socket: &Path, command: &Command) -> Result<Value, ControlError
 /// Answers one command. Given by the daemon.
 pub type Handler = Arc<dyn Fn(Command) -> BoxFuture<'static, Answer> + Send + Sync>;
 
-/// Binds the socket; a stale one of an earlier run is replaced.
-pub fn bind(path: &Path) -> std::io::Result<UnixListener> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+/// Binds the socket. A stale one of an earlier run is replaced; one that a daemon listens on is not, nor is any
+/// other file.
+pub async fn bind(path: &Path) -> std::io::Result<UnixListener> {
+    use std::io::{Error, ErrorKind};
+    use std::os::unix::fs::FileTypeExt as _;
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(Error::new(
+                ErrorKind::AlreadyExists,
+                "there is a file that is no socket",
+            ));
+        }
+        Ok(_) => match timeout(DEADLINE, UnixStream::connect(path)).await {
+            Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)?;
+            }
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::AddrInUse,
+                    "another daemon listens there",
+                ));
+            }
+        },
     }
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)?;
@@ -217,7 +237,7 @@ mod tests {
                 }
             })
         });
-        let server = tokio::spawn(serve(bind(&path).expect("binds"), handler));
+        let server = tokio::spawn(serve(bind(&path).await.expect("binds"), handler));
         let said = ask(
             &path,
             &Command::Pause {
@@ -234,7 +254,15 @@ mod tests {
         let mut text = String::new();
         raw.read_to_string(&mut text).await.expect("reads");
         assert!(text.contains("not a command"), "{text}");
+        let taken = bind(&path).await.expect_err("a daemon listens there");
+        assert_eq!(taken.to_string(), "another daemon listens there");
+        assert!(ask(&path, &Command::Status).await.is_err());
         server.abort();
-        assert!(bind(&path).is_ok(), "a stale socket is replaced");
+        let _ = server.await;
+        assert!(bind(&path).await.is_ok(), "a stale socket is replaced");
+        let file = directory.path().join("precious");
+        std::fs::write(&file, "text").expect("written");
+        assert!(bind(&file).await.is_err());
+        assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "text");
     }
 }

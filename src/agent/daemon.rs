@@ -75,6 +75,9 @@ pub enum DaemonError {
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
+    /// What it needs cannot be had.
+    #[error("{0}")]
+    CannotBegin(String),
     /// A task of ours ended that never should.
     #[error("{0} ended unexpectedly; the daemon is started anew")]
     TaskEnded(String),

@@ -134,7 +134,7 @@ fn whole(view: &View<'_>, before: &Memory, holds: &mut Holds, found: &mut Vec<Ho
         ));
     }
     if !snapshot.leader {
-        whys.push("another instance holds the lease".to_owned());
+        whys.push("this instance does not hold the lease".to_owned());
     }
     if let Some(who) = &snapshot.paused {
         whys.push(format!("paused: {who}"));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::DEFAULT_PATH;
+use crate::model::cluster::PodKey;
 
 /// Where the daemon listens for `status`, `pause`, `resume`, `snapshot`, `plan` and `explain`.
 pub(super) const CONTROL_SOCKET: &str = "/run/pve-autoscaler/control.sock";
@@ -89,7 +90,8 @@ pub(super) enum ExplainCommand {
     /// `ScheduleAnyway`) the place that the plan has for it meets, and why not the others.
     Pod {
         /// The pod: NAMESPACE/NAME, or NAME for the namespace default.
-        pod: String,
+        #[arg(value_parser = super::explain::key)]
+        pod: PodKey,
         #[command(flatten)]
         options: ExplainOptions,
     },

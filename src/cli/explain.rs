@@ -17,10 +17,9 @@ use crate::model::time::Time;
 pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), Failure> {
     match command {
         ExplainCommand::Pod { pod, options } => {
-            let key = key(pod)?;
-            let question = Command::ExplainPod { pod: key.clone() };
+            let question = Command::ExplainPod { pod: pod.clone() };
             let (told, now) = tell(config, options, &question, |asked| {
-                explain::pod(asked, &key).ok_or_else(|| anyhow!("the snapshot has no pod {key}"))
+                explain::pod(asked, pod).ok_or_else(|| anyhow!("the snapshot has no pod {pod}"))
             })?;
             show(options, &told, || story::pod(&told, now))
         }
@@ -35,12 +34,11 @@ pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), Failure
     }
 }
 
-fn key(text: &str) -> anyhow::Result<PodKey> {
+/// A pod as `kubectl` names it.
+pub(super) fn key(text: &str) -> Result<PodKey, String> {
     let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
     if namespace.is_empty() || name.is_empty() || name.contains('/') {
-        return Err(anyhow!(
-            "{text:?} is no pod: expected NAMESPACE/NAME, or NAME for the namespace default"
-        ));
+        return Err("expected NAMESPACE/NAME, or NAME for the namespace default".to_owned());
     }
     Ok(PodKey::new(namespace, name))
 }

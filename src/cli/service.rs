@@ -197,6 +197,9 @@ pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
             Why::Ended(Err(error)) => {
                 tracing::error!(%error, "the loop ended; it is begun again in {} s", RESTART_PAUSE.as_secs());
                 shared.problem("loop", Some(error.to_string()));
+                shared.health.send_modify(|health| {
+                    health.problems = vec![format!("the loop ended: {error}")]
+                });
                 sleep(RESTART_PAUSE).await;
             }
         }
@@ -280,10 +283,12 @@ impl Outside {
         options: &Options,
     ) -> Result<Outside, ServiceError> {
         let listen = |what: String| move |source| ServiceError::Listen { what, source };
-        let control = control::bind(&options.control).map_err(listen(format!(
-            "the control socket {}",
-            options.control.display()
-        )))?;
+        let control = control::bind(&options.control)
+            .await
+            .map_err(listen(format!(
+                "the control socket {}",
+                options.control.display()
+            )))?;
         let address = settings.web.listen;
         let page = tokio::net::TcpListener::bind(address)
             .await
@@ -339,7 +344,8 @@ fn reloaded(path: &Path, old: &Settings, shared: &Shared) -> Option<Arc<Settings
             shared.problem(
                 "configuration",
                 Some(format!(
-                    "the file has errors and the one before is in force: {errors}"
+                    "the file has errors and the one before is in force: {}",
+                    errors.line()
                 )),
             );
             None
@@ -379,7 +385,7 @@ async fn work(
             ended = daemon::run_until(parts, stop) => ended,
             never = agreeing(settings, shared) => match never {},
         },
-        Err(error) => Err(DaemonError::TaskEnded(error)),
+        Err(error) => Err(DaemonError::CannotBegin(error)),
     }
 }
 
@@ -473,6 +479,7 @@ async fn mind(shared: Arc<Shared>) {
             Ok(Err(_)) => return,
             Ok(Ok(())) => {
                 beat = Instant::now();
+                shared.problem("loop", None);
                 if let Some(turn) = turns.borrow_and_update().clone() {
                     let age = shared.standing().max_view_age;
                     shared
@@ -512,8 +519,8 @@ fn handler(shared: Arc<Shared>) -> Handler {
 async fn answer(shared: &Shared, command: Command) -> Answer {
     let question = match command {
         Command::Status => return answers::json(&shared.status()),
-        Command::Pause { reason } => return paused(shared, Some(&reason)),
-        Command::Resume => return paused(shared, None),
+        Command::Pause { reason } => return paused(shared, Some(&reason)).await,
+        Command::Resume => return paused(shared, None).await,
         Command::Snapshot => Question::Snapshot,
         Command::Plan => Question::Plan,
         Command::ExplainPod { pod } => Question::Pod(pod),
@@ -525,14 +532,15 @@ async fn answer(shared: &Shared, command: Command) -> Answer {
     }
 }
 
-fn paused(shared: &Shared, reason: Option<&str>) -> Answer {
+/// Begins or ends a pause, and answers once it holds for what is decided.
+async fn paused(shared: &Shared, reason: Option<&str>) -> Answer {
     match shared.state.set_paused(reason) {
         Ok(()) => {
             match reason {
                 Some(reason) => tracing::warn!(%reason, "paused"),
                 None => tracing::info!("resumed"),
             }
-            shared.poke.notify_one();
+            fresh(shared).await;
             Answer::Ok(serde_json::Value::Null)
         }
         Err(error) => Answer::Error(error.to_string()),

@@ -60,6 +60,19 @@ impl fmt::Display for ConfigErrors {
 }
 
 impl ConfigErrors {
+    /// All of it in one line, without the excerpts.
+    pub fn line(&self) -> String {
+        let problems = self.problems.iter().map(|problem| {
+            let mut short = self.clone();
+            short.problems = vec![Problem {
+                excerpt: None,
+                ..problem.clone()
+            }];
+            short.to_string()
+        });
+        problems.collect::<Vec<_>>().join("; ")
+    }
+
     /// The one problem of a file that could not be read.
     pub(super) fn whole(file: &str, message: String) -> ConfigErrors {
         ConfigErrors {
@@ -105,6 +118,21 @@ impl<'t> Collector<'t> {
             excerpt: Some(place::excerpt(self.text, span)),
         };
         self.found.push((span.start, problem));
+    }
+
+    /// A problem of syntax: there are no tables yet, so the lines themselves tell the key and the value.
+    pub(super) fn at_syntax(&mut self, span: &Range<usize>, message: String) {
+        let (key, value) = place::around(self.text, span.start);
+        self.found.push((
+            span.start,
+            Problem {
+                position: Some(place::line_and_column(self.text, span.start)),
+                key,
+                value,
+                message,
+                excerpt: Some(place::excerpt(self.text, span)),
+            },
+        ));
     }
 
     /// A problem at a path, which need not be in the text.

@@ -149,6 +149,34 @@ pub(super) fn line_and_column(text: &str, byte: usize) -> (usize, usize) {
     (line, before[start..].chars().count() + 1)
 }
 
+/// The key and the value at a byte, read from the line it is in and the table's header above it: for text that is
+/// no TOML. The key is empty where the line has none, such as a header.
+pub(super) fn around(text: &str, byte: usize) -> (String, Option<String>) {
+    let byte = floor(text, byte);
+    let start = text[..byte].rfind('\n').map_or(0, |at| at + 1);
+    let line = text[start..].lines().next().unwrap_or("").trim();
+    if let Some(header) = line.strip_prefix('[') {
+        return (bare_header(header), None);
+    }
+    let Some((key, value)) = line.split_once('=') else {
+        return (String::new(), None);
+    };
+    let above = text[..start].lines().rev();
+    let header = above.map(str::trim).find_map(|line| line.strip_prefix('['));
+    let table = header.map(bare_header).filter(|table| !table.is_empty());
+    let key = key.trim();
+    let key = table.map_or_else(|| key.to_owned(), |table| format!("{table}.{key}"));
+    let value = value.trim();
+    let shown = value_text(value, &(0..value.len()));
+    (key, (!shown.is_empty()).then_some(shown))
+}
+
+/// The name in a header whose first bracket is cut off.
+fn bare_header(header: &str) -> String {
+    let name = header.split(']').next().unwrap_or("");
+    name.trim_start_matches('[').trim().to_owned()
+}
+
 /// The text of a span, shortened to one line of at most 60 characters.
 pub(super) fn value_text(text: &str, span: &Range<usize>) -> String {
     let value = &text[floor(text, span.start)..floor(text, span.end)];

@@ -29,7 +29,7 @@ pub(super) fn read<'t>(text: &'t str, problems: &mut Collector<'t>) -> Option<Re
     let (root, syntax) = DeTable::parse_recoverable(text);
     for error in syntax.iter().take(MAX_PROBLEMS) {
         let span = error.span().unwrap_or(0..0);
-        problems.at_span(None, &span, error.message().replace('\n', ", "));
+        problems.at_syntax(&span, syntax_reworded(error.message()));
     }
     if !syntax.is_empty() {
         return None;
@@ -50,6 +50,23 @@ pub(super) fn read<'t>(text: &'t str, problems: &mut Collector<'t>) -> Option<Re
         unread.extend(path);
     }
     None
+}
+
+/// The TOML reader's messages, where they say little to who wrote the file.
+fn syntax_reworded(message: &str) -> String {
+    let unquoted = [
+        "string values must be quoted",
+        "invalid date",
+        "invalid time",
+    ];
+    if unquoted.iter().any(|start| message.starts_with(start)) {
+        return "expected a value: a number, true or false, a list, or text in quotes such as \"4GiB\""
+            .to_owned();
+    }
+    if message.starts_with("duplicate key") {
+        return "is there twice; expected once".to_owned();
+    }
+    message.replace('\n', ", ")
 }
 
 /// serde's messages in the words of the file.

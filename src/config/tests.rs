@@ -122,6 +122,50 @@ fn syntax_errors_name_the_place() {
 }
 
 #[test]
+fn syntax_errors_name_key_and_value_too() {
+    let text = "version = 1
+[proxmox]
+vmids = 9000-9999
+[instance_type.s]
+memory = 4GiB
+cores =
+[pool.a]
+[pool.a]
+";
+    assert_eq!(
+        messages(text),
+        "proxmox.vmids = 9000-9999: expected a value: a number, true or false, a list, or text in quotes such as \"4GiB\"
+instance_type.s.memory = 4GiB: expected a value: a number, true or false, a list, or text in quotes such as \"4GiB\"
+instance_type.s.cores: expected a value: a number, true or false, a list, or text in quotes such as \"4GiB\"
+pool.a: is there twice; expected once
+"
+    );
+}
+
+#[test]
+fn a_step_without_time_is_refused() {
+    let text = format!("{SMALL}[lifecycle]\nclone = \"0s\"\ndestroy = \"1s\"\n");
+    assert_eq!(
+        messages(&text),
+        "lifecycle.clone = \"0s\": expected at least 1s\n"
+    );
+}
+
+#[test]
+fn all_problems_fit_in_a_line() {
+    let Err(errors) = parse("version = 1\ncolour = 2\n[pool.a]\nmin = \"x\"\n", "a.toml") else {
+        panic!("it is wrong");
+    };
+    let line = errors.line();
+    assert!(!line.contains(['\n', '^']), "{line}");
+    assert!(line.contains("a.toml:2:1: colour: unknown key"), "{line}");
+    assert!(
+        line.contains("; a.toml:4:7: pool.a.min = \"x\": expected a whole number"),
+        "{line}"
+    );
+}
+
+#[test]
 fn what_is_missing_is_named_where_it_should_be() {
     insta::assert_snapshot!(errors(
         "[region.a]\n[region.b]\nvmids = \"9000-9999\"\nchannel = \"token\"\n[pool.p]\n[instance_type.t]\n[template.t]\n"

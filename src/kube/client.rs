@@ -416,14 +416,17 @@ impl Client {
             call: call.clone(),
             message,
         };
-        let client = self.link().client.clone().map_err(not_sent)?;
+        let (client, server) = {
+            let link = self.link();
+            (link.client.clone().map_err(not_sent)?, link.server.clone())
+        };
         let request = request
             .build()
             .map_err(|error| not_sent(format!("it cannot be written as HTTP: {error}")))?;
         client
             .send(request)
             .await
-            .map_err(|error| transport_error(&call, &error))
+            .map_err(|error| transport_error(&call, &server, &error))
     }
 }
 
@@ -534,8 +537,15 @@ fn refusal(call: &Call, status: StatusCode, reply: &Reply, changes: bool) -> Err
 /// A longer `Retry-After`, in seconds, is not believed.
 const MAX_RETRY_AFTER: i64 = 3_600;
 
-fn transport_error(call: &Call, error: &::kube::Error) -> Error {
-    let message = chain(error);
+fn transport_error(call: &Call, server: &str, error: &::kube::Error) -> Error {
+    let words = chain(error);
+    // kube's word for all that its HTTP client says; the address it does not say.
+    let words = words.strip_prefix("ServiceError: ").unwrap_or(&words);
+    let message = if server.is_empty() {
+        words.to_owned()
+    } else {
+        format!("{server}: {words}")
+    };
     if never_connected(error) {
         Error::NotSent {
             call: call.clone(),

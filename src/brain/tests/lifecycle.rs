@@ -508,7 +508,7 @@ fn holds_stop_everything_and_say_why() {
     for (change, words) in [
         (
             (|lab: &mut Lab| lab.snapshot.leader = false) as fn(&mut Lab),
-            "everything: another instance holds the lease",
+            "everything: this instance does not hold the lease",
         ),
         (
             |lab| lab.snapshot.paused = Some("ann".into()),

@@ -14,6 +14,7 @@ use super::place::KeyPath;
 use super::settings::{Kubernetes, Settings, Web};
 use super::syntax;
 use crate::model::policy::Policy;
+use crate::model::time::Span;
 
 /// What the rules found, by path.
 #[derive(Debug, Default)]
@@ -56,6 +57,8 @@ impl Problems {
 
 /// The version of the format that this program reads.
 const VERSION: i64 = 1;
+/// Nothing that PVE or a guest does is done sooner.
+const MIN_STEP: Span = Span::seconds(1);
 
 /// The settings a file means. What is wrong goes to `problems`; the settings are only of use when
 /// there is none.
@@ -67,6 +70,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
         });
     }
     check_kubernetes(&file.kubernetes, problems);
+    check_lifecycle(&file.lifecycle, problems);
     check_scaling(file, problems);
     disruption::check_limits(&file.limits, problems);
     let regions = regions::regions(file, problems);
@@ -128,6 +132,27 @@ fn check_kubernetes(kubernetes: &file::Kubernetes, problems: &mut Problems) {
     name(&path.at("namespace"), &kubernetes.namespace, 63, problems);
 }
 
+/// A step without time fails at once, and its machine with it.
+fn check_lifecycle(lifecycle: &file::Lifecycle, problems: &mut Problems) {
+    let path = KeyPath::default().at("lifecycle");
+    for (key, time) in [
+        ("clone", lifecycle.clone),
+        ("configure", lifecycle.configure),
+        ("resize", lifecycle.resize),
+        ("start", lifecycle.start),
+        ("agent", lifecycle.agent),
+        ("os", lifecycle.os),
+        ("join", lifecycle.join),
+        ("register", lifecycle.register),
+        ("initialize", lifecycle.initialize),
+        ("destroy", lifecycle.destroy),
+    ] {
+        problems.unless(time.0 >= MIN_STEP, &path.at(key), || {
+            format!("expected at least {MIN_STEP}")
+        });
+    }
+}
+
 fn check_scaling(file: &File, problems: &mut Problems) {
     let up = &file.scale_up;
     let path = KeyPath::default().at("scale_up");
@@ -168,7 +193,7 @@ fn check_scaling(file: &File, problems: &mut Problems) {
         },
     );
     problems.unless(
-        down.scan_interval.0 > crate::model::time::Span::ZERO,
+        down.scan_interval.0 > Span::ZERO,
         &path.at("scan_interval"),
         || "expected more than nothing".to_owned(),
     );
