@@ -39,15 +39,20 @@ pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), Failure> {
 pub(super) fn read(path: &Path) -> anyhow::Result<Snapshot> {
     let name = path.display();
     let text = std::fs::read(path).with_context(|| format!("cannot read the snapshot {name}"))?;
-    let snapshot: Snapshot = serde_json::from_slice(&text)
-        .with_context(|| format!("{name} is not a snapshot of this version"))?;
-    if snapshot.version != VERSION {
-        bail!(
-            "{name} is a snapshot of version {}, this program reads version {VERSION}",
-            snapshot.version
-        );
+    let other = serde_json::from_slice::<Versioned>(&text).map(|read| read.version);
+    if let Ok(version) = other
+        && version != u64::from(VERSION)
+    {
+        bail!("{name} is a snapshot of version {version}, this program reads version {VERSION}");
     }
-    Ok(snapshot)
+    serde_json::from_slice(&text)
+        .with_context(|| format!("{name} is not a snapshot of this version"))
+}
+
+/// What every version's snapshot has.
+#[derive(serde::Deserialize)]
+struct Versioned {
+    version: u64,
 }
 
 /// What is decided on a saved view by a brain that remembers nothing, and when. A new brain gathers

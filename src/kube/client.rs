@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::connect::{self, Connector};
-use super::error::{Call, Error};
+use super::error::{Call, Error, chain};
 use super::observer::{CallObserver, CallOutcome};
 use crate::clock::Clock;
 use crate::model::time::{Span, Time};
@@ -573,21 +573,6 @@ fn never_connected(error: &(dyn std::error::Error + 'static)) -> bool {
         next = error.source();
     }
     false
-}
-
-/// An error with its causes, each said once.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    text
 }
 
 /// Percent-encodes one path segment or query value (RFC 3986 unreserved characters stay).

@@ -1,6 +1,7 @@
 //! The program from outside: exit codes, where things are printed, what `generate` writes.
 
 mod live;
+mod service;
 mod simulators;
 
 use std::path::PathBuf;
@@ -81,6 +82,9 @@ fn a_wrong_command_line_ends_with_2() {
         &[],
         &["check", "--loud"],
         &["pause", "a", "b"],
+        &["explain", "pod", "a/b/c"],
+        &["demo", "--speed", "0"],
+        &["plan", "-o", "yaml"],
     ] {
         let output = program().args(arguments).output().expect("it runs");
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
@@ -251,4 +255,72 @@ fn a_saved_view_explains_a_pod_and_a_node() {
     let (code, _, err) = explain(&["pod", "web"]);
     assert_eq!(code, Some(1));
     assert!(err.contains("no pod default/web"), "{err}");
+}
+
+/// What `plan` says on the saved view with this at the end of the file; the view has all sources that count.
+fn plan(more: &str) -> String {
+    let (folder, config) = file(&format!("{POOL}{more}"));
+    let view = folder.path().join("view.json");
+    let source = r#"{"complete": true, "as_of": "2026-11-21T12:00:00Z"}"#;
+    let sources =
+        format!(r#""kube/pods": {source}, "kube/nodes": {source}, "pve/default": {source}"#);
+    let kube = format!(r#""kube": {source}"#);
+    assert!(VIEW.contains(&kube));
+    std::fs::write(&view, VIEW.replace(&kube, &sources)).expect("written");
+    let output = program()
+        .args(["plan", "--config"])
+        .arg(&config)
+        .arg("--snapshot")
+        .arg(&view)
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The pod of the view is a minute old.
+#[test]
+fn a_young_pod_calls_for_no_node_before_new_pod_scale_up_delay() {
+    let usual = plan("");
+    assert!(
+        usual.contains("1 pending pod fits nowhere else: shop/db-0"),
+        "{usual}"
+    );
+    let over = plan("[scale_up]\nnew_pod_scale_up_delay = \"60s\"\n");
+    assert!(over.contains("  create "), "{over}");
+    let young = plan("[scale_up]\nnew_pod_scale_up_delay = \"5m\"\n");
+    assert!(young.starts_with("Nothing to do now."), "{young}");
+    let why = "new_pod_scale_up_delay lets it wait until 2026-11-21T12:04:00Z";
+    assert!(young.contains(why), "{young}");
+    assert!(
+        young.contains("Decided again at the latest in 4m"),
+        "{young}"
+    );
+}
+
+#[test]
+fn a_file_that_is_no_snapshot_is_told_by_its_name_and_version() {
+    let (folder, config) = file(POOL);
+    let view = folder.path().join("view.json");
+    for (content, wanted) in [
+        (
+            "{\"version\": 99}",
+            "view.json is a snapshot of version 99, this program reads version 1",
+        ),
+        ("[]", "view.json is not a snapshot of this version"),
+        ("{", "view.json is not a snapshot of this version"),
+        ("", "view.json is not a snapshot of this version"),
+    ] {
+        std::fs::write(&view, content).expect("written");
+        let output = program()
+            .args(["plan", "--config"])
+            .arg(&config)
+            .arg("--snapshot")
+            .arg(&view)
+            .output()
+            .expect("it runs");
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output.stderr);
+        assert!(said.contains(wanted), "{said}");
+    }
 }

@@ -1,0 +1,299 @@
+//! The daemon as a person meets it: reloads, pauses, reasons, words in the log.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use base64::Engine as _;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use pve_autoscaler::sim::pve::PveSpec;
+
+use super::simulators::{Process, Simulators};
+use super::{program, text};
+
+const TEMPLATE: &str = "debian-13-k8s";
+/// How often something is looked for that comes with time, and the pause in between.
+const TRIES: u32 = 600;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A daemon, with a port for its web server and its log in a file.
+struct Daemon {
+    simulators: Simulators,
+    process: Process,
+    config: PathBuf,
+    port: u16,
+}
+
+impl Daemon {
+    /// Starts it with this kubeconfig: an administrator's, or one that the test made.
+    fn start(kubeconfig: impl FnOnce(&Simulators) -> PathBuf) -> Daemon {
+        let simulators = Simulators::start(&PveSpec::default());
+        let kubeconfig = kubeconfig(&simulators);
+        let config = simulators.config(&kubeconfig, TEMPLATE, "9100-9120");
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = free.local_addr().expect("it is bound").port();
+        drop(free);
+        replace(&config, "127.0.0.1:0", &format!("127.0.0.1:{port}"));
+        let log = File::create(simulators.path("log")).expect("made");
+        let process = Process(run(&simulators, &config, log).spawn().expect("it starts"));
+        Daemon {
+            simulators,
+            process,
+            config,
+            port,
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.simulators.path("control.sock")
+    }
+
+    /// What a command says and how it ends.
+    fn says(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = program()
+            .args(arguments)
+            .arg("--socket")
+            .arg(self.socket())
+            .output()
+            .expect("it runs");
+        (
+            output.status.code(),
+            text(&output.stdout) + &text(&output.stderr),
+        )
+    }
+
+    /// Waits until `status` says all of it and nothing of the rest.
+    fn status(&self, wanted: &[&str], unwanted: &[&str]) -> String {
+        until("status", || self.says(&["status"]).1, wanted, unwanted)
+    }
+
+    /// Waits until a page says it.
+    fn page(&self, path: &str, wanted: &[&str]) -> String {
+        until(path, || get(self.port, path), wanted, &[])
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.simulators.path("log")).expect("it is there")
+    }
+
+    fn tell(&self, signal: Signal) {
+        let id = i32::try_from(self.process.0.id()).expect("an id");
+        kill(Pid::from_raw(id), signal).expect("it runs");
+    }
+}
+
+fn run(simulators: &Simulators, config: &Path, log: File) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+    command
+        .env_remove("JOURNAL_STREAM")
+        .arg("--config")
+        .arg(config)
+        .arg("run")
+        .arg("--state-directory")
+        .arg(simulators.path("state"))
+        .arg("--control-socket")
+        .arg(simulators.path("control.sock"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
+    command
+}
+
+fn until(
+    what: &str,
+    mut look: impl FnMut() -> String,
+    wanted: &[&str],
+    unwanted: &[&str],
+) -> String {
+    let mut last = String::new();
+    for _ in 0..TRIES {
+        last = look();
+        let has = |words: &&&str| last.contains(**words);
+        if wanted.iter().all(|words| has(&words)) && !unwanted.iter().any(|words| has(&words)) {
+            return last;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    panic!("{what} never said {wanted:?} without {unwanted:?}: {last}");
+}
+
+/// A page with its status line; what hinders it when there is none.
+fn get(port: u16, path: &str) -> String {
+    let asked = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        std::io::Result::Ok(answer)
+    };
+    asked().unwrap_or_else(|error| error.to_string())
+}
+
+fn replace(file: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(file).expect("it is there");
+    assert!(text.contains(from), "{from} is not in {text}");
+    fs::write(file, text.replace(from, to)).expect("written");
+}
+
+#[test]
+fn a_bad_file_is_not_taken_up_and_all_say_so_until_it_is_mended() {
+    let daemon = Daemon::start(|simulators| simulators.path("admin.conf"));
+    daemon.status(
+        &["leader; 0 nodes, 0 pods pending"],
+        &["Wrong", "Held back"],
+    );
+    daemon.page("/readyz", &["HTTP/1.1 200", "ok"]);
+    daemon.page("/livez", &["HTTP/1.1 200"]);
+
+    replace(&daemon.config, "max = 2", "max = two\nmax = \"3\"");
+    daemon.tell(Signal::SIGHUP);
+    let status = daemon.status(
+        &[
+            "the file has errors and the one before is in force",
+            "general  0    2",
+        ],
+        &[],
+    );
+    assert!(
+        status.contains("config.toml:18:7: pool.general.max = two: expected a value"),
+        "{status}"
+    );
+    assert!(!status.contains('^'), "{status}");
+    daemon.page(
+        "/metrics",
+        &[
+            "\npve_autoscaler_config_valid 0",
+            "cluster_autoscaler_errors_total{type=\"configurationError\"} 1",
+            "cluster_autoscaler_node_group_max_count{node_group=\"general\"} 2",
+        ],
+    );
+    daemon.page("/readyz", &["HTTP/1.1 200"]);
+    let log = daemon.log();
+    assert!(
+        log.contains("the configuration has errors and the one before stays in force"),
+        "{log}"
+    );
+
+    replace(&daemon.config, "max = two\nmax = \"3\"", "max = 3");
+    daemon.tell(Signal::SIGHUP);
+    daemon.status(&["general  0    3", "leader;"], &["Wrong"]);
+    daemon.page(
+        "/metrics",
+        &[
+            "\npve_autoscaler_config_valid 1",
+            "cluster_autoscaler_node_group_max_count{node_group=\"general\"} 3",
+        ],
+    );
+}
+
+#[test]
+fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
+    let daemon = Daemon::start(|simulators| simulators.path("admin.conf"));
+    daemon.status(&["leader;"], &["Held back"]);
+    assert_eq!(daemon.says(&["pause", "storage move"]).0, Some(0));
+    let (_, status) = daemon.says(&["status"]);
+    assert!(status.contains("paused: storage move"), "{status}");
+    let (_, plan) = daemon.says(&["plan"]);
+    assert!(plan.contains("everything  paused: storage move"), "{plan}");
+    assert_eq!(daemon.says(&["resume"]).0, Some(0));
+    let (_, status) = daemon.says(&["status"]);
+    assert!(!status.contains("paused"), "{status}");
+}
+
+/// A second one, started by hand, must not take the first one's socket away.
+#[test]
+fn a_second_daemon_leaves_the_first_ones_socket_alone() {
+    let daemon = Daemon::start(|simulators| simulators.path("admin.conf"));
+    daemon.status(&["leader;"], &[]);
+    let log = daemon.simulators.path("second");
+    let file = File::create(&log).expect("made");
+    let ended = run(&daemon.simulators, &daemon.config, file).status();
+    assert_eq!(ended.expect("it runs").code(), Some(1));
+    let said = fs::read_to_string(log).expect("it is there");
+    assert!(said.contains("another daemon listens there"), "{said}");
+    let (code, said) = daemon.says(&["status"]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn who_cannot_be_reached_is_named_by_status_and_readyz() {
+    let daemon = Daemon::start(|simulators| {
+        let dead = simulators.path("dead.conf");
+        fs::copy(simulators.path("admin.conf"), &dead).expect("copied");
+        replace(&dead, &simulators.kube, "https://127.0.0.1:1");
+        dead
+    });
+    let page = daemon.page(
+        "/readyz",
+        &["HTTP/1.1 503", "kube/pods: not read completely yet"],
+    );
+    assert!(page.contains("https://127.0.0.1:1"), "{page}");
+    assert!(page.contains("the cluster's id is not known"), "{page}");
+    let status = daemon.status(
+        &[
+            "standby;",
+            "this instance does not hold the lease",
+            "https://127.0.0.1:1",
+        ],
+        &[],
+    );
+    assert!(status.contains("Views in trouble"), "{status}");
+}
+
+/// What keeps the loop from beginning is said while it does, and no longer.
+#[test]
+fn a_secret_that_is_missing_is_said_until_it_is_there() {
+    let daemon = Daemon::start(|simulators| {
+        fs::rename(simulators.path("secret"), simulators.path("kept")).expect("moved");
+        simulators.path("admin.conf")
+    });
+    daemon.page(
+        "/readyz",
+        &["HTTP/1.1 503", "cannot read token_secret_file"],
+    );
+    daemon.status(&["starting", "cannot read token_secret_file"], &[]);
+    let kept = daemon.simulators.path("kept");
+    fs::rename(kept, daemon.simulators.path("secret")).expect("moved");
+    daemon.status(&["leader;"], &["token_secret_file"]);
+    daemon.page("/readyz", &["HTTP/1.1 200"]);
+}
+
+/// A certificate that ends in ten days, which no authority of the cluster made: the file is read before anybody
+/// is asked with it.
+#[test]
+fn a_certificate_about_to_end_is_a_line_in_the_log_a_problem_and_a_number() {
+    let daemon = Daemon::start(|simulators| {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut made = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
+        let now = std::time::SystemTime::now();
+        made.not_after = (now + Duration::from_secs(10 * 24 * 3600 + 3600)).into();
+        let certificate = made.self_signed(&key).expect("a certificate").pem();
+        let data = |text: String| base64::engine::general_purpose::STANDARD.encode(text);
+        let user = format!(
+            "client-certificate-data: {}\n    client-key-data: {}",
+            data(certificate),
+            data(key.serialize_pem())
+        );
+        let path = simulators.path("ending.conf");
+        fs::copy(simulators.path("admin.conf"), &path).expect("copied");
+        replace(&path, "token: sim-admin-token", &user);
+        path
+    });
+    let words = "the kubeconfig's client certificate ends at ";
+    daemon.status(&["Wrong with the daemon", words, ", in 10 days"], &[]);
+    daemon.page(
+        "/metrics",
+        &["\npve_autoscaler_kubeconfig_expiry_timestamp_seconds 1"],
+    );
+    let log = daemon.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(words)).collect();
+    assert_eq!(lines.len(), 1, "once, and no more: {log}");
+    assert!(lines[0].contains("WARN"), "{log}");
+}
