@@ -58,6 +58,7 @@ fn syntax_reworded(message: &str) -> String {
         "string values must be quoted",
         "invalid date",
         "invalid time",
+        "invalid boolean",
     ];
     if unquoted.iter().any(|start| message.starts_with(start)) {
         return "expected a value: a number, true or false, a list, or text in quotes such as \"4GiB\""

@@ -128,7 +128,7 @@ fn syntax_errors_name_key_and_value_too() {
 vmids = 9000-9999
 [instance_type.s]
 memory = 4GiB
-cores =
+cores = two
 [pool.a]
 [pool.a]
 ";
@@ -136,7 +136,7 @@ cores =
         messages(text),
         "proxmox.vmids = 9000-9999: expected a value: a number, true or false, a list, or text in quotes such as \"4GiB\"
 instance_type.s.memory = 4GiB: expected a value: a number, true or false, a list, or text in quotes such as \"4GiB\"
-instance_type.s.cores: expected a value: a number, true or false, a list, or text in quotes such as \"4GiB\"
+instance_type.s.cores = two: expected a value: a number, true or false, a list, or text in quotes such as \"4GiB\"
 pool.a: is there twice; expected once
 "
     );

@@ -1,5 +1,6 @@
 //! Every call the program makes, each with its deadline. The broker's allow-list lists the same.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -146,6 +147,24 @@ impl Client {
             .await?;
         let seconds = Fields::of(&data).integer("time");
         Ok(seconds.map(|seconds| Time(seconds.saturating_mul(1_000))))
+    }
+
+    /// `GET /nodes/{host}/storage/{storage}/content`: the VM disks that lie there, each with the VMID that its name
+    /// has. PVE leaves out what the caller may not see.
+    pub async fn disks(
+        &self,
+        host: &str,
+        storage: &str,
+    ) -> Result<BTreeMap<String, u32>, CallError> {
+        let at = host_path(host, &["storage", storage, "content"])?;
+        let images = vec![pair("content", "images")];
+        let data = self.get("disks", at, images, deadline::READ_HOST).await?;
+        let entries = data.as_array().into_iter().flatten().map(Fields::of);
+        let disks = entries.filter_map(|entry| {
+            let vmid = u32::try_from(entry.integer("vmid")?).ok()?;
+            Some((entry.text("volid")?, vmid))
+        });
+        Ok(disks.collect())
     }
 
     /// `GET …/qemu/{vmid}/config`. [`Cause::Gone`] also when the VM is on another host.

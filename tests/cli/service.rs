@@ -31,6 +31,14 @@ struct Daemon {
 impl Daemon {
     /// Starts it with this kubeconfig: an administrator's, or one that the test made.
     fn start(kubeconfig: impl FnOnce(&Simulators) -> PathBuf) -> Daemon {
+        Daemon::start_with(|command| command, kubeconfig)
+    }
+
+    /// The same, as this would have it.
+    fn start_with(
+        set: impl FnOnce(&mut Command) -> &mut Command,
+        kubeconfig: impl FnOnce(&Simulators) -> PathBuf,
+    ) -> Daemon {
         let simulators = Simulators::start(&PveSpec::default());
         let kubeconfig = kubeconfig(&simulators);
         let config = simulators.config(&kubeconfig, TEMPLATE, "9100-9120");
@@ -39,7 +47,8 @@ impl Daemon {
         drop(free);
         replace(&config, "127.0.0.1:0", &format!("127.0.0.1:{port}"));
         let log = File::create(simulators.path("log")).expect("made");
-        let process = Process(run(&simulators, &config, log).spawn().expect("it starts"));
+        let mut command = run(&simulators, &config, log);
+        let process = Process(set(&mut command).spawn().expect("it starts"));
         Daemon {
             simulators,
             process,
@@ -90,6 +99,7 @@ fn run(simulators: &Simulators, config: &Path, log: File) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
     command
         .env_remove("JOURNAL_STREAM")
+        .env_remove("NOTIFY_SOCKET")
         .arg("--config")
         .arg(config)
         .arg("run")
@@ -162,7 +172,7 @@ fn a_bad_file_is_not_taken_up_and_all_say_so_until_it_is_mended() {
         &[],
     );
     assert!(
-        status.contains("config.toml:18:7: pool.general.max = two: expected a value"),
+        status.contains("config.toml:20:7: pool.general.max = two: expected a value"),
         "{status}"
     );
     assert!(!status.contains('^'), "{status}");
@@ -232,7 +242,7 @@ fn who_cannot_be_reached_is_named_by_status_and_readyz() {
     });
     let page = daemon.page(
         "/readyz",
-        &["HTTP/1.1 503", "kube/pods: not read completely yet"],
+        &["HTTP/1.1 503", "kube/pods: not read completely yet: "],
     );
     assert!(page.contains("https://127.0.0.1:1"), "{page}");
     assert!(page.contains("the cluster's id is not known"), "{page}");
@@ -296,4 +306,50 @@ fn a_certificate_about_to_end_is_a_line_in_the_log_a_problem_and_a_number() {
     let lines: Vec<&str> = log.lines().filter(|line| line.contains(words)).collect();
     assert_eq!(lines.len(), 1, "once, and no more: {log}");
     assert!(lines[0].contains("WARN"), "{log}");
+}
+
+/// What systemd is told, a line a word, as it comes.
+struct Notified(std::os::unix::net::UnixDatagram);
+
+impl Notified {
+    /// Waits for a word that begins so; those before it are passed over.
+    fn until(&self, start: &str) -> String {
+        let mut passed = Vec::new();
+        for _ in 0..TRIES {
+            let mut buffer = [0; 4096];
+            if let Ok(length) = self.0.recv(&mut buffer) {
+                let words = text(&buffer[..length]);
+                if let Some(line) = words.lines().find(|line| line.starts_with(start)) {
+                    return line.to_owned();
+                }
+                passed.push(words);
+            }
+        }
+        panic!("systemd was never told {start}: {passed:?}");
+    }
+}
+
+#[test]
+fn systemd_is_told_of_readiness_turns_reloads_and_the_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("bound");
+    socket.set_read_timeout(Some(PAUSE)).expect("set");
+    let told = Notified(socket);
+    let mut daemon = Daemon::start_with(
+        |command| command.env("NOTIFY_SOCKET", &path),
+        |simulators| simulators.path("admin.conf"),
+    );
+    told.until("READY=1");
+    // Whoever is told so may ask at once.
+    assert!(get(daemon.port, "/livez").contains("HTTP/1.1 200"));
+    assert_eq!(daemon.says(&["status"]).0, Some(0));
+    told.until("WATCHDOG=1");
+    told.until("STATUS=leader; 0 nodes, 0 pods pending");
+    daemon.tell(Signal::SIGHUP);
+    told.until("RELOADING=1");
+    told.until("READY=1");
+    daemon.tell(Signal::SIGTERM);
+    told.until("STOPPING=1");
+    assert_eq!(daemon.process.0.wait().expect("it ends").code(), Some(0));
 }

@@ -248,7 +248,7 @@ fn what_does_not_pass_is_said_before_what_does_and_hosts_are_counted() {
     };
     assert!(held(&lab).starts_with("the pool backs off until"));
     let full = lab.clone().edit_pool("p", |pool| pool.max = 1);
-    assert_eq!(held(&full), "pool limit: it has 1 machines, its max is 1");
+    assert_eq!(held(&full), "pool limit: it has 1 machine, its max is 1");
     let dark = lab.with(|lab| {
         lab.memory.backoff.clear();
         let region = lab.snapshot.regions.get_mut("home").expect("home");

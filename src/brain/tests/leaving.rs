@@ -400,7 +400,7 @@ fn a_pool_above_its_max_loses_the_nodes_that_are_cheapest_to_move() {
         .holds
         .iter()
         .find(|hold| hold.scope == "pool p");
-    assert!(hold.is_some_and(|hold| hold.why.contains("2 are to go")));
+    assert!(hold.is_some_and(|hold| hold.why.contains("2 to go")));
     let none = later(lab().pod("more", 900, 1));
     assert!(
         super::lab::made(&none).is_empty(),

@@ -48,6 +48,8 @@ pub(super) enum Segment {
     Vmid,
     /// The id of a task of the host in the path.
     Upid,
+    /// A storage's name.
+    Storage,
 }
 
 /// A parameter that a call may have.
@@ -196,7 +198,8 @@ fn fits(pattern: &[Segment], segments: &[String]) -> Option<Place> {
                     return None;
                 }
             }
-            Segment::Fixed(_) | Segment::Host => return None,
+            Segment::Storage if values::is_storage(have) => {}
+            Segment::Fixed(_) | Segment::Host | Segment::Storage => return None,
         }
     }
     Some(place)

@@ -3,7 +3,7 @@
 
 use super::values;
 use super::{Method, Needs, Param, Policy, Rule, Segment};
-use Segment::{Fixed, Host, Upid, Vmid};
+use Segment::{Fixed, Host, Storage, Upid, Vmid};
 
 /// An optional parameter that appears once.
 const fn may(name: &'static str, check: fn(&Policy, &str) -> Result<(), String>) -> Param {
@@ -52,6 +52,17 @@ pub(in crate::broker) static RULES: &[Rule] = &[
     read("resources", &[Fixed("cluster"), Fixed("resources")], &[]),
     read("node-status", &[Fixed("nodes"), Host, Fixed("status")], &[]),
     read("host-time", &[Fixed("nodes"), Host, Fixed("time")], &[]),
+    read(
+        "disks",
+        &[
+            Fixed("nodes"),
+            Host,
+            Fixed("storage"),
+            Storage,
+            Fixed("content"),
+        ],
+        &[must("content", values::images)],
+    ),
     read(
         "vm-config",
         &[Fixed("nodes"), Host, Fixed("qemu"), Vmid, Fixed("config")],

@@ -34,6 +34,7 @@ fn listed() -> BTreeSet<(String, String)> {
                     Segment::Host => "/{node}".to_owned(),
                     Segment::Vmid => "/{vmid}".to_owned(),
                     Segment::Upid => "/{upid}".to_owned(),
+                    Segment::Storage => "/{storage}".to_owned(),
                 })
                 .collect();
             (rule.method.to_string(), path)

@@ -60,6 +60,15 @@ pub(super) fn is_host(value: &str) -> bool {
     is_label(value) && value != "localhost"
 }
 
+/// A storage's name, as PVE has them (`pve-storage-id`).
+pub(super) fn is_storage(value: &str) -> bool {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (2..=100).contains(&value.len())
+        && value.bytes().all(fine)
+        && value.starts_with(|first: char| first.is_ascii_alphabetic())
+        && value.ends_with(|last: char| last.is_ascii_alphanumeric())
+}
+
 fn is_label(value: &str) -> bool {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     (1..=63).contains(&value.len())
@@ -88,6 +97,10 @@ pub(super) fn our_vmid(policy: &Policy, value: &str) -> Verdict {
 
 pub(super) fn dns_name(_: &Policy, value: &str) -> Verdict {
     when(is_label(value), "a DNS label")
+}
+
+pub(super) fn images(_: &Policy, value: &str) -> Verdict {
+    when(value == "images", "images")
 }
 
 pub(super) fn active(_: &Policy, value: &str) -> Verdict {

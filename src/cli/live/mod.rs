@@ -2,6 +2,7 @@
 //!
 //! Gathering is apart from judging; judging is pure.
 
+mod disks;
 mod kubernetes;
 mod region;
 
@@ -86,6 +87,7 @@ pub(super) async fn look(settings: &Settings) -> Findings {
                 let looked = region::look(&client, name, settings, &mut findings).await;
                 if let Some(seen) = looked {
                     region::judge(&seen, name, settings, cluster.as_ref(), &mut findings);
+                    disks::look(&client, name, &seen.resources, settings, &mut findings).await;
                 }
             }
             Err(error) => findings.wrong(format!("region {name}: {error:#}")),

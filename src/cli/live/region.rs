@@ -30,7 +30,7 @@ const MAX_NAMED: usize = 10;
 pub(super) struct Seen {
     version: Version,
     status: ClusterStatus,
-    resources: Resources,
+    pub(super) resources: Resources,
     /// Configurations of templates and of VMs in our range.
     configs: BTreeMap<u32, VmConfig>,
     /// How far the hosts' clocks are ahead of ours.

@@ -1,0 +1,41 @@
+//! The demo from outside: it ends by itself, with nothing left, and a seed tells the same story twice.
+
+use super::{program, text};
+
+fn story() -> String {
+    let output = program()
+        .args(["demo", "--once", "--seed", "5", "--speed", "10000"])
+        .output()
+        .expect("it runs");
+    let said = text(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{said}{}",
+        text(&output.stderr)
+    );
+    said
+}
+
+#[test]
+fn the_demo_ends_with_nothing_left_and_a_seed_tells_the_same_story() {
+    let said = story();
+    for words in [
+        "Seed 5, 10000 simulated seconds in a second",
+        "A workload arrives.",
+        "» create general-",
+        "cloning the template",
+        "joining with kubeadm",
+        "in service",
+        "The workload is gone.",
+        "is gone, VM and all",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    let last = said.trim_end().lines().last().unwrap_or_default();
+    assert!(
+        last.ends_with("All machines are gone; nothing is left behind."),
+        "{said}"
+    );
+    assert!(said == story(), "two runs of one seed differ");
+}
