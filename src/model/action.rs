@@ -214,24 +214,23 @@ pub enum Reason {
     },
 }
 
+/// The pods that a machine is for, the first few by name.
+fn pending(pods: &[PodKey]) -> String {
+    let names: Vec<String> = pods.iter().take(3).map(ToString::to_string).collect();
+    let more = if pods.len() > names.len() {
+        ", …"
+    } else {
+        ""
+    };
+    let fit = if pods.len() == 1 { "fits" } else { "fit" };
+    let all = words::count(pods.len(), "pending pod");
+    format!("{all} {fit} nowhere else: {}{more}", names.join(", "))
+}
+
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Reason::PendingPods { pods } => {
-                let names: Vec<String> = pods.iter().take(3).map(ToString::to_string).collect();
-                write!(
-                    f,
-                    "{} {} nowhere else: {}",
-                    words::count(pods.len(), "pending pod"),
-                    if pods.len() == 1 { "fits" } else { "fit" },
-                    names.join(", ")
-                )?;
-                if pods.len() > names.len() {
-                    write!(f, ", …")
-                } else {
-                    Ok(())
-                }
-            }
+            Reason::PendingPods { pods } => f.write_str(&pending(pods)),
             Reason::BelowMin { have, min } => {
                 write!(
                     f,
