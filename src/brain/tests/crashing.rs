@@ -193,7 +193,9 @@ impl Town {
             Event::Down => self.take_down(),
             Event::Load(which) => {
                 let name = format!("n{which}");
-                if self.lab.snapshot.cluster.nodes.contains_key(&*name) {
+                let there = self.lab.snapshot.cluster.nodes.contains_key(&*name);
+                // A pod that is put on a node while it drains is nobody's decision.
+                if there && !self.draining().iter().any(|node| **node == *name) {
                     self.loads += 1;
                     let pod = format!("load-{}", self.loads);
                     self.lab = self.lab.clone().bound(&pod, &name, 900, 10);
