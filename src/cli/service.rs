@@ -198,7 +198,7 @@ pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
                 tracing::error!(%error, "the loop ended; it is begun again in {} s", RESTART_PAUSE.as_secs());
                 shared.problem("loop", Some(error.to_string()));
                 shared.health.send_modify(|health| {
-                    health.problems = vec![format!("the loop ended: {error}")]
+                    health.problems = vec![format!("the loop ended: {error}")];
                 });
                 sleep(RESTART_PAUSE).await;
             }

@@ -52,7 +52,7 @@ pub fn price(millionths: i64) -> String {
 }
 
 /// So many of something: `1 node`, `2 nodes`.
-pub fn count<N: std::fmt::Display + PartialEq + From<u8>>(number: N, one: &str) -> String {
+pub fn count<N: std::fmt::Display + PartialEq + From<u8> + Copy>(number: N, one: &str) -> String {
     let many = if number == N::from(1) { "" } else { "s" };
     format!("{number} {one}{many}")
 }
