@@ -377,7 +377,7 @@ fn a_removal_that_fails_is_told_with_its_reason() {
     simulate(async {
         let scene = Scene::new(6, HASTY, GuestSpec::default());
         let protects = async {
-            tokio::time::sleep(Duration::from_secs(120)).await;
+            tokio::time::sleep(Duration::from_mins(2)).await;
             let vms = scene.world.pve.vms().into_iter();
             let ours: Vec<u32> = vms
                 .map(|vm| vm.vmid)
