@@ -10,6 +10,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use pve_autoscaler::clock::Clock;
 use pve_autoscaler::sim::pve::PveSpec;
 
 use super::simulators::{Process, Simulators};
@@ -282,8 +283,9 @@ fn a_certificate_about_to_end_is_a_line_in_the_log_a_problem_and_a_number() {
     let daemon = Daemon::start(|simulators| {
         let key = rcgen::KeyPair::generate().expect("a key");
         let mut made = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
-        let now = std::time::SystemTime::now();
-        made.not_after = (now + Duration::from_secs(10 * 24 * 3600 + 3600)).into();
+        let now = u64::try_from(Clock::System.now().0).expect("after 1970");
+        let ends = Duration::from_millis(now) + Duration::from_hours(10 * 24 + 1);
+        made.not_after = (std::time::UNIX_EPOCH + ends).into();
         let certificate = made.self_signed(&key).expect("a certificate").pem();
         let data = |text: String| base64::engine::general_purpose::STANDARD.encode(text);
         let user = format!(
