@@ -66,10 +66,12 @@ documentation() {
     install -D -m 0644 -t "$doc/docs" docs/*.md
     install -D -m 0644 -t "$doc/docs/decisions" docs/decisions/*.md
     sed -i -E 's|\[([^]]*)\]\(\.\./src/[^)]*\)|\1|g' "$doc"/docs/*.md
-    install -m 0644 CHANGELOG.md CONTRIBUTING.md "$doc/"
-    sed -e 's|](LICENSE)|](/usr/share/common-licenses/Apache-2.0)|' \
+    # Not beside the others, where debhelper would take it for the package's own.
+    install -m 0644 CHANGELOG.md "$doc/docs/"
+    sed -e 's|](CHANGELOG.md)|](docs/CHANGELOG.md)|' -e 's|](LICENSE)|](/usr/share/common-licenses/Apache-2.0)|' \
         -e 's|](contrib/kubernetes/|](/usr/share/pve-autoscaler/kubernetes/|' README.md >"$doc/README.md"
-    sed -i -e 's|](LICENSE)|](/usr/share/common-licenses/Apache-2.0)|' "$doc/CONTRIBUTING.md"
+    sed -e 's|](CHANGELOG.md)|](docs/CHANGELOG.md)|' \
+        -e 's|](LICENSE)|](/usr/share/common-licenses/Apache-2.0)|' CONTRIBUTING.md >"$doc/CONTRIBUTING.md"
 }
 
 # Man pages, completions, schema and reference manual, from the program's own description of its commands.
