@@ -64,7 +64,7 @@ pub(super) fn add(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong>
     nodes::read(case, stage)?;
     if let Some(value) = case.take("pods") {
         for (name, item) in pod_items(value)? {
-            for draft in pods::drafts(item, &name, stage.now)? {
+            for draft in pods::drafts(&item, &name, stage.now)? {
                 drafts.push((item.clone(), draft));
             }
         }
@@ -104,12 +104,12 @@ fn from_manifest(object: Json) -> Draft {
     }
 }
 
-/// The entries of `pods`: a list, or a map by name.
-fn pod_items(value: &Value) -> Result<Vec<(String, &Value)>, Wrong> {
+/// The entries of `pods`: a list, or a map by name. A name alone is a pod of which nothing else is said.
+fn pod_items(value: &Value) -> Result<Vec<(String, Value)>, Wrong> {
     if let Some(entries) = value.map() {
         return Ok(entries
             .iter()
-            .map(|entry| (entry.key.clone(), &entry.value))
+            .map(|entry| (entry.key.clone(), entry.value.clone()))
             .collect());
     }
     let items = value
@@ -118,13 +118,10 @@ fn pod_items(value: &Value) -> Result<Vec<(String, &Value)>, Wrong> {
     Ok(items
         .iter()
         .enumerate()
-        .map(|(index, item)| {
-            let name = if items.len() == 1 {
-                "pod".to_owned()
-            } else {
-                format!("pod{index}")
-            };
-            (name, item)
+        .map(|(index, item)| match item.scalar() {
+            Some(name) => (name.to_owned(), item.emptied()),
+            None if items.len() == 1 => ("pod".to_owned(), item.clone()),
+            None => (format!("pod{index}"), item.clone()),
         })
         .collect())
 }
@@ -221,7 +218,14 @@ fn memory(value: &Value, stage: &mut Stage) -> Result<(), Wrong> {
     }
     if let Some(value) = fields.take("backoff") {
         for (name, item) in named(value)? {
-            let (name, backoff) = backoff(&item, name.as_ref(), now)?;
+            // `{ng: true}`, or the length alone.
+            let short = item.scalar().filter(|_| name.is_some());
+            let long = match short {
+                Some("true") => item.emptied(),
+                Some(length) => item.emptied().with_text("length", length),
+                None => item.clone(),
+            };
+            let (name, backoff) = backoff(&long, name.as_ref(), now)?;
             memory.backoff.insert(name.as_str().into(), backoff);
         }
     }

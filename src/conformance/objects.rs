@@ -19,40 +19,52 @@ use super::workloads;
 /// Objects that nothing else is said of are so old.
 const AGE: Span = Span::minutes(24 * 60);
 
+type Named = (Option<String>, Value);
+
 /// The items of a list, or of a map from name to item; entries with a `count` come numbered.
-pub(super) fn named(value: &Value) -> Result<Vec<(Option<String>, Value)>, Wrong> {
+pub(super) fn named(value: &Value) -> Result<Vec<Named>, Wrong> {
     let mut all = Vec::new();
-    let items: Vec<(Option<String>, &Value)> = match (value.map(), value.list()) {
-        (Some(entries), _) => entries
-            .iter()
-            .map(|entry| (Some(entry.key.clone()), &entry.value))
-            .collect(),
-        (None, Some(items)) => items.iter().map(|item| (None, item)).collect(),
-        (None, None) if value.is_null() => Vec::new(),
-        (None, None) => return Err(value.expected("a list, or a map by name")),
-    };
-    for (name, item) in items {
-        match item.get("count").map(count).transpose()? {
-            // A name alone is an item of which nothing else is said.
-            None if name.is_none() && item.scalar().is_some() => {
-                all.push((item.scalar().map(str::to_owned), item.emptied()));
-            }
-            None => all.push((name, item.clone())),
-            Some(many) => {
-                let named = item.get("name").and_then(Value::scalar);
-                let stem = named.map(str::to_owned).or(name);
-                for index in 0..many {
-                    let name = stem.as_ref().map(|stem| numbered_name(stem, index));
-                    let item = match &name {
-                        Some(name) => item.numbered(index).with_text("name", name),
-                        None => item.numbered(index),
-                    };
-                    all.push((name, item));
-                }
-            }
-        }
+    for (name, item) in listed(value)? {
+        all.extend(numbered(name, item)?);
     }
     Ok(all)
+}
+
+/// The same as they are written. A name alone is an item of which nothing else is said.
+pub(super) fn listed(value: &Value) -> Result<Vec<Named>, Wrong> {
+    match (value.map(), value.list()) {
+        (Some(entries), _) => Ok(entries
+            .iter()
+            .map(|entry| (Some(entry.key.clone()), entry.value.clone()))
+            .collect()),
+        (None, Some(items)) => Ok(items
+            .iter()
+            .map(|item| match item.scalar() {
+                Some(name) => (Some(name.to_owned()), item.emptied()),
+                None => (None, item.clone()),
+            })
+            .collect()),
+        (None, None) if value.is_null() => Ok(Vec::new()),
+        (None, None) => Err(value.expected("a list, or a map by name")),
+    }
+}
+
+/// As many as `count` says.
+pub(super) fn numbered(name: Option<String>, item: Value) -> Result<Vec<Named>, Wrong> {
+    let Some(many) = item.get("count").map(count).transpose()? else {
+        return Ok(vec![(name, item)]);
+    };
+    let named = item.get("name").and_then(Value::scalar);
+    let stem = named.map(str::to_owned).or(name);
+    let one = |index| {
+        let name = stem.as_ref().map(|stem| numbered_name(stem, index));
+        let item = match &name {
+            Some(name) => item.numbered(index).with_text("name", name),
+            None => item.numbered(index),
+        };
+        (name, item)
+    };
+    Ok((0..many).map(one).collect())
 }
 
 /// The name of an item: its own key, else the one of the map it stands in.

@@ -16,7 +16,7 @@ use crate::model::words;
 use super::containers;
 use super::disruption;
 use super::fields::Fields;
-use super::objects::{name_of, named};
+use super::objects::{listed, name_of, named, numbered};
 use super::scalars::{
     label_key, millionths, node_labels, quantity, resource, resources, several, text, texts, truth,
     whole,
@@ -84,8 +84,16 @@ pub(super) fn read(case: &mut Fields<'_>, now: Time) -> Result<Catalogue, Wrong>
     }
     let mut catalogue = Catalogue::default();
     if let Some(value) = case.take("pools") {
-        for (name, item) in named(value)? {
-            pool(&mut catalogue, &types, &item, name.as_ref(), now)?;
+        for (name, item) in listed(value)? {
+            // Without `{i}` it is one pool, which has at most so many machines.
+            let pools = if item.has_index() {
+                numbered(name, item)?
+            } else {
+                vec![(name, item)]
+            };
+            for (name, item) in pools {
+                pool(&mut catalogue, &types, &item, name.as_ref(), now)?;
+            }
         }
     }
     Ok(catalogue)

@@ -255,6 +255,22 @@ pub(super) fn node_requirements(value: &Value) -> Result<Json, Wrong> {
     Ok(Json::Array(all))
 }
 
+/// Terms of which one must hold: a list of them, or one; a list of requirements is one term.
+fn node_terms(value: &Value) -> Result<Json, Wrong> {
+    let of_requirements = value
+        .list()
+        .is_some_and(|items| items.iter().all(|item| item.get("operator").is_some()));
+    let terms = if of_requirements {
+        vec![node_term(value)?]
+    } else {
+        several(value)
+            .into_iter()
+            .map(node_term)
+            .collect::<Result<Vec<_>, _>>()?
+    };
+    Ok(json!({ "nodeSelectorTerms": terms }))
+}
+
 /// `nodeAffinity`: `{required: [terms, one of which holds], preferred: [{weight, term}]}`, a term
 /// alone, or Kubernetes' form.
 pub(super) fn node_affinity(value: &Value) -> Result<Json, Wrong> {
@@ -286,24 +302,10 @@ pub(super) fn node_affinity(value: &Value) -> Result<Json, Wrong> {
         return Ok(affinity_of(required.as_ref(), preferred.as_ref()));
     }
     if !short {
-        let terms = json!({ "nodeSelectorTerms": [node_term(value)?] });
-        return Ok(affinity_of(Some(&terms), None));
+        return Ok(affinity_of(Some(&node_terms(value)?), None));
     }
     let mut fields = Fields::of(value, "node affinity")?;
-    let required = fields.with("required", |value| {
-        let of_requirements = value
-            .list()
-            .is_some_and(|items| items.iter().all(|item| item.get("operator").is_some()));
-        let terms = if of_requirements {
-            vec![node_term(value)?]
-        } else {
-            several(value)
-                .into_iter()
-                .map(node_term)
-                .collect::<Result<Vec<_>, _>>()?
-        };
-        Ok(json!({ "nodeSelectorTerms": terms }))
-    })?;
+    let required = fields.with("required", node_terms)?;
     let preferred = fields.with("preferred", |value| {
         several(value)
             .into_iter()
