@@ -13,6 +13,7 @@ use pve_autoscaler::sim::faults::{CallCounter, Kill, When};
 use pve_autoscaler::sim::guests::{Fault, GuestSpec};
 use pve_autoscaler::sim::pve::AdminAct;
 use pve_autoscaler::sim::workload::{Pods, Workload};
+use serde_json::{Value, json};
 
 use common::{Scene, simulate};
 
@@ -144,17 +145,23 @@ async fn crash(kill: Kill) -> Vec<String> {
     findings
 }
 
-/// The Lease's holder.
-async fn holder(scene: &Scene) -> serde_json::Value {
-    let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/pve-autoscaler";
-    let request = http::Request::get(path)
-        .body(axum::body::Body::empty())
+/// One call to the API server.
+async fn call(scene: &Scene, request: http::request::Builder, body: String) -> Value {
+    let request = request
+        .header("content-type", "application/json")
+        .body(axum::body::Body::from(body))
         .expect("a request");
     let answer = tower::ServiceExt::oneshot(scene.world.kube.router(), request)
         .await
         .expect("an answer");
-    let body = axum::body::to_bytes(answer.into_body(), 1 << 16).await;
-    let lease: serde_json::Value = serde_json::from_slice(&body.expect("a body")).expect("a lease");
+    let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await;
+    serde_json::from_slice(&body.expect("a body")).expect("an object")
+}
+
+/// The Lease's holder.
+async fn holder(scene: &Scene) -> Value {
+    let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/pve-autoscaler";
+    let lease = call(scene, http::Request::get(path), String::new()).await;
     lease["spec"]["holderIdentity"].clone()
 }
 
@@ -270,6 +277,110 @@ fn a_join_that_fails_is_cleaned_up_and_tried_again() {
             scene.machines_made(),
             2,
             "one that failed and one that took its place"
+        );
+    });
+}
+
+/// Every Event, as `KIND REASON: MESSAGE`.
+async fn events(scene: &Scene) -> Vec<String> {
+    let list = call(scene, http::Request::get("/api/v1/events"), String::new()).await;
+    let items = list["items"].as_array().expect("a list").iter();
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let told = items.map(|event| {
+        let kind = word(&event["involvedObject"]["kind"]);
+        let (reason, message) = (word(&event["reason"]), word(&event["message"]));
+        format!("{kind} {reason}: {message}")
+    });
+    told.collect()
+}
+
+/// Each of these is the beginning of an Event, and its other part is in the same one.
+fn expect_told(told: &[String], wanted: &[(&str, &str)]) {
+    for (start, part) in wanted {
+        let found = told
+            .iter()
+            .any(|event| event.starts_with(start) && event.contains(part));
+        assert!(found, "no {start:?} with {part:?} in {told:#?}");
+    }
+}
+
+#[test]
+fn people_are_told_under_cluster_autoscalers_reasons() {
+    simulate(async {
+        let guests = GuestSpec {
+            fates: BTreeMap::from([(0, Fault::JoinFails)]),
+            ..GuestSpec::default()
+        };
+        let scene = Scene::new(5, HASTY, guests);
+        let big = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "big", "namespace": "default"},
+            "spec": {"containers": [
+                {"name": "c", "image": "x", "resources": {"requests": {"cpu": "64"}}},
+            ]},
+        });
+        let post = http::Request::post("/api/v1/namespaces/default/pods");
+        call(&scene, post, big.to_string()).await;
+        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(5));
+        scene.live(None, 0, stays, Duration::from_mins(12)).await;
+        expect_told(
+            &events(&scene).await,
+            &[
+                ("Pod TriggeredScaleUp: ", "of pool general on host pve"),
+                ("Pod NotTriggerScaleUp: ", "general/small: cpu: asks 64"),
+                (
+                    "ConfigMap ScaledUpGroup: ",
+                    "1 pending pod fits nowhere else: default/web-",
+                ),
+                ("ConfigMap FailedToScaleUpGroup: ", "failed in step join: "),
+                ("ConfigMap ScaleDownEmpty: ", "removing machine general-"),
+                ("Node ScaleDown: ", "removing machine general-"),
+            ],
+        );
+        let path = "/api/v1/namespaces/kube-system/configmaps/pve-autoscaler-status";
+        let map = call(&scene, http::Request::get(path), String::new()).await;
+        let status = map["data"]["status"].as_str().expect("a text");
+        for words in [
+            "autoscalerStatus: Running",
+            "- name: \"general\"",
+            "cloudProviderTarget: 0",
+        ] {
+            assert!(status.contains(words), "{words:?} is not in {status}");
+        }
+    });
+}
+
+/// Somebody protects the VM, as only a person does: its removal fails before the drain, and says so.
+#[test]
+fn a_removal_that_fails_is_told_with_its_reason() {
+    simulate(async {
+        let scene = Scene::new(6, HASTY, GuestSpec::default());
+        let protects = async {
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            let vms = scene.world.pve.vms().into_iter();
+            let ours: Vec<u32> = vms
+                .map(|vm| vm.vmid)
+                .filter(|vmid| (9100..9121).contains(vmid))
+                .collect();
+            assert_eq!(ours.len(), 1);
+            let act = AdminAct::Configure {
+                vmid: ours[0],
+                key: "protection".to_owned(),
+                value: Some("1".to_owned()),
+            };
+            scene.world.pve.administer(&act).expect("it is there");
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, visit(), Duration::from_mins(6)) => {}
+            () = protects => {}
+        }
+        expect_told(
+            &events(&scene).await,
+            &[
+                ("ConfigMap ScaleDownFailed: ", "protect"),
+                ("Node ScaleDownFailed: ", "protect"),
+            ],
         );
     });
 }
