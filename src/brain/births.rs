@@ -1,6 +1,5 @@
 //! The machines that a decision makes: names, VMIDs, marks, and the pods they are for.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use crate::model::mark::Mark;
 
 use super::bookings;
 use super::demand::Asker;
-use super::names;
+use super::names::Taken;
 use super::offer::{self, Choice, Offer};
 use super::pack::Lane;
 use super::turn::Turn;
@@ -58,8 +57,8 @@ pub(super) struct Cargo {
 /// The machines planned so far.
 #[derive(Debug)]
 pub(super) struct Births {
-    names: BTreeSet<Arc<str>>,
-    tokens: BTreeSet<String>,
+    /// What names and tokens are taken, once somebody is born: it is all there is.
+    taken: Option<Taken>,
     pub(super) born: Vec<Newborn>,
     /// Their places, in the order they were opened.
     pub(super) lane: Lane,
@@ -84,10 +83,9 @@ impl Newborn {
 
 impl Births {
     /// None yet.
-    pub(super) fn begin(turn: &Turn<'_>) -> Births {
+    pub(super) fn begin() -> Births {
         Births {
-            names: names::taken(turn),
-            tokens: names::tokens(turn),
+            taken: None,
             born: Vec::new(),
             lane: Lane::default(),
         }
@@ -106,7 +104,8 @@ impl Births {
     ) -> Option<usize> {
         let (choice, offer) = (&choices[at.0], &choices[at.0].offers[at.1]);
         turn.view.snapshot.cluster_id.as_ref()?;
-        let (name, token) = names::fresh(turn, choice.pool, &mut self.names, &mut self.tokens)?;
+        let taken = self.taken.get_or_insert_with(|| Taken::of(turn));
+        let (name, token) = taken.fresh(turn, choice.pool)?;
         let site = Site::Planned(self.born.len());
         let bin = offer::place(world, choice, offer, name.clone(), site);
         self.lane.push(bin, world);

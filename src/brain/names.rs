@@ -22,30 +22,50 @@ const LABEL: usize = 63;
 /// needs a second try once in ten thousand names.
 const TRIES: u32 = 64;
 
-/// A name and a token id that nothing has, or `None` when none was found (never, in practice).
-pub(super) fn fresh(
-    turn: &mut Turn<'_>,
-    pool: &str,
-    taken: &mut BTreeSet<Arc<str>>,
-    tokens: &mut BTreeSet<String>,
-) -> Option<(Arc<str>, String)> {
-    turn.memory.serial = turn.memory.serial.saturating_add(1);
-    let cluster = turn.view.snapshot.cluster_id.as_deref().unwrap_or_default();
-    let head: String = pool.chars().take(LABEL - TAIL - 1).collect();
-    for attempt in 0..TRIES {
-        let seed = format!(
-            "{cluster}\n{pool}\n{}\n{}\n{attempt}",
-            turn.memory.serial, turn.view.now.0
-        );
-        let hash = Sha256::digest(seed.as_bytes());
-        let name: Arc<str> = format!("{head}-{}", letters(&hash[..TAIL * 2], LETTERS)).into();
-        let token = letters(&hash[TAIL * 2..TAIL * 2 + TOKEN * 2], TOKEN_LETTERS);
-        if !tokens.contains(&token) && taken.insert(name.clone()) {
-            tokens.insert(token.clone());
-            return Some((name, token));
+/// What new machines may not take.
+#[derive(Debug)]
+pub(super) struct Taken {
+    names: BTreeSet<Arc<str>>,
+    tokens: BTreeSet<String>,
+}
+
+impl Taken {
+    /// Names of machines, nodes and VMs; token ids of machines.
+    pub(super) fn of(turn: &Turn<'_>) -> Taken {
+        let snapshot = turn.view.snapshot;
+        let vms = snapshot.regions.values();
+        let vms = vms.flat_map(|region| region.vms.values().map(|vm| &vm.name));
+        let names = snapshot.machines.keys();
+        let names = names.chain(snapshot.cluster.nodes.keys()).chain(vms);
+        let machines = snapshot.machines.values();
+        Taken {
+            names: names.cloned().collect(),
+            tokens: machines
+                .map(|machine| machine.mark.token.clone())
+                .collect(),
         }
     }
-    None
+
+    /// A name and a token id that nothing has, or `None` when none was found (never, in practice).
+    pub(super) fn fresh(&mut self, turn: &mut Turn<'_>, pool: &str) -> Option<(Arc<str>, String)> {
+        turn.memory.serial = turn.memory.serial.saturating_add(1);
+        let cluster = turn.view.snapshot.cluster_id.as_deref().unwrap_or_default();
+        let head: String = pool.chars().take(LABEL - TAIL - 1).collect();
+        for attempt in 0..TRIES {
+            let seed = format!(
+                "{cluster}\n{pool}\n{}\n{}\n{attempt}",
+                turn.memory.serial, turn.view.now.0
+            );
+            let hash = Sha256::digest(seed.as_bytes());
+            let name: Arc<str> = format!("{head}-{}", letters(&hash[..TAIL * 2], LETTERS)).into();
+            let token = letters(&hash[TAIL * 2..TAIL * 2 + TOKEN * 2], TOKEN_LETTERS);
+            if !self.tokens.contains(&token) && self.names.insert(name.clone()) {
+                self.tokens.insert(token.clone());
+                return Some((name, token));
+            }
+        }
+        None
+    }
 }
 
 /// One letter for every two bytes.
@@ -59,27 +79,4 @@ fn letters(bytes: &[u8], of: &[u8]) -> String {
             char::from(of[value % of.len()])
         })
         .collect()
-}
-
-/// Every name that a machine may not take.
-pub(super) fn taken(turn: &Turn<'_>) -> BTreeSet<Arc<str>> {
-    let snapshot = turn.view.snapshot;
-    snapshot
-        .machines
-        .keys()
-        .chain(snapshot.cluster.nodes.keys())
-        .chain(
-            snapshot
-                .regions
-                .values()
-                .flat_map(|region| region.vms.values().map(|vm| &vm.name)),
-        )
-        .cloned()
-        .collect()
-}
-
-/// Every token id that machines have.
-pub(super) fn tokens(turn: &Turn<'_>) -> BTreeSet<String> {
-    let machines = turn.view.snapshot.machines.values();
-    machines.map(|machine| machine.mark.token.clone()).collect()
 }

@@ -238,7 +238,7 @@ fn make<'a>(
     swap: &Swap,
 ) {
     let choice = &choices[swap.choice];
-    let mut births = Births::begin(turn);
+    let mut births = Births::begin();
     let vmid = Ledger::of(turn).vmid(turn, &choice.policy.region);
     let at = (swap.choice, swap.offer);
     let born = vmid.and_then(|vmid| births.add(turn, world, choices, at, vmid, Birth::Pods));

@@ -123,7 +123,7 @@ pub(super) fn plan<'a>(
     existing: Lane,
 ) -> Vec<(ShapeId, usize)> {
     let ledger = Ledger::of(turn);
-    let births = Births::begin(turn);
+    let births = Births::begin();
     let mut grower = Grower {
         turn,
         world,
