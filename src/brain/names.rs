@@ -40,9 +40,7 @@ impl Taken {
         let machines = snapshot.machines.values();
         Taken {
             names: names.cloned().collect(),
-            tokens: machines
-                .map(|machine| machine.mark.token.clone())
-                .collect(),
+            tokens: machines.map(|machine| machine.mark.token.clone()).collect(),
         }
     }
 
