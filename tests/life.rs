@@ -60,6 +60,28 @@ fn a_pending_pod_brings_a_node_and_an_idle_node_goes() {
     });
 }
 
+/// The node is unneeded from the third minute on; the daemon is started anew in the seventh.
+#[test]
+fn timers_survive_a_restart() {
+    let config = HASTY.replace("unneeded_time = \"20s\"", "unneeded_time = \"5m\"");
+    assert_ne!(config, HASTY);
+    simulate(async {
+        let scene = Scene::new(3, &config, GuestSpec::default());
+        let begun = tokio::time::Instant::now();
+        let first = Duration::from_mins(7);
+        scene
+            .live_and_stop(first, visit(), Duration::from_mins(16))
+            .await;
+        scene.nothing_is_left();
+        let took = begun.elapsed();
+        assert!(
+            took > first,
+            "{took:?}: it was not needed for less than it says"
+        );
+        assert!(took < Duration::from_mins(10), "{took:?}: it began anew");
+    });
+}
+
 #[test]
 fn a_seed_replays_to_the_byte() {
     let trace = || {

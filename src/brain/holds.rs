@@ -12,7 +12,7 @@ use crate::model::time::{Span, Time};
 
 use super::sweep;
 use super::turn::Turn;
-use super::view::{Standing, View};
+use super::view::{Known, Standing, View};
 
 /// Sources without which nothing of Kubernetes is known. Every other `kube/…` source that the
 /// snapshot lists must be complete and fresh as well.
@@ -30,6 +30,8 @@ pub(super) struct Holds {
     grow_in: BTreeMap<Arc<str>, Arc<str>>,
     shrink_in: BTreeMap<Arc<str>, Arc<str>>,
     configured: BTreeSet<Arc<str>>,
+    /// Regions of which nothing was read yet since the start.
+    unread: BTreeSet<Arc<str>>,
     unknown_region: Arc<str>,
 }
 
@@ -84,6 +86,15 @@ impl Holds {
     /// Whether both views are good enough to begin a quarantine by.
     pub(super) fn may_observe_in(&self, region: &str) -> bool {
         self.may_observe() && !self.shrink_in.contains_key(region) && self.unknown(region).is_none()
+    }
+
+    /// Whether who is behind a node cannot be known yet, for its region was not read yet since the start:
+    /// Kubernetes is read first. `known` is the machine behind it, if that is known all the same.
+    pub(super) fn in_the_dark(&self, known: Option<&Known<'_>>) -> bool {
+        match known {
+            Some(known) => self.unread.contains(&known.machine.region),
+            None => !self.unread.is_empty(),
+        }
     }
 
     /// Whether the view of Kubernetes is good enough to keep timers by.
@@ -242,6 +253,9 @@ fn regions(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
         let seen = view.snapshot.regions.get(name);
         let scope = format!("region {name}");
         let unread = state.is_none_or(|state| !state.complete);
+        if unread {
+            holds.unread.insert(name.clone());
+        }
         let both = match seen {
             // What is not known of it yet is not known: its source says what hinders the reading.
             _ if unread => None,

@@ -401,18 +401,25 @@ fn under_way<'a>(turn: &Turn<'a>) -> Vec<&'a str> {
 }
 
 /// Timers run as long as a node stays unneeded without a gap; the oldest time wins. On a view that
-/// is not good nothing is known, and nothing changes.
+/// is not good nothing is known, and nothing changes; nor for nodes of a region that was not read yet after a start.
 fn remember(turn: &mut Turn<'_>, unneeded: &[Unit<'_>]) {
     if !turn.holds.may_observe() {
         return;
     }
     let now = turn.now();
-    let before = std::mem::take(&mut turn.memory.unneeded_since);
+    let mut before = std::mem::take(&mut turn.memory.unneeded_since);
     for candidate in unneeded.iter().flat_map(|unit| &unit.nodes) {
         let since = before.get(candidate.name).copied().unwrap_or(now);
         turn.memory
             .unneeded_since
             .insert(candidate.name.clone(), since);
+    }
+    let nodes = &turn.view.snapshot.cluster.nodes;
+    before.retain(|name, _| {
+        nodes.contains_key(name) && turn.holds.in_the_dark(turn.view.behind(name))
+    });
+    for (name, since) in before {
+        turn.memory.unneeded_since.entry(name).or_insert(since);
     }
 }
 

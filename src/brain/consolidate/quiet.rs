@@ -9,7 +9,7 @@ use crate::model::memory::Settled;
 use crate::model::time::Time;
 
 /// Brings what is remembered of the nodes of consolidated pools up to date. A view that is not good
-/// changes nothing.
+/// changes nothing, and one that does not show yet who is behind the nodes lets what came or went count alone.
 pub(in crate::brain) fn note(turn: &mut Turn<'_>) {
     if !turn.holds.may_observe() {
         return;
@@ -29,6 +29,12 @@ pub(in crate::brain) fn note(turn: &mut Turn<'_>) {
             .filter(|before| before.pods == pods)
             .map_or(now, |before| before.since);
         settled.insert(name.clone(), Settled { pods, since });
+    }
+    for (name, before) in std::mem::take(&mut turn.memory.settled) {
+        let dark = turn.holds.in_the_dark(turn.view.behind(&name));
+        if dark && before.pods == sum(turn.view.pods(&name), now) {
+            settled.entry(name).or_insert(before);
+        }
     }
     turn.memory.settled = settled;
 }
