@@ -1,10 +1,12 @@
-//! One line in the journal for every call that changes something, allowed or not.
+//! One line in the journal for every call that changes something, allowed or not; of a question to a
+//! guest that is repeated the first has a line, and the rest are counted.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::allow::Call;
 use super::peer::Peer;
+use super::waits::Repeated;
 
 /// Longest value that stands in a line.
 const MAX_VALUE: usize = 80;
@@ -23,6 +25,20 @@ pub(super) fn call(peer: Peer, call: &Call, outcome: &str, detail: &str, took: D
         detail,
         ms = took.as_millis(),
         "broker call"
+    );
+}
+
+/// Reports how often a call was repeated with the same answer since the last line about it.
+pub(super) fn repeated(repeated: &Repeated) {
+    tracing::info!(
+        target: "pve_autoscaler::audit",
+        uid = repeated.uid,
+        call = repeated.call,
+        path = %repeated.path,
+        outcome = %repeated.outcome,
+        times = repeated.times,
+        seconds = repeated.within.as_secs(),
+        "broker call repeated"
     );
 }
 

@@ -26,6 +26,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 mod ticket;
+mod waits;
 
 use std::path::PathBuf;
 use std::sync::Arc;

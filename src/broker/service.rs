@@ -20,6 +20,7 @@ use super::owned;
 use super::peer::Peer;
 use super::policy::Policy;
 use super::removals::Removals;
+use super::waits::Waits;
 
 /// A read, whole: shorter than the daemon's own deadline for reads that reach another host.
 const READ: Duration = Duration::from_secs(14);
@@ -104,6 +105,8 @@ pub(super) struct Service {
     /// Held from looking whether a VMID is free until its intent is durable.
     cloning: Mutex<()>,
     pve_version: std::sync::Mutex<Option<String>>,
+    /// Questions to guests that are repeated.
+    waits: Waits,
 }
 
 impl Service {
@@ -123,6 +126,7 @@ impl Service {
             clock,
             cloning: Mutex::new(()),
             pve_version: std::sync::Mutex::default(),
+            waits: Waits::default(),
         })
     }
 
@@ -140,6 +144,7 @@ impl Service {
 
     /// Answers one request.
     pub(super) async fn answer(&self, peer: Peer, raw: Raw<'_>) -> Reply {
+        self.waits.due(None).iter().for_each(audit::repeated);
         if raw.path == "/broker/info" {
             return self.info(raw).await;
         }
@@ -156,7 +161,12 @@ impl Service {
             Ok(reply) | Err(reply) => reply,
         };
         if call.changes() || reply.outcome == "refused-by-broker" {
-            audit::call(peer, &call, reply.outcome, &reply.detail(), began.elapsed());
+            let (outcome, detail) = (reply.outcome, reply.detail());
+            let counted = self.waits.due(Some((&call, outcome, &detail)));
+            counted.iter().for_each(audit::repeated);
+            if self.waits.note(peer, &call, outcome, &detail) {
+                audit::call(peer, &call, outcome, &detail, began.elapsed());
+            }
         }
         reply
     }

@@ -6,5 +6,6 @@ mod ownership;
 mod removals;
 mod rig;
 mod values;
+mod waits;
 mod wire;
 pub(in crate::broker) mod world;
