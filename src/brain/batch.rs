@@ -1,9 +1,10 @@
 //! The batch window: pods that come together are planned together.
 //!
 //! The window opens with the first pod that a node would help, and closes when nothing new came for
-//! a while, at the latest after its longest time. Pods that could not be helped then stay in the
-//! closed batch, so that they open no window of their own, again and again; one new pod opens the
-//! next.
+//! a while, at the latest after its longest time. The decision that closes it plans for all pods there
+//! are then, those that came with it too: however many come, none waits longer than `batch_max`. Pods
+//! that could not be helped stay in the closed batch, so that they open no window of their own, again
+//! and again; the first pod that comes after the closing opens the next.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,25 +23,31 @@ pub(super) fn update(turn: &mut Turn<'_>, pods: BTreeSet<Arc<str>>) -> Option<Ti
         return None;
     }
     let batch = match turn.memory.batch.take() {
-        None => Batch {
-            first: now,
+        Some(before) if pods.is_subset(&before.pods) => Batch { pods, ..before },
+        // It closes now, whoever came in the same moment.
+        Some(before) if !before.closed && closes(turn, &before) <= now => Batch { pods, ..before },
+        Some(before) if !before.closed => Batch {
             last: now,
             pods,
+            ..before
         },
-        Some(before) => {
-            let grew = !pods.is_subset(&before.pods);
-            let closed = closes(turn, &before) <= now;
-            Batch {
-                first: if grew && closed { now } else { before.first },
-                last: if grew { now } else { before.last },
-                pods,
-            }
-        }
+        None | Some(_) => Batch {
+            first: now,
+            last: now,
+            closed: false,
+            pods,
+        },
     };
     let until = closes(turn, &batch);
-    turn.memory.batch = Some(batch);
-    turn.wake_at(until);
-    (until > now).then_some(until)
+    let open = !batch.closed && until > now;
+    turn.memory.batch = Some(Batch {
+        closed: !open,
+        ..batch
+    });
+    if open {
+        turn.wake_at(until);
+    }
+    open.then_some(until)
 }
 
 fn closes(turn: &Turn<'_>, batch: &Batch) -> Time {

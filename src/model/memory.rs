@@ -39,7 +39,7 @@ pub struct Memory {
     /// What nodes really offered, by `pool/instance type/template#promise`, where `promise` stands
     /// for the size and reservation they were made with: a lesson ends when the promise changes.
     pub learned: BTreeMap<Arc<str>, Resources>,
-    /// The open batch of pending pods.
+    /// The batch of pending pods that is being gathered, or was planned for last.
     pub batch: Option<Batch>,
     /// Things in quarantine (orphans, placeholders, foreign nodes of ours) and since when.
     pub quarantine: BTreeMap<Arc<str>, Time>,
@@ -126,7 +126,7 @@ pub struct Backoff {
     pub message: String,
 }
 
-/// A batch of pending pods that is still open.
+/// A batch of pending pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Batch {
@@ -134,6 +134,9 @@ pub struct Batch {
     pub first: Time,
     /// When it last grew.
     pub last: Time,
+    /// A decision has planned for it: the next pod that comes begins another.
+    #[serde(default)]
+    pub closed: bool,
     /// UIDs of the pods seen.
     pub pods: BTreeSet<Arc<str>>,
 }

@@ -1,4 +1,4 @@
-//! Scale-up: packing, the choice of pool and type, limits, the batch window.
+//! Scale-up: packing, the choice of pool and type, limits.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn fixture() -> Lab {
 }
 
 /// One pool `p` of one type `one` with so many millicores (in whole cores), MiB and pods.
-fn plain(cores: u32, mib: i64, pods: u32) -> Lab {
+pub(super) fn plain(cores: u32, mib: i64, pods: u32) -> Lab {
     lab()
         .kind("one", cores, mib)
         .pool("p", &["one"])
@@ -481,48 +481,6 @@ fn a_local_template_is_cloned_on_its_host_only() {
         };
         assert_eq!(&*birth.template_host, "pve2");
     }
-}
-
-#[test]
-fn the_batch_window_waits_for_company() {
-    let mut lab = plain(4, 4096, 110).pod("a", 100, 100);
-    lab.policy.scale_up.batch_idle = Span::seconds(1);
-    lab.policy.scale_up.batch_max = Span::seconds(10);
-    let start = lab.now;
-    let decision = lab.turn();
-    assert!(decision.plan.is_empty());
-    assert_eq!(decision.wake, Some(start + Span::seconds(1)));
-    // A pod every 900 ms keeps the window open, up to its longest time.
-    for n in 1..=11 {
-        lab = lab.after(Span(900)).pod(&format!("b{n}"), 100, 100);
-        let decision = lab.turn();
-        assert!(decision.plan.is_empty(), "after {n} pods");
-        assert!(decision.wake <= Some(start + Span::seconds(10)));
-    }
-    let mut lab = lab.after(Span(100));
-    let decision = lab.turn();
-    assert_eq!(made(&decision), ["one"]);
-    assert!(lab.decide().plan.is_empty());
-}
-
-#[test]
-fn pods_that_cannot_be_helped_open_no_window_of_their_own() {
-    let mut lab = plain(4, 4096, 110)
-        .edit_pool("p", |pool| pool.max = 0)
-        .pod("held", 100, 100);
-    lab.policy.scale_up.batch_idle = Span::seconds(1);
-    lab.policy.scale_up.batch_max = Span::seconds(10);
-    lab.turn();
-    let mut lab = lab.after(Span::seconds(1));
-    assert!(matches!(
-        verdict(&lab.turn(), "held"),
-        PodVerdict::Held { .. }
-    ));
-    let mut lab = lab.after(Span::seconds(1));
-    assert_eq!(lab.turn().wake, None, "nothing is to be waited for");
-    // Once the limit is lifted there is nothing to wait for either.
-    let lab = lab.edit_pool("p", |pool| pool.max = 1);
-    assert_eq!(made(&lab.decide()), ["one"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Tests of decisions, in small worlds. Names begin with the scenario that they hold.
 
+mod batching;
 mod bound;
 mod brake;
 mod carry;
