@@ -3,12 +3,22 @@
 
 use std::collections::BTreeMap;
 
+use super::blot::without_tokens;
+use crate::model::foreign::{self, ForeignOutput, ForeignText};
+
 /// Says how far the guest has booted; waits three seconds for the end of cloud-init, if need be.
 pub const PROBE: &str = include_str!("guest/probe.sh");
 /// Starts `kubeadm join` once, with the configuration on stdin; run again it attaches.
 pub const JOIN: &str = include_str!("guest/join.sh");
 /// Says how the join stands.
 pub const STATE: &str = include_str!("guest/state.sh");
+
+/// Bytes of kubeadm's log that [`STATE`] gives at most.
+const TAIL: usize = 4096;
+/// Lines of it that go into our own log …
+const LINES: usize = 40;
+/// … and characters of each.
+const LINE: usize = 400;
 
 /// The command line that runs `script` in the guest. A shell is always there, and a missing
 /// program inside it is an exit code, not the 596 that PVE makes of a missing program.
@@ -20,25 +30,25 @@ pub fn command(script: &str) -> [&str; 4] {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Probe {
     /// What cloud-init says of itself.
-    pub cloud_init: String,
+    pub cloud_init: ForeignText,
     /// What systemd says of itself.
-    pub system: String,
+    pub system: ForeignText,
     /// kubeadm's version, such as `v1.34.1`; empty when there is none.
-    pub kubeadm: String,
+    pub kubeadm: ForeignText,
     /// No join was begun.
     pub fresh: bool,
 }
 
 impl Probe {
     /// Reads the output of [`PROBE`]; `None` when it is not that.
-    pub fn read(output: &str) -> Option<Probe> {
-        let (mut values, _) = values(output);
+    pub fn read(output: &ForeignOutput) -> Option<Probe> {
+        let (mut values, _) = values(output.raw());
         Some(Probe {
             cloud_init: values.remove("cloud_init")?,
             system: values.remove("system")?,
             kubeadm: values.remove("kubeadm")?,
             // A guest that does not say is asked in full.
-            fresh: values.remove("join").is_some_and(|join| join == "none"),
+            fresh: values.remove("join").is_some_and(|join| *join == *"none"),
         })
     }
 
@@ -67,20 +77,20 @@ pub enum JoinState {
         /// kubeadm's exit code; 255 when it vanished without one.
         code: i32,
         /// The last lines of its log.
-        log: String,
+        log: ForeignOutput,
     },
 }
 
 impl JoinState {
     /// Reads the output of [`JOIN`] or [`STATE`]; `None` when it is neither's.
-    pub fn read(output: &str) -> Option<JoinState> {
-        let (values, log) = values(output);
+    pub fn read(output: &ForeignOutput) -> Option<JoinState> {
+        let (values, log) = values(output.raw());
         match values.get("state")?.as_str() {
             "none" => Some(JoinState::None),
             "running" | "started" => Some(JoinState::Running),
             "exited" => Some(JoinState::Exited {
                 code: values.get("exit")?.parse().ok()?,
-                log: log.trim().to_owned(),
+                log: whole_lines(log).trim().into(),
             }),
             _ => None,
         }
@@ -88,19 +98,29 @@ impl JoinState {
 }
 
 /// The `key=value` lines before `---`, and the text after it.
-fn values(output: &str) -> (BTreeMap<String, String>, &str) {
+fn values(output: &str) -> (BTreeMap<&str, ForeignText>, &str) {
     let (head, rest) = output.split_once("---\n").unwrap_or((output, ""));
     let values = head
         .lines()
         .filter_map(|line| line.split_once('='))
-        .map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
+        .map(|(key, value)| (key.trim(), value.into()))
         .collect();
     (values, rest)
 }
 
-/// The lines of kubeadm's log that say why it failed: its error lines if it has any, else the last
-/// ones; at most `limit` characters. Bootstrap tokens are blotted out.
-pub fn cause(log: &str, limit: usize) -> String {
+/// A log whose first line may have been cut, and a secret in it with it, without that line.
+fn whole_lines(log: &str) -> &str {
+    if log.len() < TAIL {
+        return log;
+    }
+    log.split_once('\n').map_or("", |(_, rest)| rest)
+}
+
+/// The lines of kubeadm's log that say why it failed: its error lines if it has any, else the last ones; at most
+/// `limit` characters on one line. Bootstrap tokens are blotted out; `token` is the id of ours.
+pub fn cause(log: &ForeignOutput, token: &str, limit: usize) -> ForeignText {
+    // Before it is taken apart: a token may be split over lines.
+    let log = without_tokens(log.raw(), token);
     let telling: Vec<&str> = log
         .lines()
         .map(str::trim)
@@ -120,32 +140,21 @@ pub fn cause(log: &str, limit: usize) -> String {
     } else {
         telling
     };
-    let text = without_tokens(&lines[lines.len().saturating_sub(6)..].join("; "));
-    match text.char_indices().nth(limit) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    ForeignText::new(lines[lines.len().saturating_sub(6)..].join("; ")).cut(limit)
 }
 
-/// The text with anything that looks like a bootstrap token's secret blotted out.
-fn without_tokens(text: &str) -> String {
-    let is_token = |word: &str| {
-        word.len() == 23
-            && word.as_bytes()[6] == b'.'
-            && word
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.')
-    };
-    text.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || c == '.'))
-        .map(|piece| {
-            let word = piece.trim_end_matches(|c: char| !(c.is_ascii_alphanumeric() || c == '.'));
-            if is_token(word) {
-                format!("{}.<redacted>{}", &word[..6], &piece[word.len()..])
-            } else {
-                piece.to_owned()
-            }
-        })
-        .collect()
+/// The end of kubeadm's log as the lines that it has, each as it may be shown. Bootstrap tokens are blotted out;
+/// `token` is the id of ours.
+pub fn last_lines(log: &ForeignOutput, token: &str) -> String {
+    let log = without_tokens(log.raw(), token);
+    let lines: Vec<String> = log
+        .lines()
+        .rev()
+        .map(|line| foreign::line(line, LINE))
+        .filter(|line| !line.is_empty())
+        .take(LINES)
+        .collect();
+    lines.into_iter().rev().collect::<Vec<String>>().join("\n")
 }
 
 #[cfg(test)]
@@ -165,47 +174,82 @@ mod tests {
     #[test]
     fn a_degraded_cloud_init_is_ready_and_a_running_one_is_not() {
         let probe = |cloud: &str, system: &str| {
-            Probe::read(&format!(
-                "cloud_init={cloud}\nsystem={system}\nkubeadm=v1.34.1\n"
-            ))
-            .expect("a probe")
+            let said = format!("cloud_init={cloud}\nsystem={system}\nkubeadm=v1.34.1\n");
+            Probe::read(&said.into()).expect("a probe")
         };
         assert!(probe("done", "starting").ready());
         assert!(probe("degraded", "degraded").ready());
         assert!(!probe("running", "running").ready());
         assert!(probe("absent", "degraded").ready());
         assert!(!probe("absent", "starting").ready());
-        assert_eq!(Probe::read("garbage"), None);
+        assert_eq!(Probe::read(&"garbage".into()), None);
         let said = "cloud_init=done\nsystem=running\nkubeadm=\njoin=";
-        let fresh = |join: &str| Probe::read(&format!("{said}{join}\n")).is_some_and(|p| p.fresh);
+        let fresh =
+            |join: &str| Probe::read(&format!("{said}{join}\n").into()).is_some_and(|p| p.fresh);
         assert!(fresh("none") && !fresh("begun"));
         assert!(!probe("done", "running").fresh);
     }
 
     #[test]
     fn join_states_read() {
-        assert_eq!(JoinState::read("state=started\n"), Some(JoinState::Running));
-        assert_eq!(JoinState::read("state=none\n---\n"), Some(JoinState::None));
         assert_eq!(
-            JoinState::read("state=exited\nexit=1\n---\nboom\n"),
+            JoinState::read(&"state=started\n".into()),
+            Some(JoinState::Running)
+        );
+        assert_eq!(
+            JoinState::read(&"state=none\n---\n".into()),
+            Some(JoinState::None)
+        );
+        assert_eq!(
+            JoinState::read(&"state=exited\nexit=1\n---\nboom\n".into()),
             Some(JoinState::Exited {
                 code: 1,
                 log: "boom".into()
             })
         );
-        assert_eq!(JoinState::read("state=exited\n"), None);
-        assert_eq!(JoinState::read(""), None);
+        assert_eq!(JoinState::read(&"state=exited\n".into()), None);
+        assert_eq!(JoinState::read(&"".into()), None);
     }
 
     #[test]
     fn the_cause_is_the_error_and_holds_no_token() {
-        let log = "[preflight] Running\nerror execution phase preflight: couldn't validate abcdef.0123456789abcdef: timed out\nTo see the stack trace";
-        let cause = cause(log, 200);
+        let log = "[preflight] Running\nerror execution phase preflight: couldn't validate abcdef.0123456789abcdef.\nTo see the stack trace";
+        let cause = |log: &str, limit| cause(&log.into(), "abcdef", limit);
+        let said = cause(log, 200);
         assert!(
-            cause.starts_with("error execution phase preflight"),
-            "{cause}"
+            said.starts_with("error execution phase preflight"),
+            "{said}"
         );
-        assert!(!cause.contains("0123456789abcdef"), "{cause}");
-        assert_eq!(super::cause("a\nb", 100), "a; b");
+        assert!(!said.contains("0123456789abcdef"), "{said}");
+        assert_eq!(cause("a\nb", 100), "a; b");
+        let split = "error: token abcdef.01234567\n89abcdef failed";
+        assert_eq!(cause(split, 100), "error: token abcdef.<redacted> failed");
+    }
+
+    #[test]
+    fn what_a_guest_prints_steers_nothing() {
+        let log = "one\0\nWATCHDOG=1\u{1b}[2J\nerror: \u{202e}three";
+        assert_eq!(cause(&log.into(), "", 100), "error: \\u{202e}three");
+        assert_eq!(
+            last_lines(&log.into(), ""),
+            "one\\u{0}\nWATCHDOG=1\\u{1b}[2J\nerror: \\u{202e}three"
+        );
+        let probe = Probe::read(&"cloud_init=\u{1b}[31m\nsystem=a\0b\nkubeadm=\n".into());
+        let probe = probe.expect("a probe");
+        assert_eq!(
+            (&*probe.cloud_init, &*probe.system),
+            ("\\u{1b}[31m", "a\\u{0}b")
+        );
+    }
+
+    /// The script gives the last 4096 bytes: they may begin in the middle of a token.
+    #[test]
+    fn the_rest_of_a_line_that_was_cut_is_not_shown() {
+        let tail = format!("9abcdef is refused\n{}", "x".repeat(TAIL));
+        let said = JoinState::read(&format!("state=exited\nexit=1\n---\n{tail}").into());
+        let Some(JoinState::Exited { log, .. }) = said else {
+            panic!("{said:?}");
+        };
+        assert!(log.raw().starts_with("xxx"), "{log:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! The daemon: observe, decide, check, act.
 
 pub mod announce;
+mod blot;
 pub mod clocks;
 pub mod control;
 pub mod daemon;

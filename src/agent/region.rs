@@ -15,6 +15,7 @@ use crate::agent::clocks::HostClocks;
 use crate::agent::machines::{Facts, Observed};
 use crate::clock::Clock;
 use crate::config::settings::{Settings, Template};
+use crate::model::foreign::ForeignText;
 use crate::model::region::{GuestKind, Host, Region, RegionName, Storage, TemplateCopy, Vm};
 use crate::model::snapshot::SourceState;
 use crate::model::time::{Span, Time};
@@ -147,11 +148,12 @@ impl RegionWatcher {
                     });
                 }
                 Err(error) => {
-                    let news = view.borrow().source.error.as_ref() != Some(&error);
+                    let news =
+                        view.borrow().source.error.as_deref() != Some(&*ForeignText::new(&error));
                     if news {
                         tracing::warn!(region = %self.name, %error, "cannot read the region");
                     }
-                    view.send_modify(|view| view.source.error = Some(error));
+                    view.send_modify(|view| view.source.error = Some(error.into()));
                 }
             }
             let began = Instant::now();

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::model::foreign::ForeignText;
 use crate::model::memory::Backoff;
 use crate::model::time::{Span, Time};
 
@@ -49,7 +50,7 @@ pub(super) fn count(turn: &mut Turn<'_>) {
     let now = turn.now();
     let scale_up = &turn.view.policy.scale_up;
     let reset = scale_up.backoff_reset;
-    let mut failed: Vec<(Arc<str>, Arc<str>, Time, String)> = Vec::new();
+    let mut failed: Vec<(Arc<str>, Arc<str>, Time, ForeignText)> = Vec::new();
     for known in turn.view.machines.values() {
         let message = match known.standing {
             Standing::Failed => match &known.machine.failure {
@@ -60,7 +61,7 @@ pub(super) fn count(turn: &mut Turn<'_>) {
             },
             Standing::Overdue => (
                 now,
-                format!("not initialised after {}", scale_up.max_provision_time),
+                format!("not initialised after {}", scale_up.max_provision_time).into(),
             ),
             _ => continue,
         };
@@ -77,7 +78,7 @@ pub(super) fn count(turn: &mut Turn<'_>) {
     let (first, max) = (scale_up.backoff_first, scale_up.backoff_max);
     for (machine, pool, at, message) in failed {
         turn.memory.counted_failures.insert(machine.clone());
-        let message = format!("{machine}: {message}");
+        let message = format!("{machine}: {message}").into();
         let before = turn.memory.backoff.get(&pool);
         let length = match before {
             Some(before) if at.since(before.failed) > reset => first,

@@ -6,6 +6,7 @@
 //! of ours left that was cut short needs none: nothing is in it any more.
 
 use crate::model::action::{Kind, Reason};
+use crate::model::foreign::ForeignText;
 use crate::model::policy::STARTUP_TAINT;
 use crate::model::region::Step;
 use crate::model::time::Span;
@@ -116,10 +117,10 @@ fn failed(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     Some((Kind::Remove { drain }, reason))
 }
 
-fn why(known: &Known<'_>, limit: Span) -> String {
+fn why(known: &Known<'_>, limit: Span) -> ForeignText {
     match &known.machine.failure {
         Some(failure) => failure.message.clone(),
-        None => format!("not initialised after {limit}"),
+        None => format!("not initialised after {limit}").into(),
     }
 }
 

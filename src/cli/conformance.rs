@@ -5,7 +5,7 @@ use std::io::Write as _;
 use super::args::{ConformanceOptions, Format};
 use super::{Failure, print};
 use crate::conformance::{self, Verdict};
-use crate::model::words;
+use crate::model::{foreign, words};
 
 /// One line a case, then the counts.
 pub(super) fn run(options: &ConformanceOptions) -> Result<(), Failure> {
@@ -55,9 +55,13 @@ pub(super) fn run(options: &ConformanceOptions) -> Result<(), Failure> {
 
 fn tell(output: &mut impl std::io::Write, verdict: &Verdict, json: bool) -> std::io::Result<()> {
     if json {
-        writeln!(output, "{}", serde_json::to_string(verdict)?)?;
+        writeln!(
+            output,
+            "{}",
+            foreign::json(&serde_json::to_string(verdict)?)
+        )?;
     } else {
-        writeln!(output, "{verdict}")?;
+        writeln!(output, "{}", foreign::lines(&verdict.to_string()))?;
     }
     output.flush()
 }

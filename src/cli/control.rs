@@ -4,8 +4,9 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use super::args::{ControlOptions, PauseOptions, SnapshotOptions};
-use super::{Failure, print, runtime};
+use super::{Failure, print, runtime, write};
 use crate::agent::control::{self, Command};
+use crate::model::foreign;
 
 /// Begins a pause.
 pub(super) fn pause(options: &PauseOptions) -> Result<(), Failure> {
@@ -29,7 +30,7 @@ pub(super) fn snapshot(options: &SnapshotOptions) -> Result<(), Failure> {
     let mut text = serde_json::to_string(&ask(&options.control, &Command::Snapshot)?)?;
     text.push('\n');
     match &options.file {
-        None => print(&text),
+        None => write(&foreign::json(&text)),
         Some(path) => Ok(std::fs::write(path, text)
             .with_context(|| format!("cannot write the snapshot to {}", path.display()))?),
     }

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 
 use super::args::{ExplainCommand, ExplainOptions, Format};
-use super::{Failure, control, load, plan, print, story};
+use super::{Failure, control, load, plan, print, print_json, story};
 use crate::agent::control::Command;
 use crate::brain::explain::{self, Asked};
 use crate::clock::Clock;
@@ -76,7 +76,7 @@ fn show<T: serde::Serialize>(
 ) -> Result<(), Failure> {
     match options.output.output {
         Format::Table => print(&text()),
-        Format::Json => print(&(serde_json::to_string_pretty(told)? + "\n")),
+        Format::Json => print_json(told),
     }
 }
 

@@ -15,6 +15,8 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
+use crate::model::foreign;
+
 /// Where journald listens.
 pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
 /// A journald that does not read may hold us up for this long a record, then the record is lost: the socket's
@@ -94,7 +96,9 @@ impl Told {
         message
     }
 
-    fn tell(&mut self, field: &Field, value: String) {
+    fn tell(&mut self, field: &Field, value: &str) {
+        // Whoever reads the journal reads it in a terminal.
+        let value = foreign::lines(value).into_owned();
         if field.name() == "message" {
             self.text = value;
         } else {
@@ -105,11 +109,11 @@ impl Told {
 
 impl Visit for Told {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.tell(field, value.to_owned());
+        self.tell(field, value);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.tell(field, format!("{value:?}"));
+        self.tell(field, &format!("{value:?}"));
     }
 }
 
@@ -215,6 +219,19 @@ mod tests {
         );
         assert_eq!(records[0]["F_LOG"], log);
         assert_eq!(records[0]["PRIORITY"], "3");
+    }
+
+    /// What guests and others say must not write into the terminal of who reads the journal.
+    #[test]
+    fn words_of_others_steer_nobody() {
+        let records = stored(|| {
+            let error = "a\0b\u{1b}]0;x\u{7}\u{202e}";
+            tracing::warn!(%error, plain = error, debug = ?error, "failed: {error}");
+        });
+        let mut values = records[0].iter();
+        let steers = |text: &str| text.chars().any(|c| c != '\n' && foreign::steers(c));
+        assert!(!values.any(|(_, value)| steers(value)), "{records:#?}");
+        assert_eq!(records[0]["F_ERROR"], r"a\u{0}b\u{1b}]0;x\u{7}\u{202e}");
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! Logging: to the journal with structured fields under systemd, else to standard error.
 
+use std::fmt;
 use std::io::IsTerminal as _;
 use std::path::Path;
 
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::format;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::journald::{self, Journal};
+use crate::model::foreign;
 
 /// The environment variable with another filter, such as `debug` or `info,pve_autoscaler::pve=trace`.
 pub(super) const FILTER_VARIABLE: &str = "PVE_AUTOSCALER_LOG";
@@ -29,13 +33,28 @@ pub(super) fn start() {
         let stderr = tracing_subscriber::fmt::layer()
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
-            .with_target(false);
+            .with_target(false)
+            .fmt_fields(format::debug_fn(write_field).delimited(" "));
         registry.with(stderr).try_init()
     };
     match (started, complaint) {
         (Err(error), _) => eprintln!("pve-autoscaler: logging did not start: {error}"),
         (Ok(()), Some(complaint)) => tracing::warn!("{complaint}"),
         (Ok(()), None) => {}
+    }
+}
+
+/// A field as it stands in a line of the log: a terminal may read it, and some of it is the text of others.
+fn write_field(
+    writer: &mut format::Writer<'_>,
+    field: &tracing::field::Field,
+    value: &dyn fmt::Debug,
+) -> fmt::Result {
+    let value = format!("{value:?}");
+    let value = foreign::lines(&value);
+    match field.name() {
+        "message" => write!(writer, "{value}"),
+        name => write!(writer, "{name}={value}"),
     }
 }
 

@@ -32,6 +32,7 @@ use args::{BrokerCli, Command};
 
 use crate::broker;
 use crate::config::{self, ConfigErrors, Settings};
+use crate::model::foreign;
 
 /// Why a command did not succeed.
 #[derive(Debug)]
@@ -78,12 +79,12 @@ fn ended(outcome: Result<(), Failure>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Said) => ExitCode::from(EXIT_FAILED),
         Err(Failure::Config(errors)) => {
-            eprintln!("{errors}");
+            eprintln!("{}", foreign::lines(&errors.to_string()));
             ExitCode::from(EXIT_USAGE)
         }
         Err(Failure::Other(error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(Failure::Other(error)) => {
-            eprintln!("pve-autoscaler: {}", said(&error));
+            eprintln!("pve-autoscaler: {}", foreign::lines(&said(&error)));
             ExitCode::from(EXIT_FAILED)
         }
     }
@@ -135,8 +136,20 @@ fn load(path: &std::path::Path) -> Result<Settings, Failure> {
     config::load(path).map_err(Failure::Config)
 }
 
-/// Writes to standard output; a reader that went away (`| head`) is no error.
+/// Writes text to standard output, and nothing that steers a terminal.
 fn print(text: &str) -> Result<(), Failure> {
+    write(&foreign::lines(text))
+}
+
+/// Writes a value as JSON to standard output.
+fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    write(&foreign::json(
+        &(serde_json::to_string_pretty(value)? + "\n"),
+    ))
+}
+
+/// Writes to standard output; a reader that went away (`| head`) is no error.
+fn write(text: &str) -> Result<(), Failure> {
     use std::io::Write as _;
     let mut output = std::io::stdout().lock();
     output.write_all(text.as_bytes())?;

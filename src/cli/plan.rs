@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 
 use super::args::{Format, PlanOptions};
-use super::{Failure, control, load, print, render};
+use super::{Failure, control, load, print, print_json, render};
 use crate::agent::control::Command;
 use crate::brain;
 use crate::clock::Clock;
@@ -31,7 +31,7 @@ pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), Failure> {
     };
     match options.output.output {
         Format::Table => print(&render::decision(&decision, now)),
-        Format::Json => print(&(serde_json::to_string_pretty(&decision)? + "\n")),
+        Format::Json => print_json(&decision),
     }
 }
 

@@ -8,6 +8,7 @@ use super::table::table;
 use crate::model::action::{Action, Kind};
 use crate::model::cluster::PodKey;
 use crate::model::decision::Decision;
+use crate::model::foreign::{self, ForeignText};
 use crate::model::report::{Hold, NodeVerdict, PodVerdict, PoolState};
 use crate::model::time::{Span, Time};
 
@@ -316,14 +317,9 @@ pub(super) fn whole_seconds(span: Span) -> Span {
     Span(span.0 / 1000 * 1000)
 }
 
-/// Text of others on one line, control characters made visible: a pod's or guest's words must not
-/// write into somebody's terminal.
+/// Text of others on one line: a pod's or guest's words must not write into somebody's terminal.
 pub(super) fn one_line(text: &str) -> String {
-    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    joined
-        .chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
+    foreign::line(text, ForeignText::MAX)
 }
 
 #[cfg(test)]
@@ -551,6 +547,6 @@ mod tests {
 
     #[test]
     fn words_of_others_cannot_steer_a_terminal() {
-        assert_eq!(one_line("a\n b\u{1b}[31m\tc"), "a b\u{fffd}[31m c");
+        assert_eq!(one_line("a\n b\u{1b}[31m\tc"), r"a b\u{1b}[31m c");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use super::args::{Format, OutputOptions};
-use super::{Failure, control, print, render};
+use super::{Failure, control, print, print_json, render};
 use crate::agent::control::Command;
 use crate::agent::status::{MachineStatus, Status};
 use crate::clock::Clock;
@@ -18,7 +18,7 @@ use crate::model::time::Time;
 pub(super) fn run(options: &OutputOptions) -> Result<(), Failure> {
     let answer = control::ask(&options.control, &Command::Status)?;
     if options.output == Format::Json {
-        return print(&(serde_json::to_string_pretty(&answer)? + "\n"));
+        return print_json(&answer);
     }
     let status: Status = serde_json::from_value(answer)
         .context("the daemon's answer cannot be read; is it of another version?")?;
@@ -241,7 +241,7 @@ mod tests {
             let source = SourceState {
                 complete: false,
                 as_of: NOW,
-                error: Some(format!("list {view} was not sent: no kubeconfig")),
+                error: Some(format!("list {view} was not sent: no kubeconfig").into()),
             };
             (Arc::from(format!("kube/{view}")), source)
         });

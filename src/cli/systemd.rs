@@ -4,6 +4,12 @@
 
 use systemd::daemon;
 
+use crate::model::foreign;
+
+/// Longest value, in characters: systemd drops a message of more than 4096 bytes whole, `READY=1` with it, and shows
+/// one line of a terminal.
+const LONGEST: usize = 500;
+
 /// The service is up: all listeners are bound.
 pub(super) fn ready(status: &str) {
     tell(&[("READY", "1"), ("STATUS", status)]);
@@ -30,7 +36,12 @@ pub(super) fn watchdog() {
 }
 
 fn tell(state: &[(&'static str, &str)]) {
-    if let Err(error) = daemon::notify(state.iter()) {
+    // A line break would begin another word of the protocol, `WATCHDOG=1` for instance, and the library panics on a NUL.
+    let clean = state
+        .iter()
+        .map(|(name, value)| (*name, foreign::line(value, LONGEST)));
+    let clean: Vec<(&str, String)> = clean.collect();
+    if let Err(error) = daemon::notify(clean.iter()) {
         tracing::debug!(%error, "systemd could not be told");
     }
 }

@@ -270,10 +270,7 @@ fn backoff(value: &Value, name: Option<&String>, now: Time) -> Result<(String, B
             .unwrap_or(failed + length),
         length,
         failed,
-        message: fields
-            .with("message", text)?
-            .unwrap_or("it failed")
-            .to_owned(),
+        message: fields.with("message", text)?.unwrap_or("it failed").into(),
     };
     fields.done()?;
     Ok((name, backoff))
@@ -288,7 +285,7 @@ fn sources(value: &Value, stage: &mut Stage) -> Result<(), Wrong> {
         let state = SourceState {
             complete: fields.with("complete", truth)?.unwrap_or(true),
             as_of: stage.now - age,
-            error: fields.with("error", shared)?.map(|text| text.to_string()),
+            error: fields.with("error", shared)?.map(|text| (&*text).into()),
         };
         fields.done()?;
         let name: Arc<str> = name.into();

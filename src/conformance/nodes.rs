@@ -374,7 +374,7 @@ fn machine(
     };
     let usual = (state == "failed").then(|| Failure {
         step: cast.step,
-        message: "kubeadm join failed".to_owned(),
+        message: "kubeadm join failed".into(),
         at: now - MINUTE,
         transient: false,
     });
@@ -406,7 +406,7 @@ fn failure(value: &Value, step: Step, now: Time) -> Result<Failure, Wrong> {
     if value.scalar().is_some() {
         return Ok(Failure {
             step,
-            message: text(value)?.to_owned(),
+            message: text(value)?.into(),
             at: now - MINUTE,
             transient: false,
         });
@@ -419,10 +419,7 @@ fn failure(value: &Value, step: Step, now: Time) -> Result<Failure, Wrong> {
     };
     let failure = Failure {
         step,
-        message: fields
-            .with("message", text)?
-            .unwrap_or("it failed")
-            .to_owned(),
+        message: fields.with("message", text)?.unwrap_or("it failed").into(),
         at: fields
             .with("at", |value| time(value, now))?
             .unwrap_or(now - MINUTE),

@@ -332,7 +332,7 @@ impl Client {
             Err(_) => Err(Error::Unknown {
                 call: call.clone(),
                 code: None,
-                message: format!("no answer within {} s", CALL_TIMEOUT.as_secs()),
+                message: format!("no answer within {} s", CALL_TIMEOUT.as_secs()).into(),
             }),
         };
         self.observe(&call, &result, started, changes);
@@ -414,7 +414,7 @@ impl Client {
         let call = request.call.clone();
         let not_sent = |message: String| Error::NotSent {
             call: call.clone(),
-            message,
+            message: message.into(),
         };
         let (client, server) = {
             let link = self.link();
@@ -434,7 +434,7 @@ fn unanswered(call: &Call) -> Error {
     Error::Unknown {
         call: call.clone(),
         code: None,
-        message: format!("no answer within {} s", CALL_TIMEOUT.as_secs()),
+        message: format!("no answer within {} s", CALL_TIMEOUT.as_secs()).into(),
     }
 }
 
@@ -446,7 +446,7 @@ async fn whole(call: &Call, response: http::Response<Body>) -> Result<(StatusCod
         .map_err(|error| Error::Unknown {
             call: call.clone(),
             code: Some(parts.status.as_u16()),
-            message: format!("the answer broke off: {error}"),
+            message: format!("the answer broke off: {error}").into(),
         })?
         .to_bytes();
     Ok((
@@ -463,7 +463,7 @@ pub(super) fn parse<T: DeserializeOwned>(call: Call, body: &[u8]) -> Result<T, E
     serde_json::from_slice(body).map_err(|error| Error::Unknown {
         call,
         code: None,
-        message: format!("the answer cannot be read: {error}"),
+        message: format!("the answer cannot be read: {error}").into(),
     })
 }
 
@@ -514,7 +514,7 @@ fn refusal(call: &Call, status: StatusCode, reply: &Reply, changes: bool) -> Err
         return Error::Unknown {
             call: call.clone(),
             code: Some(code),
-            message,
+            message: message.into(),
         };
     }
     let header = reply
@@ -525,8 +525,8 @@ fn refusal(call: &Call, status: StatusCode, reply: &Reply, changes: bool) -> Err
     Error::Refused {
         call: call.clone(),
         code,
-        reason: parsed.reason.unwrap_or_default(),
-        message,
+        reason: parsed.reason.unwrap_or_default().into(),
+        message: message.into(),
         retry_after: header
             .or(details.retry_after_seconds)
             .filter(|seconds| (0..=MAX_RETRY_AFTER).contains(seconds))
@@ -549,13 +549,13 @@ fn transport_error(call: &Call, server: &str, error: &::kube::Error) -> Error {
     if never_connected(error) {
         Error::NotSent {
             call: call.clone(),
-            message,
+            message: message.into(),
         }
     } else {
         Error::Unknown {
             call: call.clone(),
             code: None,
-            message,
+            message: message.into(),
         }
     }
 }

@@ -113,7 +113,7 @@ fn unusable(call: Call, message: &str) -> Error {
     Error::Unknown {
         call,
         code: None,
-        message: format!("the answer cannot be used: {message}"),
+        message: format!("the answer cannot be used: {message}").into(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What went wrong with a call to the API server, and whether it may have been carried out.
 
+use crate::model::foreign::ForeignText;
 use crate::model::time::Span;
 
 /// A call in words, for errors, logs and metrics.
@@ -33,7 +34,7 @@ pub enum Error {
         /// The call.
         call: Call,
         /// What hindered it, and what to do.
-        message: String,
+        message: ForeignText,
     },
     /// The API server said no: not carried out.
     #[error("{call} was refused with {code} {reason}: {message}")]
@@ -43,9 +44,9 @@ pub enum Error {
         /// HTTP status.
         code: u16,
         /// `status.reason`, such as `NotFound`, `Conflict`, `AlreadyExists`; empty when absent.
-        reason: String,
+        reason: ForeignText,
         /// `status.message`.
-        message: String,
+        message: ForeignText,
         /// `Retry-After`, or `details.retryAfterSeconds`.
         retry_after: Option<Span>,
     },
@@ -57,7 +58,7 @@ pub enum Error {
         /// HTTP status, if there was one.
         code: Option<u16>,
         /// What came instead of an answer.
-        message: String,
+        message: ForeignText,
     },
 }
 
@@ -83,7 +84,7 @@ impl Error {
 
     /// An object of this name is there already (409 `AlreadyExists`).
     pub fn already_exists(&self) -> bool {
-        matches!(self, Error::Refused { code: 409, reason, .. } if reason == "AlreadyExists")
+        matches!(self, Error::Refused { code: 409, reason, .. } if *reason == "AlreadyExists")
     }
 
     /// A change may have been carried out all the same.

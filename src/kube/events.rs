@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use super::client::{Client, Request, encode};
 use crate::model::action::NodeRef;
 use crate::model::cluster::PodKey;
+use crate::model::foreign;
 use crate::model::time::{Span, Time};
 
 /// Events that wait to be sent at most; more are dropped and counted.
@@ -302,12 +303,10 @@ fn create(event: &Event, name: &str, instance: &str, send: &Delivery, now: Time)
         name: object,
         uid,
     } = &event.about;
-    let message: String = event.message.chars().take(MAX_MESSAGE / 4).collect();
-    let message = if event.message.len() <= MAX_MESSAGE {
-        &event.message
-    } else {
-        &message
-    };
+    let mut message = foreign::line(&event.message, MAX_MESSAGE);
+    if message.len() > MAX_MESSAGE {
+        message = foreign::line(&message, MAX_MESSAGE / 4);
+    }
     let mut involved = json!({ "kind": kind, "apiVersion": "v1", "name": &**object });
     if !namespace.is_empty() {
         involved["namespace"] = json!(&**namespace);

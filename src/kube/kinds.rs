@@ -215,7 +215,7 @@ impl Applied {
     fn damaged(&mut self, error: super::list::Unreadable) {
         let name = error.meta.name.unwrap_or_default();
         self.key = Some(PodKey::new(error.meta.namespace.unwrap_or_default(), name));
-        self.unreadable = Some(error.message);
+        self.unreadable = Some(error.message.into());
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use super::client::{Client, Request};
 use super::error::Error;
 use super::wire;
+use crate::model::foreign::ForeignText;
 
 /// Objects per page; keeps the peak near the resident size (a page of pods is below 1 MiB).
 pub(super) const PAGE: usize = 100;
@@ -64,7 +65,7 @@ impl Client {
                 serde_json::from_slice(&reply.body).map_err(|error| Error::Unknown {
                     call: call.clone(),
                     code: None,
-                    message: format!("the list cannot be read: {error}"),
+                    message: format!("the list cannot be read: {error}").into(),
                 })?;
             for item in page.items.iter().flatten() {
                 each(item);
@@ -77,7 +78,7 @@ impl Client {
         Err(Error::Unknown {
             call: Request::new("list", listing.kind, "", String::new()).call,
             code: None,
-            message: format!("the list did not end after {MAX_PAGES} pages"),
+            message: format!("the list did not end after {MAX_PAGES} pages").into(),
         })
     }
 }
@@ -87,7 +88,7 @@ pub(super) fn object<T: serde::de::DeserializeOwned>(raw: &RawValue) -> Result<T
     serde_json::from_str(raw.get()).map_err(|error| {
         let bare: wire::Bare = serde_json::from_str(raw.get()).unwrap_or_default();
         Unreadable {
-            message: error.to_string(),
+            message: error.to_string().into(),
             meta: Box::new(bare.metadata),
         }
     })
@@ -96,7 +97,7 @@ pub(super) fn object<T: serde::de::DeserializeOwned>(raw: &RawValue) -> Result<T
 /// An object that could not be read.
 #[derive(Debug)]
 pub(super) struct Unreadable {
-    pub(super) message: String,
+    pub(super) message: ForeignText,
     /// Its metadata where at least that could be read.
     pub(super) meta: Box<wire::Meta>,
 }

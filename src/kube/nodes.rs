@@ -118,7 +118,8 @@ impl Client {
                     "node {:?} cannot be read: {}",
                     unreadable.meta.name.unwrap_or_default(),
                     unreadable.message
-                ),
+                )
+                .into(),
             }),
         }
     }

@@ -12,6 +12,7 @@ use super::list::{Listing, object};
 use super::translate::{self, Reader};
 use super::wire;
 use crate::model::cluster::{Attachment, Pod, PodKey};
+use crate::model::foreign::ForeignText;
 use crate::model::time::Span;
 
 /// What an eviction came to.
@@ -24,7 +25,7 @@ pub enum EvictOutcome {
     /// Not now: a disruption budget, or an API server under load. Try again.
     Blocked {
         /// The API server's reason, which names the budget.
-        why: String,
+        why: ForeignText,
         /// How long it asks to wait.
         retry_after: Option<Span>,
     },
@@ -69,7 +70,7 @@ pub(super) fn read_pod(
                 &unreadable.meta,
                 placed.spec.node_name.as_deref(),
             );
-            (view, vec![unreadable.message])
+            (view, vec![unreadable.message.into()])
         }
     }
 }
@@ -168,7 +169,8 @@ impl Client {
                     "volumeattachment {:?} cannot be read: {}",
                     unreadable.meta.name.unwrap_or_default(),
                     unreadable.message
-                ),
+                )
+                .into(),
             });
         }
         found.retain(|(_, attachment)| &*attachment.node == node);

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::client::{Client, Request, encode};
 use super::error::Error;
+use crate::model::foreign;
 use crate::model::report::{Hold, PoolState};
 use crate::model::time::{Span, Time};
 
@@ -236,7 +237,7 @@ impl Lines<'_> {
 
 /// A YAML scalar that nothing in the text can break out of: a JSON string is one.
 fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    foreign::json(&serde_json::Value::from(text).to_string()).into_owned()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::kinds::{Applied, Kind};
 use super::translate::{PriorityClass, RuntimeClass};
 use super::wire;
 use crate::model::cluster::{Cluster, PodKey};
+use crate::model::foreign::ForeignText;
 use crate::model::snapshot::SourceState;
 use crate::model::time::Time;
 
@@ -155,7 +156,7 @@ impl ClusterStore {
                     let source = SourceState {
                         complete: source.complete,
                         as_of: source.as_of,
-                        error: source.error(),
+                        error: source.error().map(ForeignText::from),
                     };
                     (kind.source().into(), source)
                 })

@@ -67,7 +67,7 @@ impl Client {
         if let Some(message) = token.problem(self.clock().now()) {
             return Err(Error::NotSent {
                 call: request.call,
-                message,
+                message: message.into(),
             });
         }
         // Whole seconds: the token cleaner parses RFC 3339 and ignores what it cannot parse.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::PodKey;
+use super::foreign::ForeignText;
 use super::mark::Mark;
 use super::region::RegionName;
 use super::time::{Span, Time};
@@ -155,7 +156,7 @@ pub enum Reason {
     /// It failed to become a node.
     Failed {
         /// What failed.
-        message: String,
+        message: ForeignText,
     },
     /// The VM is ours and no node belongs to it.
     NoNode,

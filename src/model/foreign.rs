@@ -4,7 +4,7 @@
 //! becomes a [`ForeignText`] where it enters, and that holds one bounded line without anything that steers a reader.
 //! The exits use [`line()`], [`lines`] and [`json`] once more, for what came in by another door.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::ops::Deref;
 
@@ -56,6 +56,13 @@ impl AsRef<str> for ForeignText {
     }
 }
 
+/// It is compared, ordered and hashed as its text: a map of them is asked with text.
+impl Borrow<str> for ForeignText {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl fmt::Display for ForeignText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -102,6 +109,36 @@ impl<'de> Deserialize<'de> for ForeignText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ForeignText, D::Error> {
         // A state file of an earlier version, or one that was written by hand, is as foreign as the rest.
         String::deserialize(deserializer).map(ForeignText::from)
+    }
+}
+
+/// What somebody else's program printed, as it came: to be read by a parser of ours, not to be shown. Whoever shows a
+/// part of it makes a [`ForeignText`] of that.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ForeignOutput(String);
+
+impl ForeignOutput {
+    /// It as it came, for a parser.
+    pub fn raw(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for ForeignOutput {
+    fn from(text: &str) -> ForeignOutput {
+        ForeignOutput(text.to_owned())
+    }
+}
+
+impl From<String> for ForeignOutput {
+    fn from(text: String) -> ForeignOutput {
+        ForeignOutput(text)
+    }
+}
+
+impl fmt::Debug for ForeignOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&line(&self.0, ForeignText::MAX), f)
     }
 }
 

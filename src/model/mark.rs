@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::foreign::ForeignText;
 use super::shared::Shared;
 use super::time::Time;
 
@@ -48,9 +49,9 @@ pub enum Ownership {
     /// One intact mark in the last line. Whether it is *our* cluster's is the caller's question.
     Marked(Shared<Mark>),
     /// A mark of another version: hands off.
-    UnknownVersion(String),
+    UnknownVersion(ForeignText),
     /// Doubled, misplaced, edited or unreadable: quarantine. The text says what is wrong.
-    Damaged(String),
+    Damaged(ForeignText),
 }
 
 impl Mark {
@@ -106,8 +107,8 @@ pub fn read(description: &str) -> Ownership {
     match marks.as_slice() {
         [] => Ownership::Unmarked,
         [one] if lines.last() == Some(one) => read_line(one),
-        [_] => Ownership::Damaged("the mark is not the last line of the description".to_owned()),
-        many => Ownership::Damaged(format!("the description has {} marks", many.len())),
+        [_] => Ownership::Damaged("the mark is not the last line of the description".into()),
+        many => Ownership::Damaged(format!("the description has {} marks", many.len()).into()),
     }
 }
 
@@ -115,7 +116,7 @@ fn read_line(line: &str) -> Ownership {
     let rest = &line[PREFIX.len()..];
     let (version, body) = rest.split_once(' ').unwrap_or((rest, ""));
     if version != VERSION {
-        return Ownership::UnknownVersion(version.to_owned());
+        return Ownership::UnknownVersion(version.into());
     }
     let parsed = serde_json::from_str(body).and_then(|mut value: serde_json::Value| {
         if let Some(object) = value.as_object_mut() {
@@ -126,8 +127,8 @@ fn read_line(line: &str) -> Ownership {
     match parsed {
         // Written anew it must come out as it stands: sum, order, spelling and all.
         Ok(mark) if mark.line() == line => Ownership::Marked(mark.into()),
-        Ok(_) => Ownership::Damaged("the mark was edited: its sum does not match".to_owned()),
-        Err(error) => Ownership::Damaged(format!("the mark cannot be read: {error}")),
+        Ok(_) => Ownership::Damaged("the mark was edited: its sum does not match".into()),
+        Err(error) => Ownership::Damaged(format!("the mark cannot be read: {error}").into()),
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::PodKey;
+use super::foreign::ForeignText;
 use super::resources::Resources;
 use super::scheduling::PodShape;
 use super::time::{Span, Time};
@@ -123,7 +124,7 @@ pub struct Backoff {
     /// The last failure.
     pub failed: Time,
     /// What it said.
-    pub message: String,
+    pub message: ForeignText,
 }
 
 /// A batch of pending pods.

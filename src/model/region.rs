@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::foreign::ForeignText;
 use super::mark::{Mark, Ownership};
 use super::shared::Shared;
 use super::time::{Span, Time};
@@ -208,7 +209,7 @@ pub struct Failure {
     /// In which step.
     pub step: Step,
     /// What came back, kubeadm's last lines for instance.
-    pub message: String,
+    pub message: ForeignText,
     /// When.
     pub at: Time,
     /// Nobody's fault but this attempt's (VMID taken, storage lock): no back-off of the pool.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::PodKey;
+use super::foreign::ForeignText;
 use super::time::Time;
 use super::words;
 
@@ -221,5 +222,5 @@ pub struct PoolState {
     pub backoff_until: Option<Time>,
     /// The failure that began the back-off.
     #[serde(default)]
-    pub backoff_message: Option<String>,
+    pub backoff_message: Option<ForeignText>,
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::Cluster;
+use super::foreign::ForeignText;
 use super::region::{Machine, Region, RegionName};
 use super::shared::Shared;
 use super::time::Time;
@@ -47,5 +48,5 @@ pub struct SourceState {
     /// Until when its view is known to be right: the last list, event or bookmark.
     pub as_of: Time,
     /// What is wrong with it now.
-    pub error: Option<String>,
+    pub error: Option<ForeignText>,
 }

@@ -9,6 +9,7 @@ use super::texts::Cause;
 use super::transport::{CallError, Outcome};
 use super::types::TaskState;
 use super::upid::Upid;
+use crate::model::foreign::ForeignText;
 
 /// Polls that may fail one after the other before waiting is given up: about a minute of a host
 /// that does not answer, at two seconds and a call's deadline each.
@@ -39,9 +40,9 @@ pub enum TaskEnd {
     /// Well.
     Ok,
     /// Well, with warnings in its log.
-    Warnings(String),
+    Warnings(ForeignText),
     /// Badly, with this text.
-    Failed(String),
+    Failed(ForeignText),
 }
 
 /// Why a task's end was not seen.

@@ -283,7 +283,7 @@ async fn an_exec_result_is_there_only_after_the_end() {
         recorded(|_| Ok(json!({"exited": 1, "exitcode": "3", "out-data": "a", "err-data": "b"})));
     let result = client.agent_exec_status("pve1", 1000, 5).await;
     let result = result.expect("read").expect("ended");
-    assert_eq!((result.exit_code, result.stdout.as_str()), (Some(3), "a"));
+    assert_eq!((result.exit_code, result.stdout.raw()), (Some(3), "a"));
 }
 
 #[tokio::test]

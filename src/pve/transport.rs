@@ -19,6 +19,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::texts::Cause;
+use crate::model::foreign::ForeignText;
 
 /// Every PVE path begins with this on the wire.
 pub const BASE: &str = "/api2/json";
@@ -151,16 +152,16 @@ pub struct CallError {
     /// The answer's status, when one came.
     pub status: Option<u16>,
     /// What came back, or why nothing did.
-    pub message: String,
+    pub message: ForeignText,
     /// PVE's complaint about each parameter.
-    pub errors: BTreeMap<String, String>,
+    pub errors: BTreeMap<ForeignText, ForeignText>,
     /// Method and path of the call.
     pub call: String,
 }
 
 impl CallError {
     /// An error without an answer.
-    pub fn new(outcome: Outcome, message: impl Into<String>) -> CallError {
+    pub fn new(outcome: Outcome, message: impl Into<ForeignText>) -> CallError {
         CallError {
             outcome,
             status: None,

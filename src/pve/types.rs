@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::perl::{self, Fields};
 use super::upid::Upid;
+use crate::model::foreign::{self, ForeignOutput, ForeignText};
 use crate::model::region::{self, GuestKind};
 
 /// `GET /broker/info`.
@@ -22,7 +23,7 @@ pub struct BrokerInfo {
     /// PVE's version, when PVE answers.
     pub pve_version: Option<String>,
     /// What went wrong last on the way to PVE, if it has not worked since.
-    pub last_error: Option<String>,
+    pub last_error: Option<ForeignText>,
 }
 
 impl BrokerInfo {
@@ -33,7 +34,7 @@ impl BrokerInfo {
             policy_hash: fields.text("policy_hash").unwrap_or_default(),
             channel: fields.text("channel").unwrap_or_default(),
             pve_version: fields.text("pve_version"),
-            last_error: fields.text("last_error"),
+            last_error: fields.text("last_error").map(ForeignText::from),
         }
     }
 }
@@ -511,9 +512,9 @@ pub enum TaskState {
     /// It succeeded.
     Ok,
     /// It succeeded, with warnings in its log.
-    Warnings(String),
+    Warnings(ForeignText),
     /// It failed, with this text ([`super::Cause::of`] reads it).
-    Failed(String),
+    Failed(ForeignText),
 }
 
 impl TaskState {
@@ -528,11 +529,11 @@ impl TaskState {
         if text == "OK" {
             TaskState::Ok
         } else if warnings.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())) {
-            TaskState::Warnings(text)
+            TaskState::Warnings(text.into())
         } else if text.is_empty() {
-            TaskState::Failed("it stopped without a status".to_owned())
+            TaskState::Failed("it stopped without a status".into())
         } else {
-            TaskState::Failed(text)
+            TaskState::Failed(foreign::from_latin1(&text).as_ref().into())
         }
     }
 }
@@ -545,9 +546,9 @@ pub struct ExecResult {
     /// The signal that ended it.
     pub signal: Option<i64>,
     /// Standard output.
-    pub stdout: String,
+    pub stdout: ForeignOutput,
     /// Standard error.
-    pub stderr: String,
+    pub stderr: ForeignOutput,
     /// One of the two was cut.
     pub truncated: bool,
 }
@@ -556,11 +557,17 @@ impl ExecResult {
     /// `None` while the command runs.
     pub(super) fn read(data: &Value) -> Option<ExecResult> {
         let fields = Fields::of(data);
+        // PVE hands the guest's bytes out as if they were Latin-1.
+        let output = |key| {
+            foreign::from_latin1(&fields.text(key).unwrap_or_default())
+                .as_ref()
+                .into()
+        };
         fields.flag("exited").then(|| ExecResult {
             exit_code: fields.integer("exitcode"),
             signal: fields.integer("signal"),
-            stdout: fields.text("out-data").unwrap_or_default(),
-            stderr: fields.text("err-data").unwrap_or_default(),
+            stdout: output("out-data"),
+            stderr: output("err-data"),
             truncated: fields.flag("out-truncated") || fields.flag("err-truncated"),
         })
     }

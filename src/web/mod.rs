@@ -24,6 +24,7 @@ pub use metrics::Metrics;
 pub use server::serve;
 
 use crate::agent::turn::Turn;
+use crate::model::foreign::{self, ForeignText};
 
 /// What the server shows.
 #[derive(Clone, Debug)]
@@ -95,7 +96,10 @@ fn answer(reasons: &[String]) -> (StatusCode, String) {
     if reasons.is_empty() {
         (StatusCode::OK, "ok\n".to_owned())
     } else {
-        let mut text = reasons.join("\n");
+        let lines = reasons
+            .iter()
+            .map(|reason| foreign::line(reason, ForeignText::MAX));
+        let mut text = lines.collect::<Vec<String>>().join("\n");
         text.push('\n');
         (StatusCode::SERVICE_UNAVAILABLE, text)
     }

@@ -10,6 +10,7 @@ use crate::agent::journal::Entry;
 use crate::config::settings::Drain;
 use crate::model::action::{Action, NodeRef};
 use crate::model::cluster::ReadyStatus;
+use crate::model::foreign::ForeignText;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 use crate::pve::transport::Outcome;
@@ -55,7 +56,7 @@ pub(super) async fn take_down(
         let (Stop::Failed(message) | Stop::Transient(message)) = stop;
         Failure {
             step: Step::Drain,
-            message,
+            message: message.into(),
             at,
             transient: false,
         }
@@ -331,7 +332,7 @@ async fn stopped(work: &Work, patience: Span) -> Result<(), Stop> {
 
 /// Follows a task that takes the power away. The HA manager's only asks for it: there the VM is looked
 /// at until it is off.
-async fn followed(work: &Work, upid: &Upid) -> Result<Option<String>, Stop> {
+async fn followed(work: &Work, upid: &Upid) -> Result<Option<ForeignText>, Stop> {
     let ended = work.follow(upid).await?;
     if ended.is_none() && upid.kind().starts_with("ha") {
         work.note("the HA manager was asked to stop the VM");

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::agent::guest::{self, JoinState, Probe};
 use crate::agent::join::{self, JoinInput};
 use crate::kube::BootstrapToken;
+use crate::model::foreign::ForeignOutput;
 use crate::model::time::Span;
 use crate::pve::Cause;
 
@@ -124,8 +125,9 @@ pub(super) async fn joined(work: &Work, probe: &Probe, uuid: &str) -> Result<(),
             Some(JoinState::Running) => work.note("kubeadm join runs"),
             Some(JoinState::Exited { code: 0, .. }) => return Ok(()),
             Some(JoinState::Exited { code, log }) => {
-                let cause = guest::cause(&log, CAUSE_LENGTH);
-                tracing::error!(machine = %work.machine, code, log = %guest::cause(&log, 4096), "kubeadm join failed");
+                let cause = guest::cause(&log, &work.mark.token, CAUSE_LENGTH);
+                let log = guest::last_lines(&log, &work.mark.token);
+                tracing::error!(machine = %work.machine, code, %log, "kubeadm join failed");
                 return Err(Stop::Failed(format!(
                     "kubeadm join failed with code {code}: {cause}"
                 )));
@@ -178,8 +180,10 @@ async fn start_join(work: &Work, kubeadm: &str) -> Result<JoinState, Stop> {
     })
     .map_err(|error| Stop::Failed(error.to_string()))?;
     let output = run(work, guest::JOIN, Some(&configuration)).await?;
-    JoinState::read(&output)
-        .ok_or_else(|| Stop::Failed(format!("the join did not start: {}", output.trim())))
+    JoinState::read(&output).ok_or_else(|| {
+        let said = guest::cause(&output, &work.mark.token, CAUSE_LENGTH);
+        Stop::Failed(format!("the join did not start: {said}"))
+    })
 }
 
 /// Waits until the cluster's signer has signed cluster-info with the token. kubeadm takes the first
@@ -216,7 +220,11 @@ fn secret(work: &Work) -> SecretString {
 
 /// Runs one of our scripts and gives its output. Asked again when the agent went away in between
 /// (a reboot, an upgrade): every script may be run again.
-async fn run(work: &Work, script: &str, stdin: Option<&SecretString>) -> Result<String, Stop> {
+async fn run(
+    work: &Work,
+    script: &str,
+    stdin: Option<&SecretString>,
+) -> Result<ForeignOutput, Stop> {
     loop {
         match tokio::time::timeout(EXEC_DEADLINE, run_once(work, script, stdin)).await {
             Ok(Ok(Some(output))) => return Ok(output),
@@ -233,7 +241,7 @@ async fn run_once(
     work: &Work,
     script: &str,
     stdin: Option<&SecretString>,
-) -> Result<Option<String>, Stop> {
+) -> Result<Option<ForeignOutput>, Stop> {
     let host: Arc<str> = work.host()?;
     let vmid = work.mark.vmid;
     let command = guest::command(script);
@@ -255,7 +263,8 @@ async fn run_once(
                 return Err(Stop::Failed(format!(
                     "a guest script ended with {code}: {}",
                     guest::cause(
-                        &format!("{}\n{}", result.stdout, result.stderr),
+                        &format!("{}\n{}", result.stdout.raw(), result.stderr.raw()).into(),
+                        &work.mark.token,
                         CAUSE_LENGTH
                     )
                 )));

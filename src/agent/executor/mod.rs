@@ -359,7 +359,7 @@ async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
         (Kind::DeleteNode, _) => sweep::delete_node(&tools, &action).await,
         (_, None) => Err(Failure {
             step: Step::Intent,
-            message: "nothing is known of this machine any more".to_owned(),
+            message: "nothing is known of this machine any more".into(),
             at: tools.clock.now(),
             transient: true,
         }),

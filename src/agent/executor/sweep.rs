@@ -27,7 +27,7 @@ fn open(tools: Tools, entry: &Entry) -> Result<Work, Failure> {
         let (Stop::Failed(message) | Stop::Transient(message)) = stop;
         Failure {
             step: Step::Destroy,
-            message,
+            message: message.into(),
             at,
             transient: false,
         }
@@ -134,7 +134,7 @@ async fn nothing_there(work: &Work) -> Result<(), Stop> {
 fn failure(tools: &Tools, step: Step, message: String) -> Failure {
     Failure {
         step,
-        message,
+        message: message.into(),
         at: tools.clock.now(),
         transient: false,
     }

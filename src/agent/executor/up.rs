@@ -20,7 +20,7 @@ pub(super) async fn bring_up(tools: Tools, entry: &Entry) -> Result<(), Failure>
             };
             return Err(Failure {
                 step: Step::Intent,
-                message,
+                message: message.into(),
                 at,
                 transient: false,
             });

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::agent::journal::{Entry, JournalError};
+use crate::model::foreign::ForeignText;
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::region::GuestKind;
 use crate::model::region::{Failure, Step};
@@ -207,7 +208,7 @@ impl Work {
         };
         Failure {
             step,
-            message,
+            message: message.into(),
             at: self.tools.clock.now(),
             transient,
         }
@@ -380,7 +381,10 @@ impl Work {
     }
 
     /// Follows a task to its end. `Ok(None)`: it succeeded; `Ok(Some(text))`: it failed with `text`.
-    pub(super) async fn follow(&self, upid: &crate::pve::Upid) -> Result<Option<String>, Stop> {
+    pub(super) async fn follow(
+        &self,
+        upid: &crate::pve::Upid,
+    ) -> Result<Option<ForeignText>, Stop> {
         let began = Instant::now();
         loop {
             let status = self

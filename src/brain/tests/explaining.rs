@@ -238,7 +238,7 @@ fn what_does_not_pass_is_said_before_what_does_and_hosts_are_counted() {
             until: lab.now + Span::minutes(4),
             length: Span::minutes(5),
             failed: lab.now - Span::minutes(1),
-            message: "a join failed".to_owned(),
+            message: "a join failed".into(),
         };
         lab.memory.backoff.insert("p".into(), backoff);
     });

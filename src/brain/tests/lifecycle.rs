@@ -561,7 +561,7 @@ fn holds_stop_everything_and_say_why() {
                 lab.snapshot.regions.insert("home".into(), unread.into());
                 let source = lab.snapshot.sources.get_mut("pve/home").expect("there");
                 source.complete = false;
-                source.error = Some("connection refused".to_owned());
+                source.error = Some("connection refused".into());
             },
             "region home: pve/home was not yet read completely: connection refused",
         ),

@@ -148,7 +148,7 @@ pub(super) fn kept_description(policy: &Policy, value: &str) -> Verdict {
         Ownership::UnknownVersion(version) => {
             Err(format!("carries a mark of the unknown version {version}"))
         }
-        Ownership::Damaged(why) => Err(why),
+        Ownership::Damaged(why) => Err(why.into()),
     }
 }
 

@@ -240,7 +240,7 @@ impl Contender {
             Err(_) => Err(Error::Unknown {
                 call: self.request(verb).call,
                 code: None,
-                message: format!("no answer within {} s", self.timing.call.as_secs()),
+                message: format!("no answer within {} s", self.timing.call.as_secs()).into(),
             }),
         }
     }

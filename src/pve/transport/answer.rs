@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{CallError, Outcome};
+use crate::model::foreign::{self, ForeignText};
 use crate::pve::perl::{self, Fields};
-
-/// Longest message kept, in characters: PVE's own are a line; a proxy's may be a page.
-const MAX_MESSAGE: usize = 2_000;
 
 /// What came back.
 #[derive(Debug)]
@@ -60,27 +58,29 @@ impl Answer<'_> {
     pub(crate) fn error(&self, outcome: Outcome) -> CallError {
         let body = serde_json::from_slice::<Value>(self.body).unwrap_or(Value::Null);
         let fields = Fields::of(&body);
-        let said = fields.text("message").unwrap_or_default();
-        let message = [said.trim(), self.reason.trim(), pseudo_code(self.status)]
+        let body = fields.text("message").unwrap_or_default();
+        let message = [body.trim(), self.reason.trim(), pseudo_code(self.status)]
             .into_iter()
             .find(|text| !text.is_empty())
-            .unwrap_or("no message")
-            .chars()
-            .take(MAX_MESSAGE)
-            .collect::<String>();
-        let errors: BTreeMap<String, String> = fields
+            .unwrap_or("no message");
+        let errors: BTreeMap<ForeignText, ForeignText> = fields
             .get("errors")
             .and_then(Value::as_object)
             .into_iter()
             .flatten()
-            .filter_map(|(key, value)| Some((key.clone(), perl::text(value)?.trim().to_owned())))
+            .filter_map(|(key, value)| Some((said(key), said(&perl::text(value)?))))
             .collect();
         CallError {
             status: Some(self.status),
             errors,
-            ..CallError::new(outcome, message)
+            ..CallError::new(outcome, said(message))
         }
     }
+}
+
+/// What PVE said. Where it passes on what a guest said, that is UTF-8 taken for Latin-1.
+fn said(text: &str) -> ForeignText {
+    ForeignText::new(foreign::from_latin1(text))
 }
 
 /// 595 means that pveproxy did not reach the host; every other code of AnyEvent::HTTP, and a

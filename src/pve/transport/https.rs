@@ -150,7 +150,7 @@ impl Https {
         let got = exchange(&self.client, endpoint, request, headers, timeout)
             .await
             .map_err(|error| CallError {
-                message: format!("{endpoint}: {}", error.message),
+                message: format!("{endpoint}: {}", error.message).into(),
                 ..error
             })?;
         Ok(Answer {

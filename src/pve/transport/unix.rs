@@ -49,7 +49,7 @@ impl UnixSocket {
         )
         .await
         .map_err(|error| CallError {
-            message: format!("broker at {}: {}", self.path.display(), error.message),
+            message: format!("broker at {}: {}", self.path.display(), error.message).into(),
             ..error
         })?;
         let answer = Answer {
@@ -70,7 +70,8 @@ impl UnixSocket {
                     "what listens at {} answered without saying what became of the call; is it the broker of this version? ({})",
                     self.path.display(),
                     answer.error(Outcome::Unknown).message,
-                ),
+                )
+                .into(),
                 ..answer.error(Outcome::Unknown)
             }),
         }

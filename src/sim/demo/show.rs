@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
 
 use crate::agent::turn::Turn;
+use crate::model::foreign::{self, ForeignText};
 use crate::model::time::Time;
 use crate::sim::world::{EPOCH, World};
 
@@ -47,7 +48,10 @@ pub(super) async fn timeline(world: &World) {
             say(&format!(
                 "{}  {}",
                 clock(turn.at),
-                paint(color, &format!("{sign} {}", line.text))
+                paint(
+                    color,
+                    &format!("{sign} {}", foreign::line(&line.text, ForeignText::MAX))
+                )
             ));
         }
         before = Some(turn);

@@ -200,6 +200,9 @@ impl Inner {
         if fate.fault == Some(Fault::JoinFails) {
             return Err(FAILURES[fate.number(FAILURES.len())].to_owned());
         }
+        if fate.fault == Some(Fault::JoinRaves) {
+            return Err(kubeadm::ravings(&join));
+        }
         let credentials = kubeadm::join(&self.api, &join).await?;
         self.with(vmid, power, |m| {
             m.joined = Some((join.clone(), credentials.clone()));
@@ -290,9 +293,15 @@ impl Inner {
                     Joining::Running => "state=running".to_owned(),
                     Joining::Exited(code) => format!("state=exited\nexit={code}"),
                 };
-                let tail = machine.log.len().saturating_sub(4096);
-                let tail = machine.log.get(tail..).unwrap_or(&machine.log);
-                format!("{state}\n---\n{tail}")
+                // As `tail -c`: the first character may be cut in two.
+                let log = machine.log.as_bytes();
+                let tail = &log[log.len().saturating_sub(4096)..];
+                let stdout = [format!("{state}\n---\n").as_bytes(), tail].concat();
+                return Ok(ExecResult {
+                    exit_code: Some(0),
+                    stdout,
+                    ..ExecResult::default()
+                });
             }
             other => {
                 return Ok(ExecResult {

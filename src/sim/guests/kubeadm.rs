@@ -313,5 +313,20 @@ pub(super) const FAILURES: &[&str] = &[
     "[kubelet-check] The kubelet is not healthy after 4m0.000478136s\n\nUnfortunately, an error has occurred, likely caused by:\n\t- The kubelet is not running\nerror: error execution phase kubelet-start: failed while waiting for the kubelet to start: The HTTP call equal to 'curl -sSL http://127.0.0.1:10248/healthz' returned error: Get \"http://127.0.0.1:10248/healthz\": dial tcp 127.0.0.1:10248: connect: connection refused\nTo see the stack trace of this error execute with --v=5 or higher",
 ];
 
+/// What a guest prints that somebody else has in his hands: all that could write into a terminal, a protocol or a
+/// file, and the token that it was given, in four ways.
+pub(super) fn ravings(join: &Join) -> String {
+    let (id, secret) = (&join.token_id, &join.token_secret);
+    let (front, back) = secret.split_at(secret.len() / 2);
+    format!(
+        "\u{1b}[2J\u{1b}]0;owned\u{7}\nWATCHDOG=1\nREADY=1\0\n\
+         [preflight] using \u{2018}--token {id}.{secret}\u{2019}, https://host/?token={id}%2E{secret}\n\
+         error: \u{201c}quoted\u{201d}\0 \u{202e}txt.exe\u{9b}31m failed with {id}.{secret}.\n\
+         error: {id}.{front}\n{back} failed\n\
+         error: {}",
+        "x".repeat(3_000)
+    )
+}
+
 /// What a join that works leaves in its log.
 pub(super) const SUCCESS: &str = "[preflight] Running pre-flight checks\n[preflight] Reading configuration from the \"kubeadm-config\" ConfigMap in namespace \"kube-system\"...\n[kubelet-start] Writing kubelet configuration to file \"/var/lib/kubelet/config.yaml\"\n[kubelet-start] Starting the kubelet\n[kubelet-start] Waiting for the kubelet to perform the TLS Bootstrap\n\nThis node has joined the cluster:\n* Certificate signing request was sent to apiserver and a response was received.\n* The Kubelet was informed of the new secure connection details.\n\nRun 'kubectl get nodes' on the control-plane to see this node join the cluster.\n";

@@ -83,6 +83,9 @@ pub enum Fault {
     SlowBoot,
     /// The guest ignores the power button.
     IgnoresShutdown,
+    /// `kubeadm join` ends with an error whose words steer whoever shows them: controls, line breaks, marks of
+    /// direction, and its token.
+    JoinRaves,
 }
 
 impl Default for GuestSpec {

@@ -162,7 +162,9 @@ fn exited(result: &ExecResult) -> Value {
             continue;
         }
         let kept = &bytes[..bytes.len().min(MAX_OUTPUT)];
-        answer[data] = json!(String::from_utf8_lossy(kept));
+        // PVE takes the bytes for Latin-1 and writes each as a character of its own.
+        let text: String = kept.iter().map(|byte| char::from(*byte)).collect();
+        answer[data] = json!(text);
         if bytes.len() > MAX_OUTPUT {
             answer[cut] = json!(1);
         }
