@@ -2,6 +2,8 @@
 //! nodes go, and nothing is left behind, whenever the daemon dies in between.
 
 mod common;
+#[path = "life/identity.rs"]
+mod identity;
 #[path = "life/swarm.rs"]
 mod swarm;
 

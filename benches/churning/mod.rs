@@ -259,6 +259,8 @@ impl Model {
                 digest: None,
             }),
             node: None,
+            contradiction: None,
+            remembered: None,
             step: Some((Step::Agent, now)),
             failure: None,
             busy: Some(Busy::Up),

@@ -322,6 +322,8 @@ impl World {
                 digest: None,
             }),
             node: Some(name.clone()),
+            contradiction: None,
+            remembered: None,
             step: Some((Step::Done, NOW - Span::minutes(24 * 60))),
             failure: None,
             busy: None,

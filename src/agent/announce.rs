@@ -1,5 +1,6 @@
 //! Tells people: Events and the status ConfigMap, beside the loop and never in its way.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ const STATUS_PAUSE: Duration = Duration::from_secs(10);
 pub struct Announcer {
     events: EventRecorder,
     told: Told,
+    /// Machines that are left alone because of a contradiction, and what it is.
+    contradicted: BTreeMap<Arc<str>, String>,
     namespace: String,
     turns: watch::Sender<Option<Arc<Turn>>>,
 }
@@ -45,6 +48,7 @@ impl Announcer {
         let announcer = Announcer {
             events,
             told: Told::default(),
+            contradicted: BTreeMap::new(),
             namespace,
             turns,
         };
@@ -67,9 +71,31 @@ impl Announcer {
             );
         }
         if turn.snapshot.leader {
-            self.tell(news::of_decision(turn), turn);
+            self.log_contradictions(turn);
+            self.tell(news::of_decision(turn, &self.namespace), turn);
             self.turns.send_replace(Some(turn.clone()));
         }
+    }
+
+    /// Says in the log that a machine is left alone, and that it is not any more; each once.
+    fn log_contradictions(&mut self, turn: &Turn) {
+        let machines = turn.snapshot.machines.iter();
+        let found: BTreeMap<Arc<str>, String> = machines
+            .filter_map(|(name, machine)| {
+                let found = machine.contradiction.as_ref()?;
+                Some((name.clone(), found.why.clone()))
+            })
+            .collect();
+        for (machine, why) in &found {
+            if self.contradicted.get(machine) != Some(why) {
+                tracing::warn!(%machine, %why, "hands off: which node is this machine's is contradicted");
+            }
+        }
+        let ended = self.contradicted.keys();
+        for machine in ended.filter(|machine| !found.contains_key(*machine)) {
+            tracing::info!(%machine, "nothing contradicts any more which node is this machine's");
+        }
+        self.contradicted = found;
     }
 
     /// An action of `turn` was begun.

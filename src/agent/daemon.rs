@@ -396,7 +396,7 @@ impl Loop {
         self.changes.mark_unchanged();
         self.holder.mark_unchanged();
         let view = self.store.view();
-        observe::snapshot(Sources {
+        let snapshot = observe::snapshot(Sources {
             now,
             cluster_id: self.cluster_id.borrow_and_update().clone(),
             cluster: view.cluster,
@@ -406,7 +406,11 @@ impl Loop {
             busy: &self.executor.busy(),
             leader: self.leadership.held(),
             paused: self.parts.state.paused(),
-        })
+        });
+        if let Err(error) = self.journal.remember_uuids(&snapshot.machines) {
+            tracing::error!(%error, "the journal could not be written");
+        }
+        snapshot
     }
 
     fn act(&mut self, turn: &Turn) {

@@ -12,11 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::model::action::{Birth, Target};
-use crate::model::region::{Failure, Step};
+use crate::model::region::{Failure, Machine, Step};
 use crate::model::time::Time;
 
 /// Version of the format that this program writes.
 const VERSION: u32 = 1;
+
+/// In the place of a template's VMID for a machine that is known by its mark alone.
+pub const UNKNOWN_TEMPLATE: u32 = 0;
 
 /// What is known of one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +44,9 @@ pub struct Entry {
     /// `protection` for instance, is a person's and not its template's.
     #[serde(default)]
     pub configured: bool,
+    /// The VM's SMBIOS UUID when it was first seen with our mark: its node is known by it, and an edit is seen.
+    #[serde(default)]
+    pub uuid: Option<Arc<str>>,
     /// Why the last action on it ended.
     #[serde(default)]
     pub failure: Option<Failure>,
@@ -58,8 +64,24 @@ impl Entry {
             upid: None,
             marked: false,
             configured: false,
+            uuid: None,
             failure: None,
         }
+    }
+}
+
+impl Entry {
+    /// Whether its VM was seen with our mark: from then on no clone of ours can make it any more.
+    pub fn was_ours(&self) -> bool {
+        self.marked || self.birth.template_vmid == UNKNOWN_TEMPLATE
+    }
+
+    /// Forgets what belongs to a VM: there is none yet, or none any more.
+    pub fn forget_vm(&mut self) {
+        self.marked = false;
+        self.configured = false;
+        self.upid = None;
+        self.uuid = None;
     }
 }
 
@@ -146,6 +168,23 @@ impl Journal {
             source,
         })?;
         entries.insert(entry.target.machine.clone(), entry);
+        Ok(())
+    }
+
+    /// Writes down the UUIDs that are known of machines' VMs, of those that have none yet.
+    pub fn remember_uuids(
+        &self,
+        machines: &BTreeMap<Arc<str>, Machine>,
+    ) -> Result<(), JournalError> {
+        for (name, machine) in machines {
+            let uuid = machine.vm.as_ref().and_then(|vm| vm.uuid.as_ref());
+            // Only what nobody doubts: its node shows it.
+            if let (Some(uuid), Some(_), None) = (uuid, &machine.node, &machine.remembered) {
+                self.update(name, |entry| {
+                    entry.uuid.get_or_insert_with(|| uuid.clone());
+                })?;
+            }
+        }
         Ok(())
     }
 

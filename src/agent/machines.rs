@@ -3,14 +3,16 @@
 //!
 //! A VM is a machine when its mark is ours and intact; a VM without a mark only while it is the
 //! locked placeholder of a clone that the journal intends, or what PVE has left of it while the
-//! journal says that it is being destroyed. A node belongs to a machine when its
-//! `systemUUID` is the VM's SMBIOS UUID, and in no other case.
+//! journal says that it is being destroyed. Which node is a machine's is for [`identity`] to say.
+//!
+//! [`identity`]: crate::model::identity
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::agent::journal::Entry;
 use crate::model::cluster::Cluster;
+use crate::model::identity::{NodeIdentity, NodeSigns};
 use crate::model::mark::{Mark, Ownership};
 use crate::model::region::{Busy, GuestKind, Machine, MachineVm, Region, RegionName, Step, Vm};
 use crate::model::shared::Shared;
@@ -41,19 +43,6 @@ pub fn machines(
     journal: &BTreeMap<Arc<str>, Entry>,
     busy: &BTreeMap<Arc<str>, Busy>,
 ) -> BTreeMap<Arc<str>, Machine> {
-    let nodes: BTreeMap<&str, &Arc<str>> = cluster
-        .nodes
-        .iter()
-        .filter(|(_, node)| !node.system_uuid.is_empty())
-        .map(|(name, node)| (&*node.system_uuid, name))
-        .collect();
-    let node_of = |vm: &MachineVm| {
-        vm.uuid
-            .as_deref()
-            .filter(|_| vm.marked)
-            .and_then(|uuid| nodes.get(uuid))
-            .map(|name| (*name).clone())
-    };
     let mut machines = BTreeMap::new();
     for (name, observed) in regions {
         for (vmid, vm) in &observed.region.vms {
@@ -66,7 +55,9 @@ pub fn machines(
                 host: vm.host.clone(),
                 mark: mark.clone(),
                 intended: false,
-                node: node_of(&seen),
+                node: None,
+                contradiction: None,
+                remembered: None,
                 vm: Some(seen),
                 step: None,
                 failure: None,
@@ -80,12 +71,21 @@ pub fn machines(
             .entry(name.clone())
             .or_insert_with(|| intended(entry, regions));
         machine.intended = true;
+        machine.remembered.clone_from(&entry.uuid);
         machine.step = Some((entry.step, entry.since));
         machine.failure.clone_from(&entry.failure);
     }
     for (name, busy) in busy {
         if let Some(machine) = machines.get_mut(name) {
             machine.busy = Some(*busy);
+        }
+    }
+    let nodes = NodeSigns::of(&cluster.nodes);
+    for machine in machines.values_mut() {
+        match machine.signs().map(|signs| nodes.identify(&signs)) {
+            Some(NodeIdentity::Agreed(node)) => machine.node = Some(node),
+            Some(NodeIdentity::Contradiction(found)) => machine.contradiction = Some(found),
+            Some(NodeIdentity::None) | None => {}
         }
     }
     machines
@@ -134,6 +134,8 @@ fn intended(entry: &Entry, regions: &BTreeMap<RegionName, Observed>) -> Machine 
         intended: true,
         vm,
         node: None,
+        contradiction: None,
+        remembered: entry.uuid.clone(),
         step: None,
         failure: None,
         busy: None,

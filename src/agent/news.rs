@@ -1,13 +1,15 @@
 //! What people are told as Kubernetes Events: which news a turn holds, under cluster-autoscaler's
 //! reasons. Pure but for what was told already.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::agent::executor::{self, Ended};
 use crate::agent::turn::Turn;
 use crate::kube::events::{About, Event, reason};
-use crate::model::action::{Action, Birth, Kind, Reason};
+use crate::model::action::{Action, Birth, Kind, NodeRef, Reason};
 use crate::model::cluster::PodKey;
+use crate::model::identity::Contradiction;
 use crate::model::region::Step;
 use crate::model::report::PodVerdict;
 use crate::model::time::{Span, Time};
@@ -17,6 +19,9 @@ use crate::model::time::{Span, Time};
 const AGAIN: Span = Span::minutes(10);
 /// Events about pods from one turn; the rest is in the report.
 const MAX_PODS: usize = 100;
+
+/// Contradicted machines, and nodes of one, that events tell of; the rest is in the report.
+const MAX_NODES: usize = 20;
 
 /// What was told already.
 #[derive(Debug, Default)]
@@ -45,8 +50,51 @@ impl Told {
     }
 }
 
-/// What a decision says about pods that stay pending.
-pub fn of_decision(turn: &Turn) -> Vec<Event> {
+/// What a decision says: of machines that are left alone, and of pods that stay pending.
+pub fn of_decision(turn: &Turn, namespace: &str) -> Vec<Event> {
+    let mut news = of_contradictions(turn, namespace);
+    news.extend(of_pending(turn));
+    news
+}
+
+/// Machines whose node is contradicted, in one event for all, and one for each node that shows a sign of them.
+fn of_contradictions(turn: &Turn, namespace: &str) -> Vec<Event> {
+    let machines = turn.snapshot.machines.iter();
+    let found: Vec<(&Arc<str>, &Contradiction)> = machines
+        .filter_map(|(name, machine)| Some((name, machine.contradiction.as_ref()?)))
+        .collect();
+    if found.is_empty() {
+        return Vec::new();
+    }
+    let event = |about, message| Event {
+        about,
+        warning: true,
+        reason: reason::CONTRADICTION,
+        message,
+    };
+    let said = |(name, found): &(&Arc<str>, &Contradiction)| {
+        format!("hands off machine {name}: {}", found.why)
+    };
+    let all: Vec<String> = found.iter().map(said).collect();
+    let mut news = vec![event(About::status(namespace), all.join("; "))];
+    let nodes = &turn.snapshot.cluster.nodes;
+    let mut told = BTreeSet::new();
+    for one in found.iter().take(MAX_NODES) {
+        for name in one.1.nodes.iter().take(MAX_NODES) {
+            if let Some(node) = nodes.get(name).filter(|_| told.insert(name)) {
+                let node = NodeRef {
+                    name: name.clone(),
+                    uid: node.uid.clone(),
+                };
+                news.push(event(About::node(&node), said(one)));
+            }
+        }
+    }
+    news
+}
+
+/// Pods that stay pending.
+fn of_pending(turn: &Turn) -> Vec<Event> {
     let pods = &turn.snapshot.cluster.pods;
     let verdicts = turn.decision.report.pods.iter();
     let news = verdicts.filter_map(|(key, verdict)| {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::model::action::{Kind, NodeRef, Precondition, Reason, Target};
 use crate::model::cluster::{Node, ReadyStatus};
+use crate::model::identity;
 use crate::model::mark::Ownership;
 use crate::model::policy::{MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL};
 use crate::model::region::Vm;
@@ -99,6 +100,10 @@ fn orphan_node(turn: &mut Turn<'_>, name: &Arc<str>, node: &Node) {
     if !says_ours(node) {
         return;
     }
+    // Its machine is told of by name, with all that contradicts.
+    if contradicted(&turn.view, name) {
+        return;
+    }
     let Some(target) = claimed(&turn.view, name, node) else {
         turn.warn(format!(
             "node {name}: it says it is ours, but no machine of ours is behind it and what it says cannot be followed"
@@ -128,6 +133,13 @@ fn orphan_node(turn: &mut Turn<'_>, name: &Arc<str>, node: &Node) {
     }
 }
 
+/// Whether a node shows a sign of a machine whose node is contradicted.
+fn contradicted(view: &View<'_>, name: &Arc<str>) -> bool {
+    let machines = view.machines.values();
+    let mut found = machines.filter_map(|known| known.machine.contradiction.as_ref());
+    found.any(|found| found.nodes.contains(name))
+}
+
 /// Whether a node says that it is ours.
 fn says_ours(node: &Node) -> bool {
     node.annotations.contains_key(MACHINE_ANNOTATION) || node.labels.contains_key(POOL_LABEL)
@@ -138,12 +150,11 @@ fn says_ours(node: &Node) -> bool {
 fn claimed(view: &View<'_>, name: &Arc<str>, node: &Node) -> Option<Target> {
     let (region, vmid): (Arc<str>, u32) = match node.annotations.get(MACHINE_ANNOTATION) {
         Some(text) => {
-            let mut parts = text.splitn(3, '/');
-            let (region, vmid, uuid) = (parts.next()?, parts.next()?, parts.next()?);
-            if !uuid.eq_ignore_ascii_case(&node.system_uuid) {
+            let named = identity::named(text)?;
+            if !named.uuid.eq_ignore_ascii_case(&node.system_uuid) {
                 return None;
             }
-            (region.into(), vmid.parse().ok()?)
+            (named.region.into(), named.vmid)
         }
         None => (node.labels.get(REGION_LABEL)?.clone(), 0),
     };
@@ -160,19 +171,22 @@ fn claimed(view: &View<'_>, name: &Arc<str>, node: &Node) -> Option<Target> {
     })
 }
 
-/// Whether nothing in the region can be the VM of this node: neither a VM with its VMID or its name
-/// that does not show another UUID (VMIDs are used again), nor a machine of its name or with its UUID.
+/// Whether nothing in the region can be the VM of this node: neither a VM with its UUID, nor one with its VMID
+/// or its name that does not show another UUID (VMIDs are used again), nor a machine of its name or with a
+/// UUID that was or is its own.
 fn gone(view: &View<'_>, target: &Target, node: &Node) -> bool {
     let Some(region) = view.snapshot.regions.get(&target.region) else {
         return false;
     };
     let same = |uuid: &Arc<str>| uuid.eq_ignore_ascii_case(&node.system_uuid);
     let may_be = |(vmid, vm): (&u32, &Vm)| {
-        (*vmid == target.vmid || vm.name == target.machine) && vm.uuid.as_ref().is_none_or(same)
+        let called = *vmid == target.vmid || vm.name == target.machine;
+        vm.uuid.as_ref().map_or(called, same)
     };
     let same_uuid = |known: &Known<'_>| {
         let uuid = known.machine.vm.as_ref().and_then(|vm| vm.uuid.as_ref());
-        uuid.is_some_and(same)
+        let uuids = [uuid, known.machine.remembered.as_ref()];
+        uuids.into_iter().flatten().any(same)
     };
     !region.vms.iter().any(may_be)
         && view.machines.get(&target.machine).is_none()

@@ -347,14 +347,8 @@ fn untouchable(snapshot: &Snapshot, known: &Known<'_>, doubled: &BTreeSet<&str>)
     if !(vm.marked || known.machine.intended && remains) {
         return Some("its VM does not carry its mark".to_owned());
     }
-    match (&vm.uuid, known.node) {
-        (Some(uuid), Some((name, node)))
-            if !node.system_uuid.is_empty() && !uuid.eq_ignore_ascii_case(&node.system_uuid) =>
-        {
-            Some(format!("the UUID of its node {name} is not its VM's"))
-        }
-        _ => None,
-    }
+    let found = known.machine.contradiction.as_ref()?;
+    Some(format!("which node is its own is contradicted: {}", found.why))
 }
 
 /// Whether the region was last read before the machine's present step began: a VM that was cloned

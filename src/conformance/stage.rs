@@ -250,6 +250,8 @@ impl Stage {
                 digest: None,
             }),
             node: None,
+            contradiction: None,
+            remembered: None,
             step: Some((step, created)),
             failure: None,
             busy: None,

@@ -33,7 +33,7 @@ const MAX_MESSAGE: usize = 1_024;
 const MAX_OBJECT_NAME: usize = 220;
 const COMPONENT: &str = "pve-autoscaler";
 
-/// Reasons, spelled as cluster-autoscaler spells them.
+/// Reasons, spelled as cluster-autoscaler spells them where it has them.
 pub mod reason {
     /// A machine is made for this pod.
     pub const TRIGGERED_SCALE_UP: &str = "TriggeredScaleUp";
@@ -51,6 +51,8 @@ pub mod reason {
     pub const SCALE_DOWN_EMPTY: &str = "ScaleDownEmpty";
     /// A Node object whose VM is gone was deleted.
     pub const DELETE_UNREGISTERED: &str = "DeleteUnregistered";
+    /// Which node is a machine's is contradicted, and both are left alone. cluster-autoscaler has no word for it.
+    pub const CONTRADICTION: &str = "IdentityContradiction";
 }
 
 /// What an event is about.

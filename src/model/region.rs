@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::foreign::ForeignText;
+use super::identity::{Contradiction, Signs};
 use super::mark::{Mark, Ownership};
 use super::shared::Shared;
 use super::time::{Span, Time};
@@ -128,9 +129,16 @@ pub struct Machine {
     /// The VM as seen; `None` when there is none (yet, or no more).
     #[serde(default)]
     pub vm: Option<MachineVm>,
-    /// The Kubernetes node whose `systemUUID` is the VM's SMBIOS UUID.
+    /// Its Kubernetes node, by the rule of [`identity`](super::identity).
     #[serde(default)]
     pub node: Option<Arc<str>>,
+    /// What the nodes, the VM and what is remembered of it say against each other: hands off. Then `node` is
+    /// `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contradiction: Option<Contradiction>,
+    /// The SMBIOS UUID of its VM when that was first seen, from the durable journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remembered: Option<Arc<str>>,
     /// The step the executor last reached, with the time it began; from its durable journal.
     #[serde(default)]
     pub step: Option<(Step, Time)>,
@@ -148,6 +156,20 @@ pub struct Machine {
     pub busy: Option<Busy>,
 }
 
+impl Machine {
+    /// What its node must show, while it has a VM that carries its mark: before and after it has no node.
+    pub fn signs(&self) -> Option<Signs<'_>> {
+        let vm = self.vm.as_ref().filter(|vm| vm.marked)?;
+        Some(Signs {
+            machine: &self.mark.machine,
+            region: &self.region,
+            vmid: self.mark.vmid,
+            uuid: vm.uuid.as_deref(),
+            remembered: self.remembered.as_deref(),
+        })
+    }
+}
+
 /// The VM behind a machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -158,7 +180,7 @@ pub struct MachineVm {
     pub lock: Option<Arc<str>>,
     /// It carries our intact mark; false for the placeholder of a clone under way.
     pub marked: bool,
-    /// SMBIOS UUID that PVE gave the clone, lower case; `None` until the configuration was read.
+    /// SMBIOS UUID in force, lower case; `None` until the configuration was read, and when that names none.
     pub uuid: Option<Arc<str>>,
     /// The configuration's digest when it was last read.
     pub digest: Option<Arc<str>>,

@@ -167,11 +167,28 @@ impl Client {
         Ok(disks.collect())
     }
 
-    /// `GET …/qemu/{vmid}/config`. [`Cause::Gone`] also when the VM is on another host.
+    /// `GET …/qemu/{vmid}/config?current=1`: the values in force, not those that wait for the VM's next start.
+    /// [`Cause::Gone`] also when the VM is on another host.
     pub async fn vm_config(&self, host: &str, vmid: u32) -> Result<VmConfig, CallError> {
+        let in_force = vec![pair("current", "1")];
+        self.config(host, vmid, in_force).await
+    }
+
+    /// `GET …/qemu/{vmid}/config`: the values that the VM has from its next start on, which a change of the
+    /// configuration is compared with.
+    pub async fn next_config(&self, host: &str, vmid: u32) -> Result<VmConfig, CallError> {
+        self.config(host, vmid, vec![]).await
+    }
+
+    async fn config(
+        &self,
+        host: &str,
+        vmid: u32,
+        params: Vec<(String, String)>,
+    ) -> Result<VmConfig, CallError> {
         let at = vm_path(host, vmid, &["config"])?;
         let data = self
-            .get("vm_config", at, vec![], deadline::READ_HOST)
+            .get("vm_config", at, params, deadline::READ_HOST)
             .await?;
         Ok(VmConfig::read(&data))
     }

@@ -55,6 +55,8 @@ fn machine(name: &str, vmid: u32, step: Step, node: bool) -> Machine {
             ..MachineVm::default()
         }),
         node: node.then(|| name.into()),
+        contradiction: None,
+        remembered: None,
         step: Some((step, NOW)),
         failure: None,
         busy: None,

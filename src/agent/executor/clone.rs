@@ -4,15 +4,16 @@
 //! locked placeholder, ours only because the journal intends it. `nextid` reserves nothing, so the
 //! VMID may be taken by somebody in between; the attempt then ends and the brain plans another.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
+use crate::agent::journal::{Entry, UNKNOWN_TEMPLATE};
 use crate::model::region::{Failure, Step};
 use crate::pve::transport::Outcome;
-use crate::pve::{Cause, CloneVm, TaskState, Upid};
+use crate::pve::{Cause, CloneVm, Task, TaskState, Upid};
 
-use super::UNKNOWN_TEMPLATE;
 use super::work::{Look, Stop, Work};
 
 /// Between two looks at a clone under way.
@@ -46,7 +47,7 @@ async fn cloned(work: &Work) -> Result<(), Stop> {
         let locked = match &look {
             Look::Ours(config) => config.lock.as_deref() == Some("clone"),
             Look::Placeholder => true,
-            Look::Absent | Look::Going | Look::Foreign(_) => false,
+            Look::Absent | Look::Going | Look::Foreign(_) | Look::Changed(_) => false,
         };
         match look {
             Look::Ours(_) | Look::Placeholder if locked => {
@@ -58,6 +59,7 @@ async fn cloned(work: &Work) -> Result<(), Stop> {
             }
             Look::Ours(_) | Look::Placeholder => return settled(work).await,
             Look::Going => return Err(Stop::Transient(work.going())),
+            Look::Changed(how) => return Err(Stop::Failed(how)),
             Look::Foreign(how) => {
                 return Err(Stop::Transient(format!(
                     "the VMID was taken by somebody else: {how}"
@@ -118,9 +120,11 @@ async fn absent(work: &Work) -> Result<(), Stop> {
             },
         };
     }
-    // Known by its mark alone, and now gone: it was removed, and is not made anew.
-    if entry.birth.template_vmid == UNKNOWN_TEMPLATE {
-        return Err(Stop::Transient("its VM is gone".to_owned()));
+    // It was there, and now it is gone: what is known of it, and perhaps its node, must not become another VM's.
+    if entry.was_ours() {
+        return Err(Stop::Transient(
+            "its VM is gone; another machine takes its place".to_owned(),
+        ));
     }
     if running_clone(work).await? {
         work.note("a clone task runs that may be ours");
@@ -131,6 +135,7 @@ async fn absent(work: &Work) -> Result<(), Stop> {
 }
 
 async fn ask(work: &Work) -> Result<(), Stop> {
+    work.record(Entry::forget_vm)?;
     let entry = work.entry()?;
     let settings = &work.tools.settings;
     let template = settings
@@ -211,13 +216,6 @@ pub(super) async fn running(work: &Work) -> Result<bool, Stop> {
 /// Whether a clone of our template runs that no other machine's entry claims. A clone task names
 /// its source, not its result, so such a task may be ours whose reply was lost.
 async fn running_clone(work: &Work) -> Result<bool, Stop> {
-    let entry = work.entry()?;
-    let host = &entry.birth.template_host;
-    let tasks = work
-        .patiently("listing tasks", || {
-            work.pve.active_tasks(host, entry.birth.template_vmid)
-        })
-        .await?;
     let claimed: Vec<String> = work
         .tools
         .journal
@@ -225,10 +223,37 @@ async fn running_clone(work: &Work) -> Result<bool, Stop> {
         .into_values()
         .filter_map(|e| e.upid)
         .collect();
-    let source = entry.birth.template_vmid.to_string();
-    Ok(tasks.iter().any(|task| {
-        task.upid.kind() == "qmclone"
-            && task.upid.id() == source
-            && !claimed.iter().any(|upid| upid == task.upid.as_str())
-    }))
+    for (host, template) in sources(work).await? {
+        let tasks = work
+            .patiently("listing tasks", || work.pve.active_tasks(&host, template))
+            .await?;
+        let source = template.to_string();
+        let runs = |task: &Task| {
+            task.upid.kind() == "qmclone"
+                && task.upid.id() == source
+                && !claimed.iter().any(|upid| upid == task.upid.as_str())
+        };
+        if tasks.iter().any(runs) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The templates, with their hosts, that the machine may have been cloned from: its own, or where that is not
+/// known (it is known by its mark alone) every one there is.
+async fn sources(work: &Work) -> Result<Vec<(Arc<str>, u32)>, Stop> {
+    let birth = work.entry()?.birth;
+    if birth.template_vmid != UNKNOWN_TEMPLATE {
+        return Ok(vec![(birth.template_host, birth.template_vmid)]);
+    }
+    let resources = work
+        .patiently("reading the resources", || work.pve.resources())
+        .await?;
+    let online = |host: &str| resources.hosts.get(host).is_some_and(|host| host.online);
+    let guests = resources.guests.iter();
+    let templates = guests.filter(|(_, guest)| guest.template && online(&guest.host));
+    Ok(templates
+        .map(|(vmid, guest)| (guest.host.clone(), *vmid))
+        .collect())
 }

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use crate::agent::journal::Entry;
 use crate::config::settings::Drain;
 use crate::model::action::{Action, NodeRef};
-use crate::model::cluster::ReadyStatus;
+use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::foreign::ForeignText;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
@@ -63,10 +63,10 @@ pub(super) async fn take_down(
     })?;
     let limits = work.drain();
     let config = work
-        .step(Step::Drain, STOP_DEADLINE, present(&work))
+        .attempt(Step::Drain, STOP_DEADLINE, present(&work))
         .await?;
     let node = work
-        .step(
+        .attempt(
             Step::Drain,
             limits.timeout,
             node_of(&work, action, config.as_ref()),
@@ -81,21 +81,15 @@ pub(super) async fn take_down(
             may = given_up_or(&work, may);
         }
         may?;
-    }
-    if config.is_some() {
         let limit = Span(limits.shutdown_timeout.0 + STOP_DEADLINE.0);
-        work.step(
-            Step::Shutdown,
-            limit,
-            stopped(&work, limits.shutdown_timeout),
-        )
-        .await?;
+        let stopped = stopped(&work, node.as_ref(), limits.shutdown_timeout);
+        work.attempt(Step::Shutdown, limit, stopped).await?;
     }
     if let Some(node) = &node {
         work.step(Step::DeleteNode, NODE_DEADLINE, node_deleted(&work, node))
             .await?;
     }
-    work.step(
+    work.attempt(
         Step::Destroy,
         work.tools.settings.deadlines.destroy,
         destroyed(&work),
@@ -111,17 +105,20 @@ pub(super) async fn take_down(
 /// Sees that the node has nothing to lose: empties it, or without a drain looks that it is empty.
 async fn vacated(work: &Work, node: &NodeRef, action: &Action, drain: bool) -> Result<(), Failure> {
     let limits = work.drain();
-    if !work.step(Step::Drain, STOP_DEADLINE, runs(work)).await? {
+    if !work
+        .attempt(Step::Drain, STOP_DEADLINE, runs(work))
+        .await?
+    {
         // Somebody has just switched it off and may switch it on again: as long as its node counts as
         // ready, nobody makes its pods anew.
         let lost = nothing_to_lose(work, node, "its VM is stopped");
-        return work.step(Step::Drain, limits.timeout, lost).await;
+        return work.attempt(Step::Drain, limits.timeout, lost).await;
     }
     let cleared = if drain {
         drained(work, node, action).await
     } else {
         let empty = nothing_to_lose(work, node, "it was to go without a drain");
-        work.step(Step::Drain, limits.timeout, empty).await
+        work.attempt(Step::Drain, limits.timeout, empty).await
     };
     if cleared.is_ok() {
         drain::undelayed(work, node).await;
@@ -135,6 +132,8 @@ async fn vacated(work: &Work, node: &NodeRef, action: &Action, drain: bool) -> R
 /// Empties the node and waits for its volumes.
 async fn drained(work: &Work, node: &NodeRef, action: &Action) -> Result<(), Failure> {
     let limits = work.drain();
+    work.attempt(Step::Drain, NODE_DEADLINE, drain::cordoned(work, node))
+        .await?;
     let emptied = drain::emptied(work, node, action);
     work.step(Step::Drain, limits.timeout, emptied).await?;
     let detached = drain::detached(work, node, action);
@@ -147,8 +146,10 @@ fn given_up_or<T>(work: &Work, result: Result<T, Failure>) -> Result<T, Failure>
     if result.is_err() {
         let now = work.tools.clock.now();
         let back = work.record(|entry| {
-            entry.step = Step::Done;
-            entry.since = now;
+            if entry.step >= Step::Drain {
+                entry.step = Step::Done;
+                entry.since = now;
+            }
         });
         if let Err(stop) = back {
             return Err(work.failure(Step::Drain, stop));
@@ -167,7 +168,7 @@ async fn release(work: &Work, node: &NodeRef) {
 /// more. A clone that may still be under way is waited for: what it leaves must not be orphaned.
 async fn present(work: &Work) -> Result<Option<VmConfig>, Stop> {
     loop {
-        let ours = work.entry()?.marked;
+        let ours = work.entry()?.was_ours();
         match work.look().await? {
             Look::Ours(config) => return Ok(Some(*config)),
             // What is left of it is cleared away by itself, if the removal was ours.
@@ -176,6 +177,7 @@ async fn present(work: &Work) -> Result<Option<VmConfig>, Stop> {
             }
             Look::Going => work.note(work.going()),
             Look::Absent if ours => return Ok(None),
+            Look::Changed(how) => return Err(Stop::Failed(how)),
             Look::Foreign(how) if ours => return Err(Stop::Failed(format!("hands off: {how}"))),
             // Never ours: the VMID was taken by somebody else before our clone came to it.
             Look::Absent | Look::Foreign(_) => {
@@ -197,38 +199,23 @@ async fn present(work: &Work) -> Result<Option<VmConfig>, Stop> {
     }
 }
 
-/// The machine's node, read afresh: the one with the VM's UUID, or the one the action names.
+/// The machine's node, read afresh; a stop when nodes contradict each other, or when it is another than was
+/// planned with.
 async fn node_of(
     work: &Work,
     action: &Action,
     config: Option<&VmConfig>,
 ) -> Result<Option<NodeRef>, Stop> {
-    let uuid = config.and_then(|config| config.uuid.clone());
-    let by_uuid = uuid
-        .as_deref()
-        .and_then(|uuid| node::registered(work, uuid))
-        .map(|(name, _)| name);
-    let Some(name) = by_uuid.or_else(|| action.target.node.as_ref().map(|node| node.name.clone()))
-    else {
+    let planned = action.target.node.as_ref();
+    let found = match (config, planned) {
+        (Some(config), _) => node::own(work, config).await?,
+        (None, Some(planned)) => left_behind(work, &planned.name).await?,
+        (None, None) => None,
+    };
+    let Some((name, node)) = found else {
         return Ok(None);
     };
-    let kube = &work.tools.kube;
-    let Some(node) = work
-        .patiently_kube("reading the node", || kube.node(&name))
-        .await?
-    else {
-        return Ok(None);
-    };
-    if let Some(uuid) = &uuid
-        && node.system_uuid != *uuid
-    {
-        // A node of the same name that is another machine: not ours to touch.
-        return Ok(None);
-    }
-    if let Some(planned) = &action.target.node
-        && planned.name == name
-        && planned.uid != node.uid
-    {
+    if planned.is_some_and(|planned| planned.name == name && planned.uid != node.uid) {
         return Err(Stop::Transient(format!(
             "node {name} is not the one it was when this was planned"
         )));
@@ -237,6 +224,23 @@ async fn node_of(
         name,
         uid: node.uid,
     }))
+}
+
+/// The node of a VM that is gone, once it is not Ready any more: before that something runs behind it.
+async fn left_behind(work: &Work, name: &Arc<str>) -> Result<Option<(Arc<str>, Node)>, Stop> {
+    let kube = &work.tools.kube;
+    loop {
+        let node = work
+            .patiently_kube("reading the node", || kube.node(name))
+            .await?;
+        match node {
+            Some(node) if node.ready.status == ReadyStatus::True => {
+                work.note(format!("VM {} is gone and its node is Ready", work.mark.vmid));
+                sleep(PAUSE * 5).await;
+            }
+            node => return Ok(node.map(|node| (name.clone(), node))),
+        }
+    }
 }
 
 /// Whether the VM runs.
@@ -269,8 +273,26 @@ async fn nothing_to_lose(work: &Work, node: &NodeRef, why: &str) -> Result<(), S
     }
 }
 
-/// Shuts the guest down, and stops the VM if it does not go.
-async fn stopped(work: &Work, patience: Span) -> Result<(), Stop> {
+/// Right before the VM loses its power: its node is still the one that was emptied, or there is none, and
+/// nothing has come since that would be lost. A lock may have been waited for meanwhile, for hours.
+async fn still_empty(
+    work: &Work,
+    config: &VmConfig,
+    emptied: Option<&NodeRef>,
+) -> Result<(), Stop> {
+    match (node::own(work, config).await?, emptied) {
+        (None, _) => Ok(()),
+        (Some((_, node)), Some(emptied)) if node.uid == emptied.uid => {
+            nothing_to_lose(work, emptied, "it was emptied before").await
+        }
+        (Some((name, _)), _) => Err(Stop::Transient(format!(
+            "node {name} has come since the removal began: it is looked at again"
+        ))),
+    }
+}
+
+/// Shuts the guest down, and stops the VM if it does not go. `emptied`: its node, which was.
+async fn stopped(work: &Work, emptied: Option<&NodeRef>, patience: Span) -> Result<(), Stop> {
     let mut asked = false;
     // Of a VM that somebody gave to the HA manager there is no shutdown to overrule.
     let mut overrule = true;
@@ -287,6 +309,8 @@ async fn stopped(work: &Work, patience: Span) -> Result<(), Stop> {
             sleep(PAUSE * 5).await;
             continue;
         }
+        still_empty(work, &config, emptied).await?;
+        work.enter(Step::Shutdown)?;
         let host = work.host()?;
         let vmid = work.mark.vmid;
         let call = if asked {
@@ -365,6 +389,7 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
             sleep(PAUSE * 5).await;
             continue;
         }
+        work.enter(Step::Destroy)?;
         let host: Arc<str> = work.host()?;
         match work.pve.destroy(&host, work.mark.vmid).await {
             Ok(upid) => {
@@ -399,7 +424,7 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
                 sleep(if dead_clone { PAUSE * 15 } else { PAUSE }).await;
             }
             Err(error) if error.cause() == Cause::StillRunning => {
-                stopped(work, Span::ZERO).await?;
+                stopped(work, None, Span::ZERO).await?;
             }
             Err(error) if error.cause() == Cause::Protected => unprotected(work, &config).await?,
             Err(error) => return Err(error.into()),

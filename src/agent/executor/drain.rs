@@ -26,8 +26,8 @@ const DETACH_POLL: Duration = Duration::from_secs(2);
 /// Between two looks at the annotations that delay the node's end.
 const DELAY_POLL: Duration = Duration::from_secs(5);
 
-/// Cordons and empties the node.
-pub(super) async fn emptied(work: &Work, node: &NodeRef, action: &Action) -> Result<(), Stop> {
+/// Cordons the node: from here on its removal has begun.
+pub(super) async fn cordoned(work: &Work, node: &NodeRef) -> Result<(), Stop> {
     let kube = &work.tools.kube;
     let since = work.tools.clock.now();
     let change = work
@@ -36,6 +36,11 @@ pub(super) async fn emptied(work: &Work, node: &NodeRef, action: &Action) -> Res
     if change == NodeChange::Gone {
         return Err(Stop::Transient(format!("node {} is gone", node.name)));
     }
+    Ok(())
+}
+
+/// Empties a node that was cordoned just now.
+pub(super) async fn emptied(work: &Work, node: &NodeRef, action: &Action) -> Result<(), Stop> {
     sleep(SETTLE).await;
     let pods = pods(work, &node.name).await?;
     let now = work.tools.clock.now();

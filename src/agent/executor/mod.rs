@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::agent::journal::Entry;
+use crate::agent::journal::{Entry, UNKNOWN_TEMPLATE};
 use crate::brain;
 use crate::model::action::{Action, Kind};
 use crate::model::policy::Policy;
@@ -44,9 +44,6 @@ const MAX_TASKS: usize = 200;
 const FIRST_COOLING: Duration = Duration::from_secs(10);
 /// … doubling up to this.
 const LONGEST_COOLING: Duration = Duration::from_mins(5);
-
-/// In the place of a template's VMID for a machine that is known by its mark alone.
-const UNKNOWN_TEMPLATE: u32 = 0;
 
 /// An action that came to its end.
 #[derive(Clone, Debug)]
@@ -231,7 +228,12 @@ impl Executor {
                     template_host: machine.host.clone(),
                 };
                 let mut entry = Entry::new(action.target.clone(), birth, now);
-                entry.configured = machine.node.is_some();
+                let vm = machine.vm.as_ref();
+                entry.marked = vm.is_some_and(|vm| vm.marked);
+                let uuid = vm.and_then(|vm| vm.uuid.clone());
+                entry.uuid = uuid.filter(|_| machine.node.is_some());
+                // It is started after the first configuration write.
+                entry.configured = machine.node.is_some() || vm.is_some_and(|vm| vm.running);
                 entry.step = if entry.configured {
                     Step::Register
                 } else {

@@ -1,20 +1,23 @@
-//! A machine's node: found by its UUID, labelled, and let in when it is Ready.
+//! A machine's node: found by the rule of identity, labelled, and let in when it is Ready.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use crate::agent::journal::Entry;
 use crate::kube::Changes;
-
 use crate::model::action::NodeRef;
 use crate::model::cluster::{Node, ReadyStatus};
+use crate::model::identity::{Contradiction, NodeIdentity, Signs, annotation};
 use crate::model::policy::{
     INSTANCE_TYPE_LABEL, InstanceType, MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL, STARTUP_TAINT,
     ZONE_LABEL,
 };
 use crate::model::scheduling::{Labels, Taint};
+use crate::pve::VmConfig;
 
 use super::vm;
 use super::work::{Stop, Work};
@@ -90,14 +93,79 @@ pub(super) async fn uuid(work: &Work) -> Result<Arc<str>, Stop> {
     })
 }
 
-/// The node with this UUID, in the watched view.
+/// What the machine's node must show, when its VM has this UUID.
+fn signs<'a>(work: &'a Work, entry: &'a Entry, uuid: Option<&'a str>) -> Signs<'a> {
+    Signs {
+        machine: &work.machine,
+        region: &entry.target.region,
+        vmid: work.mark.vmid,
+        uuid,
+        remembered: entry.uuid.as_deref(),
+    }
+}
+
+/// What the nodes in the watched view say of the machine, when its VM has this UUID.
+pub(super) fn identity(work: &Work, uuid: &str) -> Result<NodeIdentity, Stop> {
+    let entry = work.entry()?;
+    let signs = signs(work, &entry, Some(uuid));
+    Ok(work
+        .tools
+        .store
+        .with(|cluster| signs.identify(&cluster.nodes)))
+}
+
+/// The machine's node in the watched view, when its VM has this UUID.
 pub(super) fn registered(work: &Work, uuid: &str) -> Option<(Arc<str>, Node)> {
-    work.tools.store.with(|cluster| {
-        let mut nodes = cluster.nodes.iter();
-        nodes
-            .find(|(_, node)| &*node.system_uuid == uuid)
-            .map(|(name, node)| (name.clone(), node.clone()))
-    })
+    let identity = identity(work, uuid).ok()?;
+    let name = identity.agreed()?;
+    let node = work
+        .tools
+        .store
+        .with(|cluster| cluster.nodes.get(name).cloned())?;
+    Some((name.clone(), node))
+}
+
+/// The machine's node, every node that shows a sign of it read afresh; `None` when none does. Whatever is
+/// contradicted stops the work: a node on this VM may be full of pods under another name.
+pub(super) async fn own(
+    work: &Work,
+    config: &VmConfig,
+) -> Result<Option<(Arc<str>, Node)>, Stop> {
+    let entry = work.entry()?;
+    let signs = signs(work, &entry, config.uuid.as_deref());
+    let mut names: BTreeSet<Arc<str>> = work.tools.store.with(|cluster| {
+        let nodes = cluster.nodes.iter();
+        let touching = nodes.filter(|(name, node)| signs.touch(name, node));
+        touching.map(|(name, _)| name.clone()).collect()
+    });
+    names.insert(work.machine.clone());
+    let kube = &work.tools.kube;
+    let mut nodes = BTreeMap::new();
+    for name in names {
+        let node = work
+            .patiently_kube("reading the node", || kube.node(&name))
+            .await?;
+        nodes.extend(node.map(|node| (name, node)));
+    }
+    match signs.identify(&nodes) {
+        NodeIdentity::None => Ok(None),
+        NodeIdentity::Agreed(name) => Ok(nodes.remove_entry(&name)),
+        NodeIdentity::Contradiction(found) => Err(hands_off(&found)),
+    }
+}
+
+/// Nothing is done to a machine whose node is contradicted.
+fn hands_off(found: &Contradiction) -> Stop {
+    Stop::Failed(format!("hands off: {}", found.why))
+}
+
+/// Whether a node is there that needs no join; a stop when nodes contradict each other.
+pub(super) fn has_joined(work: &Work, uuid: &str) -> Result<bool, Stop> {
+    match identity(work, uuid)? {
+        NodeIdentity::None => Ok(false),
+        NodeIdentity::Agreed(_) => Ok(true),
+        NodeIdentity::Contradiction(found) => Err(hands_off(&found)),
+    }
 }
 
 /// Waits for a while; says whether the node with this UUID was Ready within it.
@@ -116,19 +184,10 @@ pub(super) async fn becomes_ready(work: &Work, uuid: &str, wait: Duration) -> bo
 pub(super) async fn registers(work: &Work, uuid: &str) -> Result<Arc<str>, Stop> {
     let mut changes = work.tools.store.changes();
     loop {
-        if let Some((name, _)) = registered(work, uuid) {
-            return Ok(name);
-        }
-        let namesake = work
-            .tools
-            .store
-            .with(|cluster| cluster.nodes.get(&work.machine).cloned());
-        match namesake {
-            Some(other) => work.note(format!(
-                "a node {} is there, but its system UUID is {:?} and not the VM's {uuid}",
-                work.machine, &*other.system_uuid
-            )),
-            None => work.note("no node with the VM's UUID has appeared"),
+        match identity(work, uuid)? {
+            NodeIdentity::Agreed(name) => return Ok(name),
+            NodeIdentity::None => work.note("no node with the VM's name and UUID has appeared"),
+            NodeIdentity::Contradiction(found) => work.note(found.why),
         }
         changed(&mut changes).await;
     }
@@ -138,16 +197,16 @@ pub(super) async fn registers(work: &Work, uuid: &str) -> Result<Arc<str>, Stop>
 pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop> {
     let kube = &work.tools.kube;
     let labels = work.node_labels()?;
-    let annotations = annotations(work).await?;
+    let uuid = uuid(work).await?;
+    let annotations = annotations(work, &uuid)?;
     let mut changes = work.tools.store.changes();
     let mut labelled = false;
     loop {
-        let Some(node) = work
-            .tools
-            .store
-            .with(|cluster| cluster.nodes.get(name).cloned())
-        else {
-            work.note("the node went away");
+        let Some((_, node)) = registered(work, &uuid) else {
+            work.note(match identity(work, &uuid)? {
+                NodeIdentity::Contradiction(found) => found.why,
+                NodeIdentity::None | NodeIdentity::Agreed(_) => "the node went away".to_owned(),
+            });
             changed(&mut changes).await;
             continue;
         };
@@ -196,14 +255,13 @@ fn startup_taint(work: &Work, node: &Node) -> Option<Arc<str>> {
         .map(|taint| taint.key.clone())
 }
 
-async fn annotations(work: &Work) -> Result<Labels, Stop> {
+fn annotations(work: &Work, uuid: &str) -> Result<Labels, Stop> {
     let entry = work.entry()?;
-    let uuid = uuid(work).await?;
     let pool = work.tools.settings.pools.get(work.mark.pool.as_str());
     let mut annotations = pool
         .map(|pool| pool.annotations.clone())
         .unwrap_or_default();
-    let identity = format!("{}/{}/{uuid}", entry.target.region, work.mark.vmid);
+    let identity = annotation(&entry.target.region, work.mark.vmid, uuid);
     annotations.insert(Arc::from(MACHINE_ANNOTATION), Arc::from(identity));
     Ok(annotations)
 }

@@ -6,18 +6,20 @@ use tokio::time::sleep;
 
 use crate::agent::journal::Entry;
 use crate::model::action::{Action, NodeRef};
-use crate::model::cluster::ReadyStatus;
-use crate::model::region::{Failure, Step};
+use crate::model::cluster::{Node, ReadyStatus};
+use crate::model::region::{Failure, GuestKind, Step};
 use crate::model::time::Span;
-use crate::pve::Cause;
+use crate::pve::{Cause, GuestResource};
 
 use super::clone;
 use super::node;
 use super::tools::Tools;
-use super::work::{Look, Stop, Work, passing};
+use super::work::{Look, Stop, Work, kube_within, passing};
 
 /// Time for one sweep action; what is not done then is planned again.
 const DEADLINE: Span = Span::minutes(5);
+/// Time for one Kubernetes call of a sweep, with all its tries.
+const KUBE_PATIENCE: Duration = Duration::from_mins(1);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -38,7 +40,8 @@ fn open(tools: Tools, entry: &Entry) -> Result<Work, Failure> {
 /// short, and with it the intent.
 pub(super) async fn clear_placeholder(tools: Tools, entry: &Entry) -> Result<(), Failure> {
     let work = open(tools, entry)?;
-    work.step(Step::Destroy, DEADLINE, cleared(&work)).await?;
+    work.attempt(Step::Destroy, DEADLINE, cleared(&work))
+        .await?;
     node::drop_token(&work).await;
     work.tools
         .journal
@@ -58,6 +61,7 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
                 ));
             }
             Look::Foreign(how) => return Err(Stop::Failed(format!("hands off: {how}"))),
+            Look::Changed(how) => return Err(Stop::Failed(how)),
         };
         if going && work.being_destroyed().await? {
             work.note(work.going());
@@ -70,6 +74,7 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
             ));
         }
         let host = placeholder_host(work).await?;
+        work.enter(Step::Destroy)?;
         let vmid = work.mark.vmid;
         match work.pve.destroy(&host, vmid).await {
             Ok(upid) => {
@@ -110,7 +115,7 @@ async fn placeholder_host(work: &Work) -> Result<std::sync::Arc<str>, Stop> {
 /// Drops the intent of a machine whose VM is not there.
 pub(super) async fn drop_intent(tools: Tools, entry: &Entry) -> Result<(), Failure> {
     let work = open(tools, entry)?;
-    work.step(Step::Destroy, DEADLINE, nothing_there(&work))
+    work.attempt(Step::Destroy, DEADLINE, nothing_there(&work))
         .await?;
     node::drop_token(&work).await;
     work.tools
@@ -120,95 +125,134 @@ pub(super) async fn drop_intent(tools: Tools, entry: &Entry) -> Result<(), Failu
 }
 
 async fn nothing_there(work: &Work) -> Result<(), Stop> {
-    if clone::running(work).await? {
+    // What once carried our mark is not made by a clone any more.
+    if !work.entry()?.was_ours() && clone::running(work).await? {
         return Err(Stop::Transient("a clone runs that may be its".to_owned()));
     }
     match work.look().await? {
         Look::Absent | Look::Foreign(_) => Ok(()),
-        Look::Ours(_) | Look::Placeholder | Look::Going => {
+        Look::Ours(_) | Look::Placeholder | Look::Going | Look::Changed(_) => {
             Err(Stop::Transient("its VM is there after all".to_owned()))
         }
     }
 }
 
-fn failure(tools: &Tools, step: Step, message: String) -> Failure {
-    Failure {
-        step,
-        message: message.into(),
-        at: tools.clock.now(),
-        transient: false,
-    }
+/// What a sweep action on a node is done with.
+struct Sweep<'a> {
+    tools: &'a Tools,
+    action: &'a Action,
+    step: Step,
 }
 
-fn target(tools: &Tools, action: &Action, step: Step) -> Result<NodeRef, Failure> {
-    action
-        .target
-        .node
-        .clone()
-        .ok_or_else(|| failure(tools, step, "the action names no node".to_owned()))
+impl Sweep<'_> {
+    fn failure(&self, message: String) -> Failure {
+        Failure {
+            step: self.step,
+            message: message.into(),
+            at: self.tools.clock.now(),
+            transient: false,
+        }
+    }
+
+    /// The node that the action names.
+    fn node(&self) -> Result<NodeRef, Failure> {
+        let node = self.action.target.node.clone();
+        node.ok_or_else(|| self.failure("the action names no node".to_owned()))
+    }
+
+    /// Tries a Kubernetes call until it is answered, an error comes that waiting does not mend, or the sweep's
+    /// time is up.
+    async fn patiently<T, F>(&self, call: impl FnMut() -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, crate::kube::Error>>,
+    {
+        kube_within(&self.action.target.machine, KUBE_PATIENCE, call)
+            .await
+            .map_err(|error| self.failure(error.to_string()))
+    }
 }
 
 /// Takes our leaving taint off a node and uncordons it.
 pub(super) async fn release(tools: &Tools, action: &Action) -> Result<(), Failure> {
-    let node = target(tools, action, Step::Drain)?;
-    tools
-        .kube
-        .release_node(&node)
-        .await
-        .map(drop)
-        .map_err(|error| failure(tools, Step::Drain, error.to_string()))
+    let sweep = Sweep {
+        tools,
+        action,
+        step: Step::Drain,
+    };
+    let node = sweep.node()?;
+    sweep.patiently(|| tools.kube.release_node(&node)).await?;
+    // A drain that stands in the journal without its cordon would never end.
+    let now = tools.clock.now();
+    let back = tools.journal.update(&action.target.machine, |entry| {
+        if matches!(entry.step, Step::Drain | Step::Detach) {
+            entry.step = Step::Done;
+            entry.since = now;
+        }
+    });
+    back.map_err(|error| sweep.failure(error.to_string()))
 }
 
-/// Deletes a Node of ours whose VM is gone: looked for once more, by UUID in the whole region.
+/// Deletes a Node of ours whose VM is gone: looked for once more, by VMID, name and UUID in the whole region.
 pub(super) async fn delete_node(tools: &Tools, action: &Action) -> Result<(), Failure> {
-    let planned = target(tools, action, Step::DeleteNode)?;
-    let fail = |message: String| failure(tools, Step::DeleteNode, message);
-    let Some(node) = tools
-        .kube
-        .node(&planned.name)
-        .await
-        .map_err(|error| fail(error.to_string()))?
+    let sweep = Sweep {
+        tools,
+        action,
+        step: Step::DeleteNode,
+    };
+    let planned = sweep.node()?;
+    let Some(node) = sweep
+        .patiently(|| tools.kube.node(&planned.name))
+        .await?
     else {
         return Ok(());
     };
     if node.uid != planned.uid {
-        return Err(fail(format!(
+        return Err(sweep.failure(format!(
             "node {} is not the one it was when this was planned",
             planned.name
         )));
     }
     if node.ready.status == ReadyStatus::True {
-        return Err(fail(format!(
+        return Err(sweep.failure(format!(
             "node {} is Ready; something runs behind it",
             planned.name
         )));
     }
-    let client = tools.pve.get(&action.target.region).ok_or_else(|| {
-        fail(format!(
-            "region {} is not in the configuration",
-            action.target.region
-        ))
-    })?;
-    let resources = client
-        .resources()
-        .await
-        .map_err(|error| fail(error.to_string()))?;
-    if let Some(guest) = resources.guests.get(&action.target.vmid) {
-        let config = client
-            .vm_config(&guest.host, action.target.vmid)
-            .await
-            .map_err(|error| fail(error.to_string()))?;
-        if config.uuid.as_deref() == Some(&*node.system_uuid) {
-            return Err(fail(format!(
-                "VM {} has the node's UUID; it is not gone",
-                action.target.vmid
-            )));
-        }
-    }
-    tools
-        .kube
-        .delete_node(&planned)
+    not_behind(&sweep, &node).await?;
+    sweep
+        .patiently(|| tools.kube.delete_node(&planned))
         .await
         .map(drop)
-        .map_err(|error| fail(error.to_string()))
+}
+
+/// No VM that there is may be behind the node: none of its VMID, of its name or of our range has its UUID.
+async fn not_behind(sweep: &Sweep<'_>, node: &Node) -> Result<(), Failure> {
+    let target = &sweep.action.target;
+    let (tools, region) = (sweep.tools, &target.region);
+    let client = tools.pve.get(region).ok_or_else(|| {
+        sweep.failure(format!("region {region} is not in the configuration"))
+    })?;
+    let resources = client.resources().await;
+    let resources = resources.map_err(|error| sweep.failure(error.to_string()))?;
+    let range = tools.settings.policy.regions.get(region);
+    let may_be = |vmid: u32, guest: &GuestResource| {
+        guest.kind == GuestKind::Qemu
+            && !guest.template
+            && (vmid == target.vmid
+                || guest.name == target.machine
+                || range.is_some_and(|range| (range.vmid_first..=range.vmid_last).contains(&vmid)))
+    };
+    for (vmid, guest) in resources.guests.iter().filter(|(vmid, guest)| may_be(**vmid, guest)) {
+        match client.vm_config(&guest.host, *vmid).await {
+            Ok(config) if config.uuid.as_deref() == Some(&*node.system_uuid) => {
+                return Err(sweep.failure(format!(
+                    "VM {vmid} has the node's UUID; it is not gone"
+                )));
+            }
+            Ok(_) => {}
+            // It may have moved between the two calls.
+            Err(error) => return Err(sweep.failure(error.to_string())),
+        }
+    }
+    Ok(())
 }

@@ -38,7 +38,8 @@ pub(super) async fn bring_up(tools: Tools, entry: &Entry) -> Result<(), Failure>
     let uuid = node::uuid(&work)
         .await
         .map_err(|stop| work.failure(Step::Start, stop))?;
-    if node::registered(&work, &uuid).is_none() {
+    let joined = node::has_joined(&work, &uuid);
+    if !joined.map_err(|stop| work.failure(Step::Start, stop))? {
         work.step(Step::Agent, deadlines.agent, guest::agent_answers(&work))
             .await?;
         let probe = work

@@ -41,7 +41,7 @@ pub(super) async fn ours(work: &Work) -> Result<VmConfig, Stop> {
         Look::Absent => Err(Stop::Failed(format!("VM {} is gone", work.mark.vmid))),
         Look::Placeholder => Err(Stop::Failed(format!("VM {} lost its mark", work.mark.vmid))),
         Look::Going => Err(Stop::Failed(work.going())),
-        Look::Foreign(how) => Err(Stop::Failed(how)),
+        Look::Foreign(how) | Look::Changed(how) => Err(Stop::Failed(how)),
     }
 }
 
@@ -62,7 +62,17 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
     let mut writes = 0;
     loop {
         let mut config = unlocked(work).await?;
-        if work.entry()?.configured {
+        let configured = work.entry()?.configured;
+        if configured || writes > 0 {
+            // Of a VM that runs a write may wait for its next start.
+            let host = work.host()?;
+            config = work
+                .patiently("reading the configuration", || {
+                    work.pve.next_config(&host, work.mark.vmid)
+                })
+                .await?;
+        }
+        if configured {
             // A person's, not the template's.
             config.raw.remove("protection");
         }

@@ -67,6 +67,8 @@ pub(super) enum Look {
     Absent,
     /// Our machine, with the host it is on and its configuration.
     Ours(Box<VmConfig>),
+    /// Our machine, but its SMBIOS UUID is not the one it had: which node is on it cannot be told. Hands off.
+    Changed(String),
     /// A locked VM without a mark: the placeholder of a clone under way, or of a dead one.
     Placeholder,
     /// Our machine in the last part of its removal: PVE has replaced its configuration, mark and
@@ -141,7 +143,7 @@ impl Work {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = what.into();
     }
 
-    /// Does the work of a step within its time. The time counts from when the journal first saw the
+    /// Begins a step and does its work within its time. The time counts from when the journal first saw the
     /// step, across restarts; a step that the journal has left behind (it is only checked again)
     /// gets its time anew, and so does one whose time was up, when it is tried again.
     pub(super) async fn step<T>(
@@ -150,30 +152,47 @@ impl Work {
         limit: Span,
         work: impl Future<Output = Result<T, Stop>>,
     ) -> Result<T, Failure> {
+        self.enter(step).map_err(|stop| self.failure(step, stop))?;
+        self.attempt(step, limit, work).await
+    }
+
+    /// Does the work of a step within its time without beginning it: the work looks first, and [enters] the
+    /// step when the look has shown that it may. A step that stands in the journal is one that was decided:
+    /// whoever finds it there goes on with it.
+    ///
+    /// [enters]: Work::enter
+    pub(super) async fn attempt<T>(
+        &self,
+        step: Step,
+        limit: Span,
+        work: impl Future<Output = Result<T, Stop>>,
+    ) -> Result<T, Failure> {
         let started = self.tools.clock.now();
-        let mut since = started;
         self.note("");
-        let entered = self.record(|entry| {
-            if entry.step < step {
-                entry.step = step;
-                entry.since = started;
-            }
-            if entry.step == step {
-                since = entry.since;
-            }
-        });
+        let since = match self.entry() {
+            Ok(entry) if entry.step == step => entry.since,
+            _ => started,
+        };
         let left = Span(limit.0.saturating_sub(started.since(since).0).max(1_000));
-        let result = match entered {
-            Err(stop) => Err(stop),
-            Ok(()) => match timeout(left.to_std(), work).await {
-                Ok(result) => result,
-                Err(_) => Err(self.out_of_time(step, limit)),
-            },
+        let result = match timeout(left.to_std(), work).await {
+            Ok(result) => result,
+            Err(_) => Err(self.out_of_time(step, limit)),
         };
         self.tools
             .observer
             .step(step, self.tools.clock.now().since(started), result.is_ok());
         result.map_err(|stop| self.failure(step, stop))
+    }
+
+    /// Writes down that a step was decided; durable when this returns. A later one stays.
+    pub(super) fn enter(&self, step: Step) -> Result<(), Stop> {
+        let now = self.tools.clock.now();
+        self.record(|entry| {
+            if entry.step < step {
+                entry.step = step;
+                entry.since = now;
+            }
+        })
     }
 
     /// The time of a step is up. Whoever tries it again has the whole time for it: with what is left
@@ -272,14 +291,29 @@ impl Work {
         let vmid = self.mark.vmid;
         match mark::read(&config.description) {
             Ownership::Marked(mark) if *mark == self.mark => {
+                let remembered = self.entry()?.uuid;
+                if let Some(old) = remembered.filter(|old| Some(old) != config.uuid.as_ref()) {
+                    let new = config.uuid.as_deref().unwrap_or("gone");
+                    return Ok(Look::Changed(format!(
+                        "hands off: the SMBIOS UUID of VM {vmid} on {host} was {old} and is {new} now, so which node is on it cannot be told; put it back with `qm set {vmid} --smbios1 uuid={old}`"
+                    )));
+                }
                 self.record(|entry| {
                     entry.marked = true;
                     entry.target.host = host;
+                    // Of one that may have a node only what its node shows is remembered.
+                    if entry.step < Step::Register {
+                        entry.uuid.clone_from(&config.uuid);
+                    }
                 })?;
                 self.remember(Some((Instant::now(), config.clone())));
                 Ok(Look::Ours(Box::new(config)))
             }
-            Ownership::Unmarked if config.lock.as_deref() == Some("clone") => Ok(Look::Placeholder),
+            Ownership::Unmarked
+                if config.lock.as_deref() == Some("clone") && !self.entry()?.was_ours() =>
+            {
+                Ok(Look::Placeholder)
+            }
             Ownership::Unmarked if config.lock.as_deref() == Some("destroyed") => {
                 let entry = self.entry()?;
                 if !entry.marked && entry.step != Step::Destroy {
@@ -402,12 +436,37 @@ impl Work {
     }
 }
 
+/// Repeats a Kubernetes call until it is answered, an error comes that waiting does not mend, or `limit` is
+/// over: then the last error is the answer. What is waited for is told in the log.
+pub(super) async fn kube_within<T, F>(
+    machine: &str,
+    limit: Duration,
+    mut call: impl FnMut() -> F,
+) -> Result<T, crate::kube::Error>
+where
+    F: Future<Output = Result<T, crate::kube::Error>>,
+{
+    let ends = Instant::now() + limit;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match call().await {
+            Err(error) if kube_passing(&error) && Instant::now() + pause < ends => {
+                tracing::warn!(machine, %error, "Kubernetes is asked again");
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            answered => return answered,
+        }
+    }
+}
+
 /// Whether waiting may mend a Kubernetes call that failed. A change whose outcome is unknown counts:
-/// all our changes there may be repeated.
+/// all our changes there may be repeated. So does a 403: every API server answers so for some seconds after its
+/// start, until it has read the roles.
 pub(super) fn kube_passing(error: &crate::kube::Error) -> bool {
     match error.code() {
         None => true,
-        Some(code) => error.maybe_done() || matches!(code, 401 | 409 | 429 | 500..=599),
+        Some(code) => error.maybe_done() || matches!(code, 401 | 403 | 409 | 429 | 500..=599),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Case, Refusal, Rule, Verdict, ensure, refuse};
 use crate::model::action::Action;
 use crate::model::cluster::{Node, ReadyStatus};
+use crate::model::identity::{self, NodeIdentity};
 use crate::model::mark::Ownership;
 use crate::model::policy::{LEAVING_TAINT, MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL};
 use crate::model::region::{Busy, Machine, Step, Vm};
@@ -31,7 +32,22 @@ pub(super) fn machine<'a>(case: Case<'a>, action: &Action) -> Result<&'a Machine
         || format!("its pool {} is not configured", machine.mark.pool),
     )?;
     ours(case, action, machine)?;
+    identified(case, machine)?;
     Ok(machine)
+}
+
+/// The nodes say what the view says of the machine's node, and nothing against it: the rule is applied anew, to
+/// every node there is.
+fn identified(case: Case<'_>, machine: &Machine) -> Verdict {
+    let Some(signs) = machine.signs() else {
+        return Ok(());
+    };
+    match signs.identify(&case.snapshot.cluster.nodes) {
+        NodeIdentity::Contradiction(found) => refuse(Rule::Identity, found.why),
+        said => ensure(said.agreed() == machine.node.as_ref(), Rule::Identity, || {
+            format!("its node is {:?}, not {:?}", said.agreed(), machine.node)
+        }),
+    }
 }
 
 /// The mark is ours, unedited, on one VM, and what was planned with.
@@ -144,8 +160,10 @@ pub(super) fn release(case: Case<'_>, action: &Action) -> Verdict {
     let node = node(case, action)?;
     same_node(action, machine)?;
     let shut = machine.step.is_some_and(|(step, _)| step >= Step::Shutdown);
+    // A drain whose cordon somebody took away is taken back as well, or it would stand there for ever.
+    let begun = machine.step.is_some_and(|(step, _)| matches!(step, Step::Drain | Step::Detach));
     ensure(
-        going(node) && machine.busy != Some(Busy::Down) && !shut,
+        (going(node) || begun) && machine.busy != Some(Busy::Down) && !shut,
         Rule::Leaving,
         || "it is not leaving, or cannot come back".to_owned(),
     )
@@ -157,11 +175,12 @@ pub(super) fn delete_node(case: Case<'_>, action: &Action) -> Verdict {
     ensure(node.ready.status != ReadyStatus::True, Rule::VmGone, || {
         format!("the node {} is Ready: something runs", target.machine)
     })?;
+    let named = action.target.node.as_ref().map_or("", |node| &node.name);
     for (name, machine) in &case.snapshot.machines {
-        let uuid = machine.vm.as_ref().and_then(|vm| vm.uuid.as_deref());
-        let same = uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(&node.system_uuid))
+        let signs = machine.signs();
+        let touched = signs.is_some_and(|signs| signs.touch(named, node))
             || (machine.vm.is_some() && *name == target.machine);
-        ensure(!same, Rule::VmGone, || format!("its VM is that of {name}"))?;
+        ensure(!touched, Rule::VmGone, || format!("it shows signs of {name}, whose VM is there"))?;
     }
     let vms = case
         .snapshot
@@ -170,11 +189,12 @@ pub(super) fn delete_node(case: Case<'_>, action: &Action) -> Verdict {
         .map(|region| &region.vms);
     let there = vms.is_some_and(|vms| {
         vms.iter().any(|(vmid, vm)| {
-            (*vmid == target.vmid || vm.name == target.machine) && !other(vm, node)
+            let called = *vmid == target.vmid || vm.name == target.machine;
+            (called || vm.uuid.is_some()) && !other(vm, node)
         })
     });
     ensure(!there, Rule::VmGone, || {
-        format!("a VM {} or one of its name is there", target.vmid)
+        format!("a VM {}, or one of its name or its UUID, is there", target.vmid)
     })
 }
 
@@ -203,10 +223,12 @@ pub(super) fn lifeless(case: Case<'_>, name: &str, node: &Node) -> bool {
     if named.is_none() && !node.labels.contains_key(POOL_LABEL) {
         return false;
     }
-    let mut parts = named.map_or("", |text| text).splitn(3, '/');
-    let (region, vmid, uuid) = (parts.next(), parts.next(), parts.next());
-    let vmid: Option<u32> = vmid.and_then(|text| text.parse().ok());
-    let region = region.filter(|text| !text.is_empty());
+    let (region, vmid, uuid) = match named.map(|text| identity::named(text)) {
+        Some(Some(named)) => (Some(named.region), Some(named.vmid), Some(named.uuid)),
+        // What cannot be read may be any VM's.
+        Some(None) => return false,
+        None => (None, None, None),
+    };
     // Before the annotation is written the label alone names the region.
     let region = region.or_else(|| node.labels.get(REGION_LABEL).map(|text| &**text));
     let Some(region) = region.and_then(|region| case.snapshot.regions.get(region)) else {

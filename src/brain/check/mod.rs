@@ -104,6 +104,8 @@ pub enum Rule {
     Ours,
     /// The node is not the one the action means.
     Node,
+    /// Name, UUID and annotation of nodes and VM say different things about which node is the machine's.
+    Identity,
     /// The machine's pool is not configured any more: nothing is destroyed for that.
     Unconfigured,
     /// The machine is leaving and must not be brought up, or is not leaving and cannot be released.

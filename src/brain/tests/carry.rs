@@ -56,6 +56,8 @@ impl Lab {
                     intended: true,
                     vm: None,
                     node: None,
+                    contradiction: None,
+                    remembered: None,
                     step: Some((Step::Intent, self.now)),
                     failure: None,
                     busy: Some(Busy::Up),

@@ -371,6 +371,8 @@ impl Lab {
             intended: true,
             vm: None,
             node: None,
+            contradiction: None,
+            remembered: None,
             step: Some((step, self.now)),
             failure: None,
             busy: None,

@@ -66,7 +66,7 @@ pub(in crate::broker) static RULES: &[Rule] = &[
     read(
         "vm-config",
         &[Fixed("nodes"), Host, Fixed("qemu"), Vmid, Fixed("config")],
-        &[],
+        &[may("current", values::flag)],
     ),
     read(
         "vm-status",

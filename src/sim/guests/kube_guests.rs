@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::api::Api;
 use super::kubeadm::{self, Credentials, FAILURES, Join, SUCCESS};
-use super::kubelet::Kubelet;
+use super::kubelet::{Kubelet, Lies};
 use super::spec::{Fate, Fault, GuestSpec};
 use super::{ExecError, ExecResult, GuestVm, Guests};
 use crate::clock::Clock;
@@ -60,6 +60,7 @@ struct Inner {
     clock: Clock,
     seed: u64,
     machines: Mutex<Machines>,
+    lies: Lies,
     /// Rings when an agent begins, a cloud-init ends or a power goes.
     bell: Notify,
 }
@@ -81,10 +82,20 @@ impl KubeGuests {
             clock,
             seed,
             machines: Mutex::new(Machines::default()),
+            lies: Lies::default(),
             bell: Notify::new(),
         };
         KubeGuests {
             inner: Arc::new(inner),
+        }
+    }
+
+    /// From its next report on the kubelet of this VM tells another system UUID than its own; `None`: the truth.
+    pub fn lie(&self, vmid: u32, uuid: Option<&str>) {
+        let mut lies = self.inner.lies.lock().unwrap_or_else(PoisonError::into_inner);
+        match uuid {
+            Some(uuid) => drop(lies.insert(vmid, uuid.to_owned())),
+            None => drop(lies.remove(&vmid)),
         }
     }
 
@@ -152,7 +163,7 @@ impl Inner {
             Kubelet::new(
                 self.api.with_bearer(credentials.bearer.clone()),
                 self.clock,
-                m.vm.clone(),
+                (m.vm.clone(), self.lies.clone()),
                 self.spec.clone(),
                 join,
                 m.fate.clone(),

@@ -2,6 +2,7 @@
 //! runs the pods bound to it. One task, one queue of things to do.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
@@ -27,6 +28,9 @@ const REPORT_EVERY: Duration = Duration::from_mins(5);
 const RETRY: Duration = Duration::from_secs(1);
 /// Registration is tried this often, as often as the kubelet's back-off does within some minutes.
 const REGISTRATIONS: u32 = 60;
+
+/// The system UUIDs that kubelets tell instead of their VMs' own, by VMID.
+pub(super) type Lies = Arc<Mutex<BTreeMap<u32, String>>>;
 
 /// What the kubelet has to do later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +58,7 @@ pub(super) struct Kubelet {
     api: Api,
     clock: Clock,
     vm: GuestVm,
+    lies: Lies,
     spec: GuestSpec,
     join: Join,
     fate: Fate,
@@ -94,7 +99,7 @@ impl Kubelet {
     pub(super) fn new(
         api: Api,
         clock: Clock,
-        vm: GuestVm,
+        (vm, lies): (GuestVm, Lies),
         spec: GuestSpec,
         join: Join,
         fate: Fate,
@@ -103,6 +108,7 @@ impl Kubelet {
             api,
             clock,
             vm,
+            lies,
             spec,
             join,
             fate,
@@ -115,6 +121,16 @@ impl Kubelet {
         }
     }
 
+    /// The VM as the kubelet tells of it.
+    fn told(&self) -> GuestVm {
+        let lies = self.lies.lock().unwrap_or_else(PoisonError::into_inner);
+        let uuid = lies.get(&self.vm.vmid).unwrap_or(&self.vm.uuid).clone();
+        GuestVm {
+            uuid,
+            ..self.vm.clone()
+        }
+    }
+
     fn node_path(&self) -> String {
         format!("/api/v1/nodes/{}", self.join.node)
     }
@@ -124,7 +140,7 @@ impl Kubelet {
         let mut last = String::new();
         for _ in 0..REGISTRATIONS {
             let now = self.clock.now();
-            let object = node::registration(&self.vm, &self.spec, &self.join, self.fate.fault, now);
+            let object = node::registration(&self.told(), &self.spec, &self.join, self.fate.fault, now);
             let made = match self.api.post("/api/v1/nodes", &object).await {
                 Err(error) if error.code == 409 => {
                     let status = json!({"status": object["status"]});
@@ -310,7 +326,7 @@ impl Kubelet {
     }
 
     async fn report(&self) {
-        let mut status = node::status(&self.vm, &self.spec, &self.join, self.fate.fault);
+        let mut status = node::status(&self.told(), &self.spec, &self.join, self.fate.fault);
         status["conditions"] = node::conditions(self.ready, self.moved, self.clock.now());
         let path = format!("{}/status", self.node_path());
         // A node that was deleted stays so: the kubelet registers at its start alone.

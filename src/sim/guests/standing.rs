@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use super::GuestVm;
 use super::api::Api;
 use super::kubeadm::Join;
-use super::kubelet::Kubelet;
+use super::kubelet::{Kubelet, Lies};
 use super::spec::{Fate, GuestSpec};
 use crate::clock::Clock;
 use crate::sim::kube::Kube;
@@ -75,7 +75,7 @@ pub fn stand(kube: &Kube, node: &StandingNode, number: u32, clock: Clock) -> Joi
     };
     let api = Api::new(kube.public_router()).with_bearer(kube.mint_node(&node.name));
     let fate = Fate::draw(&spec, u64::from(number), &vm.uuid, number);
-    let mut kubelet = Kubelet::new(api, clock, vm, spec, join, fate);
+    let mut kubelet = Kubelet::new(api, clock, (vm, Lies::default()), spec, join, fate);
     tokio::spawn(async move {
         if kubelet.register().await.is_ok() {
             kubelet.run().await;

@@ -1,0 +1,276 @@
+//! Which node is a machine's: whoever lies or edits, no running pod is lost, and what nobody can tell is left
+//! alone and said loudly.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::pve::{AdminAct, VmFacts};
+use pve_autoscaler::sim::workload::{Pods, Workload};
+use serde_json::{Value, json};
+
+use super::{HASTY, call, events, expect_told};
+use crate::common::{Scene, simulate};
+
+/// What somebody does, or takes back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Lie,
+    Truth,
+}
+
+/// Two pods that each need a machine, for nearly half an hour.
+fn two() -> Workload {
+    Workload::visit("web", 2, Pods::of("1500m", "1Gi"), Span::minutes(25))
+}
+
+/// Our VMs.
+fn machines(scene: &Scene) -> Vec<VmFacts> {
+    let vms = scene.world.pve.vms().into_iter();
+    vms.filter(|vm| (9100..9121).contains(&vm.vmid)).collect()
+}
+
+/// UIDs of the pods that run.
+async fn running(scene: &Scene) -> BTreeSet<String> {
+    let list = call(scene, http::Request::get("/api/v1/pods"), String::new()).await;
+    let pods = list["items"].as_array().expect("a list").iter();
+    let runs = pods.filter(|pod| pod["status"]["phase"] == "Running");
+    let uids = runs.map(|pod| pod["metadata"]["uid"].as_str().expect("a UID").to_owned());
+    uids.collect()
+}
+
+/// What the daemon's newest report warns of.
+fn warnings(scene: &Scene) -> String {
+    let turn = scene.world.turns.borrow().clone().expect("it took turns");
+    turn.decision.report.warnings.join("\n")
+}
+
+/// Somebody edits a VM's configuration file.
+fn edit(scene: &Scene, vmid: u32, key: &str, value: Option<&str>) {
+    let act = AdminAct::Configure {
+        vmid,
+        key: key.to_owned(),
+        value: value.map(str::to_owned),
+    };
+    scene.world.pve.administer(&act).expect("it is there");
+}
+
+/// Somebody changes a node.
+async fn patch(scene: &Scene, node: &str, change: Value) {
+    let request = http::Request::patch(format!("/api/v1/nodes/{node}"))
+        .header("content-type", "application/merge-patch+json");
+    call(scene, request, change.to_string()).await;
+}
+
+/// Changes that others than an administrator made to VMs.
+fn changes(scene: &Scene) -> usize {
+    let changes = scene.world.pve.changes();
+    let ours = changes.iter().filter(|change| change.by != "administrator");
+    ours.count()
+}
+
+/// Lives with two machines in service. In the fifth minute comes the lie, in the twentieth the truth. Between
+/// them nothing is done to any machine, and what is wrong is said with `words`; after it all goes its way.
+async fn stays_untouched(scene: &Scene, words: &str, act: impl AsyncFn(Turn, &[VmFacts])) {
+    let story = async {
+        tokio::time::sleep(Duration::from_mins(4)).await;
+        let vms = machines(scene);
+        let pods = running(scene).await;
+        assert_eq!((vms.len(), pods.len()), (2, 2), "two machines in service");
+        let before = changes(scene);
+        act(Turn::Lie, &vms).await;
+        tokio::time::sleep(Duration::from_mins(16)).await;
+        assert_eq!(changes(scene), before, "{:#?}", scene.world.pve.changes());
+        assert_eq!(running(scene).await, pods, "pods that ran");
+        let told = warnings(scene);
+        assert!(told.contains("hands off") && told.contains(words), "{told}");
+        let wanted = [
+            ("ConfigMap IdentityContradiction: ", words),
+            ("Node IdentityContradiction: ", words),
+        ];
+        expect_told(&events(scene).await, &wanted);
+        act(Turn::Truth, &vms).await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = scene.live(None, 0, two(), Duration::from_mins(45)) => {}
+        () = story => {}
+    }
+    scene.nothing_is_left();
+    assert_eq!(scene.machines_made(), 2);
+    assert_eq!(warnings(scene), "");
+}
+
+fn scene() -> Scene {
+    Scene::new(11, HASTY, GuestSpec::default())
+}
+
+/// A kubelet that tells another machine's UUID: the one would lose its VM with all pods on it, the other its
+/// node.
+#[test]
+fn a_kubelet_that_lies_with_anothers_uuid_costs_nobody_a_vm() {
+    for (liar, other) in [(0, 1), (1, 0)] {
+        simulate(async {
+            let scene = scene();
+            stays_untouched(&scene, "says that it has the UUID", async |turn, vms| {
+                let lie = Some(vms[other].uuid.as_str()).filter(|_| turn == Turn::Lie);
+                scene.world.guests.lie(vms[liar].vmid, lie);
+            })
+            .await;
+        });
+    }
+}
+
+/// Each of two kubelets tells the other's UUID.
+#[test]
+fn two_kubelets_that_lie_cost_nobody_a_vm() {
+    simulate(async {
+        let scene = scene();
+        stays_untouched(&scene, "has the system UUID", async |turn, vms| {
+            for (liar, other) in [(0, 1), (1, 0)] {
+                let lie = Some(vms[other].uuid.as_str()).filter(|_| turn == Turn::Lie);
+                scene.world.guests.lie(vms[liar].vmid, lie);
+            }
+        })
+        .await;
+    });
+}
+
+/// A kubelet whose UUID is nobody's.
+#[test]
+fn a_node_of_the_name_with_another_uuid_keeps_its_vm() {
+    simulate(async {
+        let scene = scene();
+        stays_untouched(&scene, "has the system UUID", async |turn, vms| {
+            let lie = "0badcafe-0000-4000-8000-000000000001";
+            let lie = Some(lie).filter(|_| turn == Turn::Lie);
+            scene.world.guests.lie(vms[0].vmid, lie);
+        })
+        .await;
+    });
+}
+
+/// Our annotation on a node names another VM than the one behind it.
+#[test]
+fn a_node_annotated_with_another_vm_keeps_its_vm() {
+    simulate(async {
+        let scene = scene();
+        stays_untouched(&scene, "is annotated with", async |turn, vms| {
+            let of = |vm: &VmFacts| format!("default/{}/{}", vm.vmid, vm.uuid);
+            let text = match turn {
+                Turn::Lie => of(&vms[1]),
+                Turn::Truth => of(&vms[0]),
+            };
+            let change = json!({"metadata": {"annotations": {"pve-autoscaler.io/machine": text}}});
+            patch(&scene, &vms[0].name, change).await;
+        })
+        .await;
+    });
+}
+
+/// Somebody edits `smbios1` of a VM whose node is Ready: the node does not look like its own any more, and
+/// the pods run on.
+#[test]
+fn an_edited_uuid_does_not_make_a_working_node_a_vm_without_one() {
+    let other = "uuid=0badcafe-0000-4000-8000-000000000001";
+    for edited in [Some(other), Some("manufacturer=acme"), None] {
+        simulate(async {
+            let scene = scene();
+            stays_untouched(&scene, "the SMBIOS UUID of VM", async |turn, vms| {
+                let vm = &vms[0];
+                let right = vm.config.get("smbios1").map(String::as_str);
+                let value = if turn == Turn::Lie { edited } else { right };
+                edit(&scene, vm.vmid, "smbios1", value);
+            })
+            .await;
+        });
+    }
+}
+
+/// The same when the daemon has lost its state: the node itself remembers.
+#[test]
+fn an_edited_uuid_is_seen_without_the_journal_too() {
+    simulate(async {
+        let scene = scene();
+        let begins = tokio::time::Instant::now();
+        let story = async {
+            let first = Duration::from_mins(4);
+            scene.live_until(first, 0).await;
+            let vms = machines(&scene);
+            let pods = running(&scene).await;
+            assert_eq!((vms.len(), pods.len()), (2, 2), "two machines in service");
+            std::fs::remove_dir_all(scene.state()).expect("removed");
+            std::fs::create_dir(scene.state()).expect("made");
+            edit(
+                &scene,
+                vms[0].vmid,
+                "smbios1",
+                Some("uuid=0badcafe-0000-4000-8000-000000000001"),
+            );
+            let before = changes(&scene);
+            let rest = async {
+                tokio::time::sleep_until(begins + Duration::from_mins(20)).await;
+                assert_eq!(changes(&scene), before, "{:#?}", scene.world.pve.changes());
+                assert_eq!(running(&scene).await, pods, "pods that ran");
+                let told = warnings(&scene);
+                assert!(told.contains("0badcafe"), "{told}");
+            };
+            tokio::select! {
+                biased;
+                () = scene.live_on(1, |_| {}) => {}
+                () = rest => {}
+            }
+        };
+        tokio::select! {
+            biased;
+            () = story => {}
+            () = scene.preside() => {}
+            () = scene.play(two()) => {}
+        }
+        assert!(scene.findings().is_empty(), "{:#?}", scene.findings());
+    });
+}
+
+/// What is only pending in PVE is not in force: the machine is what it was, and goes in the usual way.
+#[test]
+fn a_pending_uuid_changes_nothing() {
+    simulate(async {
+        let scene = scene();
+        let story = async {
+            tokio::time::sleep(Duration::from_mins(4)).await;
+            let vms = machines(&scene);
+            let pods = running(&scene).await;
+            assert_eq!((vms.len(), pods.len()), (2, 2), "two machines in service");
+            let before = changes(&scene);
+            for vm in &vms {
+                let path = format!("/api2/json/nodes/{}/qemu/{}/config", vm.host, vm.vmid);
+                // Tags apply at once, so that the configuration is read again at once.
+                let body = "smbios1=uuid%3D0badcafe-0000-4000-8000-000000000001&tags=edited";
+                let request = http::Request::put(path)
+                    .header("content-type", "application/x-www-form-urlencoded")
+                    .body(axum::body::Body::from(body));
+                let router = scene.world.pve.router_as("root@pam");
+                let request = request.expect("a request");
+                let answer = tower::ServiceExt::oneshot(router, request).await;
+                assert_eq!(answer.expect("an answer").status(), 200);
+                let now = scene.world.pve.vm(vm.vmid).expect("it is there");
+                assert_eq!(now.uuid, vm.uuid, "it is pending");
+            }
+            let edited = changes(&scene);
+            assert_eq!(edited, before + vms.len());
+            tokio::time::sleep(Duration::from_mins(16)).await;
+            assert_eq!(changes(&scene), edited, "{:#?}", scene.world.pve.changes());
+            assert_eq!(running(&scene).await, pods, "pods that ran");
+            assert_eq!(warnings(&scene), "");
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, two(), Duration::from_mins(45)) => {}
+            () = story => {}
+        }
+        scene.nothing_is_left();
+    });
+}
