@@ -16,7 +16,7 @@ use crate::agent::executor::{Ended, Executor, NotBegun, Observer, Tools, Turns};
 use crate::agent::identity::identify;
 use crate::agent::journal::{Journal, JournalError};
 use crate::agent::observe::{self, Sources};
-use crate::agent::region::{RegionView, RegionWatcher};
+use crate::agent::region::{Doubts, RegionView, RegionWatcher};
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::turn::Turn;
 use crate::brain;
@@ -190,6 +190,7 @@ fn watch_regions(
     parts: &Parts,
     clients: &BTreeMap<RegionName, crate::pve::Client>,
     hurrying: &channel::Receiver<bool>,
+    doubts: &Doubts,
     tasks: &mut JoinSet<String>,
 ) -> Regions {
     let (mut views, mut pokes) = (BTreeMap::new(), Vec::new());
@@ -198,6 +199,7 @@ fn watch_regions(
         let poke = Arc::new(Notify::new());
         let settings = parts.settings.clone();
         let watcher = RegionWatcher::new(name.clone(), client.clone(), parts.clock, settings);
+        let watcher = watcher.with_doubts(doubts.clone());
         let watching = watcher.run(sender, hurrying.clone(), poke.clone());
         tasks.spawn(named("a region's watcher", watching));
         views.insert(name.clone(), receiver);
@@ -257,7 +259,8 @@ impl Loop {
             .iter()
             .map(|(name, transport)| (name.clone(), crate::pve::Client::new(transport.clone())))
             .collect();
-        let (regions, pokes) = watch_regions(&parts, &clients, &hurrying, tasks);
+        let doubts = Doubts::default();
+        let (regions, pokes) = watch_regions(&parts, &clients, &hurrying, &doubts, tasks);
         let (announcer, announcing) =
             Announcer::new(&kube, &parts.settings, parts.identity.clone());
         tasks.spawn(named("the announcer", announcing));
@@ -280,6 +283,7 @@ impl Loop {
             observer: parts.observer.clone(),
             clones: Turns::default(),
             pings: Turns::default(),
+            doubts,
             crowd: Arc::default(),
         };
         Ok(Loop {

@@ -5,7 +5,7 @@
 //! minute at the default interval, whatever the number of VMs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -16,15 +16,18 @@ use crate::agent::machines::{Facts, Observed};
 use crate::clock::Clock;
 use crate::config::settings::{Settings, Template};
 use crate::model::foreign::ForeignText;
+use crate::model::mark::Ownership;
 use crate::model::region::{GuestKind, Host, Region, RegionName, Storage, TemplateCopy, Vm};
 use crate::model::snapshot::SourceState;
 use crate::model::time::{Span, Time};
 use crate::pve::transport::CallError;
 use crate::pve::{Cause, Client, GuestResource, Resources, VmConfig};
 
-/// A configuration is read again after this long though nothing about the VM seemed to change:
-/// an edited description shows nowhere else.
+/// A configuration is read again after this long though nothing about the VM seemed to change.
 const STALE_CONFIG: Span = Span::minutes(30);
+/// The configuration of a VM that carries a mark is: an edited description or UUID shows nowhere else. They take
+/// turns, the oldest reading first.
+const STALE_MARK: Span = Span::seconds(15);
 /// Such re-readings in one poll.
 const REREADS_PER_POLL: usize = 1;
 /// Configurations read in one poll because something changed: a thousand VMs at the start take a
@@ -36,6 +39,40 @@ pub const BUSY_POLL: Span = Span::seconds(10);
 const TICK: Duration = Duration::from_millis(1);
 /// A whole poll must end within this time.
 const POLL_DEADLINE: Duration = Duration::from_mins(2);
+
+/// VMs of which somebody has seen that they are not as they were read last: the next poll reads them again.
+#[derive(Clone, Debug, Default)]
+pub struct Doubts(Arc<Mutex<BTreeSet<(RegionName, u32)>>>);
+
+impl Doubts {
+    /// Doubts what was read of a VM.
+    pub fn add(&self, region: &RegionName, vmid: u32) {
+        self.lock().insert((region.clone(), vmid));
+    }
+
+    /// Those of a region.
+    #[cfg(test)]
+    pub(super) fn of(&self, region: &RegionName) -> BTreeSet<u32> {
+        let all = self.lock();
+        let own = all.iter().filter(|(name, _)| name == region);
+        own.map(|(_, vmid)| *vmid).collect()
+    }
+
+    /// Those of a region; they are not doubted any more.
+    fn take(&self, region: &RegionName) -> BTreeSet<u32> {
+        let mut all = self.lock();
+        let (taken, left) = std::mem::take(&mut *all)
+            .into_iter()
+            .partition(|(name, _)| name == region);
+        *all = left;
+        let taken: BTreeSet<(RegionName, u32)> = taken;
+        taken.into_iter().map(|(_, vmid)| vmid).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<(RegionName, u32)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// What a watcher publishes.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +89,16 @@ struct Known {
     fingerprint: Fingerprint,
     config: Arc<VmConfig>,
     read: Time,
+}
+
+impl Known {
+    /// For how long the reading is good as long as nothing seems to change.
+    fn stale_after(&self) -> Span {
+        match self.config.ownership() {
+            Ownership::Unmarked => STALE_CONFIG,
+            _ => STALE_MARK,
+        }
+    }
 }
 
 /// What changes in the resources when a configuration may have changed.
@@ -88,6 +135,7 @@ pub struct RegionWatcher {
     clock: Clock,
     settings: Arc<Settings>,
     known: BTreeMap<u32, Known>,
+    doubts: Doubts,
     clocks: HostClocks,
     /// The last question beyond what every poll asks was for a clock.
     clock_was_last: bool,
@@ -107,9 +155,16 @@ impl RegionWatcher {
             clock,
             settings,
             known: BTreeMap::new(),
+            doubts: Doubts::default(),
             clocks: HostClocks::default(),
             clock_was_last: false,
         }
+    }
+
+    /// What others doubt is read again.
+    #[must_use]
+    pub fn with_doubts(self, doubts: Doubts) -> RegionWatcher {
+        RegionWatcher { doubts, ..self }
     }
 
     /// Polls until dropped. `hurry` says that machines are being worked on, `poke` asks for a poll
@@ -256,6 +311,7 @@ impl RegionWatcher {
         self.known
             .retain(|vmid, _| resources.guests.contains_key(vmid));
         let now = self.clock.now();
+        let doubted = self.doubts.take(&self.name);
         let wanted = resources
             .guests
             .iter()
@@ -268,8 +324,10 @@ impl RegionWatcher {
                 continue;
             }
             match self.known.get(vmid) {
-                Some(known) if known.fingerprint == Fingerprint::of(guest) => {
-                    if now.since(known.read) > STALE_CONFIG {
+                Some(known)
+                    if known.fingerprint == Fingerprint::of(guest) && !doubted.contains(vmid) =>
+                {
+                    if now.since(known.read) > known.stale_after() {
                         old.push((known.read, *vmid));
                     }
                 }

@@ -75,6 +75,7 @@ fn halves(turn: &mut Turn<'_>, known: &Known<'_>, lost: bool) {
     if !turn.quarantine_over(&format!("machine/{}", known.name), good) {
         let what = match reason {
             Reason::NoNode => "its node is gone",
+            _ if unmarked(known) => "its VM does not carry our mark any more",
             _ => "its VM is gone",
         };
         turn.warn(format!(
@@ -92,6 +93,12 @@ fn halves(turn: &mut Turn<'_>, known: &Known<'_>, lost: bool) {
             reason,
         );
     }
+}
+
+/// Whether a VM has the machine's VMID that is not its own any more: somebody took the mark out of its notes.
+fn unmarked(known: &Known<'_>) -> bool {
+    let vmid = &known.machine.mark.vmid;
+    known.region.is_some_and(|region| region.vms.contains_key(vmid))
 }
 
 /// A node that says it is ours, and whose machine is not known.

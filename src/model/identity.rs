@@ -4,7 +4,7 @@
 //! annotation, once it is there, names this very VM. A node with one of these signs and not all of them, a
 //! second node with one, or a VM whose UUID is not the one that is remembered, is a contradiction: one of
 //! those who say so is wrong, and nobody here can tell which. Then nothing is done to either side.
-//! `docs/decisions/0019-identity.md` says why.
+//! `docs/decisions/0021-one-rule-of-identity.md` says why.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

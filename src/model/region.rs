@@ -157,15 +157,20 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// What its node must show, while it has a VM that carries its mark: before and after it has no node.
+    /// What its node must show, while it has a VM that carries its mark: before and after it has no node. A VM
+    /// that a removal of ours has switched off is known by the UUID it had: what was edited and pending came
+    /// into force with the stop, and no node is on it.
     pub fn signs(&self) -> Option<Signs<'_>> {
         let vm = self.vm.as_ref().filter(|vm| vm.marked)?;
+        let remembered = self.remembered.as_deref();
+        let uuid = vm.uuid.as_deref();
+        let shut = !vm.running && self.step.is_some_and(|(step, _)| step >= Step::Shutdown);
         Some(Signs {
             machine: &self.mark.machine,
             region: &self.region,
             vmid: self.mark.vmid,
-            uuid: vm.uuid.as_deref(),
-            remembered: self.remembered.as_deref(),
+            uuid: remembered.filter(|_| shut).or(uuid),
+            remembered,
         })
     }
 }

@@ -274,3 +274,139 @@ fn a_pending_uuid_changes_nothing() {
         scene.nothing_is_left();
     });
 }
+
+/// Somebody takes the mark out of the notes, and puts it back in the moment in which the intent is dropped:
+/// nothing was begun, so nothing goes on.
+#[test]
+fn notes_that_are_edited_and_put_back_cost_nobody_a_vm() {
+    for after in (24_000..40_000).step_by(800) {
+        simulate(async {
+            let scene = scene();
+            let story = async {
+                tokio::time::sleep(Duration::from_mins(4)).await;
+                let (vms, pods) = (machines(&scene), running(&scene).await);
+                assert_eq!((vms.len(), pods.len()), (2, 2), "two machines in service");
+                let (vm, before) = (&vms[0], changes(&scene));
+                edit(&scene, vm.vmid, "description", Some("mine"));
+                // Tags are seen at once, so that the quarantine begins with the next poll.
+                edit(&scene, vm.vmid, "tags", Some("mine"));
+                while !warnings(&scene).contains("does not carry our mark any more") {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                tokio::time::sleep(Duration::from_millis(after)).await;
+                let notes = Some(vm.description.as_str());
+                edit(&scene, vm.vmid, "description", notes);
+                tokio::time::sleep(Duration::from_mins(6)).await;
+                assert_eq!(changes(&scene), before, "put back after {after} ms");
+                assert_eq!(running(&scene).await, pods, "put back after {after} ms");
+            };
+            tokio::select! {
+                biased;
+                () = scene.live(None, 0, two(), Duration::from_mins(20)) => {}
+                () = story => {}
+            }
+            assert!(scene.findings().is_empty(), "{:#?}", scene.findings());
+        });
+    }
+}
+
+/// An edit of the notes shows nowhere but in the configuration, and that is read in turns.
+#[test]
+fn an_edit_of_the_notes_is_noticed_within_a_poll_of_each_machine() {
+    simulate(async {
+        let scene = scene();
+        let story = async {
+            tokio::time::sleep(Duration::from_mins(6)).await;
+            let vms = machines(&scene);
+            assert_eq!(vms.len(), 2, "two machines in service");
+            edit(&scene, vms[0].vmid, "description", Some("mine"));
+            let requests = scene.world.pve.request_count();
+            tokio::time::sleep(Duration::from_secs(95)).await;
+            let told = warnings(&scene);
+            let words = format!("machine {}: its VM does not carry our mark", vms[0].name);
+            assert!(told.contains(&words), "{told}");
+            let asked = scene.world.pve.request_count() - requests;
+            assert!(asked <= 16, "{asked} calls in a minute and a half");
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, two(), Duration::from_mins(10)) => {}
+            () = story => {}
+        }
+    });
+}
+
+/// The API server is started anew in every second of the end of a machine's birth, and of its removal: it
+/// answers 403 for a while, and that costs no machine.
+#[test]
+fn an_api_server_that_is_started_anew_costs_no_machine() {
+    let births = (58_000..90_000).step_by(2_500);
+    let removals = (135_000..185_000).step_by(4_000);
+    for at in births.chain(removals) {
+        simulate(async {
+            let scene = scene();
+            let restarts = async {
+                tokio::time::sleep(Duration::from_millis(at)).await;
+                scene.world.kube_faults.restart().await;
+                std::future::pending::<()>().await;
+            };
+            let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(90));
+            tokio::select! {
+                biased;
+                () = scene.live(None, 0, stays, Duration::from_mins(9)) => {}
+                () = restarts => {}
+            }
+            assert_eq!(scene.machines_made(), 1, "restarted after {at} ms");
+            let told = events(&scene).await;
+            let failed = told.iter().find(|event| event.contains("Failed"));
+            assert_eq!(failed, None, "restarted after {at} ms");
+            scene.nothing_is_left();
+        });
+    }
+}
+
+/// The state directory is lost, the machine is known by its mark alone, and somebody destroys its VM while it is
+/// being taken down: neither its slot nor its node stays.
+#[test]
+fn a_machine_known_by_its_mark_alone_leaves_nothing_behind() {
+    simulate(async {
+        let scene = scene();
+        let story = async {
+            scene.live_until(Duration::from_mins(2), 0).await;
+            std::fs::remove_dir_all(scene.state()).expect("removed");
+            std::fs::create_dir(scene.state()).expect("made");
+            let begun = async {
+                while !is_shut_down(&scene) {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            };
+            tokio::select! {
+                biased;
+                () = scene.live_on(1, |_| {}) => {}
+                () = begun => {}
+            }
+            let vms = machines(&scene);
+            assert_eq!(vms.len(), 1);
+            let act = AdminAct::Destroy { vmid: vms[0].vmid };
+            scene.world.pve.administer(&act).expect("it is there");
+            scene.live(None, 2, Workload::default(), Duration::from_mins(8)).await;
+        };
+        let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(3));
+        tokio::select! {
+            biased;
+            () = story => {}
+            () = scene.preside() => {}
+            () = scene.play(visit) => {}
+        }
+        scene.nothing_is_left();
+        let asked = scene.world.pve.requests().into_iter();
+        let wrong: Vec<_> = asked.filter(|seen| seen.status == Some(400)).collect();
+        assert!(wrong.is_empty(), "{wrong:?}");
+    });
+}
+
+/// Whether a VM of ours was asked to shut down.
+fn is_shut_down(scene: &Scene) -> bool {
+    let changes = scene.world.pve.changes();
+    changes.iter().any(|change| change.what == "shutdown" || change.what == "stop")
+}

@@ -208,7 +208,10 @@ async fn node_of(
 ) -> Result<Option<NodeRef>, Stop> {
     let planned = action.target.node.as_ref();
     let found = match (config, planned) {
-        (Some(config), _) => node::own(work, config).await?,
+        (Some(config), _) => {
+            let off = work.entry()?.step >= Step::Shutdown && !runs(work).await?;
+            node::own(work, config, off).await?
+        }
         (None, Some(planned)) => left_behind(work, &planned.name).await?,
         (None, None) => None,
     };
@@ -280,7 +283,7 @@ async fn still_empty(
     config: &VmConfig,
     emptied: Option<&NodeRef>,
 ) -> Result<(), Stop> {
-    match (node::own(work, config).await?, emptied) {
+    match (node::own(work, config, false).await?, emptied) {
         (None, _) => Ok(()),
         (Some((_, node)), Some(emptied)) if node.uid == emptied.uid => {
             nothing_to_lose(work, emptied, "it was emptied before").await

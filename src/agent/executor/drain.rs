@@ -144,7 +144,10 @@ async fn evict(work: &Work, key: &PodKey, pod: &Pod, grace: i64) -> Result<Optio
             work.tools.observer.evicted(false);
             Ok(Some(format!("{key} may not be evicted now: {why}")))
         }
-        EvictOutcome::Failed(error) if kube_passing(&error) => Ok(Some(format!("{key}: {error}"))),
+        EvictOutcome::Failed(error) if kube_passing(&error) => {
+            work.wait_for_kube(&format!("evicting {key}"), &error);
+            Ok(Some(format!("{key}: {error}")))
+        }
         EvictOutcome::Failed(error) => Err(Stop::Failed(format!("evicting {key}: {error}"))),
     }
 }

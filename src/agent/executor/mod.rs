@@ -8,6 +8,8 @@ mod clone;
 mod down;
 mod drain;
 mod guest;
+#[cfg(test)]
+mod looks;
 mod node;
 mod settling;
 mod sweep;

@@ -126,13 +126,16 @@ pub(super) fn registered(work: &Work, uuid: &str) -> Option<(Arc<str>, Node)> {
 }
 
 /// The machine's node, every node that shows a sign of it read afresh; `None` when none does. Whatever is
-/// contradicted stops the work: a node on this VM may be full of pods under another name.
+/// contradicted stops the work: a node on this VM may be full of pods under another name. `off`: a removal of
+/// ours has switched the VM off; then it is known by the UUID it had.
 pub(super) async fn own(
     work: &Work,
     config: &VmConfig,
+    off: bool,
 ) -> Result<Option<(Arc<str>, Node)>, Stop> {
     let entry = work.entry()?;
-    let signs = signs(work, &entry, config.uuid.as_deref());
+    let had = entry.uuid.as_deref().filter(|_| off);
+    let signs = signs(work, &entry, had.or(config.uuid.as_deref()));
     let mut names: BTreeSet<Arc<str>> = work.tools.store.with(|cluster| {
         let nodes = cluster.nodes.iter();
         let touching = nodes.filter(|(name, node)| signs.touch(name, node));

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::agent::journal::Journal;
+use crate::agent::{journal::Journal, region::Doubts};
 use crate::agent::state::StateFiles;
 use crate::kube::nodes::EXCLUDED;
 use crate::kube::{Client, ClusterStore, Unobserved, in_memory, watch};
@@ -58,15 +58,15 @@ enabled = false
 ";
 
 /// Machines in service, and what takes them down.
-struct Lab {
-    world: World,
-    tools: Tools,
+pub(super) struct Lab {
+    pub(super) world: World,
+    pub(super) tools: Tools,
     /// Removals of the machines, in the order of their names.
-    removals: Vec<Action>,
+    pub(super) removals: Vec<Action>,
     _state: tempfile::TempDir,
 }
 
-fn simulate<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn simulate<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -76,7 +76,7 @@ fn simulate<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// One machine with one pod `web-…`.
-async fn lab(scale_down: &str) -> Lab {
+pub(super) async fn lab(scale_down: &str) -> Lab {
     machines(1, scale_down, |router| router).await
 }
 
@@ -131,7 +131,7 @@ async fn tools(world: &World, state: &std::path::Path, way: Router) -> Tools {
     let region = world.settings.regions.keys().next().expect("a region");
     let files = StateFiles::open(state).expect("it opens");
     let (journal, unreadable) = Journal::open(&files.journal()).expect("it opens");
-    assert_eq!(unreadable, Vec::<String>::new());
+    assert!(unreadable.is_empty());
     Tools {
         clock: world.clock,
         settings: world.settings.clone(),
@@ -143,6 +143,7 @@ async fn tools(world: &World, state: &std::path::Path, way: Router) -> Tools {
         observer: Arc::new(Nothing),
         clones: Turns::default(),
         pings: Turns::default(),
+        doubts: Doubts::default(),
         crowd: Arc::default(),
     }
 }
@@ -154,8 +155,7 @@ fn removals(world: &World) -> Vec<Action> {
     let removal = |(name, machine): (&Arc<str>, &Machine)| {
         let node = machine.node.clone().expect("it is in service");
         let uid = seen.cluster.nodes[&node].uid.clone();
-        let pods = seen.cluster.pods.iter();
-        let pods = pods.filter(|(_, pod)| pod.node.as_ref() == Some(&node));
+        let pods = seen.cluster.pods.iter().filter(|(_, pod)| pod.node.as_ref() == Some(&node));
         Action {
             version: crate::model::action::VERSION,
             kind: Kind::Remove { drain: true },
@@ -183,7 +183,7 @@ fn removals(world: &World) -> Vec<Action> {
 
 impl Lab {
     /// One call to the API server by its administrator.
-    async fn api(&self, method: &str, path: &str, body: Value) -> Value {
+    pub(super) async fn api(&self, method: &str, path: &str, body: Value) -> Value {
         let media = match method {
             "PATCH" => "application/merge-patch+json",
             _ => "application/json",
@@ -207,7 +207,7 @@ impl Lab {
     }
 
     /// Takes a machine down, if nothing hinders it, and says how long it took.
-    async fn remove(&self, index: usize) -> (Result<(), Failure>, Duration) {
+    pub(super) async fn remove(&self, index: usize) -> (Result<(), Failure>, Duration) {
         let action = self.removals[index].clone();
         let entry = self.tools.journal.get(&action.target.machine);
         let began = tokio::time::Instant::now();
@@ -216,7 +216,7 @@ impl Lab {
     }
 
     /// The same while something happens after a time.
-    async fn remove_while(
+    pub(super) async fn remove_while(
         &self,
         after: u64,
         act: impl Future<Output = ()>,
@@ -228,7 +228,7 @@ impl Lab {
         tokio::join!(self.remove(0), act).0
     }
 
-    fn node_path(&self, index: usize) -> String {
+    pub(super) fn node_path(&self, index: usize) -> String {
         let node = self.removals[index].target.node.as_ref();
         format!("/api/v1/nodes/{}", node.expect("a node").name)
     }
@@ -239,7 +239,7 @@ impl Lab {
     }
 
     /// The node works on as if nothing had been.
-    async fn in_service(&self, index: usize) {
+    pub(super) async fn in_service(&self, index: usize) {
         let node = self.api("GET", &self.node_path(index), Value::Null).await;
         assert_ne!(node["spec"]["unschedulable"], true);
         let taints = node["spec"]["taints"].as_array().into_iter().flatten();
@@ -253,7 +253,7 @@ impl Lab {
     }
 
     /// Nothing is left of the machine.
-    fn gone(&self, index: usize) {
+    pub(super) fn gone(&self, index: usize) {
         let target = &self.removals[index].target;
         assert_eq!(self.world.pve.vm(target.vmid), None);
         let nodes = self.world.kube.objects("v1", "Node");

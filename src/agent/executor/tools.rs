@@ -10,6 +10,7 @@ use rand::rngs::StdRng;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::agent::journal::{Entry, Journal};
+use crate::agent::region::Doubts;
 use crate::clock::Clock;
 use crate::config::settings::Settings;
 use crate::kube::ClusterStore;
@@ -63,6 +64,8 @@ pub struct Tools {
     pub clones: Turns,
     /// Turns at asking agents, by region and host.
     pub pings: Turns,
+    /// VMs that look otherwise than their region's watcher may have read them.
+    pub doubts: Doubts,
     /// How many machines are being worked on.
     pub crowd: Arc<AtomicUsize>,
 }

@@ -256,7 +256,13 @@ impl Work {
             }
             let host = guest.host.clone();
             match self.pve.vm_config(&host, vmid).await {
-                Ok(config) => return self.judge(host, config),
+                Ok(config) => {
+                    let look = self.judge(host, config)?;
+                    if !matches!(look, Look::Ours(_)) {
+                        self.doubt();
+                    }
+                    return Ok(look);
+                }
                 // It moved or went between the two calls: look again.
                 Err(error) if error.cause() == Cause::Gone => {
                     self.note(error.to_string());
@@ -268,6 +274,13 @@ impl Work {
                 }
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// What the region's watcher has read of the VM may not hold any more: it is read again with the next poll.
+    fn doubt(&self) {
+        if let Ok(entry) = self.entry() {
+            self.tools.doubts.add(&entry.target.region, self.mark.vmid);
         }
     }
 
@@ -291,8 +304,10 @@ impl Work {
         let vmid = self.mark.vmid;
         match mark::read(&config.description) {
             Ownership::Marked(mark) if *mark == self.mark => {
-                let remembered = self.entry()?.uuid;
-                if let Some(old) = remembered.filter(|old| Some(old) != config.uuid.as_ref()) {
+                let entry = self.entry()?;
+                // With the stop what was edited and pending came into force.
+                let known = entry.uuid.filter(|_| entry.step < Step::Shutdown);
+                if let Some(old) = known.filter(|old| Some(old) != config.uuid.as_ref()) {
                     let new = config.uuid.as_deref().unwrap_or("gone");
                     return Ok(Look::Changed(format!(
                         "hands off: the SMBIOS UUID of VM {vmid} on {host} was {old} and is {new} now, so which node is on it cannot be told; put it back with `qm set {vmid} --smbios1 uuid={old}`"
@@ -405,13 +420,25 @@ impl Work {
             match call().await {
                 Ok(value) => return Ok(value),
                 Err(error) if kube_passing(&error) => {
-                    self.note(format!("{what}: {error}"));
+                    self.wait_for_kube(what, &error);
                     sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Notes what of Kubernetes is waited for. A right that is missing is told in the log as well, once: it may be
+    /// missing for good.
+    pub(super) fn wait_for_kube(&self, what: &str, error: &crate::kube::Error) {
+        let text = format!("{what}: {error}");
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if error.code() == Some(403) && *last != text {
+            tracing::warn!(machine = %self.machine, %error,
+                "Kubernetes forbids it: just started, its roles not read yet, or a right is missing; tried again");
+        }
+        *last = text;
     }
 
     /// Follows a task to its end. `Ok(None)`: it succeeded; `Ok(Some(text))`: it failed with `text`.

@@ -58,6 +58,9 @@ pub struct FaultPlan {
     pub cut: u16,
     /// Streams that go silent without an end.
     pub stalled: u16,
+    /// Calls that are forbidden (403), as every API server does for some seconds after its start, until it has read
+    /// its roles; PVE has no such time.
+    pub forbidden: u16,
     /// Longest life of a stream that is cut or stalls, in milliseconds.
     pub cut_ms: u64,
 }
@@ -76,6 +79,7 @@ impl FaultPlan {
             swallowed: 10,
             cut: 50,
             stalled: 10,
+            forbidden: 10,
             cut_ms: 120_000,
         }
     }
@@ -99,6 +103,7 @@ impl FaultPlan {
             swallowed: rate(30),
             cut: rate(100),
             stalled: rate(30),
+            forbidden: rate(60),
             cut_ms: 240_000,
         }
     }
@@ -111,6 +116,7 @@ enum Fate {
     Silent,
     Broken,
     Error,
+    Forbidden,
     Lost,
     Swallowed,
     Cut(Duration),
@@ -158,6 +164,19 @@ impl Faults {
         self.dice(|dice| dice.plan)
     }
 
+    /// An API server that is started anew: for five seconds nobody gets through to it, then it forbids everybody
+    /// everything until it has read its roles, and then nothing goes wrong.
+    pub async fn restart(&self) {
+        for (plan, seconds) in [
+            (FaultPlan { broken: 1_000, ..FaultPlan::default() }, 5),
+            (FaultPlan { forbidden: 1_000, ..FaultPlan::default() }, 8),
+        ] {
+            self.set(plan);
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+        }
+        self.quiet();
+    }
+
     /// How many faults there were.
     pub fn dealt(&self) -> u64 {
         self.dice(|dice| dice.dealt)
@@ -195,6 +214,7 @@ impl Dice {
             (plan.swallowed, Fate::Swallowed),
             (plan.cut, Fate::Cut(life)),
             (plan.stalled, Fate::Stalled(life)),
+            (plan.forbidden, Fate::Forbidden),
         ];
         let mut fate = Fate::Fine;
         for (rate, one) in fates {
@@ -224,6 +244,8 @@ async fn disturb(
         Fate::Silent => std::future::pending().await,
         Fate::Broken => broken(),
         Fate::Error => error(style),
+        Fate::Forbidden if style == Style::Pve => next.run(request).await,
+        Fate::Forbidden => forbidden(),
         Fate::Fine => next.run(request).await,
         Fate::Lost => {
             let _ = next.run(request).await;
@@ -279,6 +301,17 @@ fn cut(response: Response, life: Duration, loud: bool) -> Response {
         .take_until(end)
         .chain(tail.filter_map(|item| async { item }));
     Response::from_parts(parts, Body::from_stream(body))
+}
+
+/// What the RBAC authorizer answers while its informers have not synchronised: it finds the bindings' roles nowhere.
+fn forbidden() -> Response {
+    let body = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"forbidden: User \"system:serviceaccount:kube-system:pve-autoscaler\" cannot do this: RBAC: clusterrole.rbac.authorization.k8s.io \"pve-autoscaler\" not found","reason":"Forbidden","details":{},"code":403}"#;
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = StatusCode::FORBIDDEN;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
 
 fn error(style: Style) -> Response {
