@@ -192,7 +192,7 @@ mod tests {
         BTreeMap::from([(RegionName::from("default"), observed)])
     }
 
-    fn cluster_with_node(uuid: &str) -> Cluster {
+    fn cluster_with_node(name: &str, uuid: &str) -> Cluster {
         let node = Node {
             uid: "n1".into(),
             system_uuid: uuid.into(),
@@ -209,7 +209,7 @@ mod tests {
             kubelet_version: "v1.36.0".into(),
         };
         Cluster {
-            nodes: BTreeMap::from([(Arc::from("any-name"), node)]),
+            nodes: BTreeMap::from([(Arc::from(name), node)]),
             ..Cluster::default()
         }
     }
@@ -246,13 +246,33 @@ mod tests {
         let found = machines(
             CLUSTER,
             &regions,
-            &cluster_with_node("uuid-1"),
+            &cluster_with_node("small-1", "uuid-1"),
             &BTreeMap::new(),
             &BTreeMap::new(),
         );
         assert_eq!(found.keys().map(|k| &**k).collect::<Vec<_>>(), ["small-1"]);
-        assert_eq!(found["small-1"].node.as_deref(), Some("any-name"));
+        assert_eq!(found["small-1"].node.as_deref(), Some("small-1"));
         assert!(!found["small-1"].intended);
+    }
+
+    #[test]
+    fn a_node_that_shows_less_than_all_contradicts() {
+        let marked = Some(Ownership::Marked(mark(1, CLUSTER).into()));
+        let regions = region(&[(1, marked, None)]);
+        let (name, mut entry) = entry(1);
+        let mut seen = |cluster: &Cluster, uuid: Option<&str>| {
+            entry.uuid = uuid.map(Arc::from);
+            let journal = BTreeMap::from([(name.clone(), entry.clone())]);
+            let found = machines(CLUSTER, &regions, cluster, &journal, &BTreeMap::new());
+            let machine = &found["small-1"];
+            (machine.node.is_some(), machine.contradiction.is_some())
+        };
+        let right = cluster_with_node("small-1", "uuid-1");
+        assert_eq!(seen(&right, Some("uuid-1")), (true, false));
+        assert_eq!(seen(&right, Some("uuid-before")), (false, true));
+        assert_eq!(seen(&cluster_with_node("x", "uuid-1"), None), (false, true));
+        assert_eq!(seen(&cluster_with_node("small-1", "x"), None), (false, true));
+        assert_eq!(seen(&cluster_with_node("x", "x"), None), (false, false));
     }
 
     #[test]
@@ -262,7 +282,7 @@ mod tests {
             (5, Some(Ownership::Unmarked), Some("clone")),
             (6, Some(Ownership::Unmarked), None),
         ]);
-        let cluster = cluster_with_node("uuid-5");
+        let cluster = cluster_with_node("small-5", "uuid-5");
         let found = machines(CLUSTER, &regions, &cluster, &journal, &BTreeMap::new());
         assert!(found["small-5"].vm.as_ref().is_some_and(|vm| !vm.marked));
         assert_eq!(found["small-5"].node, None, "a placeholder has no node");
@@ -284,7 +304,7 @@ mod tests {
             let found = machines(
                 CLUSTER,
                 &regions,
-                &cluster_with_node("uuid-5"),
+                &cluster_with_node("small-5", "uuid-5"),
                 &BTreeMap::from([(name, entry)]),
                 &BTreeMap::new(),
             );

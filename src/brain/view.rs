@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::model::cluster::{Node, Pod, PodKey, ReadyStatus};
 use crate::model::mark::Ownership;
 use crate::model::policy::{InstanceType, LEAVING_TAINT, Policy, PoolPolicy, STARTUP_TAINT};
-use crate::model::region::{Busy, Machine, Region, Step};
+use crate::model::region::{Busy, GuestKind, Machine, Region, Step};
 use crate::model::resources::Resources;
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
@@ -342,6 +342,9 @@ fn untouchable(snapshot: &Snapshot, known: &Known<'_>, doubled: &BTreeSet<&str>)
         }
         _ => {}
     }
+    if known.machine.vm.is_none() && known.step() >= Some(Step::Done) && unread(known) {
+        return Some("its VM is there, and its configuration could not be read".to_owned());
+    }
     let vm = known.machine.vm.as_ref()?;
     let remains = matches!(vm.lock.as_deref(), Some("clone" | "destroyed"));
     if !(vm.marked || known.machine.intended && remains) {
@@ -349,6 +352,13 @@ fn untouchable(snapshot: &Snapshot, known: &Known<'_>, doubled: &BTreeSet<&str>)
     }
     let found = known.machine.contradiction.as_ref()?;
     Some(format!("which node is its own is contradicted: {}", found.why))
+}
+
+/// Whether a VM has the machine's VMID of which nobody knows whose it is: what was not read is not gone.
+fn unread(known: &Known<'_>) -> bool {
+    let vms = known.region.map(|region| &region.vms);
+    let vm = vms.and_then(|vms| vms.get(&known.machine.mark.vmid));
+    vm.is_some_and(|vm| vm.kind == GuestKind::Qemu && vm.ownership.is_none())
 }
 
 /// Whether the region was last read before the machine's present step began: a VM that was cloned

@@ -180,6 +180,11 @@ async fn the_wire_form_of_calls_is_pves() {
         "/api2/json/nodes/pve1/tasks/UPID%3Apve1%3A0003A1B2%3A00C3D4E5%3A66F0A1B2%3Aqmclone%3A9000%3Aroot%40pam%3A/status"
     );
     assert_eq!(
+        target("vm_config").0,
+        "/api2/json/nodes/pve1/qemu/9001/config?current=1",
+        "what is in force"
+    );
+    assert_eq!(
         target("agent_exec").1.expect("a body"),
         "command=%2Fbin%2Fsh&command=-c&command=true&input-data=hush"
     );

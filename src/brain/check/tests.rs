@@ -311,6 +311,26 @@ fn a_working_node_goes_only_for_a_reason_that_holds() {
     planted(&base, Rule::Node, &|lab, _| {
         lab.snapshot.cluster.nodes.remove("n1");
     });
+    planted(&base, Rule::Identity, &|lab, _| {
+        edit_node(lab, |node| node.system_uuid = "another".into());
+    });
+    planted(&base, Rule::Identity, &|lab, _| {
+        let key = "pve-autoscaler.io/machine";
+        edit_node(lab, |node| drop(node.annotations.insert(key.into(), "home/1/x".into())));
+    });
+    planted(&base, Rule::Identity, &|lab, _| {
+        *lab = lab.clone().node("liar", 1, 1);
+        let nodes = &mut lab.snapshot.cluster.nodes;
+        nodes.get_mut("liar").expect("there").system_uuid = "UUID-n1".into();
+    });
+    planted(&base, Rule::Identity, &|lab, _| {
+        let machine = lab.snapshot.machines.get_mut("n1").expect("n1");
+        machine.remembered = Some("uuid-before".into());
+    });
+    planted(&base, Rule::Identity, &|lab, _| {
+        let machine = lab.snapshot.machines.get_mut("n1").expect("n1");
+        machine.node = None;
+    });
     planted(&base, Rule::Node, &|_, action| {
         action.target.node = Some(NodeRef {
             name: "other".into(),
