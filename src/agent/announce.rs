@@ -83,7 +83,7 @@ impl Announcer {
         let found: BTreeMap<Arc<str>, String> = machines
             .filter_map(|(name, machine)| {
                 let found = machine.contradiction.as_ref()?;
-                Some((name.clone(), found.why.clone()))
+                Some((name.clone(), found.why.to_string()))
             })
             .collect();
         for (machine, why) in &found {

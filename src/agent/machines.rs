@@ -271,7 +271,10 @@ mod tests {
         assert_eq!(seen(&right, Some("uuid-1")), (true, false));
         assert_eq!(seen(&right, Some("uuid-before")), (false, true));
         assert_eq!(seen(&cluster_with_node("x", "uuid-1"), None), (false, true));
-        assert_eq!(seen(&cluster_with_node("small-1", "x"), None), (false, true));
+        assert_eq!(
+            seen(&cluster_with_node("small-1", "x"), None),
+            (false, true)
+        );
         assert_eq!(seen(&cluster_with_node("x", "x"), None), (false, false));
     }
 

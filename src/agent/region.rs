@@ -492,7 +492,8 @@ mod tests {
     use crate::sim::pve::{AdminAct, MachineSpec, PveSpec};
     use crate::sim::world::{World, WorldSpec};
 
-    const CONFIG: &str = "version = 1\n[kubernetes]\nname = \"test\"\n[proxmox]\nvmids = \"9100-9120\"\n";
+    const CONFIG: &str =
+        "version = 1\n[kubernetes]\nname = \"test\"\n[proxmox]\nvmids = \"9100-9120\"\n";
 
     fn stranger(description: &str) -> AdminAct {
         AdminAct::AddMachine(MachineSpec {
@@ -548,7 +549,7 @@ mod tests {
             assert_eq!(owner().await, Some(Ownership::Unmarked), "another region's");
             doubts.add(&region, 9100);
             let seen = owner().await;
-            assert_eq!(seen, Some(Ownership::UnknownVersion("v9".to_owned())));
+            assert_eq!(seen, Some(Ownership::UnknownVersion("v9".into())));
             assert!(doubts.of(&region).is_empty());
         });
     }

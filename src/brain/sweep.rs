@@ -98,7 +98,9 @@ fn halves(turn: &mut Turn<'_>, known: &Known<'_>, lost: bool) {
 /// Whether a VM has the machine's VMID that is not its own any more: somebody took the mark out of its notes.
 fn unmarked(known: &Known<'_>) -> bool {
     let vmid = &known.machine.mark.vmid;
-    known.region.is_some_and(|region| region.vms.contains_key(vmid))
+    known
+        .region
+        .is_some_and(|region| region.vms.contains_key(vmid))
 }
 
 /// A node that says it is ours, and whose machine is not known.

@@ -351,7 +351,10 @@ fn untouchable(snapshot: &Snapshot, known: &Known<'_>, doubled: &BTreeSet<&str>)
         return Some("its VM does not carry its mark".to_owned());
     }
     let found = known.machine.contradiction.as_ref()?;
-    Some(format!("which node is its own is contradicted: {}", found.why))
+    Some(format!(
+        "which node is its own is contradicted: {}",
+        found.why
+    ))
 }
 
 /// Whether a VM has the machine's VMID of which nobody knows whose it is: what was not read is not gone.

@@ -151,7 +151,9 @@ impl Signs<'_> {
         nodes: impl IntoIterator<Item = (&'n Arc<str>, &'n Node)>,
     ) -> NodeIdentity {
         let nodes = nodes.into_iter();
-        let touching: Vec<_> = nodes.filter(|(name, node)| self.touch(name, node)).collect();
+        let touching: Vec<_> = nodes
+            .filter(|(name, node)| self.touch(name, node))
+            .collect();
         let mut why = Vec::new();
         match (self.remembered, self.uuid) {
             (Some(old), Some(new)) if !old.eq_ignore_ascii_case(new) => why.push(format!(
@@ -167,7 +169,9 @@ impl Signs<'_> {
             }
             _ => {}
         }
-        let wrong = touching.iter().filter_map(|(name, node)| self.wrong(name, node));
+        let wrong = touching
+            .iter()
+            .filter_map(|(name, node)| self.wrong(name, node));
         why.extend(wrong);
         match touching.as_slice() {
             [] if why.is_empty() => NodeIdentity::None,
@@ -212,7 +216,11 @@ impl<'a> NodeSigns<'a> {
         let shown = uuids.filter_map(|uuid| self.by_uuid.get(&uuid.to_ascii_lowercase()));
         let mut names: BTreeSet<&str> = shown.flatten().map(|name| &***name).collect();
         names.insert(machine.machine);
-        machine.identify(names.into_iter().filter_map(|name| self.nodes.get_key_value(name)))
+        machine.identify(
+            names
+                .into_iter()
+                .filter_map(|name| self.nodes.get_key_value(name)),
+        )
     }
 }
 
@@ -283,7 +291,11 @@ mod tests {
         for signs in [OURS, remembered] {
             for text in [None, Some("home/9101/11aa"), Some("home/9101/11AA")] {
                 for uuid in ["11aa", "11AA"] {
-                    let rows = [("p-aaaaa", uuid, text), ("other", "22bb", None), ("x", "", None)];
+                    let rows = [
+                        ("p-aaaaa", uuid, text),
+                        ("other", "22bb", None),
+                        ("x", "", None),
+                    ];
                     assert_eq!(says(signs, &rows), agreed);
                 }
             }
@@ -367,7 +379,14 @@ mod tests {
         let text = annotation("home", 9101, "11aa");
         let read = named(&text).expect("it is one");
         assert_eq!((read.region, read.vmid, read.uuid), ("home", 9101, "11aa"));
-        for text in ["", "home", "home/9101", "/9101/x", "home/x/11aa", "home/9101/"] {
+        for text in [
+            "",
+            "home",
+            "home/9101",
+            "/9101/x",
+            "home/x/11aa",
+            "home/9101/",
+        ] {
             assert_eq!(named(text), None, "{text}");
         }
     }

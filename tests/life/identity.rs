@@ -389,7 +389,9 @@ fn a_machine_known_by_its_mark_alone_leaves_nothing_behind() {
             assert_eq!(vms.len(), 1);
             let act = AdminAct::Destroy { vmid: vms[0].vmid };
             scene.world.pve.administer(&act).expect("it is there");
-            scene.live(None, 2, Workload::default(), Duration::from_mins(8)).await;
+            scene
+                .live(None, 2, Workload::default(), Duration::from_mins(8))
+                .await;
         };
         let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(3));
         tokio::select! {
@@ -408,5 +410,7 @@ fn a_machine_known_by_its_mark_alone_leaves_nothing_behind() {
 /// Whether a VM of ours was asked to shut down.
 fn is_shut_down(scene: &Scene) -> bool {
     let changes = scene.world.pve.changes();
-    changes.iter().any(|change| change.what == "shutdown" || change.what == "stop")
+    changes
+        .iter()
+        .any(|change| change.what == "shutdown" || change.what == "stop")
 }

@@ -105,10 +105,7 @@ pub(super) async fn take_down(
 /// Sees that the node has nothing to lose: empties it, or without a drain looks that it is empty.
 async fn vacated(work: &Work, node: &NodeRef, action: &Action, drain: bool) -> Result<(), Failure> {
     let limits = work.drain();
-    if !work
-        .attempt(Step::Drain, STOP_DEADLINE, runs(work))
-        .await?
-    {
+    if !work.attempt(Step::Drain, STOP_DEADLINE, runs(work)).await? {
         // Somebody has just switched it off and may switch it on again: as long as its node counts as
         // ready, nobody makes its pods anew.
         let lost = nothing_to_lose(work, node, "its VM is stopped");
@@ -238,7 +235,10 @@ async fn left_behind(work: &Work, name: &Arc<str>) -> Result<Option<(Arc<str>, N
             .await?;
         match node {
             Some(node) if node.ready.status == ReadyStatus::True => {
-                work.note(format!("VM {} is gone and its node is Ready", work.mark.vmid));
+                work.note(format!(
+                    "VM {} is gone and its node is Ready",
+                    work.mark.vmid
+                ));
                 sleep(PAUSE * 5).await;
             }
             node => return Ok(node.map(|node| (name.clone(), node))),

@@ -89,7 +89,11 @@ fn what_lost_its_notes_under_a_lock_is_no_placeholder_of_a_clone() {
 fn a_removal_that_stops_before_the_cordon_leaves_no_step_behind() {
     let edits = [
         ("description", Some("mine"), "carries no mark"),
-        ("smbios1", Some("uuid=0badcafe-0000-4000-8000-000000000001"), "0badcafe"),
+        (
+            "smbios1",
+            Some("uuid=0badcafe-0000-4000-8000-000000000001"),
+            "0badcafe",
+        ),
         ("smbios1", None, "is gone now"),
         ("protection", Some("1"), "protected"),
     ];
@@ -138,7 +142,10 @@ fn a_machine_known_by_its_mark_alone_is_dropped_with_its_vm() {
                 entry.forget_vm();
                 entry.step = Step::Destroy;
             };
-            lab.tools.journal.update(&lab.machine(), lost).expect("kept");
+            lab.tools
+                .journal
+                .update(&lab.machine(), lost)
+                .expect("kept");
             lab.administer(&AdminAct::Destroy { vmid: lab.vmid() });
             let kind = drain.map_or(Kind::DropIntent, |drain| Kind::Remove { drain });
             assert_eq!(lab.perform(kind).await, Ok(()), "{drain:?}");

@@ -207,7 +207,7 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
     loop {
         let Some((_, node)) = registered(work, &uuid) else {
             work.note(match identity(work, &uuid)? {
-                NodeIdentity::Contradiction(found) => found.why,
+                NodeIdentity::Contradiction(found) => found.why.into(),
                 NodeIdentity::None | NodeIdentity::Agreed(_) => "the node went away".to_owned(),
             });
             changed(&mut changes).await;

@@ -200,10 +200,7 @@ pub(super) async fn delete_node(tools: &Tools, action: &Action) -> Result<(), Fa
         step: Step::DeleteNode,
     };
     let planned = sweep.node()?;
-    let Some(node) = sweep
-        .patiently(|| tools.kube.node(&planned.name))
-        .await?
-    else {
+    let Some(node) = sweep.patiently(|| tools.kube.node(&planned.name)).await? else {
         return Ok(());
     };
     if node.uid != planned.uid {
@@ -229,9 +226,10 @@ pub(super) async fn delete_node(tools: &Tools, action: &Action) -> Result<(), Fa
 async fn not_behind(sweep: &Sweep<'_>, node: &Node) -> Result<(), Failure> {
     let target = &sweep.action.target;
     let (tools, region) = (sweep.tools, &target.region);
-    let client = tools.pve.get(region).ok_or_else(|| {
-        sweep.failure(format!("region {region} is not in the configuration"))
-    })?;
+    let client = tools
+        .pve
+        .get(region)
+        .ok_or_else(|| sweep.failure(format!("region {region} is not in the configuration")))?;
     let resources = client.resources().await;
     let resources = resources.map_err(|error| sweep.failure(error.to_string()))?;
     let range = tools.settings.policy.regions.get(region);
@@ -242,12 +240,14 @@ async fn not_behind(sweep: &Sweep<'_>, node: &Node) -> Result<(), Failure> {
                 || guest.name == target.machine
                 || range.is_some_and(|range| (range.vmid_first..=range.vmid_last).contains(&vmid)))
     };
-    for (vmid, guest) in resources.guests.iter().filter(|(vmid, guest)| may_be(**vmid, guest)) {
+    for (vmid, guest) in resources
+        .guests
+        .iter()
+        .filter(|(vmid, guest)| may_be(**vmid, guest))
+    {
         match client.vm_config(&guest.host, *vmid).await {
             Ok(config) if config.uuid.as_deref() == Some(&*node.system_uuid) => {
-                return Err(sweep.failure(format!(
-                    "VM {vmid} has the node's UUID; it is not gone"
-                )));
+                return Err(sweep.failure(format!("VM {vmid} has the node's UUID; it is not gone")));
             }
             Ok(_) => {}
             // It may have moved between the two calls.

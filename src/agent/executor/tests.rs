@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::agent::{journal::Journal, region::Doubts};
 use crate::agent::state::StateFiles;
+use crate::agent::{journal::Journal, region::Doubts};
 use crate::kube::nodes::EXCLUDED;
 use crate::kube::{Client, ClusterStore, Unobserved, in_memory, watch};
 use crate::model::action::{NodeRef, Precondition, Reason, Target};
@@ -24,11 +24,10 @@ use crate::model::policy::LEAVING_TAINT;
 use crate::model::time::Span;
 use crate::pve::transport::Transport;
 use crate::pve::transport::memory::Memory;
-use crate::sim::guests::GuestSpec;
-use crate::sim::kube::KubeSpec;
 use crate::sim::pve::{AdminAct, PveSpec};
 use crate::sim::workload::{Pods, Workload};
 use crate::sim::world::{World, WorldSpec};
+use crate::sim::{guests::GuestSpec, kube::KubeSpec};
 
 const DELAY: &str = "delay-deletion.cluster-autoscaler.kubernetes.io/ingress";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -155,7 +154,8 @@ fn removals(world: &World) -> Vec<Action> {
     let removal = |(name, machine): (&Arc<str>, &Machine)| {
         let node = machine.node.clone().expect("it is in service");
         let uid = seen.cluster.nodes[&node].uid.clone();
-        let pods = seen.cluster.pods.iter().filter(|(_, pod)| pod.node.as_ref() == Some(&node));
+        let pods = seen.cluster.pods.iter();
+        let pods = pods.filter(|(_, pod)| pod.node.as_ref() == Some(&node));
         Action {
             version: crate::model::action::VERSION,
             kind: Kind::Remove { drain: true },

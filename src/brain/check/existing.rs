@@ -165,7 +165,9 @@ pub(super) fn release(case: Case<'_>, action: &Action) -> Verdict {
     same_node(action, machine)?;
     let shut = machine.step.is_some_and(|(step, _)| step >= Step::Shutdown);
     // A drain whose cordon somebody took away is taken back as well, or it would stand there for ever.
-    let begun = machine.step.is_some_and(|(step, _)| matches!(step, Step::Drain | Step::Detach));
+    let begun = machine
+        .step
+        .is_some_and(|(step, _)| matches!(step, Step::Drain | Step::Detach));
     ensure(
         (going(node) || begun) && machine.busy != Some(Busy::Down) && !shut,
         Rule::Leaving,
@@ -184,7 +186,9 @@ pub(super) fn delete_node(case: Case<'_>, action: &Action) -> Verdict {
         let signs = machine.signs();
         let touched = signs.is_some_and(|signs| signs.touch(named, node))
             || (machine.vm.is_some() && *name == target.machine);
-        ensure(!touched, Rule::VmGone, || format!("it shows signs of {name}, whose VM is there"))?;
+        ensure(!touched, Rule::VmGone, || {
+            format!("it shows signs of {name}, whose VM is there")
+        })?;
     }
     let vms = case
         .snapshot
@@ -198,7 +202,10 @@ pub(super) fn delete_node(case: Case<'_>, action: &Action) -> Verdict {
         })
     });
     ensure(!there, Rule::VmGone, || {
-        format!("a VM {}, or one of its name or its UUID, is there", target.vmid)
+        format!(
+            "a VM {}, or one of its name or its UUID, is there",
+            target.vmid
+        )
     })
 }
 

@@ -168,8 +168,20 @@ impl Faults {
     /// everything until it has read its roles, and then nothing goes wrong.
     pub async fn restart(&self) {
         for (plan, seconds) in [
-            (FaultPlan { broken: 1_000, ..FaultPlan::default() }, 5),
-            (FaultPlan { forbidden: 1_000, ..FaultPlan::default() }, 8),
+            (
+                FaultPlan {
+                    broken: 1_000,
+                    ..FaultPlan::default()
+                },
+                5,
+            ),
+            (
+                FaultPlan {
+                    forbidden: 1_000,
+                    ..FaultPlan::default()
+                },
+                8,
+            ),
         ] {
             self.set(plan);
             tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -308,9 +320,10 @@ fn forbidden() -> Response {
     let body = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"forbidden: User \"system:serviceaccount:kube-system:pve-autoscaler\" cannot do this: RBAC: clusterrole.rbac.authorization.k8s.io \"pve-autoscaler\" not found","reason":"Forbidden","details":{},"code":403}"#;
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = StatusCode::FORBIDDEN;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     response
 }
 

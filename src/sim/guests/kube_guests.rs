@@ -92,7 +92,11 @@ impl KubeGuests {
 
     /// From its next report on the kubelet of this VM tells another system UUID than its own; `None`: the truth.
     pub fn lie(&self, vmid: u32, uuid: Option<&str>) {
-        let mut lies = self.inner.lies.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lies = self
+            .inner
+            .lies
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         match uuid {
             Some(uuid) => drop(lies.insert(vmid, uuid.to_owned())),
             None => drop(lies.remove(&vmid)),

@@ -140,7 +140,8 @@ impl Kubelet {
         let mut last = String::new();
         for _ in 0..REGISTRATIONS {
             let now = self.clock.now();
-            let object = node::registration(&self.told(), &self.spec, &self.join, self.fate.fault, now);
+            let object =
+                node::registration(&self.told(), &self.spec, &self.join, self.fate.fault, now);
             let made = match self.api.post("/api/v1/nodes", &object).await {
                 Err(error) if error.code == 409 => {
                     let status = json!({"status": object["status"]});
