@@ -245,6 +245,56 @@ fn the_checker_shares_no_helper_with_the_deciding_code() {
     none(&complaints);
 }
 
+/// Shell scripts of this repository, with their names: by what they begin with, since not all have an ending.
+fn scripts(directory: &Path, found: &mut Vec<(String, String)>) {
+    for entry in std::fs::read_dir(directory).expect("a directory").flatten() {
+        let path = entry.path();
+        let name = path.strip_prefix(root()).expect("below the root");
+        if path.is_dir() {
+            if !matches!(name.to_str(), Some("target" | ".git" | "src" | "docs")) {
+                scripts(&path, found);
+            }
+        } else if let Ok(text) = std::fs::read_to_string(&path)
+            && ["#!/bin/bash", "#!/bin/sh", "# shellcheck shell="]
+                .iter()
+                .any(|start| text.starts_with(start))
+        {
+            found.push((name.display().to_string(), text));
+        }
+    }
+}
+
+/// `timeout` makes a process group in the background: what touches the terminal there is stopped without a word, and
+/// Ctrl-C does not reach it. apt-get needs more care still, in one place (`apt_get` in needs.sh).
+#[test]
+fn scripts_leave_nothing_in_the_background_of_a_terminal() {
+    let mut found = Vec::new();
+    scripts(root(), &mut found);
+    assert!(found.len() >= 15, "{found:?}");
+    let mut complaints = Vec::new();
+    for (name, text) in &found {
+        for line in text.lines().map(str::trim_start) {
+            let calls = |word: &str| {
+                !line.starts_with('#')
+                    && line
+                        .split(|c: char| !(c.is_alphanumeric() || "-_./".contains(c)))
+                        .any(|part| part == word)
+            };
+            let guarded = line.contains("timeout --foreground") || line.contains("setsid --wait");
+            if calls("timeout") && !guarded {
+                complaints.push(format!("{name}: {line}"));
+            }
+            let message = ["say ", "die ", "echo ", "cannot "]
+                .iter()
+                .any(|word| line.contains(word));
+            if calls("apt-get") && !message && name != "contrib/dev.d/needs.sh" {
+                complaints.push(format!("{name}: use need_packages: {line}"));
+            }
+        }
+    }
+    none(&complaints);
+}
+
 /// Cargo would give a bench that is not named there a test harness, which knows no `--json`.
 #[test]
 fn every_bench_is_a_program_of_its_own() {
