@@ -37,7 +37,8 @@ part_dependencies() {
     fi
     part "dependencies" "$deny" --locked --all-features check bans licenses sources
     # A minute for it to come.
-    if limited 60 "$deny" fetch db >/dev/null 2>&1 || [ -n "$(ls "$databases" 2>/dev/null)" ]; then
+    if limited 60 "$deny" fetch db >/dev/null 2>&1 ||
+        [ -n "$(find "$databases" -maxdepth 2 -name .git 2>/dev/null)" ]; then
         part "advisories" "$deny" --locked --all-features check --disable-fetch advisories
     else
         skip "advisories: their database could not be fetched and is not in $databases"
@@ -60,19 +61,47 @@ dev_test() {
         shift
     done
     need_build
+    test_tools
     part_lint
     # Generated worlds are the same in every run here, so that a failure is of the change and not of the day;
     # `cargo test` by hand throws anew each time, and PROPTEST_CASES=5000 looks harder.
-    # Apart, so that what takes long is seen to be the compiler's or the tests'.
+    # Built apart, so that what takes long is seen to be the compiler's or the tests'.
     part "building the tests" shown test --locked --no-run
     part "tests" env INSTA_UPDATE=no PROPTEST_RNG_SEED="${PROPTEST_RNG_SEED:-1}" \
         cargo test --quiet --locked --no-fail-fast
     part_clients
+    part_completion
     if [ "$e2e" = no ]; then
         skip "end to end: --no-e2e"
     else
         dev_e2e
     fi
+}
+
+# What the tests use beside Rust. Without it they go on, and say what they leave out.
+test_tools() {
+    local missing=()
+    have shellcheck || missing+=(shellcheck)
+    python3 -m venv --help >/dev/null 2>&1 && python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+    have zsh || missing+=(zsh)
+    have fish || missing+=(fish)
+    [ ${#missing[@]} -eq 0 ] || (get_packages "for tests of scripts, clients and completion" "${missing[@]}") ||
+        skip "${missing[*]} could not be installed"
+}
+
+# Completion, typed into the shells there are.
+part_completion() {
+    local made=target/completion shell shells=(bash)
+    if ! have python3; then
+        skip "completion: no python3"
+        return 0
+    fi
+    for shell in zsh fish; do
+        if have "$shell"; then shells+=("$shell"); else skip "completion in $shell: no $shell"; fi
+    done
+    shown build --locked
+    "${CARGO_TARGET_DIR:-target}/debug/pve-autoscaler" generate "$made"
+    part "completion" limited 300 python3 tests/terminal/completion.py "$made/completions" "${shells[@]}"
 }
 
 # Other people's clients against the listening simulators: what the fakes say must satisfy those

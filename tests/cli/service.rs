@@ -220,6 +220,8 @@ fn a_changed_listen_takes_effect_on_reload_or_says_that_it_does_not() {
     daemon.page("/readyz", &["HTTP/1.1 200"]);
 
     drop(taken);
+    // A child that another test begins has it, too, until it is another program.
+    until("the port", || get(other, "/"), &["refused"], &[]);
     daemon.tell(Signal::SIGHUP);
     let asked = || format!("{}\n{}", get(other, "/readyz"), daemon.log());
     until("the new address", asked, &["HTTP/1.1 200"], &[]);

@@ -96,7 +96,9 @@ lend_toolchain
 git clone --quiet --no-hardlinks . "$root$home/pve-autoscaler"
 install -m 0755 tests/terminal/hold-apt "$root$home/hold-apt"
 readarray -d '' -t ways <"$work/ways"
-binds=(--bind-ro="$rustup:$home/.rustup" --bind-ro="$cargo/bin:$home/.cargo/bin")
+# What contrib/dev builds once for itself (cargo-deny) is kept for the next time, for this suite.
+mkdir -p "$cache/$suite-built"
+binds=(--bind="$cache/$suite-built:$home/.cache/pve-autoscaler" --bind-ro="$rustup:$home/.rustup" --bind-ro="$cargo/bin:$home/.cargo/bin")
 # Reference material that some tests read lies beside the checkout.
 [ ! -d ../shared ] || binds+=(--bind-ro="$(readlink -f ../shared):$home/shared")
 

@@ -82,7 +82,7 @@ def main():
     shell = Shell(command, limit)
     # As on a machine that updates itself after its start: apt is not free at once.
     shell.terminal.type(f"~/hold-apt {APT_HELD} &\n")
-    shell.terminal.expect("^apt is held$", 60)
+    shell.terminal.expect("apt is held", 60)
     said = shell.run_until(demo, DEMO_WORKS)
     if WAITS not in said:
         raise Failed(f"{demo} did not say that it waits for apt")
