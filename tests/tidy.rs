@@ -295,6 +295,34 @@ fn scripts_leave_nothing_in_the_background_of_a_terminal() {
     none(&complaints);
 }
 
+/// Where a dev-dependency gives a library of the program one more feature, cargo builds that library, all that uses it
+/// and this crate once more for the tests: four minutes of a fresh clone's first ten.
+#[test]
+fn tests_and_program_are_built_with_the_same_libraries() {
+    let tree = |edges: &str| -> BTreeSet<String> {
+        let output = std::process::Command::new(env!("CARGO"))
+            .current_dir(root())
+            .args(["tree", "--locked", "--offline", "--prefix", "none"])
+            .args(["--format", "{p} {f}", "--edges", edges])
+            .output()
+            .expect("cargo runs");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines()
+            .map(|line| line.trim_end_matches(" (*)").to_owned())
+            .collect()
+    };
+    let program = tree("normal,build");
+    assert!(program.len() > 100, "{program:?}");
+    let tests = tree("normal,build,dev");
+    let other: Vec<String> = program.difference(&tests).cloned().collect();
+    none(&other);
+}
+
 /// Cargo would give a bench that is not named there a test harness, which knows no `--json`.
 #[test]
 fn every_bench_is_a_program_of_its_own() {
