@@ -10,6 +10,10 @@
 # machine is touched. They are kept as archives under the user's cache directory.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
+# shellcheck source=/dev/null
+. contrib/dev.d/say.sh
+# shellcheck source=/dev/null
+. contrib/dev.d/needs.sh
 
 readonly cache="${XDG_CACHE_HOME:-$HOME/.cache}/pve-autoscaler/roots"
 readonly in_root="packaging/try-deb.d/in-root.sh"
@@ -34,11 +38,7 @@ need_tools() {
     command -v systemd-nspawn >/dev/null || missing+=(systemd-container)
     command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
     command -v dpkg-deb >/dev/null || missing+=(dpkg)
-    [ ${#missing[@]} -gt 0 ] || return 0
-    echo "try-deb: installing ${missing[*]} (to boot Debian in containers)" >&2
-    timeout 300 apt-get -q -y update >/dev/null || true
-    DEBIAN_FRONTEND=noninteractive timeout 600 \
-        apt-get -q -y install --no-install-recommends "${missing[@]}" >/dev/null ||
+    [ ${#missing[@]} -eq 0 ] || (get_packages "to boot Debian in containers" "${missing[@]}") ||
         cannot "apt-get could not install ${missing[*]}"
 }
 
@@ -49,7 +49,7 @@ root_archive() {
     mkdir -p "$cache"
     if [ -z "$(find "$archive" -mtime "-$root_days" 2>/dev/null)" ]; then
         echo "try-deb: making a root of $suite" >&2
-        if timeout "$make_seconds" mmdebstrap --quiet --variant=minbase --include="$packages" \
+        if limited "$make_seconds" mmdebstrap --quiet --variant=minbase --include="$packages" \
             "$suite" "$archive.new.tar" >"$work/$suite.make.log" 2>&1; then
             mv "$archive.new.tar" "$archive"
         elif [ ! -f "$archive" ]; then
@@ -94,12 +94,12 @@ try() {
         kill -TERM "$nspawn" 2>/dev/null || true
         return 77
     fi
-    timeout "$try_seconds" nsenter --target "$leader" --all -- \
+    limited "$try_seconds" nsenter --target "$leader" --all -- \
         /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 HOME=/root \
-        /root/try/in-root.sh </dev/null 2>&1 | sed -u "s/^/$suite: /" || status=$?
+        /root/try/in-root.sh 2>&1 | sed -u "s/^/$suite: /" || status=$?
     # SIGTERM makes nspawn power the container off; what does not heed it in time is ended.
     kill -TERM "$nspawn" 2>/dev/null || true
-    timeout 30 tail --pid="$nspawn" -f /dev/null || kill -KILL "$nspawn" "$leader" 2>/dev/null || true
+    limited 30 tail --pid="$nspawn" -f /dev/null || kill -KILL "$nspawn" "$leader" 2>/dev/null || true
     return "$status"
 }
 

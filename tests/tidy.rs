@@ -245,6 +245,84 @@ fn the_checker_shares_no_helper_with_the_deciding_code() {
     none(&complaints);
 }
 
+/// Shell scripts of this repository, with their names: by what they begin with, since not all have an ending.
+fn scripts(directory: &Path, found: &mut Vec<(String, String)>) {
+    for entry in std::fs::read_dir(directory).expect("a directory").flatten() {
+        let path = entry.path();
+        let name = path.strip_prefix(root()).expect("below the root");
+        if path.is_dir() {
+            if !matches!(name.to_str(), Some("target" | ".git" | "src" | "docs")) {
+                scripts(&path, found);
+            }
+        } else if let Ok(text) = std::fs::read_to_string(&path)
+            && ["#!/bin/bash", "#!/bin/sh", "# shellcheck shell="]
+                .iter()
+                .any(|start| text.starts_with(start))
+        {
+            found.push((name.display().to_string(), text));
+        }
+    }
+}
+
+/// `timeout` makes a process group in the background: what touches the terminal there is stopped without a word, and
+/// Ctrl-C does not reach it. apt-get needs more care still, in one place (`apt_get` in needs.sh).
+#[test]
+fn scripts_leave_nothing_in_the_background_of_a_terminal() {
+    let mut found = Vec::new();
+    scripts(root(), &mut found);
+    assert!(found.len() >= 15, "{found:?}");
+    let mut complaints = Vec::new();
+    for (name, text) in &found {
+        for line in text.lines().map(str::trim_start) {
+            let calls = |word: &str| {
+                !line.starts_with('#')
+                    && line
+                        .split(|c: char| !(c.is_alphanumeric() || "-_./".contains(c)))
+                        .any(|part| part == word)
+            };
+            let guarded = line.contains("timeout --foreground") || line.contains("setsid --wait");
+            if calls("timeout") && !guarded {
+                complaints.push(format!("{name}: {line}"));
+            }
+            let message = ["say ", "die ", "echo ", "cannot "]
+                .iter()
+                .any(|word| line.contains(word));
+            if calls("apt-get") && !message && name != "contrib/dev.d/needs.sh" {
+                complaints.push(format!("{name}: use need_packages: {line}"));
+            }
+        }
+    }
+    none(&complaints);
+}
+
+/// Where a dev-dependency gives a library of the program one more feature, cargo builds that library, all that uses it
+/// and this crate once more for the tests: four minutes of a fresh clone's first ten.
+#[test]
+fn tests_and_program_are_built_with_the_same_libraries() {
+    let tree = |edges: &str| -> BTreeSet<String> {
+        let output = std::process::Command::new(env!("CARGO"))
+            .current_dir(root())
+            .args(["tree", "--locked", "--offline", "--prefix", "none"])
+            .args(["--format", "{p} {f}", "--edges", edges])
+            .output()
+            .expect("cargo runs");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines()
+            .map(|line| line.trim_end_matches(" (*)").to_owned())
+            .collect()
+    };
+    let program = tree("normal,build");
+    assert!(program.len() > 100, "{program:?}");
+    let tests = tree("normal,build,dev");
+    let other: Vec<String> = program.difference(&tests).cloned().collect();
+    none(&other);
+}
+
 /// Cargo would give a bench that is not named there a test harness, which knows no `--json`.
 #[test]
 fn every_bench_is_a_program_of_its_own() {

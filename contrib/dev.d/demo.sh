@@ -4,5 +4,7 @@
 
 dev_demo() {
     need_build
+    first_build
+    shown build --locked
     exec cargo run --quiet --locked -- demo "$@"
 }

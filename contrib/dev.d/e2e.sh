@@ -18,6 +18,6 @@ dev_e2e() {
     fi
     [ "$status" -eq 0 ] || die "end to end: could not be prepared (status $status)"
     need_build
-    part "binaries for end to end" cargo build --quiet --locked
+    part "binaries for end to end" shown build --locked
     part "end to end" cmd_e2e "$@"
 }

@@ -4,23 +4,58 @@
 
 # How long the package manager may take; a mirror that hangs must not hang us.
 readonly APT_TIMEOUT=900
+# How long somebody else's apt or dpkg is waited for: a fresh machine updates itself as it starts.
+readonly LOCK_TIMEOUT=600
 # How long rustup may take to bring the pinned toolchain.
 readonly RUSTUP_TIMEOUT=600
+# How long cargo may take to build cargo-deny, and the version of it.
+readonly DENY_TIMEOUT=1500 DENY_VERSION=0.20.2
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-as_root() {
+installed() {
+    [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null)" = "ii " ]
+}
+
+# limited SECONDS COMMAND...: ends the command after this time. It stays in the terminal's foreground, where
+# Ctrl-C reaches it and where it may set the terminal, and has no input that it could wait for: plain
+# `timeout` makes a process group in the background, and there a program that touches the terminal is
+# stopped without a word (SIGTTOU), as apt is.
+limited() {
+    timeout --foreground --kill-after=10 "$@" </dev/null
+}
+
+as_root_limited() {
     if [ "$(id -u)" -eq 0 ]; then
-        "$@"
-    elif have sudo; then
-        sudo "$@"
+        limited "$@"
     else
-        return 1
+        # sudo asks on the terminal itself, whatever its input is.
+        sudo timeout --foreground --kill-after=10 "$@" </dev/null
     fi
 }
 
-installed() {
-    [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null)" = "ii " ]
+# apt_get ARGUMENT...: apt-get without questions or output; waits while another program holds its locks.
+apt_get() {
+    local said status until=$((SECONDS + LOCK_TIMEOUT)) told=no
+    while true; do
+        status=0
+        # Nothing of it asks or shows: no terminal of its own either.
+        said="$(as_root_limited "$APT_TIMEOUT" env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -q -y \
+            -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=10 "$@" 2>&1 >/dev/null)" || status=$?
+        [ "$status" -ne 0 ] || return 0
+        if ! printf '%s' "$said" | grep -qE 'Could not get lock|Unable to (acquire|lock)'; then
+            printf '%s\n' "$said" >&2
+            return "$status"
+        elif [ "$SECONDS" -ge "$until" ]; then
+            printf '%s\n' "$said" >&2
+            say "another program has held apt's locks for $LOCK_TIMEOUT s"
+            return "$status"
+        elif [ "$told" = no ]; then
+            say "another program holds apt's locks; waiting for it, $LOCK_TIMEOUT s at most"
+            told=yes
+        fi
+        sleep 3
+    done
 }
 
 # need_packages WHY PACKAGE...: installs those that are missing.
@@ -30,18 +65,22 @@ need_packages() {
     for package in "$@"; do
         installed "$package" || missing+=("$package")
     done
-    [ ${#missing[@]} -gt 0 ] || return 0
-    have apt-get || die "needs ${missing[*]} ($why); this is not Debian: install them by hand"
-    if [ "$(id -u)" -ne 0 ] && ! have sudo; then
-        die "needs root or sudo for: apt-get install ${missing[*]} ($why)"
-    fi
-    say "installing ${missing[*]} ($why)"
-    # The lists of a fresh machine are empty or old: look first, install then.
-    as_root timeout "$APT_TIMEOUT" apt-get -q -y update >/dev/null ||
-        say "apt-get update failed; trying with the lists at hand"
-    as_root timeout "$APT_TIMEOUT" env DEBIAN_FRONTEND=noninteractive \
-        apt-get -q -y install --no-install-recommends "${missing[@]}" >/dev/null ||
+    [ ${#missing[@]} -eq 0 ] || get_packages "$why" "${missing[@]}" ||
         die "apt-get could not install ${missing[*]} ($why)"
+}
+
+# get_packages WHY PACKAGE...: installs them; fails where that cannot be done.
+get_packages() {
+    local why="$1"
+    shift
+    have apt-get || die "needs $* ($why); this is not Debian: install them by hand"
+    if [ "$(id -u)" -ne 0 ] && ! have sudo; then
+        die "needs root or sudo for: apt-get install $* ($why)"
+    fi
+    say "installing $* ($why)"
+    # The lists of a fresh machine are empty or old: look first, install then.
+    apt_get update || say "apt-get update failed; trying with the lists at hand"
+    apt_get install --no-install-recommends "$@"
 }
 
 # What every build needs: Rust, which we do not bring ourselves, a linker and libsystemd.
@@ -76,7 +115,7 @@ need_rust() {
         return 0
     fi
     say "installing Rust $pinned (rust-toolchain.toml asks for it) through rustup"
-    if timeout "$RUSTUP_TIMEOUT" env RUST_BACKTRACE=0 rustup toolchain install "$pinned" \
+    if limited "$RUSTUP_TIMEOUT" env RUST_BACKTRACE=0 rustup toolchain install "$pinned" \
         --profile minimal --component rustfmt --component clippy --no-self-update; then
         return 0
     fi
@@ -86,4 +125,38 @@ need_rust() {
         return 0
     fi
     die "Rust $pinned is not to be had and no installed stable is at least $floor"
+}
+
+# shown COMMAND ARGUMENT...: cargo with its progress where somebody looks at it; nothing but errors elsewhere, as in CI.
+shown() {
+    local command="$1"
+    shift
+    if [ -t 2 ]; then
+        cargo "$command" "$@"
+    else
+        cargo "$command" --quiet "$@"
+    fi
+}
+
+# Says when nothing has been built here yet, since it takes a while.
+first_build() {
+    [ ! -e "${CARGO_TARGET_DIR:-target}/debug/.fingerprint" ] || return 0
+    say "the first build: some 250 libraries, 2 to 4 minutes on two cores; later ones take seconds"
+}
+
+# Prints which cargo-deny to run: the machine's, or one that cargo builds into the user's cache.
+find_deny() {
+    local place="${XDG_CACHE_HOME:-$HOME/.cache}/pve-autoscaler/cargo-deny-$DENY_VERSION"
+    if have cargo-deny; then
+        echo cargo-deny
+        return 0
+    fi
+    if [ ! -x "$place/bin/cargo-deny" ]; then
+        say "building cargo-deny $DENY_VERSION into $place, once: 2 to 3 minutes on two cores"
+        # Built in little time rather than to be fast: it works for a second.
+        limited "$DENY_TIMEOUT" env -u CARGO_TARGET_DIR CARGO_PROFILE_RELEASE_LTO=off \
+            CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
+            cargo install --quiet --locked --root "$place" "cargo-deny@$DENY_VERSION" >&2 || return 1
+    fi
+    echo "$place/bin/cargo-deny"
 }

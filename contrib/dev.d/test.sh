@@ -14,7 +14,8 @@ part_lint() {
         skip "format: this toolchain has no rustfmt"
     fi
     if cargo clippy --version >/dev/null 2>&1; then
-        part "lints" cargo clippy --quiet --locked --all-targets -- -D warnings
+        first_build
+        part "lints" shown clippy --locked --all-targets -- -D warnings
     else
         skip "lints: this toolchain has no clippy"
     fi
@@ -23,17 +24,31 @@ part_lint() {
     else
         skip "shell scripts: no shellcheck"
     fi
-    if have cargo-deny; then
-        part "dependencies" cargo deny --offline --all-features check bans licenses sources
+    part_dependencies
+}
+
+# Licences, sources and what we do not want among the dependencies; and what is known against them,
+# where the database can be had or was had before.
+part_dependencies() {
+    local deny databases="${CARGO_HOME:-$HOME/.cargo}/advisory-dbs"
+    if ! deny="$(find_deny)"; then
+        skip "dependencies: cargo-deny could not be built"
+        return 0
+    fi
+    part "dependencies" "$deny" --locked --all-features check bans licenses sources
+    # A minute for it to come.
+    if limited 60 "$deny" fetch db >/dev/null 2>&1 ||
+        [ -n "$(find "$databases" -maxdepth 2 -name .git 2>/dev/null)" ]; then
+        part "advisories" "$deny" --locked --all-features check --disable-fetch advisories
     else
-        skip "dependencies: no cargo-deny (cargo install cargo-deny; four minutes)"
+        skip "advisories: their database could not be fetched and is not in $databases"
     fi
 }
 
 shell_scripts() {
     # shellcheck disable=SC2046 # none of our paths has a blank
     shellcheck --severity=warning -x --shell=bash \
-        contrib/dev contrib/dev.d/*.sh .ci/run $(git ls-files 'packaging/*.sh')
+        contrib/dev contrib/dev.d/*.sh .ci/run $(git ls-files 'packaging/*.sh' 'tests/*.sh')
 }
 
 dev_test() {
@@ -46,17 +61,47 @@ dev_test() {
         shift
     done
     need_build
+    test_tools
     part_lint
     # Generated worlds are the same in every run here, so that a failure is of the change and not of the day;
     # `cargo test` by hand throws anew each time, and PROPTEST_CASES=5000 looks harder.
+    # Built apart, so that what takes long is seen to be the compiler's or the tests'.
+    part "building the tests" shown test --locked --no-run
     part "tests" env INSTA_UPDATE=no PROPTEST_RNG_SEED="${PROPTEST_RNG_SEED:-1}" \
-        cargo test --locked --no-fail-fast
+        cargo test --quiet --locked --no-fail-fast
     part_clients
+    part_completion
     if [ "$e2e" = no ]; then
         skip "end to end: --no-e2e"
     else
         dev_e2e
     fi
+}
+
+# What the tests use beside Rust. Without it they go on, and say what they leave out.
+test_tools() {
+    local missing=()
+    have shellcheck || missing+=(shellcheck)
+    python3 -m venv --help >/dev/null 2>&1 && python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+    have zsh || missing+=(zsh)
+    have fish || missing+=(fish)
+    [ ${#missing[@]} -eq 0 ] || (get_packages "for tests of scripts, clients and completion" "${missing[@]}") ||
+        skip "${missing[*]} could not be installed"
+}
+
+# Completion, typed into the shells there are.
+part_completion() {
+    local made=target/completion shell shells=(bash)
+    if ! have python3; then
+        skip "completion: no python3"
+        return 0
+    fi
+    for shell in zsh fish; do
+        if have "$shell"; then shells+=("$shell"); else skip "completion in $shell: no $shell"; fi
+    done
+    shown build --locked
+    "${CARGO_TARGET_DIR:-target}/debug/pve-autoscaler" generate "$made"
+    part "completion" limited 300 python3 tests/terminal/completion.py "$made/completions" "${shells[@]}"
 }
 
 # Other people's clients against the listening simulators: what the fakes say must satisfy those
@@ -72,8 +117,8 @@ part_clients() {
         skip "Python clients: their packages could not be installed (no venv module, or no registry)"
         return 0
     fi
-    cargo build --quiet --locked
-    part "Python clients" timeout 600 "$venv/bin/python" tests/clients/run.py "${CARGO_TARGET_DIR:-target}/debug/pve-autoscaler"
+    shown build --locked
+    part "Python clients" limited 600 "$venv/bin/python" tests/clients/run.py "${CARGO_TARGET_DIR:-target}/debug/pve-autoscaler"
 }
 
 clients_venv() {
@@ -83,6 +128,6 @@ clients_venv() {
     fi
     mkdir -p "$venv"
     python3 -m venv --clear "$venv" &&
-        timeout 300 "$venv/bin/pip" install --quiet -r tests/clients/requirements.txt &&
+        limited 300 "$venv/bin/pip" install --quiet --no-input -r tests/clients/requirements.txt &&
         cp tests/clients/requirements.txt "$venv/installed.txt"
 }

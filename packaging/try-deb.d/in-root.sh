@@ -65,7 +65,7 @@ exposure_at_most() {
 # Talks to the broker as a user: prints the answer's status line and body.
 # shellcheck disable=SC2016 # the dollars are Perl's
 ask_broker() {
-    timeout 20 setpriv --reuid="$1" --regid="$1" --init-groups perl -MIO::Socket::UNIX -e '
+    timeout --foreground 20 setpriv --reuid="$1" --regid="$1" --init-groups perl -MIO::Socket::UNIX -e '
         my $s = IO::Socket::UNIX->new(Peer => "/run/pve-autoscaler/pve.sock") or die "connect: $!\n";
         print $s "GET /broker/info HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         print while <$s>;'
@@ -100,6 +100,17 @@ installed_and_idle() {
     hold "manual page and completions are there" ls /usr/share/man/man1/pve-autoscaler.1.gz \
         /usr/share/bash-completion/completions/pve-autoscaler
     hold "what units, configuration and README name is there" documented
+    hold "bash completes past the first word" completes status --outp --output
+    hold "bash completes a command below a command" completes explain no node
+}
+
+# completes COMMAND WORD WHOLE: what bash makes of the word after the command.
+completes() {
+    bash -c '
+        . /usr/share/bash-completion/completions/pve-autoscaler
+        COMP_WORDS=(pve-autoscaler "$1" "$2") COMP_CWORD=2
+        "$(complete -p pve-autoscaler | sed -n "s/.* -F \([^ ]*\) .*/\1/p")" pve-autoscaler "$2" "$1"
+        printf "%s\n" "${COMPREPLY[@]}"' bash "$1" "$2" | tee /dev/stderr | grep -qx -e "$3"
 }
 
 # Paths that the units and the configuration name, and links of the pages on them.
@@ -195,13 +206,26 @@ edited_and_reloaded() {
     hold "reloads an edited file" systemctl reload "$daemon"
     hold "the same process goes on" soon 5 test "$before" = "$(main_pid)"
     cp "$config" /root/try/edited.toml
+    hold "the unit's status names the file in force" soon 40 status_says "in force: $config as read at"
     echo "nonsense = [" >>"$config"
-    systemctl reload "$daemon"
-    hold "a bad file keeps the old one and is named in the log" soon 10 log_says "pve-autoscaler.toml"
+    hold "a reload with a bad file fails" refused systemctl reload "$daemon"
+    hold "what is wrong with it is in the log" soon 10 log_says "pve-autoscaler.toml:[0-9]*:[0-9]*: "
+    hold "the unit's status says that the one before is in force" soon 40 status_says "it has errors since then"
+    hold "and so does pve-autoscaler status" status_shows "the one before is in force"
     hold "and the same process goes on" test "$before" = "$(main_pid)"
+    hold "which is active" active "$daemon"
+    chmod 0600 "$config"
     cp /root/try/edited.toml "$config"
+    hold "a reload with a file that the daemon's user cannot read fails" refused systemctl reload "$daemon"
+    chmod 0644 "$config"
     hold "reloads the mended file" systemctl reload "$daemon"
+    hold "and the unit's status says so" soon 40 status_is_clean
+    hold "the daemon leaves no core" no_core "$daemon"
+    hold "the broker leaves no core" no_core "$broker"
 }
+refused() { ! "$@"; }
+status_is_clean() { status_says "in force: $config as read at" && refused status_says "since"; }
+no_core() { grep -q '^Max core file size  *0  *0 ' "/proc/$(systemctl show --property=MainPID --value "$1")/limits"; }
 
 # A PVE host as the broker knows it (certificate, Perl modules, pmxcfs's directories), with the
 # simulators in the place of pveproxy and of a cluster. The ticket comes from the simulator.
@@ -252,10 +276,19 @@ configured_and_working() {
     hold "the pool's first machine is cloned by the broker" soon 60 audit_says 'CALL=clone'
     hold "status shows the machine" soon 30 status_shows workers-
     hold "no call was refused by the broker" no_refusal
+    hold "a changed [web] listen takes effect on reload" listens_elsewhere
+    quiet_dpkg -r pve-autoscaler >/root/try/removal 2>&1
+    hold "a removal names the machines that stay" grep -E '^  workers-[a-z0-9-]+ \(VM 91[0-9][0-9] on pve' /root/try/removal
+    quiet_dpkg -i "$this" >/dev/null 2>&1
+    hold "installed again, it goes on with them" soon 60 status_shows workers-
     cp /root/try/edited.toml "$config"
     hold "goes back to not configured" systemctl reload "$daemon"
     systemctl stop sim-pve sim-kube
     rm -rf /etc/pve /usr/share/perl5/PVE /run/sim-kubeconfig
+}
+listens_elsewhere() {
+    printf '[web]\nlisten = "127.0.0.1:9809"\n' >>"$config"
+    systemctl reload "$daemon" && soon 20 curl -sf http://127.0.0.1:9809/readyz && refused ready
 }
 no_refusal() { ! journalctl --no-pager --unit="$broker" | grep -F 'refused-by-broker'; }
 

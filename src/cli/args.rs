@@ -78,6 +78,9 @@ pub(super) enum Command {
     /// Serve a simulated Proxmox VE or Kubernetes on the network.
     #[command(subcommand)]
     Sim(SimCommand),
+    /// Name the machines that stay when the package is removed; for the package's own script.
+    #[command(hide = true)]
+    Staying(StayingOptions),
     /// Write man pages, completions, schema and reference manual into a directory.
     #[command(hide = true)]
     Generate(GenerateOptions),
@@ -231,6 +234,15 @@ pub(super) struct PauseOptions {
     /// Why, for those who look later.
     #[arg(default_value = "", hide_default_value = true)]
     pub(super) reason: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct StayingOptions {
+    #[command(flatten)]
+    pub(super) control: ControlOptions,
+    /// Where PVE keeps its configuration files.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/etc/pve")]
+    pub(super) pve_directory: PathBuf,
 }
 
 #[derive(Debug, Args)]

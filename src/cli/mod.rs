@@ -10,15 +10,18 @@ mod conformance;
 mod control;
 mod explain;
 mod generate;
+mod in_force;
 mod journald;
 mod kubeconfig;
 mod live;
 mod log;
+mod page;
 mod plan;
 mod render;
 mod service;
 mod sim;
 mod status;
+mod staying;
 mod story;
 mod systemd;
 mod table;
@@ -98,6 +101,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Explain(command) => explain::run(&cli.config, &command),
         Command::Snapshot(options) => control::snapshot(&options),
         Command::Status(options) => status::run(&options),
+        Command::Staying(options) => staying::run(&options),
         Command::Check(options) => check::run(&cli.config, &options),
         Command::Conformance(options) => conformance::run(&options),
         Command::Pause(options) => control::pause(&options),

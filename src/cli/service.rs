@@ -22,7 +22,7 @@ use crate::agent::status::Status;
 use crate::agent::turn::Turn;
 use crate::clock::Clock;
 use crate::config::settings::Channel;
-use crate::config::{self, ConfigErrors, Settings};
+use crate::config::{ConfigErrors, Settings};
 use crate::kube::Connector;
 use crate::model::time::Span;
 use crate::pve::transport::Transport;
@@ -31,6 +31,8 @@ use crate::web::{self, Health, Metrics};
 
 use super::agreement::{self, Judgement};
 use super::answers::{self, Question};
+use super::in_force::InForce;
+use super::page::Page;
 use super::{channels, systemd};
 
 /// Where things lie.
@@ -94,6 +96,8 @@ struct Shared {
     health: watch::Sender<Health>,
     /// The Kubernetes client of the present work.
     kube: Mutex<Option<crate::kube::Client>>,
+    /// The configuration that was read last and had no errors.
+    in_force: watch::Sender<InForce>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -168,6 +172,20 @@ impl Shared {
         status.problems = standing.problems.into_values().collect();
         status
     }
+
+    /// How things stand in one line, and by which configuration. Notes what is wrong with the file, which a person
+    /// edits without telling us.
+    fn line(&self) -> String {
+        let in_force = self.in_force.borrow();
+        let file = in_force.file();
+        let problem = file.problem();
+        if self.standing().problems.get("configuration") != problem.as_ref() {
+            // A wrong file counts as an error, once.
+            self.metrics.config_valid(problem.is_none());
+            self.problem("configuration", problem);
+        }
+        format!("{}; {}", self.status().line(), in_force.words(&file))
+    }
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -175,7 +193,8 @@ impl Shared {
 /// # Errors
 /// What keeps it from starting, or a part of it that ended.
 pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
-    let mut settings = Arc::new(config::load(&options.config)?);
+    let (in_force, settings) = InForce::load(&options.config, Clock::System.now())?;
+    let mut settings = Arc::new(settings);
     let state = StateFiles::open(&options.state)?;
     let shared = Arc::new(Shared {
         state,
@@ -185,10 +204,11 @@ pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
         metrics: Arc::new(Metrics::new()),
         health: watch::Sender::new(Health::starting(Instant::now())),
         kube: Mutex::default(),
+        in_force: watch::Sender::new(in_force),
     });
     shared.metrics.config_valid(true);
     let mut outside = Outside::begin(&settings, &shared, &options).await?;
-    systemd::ready(&shared.status().line());
+    systemd::ready(&shared.line());
     loop {
         match one_loop(&settings, &shared, &options, &mut outside).await? {
             Why::Told => return Ok(()),
@@ -233,7 +253,7 @@ async fn one_loop(
         if !matches!(why, Why::Asked) {
             break why;
         }
-        if let Some(next) = reloaded(&options.config, settings, shared) {
+        if let Some(next) = reloaded(&options.config, shared, &mut outside.page).await {
             break Why::Reloaded(next);
         }
     };
@@ -271,7 +291,7 @@ struct Outside {
     terminate: Signal,
     interrupt: Signal,
     control: JoinHandle<()>,
-    page: JoinHandle<()>,
+    page: Page,
     minder: JoinHandle<()>,
 }
 
@@ -290,21 +310,21 @@ impl Outside {
                 options.control.display()
             )))?;
         let address = settings.web.listen;
-        let page = tokio::net::TcpListener::bind(address)
-            .await
-            .map_err(listen(format!("{address} ([web] listen)")))?;
-        let control = tokio::spawn(control::serve(control, handler(shared.clone())));
         let shown = web::State {
             metrics: shared.metrics.clone(),
             health: shared.health.subscribe(),
             turns: shared.turns.subscribe(),
         };
+        let page = Page::open(address, shown)
+            .await
+            .map_err(listen(format!("{address} ([web] listen)")))?;
+        let control = tokio::spawn(control::serve(control, handler(shared.clone())));
         Ok(Outside {
             hangup: signal(SignalKind::hangup()).map_err(ServiceError::Signals)?,
             terminate: signal(SignalKind::terminate()).map_err(ServiceError::Signals)?,
             interrupt: signal(SignalKind::interrupt()).map_err(ServiceError::Signals)?,
             control,
-            page: tokio::spawn(web::serve(page, shown, std::future::pending())),
+            page,
             minder: tokio::spawn(mind(shared.clone())),
         })
     }
@@ -316,7 +336,7 @@ impl Outside {
             _ = self.terminate.recv() => Ok(Why::Told),
             _ = self.interrupt.recv() => Ok(Why::Told),
             _ = &mut self.control => Err(ServiceError::TaskEnded("the control socket")),
-            _ = &mut self.page => Err(ServiceError::TaskEnded("the web server")),
+            () = self.page.ended() => Err(ServiceError::TaskEnded("the web server")),
             _ = &mut self.minder => Err(ServiceError::TaskEnded("the watchdog's feeder")),
             _ = self.hangup.recv() => Ok(Why::Asked),
         }
@@ -324,34 +344,27 @@ impl Outside {
 }
 
 /// The new settings; `None` when the file is wrong and the old ones stay.
-fn reloaded(path: &Path, old: &Settings, shared: &Shared) -> Option<Arc<Settings>> {
+async fn reloaded(path: &Path, shared: &Shared, page: &mut Page) -> Option<Arc<Settings>> {
     systemd::reloading();
-    let next = match config::load(path) {
-        Ok(settings) => {
-            shared.problem("configuration", None);
-            shared.metrics.config_valid(true);
-            if settings.web.listen != old.web.listen {
-                tracing::warn!("[web] listen changes with a restart only");
-            }
+    let next = match InForce::load(path, Clock::System.now()) {
+        Ok((in_force, settings)) => {
+            shared.in_force.send_replace(in_force);
             tracing::info!("the configuration was read again");
+            let moved = page.move_to(settings.web.listen).await.err();
+            if let Some(problem) = &moved {
+                tracing::error!("{problem}");
+            }
+            shared.problem("web", moved);
             Some(Arc::new(settings))
         }
         Err(errors) => {
             tracing::error!(
                 "the configuration has errors and the one before stays in force:\n{errors}"
             );
-            shared.metrics.config_valid(false);
-            shared.problem(
-                "configuration",
-                Some(format!(
-                    "the file has errors and the one before is in force: {}",
-                    errors.line()
-                )),
-            );
             None
         }
     };
-    systemd::ready(&shared.status().line());
+    systemd::ready(&shared.line());
     next
 }
 
@@ -474,7 +487,7 @@ async fn mind(shared: Arc<Shared>) {
     loop {
         let turned = timeout(MIND, turns.changed()).await;
         shared.credentials();
-        let status = shared.status();
+        let line = shared.line();
         match turned {
             Ok(Err(_)) => return,
             Ok(Ok(())) => {
@@ -489,7 +502,7 @@ async fn mind(shared: Arc<Shared>) {
                 systemd::watchdog();
             }
             // Nothing to do is no failure to do it.
-            Err(_) if !status.configured => {
+            Err(_) if !shared.standing().configured => {
                 beat = Instant::now();
                 shared
                     .health
@@ -504,7 +517,7 @@ async fn mind(shared: Arc<Shared>) {
                 TURN_DEADLINE.as_secs()
             ),
         }
-        systemd::status(&status.line());
+        systemd::status(&line);
     }
 }
 

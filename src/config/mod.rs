@@ -33,9 +33,15 @@ const MAX_BYTES: u64 = 1 << 20;
 /// # Errors
 /// Everything that is wrong with it, at once.
 pub fn load(path: &Path) -> Result<Settings, ConfigErrors> {
-    let name = path.display().to_string();
-    let text = read_bounded(path).map_err(|message| ConfigErrors::whole(&name, message))?;
-    parse(&text, &name)
+    parse(&read(path)?, &path.display().to_string())
+}
+
+/// Reads the file without looking at what stands in it.
+///
+/// # Errors
+/// It cannot be read, is too large or is no text.
+pub fn read(path: &Path) -> Result<String, ConfigErrors> {
+    read_bounded(path).map_err(|message| ConfigErrors::whole(&path.display().to_string(), message))
 }
 
 fn read_bounded(path: &Path) -> Result<String, String> {

@@ -6,8 +6,8 @@ mod service;
 mod simulators;
 
 use std::path::PathBuf;
+use std::process::Command;
 
-use assert_cmd::Command;
 use tempfile::TempDir;
 
 fn program() -> Command {

@@ -205,6 +205,39 @@ fn a_bad_file_is_not_taken_up_and_all_say_so_until_it_is_mended() {
 }
 
 #[test]
+fn a_changed_listen_takes_effect_on_reload_or_says_that_it_does_not() {
+    let daemon = Daemon::start(|simulators| simulators.path("admin.conf"));
+    daemon.page("/readyz", &["HTTP/1.1 200"]);
+    let place = |port: u16| format!("127.0.0.1:{port}");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let other = taken.local_addr().expect("it is bound").port();
+
+    replace(&daemon.config, &place(daemon.port), &place(other));
+    daemon.tell(Signal::SIGHUP);
+    let said = format!("cannot listen on {} ([web] listen)", place(other));
+    let before = format!("it listens on {} as before", place(daemon.port));
+    daemon.status(&[&said, &before, "then reload"], &[]);
+    daemon.page("/readyz", &["HTTP/1.1 200"]);
+
+    drop(taken);
+    // A child that another test begins has it, too, until it is another program.
+    until("the port", || get(other, "/"), &["refused"], &[]);
+    daemon.tell(Signal::SIGHUP);
+    let asked = || format!("{}\n{}", get(other, "/readyz"), daemon.log());
+    until("the new address", asked, &["HTTP/1.1 200"], &[]);
+    daemon.status(&["leader;"], &["cannot listen"]);
+    let old = get(daemon.port, "/readyz");
+    assert!(old.contains("refused"), "{old}");
+
+    // One port on all addresses, where it was had on one of them.
+    replace(&daemon.config, &place(other), &format!("0.0.0.0:{other}"));
+    daemon.tell(Signal::SIGHUP);
+    let everywhere = format!("listening on 0.0.0.0:{other}");
+    until("the log", || daemon.log(), &[&everywhere], &[]);
+    until("all addresses", asked, &["HTTP/1.1 200"], &[]);
+}
+
+#[test]
 fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
     let daemon = Daemon::start(|simulators| simulators.path("admin.conf"));
     daemon.status(&["leader;"], &["Held back"]);
@@ -331,6 +364,40 @@ impl Notified {
     }
 }
 
+/// The unit's status names the file in force: also where nobody sent a signal, since `systemctl reload` does not send
+/// one for a file with errors.
+fn the_file_in_force_is_told(daemon: &Daemon, told: &Notified) {
+    let in_force = format!("; in force: {} as read at 2", daemon.config.display());
+    let status = |wanted: &str, unwanted: &str| {
+        for _ in 0..TRIES {
+            let line = told.until("STATUS=");
+            assert!(line.contains(&in_force), "{line}");
+            if line.contains(wanted) && (unwanted.is_empty() || !line.contains(unwanted)) {
+                return line;
+            }
+        }
+        panic!("systemd was never told {wanted} without {unwanted}");
+    };
+    let before = status("", "since");
+    replace(&daemon.config, "max = 2", "max = two");
+    status("it has errors since then", "");
+    daemon.page("/metrics", &["\npve_autoscaler_config_valid 0"]);
+    daemon.status(&["the file has errors and the one before is in force"], &[]);
+    replace(&daemon.config, "max = two", "max = 4");
+    status("it was changed since, and a reload takes it up", "errors");
+    daemon.page(
+        "/metrics",
+        &[
+            "\npve_autoscaler_config_valid 1",
+            "cluster_autoscaler_errors_total{type=\"configurationError\"} 1",
+        ],
+    );
+    daemon.tell(Signal::SIGHUP);
+    daemon.status(&["general  0    4"], &["Wrong"]);
+    let (_, read) = before.split_once("as read at ").expect("it is told");
+    status("as read at ", read);
+}
+
 #[test]
 fn systemd_is_told_of_readiness_turns_reloads_and_the_end() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -348,6 +415,7 @@ fn systemd_is_told_of_readiness_turns_reloads_and_the_end() {
     assert_eq!(daemon.says(&["status"]).0, Some(0));
     told.until("WATCHDOG=1");
     told.until("STATUS=leader; 0 nodes, 0 pods pending");
+    the_file_in_force_is_told(&daemon, &told);
     daemon.tell(Signal::SIGHUP);
     told.until("RELOADING=1");
     told.until("READY=1");

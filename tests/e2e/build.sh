@@ -67,7 +67,7 @@ done
 work=$(mktemp -d "$cache/building.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 build() {
-	(cd "$module" && CGO_ENABLED=0 GOFLAGS=-mod=readonly timeout "$deadline_seconds" \
+	(cd "$module" && CGO_ENABLED=0 GOFLAGS=-mod=readonly timeout --foreground "$deadline_seconds" \
 		nice -n 10 go build -p 2 -trimpath -buildvcs=false -ldflags "$link" -o "$work/" "$@")
 }
 # One after the other: the big links would need the memory at the same time.

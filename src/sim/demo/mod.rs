@@ -9,6 +9,7 @@ mod story;
 pub mod timeline;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
@@ -78,29 +79,14 @@ pub fn run(options: &Options) -> Result<(), DemoError> {
         .enable_all()
         .start_paused(true)
         .build()?;
-    let state = State::make()?;
-    runtime.block_on(play(options, &state))
+    // The daemon's state, gone with the demo.
+    let state = tempfile::Builder::new()
+        .prefix("pve-autoscaler-demo-")
+        .tempdir()?;
+    runtime.block_on(play(options, state.path()))
 }
 
-/// The daemon's state directory, gone with the demo.
-struct State(std::path::PathBuf);
-
-impl State {
-    fn make() -> std::io::Result<State> {
-        let path = std::env::temp_dir().join(format!("pve-autoscaler-demo-{}", std::process::id()));
-        std::fs::create_dir(&path)?;
-        Ok(State(path))
-    }
-}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        // What cannot be removed from a directory for temporary files is removed by others.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-async fn play(options: &Options, state: &State) -> Result<(), DemoError> {
+async fn play(options: &Options, state: &Path) -> Result<(), DemoError> {
     let world = World::new(WorldSpec {
         seed: options.seed,
         pve: PveSpec::default(),
@@ -114,7 +100,7 @@ async fn play(options: &Options, state: &State) -> Result<(), DemoError> {
     let mut judge = Judge::new(world.kube.clone(), world.pve.clone(), name, rules);
     tokio::select! {
         biased;
-        ended = world.daemon(&state.0, None, 0) => match ended? {},
+        ended = world.daemon(state, None, 0) => match ended? {},
         () = pace::hold_back(options.speed) => Ok(()),
         () = show::timeline(&world) => Ok(()),
         told = tell(&world, options, &mut judge) => told,
