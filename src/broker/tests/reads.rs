@@ -259,7 +259,10 @@ async fn refusals_are_counted_when_they_are_many_and_no_change_is_lost() {
     let of = |said: &[String], words: &str| said.iter().filter(|line| line.contains(words)).count();
     assert_eq!(of(&said, "outcome=\"refused-by-broker\""), 30, "{said:#?}");
     assert_eq!(of(&said, "call=\"stop\""), 10 + 10, "{said:#?}");
-    assert!(of(&said, "call=\"vm-config\"") > 0, "reads are refused in the open");
+    assert!(
+        of(&said, "call=\"vm-config\"") > 0,
+        "reads are refused in the open"
+    );
     // Their number is told although nothing more comes.
     tokio::time::sleep(std::time::Duration::from_secs(61)).await;
     let said = lines.taken();
