@@ -60,7 +60,7 @@ pub fn write(
         }
     }
     if let Some(keys) = &template.ssh_keys {
-        wanted.insert("sshkeys", percent_encode(keys.trim()));
+        wanted.insert("sshkeys", crate::pve::component(keys.trim()));
     }
     if let Some(net) = net0(current.get("net0"), template) {
         wanted.insert("net0", net);
@@ -146,19 +146,6 @@ fn net0(current: Option<&String>, template: &Template) -> Option<String> {
         .map(|(key, value)| value.map_or(key.clone(), |value| format!("{key}={value}")))
         .collect();
     Some(self::parts(&text.join(",")).join(","))
-}
-
-/// `encodeURIComponent`, which `sshkeys` wants on top of the form's own encoding.
-fn percent_encode(text: &str) -> String {
-    use std::fmt::Write as _;
-    text.bytes().fold(String::new(), |mut out, byte| {
-        if byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-        out
-    })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::policy::{InstanceType, PoolPolicy, Totals};
+use crate::model::policy::{InstanceType, PoolPolicy, Totals, VOLUMES_VMID};
 
 use super::offer::{Choice, Offer};
 use super::turn::Turn;
@@ -313,7 +313,8 @@ impl Ledger {
         let taken = self.vmids.get(region);
         let first = self.first_free.get(region).copied();
         let first = first.map_or(range.vmid_first, |first| first.max(range.vmid_first));
-        (first..=range.vmid_last).find(|vmid| !taken.is_some_and(|taken| taken.contains(vmid)))
+        (first..=range.vmid_last)
+            .find(|vmid| *vmid != VOLUMES_VMID && !taken.is_some_and(|taken| taken.contains(vmid)))
     }
 
     /// Books one machine.

@@ -1,8 +1,12 @@
-//! One line in the journal for every call that changes something, allowed or not; of a question to a
-//! guest that is repeated the first has a line, and the rest are counted.
+//! One line in the journal for every call that changes something; of a question to a guest that is
+//! repeated the first has a line, and the rest are counted. Refused calls have lines as long as they are
+//! not many.
 
 use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::allow::Call;
 use super::peer::Peer;
@@ -10,6 +14,62 @@ use super::waits::Repeated;
 
 /// Longest value that stands in a line.
 const MAX_VALUE: usize = 80;
+/// Refusals that stand in the journal line by line in each [`WINDOW`]; more are only counted.
+const SHOWN: u32 = 30;
+/// How often the count of the others is told.
+const WINDOW: Duration = Duration::from_mins(1);
+
+/// Refused calls: whoever sends them by the thousand does not fill the journal, in which the changes
+/// stand. Its clones are one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Refusals(Arc<Mutex<Window>>);
+
+#[derive(Debug, Default)]
+struct Window {
+    /// When its minute began.
+    began: Option<Instant>,
+    shown: u32,
+    hidden: u64,
+}
+
+impl Refusals {
+    /// Whether the refusal at hand gets a line of its own.
+    pub(super) fn shown(&self) -> bool {
+        let mut window = self.window();
+        if window.began.is_none_or(|began| began.elapsed() >= WINDOW) {
+            tell(std::mem::take(&mut *window).hidden);
+            window.began = Some(Instant::now());
+        }
+        if window.shown < SHOWN {
+            window.shown += 1;
+            return true;
+        }
+        window.hidden += 1;
+        if window.hidden == 1 {
+            // Told even if nothing comes any more.
+            let refusals = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(WINDOW).await;
+                tell(std::mem::take(&mut *refusals.window()).hidden);
+            });
+        }
+        false
+    }
+
+    fn window(&self) -> MutexGuard<'_, Window> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn tell(hidden: u64) {
+    if hidden > 0 {
+        tracing::warn!(
+            target: "pve_autoscaler::audit",
+            calls = hidden,
+            "more broker calls were refused within a minute than stand here line by line"
+        );
+    }
+}
 
 /// Reports a changing call that the list admitted, with what became of it.
 pub(super) fn call(peer: Peer, call: &Call, outcome: &str, detail: &str, took: Duration) {
@@ -92,7 +152,7 @@ mod tests {
         let description = mark(9050).describe("for the shop");
         let clone = form(&[
             pair("newid", "9050"),
-            pair("name", "small-9050"),
+            pair("name", "small-09050"),
             pair("description", &description),
         ]);
         let exec = form(&[
@@ -105,7 +165,7 @@ mod tests {
                 "/api2/json/nodes/pve1/qemu/9000/clone",
                 &clone,
                 format!(
-                    "newid=\"9050\" name=\"small-9050\" description=({} bytes)",
+                    "newid=\"9050\" name=\"small-09050\" description=({} bytes)",
                     description.len()
                 ),
             ),

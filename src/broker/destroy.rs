@@ -1,12 +1,15 @@
 //! Destroying: whether a VM may be destroyed at all, whether past its lock, and that it is known
 //! afterwards that we did.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::model::mark::{Mark, Ownership};
+use crate::model::time::Span;
 use crate::pve::perl::Fields;
-use crate::pve::{Outcome, Request, Task, TaskState, VmConfig};
+use crate::pve::{Outcome, Request, Task, TaskState, Upid, VmConfig};
 
 use super::allow::Call;
 use super::forward::Sent;
@@ -16,7 +19,9 @@ use super::policy::Policy;
 use super::removals::{self, Removal};
 use super::service::{Ends, Reply, Service, in_time, place, task_of};
 
-/// Active tasks asked for when a locked VM is to go.
+/// A reading of the region shows a clone that PVE has begun so long ago, wherever it was asked.
+const SETTLED: Span = Span::minutes(1);
+/// Tasks asked for when a locked VM is to go.
 const TASKS: usize = 500;
 
 impl Service {
@@ -66,9 +71,10 @@ impl Service {
         Ok(Reply::of(sent))
     }
 
-    /// A reading of the region passed: removals of VMs that it does not show are over.
-    pub(super) fn saw(&self, body: &[u8]) {
-        if self.removals.vmids().is_empty() {
+    /// A reading of the region passed: what is recorded of VMs that it does not show is over.
+    pub(super) fn saw(&self, policy: &Policy, body: &[u8]) {
+        let intents = self.intents.vmids();
+        if self.removals.vmids().is_empty() && intents.is_empty() {
             return;
         }
         let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
@@ -76,10 +82,44 @@ impl Service {
         let Some(entries) = body["data"].as_array().filter(|list| !list.is_empty()) else {
             return;
         };
-        let vmids = entries
+        let there: BTreeMap<u32, bool> = entries
             .iter()
-            .filter_map(|entry| u32::try_from(Fields::of(entry).integer("vmid")?).ok());
-        removals::forget_gone(&self.removals, &vmids.collect());
+            .map(Fields::of)
+            .filter_map(|entry| {
+                let vmid = u32::try_from(entry.integer("vmid")?).ok()?;
+                let vm = entry.text("type").as_deref() == Some("qemu") && !entry.flag("template");
+                Some((vmid, vm))
+            })
+            .collect();
+        let vmids = there.keys().copied().collect();
+        removals::forget_gone(&self.removals, &vmids);
+        self.census.keep(&vmids);
+        for vmid in intents {
+            // A container or a template at the VMID is not ours either.
+            if there.get(&vmid) != Some(&true) {
+                self.gone(policy, vmid, there.contains_key(&vmid));
+            }
+        }
+    }
+
+    /// No VM is at this VMID: whether a clone of ours may still put one there.
+    fn gone(&self, policy: &Policy, vmid: u32, taken: bool) {
+        let now = self.clock.now();
+        let Ok(Some(record)) = self.intents.get(vmid, now) else {
+            return;
+        };
+        let wait = match &record.task {
+            _ if record.settled || taken => Span::ZERO,
+            // As long as its task runs there is at least its placeholder.
+            Some(_) => SETTLED,
+            None => policy.allow.quarantine,
+        };
+        if now.since(record.asked) < wait {
+            return;
+        }
+        if let Err(why) = self.intents.forget(vmid) {
+            tracing::warn!(why, "the record of a VM that is gone is still there");
+        }
     }
 
     /// Whether the VM may be destroyed, with what is to be recorded of it; and whether only past its
@@ -105,10 +145,6 @@ impl Service {
         }
         let locked = lock == Some("clone");
         let now = self.clock.now();
-        let intent = self
-            .intents
-            .get(vmid, now)
-            .map_err(|why| Reply::refused(&why))?;
         let removal = |machine: &str, cluster: &str| Removal {
             vmid,
             machine: machine.to_owned(),
@@ -118,26 +154,72 @@ impl Service {
             task: None,
         };
         if locked && bare {
-            let Some(intent) = intent else {
-                return Err(Reply::refused(&format!(
-                    "VM {vmid} is a clone under way that no intent of ours names"
-                )));
-            };
-            self.dead_clone(policy, host, &intent, end).await?;
+            let intent = self.placeholder(policy, host, vmid, &config, end).await?;
             return Ok((removal(&intent.machine, &intent.cluster), true));
         }
         let mark: Mark = self
             .mark(policy, vmid, &config)
             .map_err(|why| Reply::refused(&why))?;
+        owned::no_data(vmid, &config).map_err(|why| Reply::refused(&why))?;
         let removal = removal(&mark.machine, &mark.cluster);
-        if !locked {
-            self.now_ours(&mark)?;
-            return Ok((removal, false));
+        let record = self.now_ours(&mark, host, &config)?;
+        if locked {
+            // A clone of several disks that ended between them.
+            self.dead_clone(policy, host, &record, end).await?;
         }
-        // Marked but still locked: a clone of several disks that ended between them.
-        let intent = intent.unwrap_or_else(|| Intent::new(&mark, host, 0, mark.created));
+        Ok((removal, locked))
+    }
+
+    /// The locked VM without a mark is what a clone of ours left, and nobody else's.
+    async fn placeholder(
+        &self,
+        policy: &Policy,
+        host: &str,
+        vmid: u32,
+        config: &VmConfig,
+        end: Instant,
+    ) -> Result<Intent, Ends> {
+        let refuse = |why: String| Reply::refused(&why);
+        let intent = self.intents.get(vmid, self.clock.now()).map_err(refuse)?;
+        let Some(intent) = intent.filter(|intent| !intent.settled) else {
+            return Err(refuse(format!(
+                "VM {vmid} is a clone under way that no intent of ours names; if it is dead, `qm destroy {vmid} --skiplock` on {host} removes it"
+            )));
+        };
+        if let Err(why) = owned::placeholder(vmid, config) {
+            self.noticed(policy, vmid, config);
+            return Err(refuse(why));
+        }
         self.dead_clone(policy, host, &intent, end).await?;
-        Ok((removal, true))
+        let since = (intent.asked.0 / 1000 - owned::CLOCKS).max(0).to_string();
+        let limit = TASKS.to_string();
+        let params = [
+            ("source", "all"),
+            ("typefilter", "qmclone"),
+            ("since", &since),
+            ("limit", &limit),
+        ];
+        let tasks = self.read(&["nodes", host, "tasks"], &params, end).await?;
+        let tasks = owned::clone_tasks(&tasks);
+        if let Some(task) = owned::others_clone(&tasks, &intent, &self.claimed(vmid)) {
+            return Err(refuse(format!(
+                "VM {vmid} may be what clone task {task} of somebody else left; `qm destroy {vmid} --skiplock` on {host} removes it, if it is nobody's"
+            )));
+        }
+        Ok(intent)
+    }
+
+    /// The clone tasks that are known to be of other machines.
+    fn claimed(&self, vmid: u32) -> BTreeSet<Upid> {
+        let now = self.clock.now();
+        let others = self
+            .intents
+            .vmids()
+            .into_iter()
+            .filter(|other| *other != vmid);
+        others
+            .filter_map(|other| self.intents.get(other, now).ok()??.task)
+            .collect()
     }
 
     /// The VM is what was left by a removal of ours that nobody is at any more.
@@ -213,8 +295,9 @@ impl Service {
             ("typefilter", "qmclone"),
             ("limit", &limit),
         ];
-        let tasks = Task::read_all(&self.read(&["nodes", host, "tasks"], &params, end).await?);
-        if let Some(task) = owned::clone_under_way(&tasks, intent) {
+        let tasks = self.read(&["nodes", host, "tasks"], &params, end).await?;
+        let tasks = owned::clone_tasks(&tasks);
+        if let Some(task) = owned::clone_under_way(&tasks, intent, &self.claimed(vmid)) {
             return refuse(format!("VM {vmid}: clone task {task} is still under way"));
         }
         if let Some(task) = &intent.task {

@@ -83,12 +83,14 @@ async fn connection(stream: UnixStream, service: Arc<Service>, mut stop: watch::
         Err(why) => return tracing::warn!(why, "a connection was closed"),
     };
     if let Err(why) = peer.may_talk(&service.policy().group) {
-        tracing::warn!(
-            uid = peer.uid,
-            pid = peer.pid,
-            why,
-            "a connection was refused"
-        );
+        if service.refusals.shown() {
+            tracing::warn!(
+                uid = peer.uid,
+                pid = peer.pid,
+                why,
+                "a connection was refused"
+            );
+        }
         return;
     }
     let left = std::sync::atomic::AtomicUsize::new(REQUESTS);

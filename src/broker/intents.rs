@@ -1,7 +1,8 @@
 //! What was asked to be cloned, on disk before it is asked.
 //!
 //! A new clone is a locked VM without a mark until PVE has copied its disks. If the clone's worker
-//! dies then, only an intent proves that the remains are ours.
+//! dies then, only an intent proves that the remains are ours. Once the VM shows its mark the intent
+//! stays as the broker's own record of it, until the VM is gone or is another's.
 
 use std::path::PathBuf;
 
@@ -33,6 +34,19 @@ pub(super) struct Intent {
     /// The clone's task, once PVE told it.
     #[serde(default)]
     pub(super) task: Option<Upid>,
+    /// The pool of its mark.
+    #[serde(default)]
+    pub(super) pool: String,
+    /// The instance type of its mark.
+    #[serde(default)]
+    pub(super) instance_type: String,
+    /// The VM was seen with its mark: the clone has done its work, and the record lasts as long as the
+    /// VM. It then is what the broker itself knows of the machine.
+    #[serde(default)]
+    pub(super) settled: bool,
+    /// It was configured or started through us: what is protected since then, a person protected.
+    #[serde(default)]
+    pub(super) configured: bool,
 }
 
 impl Intent {
@@ -46,6 +60,10 @@ impl Intent {
             template,
             asked,
             task: None,
+            pool: mark.pool.clone(),
+            instance_type: mark.instance_type.clone(),
+            settled: false,
+            configured: false,
         }
     }
 }
@@ -59,6 +77,10 @@ impl Record for Intent {
 
     fn asked(&self) -> Time {
         self.asked
+    }
+
+    fn lasts(&self) -> bool {
+        self.settled
     }
 }
 
@@ -117,6 +139,10 @@ mod tests {
             template: 9000,
             asked: Time(1_000_000),
             task: None,
+            pool: "small".into(),
+            instance_type: "s2".into(),
+            settled: false,
+            configured: false,
         }
     }
 
@@ -132,6 +158,13 @@ mod tests {
         assert_eq!(again.get(9001, now), Ok(Some(intent(9001))));
         assert_eq!(again.get(9001, now + LIFE), Ok(Some(intent(9001))));
         assert_eq!(again.get(9001, now + LIFE + Span(1)), Ok(None));
+        // Of a VM that was seen it lasts as long as the VM.
+        let settled = Intent {
+            settled: true,
+            ..intent(9002)
+        };
+        intents.record(&settled).expect("recorded");
+        assert_eq!(again.get(9002, now + LIFE + LIFE), Ok(Some(settled)));
         again.forget(9001).expect("forgotten");
         again.forget(9001).expect("twice is fine");
         assert_eq!(intents.get(9001, now), Ok(None));

@@ -8,6 +8,8 @@
 
 mod allow;
 mod audit;
+mod census;
+mod clones;
 mod destroy;
 mod durable;
 mod fallback;
@@ -20,6 +22,7 @@ mod owned;
 mod peer;
 mod perl;
 mod policy;
+mod reach;
 mod records;
 mod removals;
 mod service;

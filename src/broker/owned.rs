@@ -1,14 +1,25 @@
 //! Whose VM it is: judged on what PVE says right now, never on what the daemon says.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::model::mark::{Mark, Ownership};
 use crate::pve::perl::Fields;
-use crate::pve::{Cause, Task, TaskState, Upid, VmConfig};
+use crate::pve::{Cause, TaskState, Upid, VmConfig};
 
 use super::allow::{Call, mark_of, our_cluster};
 use super::intents::Intent;
 use super::policy::Policy;
+
+/// Longest DNS label.
+const LABEL: usize = 63;
+/// What a machine's name has after its pool's: `-xxxxx`.
+const TAIL: usize = 6;
+/// The clocks of two hosts may differ by this, in seconds.
+pub(super) const CLOCKS: i64 = 60;
+/// PVE begins a clone that it was asked for within this, in seconds.
+const ASKING: i64 = 60;
 
 /// The mark of a VM that is ours, or why it is not.
 pub(super) fn mark(policy: &Policy, vmid: u32, config: &VmConfig) -> Result<Mark, String> {
@@ -74,13 +85,47 @@ pub(super) fn exists(resources: &Value, vmid: u32) -> bool {
         .any(|entry| Fields::of(entry).integer("vmid") == Some(i64::from(vmid)))
 }
 
+/// A clone's task as PVE lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CloneTask {
+    pub(super) upid: Upid,
+    pub(super) running: bool,
+    /// It ended, and not well.
+    pub(super) failed: bool,
+}
+
+/// The clone tasks in a list of tasks, running and ended.
+pub(super) fn clone_tasks(data: &Value) -> Vec<CloneTask> {
+    let entries = data.as_array().into_iter().flatten();
+    entries
+        .filter_map(|entry| {
+            let fields = Fields::of(entry);
+            let upid: Upid = fields.text("upid")?.parse().ok()?;
+            let status = fields.text("status").unwrap_or_default();
+            let ended = fields.get("endtime").is_some();
+            let running = !ended && (status.is_empty() || status.eq_ignore_ascii_case("running"));
+            let well = status == "OK" || status.starts_with("WARNINGS");
+            (upid.kind() == "qmclone").then_some(CloneTask {
+                upid,
+                running,
+                failed: !running && !well,
+            })
+        })
+        .collect()
+}
+
 /// A running clone task that may be `intent`'s: its own when it is known, else any of its template,
-/// whose VMID the task carries, or of any template when that is not known either.
-pub(super) fn clone_under_way<'a>(tasks: &'a [Task], intent: &Intent) -> Option<&'a Upid> {
+/// whose VMID the task carries, or of any template when that is not known either; but none that the
+/// record of another machine claims.
+pub(super) fn clone_under_way<'a>(
+    tasks: &'a [CloneTask],
+    intent: &Intent,
+    claimed: &BTreeSet<Upid>,
+) -> Option<&'a Upid> {
     let template = intent.template.to_string();
     tasks
         .iter()
-        .filter(|task| task.running && task.upid.kind() == "qmclone")
+        .filter(|task| task.running && !claimed.contains(&task.upid))
         .map(|task| &task.upid)
         .find(|upid| match &intent.task {
             Some(known) => *upid == known,
@@ -88,13 +133,159 @@ pub(super) fn clone_under_way<'a>(tasks: &'a [Task], intent: &Intent) -> Option<
         })
 }
 
-/// The clone task did not fail because the VMID was somebody else's.
+/// A clone task of somebody else that may have made the placeholder at the VMID of `intent`: it began
+/// after ours, and still runs or did not end well. A clone that ended well leaves no placeholder.
+pub(super) fn others_clone<'a>(
+    tasks: &'a [CloneTask],
+    intent: &Intent,
+    claimed: &BTreeSet<Upid>,
+) -> Option<&'a Upid> {
+    let open = tasks
+        .iter()
+        .filter(|task| (task.running || task.failed) && !claimed.contains(&task.upid))
+        .map(|task| &task.upid);
+    if let Some(own) = &intent.task {
+        let own_start = own.started();
+        return open
+            .filter(|upid| *upid != own)
+            .find(|upid| upid.started() >= own_start);
+    }
+    // Ours is not known: it is the only one that root made of the template when it was asked for.
+    let asked = intent.asked.0 / 1000;
+    let template = intent.template.to_string();
+    let mut ours = 0;
+    let mut others = open
+        .filter(|upid| upid.started() >= asked - CLOCKS)
+        .filter(|upid| {
+            let alike = upid.user() == "root@pam"
+                && upid.id() == template
+                && upid.started() <= asked + ASKING + CLOCKS;
+            if alike {
+                ours += 1;
+            }
+            !alike || ours > 1
+        });
+    others.next()
+}
+
+/// What lies at a VMID is what PVE makes there before a clone's first disk is copied.
+pub(super) fn placeholder(vmid: u32, config: &VmConfig) -> Result<(), String> {
+    let text = config.description.trim();
+    let bare = text.is_empty() || text == "qmclone temporary file";
+    let named = config.raw.contains_key("name");
+    if bare && !named && config.disks.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "VM {vmid} is a clone under way of somebody else: it has a name, notes or disks, and not our mark"
+    ))
+}
+
+/// The machine that a clone is to become is one of its pool's: its type, its template, its host.
+pub(super) fn fits_pool(
+    policy: &Policy,
+    mark: &Mark,
+    host: &str,
+    template: u32,
+    config: &VmConfig,
+) -> Result<(), String> {
+    let Some(pool) = policy.allow.pools.get(&mark.pool) else {
+        return Err(format!(
+            "the mark names pool {}, which is not in the configuration",
+            mark.pool
+        ));
+    };
+    if !pool.types.contains(&mark.instance_type) {
+        return Err(format!(
+            "the mark names instance type {}, which pool {} does not have",
+            mark.instance_type, mark.pool
+        ));
+    }
+    let named = pool.template_vmid == Some(template)
+        || pool.template_name.as_deref() == Some(&*config.name);
+    if !named {
+        return Err(format!(
+            "VM {template} is not the template of pool {}",
+            mark.pool
+        ));
+    }
+    if !pool.hosts.is_empty() && !pool.hosts.iter().any(|named| named == host) {
+        return Err(format!("pool {} may not use host {host}", mark.pool));
+    }
+    let head: String = mark.pool.chars().take(LABEL - TAIL).collect();
+    let tail = mark.machine.strip_prefix(&head);
+    if tail.is_none_or(|tail| tail.len() != TAIL || !tail.starts_with('-')) {
+        return Err(format!(
+            "machine {} is not named after its pool ({}-xxxxx)",
+            mark.machine, mark.pool
+        ));
+    }
+    Ok(())
+}
+
+/// The VM has, or is given, no more than its instance type says. What a person gave it after we
+/// configured it is the person's.
+pub(super) fn sized(
+    policy: &Policy,
+    call: &Call,
+    mark: &Mark,
+    config: &VmConfig,
+    record: &Intent,
+) -> Result<(), String> {
+    let number = |key: &str| call.param(key).and_then(|text| text.parse::<i64>().ok());
+    let (cores, memory) = if call.rule.name == "start" {
+        if record.configured {
+            return Ok(());
+        }
+        (i64::from(config.cpus), config.memory_mib)
+    } else {
+        (number("cores").unwrap_or(0), number("memory").unwrap_or(0))
+    };
+    let Some(size) = policy.allow.types.get(&mark.instance_type) else {
+        return Err(format!(
+            "instance type {} of VM {} is not in the configuration",
+            mark.instance_type, mark.vmid
+        ));
+    };
+    let most = size.memory >> 20;
+    if cores > i64::from(size.cores) || memory > most {
+        return Err(format!(
+            "VM {} would have {cores} cores and {memory} MiB, its instance type {} has {} and {most}: its configuration is written first",
+            mark.vmid, mark.instance_type, size.cores
+        ));
+    }
+    Ok(())
+}
+
+/// No volume that PVE would destroy with the VM holds somebody's data: what carries the VM's own VMID
+/// in its name and is no disk that PVE makes. CSI drivers name volumes so.
+pub(super) fn no_data(vmid: u32, config: &VmConfig) -> Result<(), String> {
+    let own = format!("vm-{vmid}-");
+    let data = config.raw.values().find_map(|value| {
+        let volume = value.split(',').next()?;
+        let name = volume.rsplit([':', '/']).next()?;
+        let rest = name.split('.').next()?.strip_prefix(&own)?;
+        let pves = rest == "cloudinit" || rest.starts_with("disk-") || rest.starts_with("state-");
+        (volume.contains(':') && !pves).then_some(volume)
+    });
+    match data {
+        None => Ok(()),
+        Some(volume) => Err(format!(
+            "VM {vmid} has the volume {volume} attached, which would be destroyed with it; detach it first"
+        )),
+    }
+}
+
+/// The clone task ended, badly, and not because the VMID was somebody else's.
 pub(super) fn not_taken(vmid: u32, task: &TaskState) -> Result<(), String> {
     match task {
         TaskState::Running => Err(format!("the clone task of VM {vmid} still runs")),
         TaskState::Failed(text) if Cause::of(text) == Cause::VmidTaken => Err(format!(
             "the clone failed because VMID {vmid} was taken: the VM there is not ours"
         )),
-        TaskState::Failed(_) | TaskState::Ok | TaskState::Warnings(_) => Ok(()),
+        TaskState::Failed(_) => Ok(()),
+        TaskState::Ok | TaskState::Warnings(_) => Err(format!(
+            "the clone of VM {vmid} ended well: what is there now is not what it left"
+        )),
     }
 }

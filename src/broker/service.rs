@@ -10,15 +10,17 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::model::mark::Mark;
-use crate::pve::{Method, Outcome, Request, TaskState, Upid, VmConfig};
+use crate::pve::{Method, Outcome, Request, Upid, VmConfig};
 
 use super::allow::{self, Call, Needs, Raw};
-use super::audit;
+use super::audit::{self, Refusals};
+use super::census::Census;
 use super::forward::{Answer, Sent, Way};
 use super::intents::{Cluster, Intent, Intents};
 use super::owned;
 use super::peer::Peer;
 use super::policy::Policy;
+use super::reach::{self, Known};
 use super::removals::Removals;
 use super::waits::Waits;
 
@@ -26,6 +28,8 @@ use super::waits::Waits;
 const READ: Duration = Duration::from_secs(14);
 /// A change, with the reads before it: longer than pveproxy's 30 s, shorter than the daemon's 45 s.
 const CHANGE: Duration = Duration::from_secs(42);
+/// The tag that the daemon's configuration always writes.
+const TAG: &str = "pve-autoscaler";
 /// A change is not begun with less than this left of its time.
 const LEAST: Duration = Duration::from_secs(5);
 
@@ -102,8 +106,14 @@ pub(super) struct Service {
     pub(super) removals: Removals,
     pub(super) cluster: Cluster,
     pub(super) clock: Clock,
-    /// Held from looking whether a VMID is free until its intent is durable.
-    cloning: Mutex<()>,
+    /// What reads are held against.
+    pub(super) known: Known,
+    /// What VMs of the range were seen to be.
+    pub(super) census: Census,
+    /// Refused calls in the journal.
+    pub(super) refusals: Refusals,
+    /// Held from counting until the intent is durable.
+    pub(super) counting: Mutex<()>,
     pve_version: std::sync::Mutex<Option<String>>,
     /// Questions to guests that are repeated.
     waits: Waits,
@@ -124,7 +134,10 @@ impl Service {
             removals: Removals::open(state.join("removals"))?,
             cluster: Cluster::open(state.join("cluster")),
             clock,
-            cloning: Mutex::new(()),
+            known: Known::default(),
+            census: Census::default(),
+            refusals: Refusals::default(),
+            counting: Mutex::new(()),
             pve_version: std::sync::Mutex::default(),
             waits: Waits::default(),
         })
@@ -140,6 +153,7 @@ impl Service {
     pub(super) fn set_policy(&self, policy: Policy) {
         let mut held = self.policy.write().unwrap_or_else(PoisonError::into_inner);
         *held = Arc::new(policy);
+        self.known.forget_templates();
     }
 
     /// Answers one request.
@@ -152,7 +166,9 @@ impl Service {
         let call = match allow::admit(&policy, raw) {
             Ok(call) => call,
             Err(why) => {
-                audit::refused(peer, raw.method, raw.path, &why);
+                if self.refusals.shown() {
+                    audit::refused(peer, raw.method, raw.path, &why);
+                }
                 return Reply::refused(&why);
             }
         };
@@ -160,7 +176,8 @@ impl Service {
         let reply = match self.make(&policy, &call).await {
             Ok(reply) | Err(reply) => reply,
         };
-        if call.changes() || reply.outcome == "refused-by-broker" {
+        let refused = reply.outcome == "refused-by-broker";
+        if (call.changes() && !refused) || (refused && self.refusals.shown()) {
             let (outcome, detail) = (reply.outcome, reply.detail());
             let counted = self.waits.due(Some((&call, outcome, &detail)));
             counted.iter().for_each(audit::repeated);
@@ -172,10 +189,9 @@ impl Service {
     }
 
     async fn make(&self, policy: &Policy, call: &Call) -> Result<Reply, Ends> {
-        let whole = if call.rule.needs == Needs::Nothing {
-            READ
-        } else {
-            CHANGE
+        let whole = match call.rule.needs {
+            Needs::Nothing | Needs::Reach => READ,
+            _ => CHANGE,
         };
         let end = Instant::now() + whole;
         let mut request = Request {
@@ -185,18 +201,25 @@ impl Service {
             params: call.params.clone(),
             timeout: whole,
         };
+        self.hosts_are_members(call, end).await?;
+        let mut changed = None;
         match call.rule.needs {
             Needs::Nothing => {}
+            Needs::Reach => self.in_reach(policy, call, end).await?,
             Needs::Mark | Needs::MarkAndDigest => {
-                let (mark, config) = self.ours(policy, call, end).await?;
+                let (mark, config, record) = self.ours(policy, call, end).await?;
                 if config.lock.as_deref() == Some("clone") && only_unprotects(call) {
                     // A clone of a protected template that was cut short: first the protection goes,
                     // then the VM.
                     let (host, _) = place(call)?;
-                    let intent = Intent::new(&mark, host, 0, mark.created);
-                    self.dead_clone(policy, host, &intent, end).await?;
+                    self.dead_clone(policy, host, &record, end).await?;
                     request.params.push(("skiplock".to_owned(), "1".to_owned()));
+                } else {
+                    Service::unprotected(call, &config, &record)?;
                 }
+                self.size_allowed(policy, call, (&mark, &config, &record), end)
+                    .await?;
+                changed = Some(record);
                 if call.rule.needs == Needs::MarkAndDigest
                     && call.param("digest").is_none()
                     && let Some(digest) = &config.digest
@@ -210,10 +233,41 @@ impl Service {
             Needs::MarkOrRecord => return self.destroy(policy, call, request, end).await,
         }
         let reply = self.forward(&request, end).await?;
-        if call.rule.name == "resources" && reply.outcome == "done" {
-            self.saw(&reply.body);
+        if reply.outcome == "done"
+            && let Some(record) = changed
+        {
+            self.configured(call, record);
         }
-        Ok(reply)
+        Ok(self.read_too(policy, call, reply))
+    }
+
+    /// What a read tells the broker itself, and what of it is not for the daemon.
+    fn read_too(&self, policy: &Policy, call: &Call, mut reply: Reply) -> Reply {
+        if reply.outcome != "done" {
+            return reply;
+        }
+        match call.rule.name {
+            "resources" => self.saw(policy, &reply.body),
+            "vm-config" => self.read_config(policy, call, &reply.body),
+            "disks" => match reach::our_disks(policy, &reply.body) {
+                Some(body) => reply.body = body,
+                None => return Reply::not_sent("PVE's list of disks cannot be read"),
+            },
+            _ => {}
+        }
+        reply
+    }
+
+    /// The daemon reads a VM of the range: the broker learns whose it is.
+    fn read_config(&self, policy: &Policy, call: &Call, body: &[u8]) {
+        let Some(vmid) = call.vmid.filter(|vmid| policy.in_range(*vmid)) else {
+            return;
+        };
+        if let Ok(body) = serde_json::from_slice::<Value>(body)
+            && body["data"].is_object()
+        {
+            self.noticed(policy, vmid, &VmConfig::read(&body["data"]));
+        }
     }
 
     async fn forward(&self, request: &Request, end: Instant) -> Result<Reply, Ends> {
@@ -261,13 +315,13 @@ impl Service {
         Ok(VmConfig::read(&self.read(&path, &[], end).await?))
     }
 
-    /// The VM in the path with its mark, read now, which is ours.
+    /// The VM in the path with its mark, read now, which is ours, and what is recorded of it.
     async fn ours(
         &self,
         policy: &Policy,
         call: &Call,
         end: Instant,
-    ) -> Result<(Mark, VmConfig), Ends> {
+    ) -> Result<(Mark, VmConfig, Intent), Ends> {
         let (host, vmid) = place(call)?;
         if !policy.in_range(vmid) {
             return Err(Reply::refused(&format!(
@@ -282,8 +336,8 @@ impl Service {
                 Ok(mark)
             })
             .map_err(|why| Reply::refused(&why))?;
-        self.now_ours(&mark)?;
-        Ok((mark, config))
+        let record = self.now_ours(&mark, host, &config)?;
+        Ok((mark, config, record))
     }
 
     pub(super) fn mark(
@@ -297,119 +351,71 @@ impl Service {
         Ok(mark)
     }
 
-    /// The clone of this VM is over: it carries its mark, so its intent has done its work.
-    pub(super) fn now_ours(&self, mark: &Mark) -> Result<(), Ends> {
+    /// The clone of this VM is over: it carries its mark, so its intent has done its work. Gives what
+    /// is recorded of the machine; of one that was made elsewhere that begins now.
+    pub(super) fn now_ours(
+        &self,
+        mark: &Mark,
+        host: &str,
+        config: &VmConfig,
+    ) -> Result<Intent, Ends> {
         let fail = |why: String| Reply::not_sent(&why);
         self.cluster.learn(&mark.cluster).map_err(fail)?;
-        // An unreadable intent proves nothing and is in nobody's way here.
+        self.census.note(mark.vmid, Some(mark));
         let now = self.clock.now();
-        if let Ok(Some(_)) = self.intents.get(mark.vmid, now) {
-            self.intents.forget(mark.vmid).map_err(fail)?;
-        }
         // The VMID has come to be another machine's: the removal of the one before is over.
         if let Ok(Some(removal)) = self.removals.get(mark.vmid, now)
             && removal.machine != mark.machine
         {
             self.removals.forget(mark.vmid).map_err(fail)?;
         }
-        Ok(())
-    }
-
-    async fn clone_vm(
-        &self,
-        policy: &Policy,
-        call: &Call,
-        request: Request,
-        end: Instant,
-    ) -> Result<Reply, Ends> {
-        let (host, template) = place(call)?;
-        let refuse = |why: String| Reply::refused(&why);
-        let mark = owned::mark_of_clone(call).map_err(refuse)?;
-        self.cluster.check(&mark.cluster).map_err(refuse)?;
-        let config = self.config(host, template, end).await?;
-        owned::template(policy, template, &config).map_err(refuse)?;
-        let (intent, earlier) = self.intend(&mark, host, template, end).await?;
-        let sent = self.way.send(&request, end).await;
-        match &sent {
-            Sent::Answer(answer) if answer.outcome().is_none() => {
-                if let Some(task) = task_of(answer) {
-                    let with_task = Intent {
-                        task: Some(task),
-                        ..intent
-                    };
-                    // Without the task the intent is worth less, not wrong: the clone runs.
-                    if let Err(why) = self.intents.record(&with_task) {
-                        tracing::error!(why, "the clone's task could not be noted");
-                    }
-                }
-            }
-            // It surely was not carried out: whatever appears at that VMID is not ours.
-            Sent::Answer(answer) if answer.outcome() == Some(Outcome::Unknown) => {}
-            Sent::Answer(_) | Sent::Never(_) => {
-                let undone = match &earlier {
-                    None => self.intents.forget(mark.vmid),
-                    Some(earlier) => self.intents.record(earlier),
-                };
-                if let Err(why) = undone {
-                    tracing::error!(why, "the intent of a refused clone is still there");
-                }
-            }
-            Sent::Unknown(_) => {}
-        }
-        Ok(Reply::of(sent))
-    }
-
-    /// Makes the intent of a clone durable, when its VMID is free. The second value is the one that
-    /// the same machine had already (its first attempt's outcome may be open).
-    async fn intend(
-        &self,
-        mark: &Mark,
-        host: &str,
-        template: u32,
-        end: Instant,
-    ) -> Result<(Intent, Option<Intent>), Ends> {
-        let _one = self.cloning.lock().await;
-        let taken = || {
-            // The words by which the client knows a taken VMID.
-            Reply::refused(&format!("VM {} already exists or is being made", mark.vmid))
+        // An unreadable record proves nothing and is in nobody's way here.
+        let held = self.intents.get(mark.vmid, now).unwrap_or(None);
+        let same = |held: &Intent| held.machine == mark.machine && held.cluster == mark.cluster;
+        let record = match held.filter(same) {
+            Some(held) if held.settled => return Ok(held),
+            Some(held) => Intent {
+                settled: true,
+                ..held
+            },
+            // Our configuration always writes this tag.
+            None => Intent {
+                settled: true,
+                configured: config
+                    .raw
+                    .get("tags")
+                    .is_some_and(|tags| tags.split([';', ',', ' ']).any(|tag| tag == TAG)),
+                ..Intent::new(mark, host, 0, now)
+            },
         };
-        let now = self.clock.now();
-        let earlier = self
-            .intents
-            .get(mark.vmid, now)
-            .map_err(|why| Reply::not_sent(&why))?;
-        let same = earlier
-            .as_ref()
-            .is_some_and(|intent| intent.machine == mark.machine && intent.template == template);
-        if let Some(intent) = &earlier
-            && !same
-            && self.may_run(intent, end).await
-        {
-            return Err(taken());
-        }
-        let resources = self.read(&["cluster", "resources"], &[], end).await?;
-        if owned::exists(&resources, mark.vmid) && !same {
-            return Err(taken());
-        }
-        let intent = Intent::new(mark, host, template, now);
-        let fail = |why: String| Reply::not_sent(&why);
-        self.intents.record(&intent).map_err(fail)?;
-        self.cluster.learn(&mark.cluster).map_err(fail)?;
-        Ok((intent, earlier.filter(|_| same)))
+        self.intents.record(&record).map_err(fail)?;
+        Ok(record)
     }
 
-    /// Whether the clone of `intent`, another machine's, may still be under way.
-    async fn may_run(&self, intent: &Intent, end: Instant) -> bool {
-        if self.clock.now().since(intent.asked) >= self.policy().allow.quarantine {
-            return false;
+    /// What is protected since we configured it a person protected, and keeps.
+    fn unprotected(call: &Call, config: &VmConfig, record: &Intent) -> Result<(), Ends> {
+        let protected = config.raw.get("protection").is_some_and(|set| set == "1");
+        if call.param("protection").is_none() || !protected || !record.configured {
+            return Ok(());
         }
-        let Some(task) = &intent.task else {
-            return true;
+        Err(Reply::refused(&format!(
+            "VM {0} is protected in PVE, and not by its template: somebody wants to keep it; `qm set {0} --protection 0` lets it go",
+            record.vmid
+        )))
+    }
+
+    /// The VM was configured or started: what is protected from now on is a person's.
+    fn configured(&self, call: &Call, record: Intent) {
+        let changed = matches!(call.rule.name, "config" | "start") && !only_unprotects(call);
+        if !changed || record.configured {
+            return;
+        }
+        let record = Intent {
+            configured: true,
+            ..record
         };
-        let path = ["nodes", &intent.host, "tasks", task.as_str(), "status"];
-        match self.read(&path, &[], end).await {
-            Ok(data) => TaskState::read(&data) == TaskState::Running,
-            Err(_) => true,
+        if let Err(why) = self.intents.record(&record) {
+            tracing::error!(why, "that a VM is configured could not be noted");
         }
     }
 

@@ -25,7 +25,6 @@ impl BrokerAllow {
             &mut sorted.storages,
             &mut sorted.bridges,
             &mut sorted.resource_pools,
-            &mut sorted.device_mappings,
         ] {
             list.sort_unstable();
         }

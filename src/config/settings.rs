@@ -79,18 +79,56 @@ pub struct BrokerAllow {
     pub bridges: Vec<String>,
     /// PVE resource pools that clones may be put in.
     pub resource_pools: Vec<String>,
-    /// Passthrough devices (resource mappings) that the policy names.
-    pub device_mappings: Vec<String>,
     /// Largest cores, memory (bytes) and disk (bytes) of any instance type.
     pub max_cores: u32,
     /// Largest memory in bytes.
     pub max_memory: i64,
     /// Largest disk in bytes.
     pub max_disk: i64,
+    /// What each pool may have, by its name.
+    pub pools: BTreeMap<String, PoolAllow>,
+    /// Sizes of the pools' instance types, by name.
+    pub types: BTreeMap<String, TypeAllow>,
+    /// Machines of all pools at most.
+    pub max_machines: Option<u32>,
+    /// CPU of all pools' machines at most, in thousandths of a core.
+    pub max_cpu_milli: Option<i64>,
+    /// Memory of all pools' machines at most, in bytes.
+    pub max_memory_total: Option<i64>,
     /// Second part of the cluster ids that a clone's mark may carry.
     pub cluster_name: String,
     /// A locked, markless placeholder may be destroyed only this long after its clone was asked for.
     pub quarantine: Span,
+}
+
+/// What a pool may have through the broker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PoolAllow {
+    /// Machines at most.
+    pub max: u32,
+    /// CPU of its machines at most, in thousandths of a core.
+    pub max_cpu_milli: Option<i64>,
+    /// Memory of its machines at most, in bytes.
+    pub max_memory: Option<i64>,
+    /// Its instance types.
+    pub types: Vec<String>,
+    /// Hosts that its machines may be on; empty for all.
+    pub hosts: Vec<String>,
+    /// VMID of its template.
+    pub template_vmid: Option<u32>,
+    /// VM name of its template.
+    pub template_name: Option<String>,
+}
+
+/// The size of an instance type.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TypeAllow {
+    /// Cores.
+    pub cores: u32,
+    /// Memory in bytes.
+    pub memory: i64,
+    /// Disk in bytes; 0 leaves it as the template has it.
+    pub disk: i64,
 }
 
 /// `[region.NAME]`, or `[proxmox]` for the region `default`.

@@ -245,7 +245,8 @@ fn the_policy_hash_follows_the_meaning_and_not_the_text() {
                 .replace("[proxmox]", "[region.default]")
         )
     );
-    assert_eq!(base, hash(&SMALL.replace("max = 3", "max = 4")));
+    // The broker counts machines itself.
+    assert_ne!(base, hash(&SMALL.replace("max = 3", "max = 4")));
     for (from, to) in [
         ("9000-9019", "9000-9020"),
         ("vmid = 8000", "vmid = 8001"),

@@ -59,6 +59,10 @@ pub struct Totals {
     pub max_memory: Option<i64>,
 }
 
+/// The VMID that no machine gets: the Proxmox CSI plugin names every volume after it (`vm-9999-pvc-…`,
+/// `vmID` in its controller, not to be changed), and PVE destroys a VM's volumes by that number.
+pub const VOLUMES_VMID: u32 = 9999;
+
 /// Limits of a region.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

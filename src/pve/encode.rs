@@ -19,6 +19,19 @@ pub fn percent(text: &str) -> String {
     encoded
 }
 
+/// `encodeURIComponent`: what PVE's own web page makes of `sshkeys`, on top of the form's encoding.
+/// PVE keeps the spelling, so daemon and broker must write the same.
+pub fn component(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut encoded, byte| {
+        if byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+        encoded
+    })
+}
+
 /// A form body or query string; a repeated key is an array for PVE.
 pub fn form(params: &[(String, String)]) -> String {
     let mut text = String::new();

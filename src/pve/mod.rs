@@ -20,7 +20,7 @@ mod vm_config;
 pub use calls::MAX_STDIN;
 pub use client::Client;
 pub(crate) use encode::path;
-pub use encode::{form, percent};
+pub use encode::{component, form, percent};
 pub use pem::certificates;
 pub use tasks::{Poll, TaskEnd, WaitError};
 pub use texts::Cause;

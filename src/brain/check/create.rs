@@ -2,7 +2,7 @@
 
 use super::{Case, Rule, Verdict, consolidation, ensure, newcomer, refuse};
 use crate::model::action::{Action, Birth, Reason};
-use crate::model::policy::{LEAVING_TAINT, PoolPolicy};
+use crate::model::policy::{LEAVING_TAINT, PoolPolicy, VOLUMES_VMID};
 use crate::model::region::{Busy, Region};
 
 /// Length of a bootstrap token's id.
@@ -108,6 +108,9 @@ fn vmid(case: Case<'_>, region: &Region, action: &Action, birth: &Birth) -> Verd
         .is_some_and(|region| region.vmid_first <= vmid && vmid <= region.vmid_last);
     ensure(range, Rule::Vmid, || {
         format!("VMID {vmid} is outside the region's range")
+    })?;
+    ensure(vmid != VOLUMES_VMID, Rule::Vmid, || {
+        format!("VMID {vmid} is the one that the Proxmox CSI plugin names its volumes after")
     })?;
     ensure(
         !region.vms.contains_key(&vmid) && vmid != birth.template_vmid,

@@ -36,7 +36,7 @@ pub(in crate::broker) fn check(
         }
     }
     if let (Some(given), Some(read)) = (call.param("digest"), config.digest.as_deref())
-        && !given.eq_ignore_ascii_case(read)
+        && given != read
     {
         // With PVE's words, by which the client knows it.
         return Err("checksum mismatch (file changed since it was read)".to_owned());
@@ -121,8 +121,13 @@ fn net(policy: &Policy, value: &str, config: &VmConfig) -> Result<(), String> {
     let same = wanted.model == current.model
         && wanted.mac == current.mac
         && rest(&wanted) == rest(current);
-    // Written anew the value has every key once: nothing is hidden in a repetition.
-    if !same || wanted.write().len() != value.len() {
+    // Written anew the value has every key once and in one spelling: nothing is hidden in it.
+    let parts = |text: &str| {
+        let mut parts: Vec<String> = text.split(',').map(str::to_owned).collect();
+        parts.sort();
+        parts
+    };
+    if !same || parts(&wanted.write()) != parts(value) {
         return fail("only bridge and tag may change");
     }
     Ok(())

@@ -60,7 +60,9 @@ pub(super) struct Param {
     pub(super) required: bool,
     /// It may be repeated this often.
     pub(super) most: usize,
-    /// Whether its value may be.
+    /// Its value in the one spelling that is judged and goes to PVE.
+    pub(super) tidy: fn(&str) -> String,
+    /// Whether that value may be.
     pub(super) check: fn(&Policy, &str) -> Result<(), String>,
     /// Its value may stand in an audit line.
     pub(super) loggable: bool,
@@ -69,8 +71,11 @@ pub(super) struct Param {
 /// What must be true of the VM in the path before the call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
-    /// Nothing: a read.
+    /// Nothing: a read that tells nothing of a VM's inside.
     Nothing,
+    /// The VM that a read is about (in its path, its `vmid` or its task's id) lies in a range of the
+    /// policy, or is a template of it.
+    Reach,
     /// It carries our mark.
     Mark,
     /// It carries our mark, and the configuration may not have changed since it was read (the
@@ -88,12 +93,28 @@ pub(super) enum Needs {
 pub(super) struct Call {
     pub(super) rule: &'static Rule,
     pub(super) host: Option<String>,
+    /// The VMID in the path.
     pub(super) vmid: Option<u32>,
+    /// The task in the path.
+    pub(super) task: Option<Upid>,
     pub(super) path: String,
     pub(super) params: Vec<(String, String)>,
 }
 
 impl Call {
+    /// The VM that the call is about, wherever the request names it.
+    pub(super) fn subject(&self) -> Option<u32> {
+        let of_task = || self.task.as_ref().and_then(|task| values::vmid(task.id()));
+        let named = || self.param("vmid").and_then(values::vmid);
+        self.vmid.or_else(of_task).or_else(named)
+    }
+
+    /// Every host that the call names: PVE connects to it.
+    pub(super) fn hosts(&self) -> impl Iterator<Item = &str> {
+        let path = self.host.as_deref();
+        path.into_iter().chain(self.param("target"))
+    }
+
     /// The first value of a parameter.
     pub(super) fn param(&self, name: &str) -> Option<&str> {
         let found = self.params.iter().find(|(key, _)| key == name);
@@ -126,11 +147,13 @@ pub(super) fn admit(policy: &Policy, raw: Raw<'_>) -> Result<Call, String> {
     }
     let (rule, place) = find(raw)?;
     let text = params_text(rule.method, raw)?;
-    let params = form::parse(text)?;
-    for (name, _) in &params {
-        if !rule.params.iter().any(|param| param.name == name) {
+    let mut params = form::parse(text)?;
+    for (name, value) in &mut params {
+        let Some(param) = rule.params.iter().find(|param| param.name == *name) else {
             return Err(format!("parameter {name} is not allowed in this call"));
-        }
+        };
+        // From here on there is one text: what is judged is what PVE gets.
+        *value = (param.tidy)(value);
     }
     for param in rule.params {
         let values = || params.iter().filter(|(name, _)| name == param.name);
@@ -151,6 +174,7 @@ pub(super) fn admit(policy: &Policy, raw: Raw<'_>) -> Result<Call, String> {
         rule,
         host: place.host,
         vmid: place.vmid,
+        task: place.task,
         path: pve::path(&segments),
         params,
     })
@@ -162,6 +186,7 @@ struct Place {
     segments: Vec<String>,
     host: Option<String>,
     vmid: Option<u32>,
+    task: Option<Upid>,
 }
 
 fn find(raw: Raw<'_>) -> Result<(&'static Rule, Place), String> {
@@ -197,6 +222,7 @@ fn fits(pattern: &[Segment], segments: &[String]) -> Option<Place> {
                 if !here || !values::is_our_task(&upid) {
                     return None;
                 }
+                place.task = Some(upid);
             }
             Segment::Storage if values::is_storage(have) => {}
             Segment::Fixed(_) | Segment::Host | Segment::Storage => return None,

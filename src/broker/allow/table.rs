@@ -11,6 +11,7 @@ const fn may(name: &'static str, check: fn(&Policy, &str) -> Result<(), String>)
         name,
         required: false,
         most: 1,
+        tidy: values::as_it_is,
         check,
         loggable: true,
     }
@@ -22,6 +23,11 @@ const fn must(name: &'static str, check: fn(&Policy, &str) -> Result<(), String>
         required: true,
         ..may(name, check)
     }
+}
+
+/// The same parameter, with its value written in one way before it is judged.
+const fn tidied(tidy: fn(&str) -> String, param: Param) -> Param {
+    Param { tidy, ..param }
 }
 
 /// The same, without its value in audit lines.
@@ -39,6 +45,14 @@ const fn read(name: &'static str, path: &'static [Segment], params: &'static [Pa
         path,
         params,
         needs: Needs::Nothing,
+    }
+}
+
+/// A read about one VM.
+const fn look(name: &'static str, path: &'static [Segment], params: &'static [Param]) -> Rule {
+    Rule {
+        needs: Needs::Reach,
+        ..read(name, path, params)
     }
 }
 
@@ -63,12 +77,12 @@ pub(in crate::broker) static RULES: &[Rule] = &[
         ],
         &[must("content", values::images)],
     ),
-    read(
+    look(
         "vm-config",
         &[Fixed("nodes"), Host, Fixed("qemu"), Vmid, Fixed("config")],
         &[may("current", values::flag)],
     ),
-    read(
+    look(
         "vm-status",
         &[
             Fixed("nodes"),
@@ -80,7 +94,7 @@ pub(in crate::broker) static RULES: &[Rule] = &[
         ],
         &[],
     ),
-    read(
+    look(
         "active-tasks",
         &[Fixed("nodes"), Host, Fixed("tasks")],
         &[
@@ -89,12 +103,12 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             may("limit", values::page),
         ],
     ),
-    read(
+    look(
         "task-status",
         &[Fixed("nodes"), Host, Fixed("tasks"), Upid, Fixed("status")],
         &[],
     ),
-    read(
+    look(
         "task-log",
         &[Fixed("nodes"), Host, Fixed("tasks"), Upid, Fixed("log")],
         &[may("start", values::count), may("limit", values::page)],
@@ -106,7 +120,10 @@ pub(in crate::broker) static RULES: &[Rule] = &[
         params: &[
             must("newid", values::our_vmid),
             must("name", values::dns_name),
-            hushed(must("description", values::new_description)),
+            hushed(tidied(
+                values::trimmed,
+                must("description", values::new_description),
+            )),
             may("pool", values::resource_pool),
             may("target", values::host),
             may("full", values::flag),
@@ -120,7 +137,10 @@ pub(in crate::broker) static RULES: &[Rule] = &[
         path: &[Fixed("nodes"), Host, Fixed("qemu"), Vmid, Fixed("config")],
         params: &[
             may("name", values::dns_name),
-            hushed(may("description", values::kept_description)),
+            hushed(tidied(
+                values::trimmed,
+                may("description", values::kept_description),
+            )),
             may("tags", values::tags),
             may("cores", values::cores),
             may("memory", values::memory),
@@ -128,15 +148,15 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             may("onboot", values::flag),
             may("protection", values::zero),
             may("ciupgrade", values::flag),
-            may("cpu", values::cpu_type),
-            may("ipconfig0", values::ipconfig),
-            may("ciuser", values::ci_user),
-            may("nameserver", values::nameserver),
-            may("searchdomain", values::searchdomain),
-            hushed(may("sshkeys", values::ssh_keys)),
+            tidied(values::trimmed, may("cpu", values::cpu_type)),
+            tidied(values::trimmed, may("ipconfig0", values::ipconfig)),
+            tidied(values::trimmed, may("ciuser", values::ci_user)),
+            tidied(values::trimmed, may("nameserver", values::nameserver)),
+            tidied(values::trimmed, may("searchdomain", values::searchdomain)),
+            hushed(tidied(values::keys_again, may("sshkeys", values::ssh_keys))),
             may("net0", values::net),
             may("delete", values::deletable),
-            may("digest", values::digest),
+            tidied(str::to_ascii_lowercase, may("digest", values::digest)),
         ],
         needs: Needs::MarkAndDigest,
     },

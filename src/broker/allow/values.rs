@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::model::mark::{self, Mark, Ownership};
-use crate::pve::{MAX_STDIN, Net, Upid, percent};
+use crate::pve::{MAX_STDIN, Net, Upid, component};
 
 use super::Policy;
 
@@ -33,6 +33,26 @@ const MAX_DESCRIPTION: usize = 8 * 1024;
 const MAX_TAGS: usize = 1024;
 /// Longest word of a guest command: PVE takes 512 KiB for the whole request.
 const MAX_GUEST_TEXT: usize = 128 * 1024;
+
+/// A value that has one spelling only.
+pub(super) fn as_it_is(value: &str) -> String {
+    value.to_owned()
+}
+
+/// A value that means the same without blanks around it.
+pub(super) fn trimmed(value: &str) -> String {
+    value.trim().to_owned()
+}
+
+/// `sshkeys`, which come percent-encoded once more: decoded, trimmed and encoded anew, as the
+/// daemon does it.
+pub(super) fn keys_again(value: &str) -> String {
+    if value.contains(char::is_whitespace) {
+        // Not encoded: [`ssh_keys`] refuses it.
+        return value.to_owned();
+    }
+    component(unescaped(value).trim())
+}
 
 fn when(right: bool, wanted: &str) -> Verdict {
     if right {
@@ -228,7 +248,7 @@ pub(super) fn memory(policy: &Policy, value: &str) -> Verdict {
 }
 
 fn configured(set: &std::collections::BTreeSet<String>, value: &str) -> Verdict {
-    let right = set.contains(value.trim());
+    let right = set.contains(value);
     when(right, "what a template in the configuration says")
 }
 
@@ -256,14 +276,13 @@ pub(super) fn nameserver(policy: &Policy, value: &str) -> Verdict {
     when(right, "addresses separated by blanks")
 }
 
-/// `sshkeys` comes percent-encoded once more; decoded it must be what some template says.
+/// `sshkeys`, decoded, must be what some template says.
 pub(super) fn ssh_keys(policy: &Policy, value: &str) -> Verdict {
-    let same = |keys: &String| {
-        let plain = percent(keys);
-        // encodeURIComponent leaves some marks alone that `percent` escapes: compare the escaped.
-        plain == percent(unescaped(value).trim())
-    };
-    let right = !value.contains(char::is_whitespace) && policy.guest.ssh_keys.iter().any(same);
+    let right = policy
+        .guest
+        .ssh_keys
+        .iter()
+        .any(|keys| component(keys) == value);
     when(
         right,
         "the percent-encoded keys of a template in the configuration",

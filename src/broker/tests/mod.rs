@@ -2,7 +2,10 @@
 
 mod clones;
 mod generated;
+mod limits;
 mod ownership;
+mod reads;
+mod records;
 mod removals;
 mod rig;
 mod values;

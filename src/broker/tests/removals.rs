@@ -46,7 +46,7 @@ async fn interrupted() -> Rig {
 async fn a_removal_of_ours_that_was_cut_short_is_finished_past_the_lock() {
     let rig = interrupted().await;
     let recorded = removal(&rig, 9001).expect("recorded");
-    assert_eq!(recorded["machine"], json!("small-9001"));
+    assert_eq!(recorded["machine"], json!("small-09001"));
     assert_eq!(recorded["cluster"], json!(CLUSTER));
     assert_eq!(recorded["task"], json!(TASK));
     // Not while a task is at it.
@@ -76,7 +76,7 @@ async fn what_others_left_or_what_holds_more_than_the_lock_stays() {
     rig.refused(&destroy(&rig).await, "no record");
     // Something is left that PVE would not leave.
     for (key, value) in [
-        ("name", "small-9001"),
+        ("name", "small-09001"),
         ("scsi0", "ceph:vm-9001-disk-0,size=8G"),
         ("description", "mine"),
         ("smbios1", "uuid=1"),
@@ -101,6 +101,27 @@ async fn what_others_left_or_what_holds_more_than_the_lock_stays() {
     let rig = interrupted().await;
     std::fs::write(rig.state.path().join("removals/9001.json"), "{").expect("written");
     rig.refused(&destroy(&rig).await, "a damaged record");
+}
+
+#[tokio::test]
+async fn what_is_left_on_another_host_is_not_what_we_removed() {
+    let rig = interrupted().await;
+    let path = state(&rig, "removals/9001.json");
+    let text = std::fs::read_to_string(&path).expect("recorded");
+    std::fs::write(&path, text.replace("\"pve1\"", "\"pve2\"")).expect("written");
+    let reply = destroy(&rig).await;
+    rig.refused(&reply, "it was to be destroyed on pve2");
+    assert!(String::from_utf8_lossy(&reply.body).contains("on pve2, not pve1"));
+    // Nor what another cluster's daemon removed.
+    let rig = interrupted().await;
+    let path = state(&rig, "removals/9001.json");
+    let text = std::fs::read_to_string(&path).expect("recorded");
+    std::fs::write(&path, text.replace(CLUSTER, "ffff/home")).expect("written");
+    rig.refused(&destroy(&rig).await, "another cluster's removal");
+}
+
+fn state(rig: &Rig, file: &str) -> std::path::PathBuf {
+    rig.state.path().join(file)
 }
 
 #[tokio::test]
@@ -155,8 +176,7 @@ async fn a_removal_is_forgotten_once_the_vm_is_gone_or_another_has_its_vmid() {
 async fn the_remains_of_a_dead_clones_removal_go_too() {
     let rig = rig::rig();
     rig.clone_of(9000, 9050, &mark(9050)).await;
-    rig.world.put(9050, "");
-    rig.world.set(9050, "lock", json!("clone"));
+    rig.world.placeholder(9050);
     tokio::time::advance(Span::minutes(10).to_std()).await;
     let task = crate::pve::path(&["nodes", HOST, "tasks", UPID, "status"]);
     let failed = json!({"data": {"status": "stopped", "exitstatus": "no space"}});

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::world::{HOST, World, policy};
 use crate::broker::allow::Raw;
 use crate::broker::peer::Peer;
+use crate::broker::policy::Policy;
 use crate::broker::service::{Reply, Service};
 use crate::clock::Clock;
 use crate::model::mark::Mark;
@@ -27,11 +28,16 @@ pub(super) struct Rig {
 }
 
 pub(super) fn rig() -> Rig {
+    rig_with(policy())
+}
+
+/// The same world under another policy.
+pub(super) fn rig_with(policy: Policy) -> Rig {
     let world = Arc::new(World::new());
     let state = tempfile::tempdir().expect("a directory");
     let way = Arc::clone(&world);
     let clock = Clock::starting_at(Time(1_795_000_000_000));
-    let service = Service::new(policy(), way, state.path(), clock).expect("a service");
+    let service = Service::new(policy, way, state.path(), clock).expect("a service");
     Rig {
         world,
         service,
@@ -73,6 +79,24 @@ impl Rig {
         assert_eq!(reply.outcome, "refused-by-broker", "{what}: {text}");
         assert_eq!(reply.status, 403, "{what}");
         assert!(self.world.changes().is_empty(), "{what}");
+    }
+
+    /// A broker that was started anew, on the same world and the same directory.
+    pub(super) fn again(self, policy: Policy) -> Rig {
+        let clock = Clock::starting_at(Time(1_795_000_000_000));
+        let way = Arc::clone(&self.world);
+        let service = Service::new(policy, way, self.state.path(), clock).expect("a service");
+        Rig { service, ..self }
+    }
+
+    /// Gives a change of this kind and the words of the refusal.
+    pub(super) async fn said(&self, method: &str, path: &str, params: &[(&str, &str)]) -> String {
+        let reply = self.send(method, path, params).await;
+        assert_eq!(
+            reply.outcome, "refused-by-broker",
+            "{method} {path}: {reply:?}"
+        );
+        String::from_utf8_lossy(&reply.body).into_owned()
     }
 
     pub(super) fn intent(&self, vmid: u32) -> Option<Value> {

@@ -10,8 +10,8 @@ type Row = (&'static str, &'static str, bool);
 
 /// Key, value, and whether it passes.
 const VALUES: &[Row] = &[
-    ("name", "small-9001", true),
-    ("name", "small-9002", false),
+    ("name", "small-09001", true),
+    ("name", "small-09002", false),
     ("cores", "8", true),
     ("cores", "9", false),
     ("cores", "0", false),

@@ -14,7 +14,7 @@ use super::rig::rig;
 
 /// Every line as `MESSAGE name=value …`.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
+pub(super) struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
@@ -31,7 +31,7 @@ impl<S: Subscriber> Layer<S> for Lines {
 }
 
 impl Lines {
-    fn taken(&self) -> Vec<String> {
+    pub(super) fn taken(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().expect("held"))
     }
 }

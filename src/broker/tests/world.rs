@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::broker::forward::{Answer, Sent, Way};
 use crate::broker::policy::{Guest, Policy};
-use crate::config::settings::BrokerAllow;
+use crate::config::settings::{BrokerAllow, PoolAllow, TypeAllow};
 use crate::model::mark::Mark;
 use crate::model::time::{Span, Time};
 use crate::pve::{Method, Request};
@@ -27,7 +27,7 @@ pub(in crate::broker) const UPID: &str =
 pub(in crate::broker) fn mark(vmid: u32) -> Mark {
     Mark {
         cluster: CLUSTER.into(),
-        machine: format!("small-{vmid}"),
+        machine: format!("small-{vmid:05}"),
         vmid,
         pool: "small".into(),
         instance_type: "s2".into(),
@@ -51,6 +51,26 @@ pub(in crate::broker) fn policy() -> Policy {
             max_cores: 8,
             max_memory: 16 << 30,
             max_disk: 64 << 30,
+            pools: [(
+                text("small"),
+                PoolAllow {
+                    max: 20,
+                    types: vec![text("s2")],
+                    template_vmid: Some(9000),
+                    template_name: Some(text("debian-13")),
+                    ..PoolAllow::default()
+                },
+            )]
+            .into(),
+            types: [(
+                text("s2"),
+                TypeAllow {
+                    cores: 8,
+                    memory: 16 << 30,
+                    disk: 64 << 30,
+                },
+            )]
+            .into(),
             cluster_name: text("home"),
             quarantine: Span::minutes(10),
             ..BrokerAllow::default()
@@ -118,7 +138,7 @@ impl World {
             world.set(vmid, "template", json!(1));
         }
         world.set(9000, "name", json!("debian-13"));
-        world.set(9006, "lock", json!("clone"));
+        world.placeholder(9006);
         world.set(9010, "lock", json!("clone"));
         world
     }
@@ -126,13 +146,20 @@ impl World {
     /// Makes a VM with this description.
     pub(in crate::broker) fn put(&self, vmid: u32, description: &str) {
         let config = json!({
-            "name": format!("small-{vmid}"), "cores": 2, "memory": "2048", "digest": "d1d1",
+            "name": format!("small-{vmid:05}"), "cores": 2, "memory": "2048", "digest": "d1d1",
             "scsi0": format!("ceph:vm-{vmid}-disk-0,size=8G"),
             "ide2": format!("ceph:vm-{vmid}-cloudinit,media=cdrom"),
             "scsi1": "/dev/sda,size=1T",
             "net0": "virtio=BC:24:11:00:11:22,bridge=vmbr9,firewall=1,tag=7",
             "description": description,
         });
+        self.vms.lock().expect("held").insert(vmid, config);
+    }
+
+    /// Puts at `vmid` what PVE writes there when a clone begins.
+    pub(in crate::broker) fn placeholder(&self, vmid: u32) {
+        let config =
+            json!({"lock": "clone", "digest": "d1d1", "description": " qmclone temporary file"});
         self.vms.lock().expect("held").insert(vmid, config);
     }
 
@@ -167,9 +194,14 @@ impl World {
         if path == "/cluster/resources" {
             let all: Vec<Value> = vms
                 .keys()
-                .map(|vmid| json!({"type": "qemu", "node": HOST, "vmid": vmid}))
+                .map(|vmid| json!({"type": "qemu", "node": HOST, "vmid": vmid, "name": format!("small-{vmid:05}"), "maxcpu": 2, "maxmem": 2i64 << 30}))
                 .collect();
             return (200, json!({ "data": all }));
+        }
+        if path == "/cluster/status" {
+            let hosts =
+                [HOST, "pve2"].map(|name| json!({"type": "node", "name": name, "online": 1}));
+            return (200, json!({ "data": hosts }));
         }
         let vmid = path
             .strip_prefix("/nodes/pve1/qemu/")

@@ -23,8 +23,6 @@ pub struct Broker {
     pub bridges: Vec<String>,
     /// PVE resource pools that VMs may be put into, besides those of the templates.
     pub resource_pools: Vec<String>,
-    /// Passthrough devices (PVE resource mappings) that VMs may have.
-    pub device_mappings: Vec<String>,
 }
 
 /// How the PVE API is reached.
@@ -61,7 +59,8 @@ pub struct Region {
     /// `ca_file`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// VMIDs that machines get. Nothing else should use them. At least as many as the pools' `max`.
+    /// VMIDs that machines get. Nothing else should use them. At least as many as the pools' `max`. 9999 is
+    /// never given to one: the Proxmox CSI plugin names its volumes after that VMID.
     pub vmids: Option<VmidRange>,
     /// Memory of each host that machines may not take.
     pub host_memory_reserve: Size,
@@ -143,7 +142,6 @@ impl Default for Broker {
             storages: Vec::new(),
             bridges: Vec::new(),
             resource_pools: Vec::new(),
-            device_mappings: Vec::new(),
         }
     }
 }

@@ -8,15 +8,15 @@ use super::templates::one_line;
 use super::{Problems, each};
 use crate::config::file::{self, File};
 use crate::config::place::KeyPath;
-use crate::config::settings::{Broker, BrokerAllow, Channel, Template};
+use crate::config::settings::{Broker, BrokerAllow, Channel, PoolAllow, Template, TypeAllow};
 use crate::config::syntax;
-use crate::model::policy::Policy;
+use crate::model::policy::{InstanceType, Policy, PoolPolicy};
 
 /// `[broker]`, and what it may do: everything that the regions with the local channel need.
 pub(super) fn broker(
     file: &File,
     regions: &Regions,
-    templates: &BTreeMap<Arc<str>, Template>,
+    all: &BTreeMap<Arc<str>, Template>,
     policy: &Policy,
     problems: &mut Problems,
 ) -> Broker {
@@ -27,7 +27,7 @@ pub(super) fn broker(
             .get(region)
             .is_some_and(|region| region.settings.channel == Channel::Local)
     };
-    let templates: Vec<&Template> = templates
+    let templates: Vec<&Template> = all
         .values()
         .filter(|template| is_local(&template.region))
         .collect();
@@ -35,13 +35,23 @@ pub(super) fn broker(
         let named = templates.iter().filter_map(|template| pick(template));
         sorted(named.chain(more).cloned())
     };
-    let types: Vec<_> = policy
+    let local = policy
         .pools
-        .values()
-        .filter(|pool| is_local(&pool.region))
-        .flat_map(|pool| &pool.instance_types)
-        .filter_map(|name| policy.instance_types.get(name))
+        .iter()
+        .filter(|(_, pool)| is_local(&pool.region));
+    let pools: BTreeMap<String, PoolAllow> = local
+        .map(|(name, pool)| (name.to_string(), pool_allow(pool, all)))
         .collect();
+    let named = pools.values().flat_map(|pool| &pool.types);
+    let types: BTreeMap<String, TypeAllow> = named
+        .filter_map(|name| {
+            Some((
+                name.clone(),
+                type_allow(policy.instance_types.get(&**name)?),
+            ))
+        })
+        .collect();
+    let most = |of: fn(&TypeAllow) -> i64| types.values().map(of).max().unwrap_or(0);
     Broker {
         socket: extra.socket.clone(),
         group: extra.group.clone(),
@@ -58,13 +68,39 @@ pub(super) fn broker(
             resource_pools: of(&extra.resource_pools, |template| {
                 template.resource_pool.as_ref()
             }),
-            device_mappings: sorted(extra.device_mappings.iter().cloned()),
-            max_cores: types.iter().map(|kind| kind.cores).max().unwrap_or(0),
-            max_memory: types.iter().map(|kind| kind.memory).max().unwrap_or(0),
-            max_disk: types.iter().map(|kind| kind.disk).max().unwrap_or(0),
+            max_cores: types.values().map(|kind| kind.cores).max().unwrap_or(0),
+            max_memory: most(|kind| kind.memory),
+            max_disk: most(|kind| kind.disk),
+            pools,
+            types,
+            max_machines: Some(policy.scale_up.max_nodes_total).filter(|most| *most > 0),
+            max_cpu_milli: policy.totals.max_cpu_milli,
+            max_memory_total: policy.totals.max_memory,
             cluster_name: file.kubernetes.name.clone(),
             quarantine: file.scale_down.quarantine.0,
         },
+    }
+}
+
+fn pool_allow(pool: &PoolPolicy, templates: &BTreeMap<Arc<str>, Template>) -> PoolAllow {
+    let texts = |list: &[Arc<str>]| sorted(list.iter().map(ToString::to_string));
+    let template = templates.get(&pool.template);
+    PoolAllow {
+        max: pool.max,
+        max_cpu_milli: pool.max_cpu_milli,
+        max_memory: pool.max_memory,
+        types: texts(&pool.instance_types),
+        hosts: texts(&pool.hosts),
+        template_vmid: template.and_then(|template| template.vmid),
+        template_name: template.and_then(|template| template.vm_name.clone()),
+    }
+}
+
+fn type_allow(kind: &InstanceType) -> TypeAllow {
+    TypeAllow {
+        cores: kind.cores,
+        memory: kind.memory,
+        disk: kind.disk,
     }
 }
 
@@ -92,12 +128,6 @@ fn check(broker: &file::Broker, problems: &mut Problems) {
             &broker.resource_pools,
             syntax::pve_pool,
             "a resource pool's name",
-        ),
-        (
-            "device_mappings",
-            &broker.device_mappings,
-            id,
-            "a resource mapping's name",
         ),
     ] {
         each(list, &path.at(key), holds, expected, problems);

@@ -12,7 +12,8 @@ use crate::config::settings::{Drain, Join, Pool, Template};
 use crate::config::syntax;
 use crate::model::mark;
 use crate::model::policy::{
-    INSTANCE_TYPE_LABEL, InstanceType, PoolPolicy, REGION_LABEL, Reserved, ScaleDown, ZONE_LABEL,
+    INSTANCE_TYPE_LABEL, InstanceType, PoolPolicy, REGION_LABEL, Reserved, ScaleDown, VOLUMES_VMID,
+    ZONE_LABEL,
 };
 use crate::model::scheduling::{Labels, Taint};
 
@@ -491,16 +492,17 @@ pub(super) fn check_vmids(
             .values()
             .filter(|pool| pool.policy.region == *name)
             .fold(0u32, |sum, pool| sum.saturating_add(pool.policy.max));
-        problems.unless(
-            region.vmids.len() >= wanted,
-            &region.path.at("vmids"),
-            || {
-                format!(
-                    "has {} VMIDs, but the pools may have {wanted} machines",
-                    region.vmids.len()
-                )
-            },
-        );
+        let range = region.vmids.first..=region.vmids.last;
+        let kept = range.contains(&VOLUMES_VMID);
+        let have = region.vmids.len().saturating_sub(u32::from(kept));
+        problems.unless(have >= wanted, &region.path.at("vmids"), || {
+            let kept = if kept {
+                format!(" ({VOLUMES_VMID} is never one: the Proxmox CSI plugin names its volumes after it)")
+            } else {
+                String::new()
+            };
+            format!("has {have} VMIDs for machines{kept}, but the pools may have {wanted} machines")
+        });
     }
     for pool in pools.values() {
         problems.unless(

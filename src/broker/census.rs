@@ -1,0 +1,383 @@
+//! How many machines there are, and what they take: counted on PVE's own reading and on the durable
+//! intents, never on what the daemon says.
+//!
+//! A machine counts with the size of its mark's instance type, whatever it has now: the broker lets
+//! no machine be configured larger than that, nor started before it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::model::mark::Mark;
+use crate::pve::VmConfig;
+use crate::pve::perl::Fields;
+
+use super::allow::Call;
+use super::intents::Intent;
+use super::owned;
+use super::policy::Policy;
+use super::service::{Ends, Reply, Service, in_time};
+
+/// A VM that was somebody else's is looked at again after this.
+const FOREIGN: Duration = Duration::from_mins(10);
+/// Before a machine is counted against a clone that would be refused, it is looked at again when the
+/// last look is older than this.
+const SURE: Duration = Duration::from_mins(1);
+/// Letters that a machine's name has after its pool's: `-xxxxx`.
+const TAIL: usize = 6;
+
+/// What VMs of the range were seen to be.
+#[derive(Debug, Default)]
+pub(super) struct Census {
+    looked: Mutex<BTreeMap<u32, Looked>>,
+}
+
+#[derive(Clone, Debug)]
+struct Looked {
+    at: Instant,
+    /// Pool and instance type of its mark; `None` when it is not ours.
+    machine: Option<Kind>,
+}
+
+/// What a machine is, by its mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Kind {
+    pool: String,
+    instance_type: String,
+}
+
+impl Kind {
+    fn of(mark: &Mark) -> Kind {
+        Kind {
+            pool: mark.pool.clone(),
+            instance_type: mark.instance_type.clone(),
+        }
+    }
+}
+
+impl Census {
+    fn looked(&self) -> MutexGuard<'_, BTreeMap<u32, Looked>> {
+        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A configuration was read just now, with this mark of ours or none.
+    pub(super) fn note(&self, vmid: u32, mark: Option<&Mark>) {
+        let looked = Looked {
+            at: Instant::now(),
+            machine: mark.map(Kind::of),
+        };
+        self.looked().insert(vmid, looked);
+    }
+
+    /// Only VMs that are there are remembered.
+    pub(super) fn keep(&self, there: &BTreeSet<u32>) {
+        self.looked().retain(|vmid, _| there.contains(vmid));
+    }
+
+    fn last(&self, vmid: u32) -> Option<Looked> {
+        self.looked().get(&vmid).cloned()
+    }
+}
+
+/// Machines and what they take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Used {
+    machines: u32,
+    cpu_milli: i64,
+    memory: i64,
+}
+
+impl Used {
+    fn add(&mut self, cpu_milli: i64, memory: i64) {
+        self.machines = self.machines.saturating_add(1);
+        self.cpu_milli = self.cpu_milli.saturating_add(cpu_milli);
+        self.memory = self.memory.saturating_add(memory);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    all: Used,
+    pools: BTreeMap<String, Used>,
+}
+
+impl Count {
+    /// One machine more; `present` is what PVE shows of it, for a type that the policy does not have.
+    fn add(&mut self, policy: &Policy, kind: &Kind, present: (i64, i64)) {
+        let size = policy.allow.types.get(&kind.instance_type);
+        let (cpu, memory) = size.map_or(present, |size| {
+            (i64::from(size.cores).saturating_mul(1000), size.memory)
+        });
+        self.all.add(cpu, memory);
+        self.pools
+            .entry(kind.pool.clone())
+            .or_default()
+            .add(cpu, memory);
+    }
+
+    /// What is above a limit of `pool` or of all pools, if anything is.
+    fn above(&self, policy: &Policy, pool: &str) -> Option<String> {
+        let allow = &policy.allow;
+        let none = Used::default();
+        let mut over = String::new();
+        let mut say = |what: &str, have: &Used, machines, cpu: Option<i64>, memory: Option<i64>| {
+            if let Some(most) = machines
+                && have.machines > most
+            {
+                let _ = write!(
+                    over,
+                    "{what} would have {} machines with those being made, its most is {most}; ",
+                    have.machines
+                );
+            }
+            if let Some(most) = cpu
+                && have.cpu_milli > most
+            {
+                let _ = write!(
+                    over,
+                    "{what} would have {} millicores, its most is {most}; ",
+                    have.cpu_milli
+                );
+            }
+            if let Some(most) = memory
+                && have.memory > most
+            {
+                let _ = write!(
+                    over,
+                    "{what} would have {} MiB of memory, its most is {}; ",
+                    have.memory >> 20,
+                    most >> 20
+                );
+            }
+        };
+        if let Some(limits) = allow.pools.get(pool) {
+            let have = self.pools.get(pool).unwrap_or(&none);
+            let name = format!("pool {pool}");
+            say(
+                &name,
+                have,
+                Some(limits.max),
+                limits.max_cpu_milli,
+                limits.max_memory,
+            );
+        }
+        say(
+            "the region",
+            &self.all,
+            allow.max_machines,
+            allow.max_cpu_milli,
+            allow.max_memory_total,
+        );
+        let over = over.trim_end_matches("; ");
+        (!over.is_empty()).then(|| over.to_owned())
+    }
+}
+
+impl Service {
+    /// One machine more with this mark stays within all limits.
+    pub(super) async fn room_for(
+        &self,
+        policy: &Policy,
+        mark: &Mark,
+        resources: &Value,
+        end: Instant,
+    ) -> Result<(), Ends> {
+        let mut sure = None;
+        loop {
+            let mut count = self
+                .count(policy, resources, Some(mark.vmid), sure, end)
+                .await?;
+            count.add(policy, &Kind::of(mark), (0, 0));
+            let Some(over) = count.above(policy, &mark.pool) else {
+                return Ok(());
+            };
+            // Before it is refused, what was counted from memory is looked at.
+            if sure.replace(SURE).is_some() {
+                return Err(Reply::refused(&format!(
+                    "{over}; raise max in the configuration, or wait for a removal"
+                )));
+            }
+        }
+    }
+
+    /// The machine may be given its size or be started: it has none that is larger than its instance
+    /// type's, and with it no limit is exceeded.
+    pub(super) async fn size_allowed(
+        &self,
+        policy: &Policy,
+        call: &Call,
+        (mark, config, record): (&Mark, &VmConfig, &Intent),
+        end: Instant,
+    ) -> Result<(), Ends> {
+        let starts = call.rule.name == "start";
+        let sizes = ["cores", "memory"]
+            .iter()
+            .any(|key| call.param(key).is_some());
+        if !starts && !(call.rule.name == "config" && sizes) && call.rule.name != "resize" {
+            return Ok(());
+        }
+        owned::sized(policy, call, mark, config, record).map_err(|why| Reply::refused(&why))?;
+        if call.rule.name == "resize" {
+            return Ok(());
+        }
+        let resources = self.read(&["cluster", "resources"], &[], end).await?;
+        let _one = self.counting.lock().await;
+        let mut sure = None;
+        loop {
+            let count = self.count(policy, &resources, None, sure, end).await?;
+            let Some(over) = count.above(policy, &mark.pool) else {
+                return Ok(());
+            };
+            if sure.replace(SURE).is_some() {
+                let what = if starts { "started" } else { "given its size" };
+                return Err(Reply::refused(&format!(
+                    "VM {} is not {what}: {over}; raise max in the configuration, or remove machines",
+                    mark.vmid
+                )));
+            }
+        }
+    }
+
+    /// Counts the machines that `resources` shows and the intents whose VM is not there yet, but for
+    /// `except`. With `sure`, looks at what was last looked at longer ago than that.
+    async fn count(
+        &self,
+        policy: &Policy,
+        resources: &Value,
+        except: Option<u32>,
+        sure: Option<Duration>,
+        end: Instant,
+    ) -> Result<Count, Ends> {
+        let mut count = Count::default();
+        let mut there = BTreeSet::new();
+        for entry in resources.as_array().into_iter().flatten().map(Fields::of) {
+            let vmid = entry
+                .integer("vmid")
+                .and_then(|vmid| u32::try_from(vmid).ok());
+            let Some(vmid) = vmid.filter(|vmid| policy.in_range(*vmid)) else {
+                continue;
+            };
+            there.insert(vmid);
+            let qemu = entry.text("type").as_deref() == Some("qemu");
+            if !qemu || entry.flag("template") || Some(vmid) == except {
+                continue;
+            }
+            if let Some(kind) = self.kind_of(policy, entry, vmid, sure, end).await? {
+                let cpu = i64::from(entry.count("maxcpu")).saturating_mul(1000);
+                count.add(policy, &kind, (cpu, entry.integer("maxmem").unwrap_or(0)));
+            }
+        }
+        let now = self.clock.now();
+        for vmid in self.intents.vmids() {
+            if there.contains(&vmid) || Some(vmid) == except {
+                continue;
+            }
+            // One that cannot be read or is too old proves nothing.
+            if let Ok(Some(intent)) = self.intents.get(vmid, now)
+                && !intent.settled
+            {
+                count.add(policy, &kind_of_intent(&intent), (0, 0));
+            }
+        }
+        Ok(count)
+    }
+
+    /// What the VM of an entry of the resources is, when it is ours.
+    async fn kind_of(
+        &self,
+        policy: &Policy,
+        entry: Fields<'_>,
+        vmid: u32,
+        sure: Option<Duration>,
+        end: Instant,
+    ) -> Result<Option<Kind>, Ends> {
+        let record = self.intents.get(vmid, self.clock.now()).unwrap_or(None);
+        let last = self.census.last(vmid);
+        let age = last.as_ref().map(|looked| looked.at.elapsed());
+        let known = match (sure, age) {
+            (Some(sure), Some(age)) => age < sure,
+            (Some(_), None) => false,
+            (None, Some(age)) => record.is_some() || age < FOREIGN,
+            (None, None) => record.is_some(),
+        };
+        if known {
+            let seen = last.map(|looked| looked.machine);
+            return Ok(seen.unwrap_or_else(|| record.as_ref().map(kind_of_intent)));
+        }
+        in_time(end)?;
+        let host = entry.text("node").unwrap_or_default();
+        match self.config(&host, vmid, end).await {
+            Ok(config) => {
+                self.noticed(policy, vmid, &config);
+                let placeholder = config.lock.as_deref() == Some("clone");
+                let mark = self.mark(policy, vmid, &config).ok();
+                Ok(mark
+                    .as_ref()
+                    .map(Kind::of)
+                    .or_else(|| record.as_ref().filter(|_| placeholder).map(kind_of_intent)))
+            }
+            // Its host is away: by what is recorded of it, or by its name.
+            Err(_) => Ok(record
+                .as_ref()
+                .map(kind_of_intent)
+                .or_else(|| by_name(policy, &entry.text("name").unwrap_or_default()))),
+        }
+    }
+
+    /// A configuration of a VM in the range was read: whose it is, and that a record about somebody
+    /// else's is withdrawn.
+    pub(super) fn noticed(&self, policy: &Policy, vmid: u32, config: &VmConfig) {
+        let mark = self.mark(policy, vmid, config).ok();
+        let now = self.clock.now();
+        let record = self.intents.get(vmid, now).unwrap_or(None);
+        let Some(record) = record else {
+            self.census.note(vmid, mark.as_ref());
+            return;
+        };
+        let lock = config.lock.as_deref();
+        let bare = owned::placeholder(vmid, config).is_ok() && !config.template;
+        let theirs = match &mark {
+            Some(mark) => mark.machine != record.machine || mark.cluster != record.cluster,
+            // What is being made or destroyed shows no mark.
+            None => {
+                !(lock == Some(super::removals::LOCK)
+                    || (lock == Some("clone") && !record.settled && bare))
+            }
+        };
+        if theirs {
+            tracing::warn!(
+                vmid,
+                machine = record.machine,
+                "this VMID is another's now: what is recorded of our clone does not count any more"
+            );
+            if let Err(why) = self.intents.forget(vmid) {
+                tracing::error!(why, "the record of a clone is still there");
+            }
+        }
+        if theirs || mark.is_some() {
+            self.census.note(vmid, mark.as_ref());
+        }
+    }
+}
+
+fn kind_of_intent(intent: &Intent) -> Kind {
+    Kind {
+        pool: intent.pool.clone(),
+        instance_type: intent.instance_type.clone(),
+    }
+}
+
+/// A VM that cannot be read, by its name: `POOL-xxxxx`.
+fn by_name(policy: &Policy, name: &str) -> Option<Kind> {
+    let pool = name.get(..name.len().checked_sub(TAIL)?)?;
+    let tail = name.get(pool.len()..)?;
+    let named = policy.allow.pools.contains_key(pool) && tail.starts_with('-');
+    named.then(|| Kind {
+        pool: pool.to_owned(),
+        instance_type: String::new(),
+    })
+}

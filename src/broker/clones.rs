@@ -1,0 +1,130 @@
+//! Clones: counted, recorded, forwarded.
+
+use tokio::time::Instant;
+
+use crate::model::mark::Mark;
+use crate::model::policy::VOLUMES_VMID;
+use crate::pve::{Outcome, Request, TaskState};
+
+use super::allow::Call;
+use super::forward::Sent;
+use super::intents::Intent;
+use super::owned;
+use super::policy::Policy;
+use super::service::{Ends, Reply, Service, in_time, place, task_of};
+
+impl Service {
+    /// Clones the template in the path, if the limits leave room for one more machine, and only after
+    /// the intent is durable.
+    pub(super) async fn clone_vm(
+        &self,
+        policy: &Policy,
+        call: &Call,
+        request: Request,
+        end: Instant,
+    ) -> Result<Reply, Ends> {
+        let (host, template) = place(call)?;
+        let refuse = |why: String| Reply::refused(&why);
+        let mark = owned::mark_of_clone(call).map_err(refuse)?;
+        if mark.vmid == VOLUMES_VMID {
+            return Err(refuse(format!(
+                "no machine gets VMID {VOLUMES_VMID}: the Proxmox CSI plugin names its volumes after it, \
+                 and they would be destroyed with the VM"
+            )));
+        }
+        self.cluster.check(&mark.cluster).map_err(refuse)?;
+        let config = self.config(host, template, end).await?;
+        owned::template(policy, template, &config).map_err(refuse)?;
+        let target = call.param("target").unwrap_or(host);
+        owned::fits_pool(policy, &mark, target, template, &config).map_err(refuse)?;
+        let (intent, earlier) = self.intend(policy, &mark, host, template, end).await?;
+        let sent = match in_time(end) {
+            Ok(()) => self.way.send(&request, end).await,
+            Err(_) => Sent::Never("the checks before it took all its time".to_owned()),
+        };
+        match &sent {
+            Sent::Answer(answer) if answer.outcome().is_none() => {
+                if let Some(task) = task_of(answer) {
+                    let with_task = Intent {
+                        task: Some(task),
+                        ..intent
+                    };
+                    // Without the task the intent is worth less, not wrong: the clone runs.
+                    if let Err(why) = self.intents.record(&with_task) {
+                        tracing::error!(why, "the clone's task could not be noted");
+                    }
+                }
+            }
+            Sent::Answer(answer) if answer.outcome() == Some(Outcome::Unknown) => {}
+            // It surely was not carried out: whatever appears at that VMID is not ours.
+            Sent::Answer(_) | Sent::Never(_) => {
+                let undone = match &earlier {
+                    None => self.intents.forget(mark.vmid),
+                    Some(earlier) => self.intents.record(earlier),
+                };
+                if let Err(why) = undone {
+                    tracing::error!(why, "the intent of a refused clone is still there");
+                }
+            }
+            Sent::Unknown(_) => {}
+        }
+        Ok(Reply::of(sent))
+    }
+
+    /// Makes the intent of a clone durable, when its VMID is free and the limits leave room. The second
+    /// value is the one that the same machine had already (its first attempt's outcome may be open).
+    async fn intend(
+        &self,
+        policy: &Policy,
+        mark: &Mark,
+        host: &str,
+        template: u32,
+        end: Instant,
+    ) -> Result<(Intent, Option<Intent>), Ends> {
+        // Until the intent is durable nobody else counts: two clones at once would both find room.
+        let _one = self.counting.lock().await;
+        let taken = || {
+            // The words by which the client knows a taken VMID.
+            Reply::refused(&format!("VM {} already exists or is being made", mark.vmid))
+        };
+        let now = self.clock.now();
+        let earlier = self
+            .intents
+            .get(mark.vmid, now)
+            .map_err(|why| Reply::not_sent(&why))?;
+        let same = earlier.as_ref().is_some_and(|intent| {
+            !intent.settled && intent.machine == mark.machine && intent.template == template
+        });
+        if let Some(intent) = &earlier
+            && !same
+            && self.may_run(policy, intent, end).await
+        {
+            return Err(taken());
+        }
+        let resources = self.read(&["cluster", "resources"], &[], end).await?;
+        if owned::exists(&resources, mark.vmid) && !same {
+            return Err(taken());
+        }
+        self.room_for(policy, mark, &resources, end).await?;
+        let intent = Intent::new(mark, host, template, now);
+        let fail = |why: String| Reply::not_sent(&why);
+        self.intents.record(&intent).map_err(fail)?;
+        self.cluster.learn(&mark.cluster).map_err(fail)?;
+        Ok((intent, earlier.filter(|_| same)))
+    }
+
+    /// Whether the clone of `intent`, another machine's, may still be under way.
+    async fn may_run(&self, policy: &Policy, intent: &Intent, end: Instant) -> bool {
+        if intent.settled || self.clock.now().since(intent.asked) >= policy.allow.quarantine {
+            return false;
+        }
+        let Some(task) = &intent.task else {
+            return true;
+        };
+        let path = ["nodes", &intent.host, "tasks", task.as_str(), "status"];
+        match self.read(&path, &[], end).await {
+            Ok(data) => TaskState::read(&data) == TaskState::Running,
+            Err(_) => true,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What a call may be about: hosts of the cluster, VMs of the range, templates of the policy.
+//!
+//! A daemon that was taken over must not read what root can read: configurations hold notes, `args`
+//! and addresses, and PVE connects to whatever host a path names.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::pve::perl::Fields;
+
+use super::allow::Call;
+use super::owned;
+use super::policy::Policy;
+use super::service::{Ends, Reply, Service};
+
+/// How long a list of the cluster's hosts is good.
+const MEMBERS: Duration = Duration::from_secs(60);
+/// A host that is not in the list is looked for anew at most this often.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// What was learnt of PVE that reads are held against.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    members: Mutex<Option<(Instant, HashSet<String>)>>,
+    /// VMs outside the ranges that were seen to be templates of the policy, by name.
+    templates: Mutex<BTreeSet<u32>>,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Known {
+    /// Another policy names other templates.
+    pub(super) fn forget_templates(&self) {
+        held(&self.templates).clear();
+    }
+
+    /// Whether `host` is in the list, and the list's age.
+    fn member(&self, host: &str) -> Option<(bool, Duration)> {
+        let members = held(&self.members);
+        let (read, hosts) = members.as_ref()?;
+        Some((hosts.contains(host), read.elapsed()))
+    }
+
+    /// Keeps the hosts that `/cluster/status` names; an answer without any is none.
+    pub(super) fn learn_members(&self, status: &Value) {
+        let entries = status.as_array().into_iter().flatten().map(Fields::of);
+        let hosts: HashSet<String> = entries
+            .filter(|entry| entry.text("type").as_deref() == Some("node"))
+            .filter_map(|entry| entry.text("name"))
+            .collect();
+        if !hosts.is_empty() {
+            *held(&self.members) = Some((Instant::now(), hosts));
+        }
+    }
+}
+
+impl Service {
+    /// Every host that the call names is one of the cluster's.
+    pub(super) async fn hosts_are_members(&self, call: &Call, end: Instant) -> Result<(), Ends> {
+        for host in call.hosts() {
+            self.is_member(host, end).await?;
+        }
+        Ok(())
+    }
+
+    async fn is_member(&self, host: &str, end: Instant) -> Result<(), Ends> {
+        let known = self.known.member(host);
+        let fresh = match known {
+            Some((true, age)) => age < MEMBERS,
+            Some((false, age)) => age < AGAIN,
+            None => false,
+        };
+        if !fresh {
+            match self.read(&["cluster", "status"], &[], end).await {
+                Ok(status) => self.known.learn_members(&status),
+                // A cluster that does not answer now has the hosts that it had.
+                Err(_) if known.is_some_and(|(member, _)| member) => return Ok(()),
+                Err(ends) => return Err(ends),
+            }
+        }
+        match self.known.member(host) {
+            Some((true, _)) => Ok(()),
+            Some((false, _)) => Err(Reply::refused(&format!(
+                "{host} is no host of this cluster (`pvecm nodes` lists them)"
+            ))),
+            None => Err(Reply::not_sent(
+                "cannot look before the call: PVE names no hosts of the cluster",
+            )),
+        }
+    }
+
+    /// The VM that a read is about lies in a range, or is a template of the policy.
+    pub(super) async fn in_reach(
+        &self,
+        policy: &Policy,
+        call: &Call,
+        end: Instant,
+    ) -> Result<(), Ends> {
+        let (Some(host), Some(vmid)) = (call.host.as_deref(), call.subject()) else {
+            return Err(Reply::refused("the call names no VM"));
+        };
+        let allow = &policy.allow;
+        if policy.in_range(vmid)
+            || allow.template_vmids.contains(&vmid)
+            || held(&self.known.templates).contains(&vmid)
+        {
+            return Ok(());
+        }
+        let refused = || {
+            Reply::refused(&format!(
+                "VM {vmid} lies in no range of the configuration and is no template of it; \
+                 nothing of it is told (vmids of the region, vmid or vm_name of the template)"
+            ))
+        };
+        if allow.template_names.is_empty() {
+            return Err(refused());
+        }
+        let config = self.config(host, vmid, end).await?;
+        owned::template(policy, vmid, &config).map_err(|_| refused())?;
+        held(&self.known.templates).insert(vmid);
+        Ok(())
+    }
+}
+
+/// Of the disks on a storage those that a range's VMIDs have in their names; the answer as it goes to
+/// the daemon. `None` when the answer cannot be read.
+pub(super) fn our_disks(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
+    let mut body: Value = serde_json::from_slice(body).ok()?;
+    let disks = body.get_mut("data")?.as_array_mut()?;
+    let ours = disks.drain(..).filter(|disk| {
+        let vmid = Fields::of(disk).integer("vmid");
+        vmid.and_then(|vmid| u32::try_from(vmid).ok())
+            .is_some_and(|vmid| policy.in_range(vmid))
+    });
+    let ours: Vec<Value> = ours.collect();
+    Some(json!({ "data": ours }).to_string().into_bytes())
+}

@@ -1,0 +1,274 @@
+//! What a daemon that was taken over can read: hosts of the cluster, VMs of the range, templates.
+
+use serde_json::json;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+use super::rig::{PEER, rig, rig_with};
+use super::waits::Lines;
+use super::world::{HOST, policy};
+use crate::broker::allow::Raw;
+
+#[tokio::test]
+async fn configurations_and_states_are_told_of_the_range_and_of_templates_alone() {
+    for (vmid, told) in [
+        (9001, true),
+        (9002, true),
+        (9000, true),
+        (300, false),
+        (400, false),
+        (200, false),
+        (77_777, false),
+    ] {
+        for path in ["config", "status/current"] {
+            let rig = rig();
+            let path = format!("/nodes/{HOST}/qemu/{vmid}/{path}");
+            let reply = rig.send("GET", &path, &[]).await;
+            let sent = rig.world.sent.lock().expect("held").clone();
+            if told {
+                assert_eq!(reply.outcome, "done", "{path}: {reply:?}");
+                assert_eq!(sent.last().expect("sent").path, path);
+            } else if vmid == 77_777 {
+                // The broker looks for a template of that VMID: PVE's own words.
+                assert_eq!(reply.outcome, "refused", "{path}");
+            } else {
+                rig.refused(&reply, &path);
+                let text = String::from_utf8_lossy(&reply.body).into_owned();
+                assert!(
+                    text.contains("no range") && !text.contains("production"),
+                    "{text}"
+                );
+            }
+        }
+    }
+    // With no template by name nothing is looked at.
+    let mut strict = policy();
+    strict.allow.template_names.clear();
+    let rig = rig_with(strict);
+    rig.said("GET", "/nodes/pve1/qemu/300/config", &[]).await;
+    let sent = rig.world.sent.lock().expect("held");
+    assert!(
+        sent.iter().all(|request| !request.path.contains("/qemu/")),
+        "{sent:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_template_is_known_by_its_name_too() {
+    let rig = rig();
+    let (config, status) = (
+        "/nodes/pve1/qemu/300/config",
+        "/nodes/pve1/qemu/300/status/current",
+    );
+    rig.world.set(300, "name", json!("debian-13"));
+    rig.said("GET", config, &[]).await;
+    rig.world.set(300, "template", json!(1));
+    assert_eq!(rig.send("GET", config, &[]).await.outcome, "done");
+    assert_eq!(rig.send("GET", status, &[]).await.outcome, "done");
+    // Another policy may name other templates.
+    let mut other = policy();
+    other.allow.template_names = vec!["other".to_owned()];
+    rig.service.set_policy(other);
+    rig.said("GET", status, &[]).await;
+}
+
+#[tokio::test]
+async fn tasks_are_told_of_those_vms_alone() {
+    let rig = rig();
+    for (vmid, told) in [
+        ("9001", true),
+        ("9000", true),
+        ("300", false),
+        ("400", false),
+    ] {
+        let params = [("source", "active"), ("vmid", vmid)];
+        let reply = rig.send("GET", "/nodes/pve1/tasks", &params).await;
+        assert_eq!(reply.outcome == "done", told, "{vmid}: {reply:?}");
+        for (kind, page) in [("qmstop", "status"), ("qmclone", "log")] {
+            let upid = format!("UPID:pve1:0003A1B2:00C3D4E5:66F0A1B2:{kind}:{vmid}:root@pam:");
+            let path = crate::pve::path(&["nodes", "pve1", "tasks", &upid, page]);
+            let reply = rig.send("GET", &path, &[]).await;
+            assert_eq!(reply.outcome == "done", told, "{upid}: {reply:?}");
+        }
+    }
+    let upid = "UPID:pve1:0003A1B2:00C3D4E5:66F0A1B2:qmstop::root@pam:";
+    let path = crate::pve::path(&["nodes", "pve1", "tasks", upid, "log"]);
+    assert!(rig.said("GET", &path, &[]).await.contains("names no VM"));
+}
+
+#[tokio::test]
+async fn of_a_storages_disks_the_ranges_own_are_told() {
+    let rig = rig();
+    let path = "/nodes/pve1/storage/ceph/content";
+    let list = json!({"data": [
+        {"volid": "ceph:vm-9050-disk-0", "vmid": 9050, "size": 1},
+        {"volid": "ceph:vm-9051-disk-0", "vmid": "9051", "notes": "x"},
+        {"volid": "ceph:vm-300-disk-0", "vmid": 300, "notes": "payroll"},
+        {"volid": "ceph:iso", "vmid": null},
+    ]});
+    rig.world.answer(path, 200, &list);
+    let reply = rig.send("GET", path, &[("content", "images")]).await;
+    let text = String::from_utf8_lossy(&reply.body).into_owned();
+    assert!(
+        text.contains("vm-9050") && text.contains("vm-9051"),
+        "{text}"
+    );
+    assert!(!text.contains("300") && !text.contains("iso"), "{text}");
+    rig.world.answer(path, 200, &json!({"data": "odd"}));
+    let reply = rig.send("GET", path, &[("content", "images")]).await;
+    assert_eq!(reply.outcome, "not-sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_is_one_of_the_clusters() {
+    for (method, path, params) in [
+        ("GET", "/nodes/evil/status", vec![]),
+        ("GET", "/nodes/10/time", vec![]),
+        (
+            "GET",
+            "/nodes/evil/storage/ceph/content",
+            vec![("content", "images")],
+        ),
+        ("GET", "/nodes/evil/qemu/9001/config", vec![]),
+        ("POST", "/nodes/evil/qemu/9001/status/stop", vec![]),
+        ("DELETE", "/nodes/PVE1/qemu/9001", vec![]),
+    ] {
+        let rig = rig();
+        let said = rig.said(method, path, &params).await;
+        assert!(said.contains("is no host of this cluster"), "{said}");
+        let sent = rig.world.sent.lock().expect("held");
+        assert!(
+            sent.iter().all(|request| request.path == "/cluster/status"),
+            "{sent:?}"
+        );
+    }
+    let rig = rig();
+    let line = super::world::mark(9050).line();
+    let params = [
+        ("newid", "9050"),
+        ("name", "small-09050"),
+        ("description", &*line),
+        ("target", "evil"),
+    ];
+    let said = rig
+        .said("POST", "/nodes/pve1/qemu/9000/clone", &params)
+        .await;
+    assert!(said.contains("evil is no host"), "{said}");
+    // The list is read once a minute, and for an unknown host once in five seconds.
+    let looks = || {
+        let sent = rig.world.sent.lock().expect("held");
+        sent.iter()
+            .filter(|request| request.path == "/cluster/status")
+            .count()
+    };
+    let before = looks();
+    for _ in 0..20 {
+        rig.said("GET", "/nodes/evil/status", &[]).await;
+        rig.send("GET", "/nodes/pve1/status", &[]).await;
+    }
+    assert_eq!(looks(), before);
+    tokio::time::advance(std::time::Duration::from_secs(5)).await;
+    rig.said("GET", "/nodes/evil/status", &[]).await;
+    rig.send("GET", "/nodes/pve1/status", &[]).await;
+    assert_eq!(looks(), before + 1);
+    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    assert_eq!(
+        rig.send("GET", "/nodes/pve1/status", &[]).await.outcome,
+        "done"
+    );
+    assert_eq!(looks(), before + 2);
+    // A cluster that does not answer has the hosts that it had, and no others.
+    rig.world.answer("/cluster/status", 595, &json!(null));
+    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    assert_eq!(
+        rig.send("GET", "/nodes/pve1/status", &[]).await.outcome,
+        "done"
+    );
+    assert_eq!(
+        rig.send("GET", "/nodes/evil/status", &[]).await.outcome,
+        "not-sent"
+    );
+    // An answer without hosts is none.
+    let rig = super::rig::rig();
+    rig.world.answer(
+        "/cluster/status",
+        200,
+        &json!({"data": [{"type": "cluster", "name": "evil"}]}),
+    );
+    assert_eq!(
+        rig.send("GET", "/nodes/evil/status", &[]).await.outcome,
+        "not-sent"
+    );
+}
+
+#[tokio::test]
+async fn what_is_judged_is_what_pve_gets() {
+    for (body, sent) in [
+        ("ciuser=%20debian%0a", ("ciuser", "debian")),
+        ("cpu=host%20", ("cpu", "host")),
+        ("ipconfig0=%09ip%3Ddhcp", ("ipconfig0", "ip=dhcp")),
+        ("nameserver=192.0.2.53%0a", ("nameserver", "192.0.2.53")),
+        ("searchdomain=+example.org", ("searchdomain", "example.org")),
+        ("%63ores=%34", ("cores", "4")),
+        ("digest=D1D1", ("digest", "d1d1")),
+        (
+            "sshkeys=ssh-ed25519%2520AAAA%252b%252F%253d%2520a%2520b%2521%250a",
+            ("sshkeys", "ssh-ed25519%20AAAA%2B%2F%3D%20a%20b!"),
+        ),
+    ] {
+        let rig = rig();
+        let raw = Raw {
+            method: "PUT",
+            path: "/api2/json/nodes/%70ve1/qemu/900%31/config",
+            query: None,
+            content_type: Some("application/x-www-form-urlencoded"),
+            body: body.as_bytes(),
+        };
+        let reply = rig.service.answer(PEER, raw).await;
+        assert_eq!(reply.outcome, "done", "{body}: {reply:?}");
+        let changes = rig.world.changes();
+        assert_eq!(changes[0].path, "/nodes/pve1/qemu/9001/config");
+        let (name, value) = sent;
+        assert_eq!(
+            changes[0].params[0],
+            (name.to_owned(), value.to_owned()),
+            "{body}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_counted_when_they_are_many_and_no_change_is_lost() {
+    let (rig, lines) = (rig(), Lines::default());
+    let _guard =
+        tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.clone()));
+    let flood = async || {
+        for turn in 0..100 {
+            // Refused by the list, by what the VM is, and a read.
+            rig.send("POST", "/nodes/pve1/qemu/9001/migrate", &[]).await;
+            rig.send("POST", "/nodes/pve1/qemu/9002/status/stop", &[])
+                .await;
+            rig.send("GET", "/nodes/pve1/qemu/300/config", &[]).await;
+            if turn % 10 == 0 {
+                rig.send("POST", "/nodes/pve1/qemu/9001/status/stop", &[])
+                    .await;
+            }
+        }
+    };
+    flood().await;
+    let said = lines.taken();
+    let of = |said: &[String], words: &str| said.iter().filter(|line| line.contains(words)).count();
+    assert_eq!(of(&said, "outcome=\"refused-by-broker\""), 30, "{said:#?}");
+    assert_eq!(of(&said, "call=\"stop\""), 10 + 10, "{said:#?}");
+    assert!(
+        of(&said, "call=\"vm-config\"") > 0,
+        "reads are refused in the open"
+    );
+    // Their number is told although nothing more comes.
+    tokio::time::sleep(std::time::Duration::from_secs(61)).await;
+    let said = lines.taken();
+    assert_eq!(said.len(), 1, "{said:#?}");
+    assert!(said[0].contains("calls=270"), "{said:?}");
+    // The next minute has lines again.
+    flood().await;
+    assert_eq!(of(&lines.taken(), "outcome=\"refused-by-broker\""), 30);
+}
