@@ -13,7 +13,7 @@ use crate::pve::transport::Outcome;
 use crate::pve::{Cause, CloneVm, TaskState, Upid};
 
 use super::UNKNOWN_TEMPLATE;
-use super::work::{Look, Stop, Work};
+use super::work::{Look, Stop, TaskFailure, Work};
 
 /// Between two looks at a clone under way.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -27,6 +27,7 @@ pub(super) async fn ensure(work: &Work) -> Result<(), Failure> {
         .map_err(|stop| work.failure(Step::Intent, stop))?;
     // Waiting for a turn at the storage is nobody's delay but ours: it does not eat the clone's time.
     let _turn = if entry.upid.is_none() && entry.step <= Step::Clone {
+        work.progress("its turn to clone: others clone to the same storage");
         Some(work.tools.clone_turn(&entry).await)
     } else {
         None
@@ -72,9 +73,9 @@ async fn cloned(work: &Work) -> Result<(), Stop> {
 /// configuration to the clone's: the task that is known to us is followed to its end first.
 async fn settled(work: &Work) -> Result<(), Stop> {
     if let Some(upid) = recorded_task(work.entry()?.upid.as_deref())
-        && let Some(text) = work.follow(&upid).await?
+        && let Some(failure) = work.follow(&upid).await?
     {
-        return Err(failed(&text));
+        return Err(failed(&failure));
     }
     work.record(|entry| entry.upid = None)
 }
@@ -85,10 +86,10 @@ async fn under_way(work: &Work) -> Result<(), Stop> {
     match recorded_task(entry.upid.as_deref()) {
         Some(upid) => match work.follow(&upid).await? {
             None => Ok(()),
-            Some(text) => Err(failed(&text)),
+            Some(failure) => Err(failed(&failure)),
         },
         None if running_clone(work).await? => {
-            work.note("the clone task runs");
+            work.progress("the clone task runs");
             Ok(())
         }
         // It may have ended between the two looks.
@@ -109,7 +110,7 @@ async fn absent(work: &Work) -> Result<(), Stop> {
         let ended = work.follow(&upid).await?;
         work.record(|entry| entry.upid = None)?;
         return match ended {
-            Some(text) => Err(failed(&text)),
+            Some(failure) => Err(failed(&failure)),
             None => match work.look().await? {
                 Look::Absent => Err(Stop::Failed(
                     "the clone task succeeded but its VM is gone".to_owned(),
@@ -123,7 +124,7 @@ async fn absent(work: &Work) -> Result<(), Stop> {
         return Err(Stop::Transient("its VM is gone".to_owned()));
     }
     if running_clone(work).await? {
-        work.note("a clone task runs that may be ours");
+        work.progress("a clone task runs that may be ours");
         sleep(LOOK_AGAIN).await;
         return Ok(());
     }
@@ -178,15 +179,15 @@ async fn ask(work: &Work) -> Result<(), Stop> {
     }
 }
 
-/// What a failed clone task's text means.
-fn failed(text: &str) -> Stop {
-    match Cause::of(text) {
+/// What a failed clone task means.
+fn failed(failure: &TaskFailure) -> Stop {
+    match failure.cause() {
         Cause::VmidTaken
         | Cause::LockTimeout
         | Cause::StorageLock
         | Cause::DiskExists
-        | Cause::Timeout => Stop::Transient(format!("the clone failed: {text}")),
-        _ => Stop::Failed(format!("the clone failed: {text}")),
+        | Cause::Timeout => Stop::Transient(format!("the clone failed: {failure}")),
+        _ => Stop::Failed(format!("the clone failed: {failure}")),
     }
 }
 
