@@ -180,6 +180,30 @@ fn watch_cluster(
     tasks.spawn(named("the kubeconfig's watcher", maintaining));
 }
 
+/// Begins to ask which cluster this is: its id, and what hinders to know it.
+fn ask_identity(
+    parts: &Parts,
+    tasks: &mut JoinSet<String>,
+) -> (
+    channel::Receiver<Option<Arc<str>>>,
+    channel::Receiver<Option<String>>,
+) {
+    let (ids, cluster_id) = channel::channel(None);
+    let (errors, error) = channel::channel(None);
+    let name = parts.settings.kubernetes.name.clone();
+    let (client, made) = (parts.kube.clone(), parts.kube.generation());
+    let ask = move || {
+        let client = client.clone();
+        async move {
+            let uid = client.kube_system_uid().await;
+            uid.map_err(|error| error.cause())
+        }
+    };
+    let identity = identify(ask, made, name, (ids, errors));
+    tasks.spawn(named("the identity", identity));
+    (cluster_id, error)
+}
+
 /// The regions' views, and how to ask for a new look at them.
 type Regions = (
     BTreeMap<RegionName, channel::Receiver<RegionView>>,
@@ -267,21 +291,7 @@ impl Loop {
         let (announcer, announcing) =
             Announcer::new(&kube, &parts.settings, parts.identity.clone());
         tasks.spawn(named("the announcer", announcing));
-        let (ids, cluster_id) = channel::channel(None);
-        let (id_errors, id_error) = channel::channel(None);
-        let name = parts.settings.kubernetes.name.clone();
-        let (client, made) = (kube.clone(), kube.generation());
-        let ask = move || {
-            let client = client.clone();
-            async move {
-                client
-                    .kube_system_uid()
-                    .await
-                    .map_err(|error| error.cause())
-            }
-        };
-        let identity = identify(ask, made, name, (ids, id_errors));
-        tasks.spawn(named("the identity", identity));
+        let (cluster_id, id_error) = ask_identity(&parts, tasks);
         let tools = Tools {
             clock: parts.clock,
             settings: parts.settings.clone(),

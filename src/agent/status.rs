@@ -9,9 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::agent::executor::Wait;
 use crate::agent::trouble::{self, Trouble};
 use crate::agent::turn::Turn;
+use crate::model::cluster::ReadyStatus;
+use crate::model::foreign::ForeignText;
 use crate::model::region::{Busy, Failure, Machine, Step};
 use crate::model::report::{Hold, PodVerdict, PoolState};
-use crate::model::snapshot::SourceState;
+use crate::model::snapshot::{Snapshot, SourceState};
 use crate::model::time::Time;
 use crate::model::words;
 
@@ -79,6 +81,9 @@ pub struct MachineStatus {
     /// What the work on it waits for at this moment.
     #[serde(default)]
     pub waits: Option<Wait>,
+    /// What is wrong with a machine that became a node: it, its host or its node.
+    #[serde(default)]
+    pub ails: Option<ForeignText>,
 }
 
 /// Unbound pods in numbers.
@@ -122,7 +127,8 @@ impl Status {
                 .iter()
                 .map(|(name, machine)| {
                     let waits = turn.waits.of(name);
-                    (name.clone(), machine_status(machine, waits))
+                    let ails = ails(snapshot, machine);
+                    (name.clone(), machine_status(machine, waits, ails))
                 })
                 .collect(),
             pending: pending(report.pods.values()),
@@ -176,6 +182,7 @@ impl Status {
         for (count, verb) in [
             (sum(|pool| pool.coming), "coming"),
             (sum(|pool| pool.leaving), "leaving"),
+            (sum(|pool| pool.unready), "not ready"),
         ] {
             if count > 0 {
                 let _ = write!(text, ", {count} {verb}");
@@ -199,7 +206,34 @@ impl Status {
     }
 }
 
-fn machine_status(machine: &Machine, waits: Option<Wait>) -> MachineStatus {
+/// What PVE and Kubernetes show to be wrong with a machine that became a node and that nobody is at.
+fn ails(snapshot: &Snapshot, machine: &Machine) -> Option<ForeignText> {
+    let node = snapshot.cluster.nodes.get(machine.node.as_ref()?)?;
+    if machine.busy.is_some() || node.ready.status == ReadyStatus::True {
+        return None;
+    }
+    let region = snapshot.regions.get(&machine.region);
+    let host = region.and_then(|region| region.hosts.get(&machine.host));
+    let mut said = Vec::new();
+    if host.is_some_and(|host| !host.online) {
+        said.push(format!("its host {} is offline", machine.host));
+    } else if machine.vm.as_ref().is_some_and(|vm| !vm.running) {
+        said.push("its VM is off".to_owned());
+    }
+    let why = node
+        .ready
+        .why
+        .as_deref()
+        .unwrap_or("its kubelet says nothing");
+    said.push(format!("its node is not Ready: {why}"));
+    Some(said.join("; ").into())
+}
+
+fn machine_status(
+    machine: &Machine,
+    waits: Option<Wait>,
+    ails: Option<ForeignText>,
+) -> MachineStatus {
     MachineStatus {
         pool: machine.mark.pool.clone(),
         instance_type: machine.mark.instance_type.clone(),
@@ -210,6 +244,7 @@ fn machine_status(machine: &Machine, waits: Option<Wait>) -> MachineStatus {
         busy: machine.busy,
         failure: machine.failure.clone(),
         waits,
+        ails,
     }
 }
 

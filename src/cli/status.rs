@@ -128,9 +128,10 @@ fn trouble(machine: &MachineStatus, now: Time) -> String {
         let message = render::one_line(&failure.message);
         format!("{message} ({})", render::when(failure.at, now))
     });
-    match (waits, failed) {
-        (Some(waits), Some(failed)) => format!("{waits}; before: {failed}"),
-        (waits, failed) => waits.or(failed).unwrap_or_default(),
+    let ails = machine.ails.as_ref().map(ToString::to_string);
+    match (waits.or(ails), failed) {
+        (Some(now), Some(failed)) => format!("{now}; before: {failed}"),
+        (now, failed) => now.or(failed).unwrap_or_default(),
     }
 }
 
@@ -194,6 +195,7 @@ mod tests {
             busy: None,
             failure: None,
             waits: None,
+            ails: None,
         }
     }
 

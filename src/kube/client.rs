@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::connect::{self, Connector};
-use super::error::{Call, Error, NO_ANSWER, chain};
+use super::error::{Call, Error, NO_ANSWER, chain, server_of};
 use super::observer::{CallObserver, CallOutcome};
 use crate::clock::Clock;
 use crate::model::time::{Span, Time};
@@ -562,15 +562,6 @@ fn transport_error(call: &Call, server: &str, error: &::kube::Error) -> Error {
             code: None,
             message: message.into(),
         }
-    }
-}
-
-/// The API server in words.
-fn server_of(url: &str) -> String {
-    if url.is_empty() {
-        "Kubernetes".to_owned()
-    } else {
-        format!("Kubernetes at {url}")
     }
 }
 

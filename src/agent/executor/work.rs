@@ -462,7 +462,13 @@ impl TaskFailure {
     /// The last word, and the end of the log.
     pub(super) fn new(text: ForeignText, log: &[String]) -> TaskFailure {
         let tells = |line: &&str| {
-            let noise = ["TASK ", "transferred ", "progress "];
+            let noise = [
+                "TASK ",
+                "transferred ",
+                "progress ",
+                "create full clone",
+                "create linked clone",
+            ];
             !line.is_empty()
                 && !noise.iter().any(|start| line.starts_with(start))
                 && !text.contains(*line)
