@@ -181,6 +181,8 @@ mod tests {
             step: None,
             busy: None,
             failure: None,
+            waits: None,
+            ails: None,
         };
         status.machines.insert("workers-a".into(), machine);
         let ours = text(Some(&status), &found);

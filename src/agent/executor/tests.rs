@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
+use rand::{SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -144,6 +143,8 @@ async fn tools(world: &World, state: &std::path::Path, way: Router) -> Tools {
         pings: Turns::default(),
         doubts: Doubts::default(),
         crowd: Arc::default(),
+        waits: super::Waits::default(),
+        works: Arc::default(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! One machine being worked on: its tools, its place in the journal, and the clock of each step.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,13 +9,14 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::agent::journal::{Entry, JournalError};
+use crate::model::cluster::PodKey;
 use crate::model::foreign::ForeignText;
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::region::GuestKind;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 use crate::pve::transport::{CallError, Outcome};
-use crate::pve::{Cause, Task, TaskState, VmConfig};
+use crate::pve::{Cause, Task, TaskState, Upid, VmConfig};
 
 use super::Tools;
 
@@ -32,6 +34,15 @@ const LONGEST_LOOK: Duration = Duration::from_secs(2);
 /// What was read of a VM this long ago is as good as read now, while nobody here changed it: a look
 /// takes two calls of some ten milliseconds each.
 const FRESH: Duration = Duration::from_millis(250);
+
+/// Lines at the end of a failed task's log that are read …
+const LOG_LINES: usize = 30;
+/// … of which so many are told, those that show no mere progress …
+const LINES_TOLD: usize = 4;
+/// … in at most this many characters.
+const MOST_SAID: usize = 400;
+/// Reading a log takes no longer.
+const LOG_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a step does not go on.
 #[derive(Debug)]
@@ -91,6 +102,8 @@ pub(super) struct Work {
     pub(super) pve: crate::pve::Client,
     /// What was seen last, for the message when a step's time is up.
     last: Mutex<String>,
+    /// Its number, unlike that of any other work.
+    number: u64,
     /// The configuration at the last look, and when that was.
     seen: Mutex<Option<(Instant, VmConfig)>>,
 }
@@ -98,6 +111,7 @@ pub(super) struct Work {
 impl Drop for Work {
     fn drop(&mut self) {
         self.tools.crowd.fetch_sub(1, Ordering::Relaxed);
+        self.tools.waits.end(&self.machine, self.number);
     }
 }
 
@@ -111,8 +125,11 @@ impl Work {
             ))
         })?;
         tools.crowd.fetch_add(1, Ordering::Relaxed);
+        let number = tools.works.fetch_add(1, Ordering::Relaxed);
+        tools.waits.begin(&entry.target.machine, number);
         Ok(Work {
             tools,
+            number,
             machine: entry.target.machine.clone(),
             mark: entry.birth.mark.clone(),
             pve,
@@ -138,9 +155,35 @@ impl Work {
         Ok(self.tools.journal.update(&self.machine, change)?)
     }
 
-    /// Says what is being waited for.
+    /// Says what is in the way and is being waited for.
     pub(super) fn note(&self, what: impl Into<String>) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = what.into();
+        self.waits_for(what.into(), true);
+    }
+
+    /// Says what is being waited for that every machine goes through.
+    pub(super) fn progress(&self, what: impl Into<String>) {
+        self.waits_for(what.into(), false);
+    }
+
+    fn waits_for(&self, what: String, hindered: bool) {
+        let now = self.tools.clock.now();
+        self.tools.waits.note(&self.machine, &what, hindered, now);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+
+    /// Says that a pod may not be evicted, and why.
+    pub(super) fn held_by(&self, pod: &PodKey, uid: &Arc<str>, why: &str) {
+        let now = self.tools.clock.now();
+        self.tools.waits.held_by(&self.machine, pod, uid, why, now);
+    }
+
+    /// A step begins: nothing is waited for yet.
+    fn step_begins(&self) {
+        self.last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+        self.tools.waits.begin(&self.machine, self.number);
     }
 
     /// Begins a step and does its work within its time. The time counts from when the journal first saw the
@@ -168,7 +211,7 @@ impl Work {
         work: impl Future<Output = Result<T, Stop>>,
     ) -> Result<T, Failure> {
         let started = self.tools.clock.now();
-        self.note("");
+        self.step_begins();
         let since = match self.entry() {
             Ok(entry) if entry.step == step => entry.since,
             _ => started,
@@ -429,23 +472,20 @@ impl Work {
         }
     }
 
-    /// Notes what of Kubernetes is waited for. A right that is missing is told in the log as well, once: it may be
+    /// Notes what of Kubernetes is waited for. A right that is missing is told in the log at once: it may be
     /// missing for good.
     pub(super) fn wait_for_kube(&self, what: &str, error: &crate::kube::Error) {
         let text = format!("{what}: {error}");
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if error.code() == Some(403) && *last != text {
+        let told = *self.last.lock().unwrap_or_else(PoisonError::into_inner) == text;
+        if error.code() == Some(403) && !told {
             tracing::warn!(machine = %self.machine, %error,
                 "Kubernetes forbids it: just started, its roles not read yet, or a right is missing; tried again");
         }
-        *last = text;
+        self.note(text);
     }
 
-    /// Follows a task to its end. `Ok(None)`: it succeeded; `Ok(Some(text))`: it failed with `text`.
-    pub(super) async fn follow(
-        &self,
-        upid: &crate::pve::Upid,
-    ) -> Result<Option<ForeignText>, Stop> {
+    /// Follows a task to its end. `Ok(None)`: it succeeded.
+    pub(super) async fn follow(&self, upid: &Upid) -> Result<Option<TaskFailure>, Stop> {
         let began = Instant::now();
         loop {
             let status = self
@@ -453,11 +493,19 @@ impl Work {
                 .await?;
             match status {
                 TaskState::Running => {
-                    self.note(format!("task {} runs", upid.kind()));
+                    self.progress(format!("task {} runs", upid.kind()));
                     sleep(self.pace(began, LONGEST_LOOK)).await;
                 }
                 TaskState::Ok | TaskState::Warnings(_) => return Ok(None),
-                TaskState::Failed(text) => return Ok(Some(text)),
+                TaskState::Failed(text) => {
+                    let log = self.pve.task_log(upid, LOG_LINES);
+                    let log = match timeout(LOG_PATIENCE, log).await {
+                        Ok(Ok(lines)) => lines,
+                        // Its last word must do.
+                        Ok(Err(_)) | Err(_) => Vec::new(),
+                    };
+                    return Ok(Some(TaskFailure::new(text, &log)));
+                }
             }
         }
     }
@@ -487,6 +535,51 @@ where
     }
 }
 
+/// How a task failed. PVE's last word on it is often no more than `exit code 1`; what went wrong stands in the
+/// lines before it in the task's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TaskFailure {
+    text: ForeignText,
+    said: ForeignText,
+}
+
+impl TaskFailure {
+    /// The last word, and the end of the log.
+    pub(super) fn new(text: ForeignText, log: &[String]) -> TaskFailure {
+        let tells = |line: &&str| {
+            let noise = [
+                "TASK ",
+                "transferred ",
+                "progress ",
+                "create full clone",
+                "create linked clone",
+            ];
+            !line.is_empty()
+                && !noise.iter().any(|start| line.starts_with(start))
+                && !text.contains(*line)
+        };
+        let lines: Vec<&str> = log.iter().map(|line| line.trim()).filter(tells).collect();
+        let last = &lines[lines.len().saturating_sub(LINES_TOLD)..];
+        let said = ForeignText::new(last.join("; ")).cut(MOST_SAID);
+        TaskFailure { text, said }
+    }
+
+    /// What kind of failure it is. Only PVE's last word tells: the log may speak of locks that were had.
+    pub(super) fn cause(&self) -> Cause {
+        Cause::of(&self.text)
+    }
+}
+
+impl fmt::Display for TaskFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        if self.said.is_empty() {
+            return Ok(());
+        }
+        write!(f, "; the task's log says: {}", self.said)
+    }
+}
+
 /// Whether waiting may mend a Kubernetes call that failed. A change whose outcome is unknown counts:
 /// all our changes there may be repeated. So does a 403: every API server answers so for some seconds after its
 /// start, until it has read the roles.
@@ -506,5 +599,54 @@ pub(super) fn passing(error: &CallError) -> bool {
             error.cause().passes()
                 || matches!(error.status, Some(401 | 429 | 502..=504 | 595..=599))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(text: &str, log: &[&str]) -> TaskFailure {
+        let log: Vec<String> = log.iter().map(|line| (*line).to_owned()).collect();
+        TaskFailure::new(text.into(), &log)
+    }
+
+    #[test]
+    fn a_failed_task_is_told_with_what_its_log_says_and_judged_by_its_last_word() {
+        let text = "clone failed: copy failed: command 'qemu-img convert' failed: exit code 1";
+        let log = [
+            "create full clone of drive scsi0 (local:9000/base-9000-disk-0.qcow2)",
+            "trying to acquire lock... can't lock file 'x' - got timeout",
+            "transferred 19.0 GiB of 20.0 GiB (95.00%)",
+            "qemu-img: error while writing: No space left on device",
+            "",
+            "TASK ERROR: clone failed: copy failed: command 'qemu-img convert' failed: exit code 1",
+        ];
+        let told = failure(text, &log);
+        let shown = told.to_string();
+        assert!(
+            shown.starts_with(text) && shown.ends_with("No space left on device"),
+            "{shown}"
+        );
+        assert!(
+            !shown.contains("transferred") && !shown.contains("TASK"),
+            "{shown}"
+        );
+        assert_eq!(shown.matches("exit code 1").count(), 1, "{shown}");
+        assert_eq!(told.cause(), Cause::of(text));
+    }
+
+    #[test]
+    fn a_log_that_says_no_more_or_too_much_is_no_burden() {
+        let text = "can't lock file '/x' - got timeout";
+        assert_eq!(failure(text, &[]).to_string(), text);
+        let same = format!("TASK ERROR: {text}");
+        assert_eq!(failure(text, &[&same, text]).to_string(), text);
+        let long = "kvm\u{1b}[31m ".repeat(1_000);
+        let shown = failure(text, &[&long]).to_string();
+        assert!(
+            shown.chars().count() < 600 && !shown.contains('\u{1b}'),
+            "{shown}"
+        );
     }
 }
