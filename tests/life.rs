@@ -6,6 +6,8 @@ mod common;
 mod identity;
 #[path = "life/swarm.rs"]
 mod swarm;
+#[path = "life/tell.rs"]
+mod tell;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +22,7 @@ use serde_json::{Value, json};
 use common::{Scene, simulate};
 
 /// The demo's configuration with timers of seconds, so that a life is short.
-const HASTY: &str = "
+pub(crate) const HASTY: &str = "
 version = 1
 [kubernetes]
 name = \"test\"
@@ -170,7 +172,7 @@ async fn crash(kill: Kill) -> Vec<String> {
 }
 
 /// One call to the API server.
-async fn call(scene: &Scene, request: http::request::Builder, body: String) -> Value {
+pub(crate) async fn call(scene: &Scene, request: http::request::Builder, body: String) -> Value {
     let request = request
         .header("content-type", "application/json")
         .body(axum::body::Body::from(body))
@@ -306,7 +308,7 @@ fn a_join_that_fails_is_cleaned_up_and_tried_again() {
 }
 
 /// Every Event, as `KIND REASON: MESSAGE`.
-async fn events(scene: &Scene) -> Vec<String> {
+pub(crate) async fn events(scene: &Scene) -> Vec<String> {
     let list = call(scene, http::Request::get("/api/v1/events"), String::new()).await;
     let items = list["items"].as_array().expect("a list").iter();
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -319,7 +321,7 @@ async fn events(scene: &Scene) -> Vec<String> {
 }
 
 /// Each of these is the beginning of an Event, and its other part is in the same one.
-fn expect_told(told: &[String], wanted: &[(&str, &str)]) {
+pub(crate) fn expect_told(told: &[String], wanted: &[(&str, &str)]) {
     for (start, part) in wanted {
         let found = told
             .iter()

@@ -14,7 +14,7 @@ use pve_autoscaler::model::region::{
 use pve_autoscaler::model::resources::Resources;
 use pve_autoscaler::model::scheduling::{Labels, Owner, PodShape};
 use pve_autoscaler::model::shared::Shared;
-use pve_autoscaler::model::snapshot::{self, Snapshot, SourceState};
+use pve_autoscaler::model::snapshot::{self, Lease, Snapshot, SourceState};
 use pve_autoscaler::model::time::{Span, Time};
 use rand::RngExt as _;
 use rand::rngs::StdRng;
@@ -430,6 +430,7 @@ fn empty(now: Time) -> Snapshot {
         complete: true,
         as_of: now,
         error: None,
+        cause: None,
     };
     let sources = ["kube/pods", "kube/nodes", "pve/home"];
     Snapshot {
@@ -441,6 +442,8 @@ fn empty(now: Time) -> Snapshot {
         regions: BTreeMap::from([(REGION.into(), region.into())]),
         machines: BTreeMap::new(),
         leader: true,
+        lease: Lease::default(),
+        cluster_id_error: None,
         paused: None,
     }
 }

@@ -25,7 +25,7 @@ use pve_autoscaler::model::scheduling::{
     LabelSelector, Labels, Owner, PodShape, PodTerm, SpreadConstraint, Volume,
 };
 use pve_autoscaler::model::shared::Shared;
-use pve_autoscaler::model::snapshot::{self, Snapshot, SourceState};
+use pve_autoscaler::model::snapshot::{self, Lease, Snapshot, SourceState};
 use pve_autoscaler::model::time::{Span, Time};
 
 const MI: i64 = 1 << 20;
@@ -171,6 +171,7 @@ fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World {
         complete: true,
         as_of: NOW,
         error: None,
+        cause: None,
     };
     let sources =
         ["kube/pods", "kube/nodes", "pve/home"].map(|name| (Arc::from(name), state.clone()));
@@ -184,6 +185,8 @@ fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World {
             regions: BTreeMap::from([("home".into(), home().into())]),
             machines: BTreeMap::new(),
             leader: true,
+            lease: Lease::default(),
+            cluster_id_error: None,
             paused: None,
         },
         policy,
@@ -276,6 +279,7 @@ impl World {
             ready: Readiness {
                 status: ReadyStatus::True,
                 since: None,
+                why: None,
             },
             kubelet_version: "v1.34.1".into(),
         };

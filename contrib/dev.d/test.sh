@@ -63,6 +63,7 @@ dev_test() {
     need_build
     test_tools
     part_lint
+    promtool_at_hand || skip "promtool check metrics: Debian's package prometheus cannot be had here"
     # Generated worlds are the same in every run here, so that a failure is of the change and not of the day;
     # `cargo test` by hand throws anew each time, and PROPTEST_CASES=5000 looks harder.
     # Built apart, so that what takes long is seen to be the compiler's or the tests'.
@@ -102,6 +103,22 @@ part_completion() {
     shown build --locked
     "${CARGO_TARGET_DIR:-target}/debug/pve-autoscaler" generate "$made"
     part "completion" limited 300 python3 tests/terminal/completion.py "$made/completions" "${shells[@]}"
+}
+
+# promtool from Debian's package prometheus, which is unpacked and not installed: it would start a server.
+promtool_at_hand() {
+    local folder=target/promtool
+    ! have promtool || return 0
+    if [ ! -x "$folder/usr/bin/promtool" ]; then
+        have apt-get && have dpkg-deb || return 1
+        mkdir -p "$folder"
+        (
+            cd "$folder" &&
+                timeout 300 apt-get -q download prometheus </dev/null >/dev/null 2>&1 &&
+                dpkg-deb -x prometheus_*.deb . && rm -f prometheus_*.deb
+        ) || return 1
+    fi
+    export PROMTOOL="$PWD/$folder/usr/bin/promtool"
 }
 
 # Other people's clients against the listening simulators: what the fakes say must satisfy those

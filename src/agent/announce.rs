@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::agent::executor::Ended;
+use crate::agent::executor::{Ended, Overdue};
 use crate::agent::news::{self, Told};
 use crate::agent::turn::Turn;
 use crate::config::settings::Settings;
@@ -105,11 +105,23 @@ impl Announcer {
         }
     }
 
-    /// An action ended.
-    pub fn ended(&mut self, ended: &Ended) {
-        for event in news::of_ending(ended, &self.namespace) {
+    /// An action ended; `turn` is the last one that was taken.
+    pub fn ended(&mut self, ended: &Ended, turn: &Turn) {
+        for event in news::of_ending(ended, &self.namespace, turn) {
             self.events.record(event);
         }
+    }
+
+    /// An action has been waiting for a while.
+    pub fn waits(&mut self, overdue: &Overdue, turn: &Turn) {
+        let Overdue { machine, wait, .. } = overdue;
+        let seconds = turn.at.since(wait.since).0 / 1000;
+        if wait.hindered {
+            tracing::warn!(%machine, seconds, waits_for = %wait.what, "an action does not get on");
+        } else {
+            tracing::info!(%machine, seconds, waits_for = %wait.what, "an action takes its time");
+        }
+        self.tell(news::of_wait(overdue, turn), turn);
     }
 
     fn tell(&mut self, news: Vec<Event>, turn: &Turn) {
@@ -136,6 +148,17 @@ async fn write_status(
         };
         let input = status_input(&turn);
         let now = kube.clock().now();
+        // Numbers that are not known yet would be wrong ones.
+        let read = turn.decision.report.unread.is_empty();
+        let failed = || {
+            turn.snapshot
+                .sources
+                .values()
+                .any(|source| !source.complete && source.error.is_some())
+        };
+        if !read && !failed() {
+            continue;
+        }
         if let Some(text) = writer.render(&input, now) {
             match kube.write_status(&namespace, &text, now).await {
                 Ok(()) => writer.written(input, now),

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::announce::Announcer;
-use crate::agent::executor::{Ended, Executor, NotBegun, Observer, Tools, Turns};
+use crate::agent::executor::{Ended, Executor, NotBegun, Observer, Tools, Turns, Waits};
 use crate::agent::identity::identify;
 use crate::agent::journal::{Journal, JournalError};
 use crate::agent::observe::{self, Sources};
@@ -24,9 +24,10 @@ use crate::clock::Clock;
 use crate::config::settings::Settings;
 use crate::kube::lease::{Holder, Leadership, LeaseName, Timing, elect};
 use crate::kube::{Changes, ClusterStore, watch};
+use crate::model::foreign::ForeignText;
 use crate::model::memory::Memory;
 use crate::model::region::RegionName;
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{Lease, Snapshot};
 use crate::model::time::Time;
 use crate::pve::transport::Transport;
 
@@ -179,6 +180,30 @@ fn watch_cluster(
     tasks.spawn(named("the kubeconfig's watcher", maintaining));
 }
 
+/// Begins to ask which cluster this is: its id, and what hinders to know it.
+fn ask_identity(
+    parts: &Parts,
+    tasks: &mut JoinSet<String>,
+) -> (
+    channel::Receiver<Option<Arc<str>>>,
+    channel::Receiver<Option<String>>,
+) {
+    let (ids, cluster_id) = channel::channel(None);
+    let (errors, error) = channel::channel(None);
+    let name = parts.settings.kubernetes.name.clone();
+    let (client, made) = (parts.kube.clone(), parts.kube.generation());
+    let ask = move || {
+        let client = client.clone();
+        async move {
+            let uid = client.kube_system_uid().await;
+            uid.map_err(|error| error.cause())
+        }
+    };
+    let identity = identify(ask, made, name, (ids, errors));
+    tasks.spawn(named("the identity", identity));
+    (cluster_id, error)
+}
+
 /// The regions' views, and how to ask for a new look at them.
 type Regions = (
     BTreeMap<RegionName, channel::Receiver<RegionView>>,
@@ -229,6 +254,11 @@ struct Loop {
     announcer: Announcer,
     memory: Memory,
     number: u64,
+    waits: Waits,
+    /// Why the cluster's id cannot be read.
+    id_error: channel::Receiver<Option<String>>,
+    /// The last turn.
+    last: Option<Arc<Turn>>,
 }
 
 impl Loop {
@@ -264,14 +294,7 @@ impl Loop {
         let (announcer, announcing) =
             Announcer::new(&kube, &parts.settings, parts.identity.clone());
         tasks.spawn(named("the announcer", announcing));
-        let (ids, cluster_id) = channel::channel(None);
-        let name = parts.settings.kubernetes.name.clone();
-        let (client, made) = (kube.clone(), kube.generation());
-        let ask = move || {
-            let client = client.clone();
-            async move { client.kube_system_uid().await }
-        };
-        tasks.spawn(named("the identity", identify(ask, made, name, ids)));
+        let (cluster_id, id_error) = ask_identity(&parts, tasks);
         let tools = Tools {
             clock: parts.clock,
             settings: parts.settings.clone(),
@@ -285,7 +308,10 @@ impl Loop {
             pings: Turns::default(),
             doubts,
             crowd: Arc::default(),
+            waits: Waits::default(),
+            works: Arc::default(),
         };
+        let waits = tools.waits.clone();
         Ok(Loop {
             executor: Executor::new(tools),
             parts,
@@ -301,6 +327,9 @@ impl Loop {
             announcer,
             memory,
             number: 0,
+            waits,
+            id_error,
+            last: None,
         })
     }
 
@@ -309,7 +338,9 @@ impl Loop {
         let mut earliest = wake;
         loop {
             if let Some(ended) = self.rest(wake).await {
-                self.announcer.ended(&ended);
+                if let Some(last) = &self.last {
+                    self.announcer.ended(&ended, last);
+                }
                 self.pokes.iter().for_each(|poke| poke.notify_one());
             }
             // After a while of quiet the first change is looked at at once.
@@ -345,6 +376,7 @@ impl Loop {
             () = self.parts.poke.notified() => {}
             _ = self.holder.changed() => {}
             _ = self.cluster_id.changed() => {}
+            _ = self.id_error.changed() => {}
             _ = self.changes.changed() => {}
             () = region => {}
             () = sleep_until(wake.min(Instant::now() + LONGEST_REST)) => {}
@@ -374,9 +406,14 @@ impl Loop {
             settings: self.parts.settings.clone(),
             snapshot,
             decision: Arc::new(decision),
+            waits: self.waits.clone(),
         });
         self.act(&turn);
         self.announcer.decided(&turn);
+        for overdue in self.executor.overdue(now) {
+            self.announcer.waits(&overdue, &turn);
+        }
+        self.last = Some(turn.clone());
         self.parts.turns.send_replace(Some(turn));
         let busy = !self.executor.busy().is_empty();
         self.hurry
@@ -398,7 +435,7 @@ impl Loop {
             source.complete.then_some(source.as_of)
         });
         self.changes.mark_unchanged();
-        self.holder.mark_unchanged();
+        let holder = self.holder.borrow_and_update().clone();
         let view = self.store.view();
         let snapshot = observe::snapshot(Sources {
             now,
@@ -409,6 +446,15 @@ impl Loop {
             journal: &self.journal.entries(),
             busy: &self.executor.busy(),
             leader: self.leadership.held(),
+            lease: Lease {
+                holder: holder.identity,
+                error: holder.error.map(ForeignText::from),
+            },
+            cluster_id_error: self
+                .id_error
+                .borrow_and_update()
+                .clone()
+                .map(ForeignText::from),
             paused: self.parts.state.paused(),
         });
         if let Err(error) = self.journal.remember_uuids(&snapshot.machines) {

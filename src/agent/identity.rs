@@ -21,7 +21,10 @@ pub async fn identify<F, E>(
     mut ask: impl FnMut() -> F,
     mut clients: watch::Receiver<u64>,
     name: String,
-    id: watch::Sender<Option<Arc<str>>>,
+    (id, hindrance): (
+        watch::Sender<Option<Arc<str>>>,
+        watch::Sender<Option<String>>,
+    ),
 ) where
     F: Future<Output = Result<Arc<str>, E>>,
     E: Display,
@@ -38,6 +41,7 @@ pub async fn identify<F, E>(
                     return;
                 }
                 id.send_replace(Some(Arc::from(format!("{uid}/{name}"))));
+                hindrance.send_replace(None);
                 known = Some(uid);
                 said.clear();
                 if clients.changed().await.is_err() {
@@ -52,7 +56,8 @@ pub async fn identify<F, E>(
                         error,
                         "cannot read the UID of namespace kube-system, which names our cluster"
                     );
-                    said = error;
+                    said.clone_from(&error);
+                    hindrance.send_replace(Some(error));
                 }
                 sleep(RETRY).await;
             }
@@ -86,7 +91,12 @@ mod tests {
         let (id, mut seen) = watch::channel(None);
         let uid = || Ok(Arc::from("a"));
         let answers = [Err("away"), uid(), Err("away"), uid()];
-        let mut task = tokio::spawn(identify(asked(&answers), changes, "home".into(), id));
+        let mut task = tokio::spawn(identify(
+            asked(&answers),
+            changes,
+            "home".into(),
+            (id, watch::channel(None).0),
+        ));
         let known = |id: &Option<Arc<str>>| id.as_deref() == Some("a/home");
         seen.wait_for(known).await.expect("it is known");
         clients.send_replace(1);
@@ -103,7 +113,12 @@ mod tests {
         let (clients, changes) = watch::channel(0);
         let (id, mut seen) = watch::channel(None);
         let answers = [Ok(Arc::from("a")), Ok(Arc::from("b"))];
-        let task = tokio::spawn(identify(asked(&answers), changes, "home".into(), id));
+        let task = tokio::spawn(identify(
+            asked(&answers),
+            changes,
+            "home".into(),
+            (id, watch::channel(None).0),
+        ));
         seen.wait_for(Option::is_some).await.expect("it is known");
         clients.send_replace(1);
         task.await.expect("it ends");

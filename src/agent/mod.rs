@@ -17,5 +17,6 @@ pub mod observe;
 pub mod region;
 pub mod state;
 pub mod status;
+pub mod trouble;
 pub mod turn;
 pub mod vm_config;

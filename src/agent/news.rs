@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::agent::executor::{self, Ended};
+use crate::agent::executor::{self, Ended, Overdue};
 use crate::agent::turn::Turn;
 use crate::kube::events::{About, Event, reason};
 use crate::model::action::{Action, Birth, Kind, NodeRef, Reason};
 use crate::model::cluster::PodKey;
 use crate::model::identity::Contradiction;
-use crate::model::region::Step;
+use crate::model::region::{Busy, Failure, Step};
 use crate::model::report::PodVerdict;
 use crate::model::time::{Span, Time};
 
@@ -197,23 +197,96 @@ fn of_pods(pods: &[PodKey], turn: &Turn, reason: &'static str, text: &str) -> Ve
     events.collect()
 }
 
-/// What is told when an action ends.
-pub fn of_ending(ended: &Ended, namespace: &str) -> Vec<Event> {
+/// What is told when an action waits for long: on the node, and on the pods that it waits for.
+pub fn of_wait(overdue: &Overdue, turn: &Turn) -> Vec<Event> {
+    let machine = &overdue.machine;
+    let mut news = Vec::new();
+    if overdue.wait.hindered {
+        let known = turn.snapshot.machines.get(machine);
+        let leaves = known.is_some_and(|known| known.busy == Some(Busy::Down));
+        let (what, why) = if leaves {
+            ("the removal of", reason::SCALE_DOWN_FAILED)
+        } else {
+            ("the work on", reason::FAILED_TO_SCALE_UP_GROUP)
+        };
+        news.extend(node_of(machine, turn).map(|node| Event {
+            about: About::node(&node),
+            warning: true,
+            reason: why,
+            message: format!("{what} machine {machine} waits: {}", overdue.wait.what),
+        }));
+    }
+    let pods = overdue.pods.iter().take(MAX_PODS);
+    news.extend(pods.map(|(pod, (uid, why))| Event {
+        about: About::pod(pod, uid),
+        warning: true,
+        reason: reason::SCALE_DOWN_FAILED,
+        message: format!("the pod holds up the removal of node {machine}: {why}"),
+    }));
+    news
+}
+
+/// The node of a machine, if it has one.
+fn node_of(machine: &str, turn: &Turn) -> Option<NodeRef> {
+    let known = turn.snapshot.machines.get(machine);
+    let named = known.and_then(|known| known.node.as_deref());
+    let nodes = &turn.snapshot.cluster.nodes;
+    let (name, node) = nodes.get_key_value(named.unwrap_or(machine))?;
+    Some(NodeRef {
+        name: name.clone(),
+        uid: node.uid.clone(),
+    })
+}
+
+/// The pods for which this machine is made, or that wait for it.
+fn pods_for<'a>(ended: &'a Ended, turn: &'a Turn) -> Vec<PodKey> {
+    let machine = &ended.action.target.machine;
+    let mut pods: BTreeSet<PodKey> = match &ended.action.reason {
+        Reason::PendingPods { pods } => pods.iter().cloned().collect(),
+        _ => BTreeSet::new(),
+    };
+    let verdicts = turn.decision.report.pods.iter();
+    let waits = verdicts.filter(|(_, verdict)| {
+        matches!(verdict, PodVerdict::FitsMachine { machine: for_it } | PodVerdict::Triggers { machine: for_it, .. } if for_it == machine)
+    });
+    pods.extend(waits.map(|(pod, _)| pod.clone()));
+    let unbound = |pod: &PodKey| turn.decision.report.pods.contains_key(pod);
+    pods.into_iter().filter(unbound).collect()
+}
+
+/// A machine that does not become a node: told on its node, if there is one, and on the pods that wait for it, before
+/// it is taken away with all that could be looked at.
+fn of_failed_creation(
+    ended: &Ended,
+    failure: &Failure,
+    namespace: &str,
+    turn: &Turn,
+) -> Vec<Event> {
+    let machine = &ended.action.target.machine;
+    let (step, why) = (step(failure.step), &failure.message);
+    let message = format!("machine {machine} failed in step {step}: {why}");
+    let event = |about: About| Event {
+        about,
+        warning: true,
+        reason: reason::FAILED_TO_SCALE_UP_GROUP,
+        message: message.clone(),
+    };
+    let mut news = vec![event(About::status(namespace))];
+    news.extend(node_of(machine, turn).map(|node| event(About::node(&node))));
+    let known = &turn.snapshot.cluster.pods;
+    let pods = pods_for(ended, turn).into_iter().take(MAX_PODS);
+    news.extend(pods.filter_map(|pod| Some(event(About::pod(&pod, &known.get(&pod)?.uid)))));
+    news
+}
+
+/// What is told when an action ends, by what the last turn saw.
+pub fn of_ending(ended: &Ended, namespace: &str, turn: &Turn) -> Vec<Event> {
     let Err(failure) = &ended.result else {
         return Vec::new();
     };
     let machine = &ended.action.target.machine;
     match &ended.action.kind {
-        Kind::Create(_) | Kind::Continue => vec![Event {
-            about: About::status(namespace),
-            warning: true,
-            reason: reason::FAILED_TO_SCALE_UP_GROUP,
-            message: format!(
-                "machine {machine} failed in step {}: {}",
-                step(failure.step),
-                failure.message
-            ),
-        }],
+        Kind::Create(_) | Kind::Continue => of_failed_creation(ended, failure, namespace, turn),
         Kind::Remove { .. } => {
             let message = format!(
                 "removing {machine} failed in step {}: {}",

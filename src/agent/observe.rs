@@ -7,8 +7,9 @@ use crate::agent::journal::Entry;
 use crate::agent::machines::{self, Observed};
 use crate::agent::region::RegionView;
 use crate::model::cluster::Cluster;
+use crate::model::foreign::ForeignText;
 use crate::model::region::{Busy, RegionName};
-use crate::model::snapshot::{Snapshot, SourceState, VERSION};
+use crate::model::snapshot::{Lease, Snapshot, SourceState, VERSION};
 use crate::model::time::Time;
 
 /// Everything a snapshot is made of.
@@ -30,6 +31,10 @@ pub struct Sources<'a> {
     pub busy: &'a BTreeMap<Arc<str>, Busy>,
     /// We hold the lease.
     pub leader: bool,
+    /// Who holds it, and what hinders its election.
+    pub lease: Lease,
+    /// Why the cluster's id cannot be read.
+    pub cluster_id_error: Option<ForeignText>,
     /// The pause, if one holds.
     pub paused: Option<String>,
 }
@@ -66,6 +71,8 @@ pub fn snapshot(sources: Sources<'_>) -> Snapshot {
             .collect(),
         machines,
         leader: sources.leader,
+        lease: sources.lease,
+        cluster_id_error: sources.cluster_id_error,
         paused: sources.paused,
     }
 }

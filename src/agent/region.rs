@@ -196,6 +196,7 @@ impl RegionWatcher {
                         complete: true,
                         as_of,
                         error: None,
+                        cause: None,
                     };
                     view.send_replace(RegionView {
                         observed: Arc::new(observed),

@@ -1,15 +1,19 @@
 //! How things stand, in one document: what `pve-autoscaler status` shows. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::executor::Wait;
+use crate::agent::trouble::{self, Trouble};
 use crate::agent::turn::Turn;
+use crate::model::cluster::ReadyStatus;
+use crate::model::foreign::ForeignText;
 use crate::model::region::{Busy, Failure, Machine, Step};
 use crate::model::report::{Hold, PodVerdict, PoolState};
-use crate::model::snapshot::SourceState;
+use crate::model::snapshot::{Snapshot, SourceState};
 use crate::model::time::Time;
 use crate::model::words;
 
@@ -32,6 +36,15 @@ pub struct Status {
     pub leader: bool,
     /// The pause, if one holds.
     pub paused: Option<String>,
+    /// Who holds the lease; empty when nobody does or that is not known.
+    #[serde(default)]
+    pub holder: String,
+    /// Faults that keep the daemon from its work, each once, the worst first.
+    #[serde(default)]
+    pub troubles: Vec<Trouble>,
+    /// What was not read since the start: the numbers of pools and pods are not known without it.
+    #[serde(default)]
+    pub unread: BTreeSet<Arc<str>>,
     /// What is held back, and why.
     pub holds: Vec<Hold>,
     /// What a person should look at.
@@ -65,6 +78,12 @@ pub struct MachineStatus {
     pub busy: Option<Busy>,
     /// What went wrong last.
     pub failure: Option<Failure>,
+    /// What the work on it waits for at this moment.
+    #[serde(default)]
+    pub waits: Option<Wait>,
+    /// What is wrong with a machine that became a node: it, its host or its node.
+    #[serde(default)]
+    pub ails: Option<ForeignText>,
 }
 
 /// Unbound pods in numbers.
@@ -92,6 +111,13 @@ impl Status {
             turns: turn.number,
             cluster_id: snapshot.cluster_id.clone(),
             leader: snapshot.leader,
+            holder: snapshot.lease.holder.clone(),
+            troubles: trouble::find(
+                snapshot,
+                turn.settings.policy.scale_up.max_view_age,
+                turn.at,
+            ),
+            unread: report.unread.clone(),
             paused: snapshot.paused.clone(),
             holds: report.holds.clone(),
             warnings: report.warnings.clone(),
@@ -99,7 +125,11 @@ impl Status {
             machines: snapshot
                 .machines
                 .iter()
-                .map(|(name, machine)| (name.clone(), machine_status(machine)))
+                .map(|(name, machine)| {
+                    let waits = turn.waits.of(name);
+                    let ails = ails(snapshot, machine);
+                    (name.clone(), machine_status(machine, waits, ails))
+                })
                 .collect(),
             pending: pending(report.pods.values()),
             sources: snapshot.sources.clone(),
@@ -112,35 +142,98 @@ impl Status {
             return "not configured: edit /etc/pve-autoscaler.toml, then systemctl reload pve-autoscaler".to_owned();
         }
         if self.at.is_none() {
-            return "starting".to_owned();
+            return match self.problems.first() {
+                Some(problem) => format!("starting: {problem}"),
+                None => "starting".to_owned(),
+            };
         }
-        let role = match (&self.paused, self.leader) {
-            (Some(_), _) => "paused",
-            (None, true) => "leader",
-            (None, false) => "standby",
-        };
+        let mut line = self.role();
+        if self.unread.is_empty() {
+            line.push_str("; ");
+            line.push_str(&self.numbers());
+        }
+        let mut reasons = self.reasons();
+        if let Some(reason) = reasons.next() {
+            let _ = write!(line, "; {reason}");
+        }
+        let more = reasons.count();
+        if more > 0 {
+            let _ = write!(line, "; and {}", words::count(more, "more trouble"));
+        }
+        line
+    }
+
+    fn role(&self) -> String {
+        match (&self.paused, self.leader) {
+            (Some(_), _) => "paused".to_owned(),
+            (None, true) => "leader".to_owned(),
+            (None, false) if self.holder.is_empty() => "without the lease".to_owned(),
+            (None, false) => format!("standby, {} leads", self.holder),
+        }
+    }
+
+    fn numbers(&self) -> String {
         let sum = |number: fn(&PoolState) -> u32| self.pools.values().map(number).sum::<u32>();
-        let mut line = format!(
-            "{role}; {}, {} pending",
+        let mut text = format!(
+            "{}, {} pending",
             words::count(sum(|pool| pool.ready), "node"),
             words::count(self.pending.all, "pod")
         );
         for (count, verb) in [
             (sum(|pool| pool.coming), "coming"),
             (sum(|pool| pool.leaving), "leaving"),
+            (sum(|pool| pool.unready), "not ready"),
         ] {
             if count > 0 {
-                let _ = write!(line, ", {count} {verb}");
+                let _ = write!(text, ", {count} {verb}");
             }
         }
-        if let Some(hold) = self.holds.first() {
-            let _ = write!(line, "; holding {}: {}", hold.scope, hold.why);
-        }
-        line
+        text
+    }
+
+    /// What a headline has to name: faults, then what is wrong with the daemon, else what is held back for another
+    /// reason.
+    fn reasons(&self) -> impl Iterator<Item = String> {
+        let faults = self.troubles.iter().map(|trouble| match &trouble.cause {
+            Some(cause) => cause.to_string(),
+            None => trouble.effect.clone(),
+        });
+        let problems = self.problems.iter().cloned();
+        let known = !self.troubles.is_empty() || !self.problems.is_empty();
+        let held = self.holds.first().filter(|_| !known);
+        let held = held.map(|hold| format!("holding {}: {}", hold.scope, hold.why));
+        faults.chain(problems).chain(held)
     }
 }
 
-fn machine_status(machine: &Machine) -> MachineStatus {
+/// What PVE and Kubernetes show to be wrong with a machine that became a node and that nobody is at.
+fn ails(snapshot: &Snapshot, machine: &Machine) -> Option<ForeignText> {
+    let node = snapshot.cluster.nodes.get(machine.node.as_ref()?)?;
+    if machine.busy.is_some() || node.ready.status == ReadyStatus::True {
+        return None;
+    }
+    let region = snapshot.regions.get(&machine.region);
+    let host = region.and_then(|region| region.hosts.get(&machine.host));
+    let mut said = Vec::new();
+    if host.is_some_and(|host| !host.online) {
+        said.push(format!("its host {} is offline", machine.host));
+    } else if machine.vm.as_ref().is_some_and(|vm| !vm.running) {
+        said.push("its VM is off".to_owned());
+    }
+    let why = node
+        .ready
+        .why
+        .as_deref()
+        .unwrap_or("its kubelet says nothing");
+    said.push(format!("its node is not Ready: {why}"));
+    Some(said.join("; ").into())
+}
+
+fn machine_status(
+    machine: &Machine,
+    waits: Option<Wait>,
+    ails: Option<ForeignText>,
+) -> MachineStatus {
     MachineStatus {
         pool: machine.mark.pool.clone(),
         instance_type: machine.mark.instance_type.clone(),
@@ -150,6 +243,8 @@ fn machine_status(machine: &Machine) -> MachineStatus {
         step: machine.step,
         busy: machine.busy,
         failure: machine.failure.clone(),
+        waits,
+        ails,
     }
 }
 
@@ -164,7 +259,8 @@ fn pending<'a>(verdicts: impl Iterator<Item = &'a PodVerdict>) -> Pending {
             }
             PodVerdict::Held { .. } => pending.held += 1,
             PodVerdict::Hopeless { .. } => pending.hopeless += 1,
-            PodVerdict::Batched { .. } | PodVerdict::Ignored { .. } => {}
+            PodVerdict::Batched { .. } | PodVerdict::Ignored { .. } | PodVerdict::Unread { .. } => {
+            }
         }
         pending
     })

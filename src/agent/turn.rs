@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::agent::executor::Waits;
 use crate::config::settings::Settings;
 use crate::model::decision::Decision;
 use crate::model::snapshot::Snapshot;
@@ -20,4 +21,6 @@ pub struct Turn {
     pub snapshot: Arc<Snapshot>,
     /// What was decided.
     pub decision: Arc<Decision>,
+    /// What the actions wait for at the moment when this is asked.
+    pub waits: Waits,
 }

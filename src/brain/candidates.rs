@@ -145,7 +145,13 @@ pub(super) fn find<'a>(
 /// The verdict on a node about which nothing is to be decided.
 fn settled(turn: &Turn<'_>, position: usize, name: &str) -> Option<NodeVerdict> {
     let Some(known) = turn.view.behind_at(position) else {
-        return Some(NodeVerdict::NotAutoscaled);
+        // Its machine may be in what was not read yet.
+        return Some(match turn.holds.unread() {
+            Some(why) => NodeVerdict::Unread {
+                why: why.to_string(),
+            },
+            None => NodeVerdict::NotAutoscaled,
+        });
     };
     if known.standing == Standing::Leaving && !known.resumable() {
         return Some(NodeVerdict::Leaving {

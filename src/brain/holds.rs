@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use crate::model::cluster::ReadyStatus;
 use crate::model::memory::Memory;
-use crate::model::report::Hold;
-use crate::model::snapshot::{self, SourceState};
+use crate::model::report::{CLUSTER_ID, Hold};
+use crate::model::snapshot::{self, Lease, SourceState};
 use crate::model::time::{Span, Time};
+use crate::model::words;
 
 use super::sweep;
 use super::turn::Turn;
@@ -30,8 +31,10 @@ pub(super) struct Holds {
     grow_in: BTreeMap<Arc<str>, Arc<str>>,
     shrink_in: BTreeMap<Arc<str>, Arc<str>>,
     configured: BTreeSet<Arc<str>>,
-    /// Regions of which nothing was read yet since the start.
-    unread: BTreeSet<Arc<str>>,
+    /// What was not read yet of Kubernetes since the start, if something was not, in words.
+    unread: Option<Arc<str>>,
+    /// Regions of which nothing was read yet since the start, in words.
+    unread_regions: BTreeMap<Arc<str>, Arc<str>>,
     unknown_region: Arc<str>,
 }
 
@@ -92,9 +95,27 @@ impl Holds {
     /// Kubernetes is read first. `known` is the machine behind it, if that is known all the same.
     pub(super) fn in_the_dark(&self, known: Option<&Known<'_>>) -> bool {
         match known {
-            Some(known) => self.unread.contains(&known.machine.region),
-            None => !self.unread.is_empty(),
+            Some(known) => self.unread_regions.contains_key(&known.machine.region),
+            None => !self.unread_regions.is_empty(),
         }
+    }
+
+    /// What was not read yet since the start, if something was not: of what depends on it nothing can be said.
+    pub(super) fn unread(&self) -> Option<&Arc<str>> {
+        let regions = self.unread_regions.values();
+        self.unread.iter().chain(regions).next()
+    }
+
+    /// What was not read yet of Kubernetes.
+    pub(super) fn unread_kubernetes(&self) -> Option<&Arc<str>> {
+        self.unread.as_ref()
+    }
+
+    /// What was not read yet of all that tells how things are in a region.
+    pub(super) fn unread_in(&self, region: &str) -> Option<&Arc<str>> {
+        self.unread
+            .as_ref()
+            .or_else(|| self.unread_regions.get(region))
     }
 
     /// Whether the view of Kubernetes is good enough to keep timers by.
@@ -121,6 +142,7 @@ pub(super) fn find(turn: &mut Turn<'_>, before: &Memory) {
             "scale-down is switched off in the configuration",
         ));
     }
+    turn.report.unread = unread(&turn.view);
     turn.report.holds = found;
     turn.holds = holds;
 }
@@ -129,7 +151,38 @@ fn hold(scope: &str, why: &str) -> Hold {
     Hold {
         scope: scope.to_owned(),
         why: why.to_owned(),
+        cause: None,
         until: None,
+    }
+}
+
+/// A reason with the fault behind it, if one is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Why {
+    effect: String,
+    cause: Option<String>,
+}
+
+impl Why {
+    fn new(effect: String, cause: Option<&str>) -> Why {
+        Why {
+            effect,
+            cause: cause.map(str::to_owned),
+        }
+    }
+
+    fn text(&self) -> String {
+        match &self.cause {
+            Some(cause) => format!("{}: {cause}", self.effect),
+            None => self.effect.clone(),
+        }
+    }
+
+    fn hold(&self, scope: &str) -> Hold {
+        Hold {
+            cause: self.cause.clone(),
+            ..hold(scope, &self.text())
+        }
     }
 }
 
@@ -137,21 +190,25 @@ fn hold(scope: &str, why: &str) -> Hold {
 fn whole(view: &View<'_>, before: &Memory, holds: &mut Holds, found: &mut Vec<Hold>) {
     let snapshot = view.snapshot;
     let mut whys = Vec::new();
+    let plain = |why: String| Why::new(why, None);
     if snapshot.version != snapshot::VERSION {
-        whys.push(format!(
+        whys.push(plain(format!(
             "the view has format version {}, this program reads {}",
             snapshot.version,
             snapshot::VERSION
-        ));
+        )));
     }
     if !snapshot.leader {
-        whys.push("this instance does not hold the lease".to_owned());
+        whys.push(lease(&snapshot.lease));
     }
     if let Some(who) = &snapshot.paused {
-        whys.push(format!("paused: {who}"));
+        whys.push(plain(format!("paused: {who}")));
     }
     if snapshot.cluster_id.is_none() {
-        whys.push("the cluster id is not known yet".to_owned());
+        let why = format!("{CLUSTER_ID} is not known yet");
+        let why = Why::new(why, snapshot.cluster_id_error.as_deref());
+        holds.unread = Some(why.text().into());
+        whys.push(why);
     }
     let ahead = snapshot
         .sources
@@ -161,19 +218,29 @@ fn whole(view: &View<'_>, before: &Memory, holds: &mut Holds, found: &mut Vec<Ho
         .max()
         .unwrap_or_default();
     if ahead > view.now + SKEW {
-        whys.push(format!(
+        whys.push(plain(format!(
             "the clock was set back: the view is of {ahead}, it is {}",
             view.now
-        ));
+        )));
     } else if let Some(remembered) = latest(before).filter(|time| *time > view.now + SKEW) {
         // One turn is let pass; from then on the remembered times have been moved.
-        whys.push(format!(
+        whys.push(plain(format!(
             "the clock was set back: something is remembered of {remembered}, it is {}; timers start anew",
             view.now
-        ));
+        )));
     }
-    holds.everything = whys.first().map(|why| Arc::from(why.as_str()));
-    found.extend(whys.iter().map(|why| hold("everything", why)));
+    holds.everything = whys.first().map(|why| why.text().into());
+    found.extend(whys.iter().map(|why| why.hold("everything")));
+}
+
+/// Why we do not hold the lease.
+fn lease(lease: &Lease) -> Why {
+    let ours = "this instance does not hold the lease";
+    match (&lease.error, &*lease.holder) {
+        (Some(error), _) => Why::new(ours.to_owned(), Some(error)),
+        (None, "") => Why::new(ours.to_owned(), None),
+        (None, holder) => Why::new(format!("{ours}, {holder} does"), None),
+    }
 }
 
 /// The latest time in the memory that cannot lie in the future.
@@ -194,54 +261,55 @@ fn latest(memory: &Memory) -> Option<Time> {
         .max()
 }
 
-/// Why a source cannot be decided on, if it cannot.
-fn stale(name: &str, source: Option<&SourceState>, limit: Span, now: Time) -> Option<String> {
-    let Some(source) = source.filter(|source| source.complete) else {
-        let error = source.and_then(|source| source.error.as_ref());
-        return Some(match error {
-            Some(error) => format!("{name} was not yet read completely: {error}"),
-            None => format!("{name} was not yet read completely"),
-        });
-    };
-    let age = now.since(source.as_of);
-    (age > limit).then(|| {
-        let error = source
-            .error
-            .as_ref()
-            .map_or_else(String::new, |error| format!(": {error}"));
-        format!("the view of {name} is {age} old, at most {limit} is allowed{error}")
-    })
+/// Why sources cannot be decided on, if they cannot: once for all that the same fault hinders. The views of
+/// one cluster mostly fail together.
+fn stale(sources: &[(&str, Option<&SourceState>)], limit: Span, now: Time) -> Vec<Why> {
+    let mut unread: BTreeMap<Option<&str>, Vec<&str>> = BTreeMap::new();
+    let mut old: BTreeMap<Option<&str>, (Vec<&str>, Span)> = BTreeMap::new();
+    for (name, source) in sources {
+        let reason = source.and_then(SourceState::reason);
+        match source.filter(|source| source.complete) {
+            None => unread.entry(reason).or_default().push(name),
+            Some(source) if now.since(source.as_of) > limit => {
+                let (names, age) = old.entry(reason).or_default();
+                names.push(name);
+                *age = now.since(source.as_of).max(*age);
+            }
+            Some(_) => {}
+        }
+    }
+    let unread = unread.into_iter().map(|(reason, names)| {
+        let verb = if names.len() == 1 { "was" } else { "were" };
+        let names = words::some(&names);
+        Why::new(format!("{names} {verb} not yet read completely"), reason)
+    });
+    let old = old.into_iter().map(|(reason, (names, age))| {
+        let names = words::some(&names);
+        let effect = format!("the view of {names} is {age} old, at most {limit} is allowed");
+        Why::new(effect, reason)
+    });
+    unread.chain(old).collect()
 }
 
 fn kubernetes(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
     let sources = &view.snapshot.sources;
-    let names = NEEDED
-        .into_iter()
-        .chain(
-            sources
-                .keys()
-                .map(|name| &**name)
-                .filter(|name| name.starts_with("kube/") && !NEEDED.contains(name)),
-        )
-        .collect::<Vec<_>>();
+    let others = sources.keys().map(|name| &**name);
+    let others = others.filter(|name| name.starts_with("kube/") && !NEEDED.contains(name));
+    let names = NEEDED.into_iter().chain(others);
+    let states: Vec<_> = names.map(|name| (name, sources.get(name))).collect();
+    let never = |(_, state): &&(&str, Option<&SourceState>)| state.is_none_or(|s| !s.complete);
+    let unread: Vec<_> = states.iter().filter(never).copied().collect();
+    if let Some(why) = stale(&unread, Span::ZERO, view.now).first() {
+        holds.unread.get_or_insert(why.text().into());
+    }
+    let (up, down) = (&view.policy.scale_up, &view.policy.scale_down);
     for (scope, limit, slot) in [
-        (
-            "scale-up",
-            view.policy.scale_up.max_view_age,
-            &mut holds.grow,
-        ),
-        (
-            "scale-down",
-            view.policy.scale_down.max_view_age,
-            &mut holds.shrink,
-        ),
+        ("scale-up", up.max_view_age, &mut holds.grow),
+        ("scale-down", down.max_view_age, &mut holds.shrink),
     ] {
-        for why in names
-            .iter()
-            .filter_map(|name| stale(name, sources.get(*name), limit, view.now))
-        {
-            found.push(hold(scope, &why));
-            slot.get_or_insert(why.into());
+        for why in stale(&states, limit, view.now) {
+            found.push(why.hold(scope));
+            slot.get_or_insert(why.text().into());
         }
     }
 }
@@ -252,9 +320,10 @@ fn regions(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
         let state = view.snapshot.sources.get(source.as_str());
         let seen = view.snapshot.regions.get(name);
         let scope = format!("region {name}");
+        let source = [(source.as_str(), state)];
         let unread = state.is_none_or(|state| !state.complete);
-        if unread {
-            holds.unread.insert(name.clone());
+        if unread && let Some(why) = stale(&source, Span::ZERO, view.now).first() {
+            holds.unread_regions.insert(name.clone(), why.text().into());
         }
         let both = match seen {
             // What is not known of it yet is not known: its source says what hinders the reading.
@@ -265,21 +334,39 @@ fn regions(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
             )),
             Some(_) => None,
         };
+        let both = both.map(|why| Why::new(why, None));
         let up = view.policy.scale_up.max_view_age;
         let down = view.policy.scale_down.max_view_age;
         for (limit, slot) in [(up, &mut holds.grow_in), (down, &mut holds.shrink_in)] {
             let why = both
                 .clone()
-                .or_else(|| stale(&source, state, limit, view.now));
+                .or_else(|| stale(&source, limit, view.now).into_iter().next());
             if let Some(why) = why {
-                let hold = hold(&scope, &why);
+                let hold = why.hold(&scope);
                 if !found.contains(&hold) {
                     found.push(hold);
                 }
-                slot.insert(name.clone(), why.into());
+                slot.insert(name.clone(), why.text().into());
             }
         }
     }
+}
+
+/// What was not read since the start, by name.
+fn unread(view: &View<'_>) -> BTreeSet<Arc<str>> {
+    let sources = &view.snapshot.sources;
+    let regions = view.policy.regions.keys();
+    let needed = NEEDED.into_iter().map(Arc::from);
+    let wanted = needed.chain(regions.map(|name| format!("pve/{name}").into()));
+    let listed = sources.keys().filter(|name| name.starts_with("kube/"));
+    let never = |name: &Arc<str>| sources.get(name).is_none_or(|source| !source.complete);
+    let id = view.snapshot.cluster_id.is_none();
+    let id = id.then(|| Arc::from(CLUSTER_ID));
+    wanted
+        .chain(listed.cloned())
+        .filter(never)
+        .chain(id)
+        .collect()
 }
 
 /// Too many nodes are not Ready: something is wrong that adding and removing nodes does not cure

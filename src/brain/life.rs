@@ -40,7 +40,9 @@ pub(super) fn plan(turn: &mut Turn<'_>) {
 fn next(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     let name = known.name;
     if let Standing::Untouchable(why) = &known.standing {
-        turn.warn(format!("machine {name}: hands off: {why}"));
+        if turn.holds.unread_in(&known.machine.region).is_none() {
+            turn.warn(format!("machine {name}: hands off: {why}"));
+        }
         return None;
     }
     if known.pool.is_none() {

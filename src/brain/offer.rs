@@ -47,6 +47,8 @@ pub(super) struct Choice<'a> {
     pub(super) slots: Option<Arc<Slots>>,
     /// Its offers by host; empty when the region shows no host it may use.
     pub(super) offers: Vec<Offer<'a>>,
+    /// Why there is no offer, where there is none.
+    pub(super) nowhere: Arc<str>,
 }
 
 /// A choice on one host.
@@ -171,10 +173,17 @@ pub(super) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
                 first: before,
                 slots: slots::promised(turn, pool, Some(kind)),
                 offers,
+                nowhere: nowhere(turn, &pool_policy.region),
             });
         }
     }
     choices
+}
+
+/// Why a region offers nothing to a pool.
+fn nowhere(turn: &Turn<'_>, region: &str) -> Arc<str> {
+    let shown = || format!("the region {region} shows no host that the pool may use").into();
+    turn.holds.unread_in(region).cloned().unwrap_or_else(shown)
 }
 
 /// The default price of an amount of CPU and memory.

@@ -17,8 +17,9 @@ pub(super) fn report(turn: &mut Turn<'_>) {
             max: pool.max,
             ..PoolState::default()
         };
+        state.unread = turn.holds.unread_in(&pool.region).is_some();
         for known in turn.view.machines.values() {
-            if known.pool_name() != &**name {
+            if state.unread || known.pool_name() != &**name {
                 continue;
             }
             match known.standing {
@@ -48,6 +49,7 @@ pub(super) fn report(turn: &mut Turn<'_>) {
                     |message| format!("it backs off after a failure: {message}"),
                 ),
                 until: Some(until),
+                cause: None,
             });
             turn.wake_at(until);
         }

@@ -38,6 +38,7 @@ pub(super) fn by_pool(turn: &mut Turn<'_>) -> BTreeMap<Arc<str>, u32> {
                 pool.max
             ),
             until: None,
+            cause: None,
         });
         surplus.insert(name.clone(), over);
     }

@@ -51,7 +51,7 @@ fn too_many_lost(turn: &mut Turn<'_>) -> bool {
     let settings = &turn.view.policy.scale_down;
     let many = lost > settings.ok_total_unready as usize
         && lost * 100 > settings.max_total_unready_percent as usize * running;
-    if many {
+    if many && turn.holds.unread().is_none() {
         turn.warn(format!(
             "{lost} of {running} running machines have no Node any more; none of them is removed for that: a Node comes back when its kubelet is started anew"
         ));
@@ -78,10 +78,12 @@ fn halves(turn: &mut Turn<'_>, known: &Known<'_>, lost: bool) {
             _ if unmarked(known) => "its VM does not carry our mark any more",
             _ => "its VM is gone",
         };
-        turn.warn(format!(
-            "machine {}: {what}; it is in quarantine",
-            known.name
-        ));
+        if turn.holds.unread_in(region).is_none() {
+            turn.warn(format!(
+                "machine {}: {what}; it is in quarantine",
+                known.name
+            ));
+        }
         return;
     }
     let stays = lost && reason == Reason::NoNode;
@@ -113,24 +115,26 @@ fn orphan_node(turn: &mut Turn<'_>, name: &Arc<str>, node: &Node) {
     if contradicted(&turn.view, name) {
         return;
     }
+    // Its machine may be in what was not read yet.
+    let unread = turn.holds.unread().is_some();
+    let warn = |turn: &mut Turn<'_>, what: &str| {
+        if !unread {
+            turn.warn(format!("node {name}: {what}"));
+        }
+    };
     let Some(target) = claimed(&turn.view, name, node) else {
-        turn.warn(format!(
-            "node {name}: it says it is ours, but no machine of ours is behind it and what it says cannot be followed"
-        ));
-        return;
+        let what = "it says it is ours, but no machine of ours is behind it and what it says cannot be followed";
+        return warn(turn, what);
     };
     let gone = gone(&turn.view, &target, node);
     let known_pool = pool.is_some_and(|pool| turn.view.policy.pools.contains_key(pool));
     if !gone || !known_pool || node.ready.status == ReadyStatus::True || node.deletion.is_some() {
-        turn.warn(format!(
-            "node {name}: it says it is ours, but no machine of ours is behind it; it is left alone"
-        ));
-        return;
+        let what = "it says it is ours, but no machine of ours is behind it; it is left alone";
+        return warn(turn, what);
     }
     let good = turn.holds.may_observe_in(&target.region);
     if !turn.quarantine_over(&format!("node/{name}/{}", node.uid), good) {
-        turn.warn(format!("node {name}: its VM is gone; it is in quarantine"));
-        return;
+        return warn(turn, "its VM is gone; it is in quarantine");
     }
     if turn.holds.may_shrink(&target.region).is_ok() {
         let max_view_age = turn.view.policy.scale_down.max_view_age;
@@ -223,6 +227,10 @@ pub(super) fn dead(view: &View<'_>, name: &Arc<str>, node: &Node) -> bool {
 /// VMs in our range, or with our mark, that are not what they should be.
 fn foreign(turn: &mut Turn<'_>) {
     let snapshot = turn.view.snapshot;
+    // Without the cluster's id nobody can tell our marks from others'.
+    if snapshot.cluster_id.is_none() {
+        return;
+    }
     let mut warnings = Vec::new();
     // Mostly every VM has its mark, and nobody asks.
     let intents: LazyCell<BTreeSet<(&str, u32)>, _> = LazyCell::new(|| {

@@ -140,8 +140,9 @@ impl<'a> Turn<'a> {
     pub(super) fn finish(mut self) -> Decision {
         self.report.warnings.sort();
         let lines = std::mem::take(&mut self.lines).into_iter();
+        let holds = &self.holds;
         self.report.pods = lines
-            .filter_map(|(key, verdict)| Some((key, verdict?)))
+            .filter_map(|(key, verdict)| Some((key, known(verdict?, holds))))
             .collect();
         let found = &self.in_quarantine;
         self.memory.quarantine.retain(|key, _| found.contains(key));
@@ -151,6 +152,25 @@ impl<'a> Turn<'a> {
             memory: self.memory,
             wake: self.wake,
         }
+    }
+}
+
+/// A verdict, as far as it can be given: not on what was not read yet. What other regions have no place
+/// for may well find one there.
+fn known(verdict: PodVerdict, holds: &Holds) -> PodVerdict {
+    let unread = match &verdict {
+        PodVerdict::Ignored { .. } | PodVerdict::Unread { .. } => None,
+        PodVerdict::Held { .. } | PodVerdict::Hopeless { .. } => holds.unread(),
+        PodVerdict::FitsNode { .. }
+        | PodVerdict::FitsMachine { .. }
+        | PodVerdict::Triggers { .. }
+        | PodVerdict::Batched { .. } => holds.unread_kubernetes(),
+    };
+    match unread {
+        Some(why) => PodVerdict::Unread {
+            why: why.to_string(),
+        },
+        None => verdict,
     }
 }
 

@@ -157,9 +157,12 @@ pub(super) struct SnapshotOptions {
 #[derive(Debug, Args)]
 pub(super) struct CheckOptions {
     /// Also look at Kubernetes and PVE: rights, certificates, clocks, versions, templates and their
-    /// guest agent, storages, foreign VMs in the range. Changes nothing.
+    /// guest agent, storages, bridges, resource pools, a token's privileges, foreign VMs in the range. Changes nothing.
     #[arg(long)]
     pub(super) live: bool,
+    /// With --live and as root: look with this user's rights, as the daemon has them.
+    #[arg(long, value_name = "USER", default_value = super::live::user::DAEMON)]
+    pub(super) user: String,
 }
 
 #[derive(Debug, Args)]

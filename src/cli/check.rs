@@ -9,16 +9,22 @@ use crate::config::Settings;
 
 /// Checks the file, and with `--live` what it names.
 pub(super) fn run(path: &Path, options: &CheckOptions) -> Result<(), Failure> {
+    let mut findings = live::Findings::default();
+    if options.live {
+        // Before anything is read: the file itself may be one that the daemon cannot read.
+        live::user::go_on_as(&options.user, &mut findings);
+        print(&findings.text())?;
+        if findings.any_wrong() {
+            return Err(Failure::Said);
+        }
+    }
     let settings = load(path)?;
     print(&summary(&path.display().to_string(), &settings))?;
     if !options.live || !settings.configured {
         return Ok(());
     }
-    let findings = runtime()?.block_on(live::look(&settings));
-    let lines = findings.0.iter();
-    print(&lines.fold(String::new(), |text, finding| {
-        text + &finding.to_string() + "\n"
-    }))?;
+    let findings = runtime()?.block_on(live::look(&settings, live::Findings::default()));
+    print(&findings.text())?;
     if findings.any_wrong() {
         return Err(Failure::Said);
     }

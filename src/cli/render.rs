@@ -106,48 +106,12 @@ fn act(action: &Action) -> (&'static str, String) {
 
 /// What is held back.
 pub(super) fn held(text: &mut String, holds: &[Hold], now: Time) {
-    let said = |hold: &&Hold| {
-        let view = hold.why.split(' ').next().unwrap_or_default();
-        (hold.scope.clone(), hold.until, but_for(&hold.why, view))
-    };
-    let rows = alike(holds.iter(), said)
-        .into_iter()
-        .map(|(hold, others)| {
-            let until = hold.until.map(|until| when(until, now)).unwrap_or_default();
-            let mut why = hold.why.clone();
-            if others > 0 {
-                let _ = write!(why, "; the same of {others} other views");
-            }
-            vec![hold.scope.clone(), why, until]
-        })
-        .collect();
+    let rows = holds.iter().map(|hold| {
+        let until = hold.until.map(|until| when(until, now)).unwrap_or_default();
+        vec![hold.scope.clone(), one_line(&hold.why), until]
+    });
+    let rows = rows.collect();
     section(text, "Held back", &["WHAT", "WHY", "UNTIL"], rows);
-}
-
-/// The first of those that say the same, each with the number of the others: twelve views of one cluster mostly
-/// fail for one reason.
-pub(super) fn alike<T, K: PartialEq>(
-    items: impl Iterator<Item = T>,
-    said: impl Fn(&T) -> K,
-) -> Vec<(T, usize)> {
-    let mut found: Vec<(T, K, usize)> = Vec::new();
-    for item in items {
-        let says = said(&item);
-        match found.iter_mut().find(|(_, known, _)| *known == says) {
-            Some((_, _, others)) => *others += 1,
-            None => found.push((item, says, 0)),
-        }
-    }
-    let counted = found.into_iter();
-    counted.map(|(item, _, others)| (item, others)).collect()
-}
-
-/// What is said of a view such as `kube/pods`, but for its name and that of its objects.
-pub(super) fn but_for(text: &str, view: &str) -> String {
-    match view.split_once('/') {
-        Some((_, objects)) if !objects.is_empty() => text.replace(view, "").replace(objects, ""),
-        _ => text.to_owned(),
-    }
 }
 
 /// The pools in numbers.
@@ -160,17 +124,11 @@ pub(super) fn pools(text: &mut String, pools: &BTreeMap<Arc<str>, PoolState>, no
                 format!("{} after: {}", when(until, now), one_line(why))
             });
             let mut row = vec![name.to_string()];
-            row.extend(
-                [
-                    pool.min,
-                    pool.max,
-                    pool.ready,
-                    pool.coming,
-                    pool.leaving,
-                    pool.unready,
-                ]
-                .map(|number| number.to_string()),
-            );
+            row.extend([pool.min, pool.max].map(|number| number.to_string()));
+            let counted = [pool.ready, pool.coming, pool.leaving, pool.unready];
+            // What they are counted from may not be read yet.
+            let shown = |number: u32| Some(number.to_string()).filter(|_| !pool.unread);
+            row.extend(counted.map(|number| shown(number).unwrap_or_else(|| "?".to_owned())));
             row.push(backoff.unwrap_or_default());
             row
         })
@@ -218,6 +176,7 @@ pub(super) fn pod_verdict(verdict: &PodVerdict, now: Time) -> (String, String) {
         PodVerdict::Held { why } => ("has to wait".to_owned(), reasons(why)),
         PodVerdict::Hopeless { why } => ("no pool can run it".to_owned(), reasons(why)),
         PodVerdict::Ignored { why } => ("is left alone".to_owned(), one_line(why)),
+        PodVerdict::Unread { why } => ("is not judged yet".to_owned(), one_line(why)),
     }
 }
 
@@ -260,6 +219,7 @@ fn nodes(nodes: &BTreeMap<Arc<str>, NodeVerdict>, now: Time) -> Vec<Vec<String>>
 pub(super) fn node_verdict(verdict: &NodeVerdict, now: Time) -> (String, String) {
     match verdict {
         NodeVerdict::NotAutoscaled => ("not ours".to_owned(), String::new()),
+        NodeVerdict::Unread { why } => ("not judged yet".to_owned(), one_line(why)),
         NodeVerdict::Kept {
             reason,
             why,
@@ -324,6 +284,8 @@ pub(super) fn one_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::model::action::{Birth, NodeRef, Precondition, Reason, Target, VERSION};
     use crate::model::mark::Mark;
@@ -403,10 +365,12 @@ mod tests {
             ]))
         };
         Report {
+            unread: BTreeSet::new(),
             holds: vec![Hold {
                 scope: "scale-down".into(),
                 why: "a node came 4m ago, delay_after_add is 10m".into(),
                 until: Some(NOW + Span::minutes(6)),
+                cause: None,
             }],
             pods: BTreeMap::from([
                 (

@@ -169,7 +169,16 @@ impl Shared {
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
         status.configured = standing.configured;
         status.paused = self.state.paused();
-        status.problems = standing.problems.into_values().collect();
+        // A fault that a view shows too is named once.
+        let named = |problem: &String| {
+            let mut causes = status
+                .troubles
+                .iter()
+                .filter_map(|trouble| trouble.cause.as_ref());
+            causes.any(|cause| cause.as_str() == problem)
+        };
+        let problems = standing.problems.into_values();
+        status.problems = problems.filter(|problem| !named(problem)).collect();
         status
     }
 

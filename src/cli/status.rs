@@ -1,17 +1,18 @@
 //! `status`: how things stand, as text or JSON.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use anyhow::Context as _;
 
 use super::args::{Format, OutputOptions};
+use super::render::section;
 use super::{Failure, control, print, print_json, render};
 use crate::agent::control::Command;
+use crate::agent::executor::{PATIENCE, Wait};
 use crate::agent::status::{MachineStatus, Status};
 use crate::clock::Clock;
 use crate::model::region::Busy;
-use crate::model::snapshot::SourceState;
+use crate::model::report::Hold;
 use crate::model::time::Time;
 
 /// Shows the status.
@@ -42,16 +43,36 @@ fn text(status: &Status, now: Time) -> String {
     text.push('\n');
     let problems = status.problems.iter();
     let rows = problems.map(|problem| vec![render::one_line(problem)]);
-    render::section(&mut text, "Wrong with the daemon", &[], rows.collect());
+    section(&mut text, "Wrong with the daemon", &[], rows.collect());
     render::pools(&mut text, &status.pools, now);
     machines(&mut text, status, now);
     pending(&mut text, status);
-    render::held(&mut text, &status.holds, now);
-    views(&mut text, status, now);
+    held(&mut text, status, now);
+    troubles(&mut text, status);
     render::warnings(&mut text, &status.warnings);
     text.truncate(text.trim_end().len());
     text.push('\n');
     text
+}
+
+/// What is held back; a fault that is named elsewhere is not named again.
+fn held(text: &mut String, status: &Status, now: Time) {
+    let named = |cause: &str| {
+        let causes = status
+            .troubles
+            .iter()
+            .filter_map(|trouble| trouble.cause.as_ref());
+        causes.into_iter().any(|known| known.as_str() == cause)
+    };
+    let holds = status.holds.iter().map(|hold| match &hold.cause {
+        Some(cause) if named(cause) => Hold {
+            why: hold.effect().to_owned(),
+            cause: None,
+            ..hold.clone()
+        },
+        _ => hold.clone(),
+    });
+    render::held(text, &holds.collect::<Vec<_>>(), now);
 }
 
 fn machines(text: &mut String, status: &Status, now: Time) {
@@ -71,7 +92,7 @@ fn machines(text: &mut String, status: &Status, now: Time) {
         })
         .collect();
     let heading = ["MACHINE", "TYPE", "HOST", "VMID", "NODE", "STEP", "TROUBLE"];
-    render::section(text, "Machines", &heading, rows);
+    section(text, "Machines", &heading, rows);
 }
 
 fn step(machine: &MachineStatus, now: Time) -> String {
@@ -80,28 +101,43 @@ fn step(machine: &MachineStatus, now: Time) -> String {
         Some(Busy::Down) => ", being removed",
         None => "",
     };
+    let goes_on = machine.waits.as_ref().filter(|wait| !stuck(wait, now));
+    let goes_on = goes_on.map_or_else(String::new, |wait| format!(": {}", wait.what));
     match machine.step {
         Some((step, since)) => {
             let name = serde_json::to_value(step).ok();
             let name = name.as_ref().and_then(|name| name.as_str());
             let name = name.unwrap_or("unknown");
             format!(
-                "{name}{direction}, for {}",
+                "{name}{direction}, for {}{goes_on}",
                 render::whole_seconds(now.since(since))
             )
         }
-        None => format!("not known{direction}"),
+        None => format!("not known{direction}{goes_on}"),
     }
 }
 
+/// What is in the way of the work on a machine, and what went wrong with it last.
 fn trouble(machine: &MachineStatus, now: Time) -> String {
-    machine
-        .failure
-        .as_ref()
-        .map_or_else(String::new, |failure| {
-            let message = render::one_line(&failure.message);
-            format!("{message} ({})", render::when(failure.at, now))
-        })
+    let waits = machine.waits.as_ref().filter(|wait| stuck(wait, now));
+    let waits = waits.map(|wait| {
+        let since = render::whole_seconds(now.since(wait.since));
+        format!("waits, for {since}: {}", wait.what)
+    });
+    let failed = machine.failure.as_ref().map(|failure| {
+        let message = render::one_line(&failure.message);
+        format!("{message} ({})", render::when(failure.at, now))
+    });
+    let ails = machine.ails.as_ref().map(ToString::to_string);
+    match (waits.or(ails), failed) {
+        (Some(now), Some(failed)) => format!("{now}; before: {failed}"),
+        (now, failed) => now.or(failed).unwrap_or_default(),
+    }
+}
+
+/// Whether a wait is trouble: something is in the way, or it has lasted for a while.
+fn stuck(wait: &Wait, now: Time) -> bool {
+    wait.hindered || now.since(wait.since) >= PATIENCE
 }
 
 fn pending(text: &mut String, status: &Status) {
@@ -116,41 +152,32 @@ fn pending(text: &mut String, status: &Status) {
     }
 }
 
-/// Views that are not as they should be; of the others nobody needs to hear.
-fn views(text: &mut String, status: &Status, now: Time) {
-    let troubled = status
-        .sources
+/// What faults hinder. The headline names the first of them already.
+fn troubles(text: &mut String, status: &Status) {
+    let rows = status
+        .troubles
         .iter()
-        .filter(|(_, source)| !source.complete || source.error.is_some());
-    let said = |(name, source): &(&Arc<str>, &SourceState)| {
-        let error = source.error.as_deref().unwrap_or_default();
-        (source.complete, render::but_for(error, name))
-    };
-    let rows = render::alike(troubled, said)
-        .into_iter()
-        .map(|((name, source), others)| {
-            let age = if source.complete {
-                format!("as of {}", render::when(source.as_of, now))
-            } else {
-                "not read completely yet".to_owned()
-            };
-            let error = source.error.as_deref().map(render::one_line);
-            let mut name = name.to_string();
-            if others > 0 {
-                let _ = write!(name, " and {others} more");
-            }
-            vec![name, age, error.unwrap_or_default()]
-        })
-        .collect();
-    render::section(text, "Views in trouble", &["VIEW", "STATE", "ERROR"], rows);
+        .enumerate()
+        .map(|(position, trouble)| {
+            let cause = trouble.cause.as_ref().map(ToString::to_string);
+            let cause = cause.filter(|_| position > 0);
+            let cause = cause.unwrap_or_else(|| match &trouble.cause {
+                Some(_) => "see above".to_owned(),
+                None => String::new(),
+            });
+            vec![trouble.effect.clone(), cause]
+        });
+    section(text, "Views in trouble", &["VIEWS", "WHY"], rows.collect());
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
 
     use super::*;
     use crate::agent::status::Pending;
+    use crate::agent::trouble::Trouble;
     use crate::model::region::{Failure, Step};
     use crate::model::report::{Hold, PoolState};
     use crate::model::time::Span;
@@ -167,6 +194,17 @@ mod tests {
             step: Some((step, NOW - ago)),
             busy: None,
             failure: None,
+            waits: None,
+            ails: None,
+        }
+    }
+
+    fn wait(what: &str, ago: Span, hindered: bool) -> Wait {
+        let (what, since) = (what.into(), NOW - ago);
+        Wait {
+            what,
+            since,
+            hindered,
         }
     }
 
@@ -174,6 +212,21 @@ mod tests {
     fn a_busy_day() {
         let mut coming = machine(9001, false, Step::Join, Span::seconds(40));
         coming.busy = Some(Busy::Up);
+        coming.waits = Some(wait("kubeadm join runs", Span::seconds(40), false));
+        let mut slow = machine(9003, false, Step::Agent, Span::minutes(2));
+        slow.busy = Some(Busy::Up);
+        slow.waits = Some(wait(
+            "the guest agent does not answer",
+            Span::minutes(2),
+            false,
+        ));
+        let mut leaving = machine(9004, true, Step::Drain, Span::seconds(5));
+        leaving.busy = Some(Busy::Down);
+        leaving.waits = Some(wait(
+            "pod default/db-0 may not be evicted: a budget",
+            Span::seconds(4),
+            true,
+        ));
         let mut failed = machine(9002, false, Step::Clone, Span::minutes(3));
         failed.failure = Some(Failure {
             step: Step::Clone,
@@ -181,11 +234,6 @@ mod tests {
             at: NOW - Span::minutes(2),
             transient: false,
         });
-        let state = |complete, error: Option<&str>| SourceState {
-            complete,
-            as_of: NOW - Span::seconds(90),
-            error: error.map(Into::into),
-        };
         let pool = PoolState {
             max: 3,
             ready: 1,
@@ -204,6 +252,7 @@ mod tests {
                 scope: "scale-down".into(),
                 why: "a node came".into(),
                 until: Some(NOW + Span::minutes(6)),
+                cause: None,
             }],
             warnings: vec!["VM 9005 carries no mark".into()],
             pools: BTreeMap::from([(Arc::from("small"), pool)]),
@@ -214,6 +263,8 @@ mod tests {
                 ),
                 (Arc::from("small-b"), coming),
                 (Arc::from("small-c"), failed),
+                (Arc::from("small-d"), slow),
+                (Arc::from("small-e"), leaving),
             ]),
             pending: Pending {
                 all: 4,
@@ -221,59 +272,61 @@ mod tests {
                 held: 1,
                 hopeless: 1,
             },
-            sources: BTreeMap::from([
-                (Arc::from("kube/pods"), state(true, None)),
-                (
-                    Arc::from("pve/default"),
-                    state(true, Some("connection refused")),
-                ),
-                (Arc::from("kube/nodes"), state(false, None)),
-            ]),
+            troubles: vec![Trouble {
+                cause: Some("pve1: connection refused".into()),
+                effect: "1m old: pve/default".into(),
+                hinders: true,
+            }],
             ..Status::default()
         };
         insta::assert_snapshot!(text(&status, NOW));
     }
 
-    /// A kubeconfig that is not there hinders twelve views, and is told once for each thing that is held back.
+    /// A kubeconfig that is not there hinders fourteen views, the lease and the cluster's id: the fault is named once.
     #[test]
-    fn one_reason_of_many_views_is_told_once() {
-        let views = ["pods", "nodes", "csinodes", "daemonsets"].map(|view| {
-            let source = SourceState {
-                complete: false,
-                as_of: NOW,
-                error: Some(format!("list {view} was not sent: no kubeconfig").into()),
-            };
-            (Arc::from(format!("kube/{view}")), source)
-        });
-        let hold = |scope: &str, view: &str| Hold {
+    fn one_fault_is_told_once() {
+        let cause = "kubeconfig /etc/x: it cannot be read";
+        let hold = |scope: &str, effect: &str| Hold {
             scope: scope.to_owned(),
-            why: format!("{view} was not yet read completely: no kubeconfig"),
+            why: format!("{effect}: {cause}"),
+            cause: Some(cause.to_owned()),
             until: None,
         };
-        let names = views
-            .each_ref()
-            .map(|(name, _): &(Arc<str>, _)| name.clone());
-        let holds = ["scale-up", "scale-down"]
-            .into_iter()
-            .flat_map(|scope| names.iter().map(move |view| hold(scope, view)));
         let status = Status {
             configured: true,
-            holds: holds.collect(),
-            sources: BTreeMap::from(views),
+            at: Some(NOW),
+            unread: BTreeSet::from([Arc::from("kube/pods")]),
+            holds: vec![
+                hold("everything", "this instance does not hold the lease"),
+                hold(
+                    "scale-up",
+                    "kube/nodes and 13 others were not yet read completely",
+                ),
+                hold(
+                    "scale-down",
+                    "kube/nodes and 13 others were not yet read completely",
+                ),
+            ],
+            troubles: vec![Trouble {
+                cause: Some(cause.into()),
+                effect: "not read yet: the lease and 15 others".into(),
+                hinders: true,
+            }],
             ..Status::default()
         };
         let text = text(&status, NOW);
+        assert_eq!(text.matches(cause).count(), 1, "{text}");
+        let first = text.lines().next().unwrap_or_default();
+        assert!(first.ends_with(cause), "{text}");
+        assert!(
+            !first.contains("0 nodes"),
+            "numbers that nobody knows: {text}"
+        );
         assert_eq!(
-            text.matches("the same of 3 other views").count(),
+            text.matches("kube/nodes and 13 others").count(),
             2,
             "{text}"
         );
-        assert_eq!(
-            text.matches("kube/csinodes and 3 more").count(),
-            1,
-            "{text}"
-        );
-        assert_eq!(text.matches("no kubeconfig").count(), 3, "{text}");
     }
 
     #[test]

@@ -326,6 +326,7 @@ mod tests {
                 scope: "pool workers".into(),
                 why: "a join failed".into(),
                 until: Some(NOW + Span::minutes(4)),
+                cause: None,
             }],
             place: None,
             wishes: Vec::new(),

@@ -286,6 +286,7 @@ fn sources(value: &Value, stage: &mut Stage) -> Result<(), Wrong> {
             complete: fields.with("complete", truth)?.unwrap_or(true),
             as_of: stage.now - age,
             error: fields.with("error", shared)?.map(|text| (&*text).into()),
+            cause: None,
         };
         fields.done()?;
         let name: Arc<str> = name.into();

@@ -254,6 +254,7 @@ fn foreign(name: &str, created: Time) -> Node {
         ready: Readiness {
             status: ReadyStatus::True,
             since: Some(created),
+            why: None,
         },
         kubelet_version: "v1.34.1".into(),
     }
@@ -328,6 +329,7 @@ fn standing(
             ReadyStatus::False
         },
         since: Some(now - since.unwrap_or(usual.min(now.since(node.created)))),
+        why: None,
     };
     if state == "notready"
         && !node

@@ -18,7 +18,7 @@ use crate::model::region::{GuestKind, Machine, MachineVm, Region, Step, Template
 use crate::model::report::PodVerdict;
 use crate::model::scheduling::Owner;
 use crate::model::shared::Shared;
-use crate::model::snapshot::{self, Snapshot, SourceState};
+use crate::model::snapshot::{self, Lease, Snapshot, SourceState};
 use crate::model::time::{Span, Time};
 
 use super::admission::Classes;
@@ -94,6 +94,8 @@ impl Stage {
                 regions: BTreeMap::from([(REGION.into(), Region::default().into())]),
                 machines: BTreeMap::new(),
                 leader: true,
+                lease: Lease::default(),
+                cluster_id_error: None,
                 paused: None,
             },
             policy: Policy {
@@ -177,6 +179,7 @@ impl Stage {
                 complete: true,
                 as_of: self.now,
                 error: None,
+                cause: None,
             };
             self.snapshot.sources.insert(name.into(), state);
         }
@@ -284,6 +287,7 @@ impl Stage {
             ready: Readiness {
                 status: ReadyStatus::True,
                 since: Some(cast.created),
+                why: None,
             },
             kubelet_version: "v1.34.1".into(),
         })

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::connect::{self, Connector};
-use super::error::{Call, Error, chain};
+use super::error::{Call, Error, NO_ANSWER, chain, server_of};
 use super::observer::{CallObserver, CallOutcome};
 use crate::clock::Clock;
 use crate::model::time::{Span, Time};
@@ -329,11 +329,7 @@ impl Client {
         let changes = request.changes();
         let result = match tokio::time::timeout(CALL_TIMEOUT, self.exchange(request)).await {
             Ok(result) => result,
-            Err(_) => Err(Error::Unknown {
-                call: call.clone(),
-                code: None,
-                message: format!("no answer within {} s", CALL_TIMEOUT.as_secs()).into(),
-            }),
+            Err(_) => Err(self.unanswered(call.clone(), CALL_TIMEOUT)),
         };
         self.observe(&call, &result, started, changes);
         if result
@@ -379,14 +375,15 @@ impl Client {
                 body: response.into_body(),
             }),
             Ok(Ok(response)) => {
-                match tokio::time::timeout(CALL_TIMEOUT, whole(&call, response)).await {
+                let server = server_of(&self.link().server);
+                match tokio::time::timeout(CALL_TIMEOUT, whole(&call, &server, response)).await {
                     Ok(Ok((status, reply))) => Err(refusal(&call, status, &reply, false)),
                     Ok(Err(error)) => Err(error),
-                    Err(_) => Err(unanswered(&call)),
+                    Err(_) => Err(self.unanswered(call.clone(), CALL_TIMEOUT)),
                 }
             }
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(unanswered(&call)),
+            Err(_) => Err(self.unanswered(call.clone(), CALL_TIMEOUT)),
         };
         self.observe(&call, &result, started, false);
         if result
@@ -398,11 +395,23 @@ impl Client {
         result
     }
 
+    /// The error of a call that was given up after `patience`.
+    pub(super) fn unanswered(&self, call: Call, patience: Duration) -> Error {
+        let server = server_of(&self.link().server);
+        let seconds = patience.as_secs();
+        Error::Unknown {
+            call,
+            code: None,
+            message: format!("{server}: {NO_ANSWER} within {seconds} s").into(),
+        }
+    }
+
     async fn exchange(&self, request: Request) -> Result<Reply, Error> {
         let call = request.call.clone();
         let changes = request.changes();
         let response = self.send(request).await?;
-        let (status, reply) = whole(&call, response).await?;
+        let server = server_of(&self.link().server);
+        let (status, reply) = whole(&call, &server, response).await?;
         if status.is_success() {
             Ok(reply)
         } else {
@@ -430,15 +439,11 @@ impl Client {
     }
 }
 
-fn unanswered(call: &Call) -> Error {
-    Error::Unknown {
-        call: call.clone(),
-        code: None,
-        message: format!("no answer within {} s", CALL_TIMEOUT.as_secs()).into(),
-    }
-}
-
-async fn whole(call: &Call, response: http::Response<Body>) -> Result<(StatusCode, Reply), Error> {
+async fn whole(
+    call: &Call,
+    server: &str,
+    response: http::Response<Body>,
+) -> Result<(StatusCode, Reply), Error> {
     let (parts, body) = response.into_parts();
     let body = Limited::new(body, MAX_BODY)
         .collect()
@@ -446,7 +451,7 @@ async fn whole(call: &Call, response: http::Response<Body>) -> Result<(StatusCod
         .map_err(|error| Error::Unknown {
             call: call.clone(),
             code: Some(parts.status.as_u16()),
-            message: format!("the answer broke off: {error}").into(),
+            message: format!("{server}: the answer broke off: {error}").into(),
         })?
         .to_bytes();
     Ok((
@@ -541,11 +546,11 @@ fn transport_error(call: &Call, server: &str, error: &::kube::Error) -> Error {
     let words = chain(error);
     // kube's word for all that its HTTP client says; the address it does not say.
     let words = words.strip_prefix("ServiceError: ").unwrap_or(&words);
-    let message = if server.is_empty() {
-        words.to_owned()
-    } else {
-        format!("{server}: {words}")
-    };
+    let mut words = words
+        .strip_prefix("client error (Connect): ")
+        .unwrap_or(words);
+    words = words.strip_prefix("tcp connect error: ").unwrap_or(words);
+    let message = format!("{}: {words}", server_of(server));
     if never_connected(error) {
         Error::NotSent {
             call: call.clone(),

@@ -3,6 +3,18 @@
 use crate::model::foreign::ForeignText;
 use crate::model::time::Span;
 
+/// What is said of an API server that is silent; the span follows.
+pub(super) const NO_ANSWER: &str = "no answer";
+
+/// The API server in words.
+pub(super) fn server_of(url: &str) -> String {
+    if url.is_empty() {
+        "Kubernetes".to_owned()
+    } else {
+        format!("Kubernetes at {url}")
+    }
+}
+
 /// A call in words, for errors, logs and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
@@ -90,6 +102,30 @@ impl Error {
     /// A change may have been carried out all the same.
     pub fn maybe_done(&self) -> bool {
         matches!(self, Error::Unknown { .. })
+    }
+
+    /// What is behind it, in the same words for every call that it hinders: an API server that is away is one
+    /// fault, however many calls find it so. A refusal of this call alone is told with the call.
+    pub fn cause(&self) -> String {
+        let (code, message) = match self {
+            Error::NotSent { message, .. } => (None, message),
+            Error::Unknown { code, message, .. } => (*code, message),
+            Error::Refused {
+                code: code @ (401 | 429 | 500..),
+                message,
+                ..
+            } => (Some(*code), message),
+            Error::Refused { .. } => return self.to_string(),
+        };
+        // How long was waited differs from call to call.
+        let message = match message.split_once(NO_ANSWER) {
+            Some((before, _)) => format!("{before}{NO_ANSWER}"),
+            None => message.to_string(),
+        };
+        match code.filter(|code| *code >= 400) {
+            Some(code) => format!("Kubernetes answers with {code}: {message}"),
+            None => message,
+        }
     }
 
     /// The call that failed.

@@ -295,6 +295,7 @@ mod tests {
             scope: "everything".into(),
             why: "the view is stale".into(),
             until: None,
+            cause: None,
         });
         assert!(writer.render(&changed, start + Span::seconds(5)).is_none());
         let text = writer

@@ -89,6 +89,8 @@ struct Source {
     complete: bool,
     as_of: Time,
     failure: Option<String>,
+    /// What is behind the failure, in the same words for all sources that it hinders.
+    cause: Option<ForeignText>,
     /// Not understood in full, taken for the worst: said, but no reason for distrust.
     problems: BTreeMap<PodKey, String>,
     /// Not readable at all: the view lacks them or shows them as they were.
@@ -106,6 +108,14 @@ impl Source {
             (Some(failure), Some(unreadable)) => Some(format!("{failure}; {unreadable}")),
             (failure, unreadable) => failure.clone().or(unreadable),
         }
+    }
+}
+
+impl Source {
+    /// What is behind the error, unless it is objects of this source alone.
+    fn cause(&self) -> Option<ForeignText> {
+        let shared = self.failure.is_some() && self.unreadable.is_empty();
+        self.cause.clone().filter(|_| shared)
     }
 }
 
@@ -157,6 +167,7 @@ impl ClusterStore {
                         complete: source.complete,
                         as_of: source.as_of,
                         error: source.error().map(ForeignText::from),
+                        cause: source.cause(),
                     };
                     (kind.source().into(), source)
                 })
@@ -326,14 +337,16 @@ impl ClusterStore {
         }
     }
 
-    /// A list or watch failed; the view stays as it is and ages.
-    pub(super) fn failed(&self, kind: Kind, message: &str) {
+    /// A list or watch failed; the view stays as it is and ages. `cause` is what is behind it, in the same words for
+    /// all kinds that it hinders.
+    pub(super) fn failed(&self, kind: Kind, message: &str, cause: Option<&str>) {
         let mut state = self.state();
         let mut news = false;
         if let Some(source) = state.sources.get_mut(&kind) {
             source.stats.failures += 1;
             news = source.failure.is_none();
             source.failure = Some(message.to_owned());
+            source.cause = cause.map(ForeignText::from);
         }
         drop(state);
         if news {

@@ -81,6 +81,8 @@ enum Broken {
     /// Anything else: go on from the same version, unless what came cannot be trusted.
     Failed {
         message: String,
+        /// What is behind it, in the same words for all watches that it hinders.
+        cause: Option<String>,
         retry_after: Option<Duration>,
         relist: bool,
     },
@@ -97,6 +99,7 @@ impl From<Error> for Broken {
         };
         Broken::Failed {
             message: error.to_string(),
+            cause: Some(error.cause()),
             retry_after,
             relist: false,
         }
@@ -156,16 +159,20 @@ impl Watcher {
             }
             Broken::Expired => {
                 *version = None;
-                self.store
-                    .failed(self.kind, "the API server says 410 Gone again and again");
+                self.store.failed(
+                    self.kind,
+                    "the API server says 410 Gone again and again",
+                    None,
+                );
                 None
             }
             Broken::Failed {
                 message,
+                cause,
                 retry_after,
                 relist,
             } => {
-                self.store.failed(self.kind, &message);
+                self.store.failed(self.kind, &message, cause.as_deref());
                 if relist || self.failures.is_multiple_of(FAILURES_TO_RELIST) {
                     *version = None;
                 }
@@ -265,6 +272,7 @@ impl Watcher {
         }
         let event: Event<'_> = serde_json::from_slice(line).map_err(|error| Broken::Failed {
             message: format!("an event of the watch cannot be read: {error}"),
+            cause: None,
             retry_after: None,
             relist: true,
         })?;
@@ -300,6 +308,7 @@ impl Watcher {
 fn failed(message: &str) -> Broken {
     Broken::Failed {
         message: message.to_owned(),
+        cause: None,
         retry_after: None,
         relist: false,
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::foreign::ForeignText;
 use super::pods::Pods;
 use super::resources::Resources;
 use super::scheduling::{Effect, LabelSelector, Labels, NodeTerm, PodShape, Taint, Toleration};
@@ -188,13 +189,16 @@ pub struct Node {
 }
 
 /// The condition `Ready` of a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Readiness {
     /// `True`, `False` or `Unknown` (also when the condition is absent).
     pub status: ReadyStatus,
     /// `lastTransitionTime`.
     #[serde(default)]
     pub since: Option<Time>,
+    /// Why it is not ready, in the kubelet's words: the condition's reason and message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<ForeignText>,
 }
 
 /// Values of the `Ready` condition.

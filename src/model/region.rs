@@ -229,6 +229,28 @@ pub enum Step {
     Destroy,
 }
 
+impl Step {
+    /// Every step, in order.
+    pub const ALL: [Step; 16] = [
+        Step::Intent,
+        Step::Clone,
+        Step::Configure,
+        Step::Resize,
+        Step::Start,
+        Step::Agent,
+        Step::Os,
+        Step::Join,
+        Step::Register,
+        Step::Initialize,
+        Step::Done,
+        Step::Drain,
+        Step::Detach,
+        Step::Shutdown,
+        Step::DeleteNode,
+        Step::Destroy,
+    ];
+}
+
 /// Why a machine failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

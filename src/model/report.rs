@@ -1,6 +1,6 @@
 //! Why: for every pending pod, every node and every pool, and what holds the whole back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,6 +20,10 @@ pub type Reasons = Arc<BTreeMap<Arc<str>, String>>;
 pub struct Report {
     /// What keeps the brain from acting at all or in part: stale views, no quorum, pause, brake.
     pub holds: Vec<Hold>,
+    /// Sources that were not read since the start, and `the cluster id`: of what depends on them nothing
+    /// is said.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unread: BTreeSet<Arc<str>>,
     /// Every pod that is not bound.
     pub pods: BTreeMap<PodKey, PodVerdict>,
     /// Every node, ours or not.
@@ -31,6 +35,17 @@ pub struct Report {
     /// The machines that this decision makes for pods and pools in numbers; `None` when it makes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_up: Option<Growth>,
+}
+
+/// The name of the cluster's id among what was not read yet.
+pub const CLUSTER_ID: &str = "the cluster id";
+
+impl Report {
+    /// Whether Kubernetes was read since the start: all its sources, and whose cluster it is.
+    pub fn knows_kubernetes(&self) -> bool {
+        let of_kubernetes = |name: &Arc<str>| !name.starts_with("pve/");
+        !self.unread.iter().any(of_kubernetes)
+    }
 }
 
 /// New machines: how many, at what price, and what no plan can do without. Machines that replace others
@@ -84,9 +99,23 @@ pub struct Hold {
     pub scope: String,
     /// Why, in words, with numbers.
     pub why: String,
+    /// The fault behind it, with whose words `why` ends; `None` when there is none, or none is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
     /// When it may end, if that is known.
     #[serde(default)]
     pub until: Option<Time>,
+}
+
+impl Hold {
+    /// Why, without the fault behind it: for those who tell that elsewhere.
+    pub fn effect(&self) -> &str {
+        let shorter = self.cause.as_deref().and_then(|cause| {
+            let before = self.why.strip_suffix(cause)?;
+            before.strip_suffix(": ")
+        });
+        shorter.unwrap_or(&self.why)
+    }
 }
 
 /// What becomes of a pod that is not bound.
@@ -133,6 +162,11 @@ pub enum PodVerdict {
         /// Why.
         why: String,
     },
+    /// Nothing can be said of it before that was read.
+    Unread {
+        /// What was not read yet, and why.
+        why: String,
+    },
 }
 
 impl PodVerdict {
@@ -146,6 +180,7 @@ impl PodVerdict {
             PodVerdict::Held { .. } => "held",
             PodVerdict::Hopeless { .. } => "hopeless",
             PodVerdict::Ignored { .. } => "ignored",
+            PodVerdict::Unread { .. } => "unread",
         }
     }
 
@@ -165,6 +200,11 @@ impl PodVerdict {
 pub enum NodeVerdict {
     /// Not a node of ours.
     NotAutoscaled,
+    /// Nothing can be said of it before that was read.
+    Unread {
+        /// What was not read yet, and why.
+        why: String,
+    },
     /// It stays.
     Kept {
         /// The rule, such as `NotUnderutilized` or `NoPlaceToMovePods`.
@@ -217,6 +257,9 @@ pub struct PoolState {
     pub leaving: u32,
     /// Nodes that are not Ready.
     pub unready: u32,
+    /// The numbers of its nodes are not known yet: what they are counted from was not read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unread: bool,
     /// Back-off, if one runs.
     #[serde(default)]
     pub backoff_until: Option<Time>,

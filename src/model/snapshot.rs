@@ -34,9 +34,25 @@ pub struct Snapshot {
     pub machines: BTreeMap<Arc<str>, Machine>,
     /// This instance holds the lease.
     pub leader: bool,
+    /// Who holds the lease, and what hinders its election.
+    #[serde(default)]
+    pub lease: Lease,
+    /// Why the cluster's id cannot be read.
+    #[serde(default)]
+    pub cluster_id_error: Option<ForeignText>,
     /// A person said pause: who or why, as given.
     #[serde(default)]
     pub paused: Option<String>,
+}
+
+/// What is known of the lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Lease {
+    /// The identity that holds it; empty when nobody does, or when it was not read yet.
+    pub holder: String,
+    /// Why it can be neither read nor written now.
+    pub error: Option<ForeignText>,
 }
 
 /// How far a source can be trusted.
@@ -49,4 +65,14 @@ pub struct SourceState {
     pub as_of: Time,
     /// What is wrong with it now.
     pub error: Option<ForeignText>,
+    /// What is behind the error, in words that are the same for all sources that it hinders; `None` when
+    /// the error says it.
+    pub cause: Option<ForeignText>,
+}
+
+impl SourceState {
+    /// Why it cannot be read now, in words that are the same for all sources that this hinders.
+    pub fn reason(&self) -> Option<&str> {
+        self.cause.as_deref().or(self.error.as_deref())
+    }
 }

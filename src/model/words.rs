@@ -51,6 +51,16 @@ pub fn price(millionths: i64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+/// Names in words, the first ones only when they are many: `a`, `a and b`, `a and 13 others`.
+pub fn some<T: std::fmt::Display>(names: &[T]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        [one] => one.to_string(),
+        [one, other] => format!("{one} and {other}"),
+        [first, others @ ..] => format!("{first} and {} others", others.len()),
+    }
+}
+
 /// So many of something: `1 node`, `2 nodes`.
 pub fn count<N: std::fmt::Display + PartialEq + From<u8> + Copy>(number: N, one: &str) -> String {
     let many = if number == N::from(1) { "" } else { "s" };

@@ -1,6 +1,6 @@
 //! Every call the program makes, each with its deadline. The broker's allow-list lists the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -16,6 +16,7 @@ use super::types::{
 };
 use super::upid::Upid;
 use super::vm_config::VmConfig;
+use crate::model::foreign;
 use crate::model::time::Time;
 
 /// Lines of a task's log asked for at once.
@@ -73,6 +74,35 @@ fn upid(data: &Value) -> Result<Upid, CallError> {
         .parse()
         .map_err(|error| CallError::new(Outcome::Unknown, format!("PVE's answer: {error}")))
 }
+
+/// Every call there is, by its name in metrics and errors.
+pub const CALLS: [&str; 25] = [
+    "active_tasks",
+    "agent_exec",
+    "agent_exec_status",
+    "agent_ping",
+    "bridges",
+    "broker_info",
+    "clone",
+    "cluster_status",
+    "destroy",
+    "disks",
+    "host_time",
+    "node_status",
+    "permissions",
+    "pools",
+    "resize",
+    "resources",
+    "shutdown",
+    "start",
+    "stop",
+    "task_log",
+    "task_status",
+    "update_config",
+    "version",
+    "vm_config",
+    "vm_status",
+];
 
 impl Client {
     async fn get(
@@ -147,6 +177,39 @@ impl Client {
             .await?;
         let seconds = Fields::of(&data).integer("time");
         Ok(seconds.map(|seconds| Time(seconds.saturating_mul(1_000))))
+    }
+
+    /// `GET /nodes/{host}/network`: the bridges of a host, virtual networks included, that the caller may use.
+    pub async fn bridges(&self, host: &str) -> Result<BTreeSet<String>, CallError> {
+        let at = host_path(host, &["network"])?;
+        let bridges = vec![pair("type", "any_bridge")];
+        let data = self
+            .get("bridges", at, bridges, deadline::READ_HOST)
+            .await?;
+        let entries = data.as_array().into_iter().flatten().map(Fields::of);
+        Ok(entries.filter_map(|entry| entry.text("iface")).collect())
+    }
+
+    /// `GET /pools`: the resource pools that the caller may audit.
+    pub async fn pools(&self) -> Result<BTreeSet<String>, CallError> {
+        let data = self
+            .get("pools", path(&["pools"]), vec![], deadline::READ)
+            .await?;
+        let entries = data.as_array().into_iter().flatten().map(Fields::of);
+        Ok(entries.filter_map(|entry| entry.text("poolid")).collect())
+    }
+
+    /// `GET /access/permissions`: the caller's privileges on a path. For tokens: the broker does not pass it.
+    pub async fn permissions(&self, on: &str) -> Result<BTreeSet<String>, CallError> {
+        let at = path(&["access", "permissions"]);
+        let params = vec![pair("path", on)];
+        let data = self.get("permissions", at, params, deadline::READ).await?;
+        let held = data.get(on).and_then(Value::as_object);
+        Ok(held
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.clone())
+            .collect())
     }
 
     /// `GET /nodes/{host}/storage/{storage}/content`: the VM disks that lie there, each with the VMID that its name
@@ -318,7 +381,9 @@ impl Client {
                 .await?;
             let found = data.as_array().map_or(0, Vec::len);
             let texts = data.as_array().into_iter().flatten();
-            kept.extend(texts.filter_map(|line| Fields::of(line).text("t")));
+            let texts = texts.filter_map(|line| Fields::of(line).text("t"));
+            // What commands wrote as UTF-8 comes as Latin-1, as in the exit status.
+            kept.extend(texts.map(|text| foreign::from_latin1(&text).into_owned()));
             kept.drain(..kept.len().saturating_sub(lines));
             if found < LOG_PAGE {
                 break;

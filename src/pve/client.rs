@@ -19,6 +19,11 @@ impl Client {
     }
 
     pub(super) async fn send(&self, request: Request) -> Result<Value, CallError> {
+        debug_assert!(
+            super::calls::CALLS.contains(&request.call),
+            "{} is not among the calls that are counted from zero",
+            request.call
+        );
         self.transport.call(request).await
     }
 }

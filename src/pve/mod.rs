@@ -17,7 +17,7 @@ mod types;
 mod upid;
 mod vm_config;
 
-pub use calls::MAX_STDIN;
+pub use calls::{CALLS, MAX_STDIN};
 pub use client::Client;
 pub(crate) use encode::path;
 pub use encode::{component, form, percent};

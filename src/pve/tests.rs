@@ -93,6 +93,9 @@ pub(crate) async fn all_calls() -> Vec<Request> {
     client.resources().await.expect("resources");
     client.node_status("pve1").await.expect("node");
     client.host_time("pve1").await.expect("time");
+    client.bridges("pve1").await.expect("bridges");
+    client.pools().await.expect("pools");
+    client.permissions("/vms/9000").await.expect("privileges");
     client.disks("pve1", "local-lvm").await.expect("disks");
     client.vm_config("pve1", 9001).await.expect("config");
     client.vm_status("pve1", 9001).await.expect("status");

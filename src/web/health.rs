@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::agent::trouble;
 use crate::agent::turn::Turn;
 use crate::model::time::Span;
 
@@ -42,25 +43,9 @@ impl Health {
 
     /// After a turn. `max_view_age` is the age beyond which the brain does not act on a view.
     pub fn after(turn: &Turn, max_view_age: Span, now: Instant) -> Health {
-        let mut problems = Vec::new();
-        if turn.snapshot.cluster_id.is_none() {
-            problems.push("the cluster's id is not known: kube-system was not read yet".to_owned());
-        }
-        for (name, source) in &turn.snapshot.sources {
-            let error = source
-                .error
-                .as_deref()
-                .map(|error| format!(": {error}"))
-                .unwrap_or_default();
-            let age = turn.at.since(source.as_of);
-            if !source.complete {
-                problems.push(format!("{name}: not read completely yet{error}"));
-            } else if age > max_view_age {
-                problems.push(format!(
-                    "{name}: its view is {age} old, at most {max_view_age} is used{error}"
-                ));
-            }
-        }
+        let troubles = trouble::find(&turn.snapshot, max_view_age, turn.at);
+        let hindering = troubles.iter().filter(|trouble| trouble.hinders);
+        let problems = hindering.map(ToString::to_string).collect();
         Health {
             beat: now,
             problems,

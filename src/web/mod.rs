@@ -39,7 +39,7 @@ pub struct State {
 
 /// OpenMetrics, as Prometheus asks for it.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// What everybody else gets: the same text, which is Prometheus' older format as well, and which a browser shows.
+/// What everybody else gets: Prometheus' own format, which a browser shows.
 const PLAIN_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The way in, for people.
@@ -74,12 +74,15 @@ async fn metrics(
     headers: HeaderMap,
 ) -> impl IntoResponse {
     let turn = state.turns.borrow().clone();
-    let text = state.metrics.text(turn.as_deref());
     let open = headers.get_all(header::ACCEPT).iter().any(|accept| {
         let accept = accept.to_str().unwrap_or_default();
         accept.contains("application/openmetrics-text")
     });
-    let kind = if open { METRICS_TYPE } else { PLAIN_TYPE };
+    let (kind, text) = if open {
+        (METRICS_TYPE, state.metrics.text(turn.as_deref()))
+    } else {
+        (PLAIN_TYPE, state.metrics.plain_text(turn.as_deref()))
+    };
     ([(header::CONTENT_TYPE, kind)], text)
 }
 

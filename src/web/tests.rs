@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::json;
@@ -17,7 +17,7 @@ use crate::model::region::{Failure, Host, Machine, MachineVm, Region, Step, Vm};
 use crate::model::report::{Hold, NodeVerdict, PodVerdict, PoolState, Report};
 use crate::model::resources::Resources;
 use crate::model::scheduling::PodShape;
-use crate::model::snapshot::{Snapshot, SourceState};
+use crate::model::snapshot::{Lease, Snapshot, SourceState};
 use crate::model::time::{Span, Time};
 
 const NOW: Time = Time(1_795_000_000_000);
@@ -115,6 +115,7 @@ fn snapshot() -> Snapshot {
                 complete: true,
                 as_of: NOW - Span::seconds(5),
                 error: None,
+                cause: None,
             },
         )]),
         cluster: Cluster {
@@ -148,16 +149,20 @@ fn snapshot() -> Snapshot {
             ),
         ]),
         leader: true,
+        lease: Lease::default(),
+        cluster_id_error: None,
         paused: None,
     }
 }
 
 fn report() -> Report {
     Report {
+        unread: BTreeSet::new(),
         holds: vec![Hold {
             scope: "scale-down".into(),
             why: "a node came".into(),
             until: None,
+            cause: None,
         }],
         pods: BTreeMap::from([(
             waiting(),
@@ -192,7 +197,7 @@ fn report() -> Report {
     }
 }
 
-fn turn() -> Turn {
+pub(super) fn turn() -> Turn {
     let decision = Decision {
         plan: Vec::new(),
         report: report(),
@@ -205,6 +210,7 @@ fn turn() -> Turn {
         settings: Arc::new(crate::config::parse("version = 1", "t.toml").expect("settings")),
         snapshot: Arc::new(snapshot()),
         decision: Arc::new(decision),
+        waits: crate::agent::executor::Waits::default(),
     }
 }
 
@@ -322,7 +328,7 @@ async fn a_health_knows_why_it_is_not_ready() {
     assert!(Health::starting(now).live(now).is_empty());
     assert!(!Health::starting(now).ready(now).is_empty());
     let stale = Health::after(&turn(), Span::seconds(4), now).ready(now);
-    assert_eq!(stale, ["kube/pods: its view is 5s old, at most 4s is used"]);
+    assert_eq!(stale, ["5s old: kube/pods"]);
 }
 
 struct Server {
@@ -402,6 +408,11 @@ async fn it_serves_metrics_and_health_and_stops() {
     // A browser shows it instead of saving it.
     let metrics = get(server.address, "/metrics").await;
     assert!(metrics.contains("content-type: text/plain"), "{metrics}");
+    let counter = "# TYPE cluster_autoscaler_scaled_up_nodes_total counter\n";
+    assert!(
+        metrics.contains(counter) && !metrics.contains("# EOF"),
+        "{metrics}"
+    );
     let index = get(server.address, "/").await;
     assert!(index.contains("content-type: text/html"), "{index}");
     for page in ["/metrics", "/livez", "/readyz"] {

@@ -1,9 +1,11 @@
 //! The program against the simulators on the wire: `check --live`, `kubeconfig`, `run`.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use nix::unistd::{User, geteuid};
 use pve_autoscaler::sim::pve::PveSpec;
 use serde_json::Value;
 
@@ -15,17 +17,44 @@ const TEMPLATE: &str = "debian-13-k8s";
 const TRIES: u32 = 600;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What `check --live` says of a world, and how it ends.
-fn check(spec: &PveSpec, template: &str, vmids: &str) -> (Option<i32>, String) {
-    let simulators = Simulators::start(spec);
-    let config = simulators.config(&simulators.path("admin.conf"), template, vmids);
+/// The name of the user who runs this.
+fn own_name() -> String {
+    let user = User::from_uid(geteuid()).expect("users can be looked up");
+    user.expect("this user has a name").name
+}
+
+/// What `check --live` says with the rights of a user, and how it ends.
+fn check_as(user: &str, config: &Path) -> (Option<i32>, String) {
     let output = program()
-        .args(["check", "--live", "--config"])
+        .args(["check", "--live", "--user", user, "--config"])
         .arg(config)
         .output();
     let output = output.expect("it runs");
     let said = text(&output.stdout) + &text(&output.stderr);
     (output.status.code(), said)
+}
+
+/// What `check --live` says of a world, and how it ends.
+fn check(spec: &PveSpec, template: &str, vmids: &str) -> (Option<i32>, String) {
+    check_changed(spec, template, vmids, &[])
+}
+
+/// As [`check`], with parts of the configuration replaced.
+fn check_changed(
+    spec: &PveSpec,
+    template: &str,
+    vmids: &str,
+    changes: &[(&str, &str)],
+) -> (Option<i32>, String) {
+    let simulators = Simulators::start(spec);
+    let config = simulators.config(&simulators.path("admin.conf"), template, vmids);
+    let mut file = std::fs::read_to_string(&config).expect("it is there");
+    for (from, to) in changes {
+        assert!(file.contains(from), "{from} is not in {file}");
+        file = file.replace(from, to);
+    }
+    std::fs::write(&config, file).expect("written");
+    check_as(&own_name(), &config)
 }
 
 #[test]
@@ -37,6 +66,15 @@ fn check_live_says_that_all_is_well() {
         "ok: kubernetes: all rights that the daemon needs are granted",
         "ok: region default: PVE 9.2.11 with 3 hosts",
         "ok: template debian: VM 9000 on host pve1",
+        "ok: user: looked with the rights of ",
+        "ok: file: kubeconfig /",
+        "ok: file: token_secret_file /",
+        "ok: kubernetes: cluster-info, by which machines join at ",
+        "ok: region default: the cluster has quorum",
+        "ok: region default: VMIDs 9100 to 9120: 0 machines of ours",
+        "ok: region default: the token scaler@pve!sim has the privileges that it needs on /, ",
+        "ok: template debian: bridge vmbr0 on pve1, pve2, pve3",
+        "ok: region default: no disks without a VM on ",
     ] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
@@ -83,6 +121,121 @@ fn check_live_warns_of_foreign_vms_and_of_clocks() {
     assert!(apart.contains("and pve2 are 1m"), "{apart}");
     assert!(
         said.contains("the clock of pve2 and this host's differ by 1m"),
+        "{said}"
+    );
+}
+
+#[test]
+fn check_live_says_that_a_bridge_is_missing() {
+    let mut spec = PveSpec::default();
+    spec.hosts[1].bridges = vec!["vmbr9".to_owned()];
+    let (code, said) = check(&spec, TEMPLATE, "9100-9120");
+    assert_eq!(code, Some(1), "{said}");
+    let missing = "WRONG: template debian: there is no bridge vmbr0 that may be used on pve2;";
+    assert!(said.contains(missing), "{said}");
+
+    // The file's own is asked for instead of the template's.
+    let named = format!("vm_name = \"{TEMPLATE}\"\nbridge = \"vmbr9\"");
+    let changes = [(format!("vm_name = \"{TEMPLATE}\""), named)];
+    let changes = changes.each_ref().map(|(from, to)| (&**from, &**to));
+    let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
+    assert_eq!(code, Some(1), "{said}");
+    let missing = "there is no bridge vmbr9 that may be used on pve1, pve3;";
+    assert!(said.contains(missing), "{said}");
+}
+
+#[test]
+fn check_live_says_that_a_resource_pool_is_missing_or_cannot_be_seen() {
+    let named = format!("vm_name = \"{TEMPLATE}\"\nresource_pool = \"k9s\"");
+    let changes = [(format!("vm_name = \"{TEMPLATE}\""), named)];
+    let changes = changes.each_ref().map(|(from, to)| (&**from, &**to));
+    let mut spec = PveSpec::default();
+    let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
+    assert_eq!(code, Some(1), "{said}");
+    let missing = "WRONG: template debian: there is no resource pool k9s; pvesh create /pools --poolid k9s makes it";
+    assert!(said.contains(missing), "{said}");
+
+    spec.tokens[0].acl[0]
+        .privileges
+        .retain(|one| one != "Pool.Audit");
+    let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
+    assert_eq!(code, Some(0), "{said}");
+    let unseen = "warning: template debian: whether there is a resource pool k9s cannot be seen without Pool.Audit";
+    assert!(said.contains(unseen), "{said}");
+}
+
+/// Each privilege of the table in the manual is missed by name and path.
+#[test]
+fn check_live_says_which_privileges_a_token_lacks() {
+    for (privilege, path) in [
+        ("VM.Clone", "/vms/9000"),
+        ("VM.GuestAgent.Unrestricted", "/vms/9100"),
+        ("VM.Config.Network", "/vms/9100"),
+        ("Datastore.AllocateSpace", "/storage/shared"),
+        ("SDN.Use", "/sdn/zones/localnetwork/vmbr0"),
+    ] {
+        let mut spec = PveSpec::default();
+        let held = &mut spec.tokens[0].acl[0].privileges;
+        let before = held.len();
+        held.retain(|one| one != privilege);
+        assert_eq!(held.len() + 1, before, "{privilege}");
+        let (code, said) = check(&spec, TEMPLATE, "9100-9120");
+        assert_eq!(code, Some(1), "{said}");
+        let lacks =
+            format!("WRONG: region default: the token scaler@pve!sim lacks {privilege} on {path};");
+        assert!(said.contains(&lacks), "{lacks:?} is not in {said}");
+    }
+}
+
+/// Root may read everything: the check goes on with the rights of the daemon's user, before it reads anything.
+#[test]
+fn check_live_judges_with_the_rights_of_the_daemons_user() {
+    const OTHER: &str = "nobody";
+    if !geteuid().is_root() || User::from_name(OTHER).ok().flatten().is_none() {
+        println!("skipped: only root can go on as another user, such as {OTHER}");
+        return;
+    }
+    let simulators = Simulators::start(&PveSpec::default());
+    let admin = simulators.path("admin.conf");
+    let config = simulators.config(&admin, TEMPLATE, "9100-9120");
+    let mode = |path: &Path, mode: u32| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, mode).expect("it is ours");
+    };
+    let (folder, secret) = (simulators.folder.path(), simulators.path("secret"));
+    for (path, bits) in [
+        (folder, 0o755),
+        (&config, 0o644),
+        (&admin, 0o644),
+        (&secret, 0o644),
+    ] {
+        mode(path, bits);
+    }
+    let (code, said) = check_as(OTHER, &config);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("ok: user: looked with the rights of nobody"),
+        "{said}"
+    );
+    let denied = |path: &Path, bits: u32, words: &str| {
+        let good = std::fs::metadata(path).expect("it is there").permissions();
+        mode(path, bits);
+        let (code, said) = check_as(OTHER, &config);
+        std::fs::set_permissions(path, good).expect("it is ours");
+        assert!(code == Some(1) || code == Some(2), "{said}");
+        assert!(
+            said.contains(words) && said.contains("Permission denied"),
+            "{said}"
+        );
+    };
+    denied(&secret, 0o600, "WRONG: file: token_secret_file");
+    denied(&admin, 0o600, "WRONG: file: kubeconfig");
+    denied(&config, 0o600, "config.toml");
+    denied(folder, 0o700, "config.toml");
+
+    let (_, said) = check_as("no-such-user", &config);
+    assert!(
+        said.contains("warning: user: there is no user no-such-user"),
         "{said}"
     );
 }
@@ -137,13 +290,8 @@ fn the_daemon_runs_with_the_kubeconfig_that_the_command_makes() {
     assert!(!file.contains("token:"), "{file}");
 
     let config = simulators.config(&path, TEMPLATE, "9100-9120");
-    let check = program()
-        .args(["check", "--live", "--config"])
-        .arg(&config)
-        .output();
-    let check = check.expect("it runs");
-    let said = text(&check.stdout);
-    assert_eq!(check.status.code(), Some(0), "{said}");
+    let (code, said) = check_as(&own_name(), &config);
+    assert_eq!(code, Some(0), "{said}");
     assert!(
         said.contains("all rights that the daemon needs are granted"),
         "{said}"

@@ -9,7 +9,7 @@ use pve_autoscaler::kube::View;
 use pve_autoscaler::model::cluster::PodKey;
 use pve_autoscaler::model::memory::Memory;
 use pve_autoscaler::model::policy::Policy;
-use pve_autoscaler::model::snapshot::{self, Snapshot};
+use pve_autoscaler::model::snapshot::{self, Lease, Snapshot};
 use serde_json::Value;
 
 /// Where we differ from kube-scheduler on purpose; `src/brain/README.md` has the same list.
@@ -63,6 +63,8 @@ pub(crate) fn ours(view: &View, pod: &Value) -> Answer {
         regions: BTreeMap::new(),
         machines: BTreeMap::new(),
         leader: true,
+        lease: Lease::default(),
+        cluster_id_error: None,
         paused: None,
     };
     let (policy, memory) = (Policy::default(), Memory::default());

@@ -14,7 +14,7 @@ use crate::model::region::{Failure, Step};
 use crate::pve::transport::Outcome;
 use crate::pve::{Cause, CloneVm, Task, TaskState, Upid};
 
-use super::work::{Look, Stop, Work};
+use super::work::{Look, Stop, TaskFailure, Work};
 
 /// Between two looks at a clone under way.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -28,6 +28,7 @@ pub(super) async fn ensure(work: &Work) -> Result<(), Failure> {
         .map_err(|stop| work.failure(Step::Intent, stop))?;
     // Waiting for a turn at the storage is nobody's delay but ours: it does not eat the clone's time.
     let _turn = if entry.upid.is_none() && entry.step <= Step::Clone {
+        work.progress("its turn to clone: others clone to the same storage");
         Some(work.tools.clone_turn(&entry).await)
     } else {
         None
@@ -74,9 +75,9 @@ async fn cloned(work: &Work) -> Result<(), Stop> {
 /// configuration to the clone's: the task that is known to us is followed to its end first.
 async fn settled(work: &Work) -> Result<(), Stop> {
     if let Some(upid) = recorded_task(work.entry()?.upid.as_deref())
-        && let Some(text) = work.follow(&upid).await?
+        && let Some(failure) = work.follow(&upid).await?
     {
-        return Err(failed(&text));
+        return Err(failed(&failure));
     }
     work.record(|entry| entry.upid = None)
 }
@@ -87,10 +88,10 @@ async fn under_way(work: &Work) -> Result<(), Stop> {
     match recorded_task(entry.upid.as_deref()) {
         Some(upid) => match work.follow(&upid).await? {
             None => Ok(()),
-            Some(text) => Err(failed(&text)),
+            Some(failure) => Err(failed(&failure)),
         },
         None if running_clone(work).await? => {
-            work.note("the clone task runs");
+            work.progress("the clone task runs");
             Ok(())
         }
         // It may have ended between the two looks.
@@ -111,7 +112,7 @@ async fn absent(work: &Work) -> Result<(), Stop> {
         let ended = work.follow(&upid).await?;
         work.record(|entry| entry.upid = None)?;
         return match ended {
-            Some(text) => Err(failed(&text)),
+            Some(failure) => Err(failed(&failure)),
             None => match work.look().await? {
                 Look::Absent => Err(Stop::Failed(
                     "the clone task succeeded but its VM is gone".to_owned(),
@@ -127,7 +128,7 @@ async fn absent(work: &Work) -> Result<(), Stop> {
         ));
     }
     if running_clone(work).await? {
-        work.note("a clone task runs that may be ours");
+        work.progress("a clone task runs that may be ours");
         sleep(LOOK_AGAIN).await;
         return Ok(());
     }
@@ -183,15 +184,15 @@ async fn ask(work: &Work) -> Result<(), Stop> {
     }
 }
 
-/// What a failed clone task's text means.
-fn failed(text: &str) -> Stop {
-    match Cause::of(text) {
+/// What a failed clone task means.
+fn failed(failure: &TaskFailure) -> Stop {
+    match failure.cause() {
         Cause::VmidTaken
         | Cause::LockTimeout
         | Cause::StorageLock
         | Cause::DiskExists
-        | Cause::Timeout => Stop::Transient(format!("the clone failed: {text}")),
-        _ => Stop::Failed(format!("the clone failed: {text}")),
+        | Cause::Timeout => Stop::Transient(format!("the clone failed: {failure}")),
+        _ => Stop::Failed(format!("the clone failed: {failure}")),
     }
 }
 

@@ -10,7 +10,6 @@ use crate::agent::journal::Entry;
 use crate::config::settings::Drain;
 use crate::model::action::{Action, NodeRef};
 use crate::model::cluster::{Node, ReadyStatus};
-use crate::model::foreign::ForeignText;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 use crate::pve::transport::Outcome;
@@ -20,7 +19,7 @@ use super::clone;
 use super::drain;
 use super::node;
 use super::tools::Tools;
-use super::work::{Look, Stop, Work, passing};
+use super::work::{Look, Stop, TaskFailure, Work, passing};
 
 /// After a call that PVE could not do just now.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -181,7 +180,7 @@ async fn present(work: &Work) -> Result<Option<VmConfig>, Stop> {
                 if !clone::running(work).await? {
                     return Ok(None);
                 }
-                work.note("the clone runs");
+                work.progress("the clone runs");
             }
             Look::Placeholder => {
                 if !clone::running(work).await? {
@@ -189,7 +188,7 @@ async fn present(work: &Work) -> Result<Option<VmConfig>, Stop> {
                         "the VM is the locked placeholder of a dead clone".to_owned(),
                     ));
                 }
-                work.note("the clone runs");
+                work.progress("the clone runs");
             }
         }
         sleep(PAUSE).await;
@@ -330,8 +329,8 @@ async fn stopped(work: &Work, emptied: Option<&NodeRef>, patience: Span) -> Resu
                 };
                 match timeout(within.to_std(), followed(work, &upid)).await {
                     Ok(ended) => {
-                        if let Some(text) = ended? {
-                            work.note(text);
+                        if let Some(failure) = ended? {
+                            work.note(failure.to_string());
                             sleep(PAUSE).await;
                         }
                     }
@@ -359,7 +358,7 @@ async fn stopped(work: &Work, emptied: Option<&NodeRef>, patience: Span) -> Resu
 
 /// Follows a task that takes the power away. The HA manager's only asks for it: there the VM is looked
 /// at until it is off.
-async fn followed(work: &Work, upid: &Upid) -> Result<Option<ForeignText>, Stop> {
+async fn followed(work: &Work, upid: &Upid) -> Result<Option<TaskFailure>, Stop> {
     let ended = work.follow(upid).await?;
     if ended.is_none() && upid.kind().starts_with("ha") {
         work.note("the HA manager was asked to stop the VM");
@@ -397,7 +396,7 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
         match work.pve.destroy(&host, work.mark.vmid).await {
             Ok(upid) => {
                 if let Some(text) = work.follow(&upid).await? {
-                    let cause = Cause::of(&text);
+                    let cause = text.cause();
                     if cause == Cause::Protected {
                         unprotected(work, &config).await?;
                         continue;
@@ -411,7 +410,7 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
                     if !(cause.passes() || matches!(cause, Cause::Gone | Cause::StillRunning)) {
                         return Err(Stop::Failed(format!("destroying the VM failed: {text}")));
                     }
-                    work.note(text);
+                    work.note(text.to_string());
                     sleep(PAUSE).await;
                 } else if dead_clone {
                     work.disk_left();

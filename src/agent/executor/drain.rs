@@ -1,6 +1,7 @@
 //! Emptying a node: cordon and taint, re-read the pods, evict tier by tier, wait for volumes.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::kube::{DELAY_DELETION, EvictOutcome, NodeChange};
 use crate::model::action::{Action, NodeRef};
 use crate::model::cluster::{Pod, PodKey};
 use crate::model::time::Span;
+use crate::model::words;
 
 use super::work::{Stop, Work, kube_passing};
 
@@ -86,7 +88,7 @@ impl Drain<'_> {
         let limit = work.drain().max_grace;
         loop {
             let now = work.tools.clock.now();
-            let mut waiting: Vec<String> = Vec::new();
+            let mut waiting = Waiting::default();
             for (key, pod) in pods(work, &self.node.name).await? {
                 match drain_order::fate(&pod, now, self.daemons) {
                     Fate::Left(_) => {}
@@ -95,14 +97,18 @@ impl Drain<'_> {
                     }
                     Fate::Evicted { tier: its, .. } if its != tier => {}
                     Fate::Evicted { going: true, .. } => {
-                        waiting.push(format!("{key} is terminating"));
+                        waiting.ending.push(key);
                     }
                     Fate::Evicted { best_effort, .. } => {
                         let grace = drain_order::grace_seconds(&pod, limit);
                         if best_effort {
-                            waiting.extend(self.daemon_evicted(&key, &pod, grace).await);
+                            let asked = self.daemon_evicted(&key, &pod, grace).await;
+                            waiting.ending.extend(asked.then_some(key));
                         } else {
-                            waiting.extend(evict(work, &key, &pod, grace).await?);
+                            match evict(work, &key, &pod, grace).await? {
+                                None => waiting.ending.push(key),
+                                Some(why) => waiting.refused.push((key, why)),
+                            }
                         }
                     }
                 }
@@ -110,16 +116,16 @@ impl Drain<'_> {
             if waiting.is_empty() {
                 return Ok(());
             }
-            work.note(waiting.join(", "));
+            waiting.say(work);
             sleep(ROUND).await;
         }
     }
 
     /// Asks a DaemonSet's pod to go, once; one that may not or cannot is left.
-    async fn daemon_evicted(&mut self, key: &PodKey, pod: &Pod, grace: i64) -> Option<String> {
-        let owner = pod.shape.owner.as_ref().map(|owner| owner.uid.clone())?;
-        if !self.asked.insert(owner) {
-            return None;
+    async fn daemon_evicted(&mut self, key: &PodKey, pod: &Pod, grace: i64) -> bool {
+        let owner = pod.shape.owner.as_ref().map(|owner| owner.uid.clone());
+        if !owner.is_some_and(|owner| self.asked.insert(owner)) {
+            return false;
         }
         let outcome = self.work.tools.kube.evict(key, &pod.uid, Some(grace)).await;
         let accepted = outcome == EvictOutcome::Accepted;
@@ -127,26 +133,59 @@ impl Drain<'_> {
         if !accepted {
             tracing::info!(pod = %key, ?outcome, "a DaemonSet's pod is not evicted; it ends with its node");
         }
-        accepted.then(|| format!("{key} is terminating"))
+        accepted
     }
 }
 
-/// Asks for an eviction; says what is to be waited for then.
+/// Pods that a round of evictions waits for.
+#[derive(Default)]
+struct Waiting {
+    /// They may not be evicted now, and why.
+    refused: Vec<(PodKey, String)>,
+    /// They are on their way out.
+    ending: Vec<PodKey>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.refused.is_empty() && self.ending.is_empty()
+    }
+
+    /// Says what is waited for, the first of those that hold the node up with its reason.
+    fn say(&self, work: &Work) {
+        let ending = || format!("terminating: {}", words::some(&self.ending));
+        let Some((pod, why)) = self.refused.first() else {
+            return work.progress(ending());
+        };
+        let mut text = format!("pod {pod} may not be evicted: {why}");
+        if self.refused.len() > 1 {
+            let _ = write!(text, "; nor {} others", self.refused.len() - 1);
+        }
+        if !self.ending.is_empty() {
+            let _ = write!(text, "; {}", ending());
+        }
+        work.note(text);
+    }
+}
+
+/// Asks for an eviction; says why it is refused for now, if it is.
 async fn evict(work: &Work, key: &PodKey, pod: &Pod, grace: i64) -> Result<Option<String>, Stop> {
     match work.tools.kube.evict(key, &pod.uid, Some(grace)).await {
         EvictOutcome::Accepted => {
             work.tools.observer.evicted(true);
-            Ok(Some(format!("{key} is terminating")))
+            Ok(None)
         }
         // Gone, or a new pod of the same name took its place: the fresh list of the next round says.
-        EvictOutcome::Gone | EvictOutcome::Conflict => Ok(Some(format!("{key} has just gone"))),
+        EvictOutcome::Gone | EvictOutcome::Conflict => Ok(None),
         EvictOutcome::Blocked { why, .. } => {
             work.tools.observer.evicted(false);
-            Ok(Some(format!("{key} may not be evicted now: {why}")))
+            work.held_by(key, &pod.uid, &why);
+            Ok(Some(why.into()))
         }
         EvictOutcome::Failed(error) if kube_passing(&error) => {
+            work.held_by(key, &pod.uid, &error.to_string());
             work.wait_for_kube(&format!("evicting {key}"), &error);
-            Ok(Some(format!("{key}: {error}")))
+            Ok(Some(error.to_string()))
         }
         EvictOutcome::Failed(error) => Err(Stop::Failed(format!("evicting {key}: {error}"))),
     }

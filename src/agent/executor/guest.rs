@@ -55,8 +55,9 @@ pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
                         "{error}; enable the QEMU guest agent in the template's options"
                     )));
                 }
+                // So it is while the guest boots.
                 Cause::AgentNotRunning | Cause::Agent(_) | Cause::Timeout => {
-                    work.note(error.to_string());
+                    work.progress(format!("the guest agent does not answer: {error}"));
                 }
                 // It may have moved: find it again.
                 Cause::Gone => {
@@ -95,7 +96,7 @@ pub(super) async fn system_ready(work: &Work) -> Result<Probe, Stop> {
                 }
                 return Ok(probe);
             }
-            Some(probe) => work.note(format!(
+            Some(probe) => work.progress(format!(
                 "cloud-init is {}, systemd is {}",
                 probe.cloud_init, probe.system
             )),
@@ -122,7 +123,7 @@ pub(super) async fn joined(work: &Work, probe: &Probe, uuid: &str) -> Result<(),
             Some(JoinState::None) => {
                 return Err(Stop::Failed("the join did not start".to_owned()));
             }
-            Some(JoinState::Running) => work.note("kubeadm join runs"),
+            Some(JoinState::Running) => work.progress("kubeadm join runs"),
             Some(JoinState::Exited { code: 0, .. }) => return Ok(()),
             Some(JoinState::Exited { code, log }) => {
                 let cause = guest::cause(&log, &work.mark.token, CAUSE_LENGTH);

@@ -13,11 +13,13 @@ mod looks;
 mod node;
 mod settling;
 mod sweep;
+mod task;
 #[cfg(test)]
 mod tests;
 mod tools;
 mod up;
 mod vm;
+mod waits;
 mod work;
 
 use std::collections::BTreeMap;
@@ -38,6 +40,7 @@ use crate::model::time::Time;
 use settling::Settling;
 
 pub use tools::{Nothing, Observer, Tools, Turns};
+pub use waits::{Overdue, PATIENCE, Wait, Waits};
 
 /// Machines worked on at the same time. Beyond this a plan waits for the next turn; the brain's own
 /// limits lie far below.
@@ -117,6 +120,11 @@ impl Executor {
             .iter()
             .map(|(machine, running)| (machine.clone(), running.busy));
         self.settling.busy().chain(running).collect()
+    }
+
+    /// What has been waited for long enough to be told; each cause once.
+    pub fn overdue(&self, now: Time) -> Vec<Overdue> {
+        self.tools.waits.overdue(now)
     }
 
     /// Regions were read: `begun` says when the reading of a region's newest view began.

@@ -189,7 +189,9 @@ pub(super) async fn registers(work: &Work, uuid: &str) -> Result<Arc<str>, Stop>
     loop {
         match identity(work, uuid)? {
             NodeIdentity::Agreed(name) => return Ok(name),
-            NodeIdentity::None => work.note("no node with the VM's name and UUID has appeared"),
+            NodeIdentity::None => {
+                work.progress("no node with the VM's name and UUID has appeared");
+            }
             NodeIdentity::Contradiction(found) => work.note(found.why),
         }
         changed(&mut changes).await;
@@ -225,18 +227,23 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
             labelled = true;
         }
         if node.ready.status != ReadyStatus::True {
-            work.note(format!("the node is not Ready ({:?})", node.ready.status));
+            let why = node
+                .ready
+                .why
+                .as_deref()
+                .unwrap_or("its kubelet says nothing");
+            work.progress(format!("node {name} is not Ready: {why}"));
         } else if node.taints.iter().any(|taint| &*taint.key == STARTUP_TAINT) {
             work.patiently_kube("taking the startup taint away", || {
                 kube.remove_taint(&reference, STARTUP_TAINT)
             })
             .await?;
-            work.note("the startup taint is being taken away");
+            work.progress("the startup taint is being taken away");
         } else {
             // The pool's own startup taints go when what they stand for is there, a CNI for instance.
             match startup_taint(work, &node) {
                 None => return Ok(()),
-                Some(key) => work.note(format!("the node still has the startup taint {key}")),
+                Some(key) => work.progress(format!("the node still has the startup taint {key}")),
             }
         }
         changed(&mut changes).await;

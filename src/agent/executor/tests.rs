@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
+use rand::{SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -22,8 +21,7 @@ use crate::model::action::{NodeRef, Precondition, Reason, Target};
 use crate::model::cluster::PodKey;
 use crate::model::policy::LEAVING_TAINT;
 use crate::model::time::Span;
-use crate::pve::transport::Transport;
-use crate::pve::transport::memory::Memory;
+use crate::pve::transport::{Transport, memory::Memory};
 use crate::sim::pve::{AdminAct, PveSpec};
 use crate::sim::workload::{Pods, Workload};
 use crate::sim::world::{World, WorldSpec};
@@ -144,6 +142,8 @@ async fn tools(world: &World, state: &std::path::Path, way: Router) -> Tools {
         pings: Turns::default(),
         doubts: Doubts::default(),
         crowd: Arc::default(),
+        waits: super::Waits::default(),
+        works: Arc::default(),
     }
 }
 

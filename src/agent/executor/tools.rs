@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ use crate::kube::ClusterStore;
 use crate::model::action::Action;
 use crate::model::region::{Failure, RegionName, Step};
 use crate::model::time::Span;
+
+use super::waits::Waits;
 
 /// Hears what the executor does, for metrics.
 pub trait Observer: Send + Sync + fmt::Debug {
@@ -68,6 +70,10 @@ pub struct Tools {
     pub doubts: Doubts,
     /// How many machines are being worked on.
     pub crowd: Arc<AtomicUsize>,
+    /// What the actions wait for.
+    pub waits: Waits,
+    /// Counts works, to tell two on one machine apart.
+    pub works: Arc<AtomicU64>,
 }
 
 /// Agents of one host that are asked at the same time while their guests boot.

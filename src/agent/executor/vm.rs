@@ -185,7 +185,7 @@ async fn task_done(work: &Work, upid: &crate::pve::Upid, what: &str) -> Result<(
     match work.follow(upid).await? {
         None => Ok(()),
         Some(text) => {
-            let cause = Cause::of(&text);
+            let cause = text.cause();
             if cause.passes() || cause == Cause::AlreadyRunning {
                 work.note(format!("{what}: {text}"));
                 sleep(PAUSE).await;

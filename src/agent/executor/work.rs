@@ -8,15 +8,16 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::agent::journal::{Entry, JournalError};
-use crate::model::foreign::ForeignText;
+use crate::model::cluster::PodKey;
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::region::GuestKind;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 use crate::pve::transport::{CallError, Outcome};
-use crate::pve::{Cause, Task, TaskState, VmConfig};
+use crate::pve::{Cause, Task, TaskState, Upid, VmConfig};
 
 use super::Tools;
+pub(super) use super::task::TaskFailure;
 
 /// First pause after a failed call; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -32,6 +33,11 @@ const LONGEST_LOOK: Duration = Duration::from_secs(2);
 /// What was read of a VM this long ago is as good as read now, while nobody here changed it: a look
 /// takes two calls of some ten milliseconds each.
 const FRESH: Duration = Duration::from_millis(250);
+
+/// Lines at the end of a failed task's log that are read.
+const LOG_LINES: usize = 30;
+/// Reading a log takes no longer.
+const LOG_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a step does not go on.
 #[derive(Debug)]
@@ -91,6 +97,8 @@ pub(super) struct Work {
     pub(super) pve: crate::pve::Client,
     /// What was seen last, for the message when a step's time is up.
     last: Mutex<String>,
+    /// Its number, unlike that of any other work.
+    number: u64,
     /// The configuration at the last look, and when that was.
     seen: Mutex<Option<(Instant, VmConfig)>>,
 }
@@ -98,6 +106,7 @@ pub(super) struct Work {
 impl Drop for Work {
     fn drop(&mut self) {
         self.tools.crowd.fetch_sub(1, Ordering::Relaxed);
+        self.tools.waits.end(&self.machine, self.number);
     }
 }
 
@@ -111,8 +120,11 @@ impl Work {
             ))
         })?;
         tools.crowd.fetch_add(1, Ordering::Relaxed);
+        let number = tools.works.fetch_add(1, Ordering::Relaxed);
+        tools.waits.begin(&entry.target.machine, number);
         Ok(Work {
             tools,
+            number,
             machine: entry.target.machine.clone(),
             mark: entry.birth.mark.clone(),
             pve,
@@ -138,9 +150,35 @@ impl Work {
         Ok(self.tools.journal.update(&self.machine, change)?)
     }
 
-    /// Says what is being waited for.
+    /// Says what is in the way and is being waited for.
     pub(super) fn note(&self, what: impl Into<String>) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = what.into();
+        self.waits_for(what.into(), true);
+    }
+
+    /// Says what is being waited for that every machine goes through.
+    pub(super) fn progress(&self, what: impl Into<String>) {
+        self.waits_for(what.into(), false);
+    }
+
+    fn waits_for(&self, what: String, hindered: bool) {
+        let now = self.tools.clock.now();
+        self.tools.waits.note(&self.machine, &what, hindered, now);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+
+    /// Says that a pod may not be evicted, and why.
+    pub(super) fn held_by(&self, pod: &PodKey, uid: &Arc<str>, why: &str) {
+        let now = self.tools.clock.now();
+        self.tools.waits.held_by(&self.machine, pod, uid, why, now);
+    }
+
+    /// A step begins: nothing is waited for yet.
+    fn step_begins(&self) {
+        self.last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+        self.tools.waits.begin(&self.machine, self.number);
     }
 
     /// Begins a step and does its work within its time. The time counts from when the journal first saw the
@@ -168,7 +206,7 @@ impl Work {
         work: impl Future<Output = Result<T, Stop>>,
     ) -> Result<T, Failure> {
         let started = self.tools.clock.now();
-        self.note("");
+        self.step_begins();
         let since = match self.entry() {
             Ok(entry) if entry.step == step => entry.since,
             _ => started,
@@ -429,23 +467,20 @@ impl Work {
         }
     }
 
-    /// Notes what of Kubernetes is waited for. A right that is missing is told in the log as well, once: it may be
+    /// Notes what of Kubernetes is waited for. A right that is missing is told in the log as well, at once: it may be
     /// missing for good.
     pub(super) fn wait_for_kube(&self, what: &str, error: &crate::kube::Error) {
         let text = format!("{what}: {error}");
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if error.code() == Some(403) && *last != text {
+        let news = *self.last.lock().unwrap_or_else(PoisonError::into_inner) != text;
+        if error.code() == Some(403) && news {
             tracing::warn!(machine = %self.machine, %error,
                 "Kubernetes forbids it: just started, its roles not read yet, or a right is missing; tried again");
         }
-        *last = text;
+        self.note(text);
     }
 
-    /// Follows a task to its end. `Ok(None)`: it succeeded; `Ok(Some(text))`: it failed with `text`.
-    pub(super) async fn follow(
-        &self,
-        upid: &crate::pve::Upid,
-    ) -> Result<Option<ForeignText>, Stop> {
+    /// Follows a task to its end. `Ok(None)`: it succeeded.
+    pub(super) async fn follow(&self, upid: &Upid) -> Result<Option<TaskFailure>, Stop> {
         let began = Instant::now();
         loop {
             let status = self
@@ -453,11 +488,19 @@ impl Work {
                 .await?;
             match status {
                 TaskState::Running => {
-                    self.note(format!("task {} runs", upid.kind()));
+                    self.progress(format!("task {} runs", upid.kind()));
                     sleep(self.pace(began, LONGEST_LOOK)).await;
                 }
                 TaskState::Ok | TaskState::Warnings(_) => return Ok(None),
-                TaskState::Failed(text) => return Ok(Some(text)),
+                TaskState::Failed(text) => {
+                    let log = self.pve.task_log(upid, LOG_LINES);
+                    let log = match timeout(LOG_PATIENCE, log).await {
+                        Ok(Ok(lines)) => lines,
+                        // Its last word must do.
+                        Ok(Err(_)) | Err(_) => Vec::new(),
+                    };
+                    return Ok(Some(TaskFailure::new(text, &log)));
+                }
             }
         }
     }

@@ -191,8 +191,7 @@ impl Question<'_, '_> {
 
 /// A pool whose region shows no host that it may use.
 fn nowhere(choice: &Choice<'_>, limit: Option<String>) -> OfferAnswer {
-    let region = &choice.policy.region;
-    let why = format!("the region {region} shows no host that the pool may use");
+    let why = choice.nowhere.to_string();
     OfferAnswer {
         pool: choice.pool.clone(),
         instance_type: choice.type_name.clone(),

@@ -281,6 +281,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                         scope: format!("pool {name}"),
                         why: format!("it has {have} nodes, its min is {}, but {why}", pool.min),
                         until: None,
+                        cause: None,
                     });
                     break;
                 }

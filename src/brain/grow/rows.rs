@@ -149,9 +149,7 @@ fn examine(
         any.push(row.contains(&true));
         if row.is_empty() {
             known = false;
-            let region = &choice.policy.region;
-            let text = format!("the region {region} shows no host that the pool may use");
-            why.insert(choice.label.clone(), text);
+            why.insert(choice.label.clone(), choice.nowhere.to_string());
         } else if !row.contains(&true)
             && let Some(misfit) = misfit
         {

@@ -21,7 +21,7 @@ use crate::model::region::{GuestKind, Host, Machine, MachineVm, Region, Step, Te
 use crate::model::report::{NodeVerdict, PodVerdict};
 use crate::model::resources::Resources;
 use crate::model::scheduling::{LabelSelector, Labels, Owner, PodShape, Taint};
-use crate::model::snapshot::{self, Snapshot, SourceState};
+use crate::model::snapshot::{self, Lease, Snapshot, SourceState};
 use crate::model::time::{Span, Time};
 
 pub(in crate::brain) const MI: i64 = 1 << 20;
@@ -82,6 +82,8 @@ pub(in crate::brain) fn lab() -> Lab {
             regions: BTreeMap::from([("home".into(), home().into())]),
             machines: BTreeMap::new(),
             leader: true,
+            lease: Lease::default(),
+            cluster_id_error: None,
             paused: None,
         },
         policy: Policy {
@@ -130,6 +132,7 @@ impl Lab {
                     complete: true,
                     as_of: self.now,
                     error: None,
+                    cause: None,
                 },
             );
         }
@@ -306,6 +309,7 @@ impl Lab {
             ready: Readiness {
                 status: ReadyStatus::True,
                 since: None,
+                why: None,
             },
             kubelet_version: "v1.34.1".into(),
         };
@@ -559,6 +563,7 @@ pub(in crate::brain) fn kept<'a>(decision: &'a Decision, node: &str) -> &'a str 
     match &decision.report.nodes[node] {
         NodeVerdict::Kept { reason, .. } => reason,
         NodeVerdict::NotAutoscaled => "NotAutoscaled",
+        NodeVerdict::Unread { .. } => "unread",
         NodeVerdict::Leaving { .. } => "leaving",
         NodeVerdict::Replaced { .. } => "replaced",
     }

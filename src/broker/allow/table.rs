@@ -67,6 +67,12 @@ pub(in crate::broker) static RULES: &[Rule] = &[
     read("node-status", &[Fixed("nodes"), Host, Fixed("status")], &[]),
     read("host-time", &[Fixed("nodes"), Host, Fixed("time")], &[]),
     read(
+        "bridges",
+        &[Fixed("nodes"), Host, Fixed("network")],
+        &[must("type", values::any_bridge)],
+    ),
+    read("pools", &[Fixed("pools")], &[]),
+    read(
         "disks",
         &[
             Fixed("nodes"),

@@ -123,6 +123,10 @@ pub(super) fn images(_: &Policy, value: &str) -> Verdict {
     when(value == "images", "images")
 }
 
+pub(super) fn any_bridge(_: &Policy, value: &str) -> Verdict {
+    when(value == "any_bridge", "any_bridge")
+}
+
 pub(super) fn active(_: &Policy, value: &str) -> Verdict {
     when(value == "active", "active")
 }

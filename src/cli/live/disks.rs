@@ -27,9 +27,11 @@ pub(super) async fn look(
     };
     let range = region.vmid_first..=region.vmid_last;
     let mut left = Vec::new();
+    let mut looked = BTreeSet::new();
     for (host, storage) in places(resources).into_iter().take(MAX_STORAGES) {
         match client.disks(&host, &storage).await {
             Ok(disks) => {
+                looked.insert(storage.to_string());
                 let stray = stray(&disks, &range, resources);
                 left.extend(stray.map(|volume| format!("{volume} (host {host})")));
             }
@@ -39,6 +41,13 @@ pub(super) async fn look(
         }
     }
     if left.is_empty() {
+        if !looked.is_empty() {
+            let storages: Vec<String> = looked.into_iter().collect();
+            findings.fine(format!(
+                "region {name}: no disks without a VM on {}",
+                storages.join(", ")
+            ));
+        }
         return;
     }
     let more = match left.len().saturating_sub(MAX_NAMED) {

@@ -34,10 +34,14 @@ pub(super) async fn look(
     };
     judge(&version, &credentials, clock.now(), findings);
     rights(&client, &settings.kubernetes.namespace, findings).await;
-    if let Err(error) = client.cluster_info().await {
-        findings.wrong(format!(
+    match client.cluster_info().await {
+        Ok(info) => findings.fine(format!(
+            "kubernetes: cluster-info, by which machines join at {}",
+            info.endpoint
+        )),
+        Err(error) => findings.wrong(format!(
             "kubernetes: {error}; machines join by kubeadm and need it (kubeadm makes it; join.endpoint does not replace its CA)"
-        ));
+        )),
     }
     match client.kube_system_uid().await {
         Ok(uid) => Some(format!("{uid}/{}", settings.kubernetes.name).into()),

@@ -2,9 +2,13 @@
 //!
 //! Gathering is apart from judging; judging is pure.
 
+mod clocks;
 mod disks;
 mod kubernetes;
+mod network;
 mod region;
+mod rights;
+pub(super) mod user;
 
 use std::fmt;
 use std::sync::Arc;
@@ -70,6 +74,14 @@ impl Findings {
         self.add(Grade::Wrong, text);
     }
 
+    /// One line each.
+    pub(super) fn text(&self) -> String {
+        let lines = self.0.iter();
+        lines.fold(String::new(), |text, finding| {
+            text + &finding.to_string() + "\n"
+        })
+    }
+
     /// Whether anything cannot work.
     pub(super) fn any_wrong(&self) -> bool {
         self.0.iter().any(|finding| finding.grade == Grade::Wrong)
@@ -77,8 +89,8 @@ impl Findings {
 }
 
 /// Looks at everything that the settings name.
-pub(super) async fn look(settings: &Settings) -> Findings {
-    let mut findings = Findings::default();
+pub(super) async fn look(settings: &Settings, mut findings: Findings) -> Findings {
+    user::files(settings, &mut findings);
     let cluster = kubernetes::look(settings, Clock::System, &mut findings).await;
     for (name, region) in &settings.regions {
         match channels::open(region, &settings.broker.socket) {
@@ -87,6 +99,8 @@ pub(super) async fn look(settings: &Settings) -> Findings {
                 let looked = region::look(&client, name, settings, &mut findings).await;
                 if let Some(seen) = looked {
                     region::judge(&seen, name, settings, cluster.as_ref(), &mut findings);
+                    rights::look(&client, name, &seen, settings, &mut findings).await;
+                    network::look(&client, name, &seen, settings, &mut findings).await;
                     disks::look(&client, name, &seen.resources, settings, &mut findings).await;
                 }
             }

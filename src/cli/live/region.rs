@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::{ClusterId, Findings, MAX_SKEW};
-use crate::agent::clocks;
-use crate::clock::Clock;
+use super::{ClusterId, Findings, clocks};
 use crate::config::Settings;
 use crate::config::settings::{Channel, Template};
 use crate::model::mark::Ownership;
@@ -14,25 +12,23 @@ use crate::model::policy::PoolPolicy;
 use crate::model::region::GuestKind;
 use crate::model::time::Span;
 use crate::model::words;
-use crate::pve::{Client, ClusterStatus, Resources, Version, VmConfig};
+use crate::pve::{Client, ClusterStatus, GuestResource, Resources, Version, VmConfig};
 
 /// Oldest PVE that this program was written for.
 const OLDEST: u32 = 8;
 /// Configurations of VMs in our range that are read; more are only counted.
 const MAX_READ: usize = 500;
-/// Hosts whose clocks are read: PVE clusters have rarely more.
-const MAX_CLOCKS: usize = 64;
 /// VMIDs named in one finding.
 const MAX_NAMED: usize = 10;
 
 /// What was seen of a region.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    version: Version,
+    pub(super) version: Version,
     status: ClusterStatus,
     pub(super) resources: Resources,
     /// Configurations of templates and of VMs in our range.
-    configs: BTreeMap<u32, VmConfig>,
+    pub(super) configs: BTreeMap<u32, VmConfig>,
     /// How far the hosts' clocks are ahead of ours.
     clocks: BTreeMap<Arc<str>, Span>,
 }
@@ -82,7 +78,7 @@ pub(super) async fn look(
             Err(error) => findings.warning(format!("region {name}: VM {vmid}: {error}")),
         }
     }
-    let clocks = clocks(client, name, &resources, findings).await;
+    let clocks = clocks::read(client, name, &resources, findings).await;
     Some(Seen {
         version,
         status,
@@ -92,32 +88,10 @@ pub(super) async fn look(
     })
 }
 
-/// The clocks of the hosts that answer.
-async fn clocks(
-    client: &Client,
-    name: &str,
-    resources: &Resources,
-    findings: &mut Findings,
-) -> BTreeMap<Arc<str>, Span> {
-    let mut clocks = BTreeMap::new();
-    let online = resources.hosts.iter().filter(|(_, host)| host.online);
-    for (host, _) in online.take(MAX_CLOCKS) {
-        let sent = Clock::System.now();
-        match client.host_time(host).await {
-            Ok(Some(theirs)) => {
-                let ahead = clocks::ahead(sent, theirs, Clock::System.now());
-                clocks.insert(host.clone(), ahead);
-            }
-            Ok(None) => {}
-            Err(error) => findings.warning(format!("region {name}: the clock of {host}: {error}")),
-        }
-    }
-    clocks
-}
-
 async fn broker(client: &Client, name: &str, settings: &Settings, findings: &mut Findings) {
     match client.broker_info().await {
         Ok(info) => {
+            let before = findings.0.len();
             let hash = settings.policy_hash();
             if info.policy_hash != hash {
                 findings.warning(format!(
@@ -137,17 +111,35 @@ async fn broker(client: &Client, name: &str, settings: &Settings, findings: &mut
                     info.last_error.as_deref().unwrap_or("no reason known")
                 ));
             }
+            if findings.0.len() == before {
+                findings.fine(format!(
+                    "region {name}: the broker answers and has our policy"
+                ));
+            }
         }
         Err(error) => findings.wrong(format!("region {name}: the broker: {error}")),
     }
 }
 
-fn templates<'a>(
+/// The templates of a region.
+pub(super) fn templates<'a>(
     region: &'a str,
     settings: &'a Settings,
 ) -> impl Iterator<Item = (&'a Arc<str>, &'a Template)> {
     let all = settings.templates.iter();
     all.filter(move |(_, template)| *template.region == *region)
+}
+
+/// The VMs that a template's table means.
+pub(super) fn copies<'a>(
+    seen: &'a Seen,
+    template: &'a Template,
+) -> impl Iterator<Item = (&'a u32, &'a GuestResource)> {
+    let guests = seen.resources.guests.iter();
+    guests.filter(move |(vmid, guest)| {
+        let is_template = guest.template || template.vmid.is_some();
+        guest.kind == GuestKind::Qemu && is_template && names(template, **vmid, &guest.name)
+    })
 }
 
 /// Whether a template's table means this VM.
@@ -175,12 +167,14 @@ pub(super) fn judge(
             seen.version.version
         ));
     }
-    if !seen.status.quorate {
+    if seen.status.quorate {
+        findings.fine(format!("region {name}: the cluster has quorum"));
+    } else {
         findings.wrong(format!(
             "region {name}: the cluster has no quorum; nothing is changed until it has"
         ));
     }
-    judge_clocks(seen, name, findings);
+    clocks::judge(&seen.clocks, name, findings);
     let pools = settings
         .policy
         .pools
@@ -193,30 +187,6 @@ pub(super) fn judge(
         judge_template(seen, template_name, template, settings, findings);
     }
     judge_range(seen, name, settings, cluster, findings);
-}
-
-/// Clocks against each other and against ours.
-fn judge_clocks(seen: &Seen, name: &str, findings: &mut Findings) {
-    let by_time = || seen.clocks.iter().map(|(host, ahead)| (*ahead, host));
-    let (Some((least, behind)), Some((most, before))) = (by_time().min(), by_time().max()) else {
-        return;
-    };
-    let apart = Span(most.0 - least.0);
-    if apart > MAX_SKEW {
-        findings.warning(format!(
-            "region {name}: the clocks of {behind} and {before} are {apart} apart; is time synchronised? guests begin with their host's"
-        ));
-    }
-    let (off, host) = if most.0 > -least.0 {
-        (most, before)
-    } else {
-        (Span(-least.0), behind)
-    };
-    if off > MAX_SKEW {
-        findings.warning(format!(
-            "region {name}: the clock of {host} and this host's differ by {off}; is time synchronised?"
-        ));
-    }
 }
 
 fn judge_pool(
@@ -232,7 +202,7 @@ fn judge_pool(
             Some(seen) if !seen.online => {
                 findings.warning(format!("pool {name}: host {host} is offline"));
             }
-            Some(_) => {}
+            Some(_) => findings.fine(format!("pool {name}: host {host}")),
         }
     }
     let reserve = settings
@@ -272,15 +242,7 @@ fn judge_template(
     settings: &Settings,
     findings: &mut Findings,
 ) {
-    let copies: Vec<_> = seen
-        .resources
-        .guests
-        .iter()
-        .filter(|(vmid, guest)| {
-            let is_template = guest.template || template.vmid.is_some();
-            guest.kind == GuestKind::Qemu && is_template && names(template, **vmid, &guest.name)
-        })
-        .collect();
+    let copies: Vec<_> = copies(seen, template).collect();
     if copies.is_empty() {
         let wanted = match (&template.vm_name, template.vmid) {
             (Some(name), _) => format!("no template of the name {name}"),
@@ -384,6 +346,8 @@ fn judge_storage(seen: &Seen, name: &str, storage: &str, findings: &mut Findings
         findings.wrong(format!(
             "template {name}: storage {storage} is not for VM disks (content images)"
         ));
+    } else {
+        findings.fine(format!("template {name}: storage {storage}"));
     }
 }
 
@@ -413,12 +377,12 @@ fn judge_range(
             _ => foreign.push(vmid.to_string()),
         }
     }
-    if ours > 0 {
-        findings.fine(format!(
-            "region {name}: {} of ours",
-            words::count(ours, "machine")
-        ));
-    }
+    findings.fine(format!(
+        "region {name}: VMIDs {} to {}: {} of ours",
+        range.vmid_first,
+        range.vmid_last,
+        words::count(ours, "machine")
+    ));
     if !foreign.is_empty() {
         findings.warning(format!(
             "region {name}: VMs in our range that are not ours, and are left alone: {}",
@@ -451,7 +415,7 @@ fn some(list: &[String]) -> String {
 mod tests {
     use super::*;
     use crate::config::parse;
-    use crate::pve::{GuestResource, HostResource, StorageResource};
+    use crate::pve::{HostResource, StorageResource};
     use serde_json::json;
 
     const FILE: &str = r#"
@@ -523,38 +487,17 @@ hosts = ["pve1", "pve2"]
     }
 
     #[test]
-    fn clocks_are_compared_with_each_other_and_with_ours() {
-        let said = |clocks: [i64; 2]| {
-            let mut seen = good();
-            let hosts = [
-                ("pve1".into(), Span::seconds(clocks[0])),
-                ("pve2".into(), Span::seconds(clocks[1])),
-            ];
-            seen.clocks = BTreeMap::from(hosts);
-            let said = said(&seen);
-            let about = said.into_iter().filter(|text| text.contains("clock"));
-            about.collect::<Vec<_>>()
-        };
-        let apart = "warning: region default: the clocks of pve1 and pve2 are 40s apart; is time synchronised? guests begin with their host's";
-        let off = |host: &str| {
-            format!(
-                "warning: region default: the clock of {host} and this host's differ by 45s; is time synchronised?"
-            )
-        };
-        assert_eq!(said([-20, 9]), Vec::<String>::new());
-        assert_eq!(said([-20, 20]), [apart]);
-        assert_eq!(said([5, 45]), [apart.to_owned(), off("pve2")]);
-        assert_eq!(said([-45, -5]), [apart.to_owned(), off("pve1")]);
-        assert_eq!(said([45, 44]), [off("pve1")]);
-    }
-
-    #[test]
     fn all_is_well() {
         assert_eq!(
             said(&good()),
             [
                 "ok: region default: PVE 9.2.1 with 2 hosts",
-                "ok: template debian: VM 8000 on host pve1"
+                "ok: region default: the cluster has quorum",
+                "ok: pool small: host pve1",
+                "ok: pool small: host pve2",
+                "ok: template debian: VM 8000 on host pve1",
+                "ok: template debian: storage fast",
+                "ok: region default: VMIDs 9000 to 9019: 0 machines of ours",
             ]
         );
     }

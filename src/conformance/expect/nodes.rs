@@ -177,6 +177,7 @@ fn unremovable(item: &Stays<'_>, outcome: &Outcome, misses: &mut Misses) -> Resu
     let (reason, why, pod) = match verdict {
         None => ("NoNodeInfo", "no verdict".to_owned(), None),
         Some(NodeVerdict::NotAutoscaled) => ("NotAutoscaled", "it is not ours".to_owned(), None),
+        Some(NodeVerdict::Unread { why }) => ("Unread", why.clone(), None),
         Some(NodeVerdict::Kept {
             reason, why, pod, ..
         }) => (&**reason, why.clone(), pod.as_ref()),

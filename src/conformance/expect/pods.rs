@@ -215,7 +215,7 @@ pub(super) fn reason(outcome: &Outcome, key: &PodKey) -> String {
                 shown(all)
             }
         }
-        Some(PodVerdict::Ignored { why }) => why.clone(),
+        Some(PodVerdict::Ignored { why } | PodVerdict::Unread { why }) => why.clone(),
         Some(other) => other.name().to_owned(),
     }
 }

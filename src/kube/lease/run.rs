@@ -142,7 +142,7 @@ struct Contender {
 impl Contender {
     async fn run(&mut self) {
         loop {
-            self.error = self.turn().await.err().map(|error| error.to_string());
+            self.error = self.turn().await.err().map(|error| error.cause());
             self.publish();
             let wait = self.timing.retry;
             // Contenders that began together must not collide for ever.
@@ -237,11 +237,9 @@ impl Contender {
     ) -> Result<T, Error> {
         match timeout(self.timing.call, call).await {
             Ok(result) => result,
-            Err(_) => Err(Error::Unknown {
-                call: self.request(verb).call,
-                code: None,
-                message: format!("no answer within {} s", self.timing.call.as_secs()).into(),
-            }),
+            Err(_) => Err(self
+                .client
+                .unanswered(self.request(verb).call, self.timing.call)),
         }
     }
 

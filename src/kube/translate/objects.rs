@@ -9,6 +9,7 @@ use crate::kube::wire;
 use crate::model::cluster::{
     Attachment, DaemonSet, DisruptionBudget, Node, PodKey, Readiness, ReadyStatus, StorageClass,
 };
+use crate::model::foreign::ForeignText;
 use crate::model::resources::Resources;
 use crate::model::scheduling::{
     Effect, Labels, NodeTerm, Operator, Owner, PodShape, Requirement, Taint, Toleration,
@@ -55,10 +56,22 @@ pub(in crate::kube) fn node(
                 "the condition Ready's lastTransitionTime",
                 ready.and_then(|condition| condition.last_transition_time.as_deref()),
             ),
+            why: ready.and_then(not_ready),
         },
         kubelet_version: reader.text(info.and_then(|info| info.kubelet_version.as_deref())),
     };
     Some((name, view))
+}
+
+/// Why a node is not ready, as its condition says.
+fn not_ready(ready: &wire::Condition) -> Option<ForeignText> {
+    let said = [&ready.reason, &ready.message].into_iter().flatten();
+    let said: Vec<&str> = said
+        .map(String::as_str)
+        .filter(|text| !text.is_empty())
+        .collect();
+    let ready = ready.status.as_deref() == Some("True");
+    (!ready && !said.is_empty()).then(|| said.join(": ").into())
 }
 
 fn taints(reader: &mut Reader<'_>, taints: Option<&[wire::Taint]>) -> Vec<Taint> {

@@ -58,6 +58,7 @@ pub(super) struct Condition {
     pub(super) kind: Option<String>,
     pub(super) status: Option<String>,
     pub(super) reason: Option<String>,
+    pub(super) message: Option<String>,
     pub(super) last_transition_time: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use crate::agent::turn::Turn;
 use crate::model::action::Kind;
 use crate::model::cluster::ReadyStatus;
 use crate::model::region::{Machine, Step};
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::{Lease, Snapshot};
 use crate::model::words;
 
 /// How a line is meant.
@@ -49,6 +49,8 @@ pub fn lines(before: Option<&Turn>, after: &Turn) -> Vec<Line> {
         regions: BTreeMap::new(),
         machines: BTreeMap::new(),
         leader: true,
+        lease: Lease::default(),
+        cluster_id_error: None,
         paused: None,
     };
     let old = before.map_or(&nothing, |turn| &*turn.snapshot);

@@ -309,8 +309,7 @@ impl Inner {
                     Joining::Exited(code) => format!("state=exited\nexit={code}"),
                 };
                 // As `tail -c`: the first character may be cut in two.
-                let log = machine.log.as_bytes();
-                let tail = &log[log.len().saturating_sub(4096)..];
+                let tail = &machine.log.as_bytes()[machine.log.len().saturating_sub(4096)..];
                 let stdout = [format!("{state}\n---\n").as_bytes(), tail].concat();
                 return Ok(ExecResult {
                     exit_code: Some(0),

@@ -434,9 +434,17 @@ async fn copy_bytes(worker: &Worker, plan: &Plan, storage: &str, id: &str, bytes
         .div_ceil(GIB)
         .saturating_mul(others);
     tokio::time::sleep(Duration::from_millis(millis)).await;
-    worker.log(format!("transferred {bytes} of {bytes} bytes (100.00%)"));
+    let available = pve.world(|world, _| world.space(storage, &plan.node).1);
+    if available < bytes {
+        // What the command says to its standard error; PVE's own words are its exit code.
+        worker.log(format!("transferred {available} of {bytes} bytes"));
+        worker.log(format!(
+            "qemu-img: error while writing at byte {available}: No space left on device"
+        ));
+    } else {
+        worker.log(format!("transferred {bytes} of {bytes} bytes (100.00%)"));
+    }
     pve.world(|world, _| {
-        let (_, available) = world.space(storage, &plan.node);
         let kind = world.storages.get(storage).map_or(StorageKind::Dir, |storage| storage.kind);
         if available < bytes {
             let format = if kind == StorageKind::LvmThin { "raw" } else { "qcow2" };

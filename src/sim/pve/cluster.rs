@@ -32,7 +32,7 @@ impl Pve {
                 let seconds = now.0 / 1_000 + host.map_or(0, |host| host.spec.clock_ahead);
                 Ok(json!({ "time": seconds, "localtime": seconds, "timezone": "UTC" }))
             }
-            Act::NodeNetwork => Ok(world.network(&asked.node)),
+            Act::NodeNetwork => Ok(world.network(asked)),
             Act::NodeStorages => Ok(world.node_storages(asked)),
             Act::StorageStatus => world.storage_status(asked),
             Act::StorageContent => world.storage_content(asked),
@@ -229,13 +229,22 @@ impl World {
         })
     }
 
-    fn network(&self, name: &str) -> Value {
+    /// A host's interfaces, of which this world has bridges. PVE leaves out those that the caller may not use, whatever
+    /// was asked for.
+    fn network(&self, asked: &Asked) -> Value {
         let bridges = self
             .hosts
-            .get(name)
+            .get(&asked.node)
             .map(|host| host.spec.bridges.clone())
             .unwrap_or_default();
-        let rows = bridges.iter().map(|bridge| {
+        let wanted = asked.given("type").is_none_or(|kind| {
+            ["bridge", "any_bridge", "any_local_bridge", "include_sdn"].contains(&kind)
+        });
+        let usable = |bridge: &&String| {
+            let path = format!("/sdn/zones/localnetwork/{bridge}");
+            wanted && self.allowed(&asked.caller, &path, &["SDN.Audit", "SDN.Use"])
+        };
+        let rows = bridges.iter().filter(usable).map(|bridge| {
             json!({ "iface": bridge, "type": "bridge", "active": 1, "autostart": 1, "method": "static", "method6": "manual" })
         });
         json!(rows.collect::<Vec<_>>())

@@ -20,6 +20,9 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long QEMU gets to end after SIGTERM.
 const TERM_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// PVE's word on a QEMU that did not start.
+const EXITED: &str = "start failed: QEMU exited with code 1";
+
 impl Pve {
     /// The early checks that all share, then a task.
     fn power(
@@ -90,7 +93,12 @@ impl Pve {
             Box::pin(async move {
                 let pve = worker.pve.clone();
                 let _lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
-                pve.switch_on(&asked, &worker.user).await
+                let outcome = pve.switch_on(&asked, &worker.user).await;
+                if outcome.as_ref().is_err_and(|words| words == EXITED) {
+                    // What QEMU says to its standard error.
+                    worker.log("kvm: cannot set up guest memory 'pc.ram': Cannot allocate memory");
+                }
+                outcome
             })
         })
     }
@@ -388,7 +396,7 @@ impl World {
             .sum();
         // PVE does not look at overcommitment: QEMU gets no memory and exits.
         if (taken + vm.memory_mib()) << 20 > host.spec.memory {
-            return Err("start failed: QEMU exited with code 1".to_owned());
+            return Err(EXITED.to_owned());
         }
         Ok(())
     }

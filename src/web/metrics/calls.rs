@@ -38,7 +38,26 @@ impl Transport for Metered {
     }
 }
 
+/// How a PVE call may end.
+const PVE_OUTCOMES: [&str; 5] = [
+    "done",
+    "not_sent",
+    "refused",
+    "refused_by_broker",
+    "unknown",
+];
+/// How a Kubernetes call may end.
+const KUBE_OUTCOMES: [&str; 4] = ["done", "not_sent", "refused", "unknown"];
+
 impl Metrics {
+    /// Every end of a PVE call is counted from zero.
+    pub(super) fn pve_call_known(&self, call: &str) {
+        for outcome in PVE_OUTCOMES {
+            let series = vec![("call", call.to_owned()), ("outcome", outcome.to_owned())];
+            drop(self.pve_calls.get_or_create(&series));
+        }
+    }
+
     fn pve_call(&self, call: &'static str, error: Option<&CallError>, took: Duration) {
         let outcome = match error.map(|error| error.outcome) {
             None => "done",
@@ -63,6 +82,12 @@ impl Metrics {
 impl CallObserver for Metrics {
     fn called(&self, verb: &'static str, kind: &'static str, outcome: CallOutcome, took: Duration) {
         let call = vec![("verb", verb.to_owned()), ("kind", kind.to_owned())];
+        // Which calls there are is told by the calls: the other ends of this one begin at zero with it.
+        for other in KUBE_OUTCOMES {
+            let mut series = call.clone();
+            series.push(("outcome", other.to_owned()));
+            drop(self.kube_calls.get_or_create(&series));
+        }
         let mut counted = call.clone();
         counted.push(("outcome", outcome.label().to_owned()));
         self.kube_calls.get_or_create(&counted).inc();

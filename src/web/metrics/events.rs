@@ -8,7 +8,45 @@ use crate::model::action::{Action, Kind, Reason};
 use crate::model::region::{Failure, Step};
 use crate::model::time::{Span, Time};
 
+/// cluster-autoscaler's types of errors, as far as they happen here.
+const ERRORS: [&str; 5] = [
+    "apiCallError",
+    "cloudProviderError",
+    "configurationError",
+    "internalError",
+    "transientError",
+];
+/// cluster-autoscaler's words for why a node went.
+const REMOVALS: [&str; 5] = ["empty", "failed", "other", "underutilized", "unready"];
+
 impl Metrics {
+    /// Counters begin at zero: the first failure is an increase only of what was there before.
+    pub(super) fn begin(&self) {
+        for kind in ERRORS {
+            drop(self.errors.get_or_create(&vec![("type", kind.to_owned())]));
+        }
+        for reason in REMOVALS {
+            let series = vec![("reason", reason.to_owned())];
+            drop(self.scaled_down.get_or_create(&series));
+        }
+        for result in ["succeeded", "failed"] {
+            let series = vec![("eviction_result", result.to_owned())];
+            drop(self.evicted.get_or_create(&series));
+        }
+        for step in Step::ALL {
+            if step < Step::Done {
+                let series = vec![("reason", name(&step))];
+                drop(self.failed_scale_ups.get_or_create(&series));
+            } else if step > Step::Done {
+                let series = vec![("step", name(&step))];
+                drop(self.failed_scale_downs.get_or_create(&series));
+            }
+        }
+        for call in crate::pve::CALLS {
+            self.pve_call_known(call);
+        }
+    }
+
     /// A turn of the loop ended after `took`.
     pub fn turned(&self, took: Duration) {
         let series = vec![("function", "main".to_owned())];

@@ -10,10 +10,9 @@ use prometheus_client::registry::Registry;
 
 use super::LabelSet;
 use crate::agent::turn::Turn;
-use crate::model::action::Kind;
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::policy::STARTUP_TAINT;
-use crate::model::report::{NodeVerdict, Report};
+use crate::model::report::{NodeVerdict, PoolState, Report};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
@@ -65,11 +64,13 @@ gauges! {
     "cluster_autoscaler" {
         safe: Number = "cluster_safe_to_autoscale", "Whether nothing holds everything back";
         nodes: Numbers = "nodes_count", "Nodes of the cluster, by state";
+        max_nodes: Number = "max_nodes_count", "The most nodes there may be: those that are not ours, and the max of all pools or of all together";
         groups: Numbers = "node_groups_count", "Pools";
         group_min: Numbers = "node_group_min_count", "The least nodes of a pool";
         group_max: Numbers = "node_group_max_count", "The most nodes of a pool";
         group_target: Numbers = "node_group_target_count", "Nodes of a pool, those that come included";
         group_backoff: Numbers = "node_group_backoff_status", "Whether a pool waits after a failure";
+        group_healthiness: Numbers = "node_group_healthiness", "Whether no more nodes of a pool are unready than are borne";
         unschedulable: Numbers = "unschedulable_pods_count", "Pods that wait for a node";
         cores: Number = "cluster_cpu_current_cores", "Cores of all nodes";
         memory: Number = "cluster_memory_current_bytes", "Memory of all nodes";
@@ -77,7 +78,7 @@ gauges! {
         unremovable: Numbers = "unremovable_nodes_count", "Nodes that stay, by reason";
         pending_deletions: Number = "pending_node_deletions", "Nodes being removed";
         cooldown: Number = "scale_down_in_cooldown", "Whether scale-down is held back";
-        activity: Numbers = "last_activity", "When an activity was last begun, in Unix seconds";
+        activity: Numbers = "last_activity", "When an activity was last begun, in Unix seconds; one that never was, since the memory began";
     }
     "pve_autoscaler" {
         build: Numbers = "build_info", "The program's version";
@@ -100,9 +101,14 @@ impl Gauges {
     /// Shows a turn. Series of what is gone disappear.
     pub(super) fn show(&self, turn: &Turn) {
         let (snapshot, report) = (&*turn.snapshot, &turn.decision.report);
-        self.show_machines(snapshot);
-        self.show_nodes(snapshot, report);
-        self.show_pools(report);
+        // What was not read yet would be counted as none: what was known before a reload stands.
+        if report.unread.is_empty() {
+            self.show_machines(snapshot);
+        }
+        if report.knows_kubernetes() {
+            self.show_nodes(snapshot, report);
+        }
+        self.show_pools(turn);
         self.show_pods(report);
         self.show_state(turn);
         self.unneeded
@@ -198,7 +204,7 @@ impl Gauges {
                 NodeVerdict::Kept { reason, .. } => *reasons.entry(reason).or_default() += 1,
                 NodeVerdict::Leaving { .. } => leaving += 1,
                 NodeVerdict::Replaced { .. } => *reasons.entry("BeingReplaced").or_default() += 1,
-                NodeVerdict::NotAutoscaled => {}
+                NodeVerdict::NotAutoscaled | NodeVerdict::Unread { .. } => {}
             }
         }
         fill(
@@ -210,12 +216,38 @@ impl Gauges {
         self.pending_deletions.set(count(leaving));
     }
 
-    fn show_pools(&self, report: &Report) {
-        let series = |value: fn(&crate::model::report::PoolState) -> f64| {
-            report
-                .pools
-                .iter()
-                .map(move |(pool, state)| (vec![("node_group", pool.to_string())], value(state)))
+    fn show_pools(&self, turn: &Turn) {
+        let report = &turn.decision.report;
+        let read = report.pools.iter().filter(|(_, pool)| !pool.unread);
+        let scale_down = &turn.settings.policy.scale_down;
+        let healthy = |pool: &PoolState| {
+            let all = u64::from(pool.unready) + u64::from(pool.ready);
+            let percent = u64::from(scale_down.max_total_unready_percent);
+            pool.unready <= scale_down.ok_total_unready
+                || u64::from(pool.unready) * 100 <= percent * all
+        };
+        fill(
+            &self.group_healthiness,
+            read.map(|(name, pool)| {
+                let series = vec![("node_group", name.to_string())];
+                (series, flag(healthy(pool)))
+            }),
+        );
+        if report.knows_kubernetes() {
+            let others = report.nodes.values();
+            let others = others.filter(|verdict| matches!(verdict, NodeVerdict::NotAutoscaled));
+            let pools = report.pools.values().map(|pool| u64::from(pool.max));
+            let all = match u64::from(turn.settings.policy.scale_up.max_nodes_total) {
+                0 => u64::MAX,
+                limit => limit,
+            };
+            let most = all.min(others.count() as u64 + pools.sum::<u64>());
+            self.max_nodes
+                .set(count(usize::try_from(most).unwrap_or(usize::MAX)));
+        }
+        let series = |value: fn(&PoolState) -> f64| {
+            let pools = report.pools.iter();
+            pools.map(move |(pool, state)| (vec![("node_group", pool.to_string())], value(state)))
         };
         fill(
             &self.groups,
@@ -229,7 +261,14 @@ impl Gauges {
         fill(&self.group_max, series(|pool| f64::from(pool.max)));
         fill(
             &self.group_target,
-            series(|pool| f64::from(pool.ready.saturating_add(pool.coming))),
+            report
+                .pools
+                .iter()
+                .filter(|(_, pool)| !pool.unread)
+                .map(|(name, pool)| {
+                    let target = pool.ready.saturating_add(pool.coming);
+                    (vec![("node_group", name.to_string())], f64::from(target))
+                }),
         );
         fill(
             &self.group_backoff,
@@ -246,6 +285,7 @@ impl Gauges {
             "held",
             "hopeless",
             "ignored",
+            "unread",
         ];
         let mut numbers: BTreeMap<&str, usize> =
             verdicts.into_iter().map(|verdict| (verdict, 0)).collect();
@@ -307,15 +347,15 @@ impl Gauges {
                 .map(|(name, source)| (vec![("source", name.to_string())], flag(source.complete))),
         );
         self.show_clocks(snapshot);
-        self.begun("main", turn.at);
-        let plans = |wanted: fn(&Kind) -> bool| {
-            turn.decision.plan.iter().any(|action| wanted(&action.kind))
-        };
-        if plans(|kind| matches!(kind, Kind::Create(_))) {
-            self.begun("scaleUp", turn.at);
-        }
-        if plans(|kind| matches!(kind, Kind::Remove { .. })) {
-            self.begun("scaleDown", turn.at);
+        let memory = &turn.decision.memory;
+        let since = |last: Option<Time>| last.or(memory.born).unwrap_or(turn.at);
+        for (activity, at) in [
+            ("main", turn.at),
+            ("autoscaling", turn.at),
+            ("scaleUp", since(memory.last_scale_up)),
+            ("scaleDown", since(memory.last_scale_down)),
+        ] {
+            self.begun(activity, at);
         }
     }
 

@@ -5,6 +5,9 @@ mod calls;
 mod events;
 mod gauges;
 mod observer;
+#[cfg(test)]
+mod tests;
+mod text;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -110,7 +113,7 @@ impl Metrics {
         theirs
             .0
             .register("scaled_up_nodes", "Nodes added", scaled_up.clone());
-        Metrics {
+        let metrics = Metrics {
             registry,
             gauges,
             scrape: Mutex::new(()),
@@ -126,7 +129,14 @@ impl Metrics {
             scaled_down,
             failed_scale_downs,
             evicted,
-        }
+        };
+        metrics.begin();
+        metrics
+    }
+
+    /// Everything in Prometheus' own format, for those who do not ask for OpenMetrics.
+    pub fn plain_text(&self, turn: Option<&Turn>) -> String {
+        text::prometheus(&self.text(turn))
     }
 
     /// Everything as OpenMetrics text, the gauges as of `turn`.

@@ -1,0 +1,158 @@
+//! What a clone needs beside its template: a bridge on every host, and a resource pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Findings;
+use super::region::{Seen, copies, templates};
+use crate::config::Settings;
+use crate::config::settings::{Channel, Template};
+use crate::pve::{Client, VmConfig};
+
+/// Hosts whose bridges are read: PVE clusters have rarely more.
+const MAX_HOSTS: usize = 64;
+
+/// Looks at the bridges and resource pools that the templates of a region name.
+pub(super) async fn look(
+    client: &Client,
+    name: &str,
+    seen: &Seen,
+    settings: &Settings,
+    findings: &mut Findings,
+) {
+    let bridges = bridges(client, name, seen, findings).await;
+    for (template_name, template) in templates(name, settings) {
+        for bridge in wanted(seen, template) {
+            let hosts = hosts(seen, template_name, settings);
+            judge_bridge(template_name, &bridge, &hosts, &bridges, findings);
+        }
+    }
+    pools(client, name, settings, findings).await;
+}
+
+/// The bridges of every host that answers.
+async fn bridges(
+    client: &Client,
+    name: &str,
+    seen: &Seen,
+    findings: &mut Findings,
+) -> BTreeMap<Arc<str>, BTreeSet<String>> {
+    let mut found = BTreeMap::new();
+    let online = seen.resources.hosts.iter().filter(|(_, host)| host.online);
+    for (host, _) in online.take(MAX_HOSTS) {
+        match client.bridges(host).await {
+            Ok(bridges) => {
+                found.insert(host.clone(), bridges);
+            }
+            Err(error) => {
+                findings.warning(format!("region {name}: the bridges of {host}: {error}"));
+            }
+        }
+    }
+    found
+}
+
+/// The bridges that a template's machines have: the template's own, but for `net0` if the file names one.
+pub(super) fn wanted(seen: &Seen, template: &Template) -> BTreeSet<String> {
+    let configs = copies(seen, template).filter_map(|(vmid, _)| seen.configs.get(vmid));
+    let own = configs.flat_map(|config| of_config(config, template.bridge.is_some()));
+    own.chain(template.bridge.clone()).collect()
+}
+
+fn of_config(config: &VmConfig, replaced: bool) -> impl Iterator<Item = String> {
+    let nets = config.raw.iter().filter(move |(key, _)| {
+        let number = key.strip_prefix("net").map(str::parse::<u8>);
+        matches!(number, Some(Ok(number)) if !(replaced && number == 0))
+    });
+    nets.filter_map(|(_, value)| {
+        let mut parts = value.split(',');
+        let bridge = parts.find_map(|part| part.strip_prefix("bridge="))?;
+        Some(bridge.to_owned())
+    })
+}
+
+/// The hosts that machines of a template may come to.
+fn hosts<'a>(seen: &'a Seen, template: &str, settings: &'a Settings) -> Vec<&'a Arc<str>> {
+    let pools = settings.policy.pools.values();
+    let pools: Vec<_> = pools.filter(|pool| *pool.template == *template).collect();
+    let all = seen.resources.hosts.keys();
+    all.filter(|host| {
+        pools
+            .iter()
+            .any(|pool| pool.hosts.is_empty() || pool.hosts.contains(*host))
+    })
+    .collect()
+}
+
+fn judge_bridge(
+    template: &str,
+    bridge: &str,
+    hosts: &[&Arc<str>],
+    found: &BTreeMap<Arc<str>, BTreeSet<String>>,
+    findings: &mut Findings,
+) {
+    let looked: Vec<&str> = hosts
+        .iter()
+        .filter(|host| found.contains_key(**host))
+        .map(|host| &***host)
+        .collect();
+    let without: Vec<&str> = looked
+        .iter()
+        .copied()
+        .filter(|host| {
+            !found
+                .get(*host)
+                .is_some_and(|bridges| bridges.contains(bridge))
+        })
+        .collect();
+    if without.is_empty() {
+        if !looked.is_empty() {
+            findings.fine(format!(
+                "template {template}: bridge {bridge} on {}",
+                looked.join(", ")
+            ));
+        }
+        return;
+    }
+    findings.wrong(format!(
+        "template {template}: there is no bridge {bridge} that may be used on {}; machines would not start there: make it, or name the hosts that have it in the pool's hosts",
+        without.join(", ")
+    ));
+}
+
+/// Resource pools that templates name. A token sees those that it may audit.
+async fn pools(client: &Client, name: &str, settings: &Settings, findings: &mut Findings) {
+    let wanted: Vec<_> = templates(name, settings)
+        .filter_map(|(template, of)| Some((template, of.resource_pool.as_deref()?)))
+        .collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let found = match client.pools().await {
+        Ok(found) => found,
+        Err(error) => {
+            findings.warning(format!("region {name}: the resource pools: {error}"));
+            return;
+        }
+    };
+    let region = settings.regions.get(name);
+    let all_seen = region.is_some_and(|region| region.channel == Channel::Local);
+    for (template, pool) in wanted {
+        if found.contains(pool) {
+            findings.fine(format!("template {template}: resource pool {pool}"));
+        } else if all_seen || audits(client, pool).await {
+            findings.wrong(format!(
+                "template {template}: there is no resource pool {pool}; pvesh create /pools --poolid {pool} makes it"
+            ));
+        } else {
+            findings.warning(format!(
+                "template {template}: whether there is a resource pool {pool} cannot be seen without Pool.Audit on /pool/{pool}"
+            ));
+        }
+    }
+}
+
+async fn audits(client: &Client, pool: &str) -> bool {
+    let held = client.permissions(&format!("/pool/{pool}")).await;
+    held.is_ok_and(|held| held.contains("Pool.Audit"))
+}

@@ -1,0 +1,119 @@
+//! The privileges of an API token, against those that the daemon's calls need; `docs/operations.md` has the table.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Findings;
+use super::network;
+use super::region::{Seen, copies, templates};
+use crate::config::Settings;
+use crate::config::settings::Channel;
+use crate::pve::Client;
+
+/// What is asked for on a machine that is ours, or in the pool that it comes to.
+const ON_MACHINES: [&str; 8] = [
+    "VM.Allocate",
+    "VM.Audit",
+    "VM.PowerMgmt",
+    "VM.Config.CPU",
+    "VM.Config.Memory",
+    "VM.Config.Disk",
+    "VM.Config.Network",
+    "VM.Config.Options",
+];
+/// PVE that has privileges of their own for the guest agent; before, `VM.Monitor` was it.
+const AGENT_PRIVILEGES: u32 = 9;
+
+/// Looks at what the token may do.
+pub(super) async fn look(
+    client: &Client,
+    name: &str,
+    seen: &Seen,
+    settings: &Settings,
+    findings: &mut Findings,
+) {
+    let Some(Channel::Token { token_id, .. }) =
+        settings.regions.get(name).map(|region| &region.channel)
+    else {
+        return;
+    };
+    let mut missing = Vec::new();
+    let needed = needed(name, seen, settings);
+    for (path, privileges) in &needed {
+        let held = match client.permissions(path).await {
+            Ok(held) => held,
+            Err(error) => {
+                findings.warning(format!(
+                    "region {name}: what the token {token_id} may do on {path}: {error}"
+                ));
+                return;
+            }
+        };
+        let lacks: Vec<&str> = privileges
+            .iter()
+            .copied()
+            .filter(|one| !held.contains(*one))
+            .collect();
+        if !lacks.is_empty() {
+            missing.push(format!("{} on {path}", lacks.join(", ")));
+        }
+    }
+    if missing.is_empty() {
+        let paths: Vec<&str> = needed.keys().map(String::as_str).collect();
+        findings.fine(format!(
+            "region {name}: the token {token_id} has the privileges that it needs on {}",
+            paths.join(", ")
+        ));
+    } else {
+        findings.wrong(format!(
+            "region {name}: the token {token_id} lacks {}; give a role with them to the token (pveum acl modify PATH --tokens '{token_id}' --roles ROLE), and to its user too when privileges are separated",
+            missing.join("; ")
+        ));
+    }
+}
+
+/// Which privileges are needed on which path.
+fn needed(
+    name: &str,
+    seen: &Seen,
+    settings: &Settings,
+) -> BTreeMap<String, BTreeSet<&'static str>> {
+    let mut needed: BTreeMap<String, BTreeSet<&'static str>> = BTreeMap::new();
+    let mut add = |path: String, privileges: &[&'static str]| {
+        needed.entry(path).or_default().extend(privileges);
+    };
+    add("/".to_owned(), &["Sys.Audit"]);
+    let agent = if seen.version.major() >= AGENT_PRIVILEGES {
+        "VM.GuestAgent.Unrestricted"
+    } else {
+        "VM.Monitor"
+    };
+    for (_, template) in templates(name, settings) {
+        let machines = match &template.resource_pool {
+            Some(pool) => format!("/pool/{pool}"),
+            None => {
+                let range = settings.policy.regions.get(name);
+                format!("/vms/{}", range.map_or(0, |range| range.vmid_first))
+            }
+        };
+        add(machines.clone(), &ON_MACHINES);
+        add(machines, &[agent]);
+        let mut storages: BTreeSet<String> = template.storage.iter().cloned().collect();
+        for (vmid, _) in copies(seen, template) {
+            add(format!("/vms/{vmid}"), &["VM.Audit", "VM.Clone"]);
+            let disks = seen.configs.get(vmid).into_iter();
+            let disks = disks.flat_map(|config| config.disks.values());
+            let disks = disks.filter(|disk| !disk.storage.is_empty());
+            if !template.full_clone || template.storage.is_none() {
+                storages.extend(disks.map(|disk| disk.storage.to_string()));
+            }
+        }
+        for storage in storages {
+            let privileges = ["Datastore.AllocateSpace", "Datastore.Audit"];
+            add(format!("/storage/{storage}"), &privileges);
+        }
+        for bridge in network::wanted(seen, template) {
+            add(format!("/sdn/zones/localnetwork/{bridge}"), &["SDN.Use"]);
+        }
+    }
+    needed
+}

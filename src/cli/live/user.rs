@@ -1,0 +1,96 @@
+//! Whose rights are judged: the daemon's. Root reads every file and connects to every socket, so a check by root
+//! would pass what the daemon then cannot read.
+
+use std::ffi::CString;
+use std::path::Path;
+
+use nix::unistd::{self, Uid, User};
+
+use super::Findings;
+use crate::config::Settings;
+use crate::config::settings::Channel;
+
+/// The user that the package's unit names.
+pub(in crate::cli) const DAEMON: &str = "pve-autoscaler";
+/// What the unit hides from the daemon (`ProtectHome=`, `PrivateTmp=`).
+const HIDDEN: [&str; 5] = ["/home", "/root", "/run/user", "/tmp", "/var/tmp"];
+
+/// Goes on as this user, if this is root; never to be undone. The kernel then judges every file, directory and
+/// socket as it will for the daemon. Says as whom is looked.
+pub(in crate::cli) fn go_on_as(name: &str, findings: &mut Findings) {
+    let own = unistd::geteuid();
+    let user = match User::from_name(name) {
+        Ok(Some(user)) => user,
+        Ok(None) => {
+            findings.warning(format!(
+                "user: there is no user {name} on this host, as whom the daemon would run; whether it may read its files is not judged"
+            ));
+            return;
+        }
+        Err(error) => {
+            findings.wrong(format!("user: {name} cannot be looked up: {error}"));
+            return;
+        }
+    };
+    if user.uid != own && !own.is_root() {
+        findings.warning(format!(
+            "user: looked with the rights of uid {own}, not of {name}; run this as root to judge what the daemon may read"
+        ));
+        return;
+    }
+    if user.uid != own
+        && let Err(error) = become_user(&user)
+    {
+        findings.wrong(format!("user: cannot go on as {name}: {error}"));
+        return;
+    }
+    findings.fine(format!("user: looked with the rights of {name}"));
+}
+
+fn become_user(user: &User) -> nix::Result<()> {
+    let name = CString::new(user.name.as_str()).map_err(|_| nix::errno::Errno::EINVAL)?;
+    unistd::initgroups(&name, user.gid)?;
+    unistd::setgid(user.gid)?;
+    unistd::setuid(user.uid)
+}
+
+/// Looks whether the files that the configuration names can be read, and whether the service can see them at all.
+pub(super) fn files(settings: &Settings, findings: &mut Findings) {
+    let mut files = vec![("kubeconfig", settings.kubernetes.kubeconfig.clone())];
+    for region in settings.regions.values() {
+        if let Channel::Token {
+            secret_file,
+            ca_file,
+            ..
+        } = &region.channel
+        {
+            files.push(("token_secret_file", secret_file.clone()));
+            files.extend(ca_file.clone().map(|file| ("ca_file", file)));
+        }
+    }
+    let daemon = User::from_name(DAEMON).ok().flatten().map(|user| user.uid);
+    for (key, path) in files {
+        file(key, &path, daemon, findings);
+    }
+}
+
+fn file(key: &str, path: &Path, daemon: Option<Uid>, findings: &mut Findings) {
+    let shown = path.display();
+    if let Err(error) = std::fs::File::open(path) {
+        let hint = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                "; it and the directories above it must let the daemon in: root:pve-autoscaler 0640 below /etc/pve-autoscaler is right"
+            }
+            _ => "",
+        };
+        findings.wrong(format!("file: {key} {shown} cannot be read: {error}{hint}"));
+        return;
+    }
+    let hidden = HIDDEN.iter().find(|hidden| path.starts_with(hidden));
+    match hidden.filter(|_| daemon == Some(unistd::geteuid())) {
+        Some(hidden) => findings.wrong(format!(
+            "file: {key} {shown} is hidden from the service, as all of {hidden}; move it below /etc/pve-autoscaler"
+        )),
+        None => findings.fine(format!("file: {key} {shown} can be read")),
+    }
+}

@@ -1,0 +1,203 @@
+//! What others read of the metrics: `promtool check metrics`, and the dashboards of others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::Metrics;
+use crate::kube::{CallObserver as _, CallOutcome};
+use crate::model::region::Step;
+use crate::model::time::Span;
+use crate::web::tests::turn;
+
+/// After a turn and one of everything that is counted.
+fn text() -> String {
+    let metrics = Metrics::new();
+    metrics.turned(Duration::from_millis(3));
+    metrics.step(Step::Clone, Span::seconds(40), true);
+    metrics.called("list", "pods", CallOutcome::Done, Duration::from_millis(3));
+    metrics.plain_text(Some(&turn()))
+}
+
+/// A family as its head names it.
+#[derive(Debug, Default)]
+struct Family<'a> {
+    help: &'a str,
+    kind: &'a str,
+    series: BTreeSet<&'a str>,
+}
+
+fn families(text: &str) -> BTreeMap<&str, Family<'_>> {
+    let mut families: BTreeMap<&str, Family<'_>> = BTreeMap::new();
+    for line in text.lines() {
+        let mut words = line.splitn(4, ' ');
+        if let (Some("#"), Some(what), Some(name), Some(rest)) =
+            (words.next(), words.next(), words.next(), words.next())
+        {
+            let family = families.entry(name).or_default();
+            let slot = if what == "HELP" {
+                &mut family.help
+            } else {
+                &mut family.kind
+            };
+            assert_eq!(std::mem::replace(slot, rest), "", "{what} of {name} twice");
+            continue;
+        }
+        let name = line.split(['{', ' ']).next().unwrap_or_default();
+        let of_histogram = ["_bucket", "_sum", "_count"]
+            .iter()
+            .filter_map(|end| name.strip_suffix(end))
+            .find(|base| families.get(base).is_some_and(|f| f.kind == "histogram"));
+        let family = families.entry(of_histogram.unwrap_or(name)).or_default();
+        let series = line.rsplit_once(' ').map_or(line, |(series, _)| series);
+        assert!(family.series.insert(series), "{series} twice");
+    }
+    families
+}
+
+/// The rules of `promtool check metrics`, as far as they concern names, types and help.
+#[test]
+fn metrics_are_named_as_promtool_wants_them() {
+    const PARTS: [&str; 3] = ["_bucket", "_count", "_sum"];
+    /// Units that are no base units, and abbreviations of units.
+    const WRONG: [&str; 22] = [
+        "milliseconds",
+        "microseconds",
+        "nanoseconds",
+        "minutes",
+        "hours",
+        "days",
+        "kilobytes",
+        "megabytes",
+        "gigabytes",
+        "kibibytes",
+        "mebibytes",
+        "gibibytes",
+        "bits",
+        "percent",
+        "ms",
+        "us",
+        "ns",
+        "sec",
+        "kb",
+        "mb",
+        "gb",
+        "s",
+    ];
+    let text = text();
+    let families = families(&text);
+    assert!(families.len() > 40, "{text}");
+    for (name, family) in &families {
+        let Family { help, kind, .. } = family;
+        assert!(!help.is_empty() && !kind.is_empty(), "{name}: {family:?}");
+        let total = name.ends_with("_total");
+        assert!(
+            *kind == "untyped" || total == (*kind == "counter"),
+            "{name} is a {kind}"
+        );
+        let part = PARTS.iter().any(|part| name.ends_with(part));
+        assert!(!part || *kind == "untyped", "{name} is a {kind}");
+        let words: Vec<&str> = name.split('_').collect();
+        assert!(
+            !words.iter().any(|word| WRONG.contains(word)),
+            "{name} has a unit of another kind"
+        );
+        assert!(
+            !words.contains(&"gauge") && !words.contains(&"counter"),
+            "{name}"
+        );
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        assert!(name.chars().all(plain), "{name}");
+    }
+}
+
+/// The program itself, where it is installed (Debian: `prometheus`).
+#[test]
+fn promtool_has_nothing_to_say() {
+    let tool = std::env::var("PROMTOOL").unwrap_or_else(|_| "promtool".to_owned());
+    let started = Command::new(tool)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut promtool = match started {
+        Ok(promtool) => promtool,
+        Err(error) => {
+            eprintln!("skipped: promtool cannot be run ({error}); Debian has it in `prometheus`");
+            return;
+        }
+    };
+    let mut input = promtool.stdin.take().expect("it is piped");
+    input.write_all(text().as_bytes()).expect("it reads");
+    drop(input);
+    let output = promtool.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
+
+/// What the Cluster Autoscaler dashboard and alerts of kubernetes-autoscaling-mixin ask for.
+#[test]
+fn panels_of_others_dashboards_are_filled() {
+    let text = text();
+    for wanted in [
+        "nodes_count{state=\"ready\"}",
+        "max_nodes_count ",
+        "node_groups_count{",
+        "cluster_safe_to_autoscale ",
+        "unschedulable_pods_count{type=",
+        "last_activity{activity=\"scaleDown\"}",
+        "last_activity{activity=\"scaleUp\"}",
+        "evicted_pods_total{eviction_result=",
+        "unneeded_nodes_count ",
+        "scaled_up_nodes_total ",
+        "scaled_down_nodes_total{",
+        "node_group_min_count{node_group=\"small\"}",
+        "node_group_max_count{node_group=\"small\"}",
+        "node_group_target_count{node_group=\"small\"}",
+        "node_group_healthiness{node_group=\"small\"}",
+        "node_group_backoff_status{node_group=\"small\"}",
+    ] {
+        let start = format!("cluster_autoscaler_{wanted}");
+        assert!(
+            text.lines().any(|line| line.starts_with(&start)),
+            "{start} is not in {text}"
+        );
+    }
+    // One node that is not ours, and three of the pool.
+    assert!(
+        text.contains("\ncluster_autoscaler_max_nodes_count 4.0\n"),
+        "{text}"
+    );
+}
+
+/// An increase is seen from what was there before: the first failure of each kind included.
+#[test]
+fn counters_are_there_before_the_first_failure() {
+    let fresh = Metrics::new().plain_text(None);
+    for wanted in [
+        "cluster_autoscaler_errors_total{type=\"cloudProviderError\"} 0",
+        "cluster_autoscaler_errors_total{type=\"configurationError\"} 0",
+        "cluster_autoscaler_failed_scale_ups_total{reason=\"join\"} 0",
+        "cluster_autoscaler_evicted_pods_total{eviction_result=\"failed\"} 0",
+        "cluster_autoscaler_scaled_down_nodes_total{reason=\"unready\"} 0",
+        "pve_autoscaler_failed_scale_downs_total{step=\"drain\"} 0",
+        "pve_autoscaler_pve_calls_total{call=\"clone\",outcome=\"refused\"} 0",
+    ] {
+        assert!(
+            fresh.lines().any(|line| line == wanted),
+            "{wanted} is not in {fresh}"
+        );
+    }
+    let kube = "pve_autoscaler_kube_calls_total{verb=\"list\",kind=\"pods\",outcome=\"refused\"} 0";
+    assert!(text().lines().any(|line| line == kube));
+    // Every name under which a call is made is among those that begin at zero.
+    let source = include_str!("../../pve/calls.rs");
+    for call in crate::pve::CALLS {
+        assert!(
+            source.matches(&format!("\"{call}\"")).count() >= 2,
+            "{call} is no call"
+        );
+    }
+}
