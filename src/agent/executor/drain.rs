@@ -180,10 +180,11 @@ async fn evict(work: &Work, key: &PodKey, pod: &Pod, grace: i64) -> Result<Optio
         EvictOutcome::Blocked { why, .. } => {
             work.tools.observer.evicted(false);
             work.held_by(key, &pod.uid, &why);
-            Ok(Some(why.to_string()))
+            Ok(Some(why.into()))
         }
         EvictOutcome::Failed(error) if kube_passing(&error) => {
             work.held_by(key, &pod.uid, &error.to_string());
+            work.wait_for_kube(&format!("evicting {key}"), &error);
             Ok(Some(error.to_string()))
         }
         EvictOutcome::Failed(error) => Err(Stop::Failed(format!("evicting {key}: {error}"))),

@@ -13,6 +13,7 @@ mod looks;
 mod node;
 mod settling;
 mod sweep;
+mod task;
 #[cfg(test)]
 mod tests;
 mod tools;

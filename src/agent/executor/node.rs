@@ -189,7 +189,9 @@ pub(super) async fn registers(work: &Work, uuid: &str) -> Result<Arc<str>, Stop>
     loop {
         match identity(work, uuid)? {
             NodeIdentity::Agreed(name) => return Ok(name),
-            NodeIdentity::None => work.progress("no node with the VM's name and UUID has appeared"),
+            NodeIdentity::None => {
+                work.progress("no node with the VM's name and UUID has appeared");
+            }
             NodeIdentity::Contradiction(found) => work.note(found.why),
         }
         changed(&mut changes).await;

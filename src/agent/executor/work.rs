@@ -1,6 +1,5 @@
 //! One machine being worked on: its tools, its place in the journal, and the clock of each step.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +9,6 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::agent::journal::{Entry, JournalError};
 use crate::model::cluster::PodKey;
-use crate::model::foreign::ForeignText;
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::region::GuestKind;
 use crate::model::region::{Failure, Step};
@@ -19,6 +17,7 @@ use crate::pve::transport::{CallError, Outcome};
 use crate::pve::{Cause, Task, TaskState, Upid, VmConfig};
 
 use super::Tools;
+pub(super) use super::task::TaskFailure;
 
 /// First pause after a failed call; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -35,12 +34,8 @@ const LONGEST_LOOK: Duration = Duration::from_secs(2);
 /// takes two calls of some ten milliseconds each.
 const FRESH: Duration = Duration::from_millis(250);
 
-/// Lines at the end of a failed task's log that are read …
+/// Lines at the end of a failed task's log that are read.
 const LOG_LINES: usize = 30;
-/// … of which so many are told, those that show no mere progress …
-const LINES_TOLD: usize = 4;
-/// … in at most this many characters.
-const MOST_SAID: usize = 400;
 /// Reading a log takes no longer.
 const LOG_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -472,12 +467,12 @@ impl Work {
         }
     }
 
-    /// Notes what of Kubernetes is waited for. A right that is missing is told in the log at once: it may be
+    /// Notes what of Kubernetes is waited for. A right that is missing is told in the log as well, at once: it may be
     /// missing for good.
     pub(super) fn wait_for_kube(&self, what: &str, error: &crate::kube::Error) {
         let text = format!("{what}: {error}");
-        let told = *self.last.lock().unwrap_or_else(PoisonError::into_inner) == text;
-        if error.code() == Some(403) && !told {
+        let news = *self.last.lock().unwrap_or_else(PoisonError::into_inner) != text;
+        if error.code() == Some(403) && news {
             tracing::warn!(machine = %self.machine, %error,
                 "Kubernetes forbids it: just started, its roles not read yet, or a right is missing; tried again");
         }
@@ -535,51 +530,6 @@ where
     }
 }
 
-/// How a task failed. PVE's last word on it is often no more than `exit code 1`; what went wrong stands in the
-/// lines before it in the task's log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TaskFailure {
-    text: ForeignText,
-    said: ForeignText,
-}
-
-impl TaskFailure {
-    /// The last word, and the end of the log.
-    pub(super) fn new(text: ForeignText, log: &[String]) -> TaskFailure {
-        let tells = |line: &&str| {
-            let noise = [
-                "TASK ",
-                "transferred ",
-                "progress ",
-                "create full clone",
-                "create linked clone",
-            ];
-            !line.is_empty()
-                && !noise.iter().any(|start| line.starts_with(start))
-                && !text.contains(*line)
-        };
-        let lines: Vec<&str> = log.iter().map(|line| line.trim()).filter(tells).collect();
-        let last = &lines[lines.len().saturating_sub(LINES_TOLD)..];
-        let said = ForeignText::new(last.join("; ")).cut(MOST_SAID);
-        TaskFailure { text, said }
-    }
-
-    /// What kind of failure it is. Only PVE's last word tells: the log may speak of locks that were had.
-    pub(super) fn cause(&self) -> Cause {
-        Cause::of(&self.text)
-    }
-}
-
-impl fmt::Display for TaskFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)?;
-        if self.said.is_empty() {
-            return Ok(());
-        }
-        write!(f, "; the task's log says: {}", self.said)
-    }
-}
-
 /// Whether waiting may mend a Kubernetes call that failed. A change whose outcome is unknown counts:
 /// all our changes there may be repeated. So does a 403: every API server answers so for some seconds after its
 /// start, until it has read the roles.
@@ -599,54 +549,5 @@ pub(super) fn passing(error: &CallError) -> bool {
             error.cause().passes()
                 || matches!(error.status, Some(401 | 429 | 502..=504 | 595..=599))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn failure(text: &str, log: &[&str]) -> TaskFailure {
-        let log: Vec<String> = log.iter().map(|line| (*line).to_owned()).collect();
-        TaskFailure::new(text.into(), &log)
-    }
-
-    #[test]
-    fn a_failed_task_is_told_with_what_its_log_says_and_judged_by_its_last_word() {
-        let text = "clone failed: copy failed: command 'qemu-img convert' failed: exit code 1";
-        let log = [
-            "create full clone of drive scsi0 (local:9000/base-9000-disk-0.qcow2)",
-            "trying to acquire lock... can't lock file 'x' - got timeout",
-            "transferred 19.0 GiB of 20.0 GiB (95.00%)",
-            "qemu-img: error while writing: No space left on device",
-            "",
-            "TASK ERROR: clone failed: copy failed: command 'qemu-img convert' failed: exit code 1",
-        ];
-        let told = failure(text, &log);
-        let shown = told.to_string();
-        assert!(
-            shown.starts_with(text) && shown.ends_with("No space left on device"),
-            "{shown}"
-        );
-        assert!(
-            !shown.contains("transferred") && !shown.contains("TASK"),
-            "{shown}"
-        );
-        assert_eq!(shown.matches("exit code 1").count(), 1, "{shown}");
-        assert_eq!(told.cause(), Cause::of(text));
-    }
-
-    #[test]
-    fn a_log_that_says_no_more_or_too_much_is_no_burden() {
-        let text = "can't lock file '/x' - got timeout";
-        assert_eq!(failure(text, &[]).to_string(), text);
-        let same = format!("TASK ERROR: {text}");
-        assert_eq!(failure(text, &[&same, text]).to_string(), text);
-        let long = "kvm\u{1b}[31m ".repeat(1_000);
-        let shown = failure(text, &[&long]).to_string();
-        assert!(
-            shown.chars().count() < 600 && !shown.contains('\u{1b}'),
-            "{shown}"
-        );
     }
 }

@@ -1,0 +1,105 @@
+//! How a task of PVE's failed, in words that help.
+
+use std::fmt;
+
+use crate::model::foreign::ForeignText;
+use crate::pve::Cause;
+
+/// Lines of a failed task's log that are told, the last ones that show no mere progress …
+const LINES_TOLD: usize = 4;
+/// … in at most this many characters.
+const MOST_SAID: usize = 400;
+
+/// How a task failed. PVE's last word on it is often no more than `exit code 1`; what went wrong stands in the
+/// lines before it in the task's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TaskFailure {
+    text: ForeignText,
+    said: ForeignText,
+}
+
+impl TaskFailure {
+    /// The last word, and the end of the log.
+    pub(super) fn new(text: ForeignText, log: &[String]) -> TaskFailure {
+        let tells = |line: &&str| {
+            let noise = [
+                "TASK ",
+                "transferred ",
+                "progress ",
+                "create full clone",
+                "create linked clone",
+            ];
+            !line.is_empty()
+                && !noise.iter().any(|start| line.starts_with(start))
+                && !text.contains(*line)
+        };
+        let lines: Vec<&str> = log.iter().map(|line| line.trim()).filter(tells).collect();
+        let last = &lines[lines.len().saturating_sub(LINES_TOLD)..];
+        let said = ForeignText::new(last.join("; ")).cut(MOST_SAID);
+        TaskFailure { text, said }
+    }
+
+    /// What kind of failure it is. Only PVE's last word tells: the log may speak of locks that were had.
+    pub(super) fn cause(&self) -> Cause {
+        Cause::of(&self.text)
+    }
+}
+
+impl fmt::Display for TaskFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        if self.said.is_empty() {
+            return Ok(());
+        }
+        write!(f, "; the task's log says: {}", self.said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(text: &str, log: &[&str]) -> TaskFailure {
+        let log: Vec<String> = log.iter().map(|line| (*line).to_owned()).collect();
+        TaskFailure::new(text.into(), &log)
+    }
+
+    #[test]
+    fn a_failed_task_is_told_with_what_its_log_says_and_judged_by_its_last_word() {
+        let text = "clone failed: copy failed: command 'qemu-img convert' failed: exit code 1";
+        let log = [
+            "create full clone of drive scsi0 (local:9000/base-9000-disk-0.qcow2)",
+            "trying to acquire lock... can't lock file 'x' - got timeout",
+            "transferred 19.0 GiB of 20.0 GiB (95.00%)",
+            "qemu-img: error while writing: No space left on device",
+            "",
+            "TASK ERROR: clone failed: copy failed: command 'qemu-img convert' failed: exit code 1",
+        ];
+        let told = failure(text, &log);
+        let shown = told.to_string();
+        assert!(
+            shown.starts_with(text) && shown.ends_with("No space left on device"),
+            "{shown}"
+        );
+        assert!(
+            !shown.contains("transferred") && !shown.contains("TASK"),
+            "{shown}"
+        );
+        assert_eq!(shown.matches("exit code 1").count(), 1, "{shown}");
+        assert_eq!(told.cause(), Cause::of(text));
+    }
+
+    #[test]
+    fn a_log_that_says_no_more_or_too_much_is_no_burden() {
+        let text = "can't lock file '/x' - got timeout";
+        assert_eq!(failure(text, &[]).to_string(), text);
+        let same = format!("TASK ERROR: {text}");
+        assert_eq!(failure(text, &[&same, text]).to_string(), text);
+        let long = "kvm\u{1b}[31m ".repeat(1_000);
+        let shown = failure(text, &[&long]).to_string();
+        assert!(
+            shown.chars().count() < 600 && !shown.contains('\u{1b}'),
+            "{shown}"
+        );
+    }
+}
