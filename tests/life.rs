@@ -8,6 +8,8 @@ mod identity;
 mod swarm;
 #[path = "life/tell.rs"]
 mod tell;
+#[path = "life/tenant.rs"]
+mod tenant;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

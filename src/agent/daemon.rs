@@ -1,5 +1,6 @@
 //! The loop: a turn observes, decides, remembers, publishes and acts.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -387,12 +388,19 @@ impl Loop {
     /// One turn. Gives the time of the next at the latest.
     fn turn(&mut self) -> Result<Instant, DaemonError> {
         let now = self.parts.clock.now();
-        let snapshot = Arc::new(self.observe(now));
+        let mut snapshot = self.observe(now);
+        // What follows looks at it too, the checker for instance: it has the same budget.
+        let lean = match brain::budget::within(&snapshot, &self.parts.settings.policy) {
+            Cow::Owned(lean) => Some(lean),
+            Cow::Borrowed(_) => None,
+        };
+        snapshot = lean.unwrap_or(snapshot);
+        let snapshot = Arc::new(snapshot);
         if !snapshot.leader {
             self.executor.stop();
         }
         let policy = &self.parts.settings.policy;
-        let decision = brain::decide(&snapshot, policy, &self.memory, now);
+        let decision = brain::decide_lean(&snapshot, policy, &self.memory, now);
         if decision.memory != self.memory {
             // Before anything is done: a lesson must not be lost because what taught it crashed us.
             self.parts.state.save_memory(&decision.memory)?;

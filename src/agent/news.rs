@@ -11,7 +11,7 @@ use crate::model::action::{Action, Birth, Kind, NodeRef, Reason};
 use crate::model::cluster::PodKey;
 use crate::model::identity::Contradiction;
 use crate::model::region::{Busy, Failure, Step};
-use crate::model::report::PodVerdict;
+use crate::model::report::{PodVerdict, Reasons};
 use crate::model::time::{Span, Time};
 
 /// The same news about the same object is told again after this long (Karpenter: 2 min for most;
@@ -93,14 +93,24 @@ fn of_contradictions(turn: &Turn, namespace: &str) -> Vec<Event> {
     news
 }
 
-/// Pods that stay pending.
+/// Pods that stay pending. Where they are too many, each namespace is told of its first before another is told
+/// of its second: nobody's pods silence another's.
 fn of_pending(turn: &Turn) -> Vec<Event> {
     let pods = &turn.snapshot.cluster.pods;
-    let verdicts = turn.decision.report.pods.iter();
-    let news = verdicts.filter_map(|(key, verdict)| {
+    let mut told: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut all: Vec<(usize, &PodKey, &Reasons)> = Vec::new();
+    for (key, verdict) in &turn.decision.report.pods {
         let (PodVerdict::Hopeless { why } | PodVerdict::Held { why }) = verdict else {
-            return None;
+            continue;
         };
+        let before = told.entry(&*key.namespace).or_default();
+        if *before < MAX_PODS {
+            all.push((*before, key, why));
+            *before += 1;
+        }
+    }
+    all.sort_by_key(|(before, key, _)| (*before, *key));
+    let news = all.into_iter().filter_map(|(_, key, why)| {
         let pod = pods.get(key)?;
         let reasons: Vec<String> = why
             .iter()

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::cluster::{Phase, Pod, PodKey};
-use crate::model::report::PodVerdict;
+use crate::model::report::{PodVerdict, Reasons};
 use crate::model::time::{Span, Time};
 
 use super::fit::volumes::{self, Need};
@@ -72,6 +72,8 @@ pub(super) struct Demand<'a> {
 /// What becomes of an unbound pod before anything is placed.
 enum Class {
     Ignored(String),
+    /// Its constraints are beyond the budget of a decision: it takes no room and calls for nothing.
+    TooComplex(Arc<str>),
     /// Not tried by the scheduler yet: it takes room but calls for nothing.
     Fresh(String),
     Nominated(Arc<str>),
@@ -158,6 +160,11 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
                         turn.promises.give(key, Some(&need));
                     }
                     turn.answer(at, PodVerdict::fits_node(node));
+                    continue;
+                }
+                Class::TooComplex(why) => {
+                    let why = Reasons::new([("*".into(), why.to_string())].into());
+                    turn.answer(at, PodVerdict::Hopeless { why });
                     continue;
                 }
                 Class::Fresh(why) => {
@@ -268,6 +275,9 @@ fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
         turn.view.snapshot.cluster.nodes.contains_key(*name) && !turn.view.leaving(name)
     }) {
         return Class::Nominated(node.clone());
+    }
+    if let Some(why) = &shape.left_out {
+        return Class::TooComplex(why.clone());
     }
     if pod.unschedulable_since.is_none() {
         return Class::Fresh("kube-scheduler has not found it unschedulable".to_owned());

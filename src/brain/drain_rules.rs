@@ -305,6 +305,9 @@ fn blocking(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
         now,
         ..
     } = bar;
+    if let Some(why) = &pod.shape.left_out {
+        return Some(block("UnexpectedError", why.to_string()));
+    }
     let safe = annotation(pod, SAFE_TO_EVICT);
     if let Some(value) = safe.filter(|value| *value != "true") {
         let why = format!("its annotation {SAFE_TO_EVICT} is {value}");

@@ -8,6 +8,7 @@ mod batch;
 mod births;
 mod bookings;
 mod bound;
+pub mod budget;
 mod by_node;
 mod candidates;
 mod capacity;
@@ -64,7 +65,36 @@ use turn::Turn;
 /// The same input yields the same output, to the byte. Once the plan is reflected in the view, the
 /// next plan is empty.
 pub fn decide(snapshot: &Snapshot, policy: &Policy, memory: &Memory, now: Time) -> Decision {
+    decide_within(budget::STEPS, snapshot, policy, memory, now).0
+}
+
+/// [`decide`] on a view that is within the budget of work already: one that [`budget::within`] gave.
+pub fn decide_lean(lean: &Snapshot, policy: &Policy, memory: &Memory, now: Time) -> Decision {
+    decide_on(budget::STEPS, lean, policy, memory, now).0
+}
+
+/// [`decide`] within another budget of work; says how many steps were made too.
+fn decide_within(
+    steps: u64,
+    snapshot: &Snapshot,
+    policy: &Policy,
+    memory: &Memory,
+    now: Time,
+) -> (Decision, u64) {
+    let lean = budget::within_steps(snapshot, policy, steps);
+    decide_on(steps, &lean, policy, memory, now)
+}
+
+fn decide_on(
+    steps: u64,
+    snapshot: &Snapshot,
+    policy: &Policy,
+    memory: &Memory,
+    now: Time,
+) -> (Decision, u64) {
     let mut turn = Turn::begin(snapshot, policy, memory, now);
+    turn.steps = steps;
+    budget::report(&mut turn);
     holds::find(&mut turn, memory);
     capacity::learn(&mut turn);
     backoff::count(&mut turn);
@@ -80,5 +110,5 @@ pub fn decide(snapshot: &Snapshot, policy: &Policy, memory: &Memory, now: Time) 
     sweep::plan(&mut turn);
     shrink::plan(&mut turn, &mut world, &choices, memory);
     pools::report(&mut turn);
-    turn.finish()
+    (turn.finish(), world.company.steps())
 }

@@ -8,6 +8,7 @@ use crate::model::report::PodVerdict;
 use crate::model::resources::Resources;
 
 use super::bookings::{self, Bookings};
+use super::budget;
 use super::company::Rules;
 use super::demand::{Asker, Demand, Group};
 use super::fit::amounts;
@@ -214,9 +215,25 @@ pub(super) fn existing<'a>(
         if !placed || waiting.is_empty() {
             break;
         }
+        if budget::used_up(turn, world, 0) {
+            for group in waiting {
+                leave_out(turn, &mut groups[group]);
+            }
+            break;
+        }
     }
     groups.retain(|group| group.calls() && !group.pods.is_empty());
     (groups, lane)
+}
+
+/// What is left of a group is looked at no more in this decision.
+fn leave_out<'a>(turn: &mut Turn<'a>, group: &mut Group<'a>) {
+    let why = budget::chained();
+    for asker in std::mem::take(&mut group.pods) {
+        if group.calls() {
+            turn.say(asker, &PodVerdict::Hopeless { why: why.clone() });
+        }
+    }
 }
 
 /// Stretches of groups of one rank.

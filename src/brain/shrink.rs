@@ -14,6 +14,7 @@ use crate::model::report::NodeVerdict;
 use crate::model::time::Time;
 
 use super::bookings;
+use super::budget;
 use super::candidates::{self, Candidate, Mode};
 use super::consolidate::{exchange, intents, quiet, search, trial};
 use super::drain_rules::Budgets;
@@ -145,6 +146,8 @@ pub(super) struct Rehearsals {
     surplus: BTreeMap<Arc<str>, u32>,
     /// How many nodes may become unneeded that were not before.
     newcomers: u64,
+    /// Steps of the decision before.
+    began: u64,
 }
 
 /// Candidates that stay, and why.
@@ -167,6 +170,7 @@ impl Rehearsals {
             restless,
             surplus: surplus::by_pool(turn),
             newcomers: newcomers(turn),
+            began: world.company.steps(),
         }
     }
 
@@ -196,7 +200,7 @@ impl Rehearsals {
         world: &mut World<'a>,
         mut unit: Unit<'a>,
     ) -> Result<Unit<'a>, Refused<'a>> {
-        if let Some(refused) = self.refuse(turn, &mut unit) {
+        if let Some(refused) = self.refuse(turn, world, &mut unit) {
             return Err(refused);
         }
         let mut undo = Undo::default();
@@ -239,7 +243,12 @@ impl Rehearsals {
     }
 
     /// Why a unit is not even tried.
-    fn refuse<'a>(&self, turn: &Turn<'a>, unit: &mut Unit<'a>) -> Option<Refused<'a>> {
+    fn refuse<'a>(
+        &self,
+        turn: &Turn<'a>,
+        world: &World<'a>,
+        unit: &mut Unit<'a>,
+    ) -> Option<Refused<'a>> {
         let pool = pool_of(turn, unit);
         let surplus = self.surplus.get(&pool).copied().unwrap_or(0);
         let enough = unit
@@ -248,6 +257,10 @@ impl Rehearsals {
             .find_map(|node| node.mode.fallback().filter(|_| surplus == 0));
         let keep = match enough {
             Some(keep) => keep.clone(),
+            None if budget::used_up(turn, world, self.began) => Keep::because(
+                "NotUnneededOtherReason",
+                "the budget of work of one decision is used up: to place the pods of other nodes took too much",
+            ),
             None if self.newcomers == 0 && counts(turn, unit) => Keep::because(
                 "NotUnneededOtherReason",
                 "enough nodes have become unneeded for now; the others follow",

@@ -12,6 +12,7 @@ use crate::model::report::{PodVerdict, Report};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::{Span, Time};
 
+use super::budget;
 use super::claims::Promises;
 use super::demand::Asker;
 use super::holds::Holds;
@@ -32,6 +33,8 @@ pub(super) struct Turn<'a> {
     /// The pods that are not bound, in the order of their keys, with their verdicts.
     lines: Vec<(PodKey, Option<PodVerdict>)>,
     wake: Option<Time>,
+    /// The budget of work.
+    pub(super) steps: u64,
     /// What this decision still finds in quarantine.
     in_quarantine: BTreeSet<Arc<str>>,
 }
@@ -53,6 +56,7 @@ impl<'a> Turn<'a> {
             promises: Promises::default(),
             lines: Vec::new(),
             wake: None,
+            steps: budget::STEPS,
             in_quarantine: BTreeSet::new(),
         }
     }

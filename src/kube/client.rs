@@ -9,8 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use ::kube::client::Body;
 use http::{HeaderMap, Method, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
-use serde::Deserialize;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -18,14 +17,18 @@ use tokio::time::Instant;
 use super::connect::{self, Connector};
 use super::error::{Call, Error, NO_ANSWER, chain, server_of};
 use super::observer::{CallObserver, CallOutcome};
+use super::refused::refusal;
 use crate::clock::Clock;
-use crate::model::time::{Span, Time};
+use crate::model::time::Time;
 
 /// Longest a call may take, body and all. A list page of 100 pods takes well under a second.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Largest body that is read. A page of 100 objects of etcd's largest size would be 150 MiB, but
-/// real pages stay below 1 MiB; this bounds what a broken server can make us hold.
-pub const MAX_BODY: usize = 64 * 1024 * 1024;
+/// Largest body that is read, in bytes: one object of the largest that etcd takes (1.5 MiB), of which
+/// JSON makes nine (`\u003c` for one byte). Pages of a list are halved until they are below it.
+pub const MAX_BODY: usize = 16 * 1024 * 1024;
+const JSON: &str = "application/json";
+/// Of a list: the metadata of its objects alone.
+const NAMES: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 /// How often the kubeconfig's files are looked at.
 pub const FILE_POLL: Duration = Duration::from_secs(30);
 /// After a 401 the file is read again at most this often: a broken file must not be read per call.
@@ -97,6 +100,8 @@ pub(super) struct Request {
     pub(super) path: String,
     pub(super) query: Vec<(&'static str, String)>,
     pub(super) payload: Payload,
+    /// What form the answer shall have.
+    accept: &'static str,
 }
 
 impl Request {
@@ -115,7 +120,14 @@ impl Request {
             path,
             query: Vec::new(),
             payload: Payload::Nothing,
+            accept: JSON,
         }
+    }
+
+    /// Asks for the metadata of a list's objects alone.
+    pub(super) fn names_only(mut self) -> Request {
+        self.accept = NAMES;
+        self
     }
 
     pub(super) fn query(mut self, key: &'static str, value: impl Into<String>) -> Request {
@@ -162,7 +174,7 @@ impl Request {
             .method(method)
             .uri(target)
             .header(header::USER_AGENT, USER_AGENT)
-            .header(header::ACCEPT, "application/json");
+            .header(header::ACCEPT, self.accept);
         match self.payload {
             Payload::Nothing => builder.body(Body::empty()),
             Payload::Json(value) => builder
@@ -179,7 +191,7 @@ impl Request {
 }
 
 /// A whole answer with a 2xx status.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Reply {
     pub(super) headers: HeaderMap,
     pub(super) body: hyper::body::Bytes,
@@ -324,6 +336,17 @@ impl Client {
 
     /// Sends `request` and reads the whole answer, within [`CALL_TIMEOUT`].
     pub(super) async fn call(&self, request: Request) -> Result<Reply, Error> {
+        let call = request.call.clone();
+        let reply = self.call_unless_large(request).await?;
+        reply.ok_or_else(|| Error::Unknown {
+            call,
+            code: Some(StatusCode::OK.as_u16()),
+            message: format!("the answer is larger than {} MiB", MAX_BODY >> 20).into(),
+        })
+    }
+
+    /// Like [`Client::call`]; `None` when it was carried out and its answer is larger than [`MAX_BODY`].
+    pub(super) async fn call_unless_large(&self, request: Request) -> Result<Option<Reply>, Error> {
         let started = Instant::now();
         let call = request.call.clone();
         let changes = request.changes();
@@ -377,7 +400,9 @@ impl Client {
             Ok(Ok(response)) => {
                 let server = server_of(&self.link().server);
                 match tokio::time::timeout(CALL_TIMEOUT, whole(&call, &server, response)).await {
-                    Ok(Ok((status, reply))) => Err(refusal(&call, status, &reply, false)),
+                    Ok(Ok((status, reply))) => {
+                        Err(refusal(&call, status, &reply.unwrap_or_default(), false))
+                    }
                     Ok(Err(error)) => Err(error),
                     Err(_) => Err(self.unanswered(call.clone(), CALL_TIMEOUT)),
                 }
@@ -406,7 +431,7 @@ impl Client {
         }
     }
 
-    async fn exchange(&self, request: Request) -> Result<Reply, Error> {
+    async fn exchange(&self, request: Request) -> Result<Option<Reply>, Error> {
         let call = request.call.clone();
         let changes = request.changes();
         let response = self.send(request).await?;
@@ -415,7 +440,7 @@ impl Client {
         if status.is_success() {
             Ok(reply)
         } else {
-            Err(refusal(&call, status, &reply, changes))
+            Err(refusal(&call, status, &reply.unwrap_or_default(), changes))
         }
     }
 
@@ -439,28 +464,29 @@ impl Client {
     }
 }
 
+/// Reads a body to its end; `None` when it is larger than [`MAX_BODY`].
 async fn whole(
     call: &Call,
     server: &str,
     response: http::Response<Body>,
-) -> Result<(StatusCode, Reply), Error> {
+) -> Result<(StatusCode, Option<Reply>), Error> {
     let (parts, body) = response.into_parts();
-    let body = Limited::new(body, MAX_BODY)
-        .collect()
-        .await
-        .map_err(|error| Error::Unknown {
-            call: call.clone(),
-            code: Some(parts.status.as_u16()),
-            message: format!("{server}: the answer broke off: {error}").into(),
-        })?
-        .to_bytes();
-    Ok((
-        parts.status,
-        Reply {
-            headers: parts.headers,
-            body,
-        },
-    ))
+    let body = match Limited::new(body, MAX_BODY).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => return Ok((parts.status, None)),
+        Err(error) => {
+            return Err(Error::Unknown {
+                call: call.clone(),
+                code: Some(parts.status.as_u16()),
+                message: format!("{server}: the answer broke off: {error}").into(),
+            });
+        }
+    };
+    let reply = Reply {
+        headers: parts.headers,
+        body,
+    };
+    Ok((parts.status, Some(reply)))
 }
 
 /// Reads a 2xx body. A change whose answer cannot be read was carried out, but how is not known.
@@ -471,76 +497,6 @@ pub(super) fn parse<T: DeserializeOwned>(call: Call, body: &[u8]) -> Result<T, E
         message: format!("the answer cannot be read: {error}").into(),
     })
 }
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    reason: Option<String>,
-    message: Option<String>,
-    details: Option<StatusDetails>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct StatusDetails {
-    retry_after_seconds: Option<i64>,
-    causes: Option<Vec<Cause>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Cause {
-    message: Option<String>,
-}
-
-/// Text of an answer that is no `Status`, at most this long in an error.
-const MAX_QUOTE: usize = 300;
-/// Causes of a refusal that are told at most; a bad object may have one for every field.
-const MAX_CAUSES: usize = 3;
-
-/// The error for an answer that is not 2xx.
-fn refusal(call: &Call, status: StatusCode, reply: &Reply, changes: bool) -> Error {
-    let parsed: Status = serde_json::from_slice(&reply.body).unwrap_or_default();
-    let mut message = parsed.message.unwrap_or_else(|| {
-        let text = String::from_utf8_lossy(&reply.body);
-        text.trim().chars().take(MAX_QUOTE).collect()
-    });
-    let details = parsed.details.unwrap_or_default();
-    for cause in details.causes.into_iter().flatten().take(MAX_CAUSES) {
-        // A blocked eviction names its budget here alone.
-        if let Some(cause) = cause.message.filter(|cause| !message.contains(cause)) {
-            message.push_str(": ");
-            message.push_str(&cause);
-        }
-    }
-    let code = status.as_u16();
-    // A 5xx to a change may come after etcd took it ("etcdserver: request timed out").
-    if changes && status.is_server_error() {
-        return Error::Unknown {
-            call: call.clone(),
-            code: Some(code),
-            message: message.into(),
-        };
-    }
-    let header = reply
-        .headers
-        .get(header::RETRY_AFTER)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.trim().parse().ok());
-    Error::Refused {
-        call: call.clone(),
-        code,
-        reason: parsed.reason.unwrap_or_default().into(),
-        message: message.into(),
-        retry_after: header
-            .or(details.retry_after_seconds)
-            .filter(|seconds| (0..=MAX_RETRY_AFTER).contains(seconds))
-            .map(Span::seconds),
-    }
-}
-
-/// A longer `Retry-After`, in seconds, is not believed.
-const MAX_RETRY_AFTER: i64 = 3_600;
 
 fn transport_error(call: &Call, server: &str, error: &::kube::Error) -> Error {
     let words = chain(error);

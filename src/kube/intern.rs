@@ -39,12 +39,17 @@ impl Interner {
             return known.clone();
         }
         if self.texts.len() >= self.prune_texts_at {
-            self.texts.retain(|text| Arc::strong_count(text) > 1);
-            self.prune_texts_at = (self.texts.len() * 2).max(PRUNE_FLOOR);
+            self.prune();
         }
         let shared: Arc<str> = text.into();
         self.texts.insert(shared.clone());
         shared
+    }
+
+    /// Forgets texts that nobody uses.
+    pub fn prune(&mut self) {
+        self.texts.retain(|text| Arc::strong_count(text) > 1);
+        self.prune_texts_at = (self.texts.len() * 2).max(PRUNE_FLOOR);
     }
 
     /// The shared form of a label map.

@@ -5,7 +5,7 @@
 
 use serde_json::value::RawValue;
 
-use super::list::object;
+use super::list::{Item, object, too_large};
 use super::pods::read_pod;
 use super::store::State;
 use super::translate::{self, Reader};
@@ -253,6 +253,21 @@ impl State {
         }
     }
 
+    /// Notes an object that is larger than what is read: the view keeps what it shows of it, if anything.
+    pub(super) fn pass_over(kind: Kind, metadata: &RawValue) -> Applied {
+        let mut applied = Applied::default();
+        let mut unreadable = too_large(metadata);
+        if kind == Kind::Pods {
+            unreadable.message = format!(
+                "{}; it gets no machine, and the room that it takes on a node is not counted",
+                unreadable.message
+            )
+            .into();
+        }
+        applied.damaged(unreadable);
+        applied
+    }
+
     /// An object of storage; attachments are the last kind of these.
     fn put_storage(&mut self, kind: Kind, raw: &RawValue) -> Applied {
         match kind {
@@ -332,7 +347,7 @@ impl State {
     }
 
     fn put_pod(&mut self, raw: &RawValue) -> Applied {
-        let (view, problems) = read_pod(&mut self.interner, raw);
+        let (view, problems) = read_pod(&mut self.interner, Item::Whole(raw), None);
         let Some((key, pod)) = view else {
             return Applied {
                 unreadable: problems.into_iter().next(),

@@ -1,18 +1,26 @@
 //! Paged lists: one page of raw objects at a time, so that a damaged object does not hide the
-//! others and the peak of memory is a page, not the cluster.
+//! others and the peak of memory is a page, not the cluster. A page has a bound in bytes too, which
+//! objects of any size keep.
+
+#[cfg(test)]
+mod tests;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::client::{Client, Request};
+use super::client::{Client, MAX_BODY, Reply, Request};
 use super::error::Error;
 use super::wire;
 use crate::model::foreign::ForeignText;
 
-/// Objects per page; keeps the peak near the resident size (a page of pods is below 1 MiB).
+/// Objects per page at most; keeps the peak near the resident size (a page of pods is mostly below 1 MiB).
 pub(super) const PAGE: usize = 100;
-/// Pages per list: two million objects, which no etcd holds. Stops a server that always has more.
+/// Pages per list: 20,000 objects of the largest size, two million of a usual one; no etcd holds either.
+/// Stops a server that always has more.
 const MAX_PAGES: usize = 20_000;
+/// A list that is told 410 in its middle is begun anew, so often in all: the API server keeps a version
+/// for five minutes at least.
+const MAX_TRIES: u32 = 3;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -41,45 +49,142 @@ pub(super) struct Listing<'a> {
     pub(super) field_selector: &'a str,
 }
 
+/// One object of a list.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Item<'r> {
+    /// As it is.
+    Whole(&'r RawValue),
+    /// Its metadata alone: the object is larger than what is read of any answer ([`MAX_BODY`]).
+    TooLarge(&'r RawValue),
+}
+
+impl Item<'_> {
+    /// Reads the object; an error is a sentence that names it.
+    pub(super) fn object<T: serde::de::DeserializeOwned>(self) -> Result<T, Unreadable> {
+        match self {
+            Item::Whole(raw) => object(raw),
+            Item::TooLarge(raw) => Err(too_large(raw)),
+        }
+    }
+}
+
+/// What is said of an object that is larger than what is read.
+pub(super) fn too_large(metadata: &RawValue) -> Unreadable {
+    let bare: wire::Bare = serde_json::from_str(metadata.get()).unwrap_or_default();
+    Unreadable {
+        message: format!(
+            "it is larger than {} MiB and was not read: nothing is known of it but its name",
+            MAX_BODY >> 20
+        )
+        .into(),
+        meta: Box::new(bare.metadata),
+    }
+}
+
+/// A list that is read page by page. Whoever may make objects decides how large a page is, so one that
+/// is too large is asked for again with half as many objects, down to one; and of one that is too large
+/// by itself the metadata is asked for alone. After that pages grow again.
+#[derive(Debug)]
+struct Pages<'a> {
+    listing: Listing<'a>,
+    /// Where the next page begins; empty for the first.
+    token: String,
+    /// Objects of the next page at most.
+    limit: usize,
+}
+
+impl Pages<'_> {
+    fn request(&self) -> Request {
+        let listing = self.listing;
+        let mut request = Request::new("list", listing.kind, "", listing.path.to_owned())
+            .query("limit", self.limit.to_string());
+        if !listing.field_selector.is_empty() {
+            request = request.query("fieldSelector", listing.field_selector);
+        }
+        if !self.token.is_empty() {
+            request = request.query("continue", self.token.as_str());
+        }
+        request
+    }
+
+    /// The next page, and whether its objects are there as they are and not with their metadata alone.
+    async fn next(&mut self, client: &Client) -> Result<(Reply, bool), Error> {
+        loop {
+            if let Some(reply) = client.call_unless_large(self.request()).await? {
+                if reply.body.len() <= MAX_BODY / 2 {
+                    self.limit = (self.limit * 2).min(PAGE);
+                }
+                return Ok((reply, true));
+            }
+            if self.limit == 1 {
+                return Ok((client.call(self.request().names_only()).await?, false));
+            }
+            self.limit /= 2;
+            tracing::debug!(
+                kind = self.listing.kind,
+                limit = self.limit,
+                "a page of a list is too large: asking for fewer objects"
+            );
+        }
+    }
+}
+
 impl Client {
     /// Lists everything, consistently (no `resourceVersion`: not from a cache that lags), calling
-    /// `each` for every object. Returns the list's resourceVersion.
+    /// `each` for every object. Returns the list's resourceVersion. After an error, 410 in the middle
+    /// of the list too, what `each` saw is part of no list.
     pub(super) async fn list(
         &self,
         listing: Listing<'_>,
-        mut each: impl FnMut(&RawValue),
+        mut each: impl FnMut(Item<'_>),
     ) -> Result<String, Error> {
-        let mut token = String::new();
+        let unknown = |message: String| Error::Unknown {
+            call: Request::new("list", listing.kind, "", String::new()).call,
+            code: None,
+            message: message.into(),
+        };
+        let mut pages = Pages {
+            listing,
+            token: String::new(),
+            limit: PAGE,
+        };
         for _ in 0..MAX_PAGES {
-            let mut request = Request::new("list", listing.kind, "", listing.path.to_owned())
-                .query("limit", PAGE.to_string());
-            if !listing.field_selector.is_empty() {
-                request = request.query("fieldSelector", listing.field_selector);
-            }
-            if !token.is_empty() {
-                request = request.query("continue", token.as_str());
-            }
-            let call = request.call.clone();
-            let reply = self.call(request).await?;
-            let page: Page<'_> =
-                serde_json::from_slice(&reply.body).map_err(|error| Error::Unknown {
-                    call: call.clone(),
-                    code: None,
-                    message: format!("the list cannot be read: {error}").into(),
-                })?;
+            let (reply, whole) = pages.next(self).await?;
+            let page: Page<'_> = serde_json::from_slice(&reply.body)
+                .map_err(|error| unknown(format!("the list cannot be read: {error}")))?;
             for item in page.items.iter().flatten() {
-                each(item);
+                each(if whole {
+                    Item::Whole(item)
+                } else {
+                    Item::TooLarge(item)
+                });
             }
             match page.metadata.token.filter(|token| !token.is_empty()) {
-                Some(next) => token = next,
+                Some(next) => pages.token = next,
                 None => return Ok(page.metadata.resource_version.unwrap_or_default()),
             }
         }
-        Err(Error::Unknown {
-            call: Request::new("list", listing.kind, "", String::new()).call,
-            code: None,
-            message: format!("the list did not end after {MAX_PAGES} pages").into(),
-        })
+        Err(unknown(format!(
+            "the list did not end after {MAX_PAGES} pages"
+        )))
+    }
+
+    /// Lists everything into a value. Begins anew, with a new value, when the API server has
+    /// forgotten the list's version before its last page (410).
+    pub(super) async fn gather<T: Default>(
+        &self,
+        listing: Listing<'_>,
+        each: impl Fn(&mut T, Item<'_>),
+    ) -> Result<T, Error> {
+        let mut tries = 1;
+        loop {
+            let mut found = T::default();
+            match self.list(listing, |item| each(&mut found, item)).await {
+                Ok(_) => return Ok(found),
+                Err(error) if error.code() == Some(410) && tries < MAX_TRIES => tries += 1,
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::Value;
 use serde_json::value::to_raw_value;
 
 use super::kinds::Kind;
+use super::list::Item;
 use super::pods::read_pod;
 use super::store::State;
 use crate::model::cluster::{Cluster, Pod, PodKey};
@@ -20,7 +21,7 @@ impl Manifests {
     /// be understood and was taken for the worst.
     pub fn pod(&mut self, object: &Value) -> (Option<(PodKey, Pod)>, Vec<String>) {
         match to_raw_value(object) {
-            Ok(raw) => read_pod(&mut self.state.interner, &raw),
+            Ok(raw) => read_pod(&mut self.state.interner, Item::Whole(&raw), None),
             Err(error) => (None, vec![error.to_string()]),
         }
     }

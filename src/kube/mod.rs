@@ -16,6 +16,7 @@ pub mod manifests;
 pub mod nodes;
 pub mod observer;
 pub mod pods;
+mod refused;
 pub mod status;
 pub mod store;
 pub mod tokens;

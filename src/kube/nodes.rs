@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::client::{Client, Request, encode};
 use super::error::Error;
 use super::intern::Interner;
-use super::list::{Listing, object};
+use super::list::{Item, Listing, Unreadable};
 use super::translate::{self, Reader};
 use super::wire;
 use crate::model::action::NodeRef;
@@ -97,18 +97,18 @@ impl Client {
     /// # Errors
     /// Also when one node cannot be read: an incomplete list is no list.
     pub async fn nodes(&self) -> Result<Vec<(Arc<str>, Node)>, Error> {
-        let mut nodes = Vec::new();
-        let mut damaged = None;
         let listing = Listing {
             kind: "nodes",
             path: "/api/v1/nodes",
             field_selector: "",
         };
-        self.list(listing, |raw| match object::<wire::Node>(raw) {
+        type Found = (Vec<(Arc<str>, Node)>, Option<Unreadable>);
+        let read = |(nodes, damaged): &mut Found, item: Item<'_>| match item.object::<wire::Node>()
+        {
             Ok(node) => nodes.extend(view(&node)),
-            Err(unreadable) => damaged = Some(unreadable),
-        })
-        .await?;
+            Err(unreadable) => *damaged = Some(unreadable),
+        };
+        let (nodes, damaged) = self.gather(listing, read).await?;
         match damaged {
             None => Ok(nodes),
             Some(unreadable) => Err(Error::Unknown {

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::client::{Client, Request, encode};
 use super::error::Error;
 use super::intern::Interner;
-use super::list::{Listing, object};
+use super::list::{Item, Listing, Unreadable};
 use super::translate::{self, Reader};
 use super::wire;
 use crate::model::cluster::{Attachment, Pod, PodKey};
@@ -52,24 +52,24 @@ struct PlacedSpec {
     node_name: Option<String>,
 }
 
-/// Reads one pod for the store or a drain; problems are sentences that name it.
+/// Reads one pod for the store or a drain; problems are sentences that name it. `node` is where a pod
+/// is that cannot be read, if nothing else says so.
 pub(super) fn read_pod(
     interner: &mut Interner,
-    raw: &serde_json::value::RawValue,
+    item: Item<'_>,
+    node: Option<&str>,
 ) -> (Option<(PodKey, Pod)>, Vec<String>) {
     let mut reader = Reader::new(interner);
-    match object::<wire::Pod>(raw) {
+    match item.object::<wire::Pod>() {
         Ok(pod) => {
             let view = translate::pod(&mut reader, &pod);
             (view, reader.problems)
         }
         Err(unreadable) => {
+            let (Item::Whole(raw) | Item::TooLarge(raw)) = item;
             let placed: Placed = serde_json::from_str(raw.get()).unwrap_or_default();
-            let view = translate::unreadable_pod(
-                &mut reader,
-                &unreadable.meta,
-                placed.spec.node_name.as_deref(),
-            );
+            let node = placed.spec.node_name.as_deref().or(node);
+            let view = translate::unreadable_pod(&mut reader, &unreadable.meta, node);
             (view, vec![unreadable.message.into()])
         }
     }
@@ -85,12 +85,11 @@ impl Client {
             path: "/api/v1/pods",
             field_selector: &selector,
         };
-        let mut interner = Interner::default();
-        let mut pods = Vec::new();
-        self.list(listing, |raw| {
-            pods.extend(read_pod(&mut interner, raw).0);
-        })
-        .await?;
+        let read = |found: &mut (Interner, Vec<(PodKey, Pod)>), item: Item<'_>| {
+            let (interner, pods) = found;
+            pods.extend(read_pod(interner, item, Some(node)).0);
+        };
+        let (_, mut pods) = self.gather(listing, read).await?;
         // A server that does not know the selector would answer with every pod there is.
         pods.retain(|(_, pod)| pod.node.as_deref() == Some(node));
         Ok(pods)
@@ -150,17 +149,17 @@ impl Client {
             path: "/apis/storage.k8s.io/v1/volumeattachments",
             field_selector: "",
         };
-        let mut interner = Interner::default();
-        let mut found = Vec::new();
-        let mut damaged = None;
-        self.list(listing, |raw| match object::<wire::Attachment>(raw) {
-            Ok(attachment) => found.extend(translate::attachment(
-                &mut Reader::new(&mut interner),
-                &attachment,
-            )),
-            Err(unreadable) => damaged = Some(unreadable),
-        })
-        .await?;
+        type Found = (Interner, Vec<(Arc<str>, Attachment)>, Option<Unreadable>);
+        let read = |all: &mut Found, item: Item<'_>| {
+            let (interner, found, damaged) = all;
+            match item.object::<wire::Attachment>() {
+                Ok(read) => {
+                    found.extend(translate::attachment(&mut Reader::new(interner), &read));
+                }
+                Err(unreadable) => *damaged = Some(unreadable),
+            }
+        };
+        let (_, mut found, damaged) = self.gather(listing, read).await?;
         if let Some(unreadable) = damaged {
             return Err(Error::Unknown {
                 call: Request::new("list", "volumeattachments", "", String::new()).call,

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::intern::Interner;
 use super::kinds::{Applied, Kind};
+use super::list::Item;
 use super::translate::{PriorityClass, RuntimeClass};
 use super::wire;
 use crate::model::cluster::{Cluster, PodKey};
@@ -81,6 +82,8 @@ pub(super) struct State {
     pub(super) runtimes: BTreeMap<Arc<str>, RuntimeClass>,
     /// As read: they are translated anew when a class that they may name changes.
     pub(super) daemon_templates: BTreeMap<PodKey, Box<wire::DaemonSet>>,
+    /// The kinds that are away because of the connection or the API server itself.
+    outage: BTreeSet<Kind>,
     sources: BTreeMap<Kind, Source>,
 }
 
@@ -252,9 +255,12 @@ impl ClusterStore {
     }
 
     /// Takes one object of a list.
-    pub(super) fn take_listed(&self, listed: &mut Listed, raw: &RawValue) {
+    pub(super) fn take_listed(&self, listed: &mut Listed, item: Item<'_>) {
         let mut state = self.state();
-        let applied = state.put_object(listed.kind, raw);
+        let applied = match item {
+            Item::Whole(raw) => state.put_object(listed.kind, raw),
+            Item::TooLarge(metadata) => State::pass_over(listed.kind, metadata),
+        };
         listed.changed |= applied.changed;
         listed.unschedulable |= applied.unschedulable;
         if let Some(key) = state.note(listed.kind, applied) {
@@ -273,14 +279,18 @@ impl ClusterStore {
             }
         }
         let mut recovered = false;
+        let mut failed = false;
         if let Some(source) = state.sources.get_mut(&kind) {
             source.problems.retain(|key, _| listed.seen.contains(key));
             source.unreadable.retain(|key, _| listed.seen.contains(key));
             source.stats.lists += 1;
-            recovered = !source.complete || source.failure.is_some();
+            failed = source.failure.take().is_some();
+            recovered = !source.complete || failed;
             source.complete = true;
-            source.failure = None;
             source.as_of = source.as_of.max(as_of);
+        }
+        if failed {
+            state.back(kind);
         }
         drop(state);
         self.notify_object(kind, changed, listed.unschedulable);
@@ -330,16 +340,18 @@ impl ClusterStore {
             source.stats.watches += 1;
             recovered = source.failure.take().is_some();
         }
+        if recovered {
+            state.back(kind);
+        }
         drop(state);
         if recovered {
-            tracing::info!(source = kind.source(), "watching again");
             self.notify(|changes| changes.sources += 1);
         }
     }
 
     /// A list or watch failed; the view stays as it is and ages. `cause` is what is behind it, in the same words for
     /// all kinds that it hinders.
-    pub(super) fn failed(&self, kind: Kind, message: &str, cause: Option<&str>) {
+    pub(super) fn failed(&self, kind: Kind, message: &str, cause: Option<&str>, trouble: Trouble) {
         let mut state = self.state();
         let mut news = false;
         if let Some(source) = state.sources.get_mut(&kind) {
@@ -348,12 +360,23 @@ impl ClusterStore {
             source.failure = Some(message.to_owned());
             source.cause = cause.map(ForeignText::from);
         }
+        if news {
+            state.away(kind, message, trouble);
+        }
         drop(state);
         if news {
-            tracing::warn!(source = kind.source(), error = message, "cannot watch");
             self.notify(|changes| changes.sources += 1);
         }
     }
+}
+
+/// Whose trouble it is that a list or watch failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// The way to the API server's, or its own: it concerns every kind, and is said once.
+    Shared,
+    /// This kind's alone.
+    Own,
 }
 
 /// A full list under way.
@@ -378,6 +401,34 @@ impl Listed {
 }
 
 impl State {
+    /// A kind is not watched any more. One broken connection is one warning, however many watches went
+    /// over it.
+    fn away(&mut self, kind: Kind, message: &str, trouble: Trouble) {
+        let source = kind.source();
+        match trouble {
+            Trouble::Own => tracing::warn!(source, error = message, "cannot watch"),
+            Trouble::Shared if self.outage.is_empty() => tracing::warn!(
+                source,
+                error = message,
+                "cannot watch the cluster; every kind is tried again until it answers"
+            ),
+            Trouble::Shared => tracing::debug!(source, error = message, "cannot watch"),
+        }
+        if trouble == Trouble::Shared {
+            self.outage.insert(kind);
+        }
+    }
+
+    /// A kind is watched again.
+    fn back(&mut self, kind: Kind) {
+        let source = kind.source();
+        if !self.outage.remove(&kind) {
+            tracing::info!(source, "watching again");
+        } else if self.outage.is_empty() {
+            tracing::info!("watching the cluster again");
+        }
+    }
+
     fn alive(&mut self, kind: Kind, now: Time) {
         if let Some(source) = self.sources.get_mut(&kind) {
             source.stats.events += 1;

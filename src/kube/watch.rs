@@ -16,11 +16,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
 
-use super::client::{Client, Request, Stream};
+use super::client::{Client, MAX_BODY, Request, Stream};
 use super::error::Error;
 use super::kinds::Kind;
 use super::list::Listing;
-use super::store::{ClusterStore, Listed};
+use super::store::{ClusterStore, Listed, Trouble};
 use super::wire;
 use crate::model::time::Span;
 
@@ -37,8 +37,8 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(30);
 const FAILURES_TO_RELIST: u32 = 5;
 /// A watch that ended sooner than this without a word counts as a failure, lest it spins.
 const SHORT: Duration = Duration::from_secs(5);
-/// Longest line of a watch. etcd holds 1.5 MiB an object; JSON may double that.
-const MAX_LINE: usize = 16 * 1024 * 1024;
+/// Longest line of a watch, in bytes: one object, as much as is read of any answer.
+const MAX_LINE: usize = MAX_BODY;
 /// A line buffer above this is given back once it is empty.
 const KEEP_BUFFER: usize = 64 * 1024;
 
@@ -51,6 +51,8 @@ pub async fn watch(client: Client, store: ClusterStore, seed: u64) {
         kind: *kind,
         dice: StdRng::seed_from_u64(seed),
         failures: 0,
+        gone: 0,
+        in_vain: 0,
     });
     futures::future::join_all(watchers.map(Watcher::run)).await;
 }
@@ -60,8 +62,13 @@ struct Watcher {
     store: ClusterStore,
     kind: Kind,
     dice: StdRng,
-    /// Failures in a row.
+    /// Failures in a row; a good list ends the row.
     failures: u32,
+    /// 410s since a watch last came to something.
+    gone: u32,
+    /// Good lists in a row after which no watch came to anything: what makes a server waited for that
+    /// lists and never watches.
+    in_vain: u32,
 }
 
 /// How a watch ended that was in order.
@@ -85,6 +92,7 @@ enum Broken {
         cause: Option<String>,
         retry_after: Option<Duration>,
         relist: bool,
+        trouble: Trouble,
     },
 }
 
@@ -97,11 +105,18 @@ impl From<Error> for Broken {
             Error::Refused { retry_after, .. } => retry_after.map(Span::to_std),
             _ => None,
         };
+        let trouble = match error.code() {
+            None | Some(401 | 429 | 500..=599) => Trouble::Shared,
+            // It has not read its roles yet, as for some seconds after its start.
+            Some(403) if error.to_string().contains("RBAC: ") => Trouble::Shared,
+            Some(_) => Trouble::Own,
+        };
         Broken::Failed {
             message: error.to_string(),
             cause: Some(error.cause()),
             retry_after,
             relist: false,
+            trouble,
         }
     }
 }
@@ -139,31 +154,34 @@ impl Watcher {
     /// One list where needed, one watch, and the wait after a failure.
     async fn turn(&mut self, version: &mut Option<String>) {
         let result = match version {
-            None => self.list().await.map(|listed| *version = Some(listed)),
+            None => self.list().await.map(|listed| {
+                *version = Some(listed);
+                self.failures = 0;
+                self.in_vain = self.in_vain.saturating_add(1);
+            }),
             Some(from) => match self.follow(from).await {
-                Ok(Ending::Server) => Ok(()),
-                Ok(Ending::Silence) => {
-                    *version = None;
+                Ok(ending) => {
+                    self.progressed();
+                    if matches!(ending, Ending::Silence) {
+                        *version = None;
+                    }
                     Ok(())
                 }
                 Err(broken) => Err(broken),
             },
         };
         let Err(broken) = result else { return };
-        self.failures += 1;
         let retry_after = match broken {
-            // Listing at once is right once; a server that says 410 again and again is waited for.
-            Broken::Expired if self.failures == 1 => {
-                *version = None;
-                return;
-            }
             Broken::Expired => {
                 *version = None;
-                self.store.failed(
-                    self.kind,
-                    "the API server says 410 Gone again and again",
-                    None,
-                );
+                self.gone = self.gone.saturating_add(1);
+                // Listing at once is right once; a server that says 410 again and again is waited for.
+                if self.gone == 1 {
+                    return;
+                }
+                self.failures += 1;
+                let message = "the API server says 410 Gone again and again";
+                self.store.failed(self.kind, message, None, Trouble::Own);
                 None
             }
             Broken::Failed {
@@ -171,8 +189,11 @@ impl Watcher {
                 cause,
                 retry_after,
                 relist,
+                trouble,
             } => {
-                self.store.failed(self.kind, &message, cause.as_deref());
+                self.failures += 1;
+                self.store
+                    .failed(self.kind, &message, cause.as_deref(), trouble);
                 if relist || self.failures.is_multiple_of(FAILURES_TO_RELIST) {
                     *version = None;
                 }
@@ -183,10 +204,18 @@ impl Watcher {
         tokio::time::sleep(wait).await;
     }
 
+    /// A watch came to something: whatever failed before is over.
+    fn progressed(&mut self) {
+        self.failures = 0;
+        self.gone = 0;
+        self.in_vain = 0;
+    }
+
     fn backoff(&mut self) -> Duration {
-        let doublings = self.failures.saturating_sub(1).min(16);
+        let before = self.in_vain.saturating_sub(1);
+        let doublings = before.saturating_add(self.failures.saturating_sub(1));
         let wait = BACKOFF_FIRST
-            .saturating_mul(1 << doublings)
+            .saturating_mul(1 << doublings.min(16))
             .min(BACKOFF_MAX);
         wait + wait.mul_f64(self.dice.random_range(0.0..0.5))
     }
@@ -203,7 +232,7 @@ impl Watcher {
         let store = self.store.clone();
         let version = self
             .client
-            .list(listing, |raw| store.take_listed(&mut listed, raw))
+            .list(listing, |item| store.take_listed(&mut listed, item))
             .await?;
         self.store.end_list(&listed, asked);
         Ok(version)
@@ -260,7 +289,11 @@ impl Watcher {
                 buffer = Vec::new();
             }
             if buffer.len() > MAX_LINE {
-                return Err(failed("a line of the watch is longer than 16 MiB"));
+                // The list names the object, and the next watch begins after it.
+                return Err(relist(format!(
+                    "a line of the watch is longer than {} MiB",
+                    MAX_LINE >> 20
+                )));
             }
         }
     }
@@ -270,12 +303,8 @@ impl Watcher {
         if line.iter().all(u8::is_ascii_whitespace) {
             return Ok(());
         }
-        let event: Event<'_> = serde_json::from_slice(line).map_err(|error| Broken::Failed {
-            message: format!("an event of the watch cannot be read: {error}"),
-            cause: None,
-            retry_after: None,
-            relist: true,
-        })?;
+        let event: Event<'_> = serde_json::from_slice(line)
+            .map_err(|error| relist(format!("an event of the watch cannot be read: {error}")))?;
         if event.kind == "ERROR" {
             let status: Status = serde_json::from_str(event.object.get()).unwrap_or_default();
             if status.code == Some(410) {
@@ -297,7 +326,7 @@ impl Watcher {
             // A type of event that does not exist yet cannot be about the state of an object.
             other => tracing::debug!(event = other, "unknown watch event"),
         }
-        self.failures = 0;
+        self.progressed();
         if let Some(newer) = meta.resource_version.filter(|version| !version.is_empty()) {
             *version = newer;
         }
@@ -305,11 +334,24 @@ impl Watcher {
     }
 }
 
+/// The watch failed, and with it most likely the others.
 fn failed(message: &str) -> Broken {
     Broken::Failed {
         message: message.to_owned(),
         cause: None,
         retry_after: None,
         relist: false,
+        trouble: Trouble::Shared,
+    }
+}
+
+/// What came cannot be used: everything of the kind is listed again.
+fn relist(message: String) -> Broken {
+    Broken::Failed {
+        message,
+        cause: None,
+        retry_after: None,
+        relist: true,
+        trouble: Trouble::Own,
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! * [`quantity`], [`resources`], [`time`]: units as types; exact integers, never floats. [`words`] writes
 //!   amounts as people do.
-//! * [`scheduling`], [`cluster`], [`pods`]: what a decision needs of Kubernetes, compact.
+//! * [`scheduling`], [`cluster`], [`pods`]: what a decision needs of Kubernetes, compact. [`parts`] counts how much that is.
 //! * [`region`]: what a decision needs of Proxmox VE.
 //! * [`mark`]: the proof that a VM is ours. [`identity`]: which node is a machine's. [`foreign`]: text that others
 //!   wrote, fit to be shown.
@@ -23,6 +23,7 @@ pub mod foreign;
 pub mod identity;
 pub mod mark;
 pub mod memory;
+pub mod parts;
 pub mod pods;
 pub mod policy;
 pub mod quantity;

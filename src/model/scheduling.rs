@@ -66,6 +66,10 @@ pub struct PodShape {
     pub devices: bool,
     /// `spec.restartPolicy` is `Never` or `OnFailure` and no controller recreates the pod.
     pub run_once: bool,
+    /// The constraints were beyond the budget of work of a decision and are not among these; why, in words. Never
+    /// read from Kubernetes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<Arc<str>>,
 }
 
 /// The controller of a pod (`ownerReferences[controller=true]`).

@@ -1,14 +1,15 @@
 //! Emptying a node: cordon and taint, re-read the pods, evict tier by tier, wait for volumes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use futures::StreamExt as _;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::agent::drain_order::{self, Fate, LAST_TIER};
-use crate::kube::{DELAY_DELETION, EvictOutcome, NodeChange};
+use crate::kube::{Client, DELAY_DELETION, Error, EvictOutcome, NodeChange};
 use crate::model::action::{Action, NodeRef};
 use crate::model::cluster::{Pod, PodKey};
 use crate::model::time::Span;
@@ -24,6 +25,14 @@ const SETTLE: Duration = Duration::from_secs(5);
 const ROUND: Duration = Duration::from_secs(2);
 /// Between two looks at the volume attachments.
 const DETACH_POLL: Duration = Duration::from_secs(2);
+
+/// Evictions asked for at a time: one that takes long (a webhook that does not answer costs ten seconds a
+/// pod) does not hold up the rest, and the API server is not flooded.
+const SIDE_BY_SIDE: usize = 10;
+/// After a refusal a pod's eviction is asked for again after one round, then after twice as long as before.
+const REFUSED_FIRST: Duration = ROUND;
+/// Longest wait after a refusal, unless the API server asks for a longer one (Karpenter's eviction queue).
+const REFUSED_LONGEST: Duration = Duration::from_secs(10);
 
 /// Between two looks at the annotations that delay the node's end.
 const DELAY_POLL: Duration = Duration::from_secs(5);
@@ -54,6 +63,7 @@ pub(super) async fn emptied(work: &Work, node: &NodeRef, action: &Action) -> Res
         node,
         daemons: evicts_daemons(work, action),
         asked: BTreeSet::new(),
+        refused: BTreeMap::new(),
     };
     for tier in 0..=LAST_TIER {
         drain.evicted(tier).await?;
@@ -79,38 +89,57 @@ struct Drain<'a> {
     daemons: bool,
     /// DaemonSets, by UID, whose pod here was asked to go: one that bears the cordon puts another in its place.
     asked: BTreeSet<Arc<str>>,
+    /// Pods, by UID, whose eviction did not come about.
+    refused: BTreeMap<Arc<str>, Refused>,
+}
+
+/// An eviction that did not come about.
+#[derive(Clone, Debug)]
+struct Refused {
+    /// In a row.
+    times: u32,
+    /// Not to be asked for again before.
+    next: Instant,
+    why: String,
+}
+
+/// A pod to evict, and the grace period to give it, in seconds.
+struct Candidate {
+    key: PodKey,
+    pod: Pod,
+    grace: i64,
+    best_effort: bool,
 }
 
 impl Drain<'_> {
     /// Evicts a tier's pods and waits until none is left.
     async fn evicted(&mut self, tier: u8) -> Result<(), Stop> {
         let work = self.work;
-        let limit = work.drain().max_grace;
         loop {
-            let now = work.tools.clock.now();
             let mut waiting = Waiting::default();
-            for (key, pod) in pods(work, &self.node.name).await? {
-                match drain_order::fate(&pod, now, self.daemons) {
-                    Fate::Left(_) => {}
-                    Fate::Blocks(why) => {
-                        return Err(Stop::Transient(format!("pod {key} holds the node: {why}")));
+            let candidates = self.candidates(tier, &mut waiting).await?;
+            // Side by side, in this one task; what they came to is looked at in the pods' order.
+            let asking = candidates.into_iter().enumerate();
+            let asking: Vec<_> = asking
+                .map(|(index, candidate)| ask(work.tools.kube.clone(), index, candidate))
+                .collect();
+            let mut outcomes: Vec<(usize, Candidate, EvictOutcome)> = futures::stream::iter(asking)
+                .buffer_unordered(SIDE_BY_SIDE)
+                .collect()
+                .await;
+            outcomes.sort_by_key(|(index, ..)| *index);
+            for (_, candidate, outcome) in outcomes {
+                let refused = if candidate.best_effort {
+                    if !self.daemon_asked(&candidate, &outcome) {
+                        continue;
                     }
-                    Fate::Evicted { tier: its, .. } if its != tier => {}
-                    Fate::Evicted { going: true, .. } => {
-                        waiting.ending.push(key);
-                    }
-                    Fate::Evicted { best_effort, .. } => {
-                        let grace = drain_order::grace_seconds(&pod, limit);
-                        if best_effort {
-                            let asked = self.daemon_evicted(&key, &pod, grace).await;
-                            waiting.ending.extend(asked.then_some(key));
-                        } else {
-                            match evict(work, &key, &pod, grace).await? {
-                                None => waiting.ending.push(key),
-                                Some(why) => waiting.refused.push((key, why)),
-                            }
-                        }
-                    }
+                    None
+                } else {
+                    self.asked(&candidate, outcome)?
+                };
+                match refused {
+                    None => waiting.ending.push(candidate.key),
+                    Some(why) => waiting.refused.push((candidate.key, why)),
                 }
             }
             if waiting.is_empty() {
@@ -121,19 +150,109 @@ impl Drain<'_> {
         }
     }
 
-    /// Asks a DaemonSet's pod to go, once; one that may not or cannot is left.
-    async fn daemon_evicted(&mut self, key: &PodKey, pod: &Pod, grace: i64) -> bool {
-        let owner = pod.shape.owner.as_ref().map(|owner| owner.uid.clone());
-        if !owner.is_some_and(|owner| self.asked.insert(owner)) {
-            return false;
+    /// The pods of a tier to ask for now. Others of it that are still there are `waiting`. A pod that holds
+    /// the node, of whatever tier, ends the drain before anything is asked for.
+    async fn candidates(
+        &mut self,
+        tier: u8,
+        waiting: &mut Waiting,
+    ) -> Result<Vec<Candidate>, Stop> {
+        let work = self.work;
+        let limit = work.drain().max_grace;
+        let now = work.tools.clock.now();
+        let pods = pods(work, &self.node.name).await?;
+        self.refused
+            .retain(|uid, _| pods.iter().any(|(_, pod)| pod.uid == *uid));
+        let mut candidates = Vec::new();
+        for (key, pod) in pods {
+            match drain_order::fate(&pod, now, self.daemons) {
+                Fate::Left(_) => {}
+                Fate::Blocks(why) => {
+                    return Err(Stop::Transient(format!("pod {key} holds the node: {why}")));
+                }
+                Fate::Evicted { tier: its, .. } if its != tier => {}
+                Fate::Evicted { going: true, .. } => {
+                    waiting.ending.push(key);
+                }
+                Fate::Evicted { best_effort, .. } => {
+                    // Of a DaemonSet one pod is asked to go, once: another that bears the cordon follows it.
+                    let owner = pod.shape.owner.as_ref().map(|owner| owner.uid.clone());
+                    if best_effort && !owner.is_some_and(|owner| self.asked.insert(owner)) {
+                        continue;
+                    }
+                    match self.refused.get(&pod.uid) {
+                        Some(refused) if refused.next > Instant::now() => {
+                            waiting.refused.push((key, refused.why.clone()));
+                        }
+                        _ => candidates.push(Candidate {
+                            grace: drain_order::grace_seconds(&pod, limit),
+                            key,
+                            pod,
+                            best_effort,
+                        }),
+                    }
+                }
+            }
         }
-        let outcome = self.work.tools.kube.evict(key, &pod.uid, Some(grace)).await;
-        let accepted = outcome == EvictOutcome::Accepted;
+        Ok(candidates)
+    }
+
+    /// A DaemonSet's pod was asked to go; one that may not or cannot is left. Says whether it goes.
+    fn daemon_asked(&self, candidate: &Candidate, outcome: &EvictOutcome) -> bool {
+        let key = &candidate.key;
+        let accepted = *outcome == EvictOutcome::Accepted;
         self.work.tools.observer.evicted(accepted);
         if !accepted {
             tracing::info!(pod = %key, ?outcome, "a DaemonSet's pod is not evicted; it ends with its node");
         }
         accepted
+    }
+
+    /// An eviction was asked for; says why it is refused for now, if it is.
+    fn asked(
+        &mut self,
+        candidate: &Candidate,
+        outcome: EvictOutcome,
+    ) -> Result<Option<String>, Stop> {
+        let (work, key, uid) = (self.work, &candidate.key, &candidate.pod.uid);
+        let (why, retry_after) = match outcome {
+            EvictOutcome::Accepted => {
+                work.tools.observer.evicted(true);
+                self.refused.remove(uid);
+                return Ok(None);
+            }
+            // Gone, or a new pod of the same name took its place: the fresh list of the next round says.
+            EvictOutcome::Gone | EvictOutcome::Conflict => return Ok(None),
+            EvictOutcome::Blocked { why, retry_after } => {
+                work.tools.observer.evicted(false);
+                work.held_by(key, uid, &why);
+                (String::from(why), retry_after)
+            }
+            EvictOutcome::Failed(error) if kube_passing(&error) => {
+                work.held_by(key, uid, &error.to_string());
+                work.wait_for_kube(&format!("evicting {key}"), &error);
+                let retry_after = match &error {
+                    Error::Refused { retry_after, .. } => *retry_after,
+                    _ => None,
+                };
+                (error.to_string(), retry_after)
+            }
+            EvictOutcome::Failed(error) => {
+                return Err(Stop::Failed(format!("evicting {key}: {error}")));
+            }
+        };
+        let times = self.refused.get(uid).map_or(0, |refused| refused.times);
+        let pause = REFUSED_FIRST
+            .saturating_mul(1 << times.min(16))
+            .min(REFUSED_LONGEST)
+            .max(retry_after.map(Span::to_std).unwrap_or_default());
+        let refused = Refused {
+            times: times + 1,
+            next: Instant::now() + pause,
+            why: why.clone(),
+        };
+        self.refused.insert(uid.clone(), refused);
+        Ok(Some(why))
     }
 }
 
@@ -168,27 +287,13 @@ impl Waiting {
     }
 }
 
-/// Asks for an eviction; says why it is refused for now, if it is.
-async fn evict(work: &Work, key: &PodKey, pod: &Pod, grace: i64) -> Result<Option<String>, Stop> {
-    match work.tools.kube.evict(key, &pod.uid, Some(grace)).await {
-        EvictOutcome::Accepted => {
-            work.tools.observer.evicted(true);
-            Ok(None)
-        }
-        // Gone, or a new pod of the same name took its place: the fresh list of the next round says.
-        EvictOutcome::Gone | EvictOutcome::Conflict => Ok(None),
-        EvictOutcome::Blocked { why, .. } => {
-            work.tools.observer.evicted(false);
-            work.held_by(key, &pod.uid, &why);
-            Ok(Some(why.into()))
-        }
-        EvictOutcome::Failed(error) if kube_passing(&error) => {
-            work.held_by(key, &pod.uid, &error.to_string());
-            work.wait_for_kube(&format!("evicting {key}"), &error);
-            Ok(Some(error.to_string()))
-        }
-        EvictOutcome::Failed(error) => Err(Stop::Failed(format!("evicting {key}: {error}"))),
-    }
+/// Asks for one eviction.
+async fn ask(kube: Client, index: usize, candidate: Candidate) -> (usize, Candidate, EvictOutcome) {
+    let Candidate {
+        key, pod, grace, ..
+    } = &candidate;
+    let outcome = kube.evict(key, &pod.uid, Some(*grace)).await;
+    (index, candidate, outcome)
 }
 
 /// Waits until no volume is attached to the node any more. Which volume is whose cannot be told from the pods, once

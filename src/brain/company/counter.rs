@@ -68,6 +68,11 @@ impl Who<'_> {
         matches!(self, Who::Selected(..) | Who::Owned(..))
     }
 
+    /// Whether those are counted that hold a term.
+    pub(super) fn holding(&self) -> bool {
+        matches!(self, Who::Holding(..))
+    }
+
     /// Whether pods of a shape are counted.
     pub(super) fn counts(&self, around: &Surroundings<'_, '_>, pod: Shape<'_>) -> bool {
         match self {

@@ -9,6 +9,7 @@ mod rules;
 pub(super) mod topology;
 pub(super) mod wishes;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -58,23 +59,35 @@ pub(super) struct Company<'a> {
     namespaces: &'a BTreeMap<Arc<str>, Labels>,
     /// For pods of a controller that name no spread constraint themselves.
     default_spread: &'a [SpreadConstraint],
+    /// See [`Company::steps`].
+    steps: Cell<u64>,
 }
 
 impl Surroundings<'_, '_> {
     /// Whether a term of a pod in `namespace` takes in a pod.
     fn takes(&self, term: &PodTerm, namespace: &str, pod: Shape<'_>) -> bool {
-        let named = || term.namespaces.iter().any(|name| **name == *pod.namespace);
-        let own = term.namespaces.is_empty()
-            && term.namespace_selector.is_none()
-            && pod.namespace == namespace;
-        let by_label = || {
-            let nothing = Labels::new();
-            let labels = self.namespaces.get(pod.namespace).unwrap_or(&nothing);
-            selector::selects(term.namespace_selector.as_ref(), labels)
-        };
-        (own || named() || by_label())
-            && selector::selects(term.selector.as_ref(), &pod.shape.labels)
+        takes_in(self.namespaces, term, namespace, pod)
     }
+}
+
+/// Whether a term of a pod in `namespace` takes in a pod; `namespaces` are those there are, with their
+/// labels.
+pub(super) fn takes_in(
+    namespaces: &BTreeMap<Arc<str>, Labels>,
+    term: &PodTerm,
+    namespace: &str,
+    pod: Shape<'_>,
+) -> bool {
+    let named = || term.namespaces.iter().any(|name| **name == *pod.namespace);
+    let own = term.namespaces.is_empty()
+        && term.namespace_selector.is_none()
+        && pod.namespace == namespace;
+    let by_label = || {
+        let nothing = Labels::new();
+        let labels = namespaces.get(pod.namespace).unwrap_or(&nothing);
+        selector::selects(term.namespace_selector.as_ref(), labels)
+    };
+    (own || named() || by_label()) && selector::selects(term.selector.as_ref(), &pod.shape.labels)
 }
 
 impl<'a> Company<'a> {
@@ -94,6 +107,7 @@ impl<'a> Company<'a> {
             rules: Vec::new(),
             namespaces,
             default_spread,
+            steps: Cell::new(0),
         }
     }
 
@@ -103,14 +117,17 @@ impl<'a> Company<'a> {
         let Some(pod) = shapes.last().copied() else {
             return;
         };
+        let id = shapes.len() - 1;
         let around = Surroundings {
             namespaces: self.namespaces,
             topology: &self.topology,
         };
-        let feeds = (0..self.counters.len())
-            .filter(|counter| self.counters[*counter].subject.who.counts(&around, pod))
-            .collect();
-        self.feeds.push(feeds);
+        self.work(self.counters.len());
+        let others = (0..self.counters.len()).filter(|counter| {
+            let who = &self.counters[*counter].subject.who;
+            !who.holding() && who.counts(&around, pod)
+        });
+        self.feeds.push(others.collect());
         self.changes.push(Vec::new());
         self.rules.push(None);
         for term in &pod.shape.pod_anti_affinity {
@@ -120,8 +137,24 @@ impl<'a> Company<'a> {
             self.counters[counter].hard = true;
             if self.counters.len() > before {
                 self.averse.push((pod.namespace, term, counter));
+            } else {
+                // Who holds a term is known by its own terms: nothing is searched.
+                self.feeds[id].push(counter);
             }
         }
+        let feeds = &mut self.feeds[id];
+        feeds.sort_unstable();
+        feeds.dedup();
+    }
+
+    /// Steps that were made so far: kinds of pods compared with terms, and rules asked of places.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps.get()
+    }
+
+    fn work(&self, steps: usize) {
+        let steps = u64::try_from(steps).unwrap_or(u64::MAX);
+        self.steps.set(self.steps.get().saturating_add(steps));
     }
 
     /// Gets to know the next place.
@@ -226,6 +259,7 @@ impl<'a> Company<'a> {
                 namespaces: self.namespaces,
                 topology: &self.topology,
             };
+            self.work(self.averse.len() - rules.seen);
             for (namespace, term, counter) in &self.averse[rules.seen..] {
                 if around.takes(term, namespace, shapes[id]) {
                     rules.forbidden.push(*counter);
@@ -407,7 +441,14 @@ impl<'a> Company<'a> {
             self.spreading.push(id);
         }
         let living = subject.who.living();
-        for (shape, feeds) in self.feeds.iter_mut().enumerate() {
+        // Nobody that came before holds a term that is new.
+        let first = if subject.who.holding() {
+            self.feeds.len().saturating_sub(1)
+        } else {
+            0
+        };
+        self.work(self.feeds.len() - first);
+        for (shape, feeds) in self.feeds.iter_mut().enumerate().skip(first) {
             let around = Surroundings {
                 namespaces: self.namespaces,
                 topology: &self.topology,

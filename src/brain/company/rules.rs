@@ -62,6 +62,11 @@ impl Rules {
         rules
     }
 
+    /// How many there are.
+    fn len(&self) -> usize {
+        self.forbidden.len() + self.unwanted.len() + self.wanted.len() + self.spread.len()
+    }
+
     /// The counters that they read.
     pub(super) fn counters(&self) -> impl Iterator<Item = CounterId> + '_ {
         let spread = self.spread.iter().map(|spread| spread.counter);
@@ -122,6 +127,7 @@ impl Company<'_> {
             let counter = &self.counters[counter];
             counter.pods(at(counter.subject.key))
         };
+        self.work(1 + rules.len());
         let mut most = u64::MAX;
         if rules.forbidden.iter().any(|counter| count(*counter) > 0) {
             return 0;

@@ -130,6 +130,7 @@ impl<'a> Company<'a> {
         wishes: &Wishes,
         at: impl Fn(KeyId) -> DomainId + Copy,
     ) -> i64 {
+        self.work(wishes.near.len() + wishes.apart.len() + wishes.even.len());
         let near = wishes.near.iter().map(|(weight, counter)| {
             let met = self.mates(*counter, at).is_some_and(|pods| pods > 0);
             if met { 0 } else { *weight }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::trial::{self, Bench, Swap};
 use super::{SECOND_LOOK, quiet};
 use crate::brain::births::{Births, Cause as Birth};
+use crate::brain::budget;
 use crate::brain::candidates::{Candidate, Mode};
 use crate::brain::limits::Ledger;
 use crate::brain::offer::Choice;
@@ -81,6 +82,7 @@ pub(in crate::brain) fn plan<'a>(
         order,
         spare,
         places: BTreeMap::new(),
+        began: world.company.steps(),
     };
     let found = together(turn, world, &mut bench, removals, &nodes)
         .or_else(|| alone(turn, world, &mut bench, removals, &nodes));
@@ -203,6 +205,9 @@ fn swap<'a>(
         {
             return None;
         }
+    }
+    if budget::used_up(turn, world, bench.began) {
+        return None;
     }
     let swap = trial::swap(turn, world, bench, nodes)?;
     let made = &bench.choices[swap.choice];

@@ -26,6 +26,8 @@ pub(super) struct Bench<'b, 'a> {
     pub(super) spare: &'b [usize],
     /// Places that stand for new machines, by choice and offer.
     pub(super) places: BTreeMap<(usize, usize), usize>,
+    /// Steps of the decision before.
+    pub(super) began: u64,
 }
 
 /// A topology key and one of its values.

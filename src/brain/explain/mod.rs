@@ -17,7 +17,7 @@ use crate::model::time::Time;
 use super::offer::{self, Choice};
 use super::turn::Turn;
 use super::world::World;
-use super::{backoff, capacity, demand, holds, pack, places};
+use super::{backoff, budget, capacity, demand, holds, pack, places};
 
 /// What a story is told of: everything a decision reads, and the decision made of it.
 #[derive(Clone, Copy, Debug)]
@@ -36,12 +36,22 @@ pub struct Asked<'a> {
 
 /// Tells of one pod; `None` when the view has no such pod.
 pub fn pod(asked: Asked<'_>, key: &PodKey) -> Option<PodStory> {
-    let (key, pod) = asked.snapshot.cluster.pods.get_key_value(key)?;
+    let lean = budget::within(asked.snapshot, asked.policy);
+    let (key, pod) = lean.cluster.pods.get_key_value(key)?;
+    let asked = Asked {
+        snapshot: &lean,
+        ..asked
+    };
     Some(pod::tell(asked, key, pod))
 }
 
 /// Tells of one node, or of a machine that is to become one; `None` when the view has neither.
 pub fn node(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
+    let lean = budget::within(asked.snapshot, asked.policy);
+    let asked = Asked {
+        snapshot: &lean,
+        ..asked
+    };
     node::tell(asked, name)
 }
 

@@ -30,6 +30,7 @@ use crate::model::time::Time;
 
 use super::batch;
 use super::births::{Births, Cause};
+use super::budget;
 use super::company::topology::DomainId;
 use super::company::{Rules, Wishes};
 use super::demand::{Asker, Group};
@@ -346,6 +347,20 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             waiting.retain(|lead| groups[*lead].dependent && groups[*lead].left() > 0);
             if waiting.is_empty() || self.left_over() == before {
                 return;
+            }
+            if budget::used_up(self.turn, self.world, 0) {
+                return self.leave_out(&waiting);
+            }
+        }
+    }
+
+    /// These groups are looked at no more in this decision.
+    fn leave_out(&mut self, waiting: &[usize]) {
+        let why = budget::chained();
+        for group in waiting.iter().map(|group| &self.groups[*group]) {
+            for asker in &group.pods[group.next..] {
+                self.turn
+                    .say(*asker, &PodVerdict::Hopeless { why: why.clone() });
             }
         }
     }

@@ -5,6 +5,7 @@ mod bound;
 mod brake;
 mod carry;
 mod claims;
+mod complex;
 mod consolidating;
 mod constraints;
 mod crashing;

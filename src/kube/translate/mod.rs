@@ -18,7 +18,7 @@ use std::sync::Arc;
 use super::intern::Interner;
 use super::wire;
 use crate::model::cluster::PodKey;
-use crate::model::scheduling::{LabelSelector, Labels, NodeTerm, Operator, Requirement};
+use crate::model::scheduling::{LabelSelector, Labels, NodeTerm, Operator, PodShape, Requirement};
 use crate::model::time::Time;
 
 pub(super) use objects::{
@@ -46,6 +46,17 @@ impl<'a> Reader<'a> {
             interner,
             problems: Vec::new(),
         }
+    }
+
+    /// The shared form of a shape as it is kept. One that is cut leaves none of its texts behind.
+    fn kept(&mut self, shape: PodShape) -> Arc<PodShape> {
+        let bounded = shape.bounded();
+        let cut = bounded.left_out.is_some();
+        let shape = self.interner.shape(bounded);
+        if cut {
+            self.interner.prune();
+        }
+        shape
     }
 
     fn text(&mut self, text: Option<&str>) -> Arc<str> {

@@ -190,7 +190,7 @@ pub(in crate::kube) fn daemon_set(
     });
     let view = DaemonSet {
         uid: uid(&set.metadata),
-        shape: reader.interner.shape(shape),
+        shape: reader.kept(shape),
     };
     Some((key, view))
 }

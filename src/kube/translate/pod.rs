@@ -21,7 +21,7 @@ pub(in crate::kube) fn pod(reader: &mut Reader<'_>, pod: &wire::Pod) -> Option<(
     }
     let view = Pod {
         uid: uid(meta),
-        shape: reader.interner.shape(shape),
+        shape: reader.kept(shape),
         node: nonempty(pod.spec.node_name.as_deref()).map(|name| reader.interner.text(name)),
         nominated: nonempty(pod.status.nominated_node_name.as_deref())
             .map(|name| reader.interner.text(name)),

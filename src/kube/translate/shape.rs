@@ -57,6 +57,7 @@ impl Reader<'_> {
                 .as_ref()
                 .is_some_and(|claims| !claims.is_empty()),
             run_once: owner.is_none() && !forever,
+            left_out: None,
             owner,
             scheduler: self.text(
                 spec.scheduler_name

@@ -33,6 +33,8 @@ enum List {
 enum Cue {
     Line(Value),
     Raw(&'static [u8]),
+    /// A line that does not end: so many bytes of it.
+    Endless(usize),
     Wait(u64),
     /// Ends the stream.
     End,
@@ -159,6 +161,7 @@ fn stream(cues: VecDeque<Cue>) -> Response {
                     return Some((Ok::<_, std::io::Error>(line), cues));
                 }
                 Some(Cue::Raw(bytes)) => return Some((Ok(Bytes::from_static(bytes)), cues)),
+                Some(Cue::Endless(bytes)) => return Some((Ok(vec![b'['; bytes].into()), cues)),
                 Some(Cue::Wait(seconds)) => sleep(Duration::from_secs(seconds)).await,
                 Some(Cue::End) => return None,
                 Some(Cue::Silence | Cue::Status(_)) => std::future::pending().await,
@@ -453,6 +456,76 @@ async fn a_line_that_is_no_event_leads_to_a_new_list() {
     let (server, store) = run(script, 10).await;
     assert_eq!(names(&store), ["b"]);
     assert_eq!(server.times("limit=100").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_without_end_leads_to_a_new_list() {
+    let script = Script {
+        lists: [
+            List::Items(vec![pod("a", "1")], "10"),
+            List::Items(vec![pod("b", "1")], "20"),
+        ]
+        .into(),
+        watches: [vec![Cue::Endless(MAX_LINE + 1), Cue::Silence]].into(),
+        ..Script::default()
+    };
+    let (server, store) = run(script, 10).await;
+    assert_eq!(names(&store), ["b"]);
+    assert!(server.queries()[3].contains("resourceVersion=20"));
+}
+
+/// The outage's failures are over with the first good list, so a 410 after it is as good as any other.
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_the_first_gone_leads_to_a_list_at_once() {
+    let failures = (0..9).map(|_| List::Status(500));
+    let good = [
+        List::Items(vec![pod("a", "1")], "10"),
+        List::Items(vec![pod("b", "1")], "20"),
+    ];
+    let script = Script {
+        lists: failures.chain(good).collect(),
+        watches: [vec![expired()]].into(),
+        ..Script::default()
+    };
+    let (server, store) = run(script, 400).await;
+    assert_eq!(names(&store), ["b"]);
+    let lists = server.times("limit=100");
+    assert_eq!(lists.len(), 11);
+    assert_eq!(lists[10], lists[9], "it waited after the 410");
+    assert_eq!(source(&store).error, None);
+}
+
+/// Neither a watch that failed a few times before, nor a list that is told 410 in its middle for ever.
+#[tokio::test(start_paused = true)]
+async fn gone_is_looked_at_at_once_after_failures_and_waited_for_in_lists() {
+    let script = Script {
+        lists: [
+            List::Items(vec![pod("a", "1")], "10"),
+            List::Items(vec![pod("b", "1")], "20"),
+        ]
+        .into(),
+        watches: [
+            vec![Cue::Status(503)],
+            vec![Cue::Status(503)],
+            vec![Cue::Status(410)],
+        ]
+        .into(),
+        ..Script::default()
+    };
+    let (server, store) = run(script, 60).await;
+    assert_eq!(names(&store), ["b"]);
+    let (lists, watches) = (server.times("limit=100"), server.times("watch=true"));
+    assert_eq!(lists[1], watches[2], "it waited after the 410");
+
+    let pages = |_| [List::Page(vec![pod("a", "1")], "10"), List::Status(410)];
+    let script = Script {
+        lists: (0..1_000).flat_map(pages).collect(),
+        ..Script::default()
+    };
+    let (server, store) = run(script, 600).await;
+    let lists = server.times("limit=100").len();
+    assert!((10..80).contains(&lists), "{lists} pages in ten minutes");
+    assert!(source(&store).error.is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -63,6 +63,12 @@ pub struct FaultPlan {
     pub forbidden: u16,
     /// Longest life of a stream that is cut or stalls, in milliseconds.
     pub cut_ms: u64,
+    /// How many milliseconds longer every eviction takes before it is carried out: a webhook on
+    /// `pods/eviction` that does not answer within its `timeoutSeconds`, with `failurePolicy: Ignore`.
+    pub eviction_ms: u64,
+    /// Evictions are turned away with 429, as by API Priority and Fairness, and this `Retry-After` in
+    /// seconds.
+    pub eviction_busy_s: Option<u64>,
 }
 
 impl FaultPlan {
@@ -81,6 +87,8 @@ impl FaultPlan {
             stalled: 10,
             forbidden: 10,
             cut_ms: 120_000,
+            eviction_ms: 0,
+            eviction_busy_s: None,
         }
     }
 
@@ -105,6 +113,8 @@ impl FaultPlan {
             stalled: rate(30),
             forbidden: rate(60),
             cut_ms: 240_000,
+            eviction_ms: 0,
+            eviction_busy_s: None,
         }
     }
 }
@@ -248,9 +258,18 @@ async fn disturb(
     request: Request,
     next: Next,
 ) -> Response {
-    let (delay, fate) = faults.dice(Dice::roll);
+    let (mut delay, fate) = faults.dice(Dice::roll);
+    let mut busy = None;
+    if request.uri().path().ends_with("/eviction") {
+        let plan = faults.plan();
+        delay += Duration::from_millis(plan.eviction_ms);
+        busy = plan.eviction_busy_s;
+    }
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
+    }
+    if let Some(seconds) = busy {
+        return turned_away(&faults, seconds);
     }
     match fate {
         Fate::Silent => std::future::pending().await,
@@ -324,6 +343,17 @@ fn forbidden() -> Response {
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/json"),
     );
+    response
+}
+
+/// What API Priority and Fairness answers when its queues are full.
+fn turned_away(faults: &Faults, seconds: u64) -> Response {
+    faults.dice(|dice| dice.dealt += 1);
+    let mut response = Response::new(Body::from("Too many requests, please try again later.\n"));
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    response
+        .headers_mut()
+        .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     response
 }
 
