@@ -39,7 +39,7 @@ part_dependencies() {
     # A minute for it to come.
     if limited 60 "$deny" fetch db >/dev/null 2>&1 ||
         [ -n "$(find "$databases" -maxdepth 2 -name .git 2>/dev/null)" ]; then
-        part "advisories" "$deny" --locked --all-features check --disable-fetch advisories
+        part "advisories" "$deny" --offline --locked --all-features check advisories
     else
         skip "advisories: their database could not be fetched and is not in $databases"
     fi
