@@ -114,7 +114,7 @@ promtool_at_hand() {
         mkdir -p "$folder"
         (
             cd "$folder" &&
-                timeout 300 apt-get -q download prometheus </dev/null >/dev/null 2>&1 &&
+                limited 300 apt-get -q download prometheus >/dev/null 2>&1 &&
                 dpkg-deb -x prometheus_*.deb . && rm -f prometheus_*.deb
         ) || return 1
     fi
