@@ -224,7 +224,7 @@ edited_and_reloaded() {
     hold "the broker leaves no core" no_core "$broker"
 }
 refused() { ! "$@"; }
-status_is_clean() { status_says "in force: $config as read at" && refused status_says "since"; }
+status_is_clean() { status_says "in force: $config as read at" && refused status_says "it has errors\|it was changed"; }
 no_core() { grep -q '^Max core file size  *0  *0 ' "/proc/$(systemctl show --property=MainPID --value "$1")/limits"; }
 
 # A PVE host as the broker knows it (certificate, Perl modules, pmxcfs's directories), with the
