@@ -1,15 +1,23 @@
 //! A machine's whole life in the simulator, with the real daemon: pending pods bring nodes, idle
 //! nodes go, and nothing is left behind, whenever the daemon dies in between.
 
+#[path = "life/absence.rs"]
+mod absence;
+#[path = "life/clocks.rs"]
+mod clocks;
 mod common;
 #[path = "life/identity.rs"]
 mod identity;
+#[path = "life/power.rs"]
+mod power;
 #[path = "life/swarm.rs"]
 mod swarm;
 #[path = "life/tell.rs"]
 mod tell;
 #[path = "life/tenant.rs"]
 mod tenant;
+#[path = "life/terms.rs"]
+mod terms;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -175,8 +183,17 @@ async fn crash(kill: Kill) -> Vec<String> {
 
 /// One call to the API server.
 pub(crate) async fn call(scene: &Scene, request: http::request::Builder, body: String) -> Value {
+    patch(
+        scene,
+        request.header("content-type", "application/json"),
+        body,
+    )
+    .await
+}
+
+/// One call with a content type of its own.
+pub(crate) async fn patch(scene: &Scene, request: http::request::Builder, body: String) -> Value {
     let request = request
-        .header("content-type", "application/json")
         .body(axum::body::Body::from(body))
         .expect("a request");
     let answer = tower::ServiceExt::oneshot(scene.world.kube.router(), request)

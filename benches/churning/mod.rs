@@ -247,11 +247,13 @@ impl Model {
         };
         self.region().vms.insert(vmid, vm);
         let machine = Machine {
+            terms: None,
             region: REGION.into(),
             host: host.into(),
             mark,
             intended: true,
             vm: Some(MachineVm {
+                ha: false,
                 running: true,
                 lock: None,
                 marked: true,
@@ -445,5 +447,7 @@ fn empty(now: Time) -> Snapshot {
         lease: Lease::default(),
         cluster_id_error: None,
         paused: None,
+        awake: None,
+        former: BTreeMap::new(),
     }
 }

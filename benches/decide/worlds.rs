@@ -188,6 +188,8 @@ fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World {
             lease: Lease::default(),
             cluster_id_error: None,
             paused: None,
+            awake: None,
+            former: BTreeMap::new(),
         },
         policy,
         memory: Memory {
@@ -314,11 +316,13 @@ impl World {
         let region = self.snapshot.regions.get_mut("home").expect("home");
         region.vms.insert(vmid, vm);
         let machine = Machine {
+            terms: None,
             region: "home".into(),
             host: host.into(),
             mark,
             intended: true,
             vm: Some(MachineVm {
+                ha: false,
                 running: true,
                 lock: None,
                 marked: true,

@@ -37,7 +37,8 @@ impl HostClocks {
         let asked = |host: &Arc<str>| self.known.get(host).map(|asked| asked.at);
         let oldest = named.into_iter().min_by_key(|host| asked(host))?;
         asked(oldest)
-            .is_none_or(|at| now.since(at) > AGAIN)
+            // Also when ours was set back since.
+            .is_none_or(|at| now.since(at) > AGAIN || now < at)
             .then(|| oldest.clone())
     }
 
@@ -89,7 +90,8 @@ mod tests {
         ];
         assert_eq!(turns, wanted);
         assert_eq!(clocks.ahead("a"), Some(Span(7_500)));
-        assert_eq!(clocks.due(hosts[1..].iter(), Time(0)), None);
+        let later = Time(0) + Span::minutes(99);
+        assert_eq!(clocks.due(hosts[1..].iter(), later), None);
         assert_eq!(clocks.ahead("a"), None, "it is no host any more");
     }
 

@@ -19,6 +19,7 @@ use crate::agent::journal::{Journal, JournalError};
 use crate::agent::observe::{self, Sources};
 use crate::agent::region::{Doubts, RegionView, RegionWatcher};
 use crate::agent::state::{StateError, StateFiles};
+use crate::agent::steps::{self, Steps};
 use crate::agent::turn::Turn;
 use crate::brain;
 use crate::clock::Clock;
@@ -29,7 +30,7 @@ use crate::model::foreign::ForeignText;
 use crate::model::memory::Memory;
 use crate::model::region::RegionName;
 use crate::model::snapshot::{Lease, Snapshot};
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::pve::transport::Transport;
 
 /// From the end of a turn to the next at least: a burst of changes is seen as one or two.
@@ -141,6 +142,18 @@ fn journal(state: &StateFiles) -> Result<Journal, JournalError> {
     Ok(journal)
 }
 
+/// Reads the memory. What lies in the future of `now`, there and in the journal, is moved to it: the
+/// clock was set back while no daemon ran.
+fn memory(state: &StateFiles, journal: &Journal, now: Time) -> Result<Memory, JournalError> {
+    let (mut memory, word) = state.load_memory();
+    if let Some(word) = word {
+        tracing::warn!("{word}");
+    }
+    memory.end_future(now);
+    journal.step(Span::ZERO, now)?;
+    Ok(memory)
+}
+
 /// Stands for election with a name of this start alone: a lease held under an earlier start's name
 /// is somebody else's.
 fn election(
@@ -240,6 +253,15 @@ async fn named(name: &str, task: impl Future<Output = ()>) -> String {
     name.to_owned()
 }
 
+/// A region's view with its age counted back from `now`, whatever the clock showed when it was read.
+fn seen(view: &RegionView, now: Time) -> RegionView {
+    let mut view = view.clone();
+    if let Some(begun) = view.begun {
+        view.source.as_of = now - steps::ceil(begun.elapsed());
+    }
+    view
+}
+
 struct Loop {
     parts: Parts,
     executor: Executor,
@@ -254,6 +276,11 @@ struct Loop {
     cluster_id: channel::Receiver<Option<Arc<str>>>,
     announcer: Announcer,
     memory: Memory,
+    /// Since when we lead without a gap.
+    awake: Option<Time>,
+    steps: Steps,
+    /// The machines of other clusters that were told of.
+    former: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     number: u64,
     waits: Waits,
     /// Why the cluster's id cannot be read.
@@ -271,10 +298,7 @@ impl Loop {
         idle: CancellationToken,
     ) -> Result<Loop, DaemonError> {
         let journal = journal(&parts.state)?;
-        let (memory, word) = parts.state.load_memory();
-        if let Some(word) = word {
-            tracing::warn!("{word}");
-        }
+        let memory = memory(&parts.state, &journal, parts.clock.now())?;
         let kube = parts.kube.clone();
         let store = ClusterStore::new();
         let seed: u64 = parts
@@ -327,6 +351,9 @@ impl Loop {
             cluster_id,
             announcer,
             memory,
+            awake: None,
+            steps: Steps::default(),
+            former: BTreeMap::new(),
             number: 0,
             waits,
             id_error,
@@ -388,6 +415,9 @@ impl Loop {
     /// One turn. Gives the time of the next at the latest.
     fn turn(&mut self) -> Result<Instant, DaemonError> {
         let now = self.parts.clock.now();
+        if let Some(step) = self.steps.look(Instant::now(), now) {
+            self.clock_was_set(step, now)?;
+        }
         let mut snapshot = self.observe(now);
         // What follows looks at it too, the checker for instance: it has the same budget.
         let lean = match brain::budget::within(&snapshot, &self.parts.settings.policy) {
@@ -432,18 +462,32 @@ impl Loop {
         ))
     }
 
+    /// The host's clock was set, or the host slept: what is remembered is moved along, so that no timer
+    /// rings for it and none stands still.
+    fn clock_was_set(&mut self, step: Span, now: Time) -> Result<(), DaemonError> {
+        let way = if step.0 < 0 { "back" } else { "ahead" };
+        tracing::warn!(by = %Span(step.0.abs()), "this host's clock was set {way}; timers go on as if it had not been");
+        self.memory.step(step);
+        self.awake = self.awake.map(|awake| (awake + step).min(now));
+        self.store.step(step, now);
+        self.journal.step(step, now)?;
+        Ok(())
+    }
+
     fn observe(&mut self, now: Time) -> Snapshot {
         let regions: BTreeMap<RegionName, RegionView> = self
             .regions
             .iter_mut()
-            .map(|(name, view)| (name.clone(), view.borrow_and_update().clone()))
+            .map(|(name, view)| (name.clone(), seen(&view.borrow_and_update(), now)))
             .collect();
         self.executor.saw(|region| {
-            let source = &regions.get(region)?.source;
-            source.complete.then_some(source.as_of)
+            let view = regions.get(region)?;
+            view.begun.filter(|_| view.source.complete)
         });
         self.changes.mark_unchanged();
         let holder = self.holder.borrow_and_update().clone();
+        let leader = self.leadership.held();
+        self.awake = leader.then(|| self.awake.unwrap_or(now));
         let view = self.store.view();
         let snapshot = observe::snapshot(Sources {
             now,
@@ -453,7 +497,7 @@ impl Loop {
             regions,
             journal: &self.journal.entries(),
             busy: &self.executor.busy(),
-            leader: self.leadership.held(),
+            leader,
             lease: Lease {
                 holder: holder.identity,
                 error: holder.error.map(ForeignText::from),
@@ -464,11 +508,24 @@ impl Loop {
                 .clone()
                 .map(ForeignText::from),
             paused: self.parts.state.paused(),
+            awake: self.awake,
         });
         if let Err(error) = self.journal.remember_uuids(&snapshot.machines) {
             tracing::error!(%error, "the journal could not be written");
         }
+        self.tell_former(&snapshot);
         snapshot
+    }
+
+    /// Logs once that the journal has machines of other clusters.
+    fn tell_former(&mut self, snapshot: &Snapshot) {
+        if snapshot.former != self.former {
+            for (cluster, machines) in &snapshot.former {
+                tracing::warn!(%cluster, machines = machines.len(),
+                    "the journal has machines of another cluster, which are left alone; `pve-autoscaler adopt` shows what is left of it");
+            }
+            self.former.clone_from(&snapshot.former);
+        }
     }
 
     fn act(&mut self, turn: &Turn) {

@@ -13,10 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::action::{Birth, Target};
 use crate::model::region::{Failure, Machine, Step};
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 
 /// Version of the format that this program writes.
 const VERSION: u32 = 1;
+/// The journal's directory in the state directory.
+pub const DIRECTORY: &str = "journal";
+/// Where the entries of former clusters lie, in the state directory.
+const FORMER: &str = "former";
 
 /// In the place of a template's VMID for a machine that is known by its mark alone.
 pub const UNKNOWN_TEMPLATE: u32 = 0;
@@ -34,6 +38,13 @@ pub struct Entry {
     pub step: Step,
     /// Since when.
     pub since: Time,
+    /// How long somebody has worked at this step, rounded up: the time in which no daemon ran, or
+    /// another one led, does not count.
+    #[serde(default)]
+    pub spent: Span,
+    /// The furthest step on the way up that was ever begun; `None` when an older program wrote this.
+    #[serde(default)]
+    pub reached: Option<Step>,
     /// The task of this step, to be followed after a restart.
     #[serde(default)]
     pub upid: Option<String>,
@@ -61,6 +72,8 @@ impl Entry {
             birth,
             step: Step::Intent,
             since: now,
+            spent: Span::ZERO,
+            reached: Some(Step::Intent),
             upid: None,
             marked: false,
             configured: false,
@@ -82,6 +95,28 @@ impl Entry {
         self.configured = false;
         self.upid = None;
         self.uuid = None;
+    }
+}
+
+/// Machines in a journal that belong to other clusters than ours, by cluster id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Former(BTreeMap<String, Vec<String>>);
+
+impl Former {
+    /// How many machines they are.
+    pub fn machines(&self) -> usize {
+        self.0.values().map(Vec::len).sum()
+    }
+
+    /// The ids of the clusters.
+    pub fn clusters(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// The machines' names by cluster id.
+    pub fn by_cluster(&self) -> impl Iterator<Item = (&str, &[String])> {
+        let all = self.0.iter();
+        all.map(|(cluster, machines)| (cluster.as_str(), machines.as_slice()))
     }
 }
 
@@ -138,6 +173,61 @@ impl Journal {
             entries: Arc::new(Mutex::new(entries)),
         };
         Ok((journal, unreadable))
+    }
+
+    /// The machines of other clusters than `cluster` in the journal of the state directory `state`,
+    /// which need not exist. Changes nothing; what cannot be read is left out.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn former(state: &Path, cluster: &str) -> Result<Former, JournalError> {
+        let directory = state.join(DIRECTORY);
+        match std::fs::metadata(&directory) {
+            Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Former::default());
+            }
+            Err(source) => {
+                return Err(JournalError {
+                    verb: "read",
+                    path: directory,
+                    source,
+                });
+            }
+            Ok(_) => {}
+        }
+        let (journal, _) = Journal::open(&directory)?;
+        let mut former = Former::default();
+        for (name, entry) in journal.entries() {
+            let of = entry.birth.mark.cluster.clone();
+            if of != cluster {
+                former.0.entry(of).or_default().push(name.to_string());
+            }
+        }
+        Ok(former)
+    }
+
+    /// Moves these machines' files out of the journal of the state directory `state`; gives the
+    /// directory where they lie then, in words. May be begun again from any point.
+    ///
+    /// # Errors
+    /// A file cannot be moved.
+    pub fn set_aside(state: &Path, former: &Former) -> Result<String, JournalError> {
+        let (journal, aside) = (state.join(DIRECTORY), state.join(FORMER));
+        for machine in former.0.values().flatten() {
+            let file = file_name(machine);
+            std::fs::create_dir_all(&aside)
+                .and_then(|()| std::fs::rename(journal.join(&file), aside.join(&file)))
+                .map_err(|source| JournalError {
+                    verb: "set aside",
+                    path: journal.join(&file),
+                    source,
+                })?;
+        }
+        Ok(if former.machines() > 0 {
+            aside.display().to_string()
+        } else {
+            String::new()
+        })
     }
 
     /// All entries by machine name.
@@ -203,6 +293,22 @@ impl Journal {
         }
     }
 
+    /// The clock was set ahead by `step`, or back: what happened is as long ago as it was. Nothing lies
+    /// in the future of `now`.
+    ///
+    /// # Errors
+    /// As [`Journal::put`].
+    pub fn step(&self, step: Span, now: Time) -> Result<(), JournalError> {
+        for mut entry in self.entries().into_values() {
+            entry.since = (entry.since + step).min(now);
+            if let Some(failure) = &mut entry.failure {
+                failure.at = (failure.at + step).min(now);
+            }
+            self.put(entry)?;
+        }
+        Ok(())
+    }
+
     /// Removes an entry; one that is not there is fine.
     pub fn remove(&self, machine: &str) -> Result<(), JournalError> {
         let mut entries = self.lock();
@@ -221,24 +327,23 @@ impl Journal {
     }
 
     fn path(&self, machine: &str) -> PathBuf {
-        // Machine names are DNS labels; anything else must not become a path.
-        let safe: String = machine
-            .chars()
-            .map(|c| {
-                if c.is_ascii_alphanumeric() || c == '-' {
-                    c
-                } else {
-                    '_'
-                }
-            })
-            .collect();
-        self.directory.join(format!("{safe}.json"))
+        self.directory.join(file_name(machine))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Entry>> {
         // The map is consistent at every point where a panic could happen.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The file of a machine. Machine names are DNS labels; anything else must not become a path.
+fn file_name(machine: &str) -> String {
+    let safe = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let name: String = machine
+        .chars()
+        .map(|c| if safe(c) { c } else { '_' })
+        .collect();
+    format!("{name}.json")
 }
 
 /// Writes a file so that after a crash either the old or the new content is there, never less.
@@ -283,6 +388,7 @@ mod tests {
                 mark,
                 template_vmid: 9000,
                 template_host: "pve1".into(),
+                terms: None,
             },
             Time(1_000),
         )

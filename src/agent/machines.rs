@@ -51,6 +51,7 @@ pub fn machines(
             };
             let seen = seen(vm, observed.facts.get(vmid), true);
             let machine = Machine {
+                terms: None,
                 region: name.clone(),
                 host: vm.host.clone(),
                 mark: mark.clone(),
@@ -66,13 +67,15 @@ pub fn machines(
             machines.insert(Arc::from(mark.machine.as_str()), machine);
         }
     }
-    for (name, entry) in journal {
+    let own = |entry: &Entry| cluster_id.is_empty() || entry.birth.mark.cluster == cluster_id;
+    for (name, entry) in journal.iter().filter(|(_, entry)| own(entry)) {
         let machine = machines
             .entry(name.clone())
             .or_insert_with(|| intended(entry, regions));
         machine.intended = true;
         machine.remembered.clone_from(&entry.uuid);
         machine.step = Some((entry.step, entry.since));
+        machine.terms.clone_from(&entry.birth.terms);
         machine.failure.clone_from(&entry.failure);
     }
     for (name, busy) in busy {
@@ -89,6 +92,22 @@ pub fn machines(
         }
     }
     machines
+}
+
+/// The machines of other clusters in the journal, by cluster id: a state directory outlives the
+/// cluster that it was written for. Nothing while our own id is not known.
+pub fn former(
+    cluster_id: &str,
+    journal: &BTreeMap<Arc<str>, Entry>,
+) -> BTreeMap<Arc<str>, Vec<Arc<str>>> {
+    let mut former: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
+    for (name, entry) in journal {
+        let cluster = entry.birth.mark.cluster.as_str();
+        if !cluster_id.is_empty() && cluster != cluster_id {
+            former.entry(cluster.into()).or_default().push(name.clone());
+        }
+    }
+    former
 }
 
 /// The mark of a VM that is ours: intact, of our cluster, and made for this very VMID.
@@ -128,6 +147,7 @@ fn intended(entry: &Entry, regions: &BTreeMap<RegionName, Observed>) -> Machine 
     });
     let (host, vm) = placeholder.unzip();
     Machine {
+        terms: None,
         region: target.region.clone(),
         host: host.unwrap_or_else(|| target.host.clone()),
         mark: entry.birth.mark.clone().into(),
@@ -147,6 +167,7 @@ fn seen(vm: &Vm, facts: Option<&Facts>, marked: bool) -> MachineVm {
     MachineVm {
         running: vm.running,
         lock: vm.lock.clone(),
+        ha: vm.ha,
         marked,
         uuid: facts.uuid,
         digest: facts.digest,
@@ -228,6 +249,7 @@ mod tests {
             mark,
             template_vmid: 9000,
             template_host: "pve1".into(),
+            terms: None,
         };
         (name, Entry::new(target, birth, Time(0)))
     }

@@ -17,6 +17,7 @@ pub mod observe;
 pub mod region;
 pub mod state;
 pub mod status;
+mod steps;
 pub mod trouble;
 pub mod turn;
 pub mod vm_config;

@@ -32,7 +32,8 @@ pub struct Told {
 impl Told {
     /// The news that are new: not told with the same words lately.
     pub fn fresh(&mut self, news: Vec<Event>, now: Time) -> Vec<Event> {
-        self.when.retain(|_, (at, _)| now.since(*at) < AGAIN);
+        self.when
+            .retain(|_, (at, _)| *at <= now && now.since(*at) < AGAIN);
         news.into_iter()
             .filter(|news| {
                 let key = (news.about.clone(), news.reason);
@@ -141,6 +142,15 @@ pub fn of_beginning(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event>
                 message: format!("{what} of {machine}: {why}"),
             }]
         }
+        Kind::Start => vec![Event {
+            about: About::status(namespace),
+            warning: true,
+            reason: reason::STARTED,
+            message: format!(
+                "starting the VM of machine {} on host {}: {}",
+                action.target.machine, action.target.host, action.reason
+            ),
+        }],
         Kind::Continue | Kind::Release => Vec::new(),
     }
 }

@@ -37,6 +37,8 @@ pub struct Sources<'a> {
     pub cluster_id_error: Option<ForeignText>,
     /// The pause, if one holds.
     pub paused: Option<String>,
+    /// Since when we lead.
+    pub awake: Option<Time>,
 }
 
 /// The snapshot.
@@ -47,7 +49,8 @@ pub fn snapshot(sources: Sources<'_>) -> Snapshot {
         .map(|(name, view)| (name.clone(), (*view.observed).clone()))
         .collect();
     // Without a cluster id no mark can be ours, and the brain holds everything anyway.
-    let id = sources.cluster_id.as_deref().unwrap_or("");
+    let id = sources.cluster_id.clone().unwrap_or_default();
+    let id = &*id;
     let machines = machines::machines(
         id,
         &observed,
@@ -74,5 +77,7 @@ pub fn snapshot(sources: Sources<'_>) -> Snapshot {
         lease: sources.lease,
         cluster_id_error: sources.cluster_id_error,
         paused: sources.paused,
+        awake: sources.awake,
+        former: machines::former(id, sources.journal),
     }
 }

@@ -19,15 +19,15 @@ use crate::model::foreign::ForeignText;
 use crate::model::mark::Ownership;
 use crate::model::region::{GuestKind, Host, Region, RegionName, Storage, TemplateCopy, Vm};
 use crate::model::snapshot::SourceState;
-use crate::model::time::{Span, Time};
+use crate::model::time::Span;
 use crate::pve::transport::CallError;
 use crate::pve::{Cause, Client, GuestResource, Resources, VmConfig};
 
 /// A configuration is read again after this long though nothing about the VM seemed to change.
-const STALE_CONFIG: Span = Span::minutes(30);
+const STALE_CONFIG: Duration = Duration::from_mins(30);
 /// The configuration of a VM that carries a mark is: an edited description or UUID shows nowhere else. They take
 /// turns, the oldest reading first.
-const STALE_MARK: Span = Span::seconds(15);
+const STALE_MARK: Duration = Duration::from_secs(15);
 /// Such re-readings in one poll.
 const REREADS_PER_POLL: usize = 1;
 /// Configurations read in one poll because something changed: a thousand VMs at the start take a
@@ -79,8 +79,10 @@ impl Doubts {
 pub struct RegionView {
     /// What is seen.
     pub observed: Arc<Observed>,
-    /// How far it can be trusted.
+    /// How far it can be trusted; as of when follows from `begun`.
     pub source: SourceState,
+    /// When its reading began, by the clock that nobody sets.
+    pub begun: Option<Instant>,
 }
 
 /// What was read of a VM's configuration.
@@ -88,12 +90,12 @@ pub struct RegionView {
 struct Known {
     fingerprint: Fingerprint,
     config: Arc<VmConfig>,
-    read: Time,
+    read: Instant,
 }
 
 impl Known {
     /// For how long the reading is good as long as nothing seems to change.
-    fn stale_after(&self) -> Span {
+    fn stale_after(&self) -> Duration {
         match self.config.ownership() {
             Ownership::Unmarked => STALE_CONFIG,
             _ => STALE_MARK,
@@ -182,6 +184,7 @@ impl RegionWatcher {
             .map_or(Span::seconds(30), |region| region.poll);
         loop {
             // What is read now is true of now, not of when the last answer came.
+            let begun = Instant::now();
             let as_of = self.clock.now();
             let polled = match timeout(POLL_DEADLINE, self.poll()).await {
                 Ok(polled) => polled,
@@ -201,6 +204,7 @@ impl RegionWatcher {
                     view.send_replace(RegionView {
                         observed: Arc::new(observed),
                         source,
+                        begun: Some(begun),
                     });
                 }
                 Err(error) => {
@@ -252,6 +256,7 @@ impl RegionWatcher {
                     cpus: host.cpus,
                     memory: host.memory,
                     memory_used: host.memory_used,
+                    uptime: Span::seconds(host.uptime.max(0)),
                     clock_ahead: self.clocks.ahead(name),
                 },
             );
@@ -311,7 +316,7 @@ impl RegionWatcher {
     async fn read_configs(&mut self, resources: &Resources) -> Result<(), CallError> {
         self.known
             .retain(|vmid, _| resources.guests.contains_key(vmid));
-        let now = self.clock.now();
+        let now = Instant::now();
         let doubted = self.doubts.take(&self.name);
         let wanted = resources
             .guests
@@ -328,7 +333,7 @@ impl RegionWatcher {
                 Some(known)
                     if known.fingerprint == Fingerprint::of(guest) && !doubted.contains(vmid) =>
                 {
-                    if now.since(known.read) > known.stale_after() {
+                    if now.duration_since(known.read) > known.stale_after() {
                         old.push((known.read, *vmid));
                     }
                 }
@@ -406,6 +411,7 @@ impl RegionWatcher {
             running: guest.running(),
             template: guest.template,
             lock: guest.lock.clone(),
+            ha: guest.ha_state.is_some(),
             cpus: guest.cpus.max(known.map_or(0, |known| known.config.cpus)),
             memory: guest
                 .memory

@@ -36,7 +36,7 @@ impl StateFiles {
 
     /// Where the journal lies.
     pub fn journal(&self) -> PathBuf {
-        self.directory.join("journal")
+        self.directory.join(super::journal::DIRECTORY)
     }
 
     /// The memory, and a word about it when it was there but could not be used. A lost memory may

@@ -84,6 +84,9 @@ pub struct MachineStatus {
     /// What is wrong with a machine that became a node: it, its host or its node.
     #[serde(default)]
     pub ails: Option<ForeignText>,
+    /// Its Node exists and its VM is off.
+    #[serde(default)]
+    pub off: bool,
 }
 
 /// Unbound pods in numbers.
@@ -245,6 +248,11 @@ fn machine_status(
         failure: machine.failure.clone(),
         waits,
         ails,
+        off: machine.node.is_some()
+            && machine
+                .vm
+                .as_ref()
+                .is_some_and(|vm| vm.marked && !vm.running),
     }
 }
 

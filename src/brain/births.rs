@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::model::action::{Birth, Kind, Precondition, Reason, Target};
 use crate::model::cluster::PodKey;
 use crate::model::mark::Mark;
+use crate::model::policy::Terms;
 
 use super::bookings;
 use super::demand::Asker;
@@ -211,6 +212,7 @@ fn birth(
         },
         template_vmid: copy.vmid,
         template_host: copy.host.clone(),
+        terms: Some(Arc::new(Terms::of(choice.policy, choice.kind))),
     })
 }
 

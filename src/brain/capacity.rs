@@ -84,7 +84,13 @@ pub(super) fn lesson_key(
 pub(super) fn learn(turn: &mut Turn<'_>) {
     let mut seen: BTreeMap<(&str, &str), (Arc<str>, Resources)> = BTreeMap::new();
     for known in turn.view.machines.values() {
-        let (Some(pool), Some(kind)) = (known.pool, known.kind) else {
+        // A machine with terms of its own teaches nothing about those to come, unless it has their size.
+        let kind = turn
+            .view
+            .policy
+            .instance_types
+            .get(&*known.machine.mark.instance_type);
+        let (Some(pool), Some(kind)) = (known.pool, kind) else {
             continue;
         };
         let Some(truth) = lesson(turn, known, pool, kind) else {

@@ -55,7 +55,8 @@ fn next(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     if known.standing == Standing::Coming {
         // One moment later it is overdue.
         let limit = turn.view.policy.scale_up.max_provision_time;
-        turn.wake_at(known.machine.mark.created + limit + Span(1));
+        let left = Span(limit.0.saturating_sub(known.worked.0).max(0));
+        turn.wake_at(turn.now() + left + Span(1));
     }
     if known.busy() {
         return None;

@@ -35,7 +35,9 @@ mod offer;
 mod pack;
 mod places;
 mod pools;
+mod power;
 mod preempt;
+mod provisioning;
 mod rehearsal;
 mod removals;
 mod shrink;
@@ -108,6 +110,7 @@ fn decide_on(
     bound::report(&mut turn, &world, &choices, before, &unplaced);
     life::plan(&mut turn);
     sweep::plan(&mut turn);
+    power::plan(&mut turn);
     shrink::plan(&mut turn, &mut world, &choices, memory);
     pools::report(&mut turn);
     (turn.finish(), world.company.steps())

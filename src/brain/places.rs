@@ -1,9 +1,12 @@
 //! Builds the world: every node, every machine under way as its template, and what runs there.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::model::cluster::{Node, ReadyStatus};
-use crate::model::scheduling::{Labels, PodShape};
+use crate::model::policy::{InstanceType, PoolPolicy};
+use crate::model::resources::Resources;
+use crate::model::scheduling::{Labels, PodShape, Taint};
 use crate::model::time::Span;
 
 use super::capacity;
@@ -12,7 +15,7 @@ use super::offer::{self, Choice, Daemon, HOSTNAME_LABEL};
 use super::slots;
 use super::stock::Gift;
 use super::turn::Turn;
-use super::view::{Known, Standing, startup};
+use super::view::{Known, Standing};
 use super::world::{Bin, Resident, ShapeId, Site, World};
 
 /// Everything there is and that is on its way, with what runs on it.
@@ -109,20 +112,19 @@ fn add_machine<'a>(
     if known.standing != Standing::Coming || known.node.is_some() {
         return;
     }
-    let Some((choice, offer)) = template(choices, known) else {
+    let Some(promise) = promise(turn, choices, known) else {
         return;
     };
-    let labels = labels(choice, known);
     let index = world.add(Bin {
         name: known.name.clone(),
         site: Site::Machine(known.name.clone()),
-        labels: labels.into(),
-        taints: choice.policy.taints.clone(),
+        labels: promise.labels.into(),
+        taints: promise.taints,
         unschedulable: false,
         class: 0,
         ready: false,
         closed: false,
-        free: offer.allocatable.clone(),
+        free: promise.allocatable,
         ports: Vec::new(),
         residents: Vec::new(),
         slots: slots::promised(turn, known.pool_name(), known.kind),
@@ -149,8 +151,44 @@ fn same_set(template: &PodShape, pod: &PodShape) -> bool {
     daemon && labels && template.requests == pod.requests
 }
 
-/// The offer that a machine was made from.
-fn template<'b, 'a>(
+/// What a machine on its way will be.
+struct Promise {
+    labels: Labels,
+    /// Those that stay.
+    taints: Vec<Taint>,
+    allocatable: Resources,
+}
+
+/// What was promised of a machine: by the terms under which it was made, whatever the configuration
+/// says of its pool and its type by now.
+fn promise(turn: &Turn<'_>, choices: &[Choice<'_>], known: &Known<'_>) -> Option<Promise> {
+    let (pool, kind) = (known.promised()?, known.kind?);
+    let offered = offered(choices, known)
+        .filter(|(choice, _)| matches!(pool, Cow::Borrowed(_)) && choice.kind == kind);
+    let allocatable = match offered {
+        Some((_, offer)) => offer.allocatable.clone(),
+        None => {
+            let mark = &known.machine.mark;
+            let lesson = capacity::lesson_key(&mark.pool, &mark.instance_type, &pool, kind);
+            let copies = known
+                .region
+                .and_then(|region| region.templates.get(&*mark.template));
+            let disk = copies
+                .and_then(|copies| copies.first())
+                .map_or(0, |copy| copy.disk);
+            let learned = turn.memory.learned.get(&lesson).cloned();
+            learned.unwrap_or_else(|| capacity::predicted(&pool, kind, disk))
+        }
+    };
+    Some(Promise {
+        labels: labels(&pool, kind, known),
+        taints: pool.taints.clone(),
+        allocatable,
+    })
+}
+
+/// The offer that a machine was made from, as it is now.
+fn offered<'b, 'a>(
     choices: &'b [Choice<'a>],
     known: &Known<'_>,
 ) -> Option<(&'b Choice<'a>, &'b offer::Offer<'a>)> {
@@ -168,21 +206,19 @@ fn template<'b, 'a>(
 
 /// The labels that a machine's node will carry, on the host where it is: the pool may not use that host
 /// any more, and have no offer there.
-fn labels(choice: &Choice<'_>, known: &Known<'_>) -> Labels {
-    let (pool, kind) = (choice.policy, choice.kind);
-    let host = &known.machine.host;
-    offer::labels(choice.pool, pool, choice.type_name, kind, host, known.name)
-}
-
-fn expected_daemons<'a>(turn: &Turn<'a>, known: &Known<'a>) -> Vec<Daemon<'a>> {
-    let (Some(pool), Some(kind)) = (known.pool, known.kind) else {
-        return Vec::new();
-    };
+fn labels(pool: &PoolPolicy, kind: &InstanceType, known: &Known<'_>) -> Labels {
     let pool_name: Arc<str> = known.pool_name().into();
     let type_name: Arc<str> = known.machine.mark.instance_type.as_str().into();
     let host = &known.machine.host;
-    let labels = offer::labels(&pool_name, pool, &type_name, kind, host, known.name);
-    offer::daemons(turn, &labels, pool, known.name)
+    offer::labels(&pool_name, pool, &type_name, kind, host, known.name)
+}
+
+fn expected_daemons<'a>(turn: &Turn<'a>, known: &Known<'a>) -> Vec<Daemon<'a>> {
+    let (Some(pool), Some(kind)) = (known.promised(), known.kind) else {
+        return Vec::new();
+    };
+    let labels = labels(&pool, kind, known);
+    offer::daemons(turn, &labels, &pool, known.name)
 }
 
 /// How long a node of ours that lost contact still counts as on its way back.
@@ -207,7 +243,6 @@ fn node_bin(
             .ready
             .since
             .is_none_or(|since| turn.now().since(since) <= patience(turn));
-    let pool = known.and_then(|known| known.pool);
     let mut bin = Bin {
         name: name.clone(),
         site: Site::Node,
@@ -226,23 +261,24 @@ fn node_bin(
         receives: false,
     };
     if coming || lost {
+        let starts = |key: &str| coming && known.is_some_and(|known| known.starts_with(key));
         bin.taints
-            .retain(|taint| !(taints::ephemeral(taint) || coming && startup(&taint.key, pool)));
+            .retain(|taint| !(taints::ephemeral(taint) || starts(&taint.key)));
     }
     if let Some(known) = known.filter(|_| coming)
-        && let Some((choice, offer)) = template(choices, known)
+        && let Some(promise) = promise(turn, choices, known)
     {
         bin.site = Site::Machine(known.name.clone());
-        for (key, value) in labels(choice, known) {
+        for (key, value) in promise.labels {
             bin.labels.entry(key).or_insert(value);
         }
         bin.labels.insert(HOSTNAME_LABEL.into(), known.name.clone());
-        for taint in &choice.policy.taints {
-            if !bin.taints.contains(taint) {
-                bin.taints.push(taint.clone());
+        for taint in promise.taints {
+            if !bin.taints.contains(&taint) {
+                bin.taints.push(taint);
             }
         }
-        bin.free = capacity::promised(&node.allocatable, &offer.allocatable);
+        bin.free = capacity::promised(&node.allocatable, &promise.allocatable);
     }
     bin
 }

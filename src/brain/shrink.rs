@@ -21,6 +21,7 @@ use super::drain_rules::Budgets;
 use super::evicted;
 use super::offer::Choice;
 use super::pack::Lane;
+use super::power;
 use super::rehearsal::{self, Undo};
 use super::removals::Removals;
 use super::surplus;
@@ -501,9 +502,16 @@ pub(super) fn stay(turn: &mut Turn<'_>, name: &Arc<str>, keep: Keep) {
     if let Some(until) = keep.until {
         turn.wake_at(until);
     }
+    let off = turn
+        .view
+        .behind(name)
+        .and_then(|known| power::off(turn, known));
     let verdict = NodeVerdict::Kept {
         reason: keep.reason.into(),
-        why: keep.why,
+        why: match off {
+            Some(off) => format!("{off}; {}", keep.why),
+            None => keep.why,
+        },
         pod: keep.pod,
         until: keep.until,
     };

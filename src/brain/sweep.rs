@@ -11,6 +11,7 @@ use crate::model::identity;
 use crate::model::mark::Ownership;
 use crate::model::policy::{MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL};
 use crate::model::region::Vm;
+use crate::model::words;
 
 use super::turn::{self, Turn};
 use super::view::{Known, Standing, View};
@@ -33,6 +34,17 @@ pub(super) fn plan(turn: &mut Turn<'_>) {
         }
     }
     foreign(turn);
+    former(turn);
+}
+
+/// Says that the journal has machines of another cluster.
+fn former(turn: &mut Turn<'_>) {
+    for (cluster, machines) in &turn.view.snapshot.former {
+        turn.warn(format!(
+            "the journal has {} of the cluster {cluster}, which is not this one: nothing is done to them, and they count nowhere; `pve-autoscaler adopt` shows what is left of that cluster and sets its journal aside",
+            words::count(machines.len(), "machine"),
+        ));
+    }
 }
 
 /// Whether so many running machines have lost their Node at once that this is a fault of the API server,

@@ -16,6 +16,7 @@ use super::budget;
 use super::claims::Promises;
 use super::demand::Asker;
 use super::holds::Holds;
+use super::provisioning;
 use super::view::{Known, View};
 
 /// A decision in the making.
@@ -47,9 +48,11 @@ impl<'a> Turn<'a> {
         memory: &Memory,
         now: Time,
     ) -> Turn<'a> {
+        let mut memory = remember(memory, now);
+        provisioning::count(&mut memory, snapshot, now);
         Turn {
-            view: View::new(snapshot, policy, now),
-            memory: remember(memory, now),
+            view: View::new(snapshot, policy, &memory, now),
+            memory,
             holds: Holds::default(),
             plan: Vec::new(),
             report: Report::default(),
@@ -150,6 +153,7 @@ impl<'a> Turn<'a> {
             .collect();
         let found = &self.in_quarantine;
         self.memory.quarantine.retain(|key, _| found.contains(key));
+        provisioning::begin(&mut self.memory, &self.plan, self.view.now);
         Decision {
             plan: self.plan,
             report: self.report,
@@ -214,45 +218,7 @@ fn remember(memory: &Memory, now: Time) -> Memory {
         Memory::default()
     };
     memory.version = memory::VERSION;
-    memory.born = Some(memory.born.map_or(now, |born| born.min(now)));
-    for time in [
-        &mut memory.last_scale_up,
-        &mut memory.last_scale_down,
-        &mut memory.last_scale_down_failure,
-    ] {
-        *time = time.map(|time| time.min(now));
-    }
-    for time in memory
-        .unneeded_since
-        .values_mut()
-        .chain(memory.quarantine.values_mut())
-    {
-        *time = (*time).min(now);
-    }
-    for backoff in memory.backoff.values_mut() {
-        backoff.failed = backoff.failed.min(now);
-        backoff.until = backoff.until.min(now + backoff.length);
-    }
-    let found = memory
-        .consolidation
-        .iter_mut()
-        .map(|found| &mut found.since);
-    for time in memory
-        .settled
-        .values_mut()
-        .map(|settled| &mut settled.since)
-        .chain(memory.replacements.values_mut().map(|r| &mut r.planned))
-        .chain(memory.evicted.values_mut().map(|pod| &mut pod.seen))
-        .chain(found)
-    {
-        *time = (*time).min(now);
-    }
-    for pod in memory.evicted.values_mut() {
-        pod.gone = pod.gone.map(|gone| gone.min(now));
-    }
-    if let Some(batch) = memory.batch.as_mut() {
-        batch.first = batch.first.min(now);
-        batch.last = batch.last.min(now);
-    }
+    memory.end_future(now);
+    memory.born.get_or_insert(now);
     memory
 }

@@ -1,19 +1,22 @@
 //! The snapshot, indexed: which pods run where, which machine is behind a node, how each machine stands.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::cluster::{Node, Pod, PodKey, ReadyStatus};
 use crate::model::mark::Ownership;
+use crate::model::memory::Memory;
 use crate::model::policy::{InstanceType, LEAVING_TAINT, Policy, PoolPolicy, STARTUP_TAINT};
 use crate::model::region::{Busy, GuestKind, Machine, Region, Step};
 use crate::model::resources::Resources;
 use crate::model::snapshot::Snapshot;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 
 use super::by_node::{ByNode, Running};
 use super::claims::Claims;
 use super::machines::Machines;
+use super::provisioning;
 use super::world::Shape;
 
 /// A pod with its key.
@@ -49,7 +52,7 @@ pub(super) struct Known<'a> {
     pub(super) pool: Option<&'a PoolPolicy>,
     /// The place of its pool in the policy.
     pub(super) pool_slot: Option<usize>,
-    /// Its instance type, if it is still configured.
+    /// Its instance type, by its own terms or else as it is configured, if it still is.
     pub(super) kind: Option<&'a InstanceType>,
     /// Its node.
     pub(super) node: Option<(&'a Arc<str>, &'a Node)>,
@@ -57,6 +60,8 @@ pub(super) struct Known<'a> {
     pub(super) position: Option<usize>,
     /// Its region as seen.
     pub(super) region: Option<&'a Region>,
+    /// How long it has been on its way up, the time left out in which no daemon led.
+    pub(super) worked: Span,
     /// How it stands.
     pub(super) standing: Standing,
 }
@@ -93,6 +98,27 @@ impl<'a> Known<'a> {
         self.machine.step.map(|(step, _)| step)
     }
 
+    /// Its pool by the terms under which it was made, if it is still configured.
+    pub(super) fn promised(&self) -> Option<Cow<'a, PoolPolicy>> {
+        let pool = self.pool?;
+        Some(match &self.machine.terms {
+            Some(terms) if !terms.agrees(pool) => Cow::Owned(terms.pool(pool)),
+            _ => Cow::Borrowed(pool),
+        })
+    }
+
+    /// Whether its node starts with a taint of this key, which goes by itself once it is initialised.
+    pub(super) fn starts_with(&self, key: &str) -> bool {
+        let own = self
+            .machine
+            .terms
+            .as_ref()
+            .map(|terms| &terms.startup_taints);
+        let taints = own.or(self.pool.map(|pool| &pool.startup_taints));
+        key == STARTUP_TAINT
+            || taints.is_some_and(|taints| taints.iter().any(|taint| *taint.key == *key))
+    }
+
     /// Whether its node is Ready now.
     pub(super) fn ready(&self) -> bool {
         self.node
@@ -120,7 +146,12 @@ impl<'a> Known<'a> {
 
 impl<'a> View<'a> {
     /// Indexes a snapshot.
-    pub(super) fn new(snapshot: &'a Snapshot, policy: &'a Policy, now: Time) -> View<'a> {
+    pub(super) fn new(
+        snapshot: &'a Snapshot,
+        policy: &'a Policy,
+        memory: &Memory,
+        now: Time,
+    ) -> View<'a> {
         let doubled = doubled(snapshot);
         let nodes: Vec<_> = snapshot.cluster.nodes.iter().collect();
         let mut machines = Vec::with_capacity(snapshot.machines.len());
@@ -135,7 +166,8 @@ impl<'a> View<'a> {
                 machine_of[position] = Some(machines.len());
                 next = position + 1;
             }
-            machines.push(know(snapshot, policy, now, named, node, &doubled));
+            let worked = provisioning::worked(memory, named.0, named.1, now);
+            machines.push(know(snapshot, policy, worked, named, node, &doubled));
         }
         let pods = ByNode::of(&snapshot.cluster);
         let mut view = View {
@@ -285,7 +317,7 @@ fn find(nodes: &[(&Arc<str>, &Node)], name: &Arc<str>, guess: usize) -> Option<u
 fn know<'a>(
     snapshot: &'a Snapshot,
     policy: &'a Policy,
-    now: Time,
+    worked: Span,
     (name, machine): (&'a Arc<str>, &'a Machine),
     node: Option<(usize, (&'a Arc<str>, &'a Node))>,
     doubled: &BTreeSet<&str>,
@@ -297,20 +329,24 @@ fn know<'a>(
         machine,
         pool: pool.map(|(_, (_, pool))| pool),
         pool_slot: pool.map(|(slot, _)| slot),
-        kind: policy.instance_types.get(&*machine.mark.instance_type),
+        kind: match &machine.terms {
+            Some(terms) => Some(&terms.kind),
+            None => policy.instance_types.get(&*machine.mark.instance_type),
+        },
         node: node.map(|(_, node)| node),
         position: node.map(|(position, _)| position),
         region: snapshot
             .regions
             .get(&machine.region)
             .map(|region| &**region),
+        worked,
         standing: Standing::Coming,
     };
     known.standing = match untouchable(snapshot, &known, doubled) {
         Some(why) => Standing::Untouchable(why),
         None => {
             let early = machine.vm.is_none() && too_early(snapshot, machine);
-            standing(&known, policy, now, early)
+            standing(&known, policy, early)
         }
     };
     known
@@ -377,7 +413,7 @@ fn too_early(snapshot: &Snapshot, machine: &Machine) -> bool {
 }
 
 /// `early`: its VM is not seen, and may exist nonetheless.
-fn standing(known: &Known<'_>, policy: &Policy, now: Time, early: bool) -> Standing {
+fn standing(known: &Known<'_>, policy: &Policy, early: bool) -> Standing {
     let machine = known.machine;
     let step = known.step();
     let leaving = known
@@ -391,7 +427,7 @@ fn standing(known: &Known<'_>, policy: &Policy, now: Time, early: bool) -> Stand
     }
     if known
         .node
-        .is_some_and(|(_, node)| step == Some(Step::Done) || initialised(node, known.pool))
+        .is_some_and(|(_, node)| step == Some(Step::Done) || initialised(node, known))
     {
         return Standing::Up;
     }
@@ -406,7 +442,7 @@ fn standing(known: &Known<'_>, policy: &Policy, now: Time, early: bool) -> Stand
     {
         return Standing::Failed;
     }
-    if now.since(machine.mark.created) > policy.scale_up.max_provision_time {
+    if known.worked > policy.scale_up.max_provision_time {
         return Standing::Overdue;
     }
     Standing::Coming
@@ -414,12 +450,9 @@ fn standing(known: &Known<'_>, policy: &Policy, now: Time, early: bool) -> Stand
 
 /// Whether a node has once been made ready for pods: our startup taint is gone, and those of its
 /// pool. A node that loses contact later stays initialised.
-fn initialised(node: &Node, pool: Option<&PoolPolicy>) -> bool {
-    !node.taints.iter().any(|taint| startup(&taint.key, pool))
-}
-
-/// Whether a taint goes by itself once the node is initialised.
-pub(super) fn startup(key: &str, pool: Option<&PoolPolicy>) -> bool {
-    key == STARTUP_TAINT
-        || pool.is_some_and(|pool| pool.startup_taints.iter().any(|taint| *taint.key == *key))
+fn initialised(node: &Node, known: &Known<'_>) -> bool {
+    !node
+        .taints
+        .iter()
+        .any(|taint| known.starts_with(&taint.key))
 }

@@ -106,12 +106,18 @@ impl Cluster {
         match std::fs::read_to_string(&self.path) {
             Ok(learnt) if learnt.trim() == cluster => Ok(()),
             Ok(learnt) => Err(format!(
-                "the mark is of cluster {cluster}, but this broker serves {}; if the cluster was built anew, remove {path}",
+                "the mark is of cluster {cluster}, but this broker serves {}; if the cluster was built anew, `pve-autoscaler adopt` on this host shows what is left of the one before and changes {path}",
                 learnt.trim()
             )),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(format!("cannot read {path}: {error}")),
         }
+    }
+
+    /// The one that was learnt; `None` where none was, or where it cannot be read.
+    pub(super) fn learnt(&self) -> Option<String> {
+        let text = std::fs::read_to_string(&self.path).ok()?;
+        Some(text.trim().to_owned())
     }
 
     /// Holds on to `cluster` from now on, unless one is held already.

@@ -8,6 +8,7 @@
 
 mod allow;
 mod audit;
+pub mod binding;
 mod census;
 mod clones;
 mod destroy;

@@ -129,7 +129,7 @@ pub(super) fn clone_under_way<'a>(
         .map(|task| &task.upid)
         .find(|upid| match &intent.task {
             Some(known) => *upid == known,
-            None => intent.template == 0 || upid.id() == template,
+            None => (intent.template == 0 || upid.id() == template) && !claimed.contains(upid),
         })
 }
 

@@ -419,7 +419,7 @@ impl Service {
         }
     }
 
-    /// `GET /broker/info`: version, policy, channel, and what is wrong.
+    /// `GET /broker/info`: version, policy, channel, the cluster it is bound to, and what is wrong.
     async fn info(&self, raw: Raw<'_>) -> Reply {
         if raw.method != "GET" || raw.query.is_some() || !raw.body.is_empty() {
             return Reply::refused("/broker/info takes a plain GET");
@@ -442,6 +442,7 @@ impl Service {
             "channel": self.way.channel(),
             "pve_version": known,
             "last_error": self.way.last_error(),
+            "cluster": self.cluster.learnt(),
         }});
         Reply {
             status: 200,

@@ -12,6 +12,17 @@ pub(super) struct Judgement {
     pub(super) problem: Option<String>,
 }
 
+/// Why the broker would refuse every change for the cluster `ours`, if it would.
+pub(super) fn binding(info: &BrokerInfo, ours: Option<&str>) -> Option<String> {
+    let (theirs, ours) = (info.cluster.as_deref()?, ours?);
+    (theirs != ours).then(|| {
+        format!(
+            "the broker is bound to the cluster {theirs} and refuses every change for this one, {ours}: \
+             `pve-autoscaler adopt` on its host shows what is left of that cluster and binds it to this one"
+        )
+    })
+}
+
 /// Judges what the broker answered, or why it did not.
 pub(super) fn judge<E: std::fmt::Display>(
     info: Result<BrokerInfo, E>,
@@ -77,5 +88,14 @@ mod tests {
         );
         let silent = judge(Err("no such socket"), &settings);
         assert!(!silent.agrees && silent.problem.is_some());
+        let mut bound = good.clone();
+        assert_eq!(binding(&bound, Some("new/home")), None, "not bound yet");
+        bound.cluster = Some("old/home".into());
+        assert_eq!(binding(&bound, None), None, "ours is not known yet");
+        assert_eq!(binding(&bound, Some("old/home")), None);
+        let problem = binding(&bound, Some("new/home")).unwrap_or_default();
+        for words in ["old/home", "new/home", "pve-autoscaler adopt"] {
+            assert!(problem.contains(words), "{problem}");
+        }
     }
 }

@@ -13,6 +13,9 @@ pub(super) const CONTROL_SOCKET: &str = "/run/pve-autoscaler/control.sock";
 /// The daemon's own directory.
 pub(super) const STATE_DIRECTORY: &str = "/var/lib/pve-autoscaler";
 
+/// The broker's own directory.
+const BROKER_DIRECTORY: &str = "/var/lib/pve-autoscaler-broker";
+
 /// Node autoscaler for Kubernetes on Proxmox VE.
 ///
 /// Pods that no node can run get a node: a VM cloned from a template, joined with kubeadm. A node
@@ -65,6 +68,13 @@ pub(super) enum Command {
     /// Make the daemon's kubeconfig with an admin's: apply the RBAC manifest, have the cluster sign a
     /// client certificate for a year, write it for root and the daemon's group.
     Kubeconfig(KubeconfigOptions),
+    /// Let this host serve another Kubernetes cluster than before, one that was built anew for instance.
+    ///
+    /// Run it as root. It shows what is left of the clusters before: which one the broker is bound to,
+    /// machines in the journal, clones and removals on record, VMs with their mark. Then it asks, binds
+    /// the broker to the cluster of the kubeconfig, and sets journal and records of others aside. VMs of
+    /// another cluster are never adopted, changed or removed.
+    Adopt(AdoptOptions),
     /// Print the JSON schema of the configuration file.
     Schema,
     /// Run the real daemon on a simulated cluster, with a timeline in the terminal.
@@ -163,6 +173,22 @@ pub(super) struct CheckOptions {
     /// With --live and as root: look with this user's rights, as the daemon has them.
     #[arg(long, value_name = "USER", default_value = super::live::user::DAEMON)]
     pub(super) user: String,
+    /// The daemon's own directory, whose journal `--live` looks at.
+    #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
+    pub(super) state_directory: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct AdoptOptions {
+    /// Do not ask: what is listed was looked at.
+    #[arg(long)]
+    pub(super) yes: bool,
+    /// The daemon's own directory.
+    #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
+    pub(super) state_directory: PathBuf,
+    /// The broker's own directory.
+    #[arg(long, value_name = "DIRECTORY", default_value = BROKER_DIRECTORY)]
+    pub(super) broker_directory: PathBuf,
 }
 
 #[derive(Debug, Args)]

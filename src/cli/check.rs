@@ -23,7 +23,11 @@ pub(super) fn run(path: &Path, options: &CheckOptions) -> Result<(), Failure> {
     if !options.live || !settings.configured {
         return Ok(());
     }
-    let findings = runtime()?.block_on(live::look(&settings, live::Findings::default()));
+    let findings = runtime()?.block_on(live::look(
+        &settings,
+        &options.state_directory,
+        live::Findings::default(),
+    ));
     print(&findings.text())?;
     if findings.any_wrong() {
         return Err(Failure::Said);

@@ -1,6 +1,7 @@
 //! The commands: from arguments to the entry points of the other modules, and the one place that
 //! prints errors and picks the exit code.
 
+mod adopt;
 mod agreement;
 mod answers;
 mod args;
@@ -107,6 +108,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Pause(options) => control::pause(&options),
         Command::Resume(options) => control::resume(&options),
         Command::Kubeconfig(options) => kubeconfig::run(options),
+        Command::Adopt(options) => adopt::run(&cli.config, &options),
         Command::Schema => print(&config::schema::schema_text()),
         Command::Demo(options) => Ok(crate::sim::demo::run(&options)?),
         Command::Sim(command) => sim::run(command),

@@ -85,6 +85,7 @@ fn act(action: &Action) -> (&'static str, String) {
         Kind::Continue => ("go on", place),
         Kind::Remove { drain: true } => ("remove", format!("{place}, its pods evicted first")),
         Kind::Remove { drain: false } => ("remove", place),
+        Kind::Start => ("start", place),
         Kind::Release => (
             "release",
             target
@@ -327,6 +328,7 @@ mod tests {
             },
             template_vmid: 8000,
             template_host: "pve1".into(),
+            terms: None,
         }
     }
 

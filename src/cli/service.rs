@@ -2,7 +2,6 @@
 //! out, and keeps the loop running: anew after a reload, not at all while nothing is configured.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,11 +28,14 @@ use crate::pve::transport::Transport;
 use crate::web::metrics::Metered;
 use crate::web::{self, Health, Metrics};
 
-use super::agreement::{self, Judgement};
 use super::answers::{self, Question};
 use super::in_force::InForce;
 use super::page::Page;
 use super::{channels, systemd};
+
+mod agreeing;
+
+use agreeing::{agree, agreeing};
 
 /// Where things lie.
 #[derive(Clone, Debug)]
@@ -150,6 +152,7 @@ impl Shared {
         // Until the broker is asked, and where there is none.
         self.metrics.policies_agree(true);
         standing.problems.remove("broker");
+        standing.problems.remove("binding");
         if !settings.configured {
             // What was seen before the file was emptied is not how things stand.
             standing.problems.remove("loop");
@@ -157,6 +160,12 @@ impl Shared {
             self.health
                 .send_replace(Health::not_configured(Instant::now()));
         }
+    }
+
+    /// Which cluster this is, by the last turn.
+    fn cluster_id(&self) -> Option<Arc<str>> {
+        let turn = self.turns.borrow();
+        turn.as_ref()?.snapshot.cluster_id.clone()
     }
 
     fn status(&self) -> Status {
@@ -449,38 +458,6 @@ async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, 
     })
 }
 
-/// Asks the broker again from time to time: it is upgraded, reloaded and started apart from us.
-async fn agreeing(settings: &Settings, shared: &Shared) -> Infallible {
-    let mut locals = settings.regions.values();
-    let Some(region) = locals.find(|region| region.channel == Channel::Local) else {
-        return std::future::pending().await;
-    };
-    let mut well = true;
-    loop {
-        sleep(if well { AGREE } else { MIND }).await;
-        // It opened when the loop began.
-        let Ok(transport) = channels::open(region, &settings.broker.socket) else {
-            continue;
-        };
-        well = agree(&crate::pve::Client::new(transport), settings, shared).await;
-    }
-}
-
-/// Asks the broker for its version and policy, and says when they are not ours or it works badly. Whether all is
-/// well.
-async fn agree(broker: &crate::pve::Client, settings: &Settings, shared: &Shared) -> bool {
-    let Judgement { agrees, problem } = agreement::judge(broker.broker_info().await, settings);
-    shared.metrics.policies_agree(agrees);
-    if let Some(problem) = &problem
-        && shared.standing().problems.get("broker") != Some(problem)
-    {
-        tracing::warn!("{problem}");
-    }
-    let well = problem.is_none();
-    shared.problem("broker", problem);
-    well
-}
-
 /// This host's name: which instance holds the Lease.
 fn identity() -> String {
     nix::unistd::gethostname()
@@ -504,9 +481,10 @@ async fn mind(shared: Arc<Shared>) {
                 shared.problem("loop", None);
                 if let Some(turn) = turns.borrow_and_update().clone() {
                     let age = shared.standing().max_view_age;
-                    shared
-                        .health
-                        .send_replace(Health::after(&turn, age, Instant::now()));
+                    let mut health = Health::after(&turn, age, Instant::now());
+                    let problems = &shared.standing().problems;
+                    health.problems.extend(problems.get("binding").cloned());
+                    shared.health.send_replace(health);
                 }
                 systemd::watchdog();
             }

@@ -108,8 +108,9 @@ fn step(machine: &MachineStatus, now: Time) -> String {
             let name = serde_json::to_value(step).ok();
             let name = name.as_ref().and_then(|name| name.as_str());
             let name = name.unwrap_or("unknown");
+            let off = if machine.off { ", its VM is off" } else { "" };
             format!(
-                "{name}{direction}, for {}{goes_on}",
+                "{name}{direction}{off}, for {}{goes_on}",
                 render::whole_seconds(now.since(since))
             )
         }
@@ -194,6 +195,7 @@ mod tests {
             step: Some((step, NOW - ago)),
             busy: None,
             failure: None,
+            off: false,
             waits: None,
             ails: None,
         }

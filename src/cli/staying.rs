@@ -173,6 +173,7 @@ mod tests {
             ..Status::default()
         };
         let machine = MachineStatus {
+            off: false,
             pool: "workers".to_owned(),
             instance_type: "small".to_owned(),
             host: "pve1".into(),

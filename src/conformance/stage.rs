@@ -97,6 +97,8 @@ impl Stage {
                 lease: Lease::default(),
                 cluster_id_error: None,
                 paused: None,
+                awake: None,
+                former: BTreeMap::new(),
             },
             policy: Policy {
                 regions: BTreeMap::from([(REGION.into(), region)]),
@@ -227,6 +229,7 @@ impl Stage {
         let (cpus, memory) = kind.map_or((0, 0), |kind| (kind.cores, kind.memory));
         let name: Arc<str> = mark.machine.as_str().into();
         let vm = Vm {
+            ha: false,
             host: host.clone(),
             kind: GuestKind::Qemu,
             name: name.clone(),
@@ -241,11 +244,13 @@ impl Stage {
         self.region().vms.insert(mark.vmid, vm);
         let created = mark.created;
         let machine = Machine {
+            terms: None,
             region: REGION.into(),
             host: host.clone(),
             mark,
             intended: true,
             vm: Some(MachineVm {
+                ha: false,
                 running: true,
                 lock: None,
                 marked: true,

@@ -49,6 +49,8 @@ pub mod reason {
     pub const SCALE_DOWN_FAILED: &str = "ScaleDownFailed";
     /// An empty node is being removed.
     pub const SCALE_DOWN_EMPTY: &str = "ScaleDownEmpty";
+    /// The VM of a node was off and is started.
+    pub const STARTED: &str = "StartedMachine";
     /// A Node object whose VM is gone was deleted.
     pub const DELETE_UNREGISTERED: &str = "DeleteUnregistered";
     /// Which node is a machine's is contradicted, and both are left alone. cluster-autoscaler has no word for it.

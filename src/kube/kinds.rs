@@ -224,7 +224,7 @@ impl State {
     pub(super) fn put_object(&mut self, kind: Kind, raw: &RawValue) -> Applied {
         match kind {
             Kind::Pods => self.put_pod(raw),
-            Kind::Nodes => named!(self, raw, wire::Node, translate::node, self.cluster.nodes),
+            Kind::Nodes => self.put_node(raw),
             Kind::DaemonSets => self.put_daemon_set(raw),
             Kind::Budgets => {
                 keyed!(
@@ -346,9 +346,26 @@ impl State {
         applied
     }
 
+    fn put_node(&mut self, raw: &RawValue) -> Applied {
+        let mut applied = Applied::default();
+        match object::<wire::Node>(raw) {
+            Ok(read) => {
+                let mut reader = Reader::new(&mut self.interner);
+                if let Some((name, mut node)) = translate::node(&mut reader, &read) {
+                    self.early.tame_node(&mut node);
+                    applied.problems = reader.problems;
+                    applied.key = Some(PodKey::new("", name.clone()));
+                    applied.changed = put(&mut self.cluster.nodes, name, node);
+                }
+            }
+            Err(error) => applied.damaged(error),
+        }
+        applied
+    }
+
     fn put_pod(&mut self, raw: &RawValue) -> Applied {
         let (view, problems) = read_pod(&mut self.interner, Item::Whole(raw), None);
-        let Some((key, pod)) = view else {
+        let Some((key, mut pod)) = view else {
             return Applied {
                 unreadable: problems.into_iter().next(),
                 ..Applied::default()
@@ -359,6 +376,7 @@ impl State {
             problems,
             ..Applied::default()
         };
+        self.early.tame_pod(&mut pod);
         if pod.phase.terminal() {
             applied.changed = self.cluster.pods.remove(&key).is_some();
             return applied;

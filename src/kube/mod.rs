@@ -6,6 +6,7 @@ pub mod certificate;
 pub mod client;
 pub mod cluster;
 pub mod connect;
+mod early;
 pub mod error;
 pub mod events;
 pub mod intern;

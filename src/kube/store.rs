@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
+use super::early::Early;
 use super::intern::Interner;
 use super::kinds::{Applied, Kind};
 use super::list::Item;
@@ -14,7 +15,7 @@ use super::wire;
 use crate::model::cluster::{Cluster, PodKey};
 use crate::model::foreign::ForeignText;
 use crate::model::snapshot::SourceState;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 
 /// Objects that are reported by name at most, per kind; the rest is a number.
 const MAX_NAMED: usize = 5;
@@ -84,6 +85,7 @@ pub(super) struct State {
     pub(super) daemon_templates: BTreeMap<PodKey, Box<wire::DaemonSet>>,
     /// The kinds that are away because of the connection or the API server itself.
     outage: BTreeSet<Kind>,
+    pub(super) early: Early,
     sources: BTreeMap<Kind, Source>,
 }
 
@@ -257,6 +259,7 @@ impl ClusterStore {
     /// Takes one object of a list.
     pub(super) fn take_listed(&self, listed: &mut Listed, item: Item<'_>) {
         let mut state = self.state();
+        state.early.at(listed.asked);
         let applied = match item {
             Item::Whole(raw) => state.put_object(listed.kind, raw),
             Item::TooLarge(metadata) => State::pass_over(listed.kind, metadata),
@@ -268,9 +271,34 @@ impl ClusterStore {
         }
     }
 
-    /// Ends a full list that was as new as `as_of`, the moment before it was asked for.
-    pub(super) fn end_list(&self, listed: &Listed, as_of: Time) {
-        let kind = listed.kind;
+    /// The clock was set ahead by `step`, or back, and shows `now`: every source is as old as it was,
+    /// and no object is of the future.
+    pub fn step(&self, step: Span, now: Time) {
+        let mut state = self.state();
+        let state = &mut *state;
+        for source in state.sources.values_mut() {
+            source.as_of = (source.as_of + step).min(now);
+        }
+        state.early.step(step);
+        state.early.at(now);
+        for node in state.cluster.nodes.values_mut() {
+            state.early.tame_node(node);
+        }
+        let young = state.cluster.pods.iter();
+        let young: Vec<PodKey> = young
+            .filter(|(_, pod)| pod.created > now)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in young {
+            if let Some(pod) = state.cluster.pods.get_mut(&key) {
+                state.early.tame_pod(pod);
+            }
+        }
+    }
+
+    /// Ends a full list; it is as new as the moment before it was asked for.
+    pub(super) fn end_list(&self, listed: &Listed) {
+        let (kind, as_of) = (listed.kind, listed.asked);
         let mut changed = listed.changed;
         let mut state = self.state();
         for key in state.keys(kind) {
@@ -302,6 +330,7 @@ impl ClusterStore {
     /// Takes an added or changed object of a watch.
     pub(super) fn take_changed(&self, kind: Kind, raw: &RawValue, now: Time) {
         let mut state = self.state();
+        state.early.at(now);
         let applied = state.put_object(kind, raw);
         let (changed, unschedulable) = (applied.changed, applied.unschedulable);
         state.note(kind, applied);
@@ -383,16 +412,19 @@ pub(super) enum Trouble {
 #[derive(Debug)]
 pub(super) struct Listed {
     kind: Kind,
+    /// The moment before it was asked for.
+    asked: Time,
     seen: BTreeSet<PodKey>,
     changed: bool,
     unschedulable: bool,
 }
 
 impl Listed {
-    /// Begins a full list: what is not seen until its end is gone.
-    pub(super) fn new(kind: Kind) -> Listed {
+    /// Begins a full list at `asked`: what is not seen until its end is gone.
+    pub(super) fn new(kind: Kind, asked: Time) -> Listed {
         Listed {
             kind,
+            asked,
             seen: BTreeSet::new(),
             changed: false,
             unschedulable: false,

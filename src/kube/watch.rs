@@ -222,8 +222,7 @@ impl Watcher {
 
     /// Lists everything; returns the version to watch from.
     async fn list(&mut self) -> Result<String, Broken> {
-        let asked = self.client.clock().now();
-        let mut listed = Listed::new(self.kind);
+        let mut listed = Listed::new(self.kind, self.client.clock().now());
         let listing = Listing {
             kind: self.kind.resource(),
             path: self.kind.path(),
@@ -234,7 +233,7 @@ impl Watcher {
             .client
             .list(listing, |item| store.take_listed(&mut listed, item))
             .await?;
-        self.store.end_list(&listed, asked);
+        self.store.end_list(&listed);
         Ok(version)
     }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::cluster::PodKey;
 use super::foreign::ForeignText;
 use super::mark::Mark;
+use super::policy::Terms;
 use super::region::RegionName;
 use super::time::{Span, Time};
 use super::words;
@@ -62,6 +63,9 @@ pub enum Kind {
     ClearPlaceholder,
     /// Drop the intent of a machine whose VM never came or is gone, and its token.
     DropIntent,
+    /// Start the VM of a working node that is off, after its host's reboot for instance. Precondition:
+    /// our mark, the Node, and a VM that is off, unlocked and not HA's.
+    Start,
 }
 
 /// All that is fixed when a machine is planned.
@@ -74,6 +78,10 @@ pub struct Birth {
     pub template_vmid: u32,
     /// The host whose configuration directory holds the template: the clone call goes there.
     pub template_host: Arc<str>,
+    /// What the configuration promised of it; `None` where an older program planned it, or where it is
+    /// known by its mark alone: then the configuration of now says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<Arc<Terms>>,
 }
 
 /// What an action is about.
@@ -169,6 +177,11 @@ pub enum Reason {
     },
     /// The clone that made it is dead.
     DeadClone,
+    /// Its Node exists and its VM is off.
+    PoweredOff {
+        /// Since when it was seen off.
+        since: Time,
+    },
     /// A removal that was begun is brought to an end.
     NotWanted {
         /// What makes it unwanted.
@@ -255,6 +268,9 @@ impl std::fmt::Display for Reason {
             Reason::NoVm => write!(f, "its node has no VM"),
             Reason::Aborted { message } => write!(f, "the removal was given up: {message}"),
             Reason::DeadClone => write!(f, "the clone that made it is dead"),
+            Reason::PoweredOff { since } => {
+                write!(f, "its VM is off since {since}, and its Node exists")
+            }
             Reason::NotWanted { message } => write!(f, "{message}"),
             Reason::AboveMax { have, max, .. } => {
                 write!(

@@ -60,6 +60,89 @@ pub struct Memory {
     pub replacements: BTreeMap<Arc<str>, Replacement>,
     /// Nodes whose replacement came to nothing, and until when none is tried again.
     pub unreplaceable: BTreeMap<Arc<str>, Time>,
+    /// Machines on their way up, by name: how long somebody has been at it.
+    pub provisioning: BTreeMap<Arc<str>, Provisioning>,
+    /// Machines that are working nodes and whose VM is off, or was, by name.
+    pub power: BTreeMap<Arc<str>, Power>,
+}
+
+/// What is known of a machine's VM that was off while its Node existed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Power {
+    /// Since when it is seen off.
+    pub off: Option<Time>,
+    /// When its start was first planned, while it is not seen running.
+    pub asked: Option<Time>,
+    /// When it was last started so. Until its host boots again it is not started once more.
+    pub started: Option<Time>,
+}
+
+impl Memory {
+    /// Every time that something happened at: none of them lies in the future.
+    fn moments(&mut self) -> impl Iterator<Item = &mut Time> {
+        let evicted = self.evicted.values_mut();
+        let batch = self.batch.iter_mut();
+        self.born
+            .iter_mut()
+            .chain(&mut self.last_scale_up)
+            .chain(&mut self.last_scale_down)
+            .chain(&mut self.last_scale_down_failure)
+            .chain(self.unneeded_since.values_mut())
+            .chain(self.quarantine.values_mut())
+            .chain(self.backoff.values_mut().map(|backoff| &mut backoff.failed))
+            .chain(batch.flat_map(|batch| [&mut batch.first, &mut batch.last]))
+            .chain(evicted.flat_map(|pod| {
+                [Some(&mut pod.seen), pod.gone.as_mut()]
+                    .into_iter()
+                    .flatten()
+            }))
+            .chain(self.settled.values_mut().map(|settled| &mut settled.since))
+            .chain(self.consolidation.iter_mut().map(|found| &mut found.since))
+            .chain(self.replacements.values_mut().map(|made| &mut made.planned))
+            .chain(
+                self.provisioning
+                    .values_mut()
+                    .map(|counted| &mut counted.as_of),
+            )
+            .chain(self.power.values_mut().flat_map(|power| {
+                let times = [&mut power.off, &mut power.asked, &mut power.started];
+                times.into_iter().flatten()
+            }))
+    }
+
+    /// Moves what lies in the future of `now` to it: the clock was set back while nobody looked. Timers
+    /// begin anew then, and nothing comes early.
+    pub fn end_future(&mut self, now: Time) {
+        for time in self.moments() {
+            *time = (*time).min(now);
+        }
+        for backoff in self.backoff.values_mut() {
+            backoff.until = backoff.until.min(now + backoff.length);
+        }
+    }
+
+    /// The clock was set ahead by `step`, or back: every time is moved with it, so that it is as long
+    /// ago, or as far away, as it was.
+    pub fn step(&mut self, step: Span) {
+        for time in self.moments() {
+            *time = *time + step;
+        }
+        let ends = self.backoff.values_mut().map(|backoff| &mut backoff.until);
+        for time in ends.chain(self.unreplaceable.values_mut()) {
+            *time = *time + step;
+        }
+    }
+}
+
+/// How long a machine has been on its way up while a daemon led.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Provisioning {
+    /// The time that counts.
+    pub worked: Span,
+    /// Until when it was added up.
+    pub as_of: Time,
 }
 
 /// A pod of a node that is leaving.

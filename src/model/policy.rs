@@ -321,6 +321,68 @@ impl Default for ScaleDown {
     }
 }
 
+/// What the configuration promised of a machine when it was planned. It holds for that machine for
+/// ever: a changed configuration is for those that are made after.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Terms {
+    /// Its instance type: sizes, labels, price.
+    pub kind: InstanceType,
+    /// Its pool's labels.
+    #[serde(default)]
+    pub labels: Labels,
+    /// Its pool's taints.
+    #[serde(default)]
+    pub taints: Vec<Taint>,
+    /// Its pool's startup taints.
+    #[serde(default)]
+    pub startup_taints: Vec<Taint>,
+    /// What kubelet and system keep.
+    pub reserved: Reserved,
+    /// `maxPods` of its kubelet.
+    pub max_pods: u32,
+    /// `kubernetes.io/arch` of its node.
+    pub arch: Arc<str>,
+}
+
+impl Terms {
+    /// The terms of a machine that a pool makes of an instance type now.
+    pub fn of(pool: &PoolPolicy, kind: &InstanceType) -> Terms {
+        Terms {
+            kind: kind.clone(),
+            labels: pool.labels.clone(),
+            taints: pool.taints.clone(),
+            startup_taints: pool.startup_taints.clone(),
+            reserved: pool.reserved.clone(),
+            max_pods: pool.max_pods,
+            arch: pool.arch.clone(),
+        }
+    }
+
+    /// Whether the pool says the same now.
+    pub fn agrees(&self, now: &PoolPolicy) -> bool {
+        self.labels == now.labels
+            && self.taints == now.taints
+            && self.startup_taints == now.startup_taints
+            && self.reserved == now.reserved
+            && self.max_pods == now.max_pods
+            && self.arch == now.arch
+    }
+
+    /// The pool as it was for a machine with these terms; all else is as it is now.
+    pub fn pool(&self, now: &PoolPolicy) -> PoolPolicy {
+        PoolPolicy {
+            labels: self.labels.clone(),
+            taints: self.taints.clone(),
+            startup_taints: self.startup_taints.clone(),
+            reserved: self.reserved.clone(),
+            max_pods: self.max_pods,
+            arch: self.arch.clone(),
+            ..now.clone()
+        }
+    }
+}
+
 impl InstanceType {
     /// What a VM of this type has, before anything is reserved; extended resources included.
     pub fn capacity(&self) -> Resources {

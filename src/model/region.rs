@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::foreign::ForeignText;
 use super::identity::{Contradiction, Signs};
 use super::mark::{Mark, Ownership};
+use super::policy::Terms;
 use super::shared::Shared;
 use super::time::{Span, Time};
 
@@ -42,9 +43,20 @@ pub struct Host {
     pub memory: i64,
     /// Memory in use in bytes, 10 s old at best.
     pub memory_used: i64,
+    /// How long it had been up when it was read; zero when unknown.
+    #[serde(skip_serializing_if = "no_time")]
+    pub uptime: Span,
     /// How far its clock was ahead of this host's when it was last asked; negative: behind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_ahead: Option<Span>,
+}
+
+fn no_time(span: &Span) -> bool {
+    *span == Span::ZERO
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// What kind of guest holds a VMID.
@@ -74,6 +86,9 @@ pub struct Vm {
     pub template: bool,
     /// The configuration's `lock`, such as `clone` or `backup`.
     pub lock: Option<Arc<str>>,
+    /// The HA manager decides whether it runs.
+    #[serde(skip_serializing_if = "is_false")]
+    pub ha: bool,
     /// Configured logical CPUs.
     pub cpus: u32,
     /// Configured memory in bytes.
@@ -129,6 +144,9 @@ pub struct Machine {
     /// The VM as seen; `None` when there is none (yet, or no more).
     #[serde(default)]
     pub vm: Option<MachineVm>,
+    /// The terms under which it was made, from its intent; `None`: those of the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<Arc<Terms>>,
     /// Its Kubernetes node, by the rule of [`identity`](super::identity).
     #[serde(default)]
     pub node: Option<Arc<str>>,
@@ -183,6 +201,9 @@ pub struct MachineVm {
     pub running: bool,
     /// The configuration's `lock`.
     pub lock: Option<Arc<str>>,
+    /// The HA manager decides whether it runs.
+    #[serde(skip_serializing_if = "is_false")]
+    pub ha: bool,
     /// It carries our intact mark; false for the placeholder of a clone under way.
     pub marked: bool,
     /// SMBIOS UUID in force, lower case; `None` until the configuration was read, and when that names none.

@@ -43,6 +43,14 @@ pub struct Snapshot {
     /// A person said pause: who or why, as given.
     #[serde(default)]
     pub paused: Option<String>,
+    /// Since when this start of the daemon leads without a gap. What was to be done before may have
+    /// waited for it; `None` where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awake: Option<Time>,
+    /// Machines in the journal that belong to another cluster, by its id. Nothing is done to them, and
+    /// they count nowhere.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub former: BTreeMap<Arc<str>, Vec<Arc<str>>>,
 }
 
 /// What is known of the lease.

@@ -176,7 +176,11 @@ fn known(text: &str) -> Option<Cause> {
             Cause::CloneImpossible
         }
         // pve-common src/PVE/RESTEnvironment.pm, a worker that was told to end.
-        () if has("received interrupt") => Cause::Interrupted,
+        () if has("received interrupt") || has("interrupted by signal") => Cause::Interrupted,
+        // pve-common src/PVE/UPID.pm:91: a worker that died without a last line, with its host mostly.
+        () if text == "unexpected status" || text == "it stopped without a status" => {
+            Cause::Interrupted
+        }
         // pve-cluster, the name in the path.
         () if has("hostname lookup '") => Cause::HostUnreachable,
         // qemu-server src/PVE/QMPClient.pm, `cmd` and `open_connection`: QEMU takes one client at a time,
@@ -266,6 +270,7 @@ mod tests {
                 Cause::CloneImpossible,
             ),
             ("received interrupt", Cause::Interrupted),
+            ("unexpected status", Cause::Interrupted),
             (
                 "VM 9 qga command 'guest-exec' failed - got timeout",
                 Cause::Timeout,

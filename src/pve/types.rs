@@ -10,6 +10,7 @@ use super::perl::{self, Fields};
 use super::upid::Upid;
 use crate::model::foreign::{self, ForeignOutput, ForeignText};
 use crate::model::region::{self, GuestKind};
+use crate::model::time::Span;
 
 /// `GET /broker/info`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct BrokerInfo {
     pub pve_version: Option<String>,
     /// What went wrong last on the way to PVE, if it has not worked since.
     pub last_error: Option<ForeignText>,
+    /// The id of the cluster that it serves; `None` until its first change, and from an older broker.
+    pub cluster: Option<String>,
 }
 
 impl BrokerInfo {
@@ -35,6 +38,7 @@ impl BrokerInfo {
             channel: fields.text("channel").unwrap_or_default(),
             pve_version: fields.text("pve_version"),
             last_error: fields.text("last_error").map(ForeignText::from),
+            cluster: fields.text("cluster"),
         }
     }
 }
@@ -289,6 +293,7 @@ impl From<&HostResource> for region::Host {
             cpus: host.cpus,
             memory: host.memory,
             memory_used: host.memory_used,
+            uptime: Span::seconds(host.uptime.max(0)),
             clock_ahead: None,
         }
     }
@@ -304,6 +309,7 @@ impl From<&GuestResource> for region::Vm {
             running: guest.running(),
             template: guest.template,
             lock: guest.lock.clone(),
+            ha: guest.ha_state.is_some(),
             cpus: guest.cpus,
             memory: guest.memory,
             uuid: None,

@@ -60,8 +60,10 @@ pub struct WorldSpec {
 /// A running world.
 #[derive(Debug)]
 pub struct World {
-    /// Its clock.
+    /// Its clock: that of Kubernetes, PVE and the guests.
     pub clock: Clock,
+    /// The clock of the host that the daemon runs on; it shows the same until somebody sets it.
+    pub host_clock: Clock,
     /// Kubernetes.
     pub kube: Kube,
     /// Proxmox VE.
@@ -96,6 +98,7 @@ impl World {
         let pve = Pve::new(spec.pve, Arc::new(guests.clone()), clock, spec.seed);
         Ok(World {
             clock,
+            host_clock: Clock::settable(EPOCH),
             kube,
             pve,
             guests,
@@ -163,7 +166,7 @@ impl World {
         };
         let kube = crate::kube::Client::new(
             crate::kube::in_memory(counted(self.kube_way())),
-            self.clock,
+            self.host_clock,
             Arc::new(crate::kube::Unobserved),
         )
         .await;
@@ -174,7 +177,7 @@ impl World {
         let dice = StdRng::seed_from_u64(self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(start));
         Ok(Parts {
             settings: self.settings.clone(),
-            clock: self.clock,
+            clock: self.host_clock,
             random: Arc::new(Mutex::new(dice)),
             kube,
             pve,

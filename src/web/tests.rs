@@ -45,6 +45,7 @@ fn mark(name: &str, vmid: u32) -> Mark {
 
 fn machine(name: &str, vmid: u32, step: Step, node: bool) -> Machine {
     Machine {
+        terms: None,
         region: "default".into(),
         host: "pve1".into(),
         mark: mark(name, vmid).into(),
@@ -152,6 +153,8 @@ fn snapshot() -> Snapshot {
         lease: Lease::default(),
         cluster_id_error: None,
         paused: None,
+        awake: None,
+        former: BTreeMap::new(),
     }
 }
 

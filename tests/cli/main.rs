@@ -1,5 +1,6 @@
 //! The program from outside: exit codes, where things are printed, what `generate` writes.
 
+mod adopt;
 mod demo;
 mod live;
 mod service;

@@ -96,7 +96,7 @@ impl Daemon {
     }
 }
 
-fn run(simulators: &Simulators, config: &Path, log: File) -> Command {
+pub(crate) fn run(simulators: &Simulators, config: &Path, log: File) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
     command
         .env_remove("JOURNAL_STREAM")
@@ -114,7 +114,7 @@ fn run(simulators: &Simulators, config: &Path, log: File) -> Command {
     command
 }
 
-fn until(
+pub(crate) fn until(
     what: &str,
     mut look: impl FnMut() -> String,
     wanted: &[&str],
@@ -133,7 +133,7 @@ fn until(
 }
 
 /// A page with its status line; what hinders it when there is none.
-fn get(port: u16, path: &str) -> String {
+pub(crate) fn get(port: u16, path: &str) -> String {
     let asked = || {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;
         write!(
@@ -147,7 +147,7 @@ fn get(port: u16, path: &str) -> String {
     asked().unwrap_or_else(|error| error.to_string())
 }
 
-fn replace(file: &Path, from: &str, to: &str) {
+pub(crate) fn replace(file: &Path, from: &str, to: &str) {
     let text = fs::read_to_string(file).expect("it is there");
     assert!(text.contains(from), "{from} is not in {text}");
     fs::write(file, text.replace(from, to)).expect("written");

@@ -66,6 +66,8 @@ pub(crate) fn ours(view: &View, pod: &Value) -> Answer {
         lease: Lease::default(),
         cluster_id_error: None,
         paused: None,
+        awake: None,
+        former: BTreeMap::new(),
     };
     let (policy, memory) = (Policy::default(), Memory::default());
     let decision = decide(&snapshot, &policy, &memory, now);

@@ -14,7 +14,7 @@ use crate::model::region::{Failure, Step};
 use crate::pve::transport::Outcome;
 use crate::pve::{Cause, CloneVm, Task, TaskState, Upid};
 
-use super::work::{Look, Stop, TaskFailure, Work};
+use super::work::{Look, Stop, TaskFailure, Work, passing};
 
 /// Between two looks at a clone under way.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -164,14 +164,13 @@ async fn ask(work: &Work) -> Result<(), Stop> {
     {
         Ok(upid) => work.record(|entry| entry.upid = Some(upid.as_str().to_owned())),
         Err(error) => match (error.outcome, error.cause()) {
-            (Outcome::NotSent, _)
-            | (Outcome::Refused, Cause::LockTimeout | Cause::StorageLock | Cause::Locked(_)) => {
-                work.note(error.to_string());
+            (Outcome::Unknown, _) => {
+                work.note_outage(format!("{error}; looking whether it began"));
                 sleep(SETTLE).await;
                 Ok(())
             }
-            (Outcome::Unknown, _) => {
-                work.note(format!("{error}; looking whether it began"));
+            _ if passing(&error) => {
+                work.note_outage(error.to_string());
                 sleep(SETTLE).await;
                 Ok(())
             }
@@ -187,12 +186,10 @@ async fn ask(work: &Work) -> Result<(), Stop> {
 /// What a failed clone task means.
 fn failed(failure: &TaskFailure) -> Stop {
     match failure.cause() {
-        Cause::VmidTaken
-        | Cause::LockTimeout
-        | Cause::StorageLock
-        | Cause::DiskExists
-        | Cause::Timeout => Stop::Transient(format!("the clone failed: {failure}")),
-        _ => Stop::Failed(format!("the clone failed: {failure}")),
+        Cause::VmidTaken | Cause::DiskExists => {
+            Stop::Transient(format!("the clone failed: {failure}"))
+        }
+        _ => Stop::of_task("the clone", failure),
     }
 }
 

@@ -80,8 +80,12 @@ pub(super) async fn take_down(
             may = given_up_or(&work, may);
         }
         may?;
-        let limit = Span(limits.shutdown_timeout.0 + STOP_DEADLINE.0);
-        let stopped = stopped(&work, node.as_ref(), limits.shutdown_timeout);
+        let patience = match node {
+            None if never_a_node(&work) => Span::ZERO,
+            _ => limits.shutdown_timeout,
+        };
+        let limit = Span(patience.0 + STOP_DEADLINE.0);
+        let stopped = stopped(&work, node.as_ref(), patience);
         work.attempt(Step::Shutdown, limit, stopped).await?;
     }
     if let Some(node) = &node {
@@ -293,9 +297,17 @@ async fn still_empty(
     }
 }
 
-/// Shuts the guest down, and stops the VM if it does not go. `emptied`: its node, which was.
+/// Whether the journal shows that the machine never came as far as to register a node: nothing was
+/// ever given to it that could be lost, and its guest may not even listen to a shutdown.
+fn never_a_node(work: &Work) -> bool {
+    let reached = work.entry().ok().and_then(|entry| entry.reached);
+    reached.is_some_and(|reached| reached < Step::Register)
+}
+
+/// Shuts the guest down, and stops the VM if it does not go; without patience it is stopped at once.
+/// `emptied`: its node, which was.
 async fn stopped(work: &Work, emptied: Option<&NodeRef>, patience: Span) -> Result<(), Stop> {
-    let mut asked = false;
+    let mut asked = patience == Span::ZERO;
     // Of a VM that somebody gave to the HA manager there is no shutdown to overrule.
     let mut overrule = true;
     loop {
@@ -340,7 +352,7 @@ async fn stopped(work: &Work, emptied: Option<&NodeRef>, patience: Span) -> Resu
             }
             Err(error) if matches!(error.cause(), Cause::NotRunning | Cause::Gone) => {}
             Err(error) if passing(&error) => {
-                work.note(error.to_string());
+                work.note_outage(error.to_string());
                 sleep(PAUSE).await;
             }
             Err(error) if overrule && error.errors.contains_key("overrule-shutdown") => {

@@ -356,8 +356,19 @@ async fn volumes_left(work: &Work, node: &str, daemons: bool) -> Result<Vec<Arc<
 /// The pods on a node, read afresh.
 pub(super) async fn pods(work: &Work, node: &str) -> Result<Vec<(PodKey, Pod)>, Stop> {
     let kube = &work.tools.kube;
-    work.patiently_kube("reading the node's pods", || kube.pods_on(node))
-        .await
+    let mut pods = work
+        .patiently_kube("reading the node's pods", || kube.pods_on(node))
+        .await?;
+    let now = work.tools.clock.now();
+    for (key, pod) in pods.iter_mut().filter(|(_, pod)| pod.created > now) {
+        // By a clock that is ahead of ours: it is as old as it was first seen.
+        let watched = work.tools.store.with(|cluster| {
+            let seen = cluster.pods.get(key).filter(|seen| seen.uid == pod.uid);
+            seen.map(|seen| seen.created)
+        });
+        pod.created = watched.unwrap_or(now).min(now);
+    }
+    Ok(pods)
 }
 
 /// Waits while somebody asks for it by an annotation of the node (an ingress that takes its time to forget it, for

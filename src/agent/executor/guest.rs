@@ -63,17 +63,32 @@ pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
                 Cause::Gone => {
                     super::vm::ours(work).await?;
                 }
-                Cause::NotRunning => {
-                    return Err(Stop::Failed(
-                        "the VM stopped while it was booting".to_owned(),
-                    ));
-                }
-                _ if passing(&error) => work.note(error.to_string()),
+                Cause::NotRunning => return Err(went_off(work).await),
+                _ if passing(&error) => work.note_outage(error.to_string()),
                 _ => return Err(error.into()),
             },
         }
         next_question(work, began, asked).await;
     }
+}
+
+/// The VM is off, though it was started: by its own doing, or because its host went down with it.
+async fn went_off(work: &Work) -> Stop {
+    let message = "the VM stopped while it was coming up";
+    let Ok(host) = work.host() else {
+        return Stop::Failed(message.to_owned());
+    };
+    let uptime = match work.pve.node_status(&host).await {
+        Ok(status) => Span::seconds(status.uptime.max(0)),
+        Err(error) => return Stop::Transient(format!("{message}, and its host: {error}")),
+    };
+    let age = work.tools.clock.now().since(work.mark.created);
+    if uptime < age {
+        return Stop::Transient(format!(
+            "{message}: its host {host} was started {uptime} ago, after it"
+        ));
+    }
+    Stop::Failed(message.to_owned())
 }
 
 /// Waits until the guest may be asked again what it was asked at `asked`.
@@ -176,7 +191,7 @@ async fn start_join(work: &Work, kubeadm: &str) -> Result<JoinState, Stop> {
         endpoint: pool.join.endpoint.as_deref().unwrap_or(&info.endpoint),
         ca_hashes: &info.ca_hashes,
         labels: &work.node_labels()?,
-        taints: &work.pool_taints(),
+        taints: &work.pool_taints()?,
         settings: &pool.join,
     })
     .map_err(|error| Stop::Failed(error.to_string()))?;
@@ -301,8 +316,9 @@ async fn again(work: &Work, error: &crate::pve::transport::CallError) -> Result<
             work.note(error.to_string());
             Ok(())
         }
+        Cause::NotRunning => Err(went_off(work).await),
         _ if passing(error) => {
-            work.note(error.to_string());
+            work.note_outage(error.to_string());
             Ok(())
         }
         _ => Err(Stop::Failed(error.to_string())),

@@ -12,6 +12,7 @@ mod guest;
 mod looks;
 mod node;
 mod settling;
+mod spent;
 mod sweep;
 mod task;
 #[cfg(test)]
@@ -128,7 +129,7 @@ impl Executor {
     }
 
     /// Regions were read: `begun` says when the reading of a region's newest view began.
-    pub fn saw(&mut self, begun: impl Fn(&RegionName) -> Option<Time>) {
+    pub fn saw(&mut self, begun: impl Fn(&RegionName) -> Option<Instant>) {
         self.settling.saw(begun);
     }
 
@@ -142,7 +143,7 @@ impl Executor {
     ) -> Result<(), NotBegun> {
         let machine = action.target.machine.clone();
         let kind = kind(&action.kind);
-        let busy = if matches!(action.kind, Kind::Create(_) | Kind::Continue) {
+        let busy = if matches!(action.kind, Kind::Create(_) | Kind::Continue | Kind::Start) {
             Busy::Up
         } else {
             Busy::Down
@@ -220,6 +221,17 @@ impl Executor {
     ) -> Result<Option<Entry>, NotBegun> {
         let journal = &self.tools.journal;
         if let Some(mut entry) = journal.get(&action.target.machine) {
+            let ours = match (&action.kind, machine) {
+                (Kind::Create(birth), _) => &*birth.mark.cluster,
+                (_, Some(machine)) => &*machine.mark.cluster,
+                (_, None) => &*entry.birth.mark.cluster,
+            };
+            if entry.birth.mark.cluster != ours {
+                return Err(NotBegun::Journal(format!(
+                    "the journal has a machine {} of the cluster {}; `pve-autoscaler adopt` sets it aside",
+                    action.target.machine, entry.birth.mark.cluster
+                )));
+            }
             if entry.target.host != action.target.host && !matches!(action.kind, Kind::Create(_)) {
                 entry.target.host = action.target.host.clone();
                 journal
@@ -236,6 +248,7 @@ impl Executor {
                     mark: (*machine.mark).clone(),
                     template_vmid: UNKNOWN_TEMPLATE,
                     template_host: machine.host.clone(),
+                    terms: None,
                 };
                 let mut entry = Entry::new(action.target.clone(), birth, now);
                 let vm = machine.vm.as_ref();
@@ -244,6 +257,8 @@ impl Executor {
                 entry.uuid = uuid.filter(|_| machine.node.is_some());
                 // It is started after the first configuration write.
                 entry.configured = machine.node.is_some() || vm.is_some_and(|vm| vm.running);
+                // How far it came before us is not known.
+                entry.reached = None;
                 entry.step = if entry.configured {
                     Step::Register
                 } else {
@@ -311,9 +326,8 @@ impl Executor {
             && let Some(running) = self.running.remove(machine)
         {
             let region = ended.action.target.region.clone();
-            let now = self.tools.clock.now();
             self.settling
-                .ended(machine.clone(), running.busy, region, now);
+                .ended(machine.clone(), running.busy, region, Instant::now());
         }
         let key = (machine.clone(), kind(&ended.action.kind));
         match &ended.result {
@@ -348,6 +362,7 @@ pub fn kind(kind: &Kind) -> &'static str {
         Kind::Create(_) => "create",
         Kind::Continue => "continue",
         Kind::Remove { .. } => "remove",
+        Kind::Start => "start",
         Kind::Release => "release",
         Kind::DeleteNode => "delete node",
         Kind::ClearPlaceholder => "clear placeholder",
@@ -367,6 +382,7 @@ async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
             sweep::clear_placeholder(tools.clone(), &entry).await
         }
         (Kind::DropIntent, Some(entry)) => sweep::drop_intent(tools.clone(), &entry).await,
+        (Kind::Start, Some(entry)) => up::start(tools.clone(), &entry).await,
         (Kind::Release, _) => sweep::release(&tools, &action).await,
         (Kind::DeleteNode, _) => sweep::delete_node(&tools, &action).await,
         (_, None) => Err(Failure {

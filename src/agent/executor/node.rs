@@ -14,7 +14,7 @@ use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::identity::{Contradiction, NodeIdentity, Signs, annotation};
 use crate::model::policy::{
     INSTANCE_TYPE_LABEL, InstanceType, MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL, STARTUP_TAINT,
-    ZONE_LABEL,
+    Terms, ZONE_LABEL,
 };
 use crate::model::scheduling::{Labels, Taint};
 use crate::pve::VmConfig;
@@ -28,32 +28,39 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const TOKEN_PATIENCE: Duration = Duration::from_mins(1);
 
 impl Work {
+    /// What the configuration promised when the machine was planned; without such terms what it says
+    /// now. `None`: it does not know the machine's pool or type any more.
+    pub(super) fn terms(&self) -> Result<Option<Arc<Terms>>, Stop> {
+        if let Some(terms) = self.entry()?.birth.terms {
+            return Ok(Some(terms));
+        }
+        let policy = &self.tools.settings.policy;
+        let kind = policy.instance_types.get(self.mark.instance_type.as_str());
+        let pool = policy.pools.get(self.mark.pool.as_str());
+        Ok(kind
+            .zip(pool)
+            .map(|(kind, pool)| Arc::new(Terms::of(pool, kind))))
+    }
+
     /// The machine's instance type.
     pub(super) fn instance_type(&self) -> Result<InstanceType, Stop> {
         let name = self.mark.instance_type.as_str();
-        self.tools
-            .settings
-            .policy
-            .instance_types
-            .get(name)
-            .cloned()
-            .ok_or_else(|| {
-                Stop::Failed(format!(
-                    "instance type {name} is not in the configuration any more"
-                ))
-            })
+        let terms = self.terms()?.ok_or_else(|| {
+            Stop::Failed(format!(
+                "instance type {name} or pool {} is not in the configuration any more",
+                self.mark.pool
+            ))
+        })?;
+        Ok(terms.kind.clone())
     }
 
     /// The labels its node shall carry.
     pub(super) fn node_labels(&self) -> Result<Labels, Stop> {
         let entry = self.entry()?;
-        let policy = &self.tools.settings.policy;
         let mut labels = Labels::new();
-        if let Some(instance_type) = policy.instance_types.get(self.mark.instance_type.as_str()) {
-            labels.extend(instance_type.labels.clone());
-        }
-        if let Some(pool) = policy.pools.get(self.mark.pool.as_str()) {
-            labels.extend(pool.labels.clone());
+        if let Some(terms) = self.terms()? {
+            labels.extend(terms.kind.labels.clone());
+            labels.extend(terms.labels.clone());
         }
         let ours: [(&str, &str); 4] = [
             (POOL_LABEL, &self.mark.pool),
@@ -66,19 +73,11 @@ impl Work {
     }
 
     /// The taints its node starts with, our startup taint apart.
-    pub(super) fn pool_taints(&self) -> Vec<Taint> {
-        self.tools
-            .settings
-            .policy
-            .pools
-            .get(self.mark.pool.as_str())
-            .map_or_else(Vec::new, |pool| {
-                pool.taints
-                    .iter()
-                    .chain(&pool.startup_taints)
-                    .cloned()
-                    .collect()
-            })
+    pub(super) fn pool_taints(&self) -> Result<Vec<Taint>, Stop> {
+        Ok(self.terms()?.map_or_else(Vec::new, |terms| {
+            let taints = terms.taints.iter().chain(&terms.startup_taints);
+            taints.cloned().collect()
+        }))
     }
 }
 
@@ -241,7 +240,7 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
             work.progress("the startup taint is being taken away");
         } else {
             // The pool's own startup taints go when what they stand for is there, a CNI for instance.
-            match startup_taint(work, &node) {
+            match startup_taint(work, &node)? {
                 None => return Ok(()),
                 Some(key) => work.progress(format!("the node still has the startup taint {key}")),
             }
@@ -251,18 +250,12 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
 }
 
 /// A startup taint of its pool that the node still carries.
-fn startup_taint(work: &Work, node: &Node) -> Option<Arc<str>> {
-    let pool = work
-        .tools
-        .settings
-        .policy
-        .pools
-        .get(work.mark.pool.as_str())?;
+fn startup_taint(work: &Work, node: &Node) -> Result<Option<Arc<str>>, Stop> {
     let carried = |taint: &&Taint| node.taints.iter().any(|other| other.key == taint.key);
-    pool.startup_taints
-        .iter()
-        .find(carried)
-        .map(|taint| taint.key.clone())
+    Ok(work.terms()?.and_then(|terms| {
+        let mut taints = terms.startup_taints.iter();
+        taints.find(carried).map(|taint| taint.key.clone())
+    }))
 }
 
 fn annotations(work: &Work, uuid: &str) -> Result<Labels, Stop> {

@@ -7,23 +7,30 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use crate::model::region::{Busy, RegionName};
-use crate::model::time::Time;
 
 /// Machines that are not looked at afresh yet.
 #[derive(Debug, Default)]
 pub(super) struct Settling {
-    machines: BTreeMap<Arc<str>, (Busy, RegionName, Time)>,
+    machines: BTreeMap<Arc<str>, (Busy, RegionName, Instant)>,
 }
 
 impl Settling {
     /// An action on `machine` ended at `now`.
-    pub(super) fn ended(&mut self, machine: Arc<str>, busy: Busy, region: RegionName, now: Time) {
+    pub(super) fn ended(
+        &mut self,
+        machine: Arc<str>,
+        busy: Busy,
+        region: RegionName,
+        now: Instant,
+    ) {
         self.machines.insert(machine, (busy, region, now));
     }
 
     /// Regions were read: `begun` says when the reading of a region's newest view began.
-    pub(super) fn saw(&mut self, begun: impl Fn(&RegionName) -> Option<Time>) {
+    pub(super) fn saw(&mut self, begun: impl Fn(&RegionName) -> Option<Instant>) {
         self.machines
             .retain(|_, (_, region, ended)| begun(region).is_none_or(|begun| begun <= *ended));
     }
@@ -43,20 +50,26 @@ impl Settling {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    fn at(start: Instant, millis: u64) -> Instant {
+        start + Duration::from_millis(millis)
+    }
 
     #[test]
     fn a_machine_settles_with_the_first_reading_that_began_after_its_end() {
-        let mut settling = Settling::default();
-        settling.ended("a".into(), Busy::Down, "north".into(), Time(1_000));
-        settling.ended("b".into(), Busy::Up, "south".into(), Time(2_000));
+        let (mut settling, start) = (Settling::default(), Instant::now());
+        settling.ended("a".into(), Busy::Down, "north".into(), at(start, 1_000));
+        settling.ended("b".into(), Busy::Up, "south".into(), at(start, 2_000));
         for (reading, left) in [
             (None, vec!["a", "b"]),
             (Some(1_000), vec!["a", "b"]),
             (Some(1_001), vec!["b"]),
             (Some(2_001), vec![]),
         ] {
-            settling.saw(|_| reading.map(Time));
+            settling.saw(|_| reading.map(|reading| at(start, reading)));
             let held: Vec<_> = settling.busy().map(|(machine, _)| machine).collect();
             assert_eq!(held, left.into_iter().map(Arc::from).collect::<Vec<_>>());
         }
@@ -64,9 +77,9 @@ mod tests {
 
     #[test]
     fn a_region_that_cannot_be_read_lets_nothing_settle() {
-        let mut settling = Settling::default();
-        settling.ended("a".into(), Busy::Down, "north".into(), Time(1_000));
-        settling.saw(|region| (&**region == "south").then_some(Time(9_000)));
+        let (mut settling, start) = (Settling::default(), Instant::now());
+        settling.ended("a".into(), Busy::Down, "north".into(), at(start, 1_000));
+        settling.saw(|region| (&**region == "south").then_some(at(start, 9_000)));
         assert!(settling.holds("a"));
     }
 }

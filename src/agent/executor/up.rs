@@ -4,28 +4,12 @@ use crate::agent::journal::Entry;
 use crate::model::region::{Failure, Step};
 
 use super::tools::Tools;
-use super::work::Work;
+use super::work::{Stop, Work};
 use super::{clone, guest, node, vm};
 
 /// Brings the machine up. Every step first looks whether it is done already.
 pub(super) async fn bring_up(tools: Tools, entry: &Entry) -> Result<(), Failure> {
-    let at = tools.clock.now();
-    let work = match Work::open(tools, entry) {
-        Ok(work) => work,
-        Err(stop) => {
-            let message = match stop {
-                super::work::Stop::Failed(message) | super::work::Stop::Transient(message) => {
-                    message
-                }
-            };
-            return Err(Failure {
-                step: Step::Intent,
-                message: message.into(),
-                at,
-                transient: false,
-            });
-        }
-    };
+    let work = open(tools, entry, Step::Intent)?;
     let deadlines = work.tools.settings.deadlines.clone();
     clone::ensure(&work).await?;
     work.step(Step::Configure, deadlines.configure, vm::configured(&work))
@@ -76,4 +60,25 @@ pub(super) async fn bring_up(tools: Tools, entry: &Entry) -> Result<(), Failure>
         entry.failure = None;
     })
     .map_err(|stop| work.failure(Step::Initialize, stop))
+}
+
+/// Starts the VM of a working node that is off: it comes up by itself, its kubelet with it. One that
+/// HA manages is left to it.
+pub(super) async fn start(tools: Tools, entry: &Entry) -> Result<(), Failure> {
+    let work = open(tools, entry, Step::Start)?;
+    let limit = work.tools.settings.deadlines.start;
+    work.step(Step::Start, limit, vm::switched_on(&work)).await
+}
+
+fn open(tools: Tools, entry: &Entry, step: Step) -> Result<Work, Failure> {
+    let at = tools.clock.now();
+    Work::open(tools, entry).map_err(|stop| {
+        let (Stop::Failed(message) | Stop::Transient(message)) = stop;
+        Failure {
+            step,
+            message: message.into(),
+            at,
+            transient: false,
+        }
+    })
 }

@@ -100,7 +100,7 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
             Err(error)
                 if passing(&error) || matches!(error.cause(), Cause::Changed | Cause::Gone) =>
             {
-                work.note(error.to_string());
+                work.note_outage(error.to_string());
                 sleep(PAUSE).await;
             }
             Err(error) => return Err(Stop::Failed(format!("writing {keys}: {error}"))),
@@ -143,12 +143,30 @@ pub(super) async fn resized(work: &Work) -> Result<(), Stop> {
             Ok(Some(upid)) => task_done(work, &upid, "the resize").await?,
             Ok(None) => {}
             Err(error) if passing(&error) || error.cause() == Cause::Gone => {
-                work.note(error.to_string());
+                work.note_outage(error.to_string());
                 sleep(PAUSE).await;
             }
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Starts a VM that was off, unless the HA manager decides that.
+pub(super) async fn switched_on(work: &Work) -> Result<(), Stop> {
+    ours(work).await?;
+    let host = work.host()?;
+    let status = work
+        .patiently("reading the status", || {
+            work.pve.vm_status(&host, work.mark.vmid)
+        })
+        .await?;
+    if status.ha_managed {
+        return Err(Stop::Transient(format!(
+            "VM {} belongs to the HA manager, which decides whether it runs",
+            work.mark.vmid
+        )));
+    }
+    started(work).await
 }
 
 /// Starts the VM.
@@ -172,7 +190,7 @@ pub(super) async fn started(work: &Work) -> Result<(), Stop> {
                     || error.outcome == Outcome::Unknown
                     || error.cause() == Cause::Gone =>
             {
-                work.note(error.to_string());
+                work.note_outage(error.to_string());
                 sleep(PAUSE).await;
             }
             Err(error) => return Err(error.into()),
@@ -187,11 +205,11 @@ async fn task_done(work: &Work, upid: &crate::pve::Upid, what: &str) -> Result<(
         Some(text) => {
             let cause = text.cause();
             if cause.passes() || cause == Cause::AlreadyRunning {
-                work.note(format!("{what}: {text}"));
+                work.note_outage(format!("{what}: {text}"));
                 sleep(PAUSE).await;
                 Ok(())
             } else {
-                Err(Stop::Failed(format!("{what} failed: {text}")))
+                Err(Stop::of_task(what, &text))
             }
         }
     }

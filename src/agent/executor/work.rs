@@ -17,6 +17,7 @@ use crate::pve::transport::{CallError, Outcome};
 use crate::pve::{Cause, Task, TaskState, Upid, VmConfig};
 
 use super::Tools;
+use super::spent::span;
 pub(super) use super::task::TaskFailure;
 
 /// First pause after a failed call; it doubles up to [`LONGEST_PAUSE`].
@@ -50,13 +51,35 @@ pub(super) enum Stop {
 
 impl From<CallError> for Stop {
     fn from(error: CallError) -> Stop {
-        Stop::Failed(error.to_string())
+        if passing(&error) {
+            Stop::Transient(error.to_string())
+        } else {
+            Stop::Failed(error.to_string())
+        }
     }
 }
 
 impl From<crate::kube::Error> for Stop {
     fn from(error: crate::kube::Error) -> Stop {
-        Stop::Failed(error.to_string())
+        if kube_passing(&error) {
+            Stop::Transient(error.to_string())
+        } else {
+            Stop::Failed(error.to_string())
+        }
+    }
+}
+
+impl Stop {
+    /// The stop that a failed task of PVE's is. What hits every VM of a cluster or a host (no quorum,
+    /// a lock, a host or a worker that went away) is not the fault of the pool.
+    pub(super) fn of_task(what: &str, failure: &TaskFailure) -> Stop {
+        let message = format!("{what} failed: {failure}");
+        let cause = failure.cause();
+        if cause.passes() || matches!(cause, Cause::Interrupted) {
+            Stop::Transient(message)
+        } else {
+            Stop::Failed(message)
+        }
     }
 }
 
@@ -96,11 +119,21 @@ pub(super) struct Work {
     /// The PVE client of its region.
     pub(super) pve: crate::pve::Client,
     /// What was seen last, for the message when a step's time is up.
-    last: Mutex<String>,
+    pub(super) last: Mutex<Last>,
+    /// The step worked at, and how long somebody has worked at it so far.
+    pub(super) spent: Mutex<Option<(Step, Span)>>,
     /// Its number, unlike that of any other work.
     number: u64,
     /// The configuration at the last look, and when that was.
     seen: Mutex<Option<(Instant, VmConfig)>>,
+}
+
+/// What a step last waited for.
+#[derive(Debug, Default)]
+pub(super) struct Last {
+    pub(super) text: String,
+    /// PVE or Kubernetes did not answer, or could not do it for anybody.
+    pub(super) outage: bool,
 }
 
 impl Drop for Work {
@@ -128,7 +161,8 @@ impl Work {
             machine: entry.target.machine.clone(),
             mark: entry.birth.mark.clone(),
             pve,
-            last: Mutex::new(String::new()),
+            last: Mutex::default(),
+            spent: Mutex::default(),
             seen: Mutex::new(None),
         })
     }
@@ -152,18 +186,19 @@ impl Work {
 
     /// Says what is in the way and is being waited for.
     pub(super) fn note(&self, what: impl Into<String>) {
-        self.waits_for(what.into(), true);
+        self.waits_for(what.into(), true, false);
     }
 
     /// Says what is being waited for that every machine goes through.
     pub(super) fn progress(&self, what: impl Into<String>) {
-        self.waits_for(what.into(), false);
+        self.waits_for(what.into(), false, false);
     }
 
-    fn waits_for(&self, what: String, hindered: bool) {
+    fn waits_for(&self, what: String, hindered: bool, outage: bool) {
         let now = self.tools.clock.now();
         self.tools.waits.note(&self.machine, &what, hindered, now);
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = what;
+        let last = Last { text: what, outage };
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
     }
 
     /// Says that a pod may not be evicted, and why.
@@ -174,16 +209,20 @@ impl Work {
 
     /// A step begins: nothing is waited for yet.
     fn step_begins(&self) {
-        self.last
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Last::default();
         self.tools.waits.begin(&self.machine, self.number);
     }
 
-    /// Begins a step and does its work within its time. The time counts from when the journal first saw the
-    /// step, across restarts; a step that the journal has left behind (it is only checked again)
-    /// gets its time anew, and so does one whose time was up, when it is tried again.
+    /// Says what is being waited for: that PVE or Kubernetes can do anything at all again. A step whose
+    /// time ends like this was not failed by the machine or its pool.
+    pub(super) fn note_outage(&self, what: impl Into<String>) {
+        self.waits_for(what.into(), true, true);
+    }
+
+    /// Begins a step and does its work within its time. Time counts while somebody works at the step, across
+    /// restarts, and not while nobody does: a daemon that was away took no time from the guest. A step that
+    /// the journal has left behind (it is only checked again) gets its time anew, and so does one whose time
+    /// was up, when it is tried again.
     pub(super) async fn step<T>(
         &self,
         step: Step,
@@ -205,20 +244,17 @@ impl Work {
         limit: Span,
         work: impl Future<Output = Result<T, Stop>>,
     ) -> Result<T, Failure> {
-        let started = self.tools.clock.now();
+        // On the heap: whoever awaits this holds it only once.
+        let work = Box::pin(work);
+        let began = Instant::now();
         self.step_begins();
-        let since = match self.entry() {
-            Ok(entry) if entry.step == step => entry.since,
-            _ => started,
-        };
-        let left = Span(limit.0.saturating_sub(started.since(since).0).max(1_000));
-        let result = match timeout(left.to_std(), work).await {
-            Ok(result) => result,
-            Err(_) => Err(self.out_of_time(step, limit)),
+        let result = match self.take_up(step) {
+            Err(stop) => Err(stop),
+            Ok(spent) => self.within(step, limit, spent, work).await,
         };
         self.tools
             .observer
-            .step(step, self.tools.clock.now().since(started), result.is_ok());
+            .step(step, span(began.elapsed()), result.is_ok());
         result.map_err(|stop| self.failure(step, stop))
     }
 
@@ -229,32 +265,12 @@ impl Work {
             if entry.step < step {
                 entry.step = step;
                 entry.since = now;
+                entry.spent = Span::ZERO;
+            }
+            if step <= Step::Done {
+                entry.reached = entry.reached.max(Some(step));
             }
         })
-    }
-
-    /// The time of a step is up. Whoever tries it again has the whole time for it: with what is left
-    /// (nothing) a VM that can be shut down by now would never be.
-    fn out_of_time(&self, step: Step, limit: Span) -> Stop {
-        let now = self.tools.clock.now();
-        let anew = self.record(|entry| {
-            if entry.step == step {
-                entry.since = now;
-            }
-        });
-        match anew {
-            Ok(()) => Stop::Failed(self.time_up(limit)),
-            Err(stop) => stop,
-        }
-    }
-
-    fn time_up(&self, limit: Span) -> String {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.is_empty() {
-            format!("not done within {limit}")
-        } else {
-            format!("not done within {limit}; last: {last}")
-        }
     }
 
     /// The failure that a stop in `step` is.
@@ -307,7 +323,7 @@ impl Work {
                     sleep(FIRST_PAUSE).await;
                 }
                 Err(error) if passing(&error) => {
-                    self.note(error.to_string());
+                    self.note_outage(error.to_string());
                     sleep(FIRST_PAUSE * 4).await;
                 }
                 Err(error) => return Err(error.into()),
@@ -435,7 +451,7 @@ impl Work {
             match call().await {
                 Ok(value) => return Ok(value),
                 Err(error) if passing(&error) => {
-                    self.note(format!("{what}: {error}"));
+                    self.note_outage(format!("{what}: {error}"));
                     sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -471,12 +487,14 @@ impl Work {
     /// missing for good.
     pub(super) fn wait_for_kube(&self, what: &str, error: &crate::kube::Error) {
         let text = format!("{what}: {error}");
-        let news = *self.last.lock().unwrap_or_else(PoisonError::into_inner) != text;
-        if error.code() == Some(403) && news {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = last.text == text;
+        drop(last);
+        if error.code() == Some(403) && !said {
             tracing::warn!(machine = %self.machine, %error,
                 "Kubernetes forbids it: just started, its roles not read yet, or a right is missing; tried again");
         }
-        self.note(text);
+        self.note_outage(text);
     }
 
     /// Follows a task to its end. `Ok(None)`: it succeeded.

@@ -159,6 +159,38 @@ pub(super) fn may_continue(case: Case<'_>, action: &Action) -> Verdict {
     })
 }
 
+/// A VM may be started that is off, unlocked, on a host that answers, and behind a Node that stays.
+pub(super) fn may_start(case: Case<'_>, action: &Action) -> Verdict {
+    let machine = machine(case, action)?;
+    let node = node(case, action)?;
+    same_node(action, machine)?;
+    let vm = machine.vm.as_ref().filter(|vm| vm.marked);
+    let Some(vm) = vm else {
+        return refuse(Rule::Ours, "its VM does not carry our mark");
+    };
+    ensure(
+        !vm.running && vm.lock.is_none() && !vm.ha,
+        Rule::Power,
+        || {
+            format!(
+                "its VM runs ({}), is locked ({:?}) or belongs to the HA manager ({})",
+                vm.running, vm.lock, vm.ha
+            )
+        },
+    )?;
+    let region = case.snapshot.regions.get(&machine.region);
+    let host = region.and_then(|region| region.hosts.get(&machine.host));
+    ensure(host.is_some_and(|host| host.online), Rule::Host, || {
+        format!("its host {} is not online", machine.host)
+    })?;
+    let worked = machine.step.is_none_or(|(step, _)| step == Step::Done);
+    ensure(
+        worked && !going(node) && machine.busy.is_none(),
+        Rule::Leaving,
+        || "it is on its way up or down".to_owned(),
+    )
+}
+
 pub(super) fn release(case: Case<'_>, action: &Action) -> Verdict {
     let machine = machine(case, action)?;
     let node = node(case, action)?;

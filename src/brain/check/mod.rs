@@ -152,6 +152,8 @@ pub enum Rule {
     Placeholder,
     /// An intent is dropped while its VM is there.
     Intent,
+    /// The VM to start runs, is locked, or is not ours to switch on.
+    Power,
     /// Two actions of one plan are about the same thing.
     Twice,
 }
@@ -202,6 +204,7 @@ pub fn check(action: &Action, snapshot: &Snapshot, policy: &Policy, now: Time) -
             removal::check(case, action, *drain)?;
             together::removals(case, &[action])
         }
+        Kind::Start => existing::may_start(case, action),
         Kind::Release => existing::release(case, action),
         Kind::DeleteNode => existing::delete_node(case, action),
         Kind::ClearPlaceholder => existing::clear_placeholder(case, action),

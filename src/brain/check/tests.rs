@@ -2,6 +2,7 @@
 
 mod consolidation;
 mod filters;
+mod power;
 mod together;
 
 use super::{Rule, check};

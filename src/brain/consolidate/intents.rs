@@ -28,6 +28,10 @@ const TRUCE: Span = Span::minutes(6 * 60);
 pub(in crate::brain) fn tidy(turn: &mut Turn<'_>) {
     let now = turn.now();
     turn.memory.unreplaceable.retain(|_, until| *until > now);
+    for until in turn.memory.unreplaceable.values_mut() {
+        // A clock that was set back makes no truce longer.
+        *until = (*until).min(now + TRUCE);
+    }
     if !turn.holds.may_observe() {
         return;
     }

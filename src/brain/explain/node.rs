@@ -8,6 +8,7 @@ use crate::brain::consolidate;
 use crate::brain::drain_rules::{self, Bar, Budgets};
 use crate::brain::fit::volumes::{self, Need};
 use crate::brain::pack;
+use crate::brain::power;
 use crate::brain::rehearsal;
 use crate::brain::shrink;
 use crate::brain::turn::Turn;
@@ -25,8 +26,8 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     let node = asked.snapshot.cluster.nodes.get_key_value(name);
     let known = turn.view.behind(name).or(turn.view.machines.get(name));
     let (full_name, machine) = match (node, known) {
-        (Some((name, _)), known) => (name.clone(), known.map(facts)),
-        (None, Some(known)) => (known.name.clone(), Some(facts(known))),
+        (Some((name, _)), known) => (name.clone(), known.map(|known| facts(&turn, known))),
+        (None, Some(known)) => (known.name.clone(), Some(facts(&turn, known))),
         (None, None) => return None,
     };
     let choices = super::choices(&turn);
@@ -45,15 +46,19 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     })
 }
 
-fn facts(known: &Known<'_>) -> MachineFacts {
+fn facts(turn: &Turn<'_>, known: &Known<'_>) -> MachineFacts {
     let mark = &known.machine.mark;
+    let mut standing = standing(&known.standing);
+    if let Some(off) = power::off(turn, known) {
+        standing = format!("{standing}, but {off}");
+    }
     MachineFacts {
         name: known.name.clone(),
         pool: mark.pool.as_str().into(),
         instance_type: mark.instance_type.as_str().into(),
         host: known.machine.host.clone(),
         vmid: mark.vmid,
-        standing: standing(&known.standing),
+        standing,
     }
 }
 

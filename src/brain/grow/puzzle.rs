@@ -400,14 +400,15 @@ impl Allowance {
 
     fn take(&mut self, model: &Model) {
         self.machines -= 1;
-        self.cpu_milli -= model.cpu_milli;
-        self.memory -= model.memory;
+        // What is configured is no reason to panic, however absurd.
+        self.cpu_milli = self.cpu_milli.saturating_sub(model.cpu_milli);
+        self.memory = self.memory.saturating_sub(model.memory);
     }
 
     fn give(&mut self, model: &Model) {
         self.machines += 1;
-        self.cpu_milli += model.cpu_milli;
-        self.memory += model.memory;
+        self.cpu_milli = self.cpu_milli.saturating_add(model.cpu_milli);
+        self.memory = self.memory.saturating_add(model.memory);
     }
 }
 

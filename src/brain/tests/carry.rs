@@ -50,6 +50,7 @@ impl Lab {
         match &action.kind {
             Kind::Create(birth) => {
                 let machine = Machine {
+                    terms: None,
                     region: target.region.clone(),
                     host: target.host.clone(),
                     mark: birth.mark.clone().into(),
@@ -67,6 +68,10 @@ impl Lab {
                     .insert(target.machine.clone(), machine);
             }
             Kind::Continue => self.machine_mut(&target.machine).busy = Some(Busy::Up),
+            Kind::Start => {
+                let vm = self.machine_mut(&target.machine).vm.as_mut();
+                vm.expect("the VM of a start").running = true;
+            }
             Kind::Remove { .. } => {
                 self.machine_mut(&target.machine).busy = Some(Busy::Down);
                 if let Some(node) = &target.node {

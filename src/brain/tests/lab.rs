@@ -85,6 +85,8 @@ pub(in crate::brain) fn lab() -> Lab {
             lease: Lease::default(),
             cluster_id_error: None,
             paused: None,
+            awake: None,
+            former: BTreeMap::new(),
         },
         policy: Policy {
             regions: BTreeMap::from([(
@@ -369,6 +371,7 @@ impl Lab {
             created: self.now,
         };
         let machine = Machine {
+            terms: None,
             region: "home".into(),
             host: "pve1".into(),
             mark: mark.into(),
@@ -402,6 +405,7 @@ impl Lab {
     pub(in crate::brain) fn clone_vm(&mut self, name: &str) {
         let machine = self.snapshot.machines.get_mut(name).expect("a machine");
         machine.vm = Some(MachineVm {
+            ha: false,
             running: true,
             lock: None,
             marked: true,
@@ -410,6 +414,7 @@ impl Lab {
         });
         let kind = &self.policy.instance_types[machine.mark.instance_type.as_str()];
         let vm = Vm {
+            ha: false,
             host: machine.host.clone(),
             kind: GuestKind::Qemu,
             name: name.into(),

@@ -211,6 +211,19 @@ async fn a_dead_clone_goes_after_its_quarantine_past_its_lock() {
     }
 }
 
+/// Its own task is not known, and the one that runs is another machine's.
+#[tokio::test(start_paused = true)]
+async fn a_dead_clone_does_not_wait_for_the_clone_of_another_intent() {
+    let rig = with_placeholder(false).await;
+    rig.world.answers.lock().expect("held").clear();
+    let reply = rig.clone_of(9000, 9051, &mark(9051)).await;
+    assert_eq!(reply.outcome, "done", "{reply:?}");
+    tokio::time::advance(Span::minutes(10).to_std()).await;
+    rig.world.answer("/nodes/pve1/tasks", 200, &tasks(UPID));
+    let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
+    assert_eq!(reply.outcome, "done", "{reply:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_placeholder_is_not_ours_without_proof() {
     // Without an intent.

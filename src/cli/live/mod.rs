@@ -2,6 +2,7 @@
 //!
 //! Gathering is apart from judging; judging is pure.
 
+mod broker;
 mod clocks;
 mod disks;
 mod kubernetes;
@@ -11,12 +12,16 @@ mod rights;
 pub(super) mod user;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::channels;
+use crate::agent::journal::Journal;
 use crate::clock::Clock;
 use crate::config::Settings;
+use crate::config::settings::Channel;
 use crate::model::time::Span;
+use crate::model::words;
 use crate::pve;
 
 /// Tokens and certificates are made with times in them: a clock that is off by more than this makes
@@ -88,14 +93,20 @@ impl Findings {
     }
 }
 
-/// Looks at everything that the settings name.
-pub(super) async fn look(settings: &Settings, mut findings: Findings) -> Findings {
+/// Looks at everything that the settings name, and at the journal in the daemon's own directory.
+pub(super) async fn look(settings: &Settings, state: &Path, mut findings: Findings) -> Findings {
     user::files(settings, &mut findings);
     let cluster = kubernetes::look(settings, Clock::System, &mut findings).await;
+    if let Some(id) = &cluster {
+        journal(state, id, &mut findings);
+    }
     for (name, region) in &settings.regions {
         match channels::open(region, &settings.broker.socket) {
             Ok(transport) => {
                 let client = pve::Client::new(transport);
+                if region.channel == Channel::Local {
+                    broker::look(&client, name, settings, cluster.as_ref(), &mut findings).await;
+                }
                 let looked = region::look(&client, name, settings, &mut findings).await;
                 if let Some(seen) = looked {
                     region::judge(&seen, name, settings, cluster.as_ref(), &mut findings);
@@ -108,6 +119,21 @@ pub(super) async fn look(settings: &Settings, mut findings: Findings) -> Finding
         }
     }
     findings
+}
+
+/// Whether the journal was written for this cluster.
+fn journal(state: &Path, cluster: &str, findings: &mut Findings) {
+    match Journal::former(state, cluster) {
+        Ok(former) => {
+            for (cluster, machines) in former.by_cluster() {
+                findings.warning(format!(
+                    "journal: {} of the cluster {cluster}, which is not this one, and count nowhere; `pve-autoscaler adopt` sets them aside",
+                    words::are(machines.len(), "machine")
+                ));
+            }
+        }
+        Err(error) => findings.warning(format!("journal: {error}")),
+    }
 }
 
 /// Our cluster's id, when it is known.

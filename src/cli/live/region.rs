@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{ClusterId, Findings, clocks};
 use crate::config::Settings;
-use crate::config::settings::{Channel, Template};
+use crate::config::settings::Template;
 use crate::model::mark::Ownership;
 use crate::model::policy::PoolPolicy;
 use crate::model::region::GuestKind;
@@ -40,10 +40,6 @@ pub(super) async fn look(
     settings: &Settings,
     findings: &mut Findings,
 ) -> Option<Seen> {
-    let local = settings.regions.get(name).map(|region| &region.channel) == Some(&Channel::Local);
-    if local {
-        broker(client, name, settings, findings).await;
-    }
     let read = async {
         let version = client.version().await?;
         let status = client.cluster_status().await?;
@@ -86,39 +82,6 @@ pub(super) async fn look(
         configs,
         clocks,
     })
-}
-
-async fn broker(client: &Client, name: &str, settings: &Settings, findings: &mut Findings) {
-    match client.broker_info().await {
-        Ok(info) => {
-            let before = findings.0.len();
-            let hash = settings.policy_hash();
-            if info.policy_hash != hash {
-                findings.warning(format!(
-                    "region {name}: the broker runs with another policy than this file; systemctl reload pve-autoscaler-broker"
-                ));
-            }
-            if info.version != env!("CARGO_PKG_VERSION") {
-                findings.warning(format!(
-                    "region {name}: the broker is version {}, this program {}; systemctl restart pve-autoscaler-broker",
-                    info.version,
-                    env!("CARGO_PKG_VERSION")
-                ));
-            }
-            if info.channel == "perl" {
-                findings.warning(format!(
-                    "region {name}: the broker goes through PVE's Perl, because the HTTP API cannot be used: {}",
-                    info.last_error.as_deref().unwrap_or("no reason known")
-                ));
-            }
-            if findings.0.len() == before {
-                findings.fine(format!(
-                    "region {name}: the broker answers and has our policy"
-                ));
-            }
-        }
-        Err(error) => findings.wrong(format!("region {name}: the broker: {error}")),
-    }
 }
 
 /// The templates of a region.

@@ -52,6 +52,8 @@ pub fn lines(before: Option<&Turn>, after: &Turn) -> Vec<Line> {
         lease: Lease::default(),
         cluster_id_error: None,
         paused: None,
+        awake: None,
+        former: BTreeMap::new(),
     };
     let old = before.map_or(&nothing, |turn| &*turn.snapshot);
     let mut lines = pods(old, &after.snapshot);
@@ -67,6 +69,7 @@ pub fn lines(before: Option<&Turn>, after: &Turn) -> Vec<Line> {
             }
             Kind::Continue => return None,
             Kind::Remove { .. } => (Tone::Decision, "remove"),
+            Kind::Start => (Tone::Trouble, "start"),
             Kind::Release => (Tone::Trouble, "release"),
             Kind::DeleteNode => (Tone::Decision, "delete the node of"),
             Kind::ClearPlaceholder => (Tone::Trouble, "clear the placeholder of"),

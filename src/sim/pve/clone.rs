@@ -304,7 +304,10 @@ async fn clone(worker: Worker, plan: Plan) -> Outcome {
         for volume in &made {
             world.free(volume, &plan.node);
         }
-        world.vms.remove(&plan.newid);
+        // Without quorum its configuration cannot be taken away either.
+        if world.writable(&plan.node, plan.newid).is_ok() {
+            world.vms.remove(&plan.newid);
+        }
     });
     Err(format!("clone failed: {words}"))
 }

@@ -1,0 +1,240 @@
+//! `adopt`: this host's broker and state directory come to serve another Kubernetes cluster.
+//!
+//! A rebuilt cluster has another id. Whatever carries the id of the one before is not ours any more:
+//! the daemon leaves it alone, and the broker refuses every change for the new one until a person
+//! has looked at what is left and says so here. No VM is adopted: what runs in it belonged to a
+//! cluster that is no more, or that lives on elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+
+use super::args::AdoptOptions;
+use super::{Failure, channels, load, print, runtime};
+use crate::agent::journal::{Former, Journal};
+use crate::broker::binding::{Binding, Record};
+use crate::clock::Clock;
+use crate::config::Settings;
+use crate::kube::{Client, Connector, Unobserved};
+use crate::model::mark::Ownership;
+use crate::model::region::GuestKind;
+use crate::model::words;
+use crate::pve;
+
+/// A VM that carries the mark of a former cluster.
+#[derive(Debug)]
+struct Left {
+    region: Arc<str>,
+    vmid: u32,
+    name: String,
+    host: Arc<str>,
+    running: bool,
+    cluster: String,
+}
+
+/// All that is left of other clusters on this host, and in the regions.
+#[derive(Debug)]
+struct Found {
+    /// The id of the cluster that the kubeconfig leads to.
+    ours: String,
+    /// The one that the broker is bound to.
+    bound: Option<String>,
+    journal: Former,
+    records: Vec<Record>,
+    vms: Vec<Left>,
+}
+
+/// Shows what is left of former clusters, asks, and binds.
+pub(super) fn run(config: &Path, options: &AdoptOptions) -> Result<(), Failure> {
+    let settings = load(config)?;
+    let found = runtime()?.block_on(look(&settings, options))?;
+    print(&found.text())?;
+    if found.agrees() {
+        return print("nothing is to be adopted: broker and journal serve this cluster\n");
+    }
+    if !options.yes && !confirmed(&found)? {
+        return Err(anyhow::anyhow!("nothing was changed").into());
+    }
+    let aside = Journal::set_aside(&options.state_directory, &found.journal)?;
+    if !aside.is_empty() {
+        print(&format!(
+            "the journal of {} lies in {} now\n",
+            words::count(found.journal.machines(), "machine"),
+            aside
+        ))?;
+    }
+    let binding = Binding::at(&options.broker_directory);
+    if found.bound.is_some() || !found.records.is_empty() {
+        binding
+            .bind(&found.ours, &found.records)
+            .map_err(|why| anyhow::anyhow!("{why}; run it as root"))?;
+        print(&format!("the broker serves {} now\n", found.ours))?;
+    }
+    print("next: systemctl reload-or-restart pve-autoscaler; then `pve-autoscaler check --live`\n")
+}
+
+async fn look(settings: &Settings, options: &AdoptOptions) -> anyhow::Result<Found> {
+    if !settings.configured {
+        bail!(
+            "nothing is configured: the cluster to adopt is the one that the configuration names"
+        );
+    }
+    let connector = Connector::File {
+        path: settings.kubernetes.kubeconfig.clone(),
+        context: settings.kubernetes.context.clone(),
+    };
+    let client = Client::new(connector, Clock::System, Arc::new(Unobserved)).await;
+    let uid = client
+        .kube_system_uid()
+        .await
+        .context("cannot ask which cluster this is")?;
+    let ours = format!("{uid}/{}", settings.kubernetes.name);
+    let binding = Binding::at(&options.broker_directory);
+    let root = |why: String| anyhow::anyhow!("{why}; run it as root");
+    let bound = binding.cluster().map_err(root)?;
+    let records = binding.of_others(&ours).map_err(root)?;
+    let journal = Journal::former(&options.state_directory, &ours)?;
+    let former: BTreeSet<&str> = bound
+        .iter()
+        .map(String::as_str)
+        .chain(journal.clusters())
+        .filter(|cluster| *cluster != ours)
+        .collect();
+    let mut vms = Vec::new();
+    for (name, region) in &settings.regions {
+        let transport = channels::open(region, &settings.broker.socket)?;
+        let client = pve::Client::new(transport);
+        vms.extend(
+            left(&client, name, settings, &ours, &former)
+                .await
+                .with_context(|| {
+                    format!("region {name}: cannot look for VMs of former clusters")
+                })?,
+        );
+    }
+    Ok(Found {
+        ours,
+        bound,
+        journal,
+        records,
+        vms,
+    })
+}
+
+/// The VMs in a region's range whose mark names one of these clusters, or another of our name.
+async fn left(
+    client: &pve::Client,
+    name: &Arc<str>,
+    settings: &Settings,
+    ours: &str,
+    former: &BTreeSet<&str>,
+) -> anyhow::Result<Vec<Left>> {
+    let Some(range) = settings.policy.regions.get(name) else {
+        return Ok(Vec::new());
+    };
+    let resources = client.resources().await?;
+    let guests = resources.guests.range(range.vmid_first..=range.vmid_last);
+    let mut found = Vec::new();
+    for (vmid, guest) in guests.filter(|(_, guest)| guest.kind == GuestKind::Qemu) {
+        let Ownership::Marked(mark) = client.vm_config(&guest.host, *vmid).await?.ownership()
+        else {
+            continue;
+        };
+        let of_our_name = mark.cluster.split_once('/').map(|(_, name)| name)
+            == Some(settings.kubernetes.name.as_str());
+        if mark.cluster != ours && (of_our_name || former.contains(&*mark.cluster)) {
+            found.push(Left {
+                region: name.clone(),
+                vmid: *vmid,
+                name: guest.name.to_string(),
+                host: guest.host.clone(),
+                running: guest.running(),
+                cluster: mark.cluster.to_string(),
+            });
+        }
+    }
+    Ok(found)
+}
+
+impl Found {
+    /// Nothing stands in the way of this cluster.
+    fn agrees(&self) -> bool {
+        self.journal.machines() == 0
+            && self.records.is_empty()
+            && self.bound.as_ref().is_none_or(|bound| *bound == self.ours)
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("this cluster is {}\n", self.ours);
+        match &self.bound {
+            Some(bound) if *bound == self.ours => {
+                let _ = writeln!(text, "the broker of this host is bound to it");
+            }
+            Some(bound) => {
+                let _ = writeln!(text, "the broker of this host is bound to {bound}");
+            }
+            None => {
+                let _ = writeln!(text, "the broker of this host is not bound yet");
+            }
+        }
+        for (cluster, machines) in self.journal.by_cluster() {
+            let _ = writeln!(
+                text,
+                "the journal has {} of {cluster}: {}",
+                words::count(machines.len(), "machine"),
+                machines.join(", ")
+            );
+        }
+        for record in &self.records {
+            let _ = writeln!(
+                text,
+                "the broker has a {} of VM {} ({}) of {} on record",
+                record.what, record.vmid, record.machine, record.cluster
+            );
+        }
+        text + &self.vms_text()
+    }
+
+    fn vms_text(&self) -> String {
+        let mut by_cluster: BTreeMap<&str, Vec<&Left>> = BTreeMap::new();
+        for vm in &self.vms {
+            by_cluster.entry(&vm.cluster).or_default().push(vm);
+        }
+        let mut text = String::new();
+        for (cluster, vms) in by_cluster {
+            let _ = writeln!(
+                text,
+                "{} of {cluster}; none is adopted, changed or removed:",
+                words::count(vms.len(), "VM")
+            );
+            for vm in vms {
+                let state = if vm.running { "running" } else { "stopped" };
+                let _ = writeln!(
+                    text,
+                    "  {} {} on {} (region {}), {state}; if nobody needs it: qm stop {0} && qm destroy {0} --purge",
+                    vm.vmid, vm.name, vm.host, vm.region
+                );
+            }
+        }
+        text
+    }
+}
+
+/// Asks the person at the terminal.
+fn confirmed(found: &Found) -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        bail!("nobody can be asked here: look at the list, then say --yes; nothing was changed");
+    }
+    print!(
+        "Serve {} from now on, and set aside what is on record of others? Type yes: ",
+        found.ours
+    );
+    std::io::stdout().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(answer.trim() == "yes")
+}

@@ -1,0 +1,161 @@
+//! Machines whose VM is off while their Node exists: after a power cut, and by somebody's hand.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pve_autoscaler::model::report::NodeVerdict;
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::pve::{AdminAct, VmFacts};
+use pve_autoscaler::sim::workload::{Pods, Workload};
+
+use crate::HASTY;
+use crate::common::{Scene, simulate};
+
+/// One pod that stays.
+fn stays() -> Workload {
+    Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120))
+}
+
+/// Lives for so long, while `acts` are done.
+async fn live(scene: &Scene, time: Duration, acts: impl Future<Output = ()>) {
+    let acts = async {
+        acts.await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = scene.live(None, 0, stays(), time) => {}
+        () = acts => {}
+    }
+}
+
+fn act(scene: &Scene, act: &AdminAct) {
+    scene.world.pve.administer(act).expect("it is possible");
+}
+
+/// The only machine.
+fn machine(scene: &Scene) -> VmFacts {
+    let vms = scene.world.pve.vms().into_iter();
+    let mut ours: Vec<VmFacts> = vms.filter(|vm| (9100..9121).contains(&vm.vmid)).collect();
+    assert_eq!(ours.len(), 1, "{ours:?}");
+    ours.remove(0)
+}
+
+/// How often a VM of ours was asked to start.
+fn starts(scene: &Scene) -> usize {
+    let requests = scene.world.pve.requests();
+    let start = |path: &str| path.ends_with("/status/start");
+    requests
+        .iter()
+        .filter(|seen| seen.changing && start(&seen.path))
+        .count()
+}
+
+/// What the last turn says of the machine's node, and its warnings.
+fn told(scene: &Scene) -> (String, Vec<String>) {
+    let turn = scene.world.turns.borrow().clone().expect("a turn");
+    let report = &turn.decision.report;
+    let name = machine(scene).name;
+    let verdict = match report.nodes.get(name.as_str()) {
+        Some(NodeVerdict::Kept { why, .. } | NodeVerdict::Leaving { why, .. }) => why.clone(),
+        other => format!("{other:?}"),
+    };
+    (verdict, report.warnings.clone())
+}
+
+#[test]
+fn after_its_hosts_reboot_a_machine_is_started_again() {
+    simulate(async {
+        let scene = Scene::new(3, HASTY, GuestSpec::default());
+        let reboot = async {
+            tokio::time::sleep(Duration::from_mins(3)).await;
+            let host = machine(&scene).host;
+            for online in [false, true] {
+                let host = host.clone();
+                act(&scene, &AdminAct::HostOnline { host, online });
+                tokio::time::sleep(Duration::from_secs(90)).await;
+            }
+        };
+        live(&scene, Duration::from_mins(12), reboot).await;
+        assert!(machine(&scene).running, "it stays off");
+        assert_eq!(starts(&scene), 2, "made once and started again once");
+        assert_eq!(scene.machines_made(), 1);
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// Somebody switches the machine off, and off again: it is started once and then let alone, and told.
+#[test]
+fn who_switches_a_machine_off_twice_means_it() {
+    simulate(async {
+        let scene = Scene::new(3, HASTY, GuestSpec::default());
+        let mut verdict = String::new();
+        let off = async {
+            for minutes in [3, 4] {
+                tokio::time::sleep(Duration::from_mins(minutes)).await;
+                let vmid = machine(&scene).vmid;
+                assert!(machine(&scene).running);
+                act(&scene, &AdminAct::PowerOff { vmid });
+                tokio::time::sleep(Duration::from_secs(45)).await;
+                let said = told(&scene).0;
+                assert!(said.contains("its VM is off since "), "{said}");
+            }
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            verdict = told(&scene).0;
+        };
+        live(&scene, Duration::from_mins(12), off).await;
+        assert!(!machine(&scene).running);
+        assert_eq!(starts(&scene), 2);
+        assert!(verdict.contains("after it was started at "), "{verdict}");
+        let warnings = told(&scene).1;
+        let wanted = "is not started again: `qm start ";
+        assert!(warnings.iter().any(|w| w.contains(wanted)), "{warnings:?}");
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn what_the_ha_manager_has_is_its() {
+    simulate(async {
+        let scene = Scene::new(3, HASTY, GuestSpec::default());
+        let off = async {
+            tokio::time::sleep(Duration::from_mins(3)).await;
+            let vmid = machine(&scene).vmid;
+            let state = Some("ignored".to_owned());
+            act(&scene, &AdminAct::Ha { vmid, state });
+            act(&scene, &AdminAct::PowerOff { vmid });
+        };
+        live(&scene, Duration::from_mins(8), off).await;
+        assert_eq!(starts(&scene), 1);
+        let warnings = told(&scene).1;
+        assert!(
+            warnings.iter().any(|w| w.contains("the HA manager has it")),
+            "{warnings:?}"
+        );
+    });
+}
+
+/// The daemon is started anew between the start and the next time somebody switches it off.
+#[test]
+fn that_it_was_started_survives_a_restart() {
+    simulate(async {
+        let scene = Scene::new(3, HASTY, GuestSpec::default());
+        let off = async {
+            for minutes in [3, 4] {
+                tokio::time::sleep(Duration::from_mins(minutes)).await;
+                let vmid = machine(&scene).vmid;
+                act(&scene, &AdminAct::PowerOff { vmid });
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live_and_stop(Duration::from_mins(6), stays(), Duration::from_mins(12)) => {}
+            () = off => {}
+        }
+        assert_eq!(starts(&scene), 2);
+        assert!(!machine(&scene).running);
+        assert_eq!(scene.judge().at_rest(&BTreeMap::new()).is_empty(), false);
+    });
+}
