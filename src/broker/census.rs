@@ -214,18 +214,14 @@ impl Service {
         end: Instant,
     ) -> Result<(), Ends> {
         let starts = call.rule.name == "start";
-        let sizes = ["cores", "memory"]
-            .iter()
-            .any(|key| call.param(key).is_some());
-        if !starts && !(call.rule.name == "config" && sizes) && call.rule.name != "resize" {
+        let sizes = ["cores", "memory", "size"];
+        if !starts && !sizes.iter().any(|key| call.param(key).is_some()) {
             return Ok(());
         }
         owned::sized(policy, call, mark, config, record).map_err(|why| Reply::refused(&why))?;
-        if call.rule.name == "resize" {
-            return Ok(());
-        }
-        let resources = self.read(&["cluster", "resources"], &[], end).await?;
+        // One list of the region at a time lies in memory.
         let _one = self.counting.lock().await;
+        let resources = self.read(&["cluster", "resources"], &[], end).await?;
         let mut sure = None;
         loop {
             let count = self.count(policy, &resources, None, sure, end).await?;

@@ -8,7 +8,7 @@ use crate::model::mark::{Mark, Ownership};
 use crate::pve::perl::Fields;
 use crate::pve::{Cause, TaskState, Upid, VmConfig};
 
-use super::allow::{Call, mark_of, our_cluster};
+use super::allow::{self, Call, mark_of, our_cluster};
 use super::intents::Intent;
 use super::policy::Policy;
 
@@ -252,6 +252,15 @@ pub(super) fn sized(
         return Err(format!(
             "VM {} would have {cores} cores and {memory} MiB, its instance type {} has {} and {most}: its configuration is written first",
             mark.vmid, mark.instance_type, size.cores
+        ));
+    }
+    let disk = call.param("size").and_then(allow::disk_bytes);
+    if disk.is_some_and(|disk| i64::try_from(disk).is_ok_and(|disk| disk > size.disk)) {
+        return Err(format!(
+            "the disk of VM {} would be larger than the {} GiB of its instance type {}",
+            mark.vmid,
+            size.disk >> 30,
+            mark.instance_type
         ));
     }
     Ok(())

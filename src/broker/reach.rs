@@ -3,7 +3,7 @@
 //! A daemon that was taken over must not read what root can read: configurations hold notes, `args`
 //! and addresses, and PVE connects to whatever host a path names.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use super::policy::Policy;
 use super::service::{Ends, Reply, Service};
 
 /// How long a list of the cluster's hosts is good.
-const MEMBERS: Duration = Duration::from_secs(60);
+const MEMBERS: Duration = Duration::from_mins(1);
 /// A host that is not in the list is looked for anew at most this often.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// What was learnt of PVE that reads are held against.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    members: Mutex<Option<(Instant, HashSet<String>)>>,
+    members: Mutex<Option<(Instant, BTreeSet<String>)>>,
     /// VMs outside the ranges that were seen to be templates of the policy, by name.
     templates: Mutex<BTreeSet<u32>>,
 }
@@ -50,7 +50,7 @@ impl Known {
     /// Keeps the hosts that `/cluster/status` names; an answer without any is none.
     pub(super) fn learn_members(&self, status: &Value) {
         let entries = status.as_array().into_iter().flatten().map(Fields::of);
-        let hosts: HashSet<String> = entries
+        let hosts: BTreeSet<String> = entries
             .filter(|entry| entry.text("type").as_deref() == Some("node"))
             .filter_map(|entry| entry.text("name"))
             .collect();

@@ -13,7 +13,7 @@ mod values;
 mod tests;
 
 pub(super) use table::RULES;
-pub(super) use values::{mark_of_clone as mark_of, our_cluster};
+pub(super) use values::{disk_bytes, mark_of_clone as mark_of, our_cluster};
 
 use crate::pve::{self, Method, Upid};
 

@@ -337,20 +337,22 @@ pub(super) fn disk_key(_: &Policy, value: &str) -> Verdict {
     when(right, "a disk such as scsi0")
 }
 
-/// An absolute size in KiB, MiB or GiB up to the largest instance type's; growing by `+` would let
-/// repeated calls pass any limit.
+/// A size in bytes; in KiB, MiB or GiB with the letter behind it.
+pub(in crate::broker) fn disk_bytes(value: &str) -> Option<u64> {
+    let (number, shift) = match value.as_bytes().last()? {
+        b'K' => (&value[..value.len() - 1], 10),
+        b'M' => (&value[..value.len() - 1], 20),
+        b'G' => (&value[..value.len() - 1], 30),
+        _ => (value, 0),
+    };
+    decimal(number)?.checked_mul(1 << shift)
+}
+
+/// An absolute size up to the largest instance type's; growing by `+` would let repeated calls pass any
+/// limit.
 pub(super) fn size(policy: &Policy, value: &str) -> Verdict {
     let most = u64::try_from(policy.allow.max_disk).unwrap_or(0);
-    let bytes = || {
-        let (number, shift) = match value.as_bytes().last()? {
-            b'K' => (&value[..value.len() - 1], 10),
-            b'M' => (&value[..value.len() - 1], 20),
-            b'G' => (&value[..value.len() - 1], 30),
-            _ => (value, 0),
-        };
-        decimal(number)?.checked_mul(1 << shift)
-    };
-    let right = bytes().is_some_and(|bytes| bytes > 0 && bytes <= most);
+    let right = disk_bytes(value).is_some_and(|bytes| bytes > 0 && bytes <= most);
     when(
         right,
         "an absolute size up to the largest instance type's disk",

@@ -109,9 +109,12 @@ async fn a_machine_whose_host_is_away_counts_by_record_and_by_name() {
     }
 }
 
+/// A change of the policy, and what the refusal says.
+type Limit = (fn(&mut Policy), &'static str);
+
 #[tokio::test]
 async fn cores_and_memory_count_by_instance_type() {
-    let cases: [(fn(&mut Policy), &str); 6] = [
+    let cases: [Limit; 6] = [
         (
             |p| small(p).max_cpu_milli = Some(31_999),
             "pool small would have 32000 millicores, its most is 31999",
@@ -240,6 +243,7 @@ async fn no_machine_is_larger_than_its_type() {
     policy.allow.types.insert("s32".to_owned(), largest);
     policy.allow.max_cores = 32;
     policy.allow.max_memory = 64 << 30;
+    policy.allow.max_disk = 128 << 30;
     let rig = rig_with(policy.clone());
     for (key, value) in [("cores", "9"), ("memory", "16385")] {
         let said = rig.said("PUT", &config, &[(key, value)]).await;
@@ -248,6 +252,24 @@ async fn no_machine_is_larger_than_its_type() {
             "{said}"
         );
     }
+    let resize = format!("/nodes/{HOST}/qemu/9001/resize");
+    let disk = async |size: &str| {
+        let reply = rig
+            .send("PUT", &resize, &[("disk", "scsi0"), ("size", size)])
+            .await;
+        (
+            reply.outcome,
+            String::from_utf8_lossy(&reply.body).into_owned(),
+        )
+    };
+    assert!(
+        disk("65G")
+            .await
+            .1
+            .contains("larger than the 64 GiB of its instance type s2")
+    );
+    assert_eq!(disk("64G").await.0, "done");
+    rig.world.sent.lock().expect("held").clear();
     // A clone has its template's size until it is configured.
     rig.world.set(9001, "cores", json!(16));
     let said = rig.said("POST", &start, &[]).await;

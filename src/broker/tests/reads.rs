@@ -170,7 +170,7 @@ async fn a_host_is_one_of_the_clusters() {
     rig.said("GET", "/nodes/evil/status", &[]).await;
     rig.send("GET", "/nodes/pve1/status", &[]).await;
     assert_eq!(looks(), before + 1);
-    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    tokio::time::advance(std::time::Duration::from_mins(1)).await;
     assert_eq!(
         rig.send("GET", "/nodes/pve1/status", &[]).await.outcome,
         "done"
@@ -178,7 +178,7 @@ async fn a_host_is_one_of_the_clusters() {
     assert_eq!(looks(), before + 2);
     // A cluster that does not answer has the hosts that it had, and no others.
     rig.world.answer("/cluster/status", 595, &json!(null));
-    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    tokio::time::advance(std::time::Duration::from_mins(1)).await;
     assert_eq!(
         rig.send("GET", "/nodes/pve1/status", &[]).await.outcome,
         "done"
