@@ -21,12 +21,11 @@ use crate::pve::Request;
 
 use super::Paths;
 use super::forward::{Answer, Sent};
+use super::gate;
 use super::perl;
 
 /// Perl runs at a time: each takes 160 MB and a core.
 const AT_ONCE: usize = 2;
-/// Longest answer in bytes.
-const MAX_ANSWER: u64 = 8 * 1024 * 1024;
 
 /// Reads one call as JSON from standard input, makes it as root@pam inside PVE's API code, prints
 /// one line of JSON. Workers that it forks must not keep the output open, hence `atfork`.
@@ -137,8 +136,9 @@ impl Fallback {
         if let Err(error) = written {
             return not_sent(format!("it did not take the call: {error}"));
         }
+        let most = u64::try_from(gate::most(request)).unwrap_or(0);
         let mut line = Vec::new();
-        let mut reader = BufReader::new(stdout.take(MAX_ANSWER));
+        let mut reader = BufReader::new(stdout.take(most));
         let read = reader.read_until(b'\n', &mut line).await;
         let status = child.wait().await;
         let printed = read

@@ -18,6 +18,7 @@ use crate::pve::{Method, Outcome, Request};
 
 use super::Paths;
 use super::fallback::{Fallback, host_of, hostname};
+use super::gate;
 use super::ticket::Tickets;
 
 /// What became of a request.
@@ -147,7 +148,15 @@ impl Forward {
             if left.is_zero() {
                 return Sent::Never("no time was left to send it".to_owned());
             }
-            let got = exchange(&session.client, &session.base, request, headers, left).await;
+            let most = gate::most(request);
+            let got = exchange(
+                &session.client,
+                &session.base,
+                request,
+                headers,
+                (left, most),
+            )
+            .await;
             match got {
                 Ok(got) => {
                     let refused = got.status == 401;

@@ -12,7 +12,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -20,11 +20,14 @@ use crate::pve::transport::MAX_BODY;
 use crate::pve::transport::unix::OUTCOME_HEADER;
 
 use super::allow::Raw;
+use super::gate::Share;
 use super::peer::Peer;
 use super::service::{Reply, Service};
 
-/// Connections at a time; the daemon keeps a handful.
-const CONNECTIONS: usize = 32;
+/// Connections of the daemon's user at a time; the daemon keeps a handful.
+const CONNECTIONS: usize = 28;
+/// Connections of root's, which the daemon's user cannot take away.
+const ROOTS_CONNECTIONS: usize = 8;
 /// Requests on one connection, like pveproxy: a new one looks at its peer anew.
 const REQUESTS: usize = 1000;
 /// For the headers of a request, and so the longest that a connection idles.
@@ -44,29 +47,31 @@ pub(super) async fn serve(
     service: &Arc<Service>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let slots = Slots::default();
     let mut running = JoinSet::new();
     loop {
-        let slot = tokio::select! {
-            biased;
-            _ = stop.wait_for(|stop| *stop) => break,
-            slot = Arc::clone(&slots).acquire_owned() => slot,
-        };
         let accepted = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => break,
             accepted = listener.accept() => accepted,
             Some(_) = running.join_next(), if !running.is_empty() => continue,
         };
-        let (Ok(slot), Ok((stream, _))) = (slot, accepted) else {
+        let Ok((stream, _)) = accepted else {
             // Out of file descriptors, for instance: not at once again.
             tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let Some(peer) = admitted(&stream, service) else {
+            continue;
+        };
+        let Some(slot) = slots.take(peer) else {
+            turn_away(&stream);
             continue;
         };
         let (service, stop) = (Arc::clone(service), stop.clone());
         running.spawn(async move {
             let _slot = slot;
-            if timeout(LIFE, connection(stream, service, stop))
+            if timeout(LIFE, connection(stream, peer, service, stop))
                 .await
                 .is_err()
             {
@@ -77,10 +82,41 @@ pub(super) async fn serve(
     while running.join_next().await.is_some() {}
 }
 
-async fn connection(stream: UnixStream, service: Arc<Service>, mut stop: watch::Receiver<bool>) {
-    let peer = match Peer::of(&stream) {
+/// Places for connections, of the daemon's user and of root.
+#[derive(Debug)]
+struct Slots {
+    daemon: Arc<Semaphore>,
+    root: Arc<Semaphore>,
+}
+
+impl Default for Slots {
+    fn default() -> Slots {
+        Slots {
+            daemon: Arc::new(Semaphore::new(CONNECTIONS)),
+            root: Arc::new(Semaphore::new(ROOTS_CONNECTIONS)),
+        }
+    }
+}
+
+impl Slots {
+    fn take(&self, peer: Peer) -> Option<OwnedSemaphorePermit> {
+        let slots = if peer.uid == 0 {
+            &self.root
+        } else {
+            &self.daemon
+        };
+        Arc::clone(slots).try_acquire_owned().ok()
+    }
+}
+
+/// Who connected, if it may.
+fn admitted(stream: &UnixStream, service: &Service) -> Option<Peer> {
+    let peer = match Peer::of(stream) {
         Ok(peer) => peer,
-        Err(why) => return tracing::warn!(why, "a connection was closed"),
+        Err(why) => {
+            tracing::warn!(why, "a connection was closed");
+            return None;
+        }
     };
     if let Err(why) = peer.may_talk(&service.policy().group) {
         if service.refusals.shown() {
@@ -91,8 +127,29 @@ async fn connection(stream: UnixStream, service: Arc<Service>, mut stop: watch::
                 "a connection was refused"
             );
         }
-        return;
+        return None;
     }
+    Some(peer)
+}
+
+/// Tells a client that there is no place for it, and does not wait for it to read that.
+fn turn_away(stream: &UnixStream) {
+    let reply = Reply::not_sent("too many connections; close some, or ask again");
+    let body = String::from_utf8_lossy(&reply.body);
+    let text = format!(
+        "HTTP/1.1 503 Service Unavailable\r\n{OUTCOME_HEADER}: {}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        reply.outcome,
+        body.len()
+    );
+    let _ = stream.try_write(text.as_bytes());
+}
+
+async fn connection(
+    stream: UnixStream,
+    peer: Peer,
+    service: Arc<Service>,
+    mut stop: watch::Receiver<bool>,
+) {
     let left = std::sync::atomic::AtomicUsize::new(REQUESTS);
     let handler = service_fn(|request| {
         let last = left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) <= 1;
@@ -147,8 +204,24 @@ async fn answer(
     Ok(response(reply, last))
 }
 
+/// A body with its share of the memory for answers: both go when the last byte was written.
+struct Held {
+    body: Vec<u8>,
+    _share: Option<Share>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
 fn response(reply: Reply, last: bool) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(reply.body)));
+    let body = Bytes::from_owner(Held {
+        body: reply.body,
+        _share: reply.share,
+    });
+    let mut response = Response::new(Full::new(body));
     *response.status_mut() =
         StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if !reply.reason.is_empty()
@@ -166,4 +239,29 @@ fn response(reply: Reply, last: bool) -> Response<Full<Bytes>> {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roots_places_are_not_the_daemons() {
+        let peer = |uid| Peer {
+            uid,
+            gid: 1,
+            pid: 1,
+        };
+        let slots = Slots::default();
+        let held: Vec<_> = (0..CONNECTIONS + 3)
+            .map_while(|_| slots.take(peer(990)))
+            .collect();
+        assert_eq!(held.len(), CONNECTIONS);
+        let roots: Vec<_> = (0..CONNECTIONS)
+            .map_while(|_| slots.take(peer(0)))
+            .collect();
+        assert_eq!(roots.len(), ROOTS_CONNECTIONS);
+        drop(held);
+        assert!(slots.take(peer(990)).is_some());
+    }
 }

@@ -16,6 +16,7 @@ mod durable;
 mod fallback;
 mod form;
 mod forward;
+mod gate;
 mod http;
 mod intents;
 mod listen;

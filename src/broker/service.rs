@@ -16,6 +16,7 @@ use super::allow::{self, Call, Needs, Raw};
 use super::audit::{self, Refusals};
 use super::census::Census;
 use super::forward::{Answer, Sent, Way};
+use super::gate::{Gate, Share};
 use super::intents::{Cluster, Intent, Intents};
 use super::owned;
 use super::peer::Peer;
@@ -42,6 +43,8 @@ pub(super) struct Reply {
     /// Value of the outcome header.
     pub(super) outcome: &'static str,
     pub(super) body: Vec<u8>,
+    /// What the body takes of the memory for answers, until it was read.
+    pub(super) share: Option<Share>,
 }
 
 impl Reply {
@@ -52,6 +55,7 @@ impl Reply {
             reason: String::new(),
             outcome,
             body: body.to_string().into_bytes(),
+            share: None,
         }
     }
 
@@ -78,6 +82,7 @@ impl Reply {
                 status: answer.status,
                 reason: answer.reason,
                 body: answer.body,
+                share: None,
             },
         }
     }
@@ -112,6 +117,8 @@ pub(super) struct Service {
     pub(super) census: Census,
     /// Refused calls in the journal.
     pub(super) refusals: Refusals,
+    /// Who may be at PVE.
+    pub(super) gate: Gate,
     /// Held from counting until the intent is durable.
     pub(super) counting: Mutex<()>,
     pve_version: std::sync::Mutex<Option<String>>,
@@ -137,6 +144,7 @@ impl Service {
             known: Known::default(),
             census: Census::default(),
             refusals: Refusals::default(),
+            gate: Gate::default(),
             counting: Mutex::new(()),
             pve_version: std::sync::Mutex::default(),
             waits: Waits::default(),
@@ -160,7 +168,7 @@ impl Service {
     pub(super) async fn answer(&self, peer: Peer, raw: Raw<'_>) -> Reply {
         self.waits.due(None).iter().for_each(audit::repeated);
         if raw.path == "/broker/info" {
-            return self.info(raw).await;
+            return self.info(peer, raw).await;
         }
         let policy = self.policy();
         let call = match allow::admit(&policy, raw) {
@@ -173,8 +181,15 @@ impl Service {
             }
         };
         let began = Instant::now();
-        let reply = match self.make(&policy, &call).await {
-            Ok(reply) | Err(reply) => reply,
+        let reply = match self.gate.enter(peer, &call.path).await {
+            Err(why) => Reply::not_sent(&why),
+            Ok(pass) => {
+                let mut reply = match self.make(&policy, &call).await {
+                    Ok(reply) | Err(reply) => reply,
+                };
+                reply.share = Some(pass.done(reply.body.len()));
+                reply
+            }
         };
         let refused = reply.outcome == "refused-by-broker";
         if (call.changes() && !refused) || (refused && self.refusals.shown()) {
@@ -420,12 +435,14 @@ impl Service {
     }
 
     /// `GET /broker/info`: version, policy, channel, the cluster it is bound to, and what is wrong.
-    async fn info(&self, raw: Raw<'_>) -> Reply {
+    async fn info(&self, peer: Peer, raw: Raw<'_>) -> Reply {
         if raw.method != "GET" || raw.query.is_some() || !raw.body.is_empty() {
             return Reply::refused("/broker/info takes a plain GET");
         }
         let mut known = self.known_version();
-        if known.is_none() {
+        if known.is_none()
+            && let Ok(_pass) = self.gate.enter(peer, "/version").await
+        {
             let end = Instant::now() + READ / 2;
             if let Ok(data) = self.read(&["version"], &[], end).await {
                 known = data["version"].as_str().map(str::to_owned);
@@ -449,6 +466,7 @@ impl Service {
             reason: String::new(),
             outcome: "done",
             body: body.to_string().into_bytes(),
+            share: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The broker behind its socket and in front of a PVE of the test's making.
 
 mod clones;
+mod flood;
 mod generated;
 mod limits;
 mod ownership;

@@ -1,11 +1,12 @@
 //! A PVE of a few VMs behind the broker's seam: reads are answered, changes are kept for the test.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::broker::forward::{Answer, Sent, Way};
@@ -99,6 +100,8 @@ pub(in crate::broker) struct World {
     pub(in crate::broker) answers: Mutex<BTreeMap<String, Sent>>,
     /// Everything sent, in order.
     pub(in crate::broker) sent: Mutex<Vec<Request>>,
+    /// Every call waits for a permit of it, if it is set.
+    pub(in crate::broker) hang: Mutex<Option<Arc<Semaphore>>>,
 }
 
 impl World {
@@ -239,7 +242,14 @@ impl Way for World {
                 body: body.to_string().into_bytes(),
             })
         });
-        async move { sent }.boxed()
+        let hang = self.hang.lock().expect("held").clone();
+        async move {
+            if let Some(hang) = hang {
+                hang.acquire().await.expect("open").forget();
+            }
+            sent
+        }
+        .boxed()
     }
 
     fn channel(&self) -> &'static str {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::answer::Answer;
 use super::tls::{self, Trust};
 use super::wire::{client_builder, exchange};
-use super::{CallError, Method, Outcome, Request, Transport};
+use super::{CallError, MAX_ANSWER, Method, Outcome, Request, Transport};
 
 /// How a PVE API is reached by token.
 #[derive(Clone, Debug)]
@@ -147,12 +147,18 @@ impl Https {
         let endpoint = &self.endpoints[at];
         let mut headers = HeaderMap::new();
         headers.insert(header::AUTHORIZATION, self.authorization.clone());
-        let got = exchange(&self.client, endpoint, request, headers, timeout)
-            .await
-            .map_err(|error| CallError {
-                message: format!("{endpoint}: {}", error.message).into(),
-                ..error
-            })?;
+        let got = exchange(
+            &self.client,
+            endpoint,
+            request,
+            headers,
+            (timeout, MAX_ANSWER),
+        )
+        .await
+        .map_err(|error| CallError {
+            message: format!("{endpoint}: {}", error.message).into(),
+            ..error
+        })?;
         Ok(Answer {
             status: got.status,
             reason: got.reason,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::answer::Answer;
 use super::tls::{self, Trust};
 use super::wire::{chain, client_builder, exchange};
-use super::{CallError, Outcome, Request, Transport};
+use super::{CallError, MAX_ANSWER, Outcome, Request, Transport};
 
 /// The header in which the broker says what became of a call.
 pub const OUTCOME_HEADER: &str = "x-pve-autoscaler-outcome";
@@ -45,7 +45,7 @@ impl UnixSocket {
             "http://broker",
             request,
             HeaderMap::new(),
-            request.timeout,
+            (request.timeout, MAX_ANSWER),
         )
         .await
         .map_err(|error| CallError {

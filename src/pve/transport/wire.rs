@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::answer::reason;
-use super::{CallError, MAX_ANSWER, MAX_BODY, Outcome, Request};
+use super::{CallError, MAX_BODY, Outcome, Request};
 
 /// pveproxy drops a connection that idled 5 s: ours goes first, so that no request meets a closing
 /// one.
@@ -37,13 +37,14 @@ pub(crate) struct Exchange {
     pub(crate) body: Vec<u8>,
 }
 
-/// Sends `request` to `base` (`https://host:8006`) and reads the whole answer within `timeout`.
+/// Sends `request` to `base` (`https://host:8006`) and reads the whole answer, of at most so many bytes,
+/// within `timeout`.
 pub(crate) async fn exchange(
     client: &reqwest::Client,
     base: &str,
     request: &Request,
     headers: HeaderMap,
-    timeout: Duration,
+    (timeout, most): (Duration, usize),
 ) -> Result<Exchange, CallError> {
     let body = request.body();
     if body.as_ref().is_some_and(|body| body.len() > MAX_BODY) {
@@ -73,10 +74,10 @@ pub(crate) async fn exchange(
     let headers = response.headers().clone();
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| failure(&error))? {
-        if body.len() + chunk.len() > MAX_ANSWER {
+        if body.len() + chunk.len() > most {
             return Err(CallError::new(
                 Outcome::Unknown,
-                format!("the answer is larger than {MAX_ANSWER} bytes"),
+                format!("the answer is larger than {most} bytes"),
             ));
         }
         body.extend_from_slice(&chunk);

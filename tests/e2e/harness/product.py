@@ -1,5 +1,7 @@
 """The product in the arena: simulator in PVE's place, broker, daemon, configuration."""
 
+import base64
+import datetime
 import grp
 import json
 import os
@@ -80,6 +82,8 @@ class Product:
         expect(stat.S_IMODE(state.st_mode) == 0o640, f"{KUBECONFIG} has mode {state.st_mode:o}")
         self.plane.kube.apply(os.path.join(REPOSITORY, "contrib/kubernetes/admission-policy.yaml"))
         until(ANSWER_SECONDS, "the admission policy holds", self._held_to_tokens)
+        until(ANSWER_SECONDS, "tokens are short and for nodes", self._held_to_short_tokens)
+        until(ANSWER_SECONDS, "only machines' Nodes can be changed", self._held_to_its_nodes)
 
     def _held_to_tokens(self):
         """Whether the daemon's credentials make and delete bootstrap tokens and no other Secret."""
@@ -95,6 +99,60 @@ class Product:
         held = refused(daemon, "DELETE", f"{secrets}/bootstrap-token-plain")
         admin.delete(f"{secrets}/bootstrap-token-plain")
         return held
+
+    def _held_to_short_tokens(self):
+        """Whether the daemon's credentials make tokens as the daemon does, and no others."""
+        secrets = "/api/v1/namespaces/kube-system/secrets"
+        admin, daemon = self.plane.kube, Kube(KUBECONFIG)
+        day = datetime.timedelta(days=1)
+        group = "system:bootstrappers:kubeadm:default-node-token"
+        bad = {
+            "long": bootstrap_token("eeeee1", life=day),
+            "endless": bootstrap_token("eeeee2", expiration=None),
+            "of a group": bootstrap_token("eeeee3", **{"auth-extra-groups": group + ",system:bootstrappers:other"}),
+            "of other use": bootstrap_token("eeeee4", **{"usage-other": "true"}),
+        }
+        for what, secret in bad.items():
+            if not refused(daemon, "POST", secrets, secret):
+                admin.delete(f"{secrets}/{secret['metadata']['name']}")
+                raise NotYet(f"a token could be made that is {what}")
+        good = bootstrap_token("eeeee5")
+        daemon.create(secrets, good)
+        daemon.delete(f"{secrets}/{good['metadata']['name']}")
+        # Another's token stays: it has not our label.
+        other = bootstrap_token("eeeee6")
+        del other["metadata"]["labels"]
+        admin.create(secrets, other)
+        held = refused(daemon, "DELETE", f"{secrets}/{other['metadata']['name']}")
+        admin.delete(f"{secrets}/{other['metadata']['name']}")
+        return held
+
+    def _held_to_its_nodes(self):
+        """Whether the daemon's credentials change and delete Nodes of machines, and no others."""
+        admin, daemon = self.plane.kube, Kube(KUBECONFIG)
+        cordon = {"spec": {"unschedulable": True}}
+        taint = {"spec": {"taints": [{"key": "example.test/other", "effect": "NoExecute"}]}}
+        nodes = {
+            "policy-others": {},
+            "policy-machine": {"annotations": {"pve-autoscaler.io/machine": "default/9999/none"}},
+        }
+        for name, metadata in nodes.items():
+            admin.delete(f"/api/v1/nodes/{name}")
+            admin.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}})
+        try:
+            others, machine = (f"/api/v1/nodes/{name}" for name in nodes)
+            annotation = {"metadata": nodes["policy-machine"]}
+            for path, patch in ((others, cordon), (others, annotation), (machine, taint)):
+                if not refused(daemon, "PATCH", path, patch, "application/merge-patch+json"):
+                    raise NotYet(f"{path} took {patch}")
+            if not refused(daemon, "DELETE", others):
+                raise NotYet("somebody's Node could be deleted")
+            daemon.merge(machine, cordon)
+            daemon.call("DELETE", machine)
+        finally:
+            for name in nodes:
+                admin.delete(f"/api/v1/nodes/{name}")
+        return True
 
     def configure(self, text):
         """Writes the configuration and lets the product's own check read it."""
@@ -134,10 +192,34 @@ class Product:
             file.write(lines)
 
 
-def refused(kube, method, path, body=None):
+def bootstrap_token(token_id, life=datetime.timedelta(minutes=15), **data):
+    """A Secret as the daemon makes it, with these data in the place of its own; `None` takes one away."""
+    end = datetime.datetime.now(datetime.timezone.utc) + life
+    whole = {
+        "token-id": token_id,
+        "token-secret": "0123456789abcdef",
+        "expiration": end.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "usage-bootstrap-authentication": "true",
+        "usage-bootstrap-signing": "true",
+        "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
+        **data,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": f"bootstrap-token-{token_id}",
+            "labels": {"app.kubernetes.io/managed-by": "pve-autoscaler"},
+        },
+        "type": "bootstrap.kubernetes.io/token",
+        "data": {key: base64.b64encode(value.encode()).decode() for key, value in whole.items() if value is not None},
+    }
+
+
+def refused(kube, method, path, body=None, content_type="application/json"):
     """Whether the API server forbids a request."""
     try:
-        kube.call(method, path, body)
+        kube.call(method, path, body, content_type)
     except Status as status:
         expect(status.code in (403, 422), f"{method} {path}: {status}")
         return True
