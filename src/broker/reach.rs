@@ -141,3 +141,14 @@ pub(super) fn our_disks(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
     let ours: Vec<Value> = ours.collect();
     Some(json!({ "data": ours }).to_string().into_bytes())
 }
+
+/// Of a list's entries what `key` names and nothing else: hosts' bridges have addresses, resource pools
+/// have comments. `None` when the answer cannot be read.
+pub(super) fn only(key: &str, body: &[u8]) -> Option<Vec<u8>> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let entries = body.get("data")?.as_array()?.iter();
+    let names: Vec<Value> = entries
+        .filter_map(|entry| Some(json!({ key: entry.get(key)? })))
+        .collect();
+    Some(json!({ "data": names }).to_string().into_bytes())
+}

@@ -264,10 +264,17 @@ impl Service {
         match call.rule.name {
             "resources" => self.saw(policy, &reply.body),
             "vm-config" => self.read_config(policy, call, &reply.body),
-            "disks" => match reach::our_disks(policy, &reply.body) {
-                Some(body) => reply.body = body,
-                None => return Reply::not_sent("PVE's list of disks cannot be read"),
-            },
+            "disks" | "bridges" | "pools" => {
+                let told = match call.rule.name {
+                    "disks" => reach::our_disks(policy, &reply.body),
+                    "bridges" => reach::only("iface", &reply.body),
+                    _ => reach::only("poolid", &reply.body),
+                };
+                let Some(body) = told else {
+                    return Reply::not_sent("PVE's list cannot be read");
+                };
+                reply.body = body;
+            }
             _ => {}
         }
         reply

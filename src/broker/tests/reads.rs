@@ -118,6 +118,23 @@ async fn of_a_storages_disks_the_ranges_own_are_told() {
     assert_eq!(reply.outcome, "not-sent");
 }
 
+#[tokio::test]
+async fn of_bridges_and_resource_pools_the_names_are_told() {
+    let rig = rig();
+    for (path, params, key) in [
+        ("/nodes/pve1/network", vec![("type", "any_bridge")], "iface"),
+        ("/pools", vec![], "poolid"),
+    ] {
+        let list = json!({"data": [{key: "k8s", "cidr": "192.0.2.1/24", "comment": "secret"}, {"odd": 1}]});
+        rig.world.answer(path, 200, &list);
+        let reply = rig.send("GET", path, &params).await;
+        let told: serde_json::Value = serde_json::from_slice(&reply.body).expect("JSON");
+        assert_eq!(told, json!({"data": [{key: "k8s"}]}), "{path}");
+        rig.world.answer(path, 200, &json!({"data": null}));
+        assert_eq!(rig.send("GET", path, &params).await.outcome, "not-sent");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_host_is_one_of_the_clusters() {
     for (method, path, params) in [
@@ -153,6 +170,12 @@ async fn a_host_is_one_of_the_clusters() {
         .said("POST", "/nodes/pve1/qemu/9000/clone", &params)
         .await;
     assert!(said.contains("evil is no host"), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clusters_hosts_are_read_now_and_then() {
+    let rig = rig();
+    rig.said("GET", "/nodes/evil/status", &[]).await;
     // The list is read once a minute, and for an unknown host once in five seconds.
     let looks = || {
         let sent = rig.world.sent.lock().expect("held");
