@@ -388,7 +388,7 @@ impl Loop {
     fn turn(&mut self) -> Result<Instant, DaemonError> {
         let now = self.parts.clock.now();
         let snapshot = Arc::new(self.observe(now));
-        if !snapshot.leader {
+        if !snapshot.leader && !planted!(LeaseIgnored) {
             self.executor.stop();
         }
         let policy = &self.parts.settings.policy;

@@ -63,6 +63,10 @@ pub struct FaultPlan {
     pub forbidden: u16,
     /// Longest life of a stream that is cut or stalls, in milliseconds.
     pub cut_ms: u64,
+    /// Calls that are carried out after whoever made them has given up: nobody hears of it.
+    pub late: u16,
+    /// How much later: least and most milliseconds.
+    pub late_ms: [u64; 2],
 }
 
 impl FaultPlan {
@@ -81,6 +85,8 @@ impl FaultPlan {
             stalled: 10,
             forbidden: 10,
             cut_ms: 120_000,
+            late: 5,
+            late_ms: [60_000, 180_000],
         }
     }
 
@@ -105,6 +111,8 @@ impl FaultPlan {
             stalled: rate(30),
             forbidden: rate(60),
             cut_ms: 240_000,
+            late: 0,
+            late_ms: [0, 0],
         }
     }
 }
@@ -121,6 +129,18 @@ enum Fate {
     Swallowed,
     Cut(Duration),
     Stalled(Duration),
+    Late(Duration),
+}
+
+/// Bad luck for some calls alone, whatever the dice say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Calls below this path are refused with an error of the server's own.
+    Refuse(&'static str),
+    /// Every call is answered with 403: an API server that has just been started and whose RBAC cache is empty yet.
+    Forbid,
+    /// The next POST to a path that ends so is carried out, and its answer is lost.
+    LoseAnswer(&'static str),
 }
 
 /// A layer of bad luck. Clones share dice and plan.
@@ -134,6 +154,7 @@ struct Dice {
     plan: FaultPlan,
     rng: StdRng,
     dealt: u64,
+    aim: Option<Aim>,
 }
 
 impl Faults {
@@ -143,6 +164,7 @@ impl Faults {
             plan: FaultPlan::default(),
             rng: StdRng::seed_from_u64(seed),
             dealt: 0,
+            aim: None,
         };
         Faults {
             state: Arc::new(Mutex::new(dice)),
@@ -152,6 +174,11 @@ impl Faults {
     /// What goes wrong from now on.
     pub fn set(&self, plan: FaultPlan) {
         self.dice(|dice| dice.plan = plan);
+    }
+
+    /// Aims at some calls, or no longer.
+    pub fn aim(&self, at: Option<Aim>) {
+        self.dice(|dice| dice.aim = at);
     }
 
     /// Nothing goes wrong from now on.
@@ -205,6 +232,22 @@ impl Faults {
 }
 
 impl Dice {
+    /// The fate of a call that somebody aims at.
+    fn hit(&mut self, request: &Request) -> Option<Fate> {
+        let path = request.uri().path();
+        match self.aim? {
+            Aim::Forbid => Some(Fate::Forbidden),
+            Aim::Refuse(below) => path.starts_with(below).then_some(Fate::Error),
+            Aim::LoseAnswer(end) => {
+                let hit = request.method() == http::Method::POST && path.ends_with(end);
+                hit.then(|| {
+                    self.aim = None;
+                    Fate::Lost
+                })
+            }
+        }
+    }
+
     /// Rolls one call's delay and fate. Always as many rolls, so that one plan's change does not
     /// shift the luck of later calls.
     fn roll(&mut self) -> (Duration, Fate) {
@@ -217,6 +260,10 @@ impl Dice {
             delay += slow;
         }
         let life = Duration::from_millis(pick(&mut self.rng, [0, plan.cut_ms]));
+        let [soonest, latest] = plan.late_ms;
+        let life_ms = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        let part = life_ms.saturating_mul(latest.saturating_sub(soonest)) / plan.cut_ms.max(1);
+        let late = Duration::from_millis(soonest + part);
         let mut roll = self.rng.random_range(0..1_000);
         let fates = [
             (plan.silent, Fate::Silent),
@@ -227,6 +274,7 @@ impl Dice {
             (plan.cut, Fate::Cut(life)),
             (plan.stalled, Fate::Stalled(life)),
             (plan.forbidden, Fate::Forbidden),
+            (plan.late, Fate::Late(late)),
         ];
         let mut fate = Fate::Fine;
         for (rate, one) in fates {
@@ -248,7 +296,8 @@ async fn disturb(
     request: Request,
     next: Next,
 ) -> Response {
-    let (delay, fate) = faults.dice(Dice::roll);
+    let (delay, rolled) = faults.dice(Dice::roll);
+    let fate = faults.dice(|dice| dice.hit(&request)).unwrap_or(rolled);
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
@@ -258,6 +307,13 @@ async fn disturb(
         Fate::Error => error(style),
         Fate::Forbidden if style == Style::Pve => next.run(request).await,
         Fate::Forbidden => forbidden(),
+        Fate::Late(after) => {
+            tokio::spawn(async move {
+                tokio::time::sleep(after).await;
+                drop(next.run(request).await);
+            });
+            std::future::pending().await
+        }
         Fate::Fine => next.run(request).await,
         Fate::Lost => {
             let _ = next.run(request).await;
