@@ -4,6 +4,9 @@
 //! {`brain`, `kube`, `pve`}; the brain depends on `model` alone; nothing depends on `sim` but the
 //! demo and the tests. `tests/tidy.rs` holds these rules.
 
+#[macro_use]
+pub mod planted;
+
 pub mod agent;
 pub mod brain;
 pub mod broker;

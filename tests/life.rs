@@ -8,6 +8,9 @@ mod clocks;
 mod common;
 #[path = "life/identity.rs"]
 mod identity;
+#[cfg(debug_assertions)]
+#[path = "life/planted.rs"]
+mod planted;
 #[path = "life/power.rs"]
 mod power;
 #[path = "life/swarm.rs"]
@@ -176,9 +179,7 @@ async fn crash(kill: Kill) -> Vec<String> {
     scene
         .live_and_die(&counter, visit(), Duration::from_mins(16))
         .await;
-    let mut findings = scene.findings();
-    findings.extend(scene.judge().at_rest(&BTreeMap::new()));
-    findings
+    scene.verdict()
 }
 
 /// One call to the API server.

@@ -576,3 +576,49 @@ fn configurations_in_the_documentation_are_valid() {
         "README.md and docs/configuration.md have a whole configuration each"
     );
 }
+
+/// Planted bugs are for tests: nothing of them is in a program that people run, and none is forgotten.
+#[test]
+fn planted_bugs_are_tried_by_tests_and_are_in_no_release() {
+    let mut complaints = Vec::new();
+    let manifest: toml::Table = std::fs::read_to_string(root().join("Cargo.toml"))
+        .expect("it is there")
+        .parse()
+        .expect("it is TOML");
+    for (name, profile) in manifest["profile"].as_table().expect("a table") {
+        if profile.get("debug-assertions").is_some() {
+            complaints.push(format!("profile {name} sets debug-assertions itself"));
+        }
+    }
+    let sources = sources();
+    let (_, list) = sources
+        .iter()
+        .find(|(name, _)| name == "planted.rs")
+        .expect("it is there");
+    let (_, list) = list.split_once("pub enum Bug {").expect("the list");
+    let (list, _) = list.split_once("\n    }").expect("its end");
+    let bugs: Vec<&str> = code(list)
+        .map(|line| line.trim().trim_end_matches(','))
+        .filter(|line| !line.is_empty())
+        .collect();
+    assert!(bugs.len() >= 20, "{bugs:?}");
+    let trials = std::fs::read_to_string(root().join("tests/life/planted.rs")).expect("it is text");
+    let product = || sources.iter().filter(|(name, _)| name != "planted.rs");
+    for bug in bugs {
+        let asked = format!("planted!({bug})");
+        if !product().any(|(_, text)| code(text).any(|line| line.contains(&asked))) {
+            complaints.push(format!("{bug} is planted nowhere"));
+        }
+        if !trials.contains(&format!("Bug::{bug}")) {
+            complaints.push(format!("tests/life/planted.rs does not try {bug}"));
+        }
+    }
+    for (name, text) in product() {
+        if code(text).any(|line| line.contains("planted::")) {
+            complaints.push(format!(
+                "{name} plants bugs, or asks for them without the macro"
+            ));
+        }
+    }
+    none(&complaints);
+}

@@ -426,7 +426,7 @@ impl Loop {
         };
         snapshot = lean.unwrap_or(snapshot);
         let snapshot = Arc::new(snapshot);
-        if !snapshot.leader {
+        if !snapshot.leader && !planted!(LeaseIgnored) {
             self.executor.stop();
         }
         let policy = &self.parts.settings.policy;

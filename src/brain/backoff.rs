@@ -13,6 +13,9 @@ use super::view::Standing;
 
 /// Until when a pool waits, if it does.
 pub(super) fn until(turn: &Turn<'_>, pool: &str) -> Option<Time> {
+    if planted!(NoBackoff) {
+        return None;
+    }
     let counted = turn
         .memory
         .backoff

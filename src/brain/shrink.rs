@@ -470,7 +470,7 @@ fn remove(turn: &mut Turn<'_>, candidate: Candidate<'_>, reason: Reason) {
 
 /// A removal that nobody is at and that is not wanted any more is taken back.
 fn release(turn: &mut Turn<'_>) {
-    if !turn.holds.may_observe() {
+    if !turn.holds.may_observe() || planted!(NotReleased) {
         return;
     }
     let max_view_age = turn.view.policy.scale_down.max_view_age;

@@ -61,7 +61,8 @@ fn too_many_lost(turn: &mut Turn<'_>) -> bool {
         .filter(|known| known.standing == Standing::NoNode)
         .count();
     let settings = &turn.view.policy.scale_down;
-    let many = lost > settings.ok_total_unready as usize
+    let many = !planted!(ManyLostIgnored)
+        && lost > settings.ok_total_unready as usize
         && lost * 100 > settings.max_total_unready_percent as usize * running;
     if many && turn.holds.unread().is_none() {
         turn.warn(format!(
@@ -81,7 +82,9 @@ fn halves(turn: &mut Turn<'_>, known: &Known<'_>, lost: bool) {
             (Kind::Remove { drain: false }, Reason::NoNode)
         }
         Standing::NoVm if known.node.is_none() => (Kind::DropIntent, Reason::NoVm),
-        Standing::NoVm if !known.ready() => (Kind::DeleteNode, Reason::NoVm),
+        Standing::NoVm if !known.ready() || planted!(ReadyNodeDeleted) => {
+            (Kind::DeleteNode, Reason::NoVm)
+        }
         _ => return,
     };
     if !turn.quarantine_over(&format!("machine/{}", known.name), good) {
@@ -140,7 +143,8 @@ fn orphan_node(turn: &mut Turn<'_>, name: &Arc<str>, node: &Node) {
     };
     let gone = gone(&turn.view, &target, node);
     let known_pool = pool.is_some_and(|pool| turn.view.policy.pools.contains_key(pool));
-    if !gone || !known_pool || node.ready.status == ReadyStatus::True || node.deletion.is_some() {
+    let ready = node.ready.status == ReadyStatus::True && !planted!(ReadyNodeDeleted);
+    if !gone || !known_pool || ready || node.deletion.is_some() {
         let what = "it says it is ours, but no machine of ours is behind it; it is left alone";
         return warn(turn, what);
     }

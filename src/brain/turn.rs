@@ -140,7 +140,7 @@ impl<'a> Turn<'a> {
         self.in_quarantine.insert(key);
         let over = since + self.view.policy.scale_down.quarantine;
         self.wake_at(over);
-        good && over <= now
+        good && (over <= now || planted!(NoQuarantine))
     }
 
     /// The decision.

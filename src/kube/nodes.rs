@@ -128,6 +128,9 @@ impl Client {
     /// in one write. `since` is the taint's value; a node that carries the taint already keeps the
     /// older value.
     pub async fn mark_leaving(&self, node: &NodeRef, since: Time) -> Result<NodeChange, Error> {
+        if planted!(NoCordon) {
+            return Ok(NodeChange::AlreadySo);
+        }
         self.change_node(node, |current| {
             let cordoned = current.spec.unschedulable == Some(true);
             let tainted = current.has_taint(LEAVING_TAINT);

@@ -113,6 +113,13 @@ impl Client {
             "metadata": { "namespace": &*pod.namespace, "name": &*pod.name },
             "deleteOptions": options,
         }));
+        let request = if planted!(PodsDeleted) {
+            let (namespace, name) = (encode(&pod.namespace), encode(&pod.name));
+            let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+            Request::new("delete", "pods", pod.to_string(), path)
+        } else {
+            request
+        };
         match self.call(request).await {
             Ok(_) => EvictOutcome::Accepted,
             Err(Error::Refused { code: 404, .. }) => EvictOutcome::Gone,

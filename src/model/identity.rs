@@ -154,6 +154,12 @@ impl Signs<'_> {
         let touching: Vec<_> = nodes
             .filter(|(name, node)| self.touch(name, node))
             .collect();
+        let namesake = touching.iter().find(|(name, _)| ***name == *self.machine);
+        if planted!(UuidNotChecked)
+            && let Some((name, _)) = namesake
+        {
+            return NodeIdentity::Agreed(Arc::clone(name));
+        }
         let mut why = Vec::new();
         match (self.remembered, self.uuid) {
             (Some(old), Some(new)) if !old.eq_ignore_ascii_case(new) => why.push(format!(

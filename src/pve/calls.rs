@@ -354,7 +354,12 @@ impl Client {
     /// `DELETE …/qemu/{vmid}` with `purge=1`: VM, disks, backup jobs, replication.
     pub async fn destroy(&self, host: &str, vmid: u32) -> Result<Upid, CallError> {
         let at = vm_path(host, vmid, &[])?;
-        let params = vec![pair("purge", "1")];
+        let purge = pair("purge", "1");
+        let params = if planted!(NoPurge) {
+            vec![]
+        } else {
+            vec![purge]
+        };
         self.task("destroy", Method::Delete, at, params).await
     }
 

@@ -91,6 +91,11 @@ pub enum Act {
         /// The object.
         object: Value,
     },
+    /// Any object goes.
+    Remove {
+        /// Its path.
+        path: String,
+    },
 }
 
 /// What [`Act::Delete`] deletes.
@@ -344,11 +349,19 @@ async fn perform(api: &Api, act: &Act) -> Result<(), ApiError> {
             api.delete(&path, &options).await
         }
         Act::Create { path, object } => api.post(path, object).await,
+        Act::Remove { path } => {
+            let options = json!({"propagationPolicy": "Background"});
+            api.delete(path, &options).await
+        }
     };
     match done {
         // The answer of an earlier try was lost.
         Err(error) if error.code == 409 && !matches!(act, Act::Scale { .. }) => Ok(()),
-        Err(error) if error.code == 404 && matches!(act, Act::Delete { .. }) => Ok(()),
+        Err(error)
+            if error.code == 404 && matches!(act, Act::Delete { .. } | Act::Remove { .. }) =>
+        {
+            Ok(())
+        }
         other => other.map(|_| ()),
     }
 }

@@ -44,22 +44,23 @@ pub(crate) struct Scene {
 impl Scene {
     /// A new world.
     pub(crate) fn new(seed: u64, config: &str, guests: GuestSpec) -> Scene {
-        let kube = KubeSpec {
-            keep_trace: true,
-            ..KubeSpec::default()
-        };
-        let pve = PveSpec::default();
-        let world = World::new(WorldSpec {
+        Scene::of(WorldSpec {
             seed,
-            pve,
-            kube,
+            pve: PveSpec::default(),
+            kube: KubeSpec::default(),
             guests,
             config: config.to_owned(),
         })
-        .unwrap_or_else(|errors| panic!("{errors}"));
+    }
+
+    /// A world of one's own.
+    pub(crate) fn of(mut spec: WorldSpec) -> Scene {
+        spec.kube.keep_trace = true;
+        let world = World::new(spec).unwrap_or_else(|errors| panic!("{errors}"));
         let rules = demo::pool_rules(&world.settings);
         let name = world.settings.kubernetes.name.clone();
-        let judge = Judge::new(world.kube.clone(), world.pve.clone(), &name, rules);
+        let judge = Judge::new(world.kube.clone(), world.pve.clone(), &name, rules)
+            .knowing(world.guests.clone(), demo::terms(&world.settings));
         // On a tmpfs where there is one: the journal is synced to disk at every step.
         let shared_memory = std::path::Path::new("/dev/shm");
         let state = if shared_memory.is_dir() {
@@ -230,9 +231,16 @@ impl Scene {
 
     /// The world has come to rest with no machine of ours.
     pub(crate) fn nothing_is_left(&self) {
+        let findings = self.verdict();
+        assert!(findings.is_empty(), "{findings:#?}");
+    }
+
+    /// What the judge found, and what is left in a world that should have come to rest with no machine of ours.
+    pub(crate) fn verdict(&self) -> Vec<String> {
         let mut findings = self.findings();
         findings.extend(self.judge().at_rest(&BTreeMap::new()));
-        assert!(findings.is_empty(), "{findings:#?}");
+        findings.extend(self.judge().left_in(self.state()));
+        findings
     }
 
     /// Clones asked for so far that PVE took.

@@ -164,12 +164,12 @@ async fn ask(work: &Work) -> Result<(), Stop> {
     {
         Ok(upid) => work.record(|entry| entry.upid = Some(upid.as_str().to_owned())),
         Err(error) => match (error.outcome, error.cause()) {
-            (Outcome::Unknown, _) => {
+            (Outcome::Unknown, _) if !planted!(LostReplyIsFailure) => {
                 work.note_outage(format!("{error}; looking whether it began"));
                 sleep(SETTLE).await;
                 Ok(())
             }
-            _ if passing(&error) => {
+            _ if passing(&error) && !planted!(LostReplyIsFailure) => {
                 work.note_outage(error.to_string());
                 sleep(SETTLE).await;
                 Ok(())
@@ -199,6 +199,9 @@ fn recorded_task(upid: Option<&str>) -> Option<Upid> {
 
 /// Whether the machine's clone runs: the task in the journal, or one whose reply was lost.
 pub(super) async fn running(work: &Work) -> Result<bool, Stop> {
+    if planted!(RunningCloneIgnored) {
+        return Ok(false);
+    }
     match recorded_task(work.entry()?.upid.as_deref()) {
         Some(upid) => {
             let state = work
@@ -214,6 +217,9 @@ pub(super) async fn running(work: &Work) -> Result<bool, Stop> {
 /// Whether a clone of our template runs that no other machine's entry claims. A clone task names
 /// its source, not its result, so such a task may be ours whose reply was lost.
 async fn running_clone(work: &Work) -> Result<bool, Stop> {
+    if planted!(RunningCloneIgnored) {
+        return Ok(false);
+    }
     let claimed: Vec<String> = work
         .tools
         .journal

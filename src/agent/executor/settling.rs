@@ -26,7 +26,9 @@ impl Settling {
         region: RegionName,
         now: Instant,
     ) {
-        self.machines.insert(machine, (busy, region, now));
+        if !planted!(NoSettling) {
+            self.machines.insert(machine, (busy, region, now));
+        }
     }
 
     /// Regions were read: `begun` says when the reading of a region's newest view began.

@@ -209,7 +209,7 @@ pub(super) async fn delete_node(tools: &Tools, action: &Action) -> Result<(), Fa
             planned.name
         )));
     }
-    if node.ready.status == ReadyStatus::True {
+    if node.ready.status == ReadyStatus::True && !planted!(ReadyNodeDeleted) {
         return Err(sweep.failure(format!(
             "node {} is Ready; something runs behind it",
             planned.name

@@ -356,6 +356,9 @@ impl Work {
 
     fn judge(&self, host: Arc<str>, config: VmConfig) -> Result<Look, Stop> {
         let vmid = self.mark.vmid;
+        if planted!(MarkNotReRead) && self.entry()?.marked {
+            return Ok(Look::Ours(Box::new(config)));
+        }
         match mark::read(&config.description) {
             Ownership::Marked(mark) if *mark == self.mark => {
                 let entry = self.entry()?;

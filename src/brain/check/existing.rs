@@ -210,7 +210,8 @@ pub(super) fn release(case: Case<'_>, action: &Action) -> Verdict {
 pub(super) fn delete_node(case: Case<'_>, action: &Action) -> Verdict {
     let node = node(case, action)?;
     let target = &action.target;
-    ensure(node.ready.status != ReadyStatus::True, Rule::VmGone, || {
+    let ready = node.ready.status == ReadyStatus::True && !planted!(ReadyNodeDeleted);
+    ensure(!ready, Rule::VmGone, || {
         format!("the node {} is Ready: something runs", target.machine)
     })?;
     let named = action.target.node.as_ref().map_or("", |node| &node.name);

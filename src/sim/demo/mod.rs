@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::agent::turn::Turn;
 use crate::config::{ConfigErrors, Settings};
 use crate::sim::guests::GuestSpec;
-use crate::sim::judge::{Judge, PoolRule};
+use crate::sim::judge::{Judge, PoolRule, Terms};
 use crate::sim::kube::KubeSpec;
 use crate::sim::pve::PveSpec;
 use crate::sim::world::{World, WorldError, WorldSpec};
@@ -97,7 +97,8 @@ async fn play(options: &Options, state: &Path) -> Result<(), DemoError> {
     show::introduction(options);
     let rules = pool_rules(&world.settings);
     let name = &world.settings.kubernetes.name;
-    let mut judge = Judge::new(world.kube.clone(), world.pve.clone(), name, rules);
+    let mut judge = Judge::new(world.kube.clone(), world.pve.clone(), name, rules)
+        .knowing(world.guests.clone(), terms(&world.settings));
     tokio::select! {
         biased;
         ended = world.daemon(state, None, 0) => match ended? {},
@@ -186,6 +187,7 @@ pub fn pool_rules(settings: &Settings) -> Vec<PoolRule> {
         let bytes = memory - kernel - pool.reserved.memory - pool.reserved.eviction_memory;
         PoolRule {
             name: name.to_string(),
+            min: usize::try_from(pool.min).unwrap_or(usize::MAX),
             max: usize::try_from(pool.max).unwrap_or(usize::MAX),
             allocatable: json!({
                 "cpu": format!("{milli}m"), "memory": bytes.to_string(), "pods": pool.max_pods.to_string(),
@@ -200,4 +202,15 @@ pub fn pool_rules(settings: &Settings) -> Vec<PoolRule> {
         }
     });
     pools.collect()
+}
+
+/// What the judge holds the daemon to for all pools together.
+pub fn terms(settings: &Settings) -> Terms {
+    let (up, down) = (&settings.policy.scale_up, &settings.policy.scale_down);
+    Terms {
+        quarantine: down.quarantine,
+        backoff: up.backoff_first,
+        few_lost: usize::try_from(down.ok_total_unready).unwrap_or(usize::MAX),
+        lost_percent: usize::try_from(down.max_total_unready_percent).unwrap_or(usize::MAX),
+    }
 }

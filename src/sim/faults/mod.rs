@@ -69,6 +69,10 @@ pub struct FaultPlan {
     /// Evictions are turned away with 429, as by API Priority and Fairness, and this `Retry-After` in
     /// seconds.
     pub eviction_busy_s: Option<u64>,
+    /// Calls that are carried out after whoever made them has given up: nobody hears of it.
+    pub late: u16,
+    /// How much later: least and most milliseconds.
+    pub late_ms: [u64; 2],
 }
 
 impl FaultPlan {
@@ -89,6 +93,8 @@ impl FaultPlan {
             cut_ms: 120_000,
             eviction_ms: 0,
             eviction_busy_s: None,
+            late: 5,
+            late_ms: [60_000, 180_000],
         }
     }
 
@@ -115,6 +121,8 @@ impl FaultPlan {
             cut_ms: 240_000,
             eviction_ms: 0,
             eviction_busy_s: None,
+            late: 0,
+            late_ms: [0, 0],
         }
     }
 }
@@ -131,6 +139,18 @@ enum Fate {
     Swallowed,
     Cut(Duration),
     Stalled(Duration),
+    Late(Duration),
+}
+
+/// Bad luck for some calls alone, whatever the dice say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Calls below this path are refused with an error of the server's own.
+    Refuse(&'static str),
+    /// Every call is answered with 403: an API server that has just been started and whose RBAC cache is empty yet.
+    Forbid,
+    /// The next POST to a path that ends so is carried out, and its answer is lost.
+    LoseAnswer(&'static str),
 }
 
 /// A layer of bad luck. Clones share dice and plan.
@@ -144,6 +164,7 @@ struct Dice {
     plan: FaultPlan,
     rng: StdRng,
     dealt: u64,
+    aim: Option<Aim>,
 }
 
 impl Faults {
@@ -153,6 +174,7 @@ impl Faults {
             plan: FaultPlan::default(),
             rng: StdRng::seed_from_u64(seed),
             dealt: 0,
+            aim: None,
         };
         Faults {
             state: Arc::new(Mutex::new(dice)),
@@ -162,6 +184,11 @@ impl Faults {
     /// What goes wrong from now on.
     pub fn set(&self, plan: FaultPlan) {
         self.dice(|dice| dice.plan = plan);
+    }
+
+    /// Aims at some calls, or no longer.
+    pub fn aim(&self, at: Option<Aim>) {
+        self.dice(|dice| dice.aim = at);
     }
 
     /// Nothing goes wrong from now on.
@@ -215,6 +242,22 @@ impl Faults {
 }
 
 impl Dice {
+    /// The fate of a call that somebody aims at.
+    fn hit(&mut self, request: &Request) -> Option<Fate> {
+        let path = request.uri().path();
+        match self.aim? {
+            Aim::Forbid => Some(Fate::Forbidden),
+            Aim::Refuse(below) => path.starts_with(below).then_some(Fate::Error),
+            Aim::LoseAnswer(end) => {
+                let hit = request.method() == http::Method::POST && path.ends_with(end);
+                hit.then(|| {
+                    self.aim = None;
+                    Fate::Lost
+                })
+            }
+        }
+    }
+
     /// Rolls one call's delay and fate. Always as many rolls, so that one plan's change does not
     /// shift the luck of later calls.
     fn roll(&mut self) -> (Duration, Fate) {
@@ -227,6 +270,10 @@ impl Dice {
             delay += slow;
         }
         let life = Duration::from_millis(pick(&mut self.rng, [0, plan.cut_ms]));
+        let [soonest, latest] = plan.late_ms;
+        let life_ms = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        let part = life_ms.saturating_mul(latest.saturating_sub(soonest)) / plan.cut_ms.max(1);
+        let late = Duration::from_millis(soonest + part);
         let mut roll = self.rng.random_range(0..1_000);
         let fates = [
             (plan.silent, Fate::Silent),
@@ -237,6 +284,7 @@ impl Dice {
             (plan.cut, Fate::Cut(life)),
             (plan.stalled, Fate::Stalled(life)),
             (plan.forbidden, Fate::Forbidden),
+            (plan.late, Fate::Late(late)),
         ];
         let mut fate = Fate::Fine;
         for (rate, one) in fates {
@@ -258,7 +306,8 @@ async fn disturb(
     request: Request,
     next: Next,
 ) -> Response {
-    let (mut delay, fate) = faults.dice(Dice::roll);
+    let (mut delay, rolled) = faults.dice(Dice::roll);
+    let fate = faults.dice(|dice| dice.hit(&request)).unwrap_or(rolled);
     let mut busy = None;
     if request.uri().path().ends_with("/eviction") {
         let plan = faults.plan();
@@ -277,6 +326,13 @@ async fn disturb(
         Fate::Error => error(style),
         Fate::Forbidden if style == Style::Pve => next.run(request).await,
         Fate::Forbidden => forbidden(),
+        Fate::Late(after) => {
+            tokio::spawn(async move {
+                tokio::time::sleep(after).await;
+                drop(next.run(request).await);
+            });
+            std::future::pending().await
+        }
         Fate::Fine => next.run(request).await,
         Fate::Lost => {
             let _ = next.run(request).await;

@@ -103,6 +103,14 @@ impl KubeGuests {
         }
     }
 
+    /// The name under which the kubelet of a VM that is switched on works, whatever it says it is.
+    pub fn node_on(&self, vmid: u32) -> Option<String> {
+        let machines = self.inner.lock();
+        let machine = machines.by_vmid.get(&vmid).filter(|machine| machine.on)?;
+        let (join, _) = machine.joined.as_ref()?;
+        Some(join.node.clone())
+    }
+
     /// How many VMs are powered on.
     pub fn running(&self) -> usize {
         let machines = self.inner.lock();

@@ -4,12 +4,80 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::auth::User;
 use super::object::{condition, is_true, map, name, namespace, text, uid};
-use super::resources::{NAMESPACES, NODES, PODS, Res};
+use super::resources::{EVENTS, LEASES, NAMESPACES, NODES, PODS, Res, VOLUMEATTACHMENTS};
 use super::scheduler::fit;
-use super::scheduler::requests::{amounts, pod_requests};
+use super::scheduler::requests::{Amounts, amounts, pod_requests};
+use super::store::State;
 use super::verbs::must_be_drained;
 use super::{Kube, controllers};
+use crate::model::time::Time;
+
+/// A change that a caller made over the API; kubelets' are not kept, nor are Leases and Events.
+#[derive(Clone, Debug)]
+pub struct Deed {
+    /// When.
+    pub at: Time,
+    /// Who.
+    pub by: String,
+    /// `create`, `update`, `patch` or `delete`.
+    pub verb: &'static str,
+    /// The resource with its subresource, such as `pods/eviction`.
+    pub resource: String,
+    /// The object's namespace; empty where it has none.
+    pub namespace: String,
+    /// The object's name; empty for a new one.
+    pub name: String,
+    /// The object before.
+    pub before: Option<Arc<Value>>,
+    /// The object after; a deleted one is gone.
+    pub after: Option<Arc<Value>>,
+}
+
+/// What a call is about to change, if that is worth a line in the judge's book.
+pub(super) fn begin_deed(
+    state: &State,
+    (res, space, wanted): (Res, &str, &str),
+    verb: &'static str,
+    subresource: &str,
+    user: &User,
+) -> Option<Deed> {
+    let row = res.row();
+    let kept = matches!(verb, "create" | "update" | "patch" | "delete")
+        && !state.dry
+        && !row.review
+        && user.node().is_none()
+        && !user.is_in("system:bootstrappers")
+        && res.stored() != EVENTS
+        && res != LEASES;
+    let resource = match subresource {
+        "" => row.plural.to_owned(),
+        sub => format!("{}/{sub}", row.plural),
+    };
+    kept.then(|| Deed {
+        at: state.now,
+        by: user.name.clone(),
+        verb,
+        resource,
+        namespace: space.to_owned(),
+        name: wanted.to_owned(),
+        before: state.get(res, space, wanted),
+        after: None,
+    })
+}
+
+/// It was done.
+pub(super) fn end_deed(
+    state: &mut State,
+    (res, space, wanted): (Res, &str, &str),
+    deed: Option<Deed>,
+) {
+    if let Some(mut deed) = deed {
+        deed.after = state.get(res, space, wanted);
+        state.deeds.push(deed);
+    }
+}
 
 impl Kube {
     /// All objects of a kind (`"v1"`, `"Pod"`), by namespace and name.
@@ -32,9 +100,17 @@ impl Kube {
         let ready = state
             .get(NODES, "", node)
             .is_some_and(|n| is_true(&n, "Ready"));
-        if !ready {
-            return Vec::new();
+        drop(state);
+        if ready {
+            self.to_drain(node)
+        } else {
+            Vec::new()
         }
+    }
+
+    /// The pods that a drain of this node has to move.
+    pub fn to_drain(&self, node: &str) -> Vec<String> {
+        let state = self.inner.lock();
         let pods = state.all(PODS).values();
         pods.filter(|p| text(p, "/spec/nodeName") == node && must_be_drained(p))
             .map(|p| format!("{}/{}", namespace(p), name(p)))
@@ -72,5 +148,84 @@ impl Kube {
         fit::chosen(pod, node)
             && fit::untolerated(pod, node, &["NoSchedule", "NoExecute"]).is_none()
             && room.values().all(|left| *left >= 0)
+    }
+
+    /// What callers changed after the first so many changes, oldest first.
+    pub fn deeds_since(&self, first: usize) -> Vec<Deed> {
+        let state = self.inner.lock();
+        state.deeds.get(first..).unwrap_or_default().to_vec()
+    }
+
+    /// Volumes attached to a node.
+    pub fn attached(&self, node: &str) -> Vec<String> {
+        let state = self.inner.lock();
+        let all = state.all(VOLUMEATTACHMENTS).values();
+        all.filter(|a| text(a, "/spec/nodeName") == node && a["status"]["attached"] == true)
+            .map(|a| text(a, "/spec/source/persistentVolumeName").to_owned())
+            .collect()
+    }
+
+    /// Pods that a drain of this node would have to move, bound before `bound`, and that no other node has
+    /// room for, each taken by itself.
+    pub fn homeless_without(&self, node: &str, bound: Time) -> Vec<String> {
+        let state = self.inner.lock();
+        let pods = state.all(PODS);
+        let mut used: std::collections::BTreeMap<&str, Amounts> = std::collections::BTreeMap::new();
+        for pod in pods
+            .values()
+            .filter(|p| !matches!(text(p, "/status/phase"), "Succeeded" | "Failed"))
+        {
+            let there = used.entry(text(pod, "/spec/nodeName")).or_default();
+            for (resource, amount) in pod_requests(pod) {
+                *there.entry(resource).or_default() += amount;
+            }
+        }
+        let room = |other: &Value, pod: &Value| {
+            let mut free = amounts(map(other, "/status/allocatable"));
+            free.entry("pods".to_owned()).or_insert(i64::MAX);
+            let none = Amounts::new();
+            let taken = used.get(name(other)).unwrap_or(&none);
+            is_true(other, "Ready")
+                && !fit::shut(pod, other)
+                && fit::chosen(pod, other)
+                && fit::untolerated(pod, other, &["NoSchedule", "NoExecute"]).is_none()
+                && pod_requests(pod).iter().all(|(resource, amount)| {
+                    let left = free.get(resource).unwrap_or(&0) - taken.get(resource).unwrap_or(&0);
+                    *amount <= left
+                })
+        };
+        let old = |pod: &Value| {
+            let at = condition(pod, "PodScheduled").map_or("", |c| text(c, "/lastTransitionTime"));
+            at.parse::<jiff::Timestamp>()
+                .is_ok_and(|at| at.as_millisecond() < bound.0)
+        };
+        let concerned = pods
+            .values()
+            .filter(|p| text(p, "/spec/nodeName") == node && must_be_drained(p) && old(p));
+        concerned
+            .filter(|pod| {
+                let mut others = state
+                    .all(NODES)
+                    .values()
+                    .filter(|other| name(other) != node);
+                !others.any(|other| room(other, pod))
+            })
+            .map(|p| format!("{}/{}", namespace(p), name(p)))
+            .collect()
+    }
+
+    /// Whether some pod has no node that works: it was not bound yet, or its node is leaving, not Ready or gone.
+    pub fn somebody_waits(&self) -> bool {
+        let state = self.inner.lock();
+        let nodes = state.all(NODES);
+        let works = |wanted: &str| {
+            let node = nodes.get(&(String::new(), wanted.to_owned()));
+            node.is_some_and(|node| is_true(node, "Ready") && node["spec"]["unschedulable"] != true)
+        };
+        let mut pods = state.all(PODS).values();
+        pods.any(|p| {
+            !matches!(text(p, "/status/phase"), "Succeeded" | "Failed")
+                && !works(text(p, "/spec/nodeName"))
+        })
     }
 }

@@ -21,7 +21,7 @@ use super::status::{Status, answer, success};
 use super::store::State;
 use super::verbs::{self, Patch, Query};
 use super::watch::{Watch, line, next_bookmark};
-use super::{Kube, discovery, events, eviction};
+use super::{Kube, discovery, events, eviction, facts};
 use crate::sim::listen::PeerCertificate;
 
 /// The API server's own limit of a request body.
@@ -213,8 +213,13 @@ async fn handle(
     let value = read_body(&bytes, media, verb)?;
     let mut state = door.kube.inner.lock();
     state.dry = query.get("dryRun").map(String::as_str) == Some("All");
+    let of = (target.res, target.space(), target.name());
+    let deed = facts::begin_deed(&state, of, verb, &target.subresource, &user);
     let done = one(&mut state, &target, verb, &query, media, value, &user);
     state.dry = false;
+    if done.is_ok() {
+        facts::end_deed(&mut state, of, deed);
+    }
     drop(state);
     let (code, object) = done?;
     Ok(answer(code, &shape_answer(shape, target.res, object)))

@@ -47,6 +47,7 @@ use http::Door;
 use pki::Pki;
 use store::State;
 
+pub use facts::Deed;
 pub use serve::{Options, World, serve};
 pub use spec::{KubeSpec, PolicyRule, UserSpec};
 
@@ -101,6 +102,14 @@ impl Kube {
     /// bearer token is whom the token says.
     pub fn router(&self) -> Router {
         self.door(User::admin())
+    }
+
+    /// The API for a cluster-admin of this name.
+    pub fn router_as(&self, name: &str) -> Router {
+        self.door(User {
+            name: name.to_owned(),
+            ..User::admin()
+        })
     }
 
     /// The API as the network sees it: callers without credentials are anonymous.

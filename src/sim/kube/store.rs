@@ -97,6 +97,8 @@ pub(super) struct State {
     pub(super) signing: BTreeMap<String, Time>,
     /// What broke a rule of the cluster, for the judge.
     pub(super) violations: Vec<String>,
+    /// What callers other than kubelets changed, for the judge.
+    pub(super) deeds: Vec<super::facts::Deed>,
     objects: Vec<BTreeMap<Key, Arc<Value>>>,
     history: VecDeque<Change>,
     history_limit: usize,
@@ -120,6 +122,7 @@ impl State {
             issued: BTreeMap::new(),
             signing: BTreeMap::new(),
             violations: Vec::new(),
+            deeds: Vec::new(),
             objects: RESOURCES.iter().map(|_| BTreeMap::new()).collect(),
             history: VecDeque::new(),
             history_limit,

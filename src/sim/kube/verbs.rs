@@ -411,7 +411,8 @@ fn farewell(res: Res, object: &Value) -> Value {
 /// Whether a write to this resource is worth a line in the judge's book: deletions of nodes that
 /// still hold pods, and of pods past their budget.
 pub(super) fn note_deletion(state: &mut State, res: Res, object: &Value, user: &User) {
-    let outsider = user.node().is_none();
+    // People know what they do.
+    let outsider = user.node().is_none() && *user != User::admin();
     if res == NODES && outsider && super::object::is_true(object, "Ready") {
         let bound: Vec<String> = state
             .all(PODS)

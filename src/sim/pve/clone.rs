@@ -277,6 +277,7 @@ async fn clone(worker: Worker, plan: Plan) -> Outcome {
     };
     let _own = pve.lock_vm(plan.newid, CLONE_LOCK).await?;
     pve.world(|world, now| {
+        world.clones.insert(plan.newid, worker.upid.clone());
         world.check_clone(&plan, None, None)?;
         world.writable(&plan.node, plan.newid)?;
         if world.vms.contains_key(&plan.newid) {

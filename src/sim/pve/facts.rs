@@ -43,6 +43,10 @@ pub struct Change {
     pub name: String,
     /// Its description just before (after, for a clone).
     pub description: String,
+    /// Its SMBIOS UUID just before, lower case.
+    pub uuid: String,
+    /// It was powered on just before.
+    pub running: bool,
 }
 
 /// A machine as it is now, without any staleness.
@@ -104,6 +108,44 @@ impl Pve {
         self.world(|world, _| world.changes.clone())
     }
 
+    /// What was changed on machines after the first so many changes, oldest first.
+    pub fn changes_since(&self, first: usize) -> Vec<Change> {
+        self.world(|world, _| world.changes.get(first..).unwrap_or_default().to_vec())
+    }
+
+    /// The requests that came after the first so many, oldest first (of the last [`MAX_SEEN`]).
+    pub fn requests_since(&self, first: u64) -> Vec<Seen> {
+        self.world(|world, _| {
+            let new = usize::try_from(world.requests - first).unwrap_or(usize::MAX);
+            let skip = world.seen.len().saturating_sub(new);
+            world.seen.iter().skip(skip).cloned().collect()
+        })
+    }
+
+    /// Whether the cluster is quorate.
+    pub fn quorate(&self) -> bool {
+        self.world(|world, _| world.quorate)
+    }
+
+    /// Whether a task is at work that makes this VM by cloning.
+    pub fn is_being_cloned(&self, vmid: u32) -> bool {
+        self.world(|world, _| {
+            let upid = world.clones.get(&vmid);
+            let task = upid.and_then(|upid| world.tasks.get(upid));
+            task.is_some_and(|task| task.end.is_none())
+        })
+    }
+
+    /// VMs that the HA manager keeps.
+    pub fn managed(&self) -> Vec<u32> {
+        self.world(|world, _| world.ha.keys().copied().collect())
+    }
+
+    /// How many workers were killed in their work: what they leave is nobody's fault.
+    pub fn tasks_killed(&self) -> u64 {
+        self.world(|world, _| world.killed)
+    }
+
     /// Volumes whose owner does not exist.
     pub fn orphaned_volumes(&self) -> Vec<String> {
         self.world(|world, _| {
@@ -150,6 +192,7 @@ impl World {
         };
         let name = vm.text("name").to_owned();
         let description = vm.text("description").to_owned();
+        let (uuid, running) = (vm.uuid(), vm.run.is_on());
         self.changes.push(Change {
             at,
             by: by.to_owned(),
@@ -157,6 +200,8 @@ impl World {
             what: what.to_owned(),
             name,
             description,
+            uuid,
+            running,
         });
     }
 }

@@ -383,6 +383,7 @@ impl World {
             return false;
         };
         task.killed.cancel();
+        self.killed += 1;
         self.finish(upid, Err("unexpected status".to_owned()), now);
         true
     }

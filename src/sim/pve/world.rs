@@ -208,6 +208,10 @@ pub(super) struct World {
     /// Requests ever, also those no more in `seen`.
     pub(super) requests: u64,
     pub(super) changes: Vec<Change>,
+    /// The last clone task that was to make a VM, by the VM's id.
+    pub(super) clones: BTreeMap<u32, String>,
+    /// Workers killed ever.
+    pub(super) killed: u64,
 }
 
 impl World {
@@ -252,6 +256,8 @@ impl World {
             seen: VecDeque::new(),
             requests: 0,
             changes: Vec::new(),
+            clones: BTreeMap::new(),
+            killed: 0,
             spec,
         };
         for machine in world.spec.machines.clone() {

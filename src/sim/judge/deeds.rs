@@ -1,0 +1,126 @@
+//! What the daemon changed in Kubernetes: only nodes of ours, pods by eviction alone and none that may not go.
+
+use super::known::{is_leaving, is_ready};
+use super::{Judge, system_uuid, text};
+use crate::model::time::Span;
+use crate::sim::kube::Deed;
+use crate::sim::world::DAEMON;
+
+/// A view may be three minutes old, and a plan some more.
+const OLD_VIEW: Span = Span::minutes(4);
+/// After this long everybody knows that the Lease is somebody else's.
+const LEASE: Span = Span::seconds(45);
+/// Pods with one of these are not evicted.
+const PROTECTED: [(&str, &str); 2] = [
+    ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+    ("karpenter.sh/do-not-disrupt", "true"),
+];
+
+impl Judge {
+    pub(super) fn look_at_deeds(&mut self) {
+        let deeds = self.kube.deeds_since(self.deeds);
+        self.deeds += deeds.len();
+        for deed in deeds.iter().filter(|deed| deed.by == DAEMON) {
+            // What it says is no change of what it looks after.
+            if deed.resource != "configmaps" {
+                self.busy = deed.at;
+                self.look_at_lease(deed);
+            }
+            match deed.resource.as_str() {
+                "nodes" | "nodes/status" => self.look_at_node(deed),
+                "pods/eviction" => self.look_at_eviction(deed),
+                "pods" | "pods/status" => self.find(format!(
+                    "{}: pod {} was changed ({}) without an eviction",
+                    deed.at, deed.name, deed.verb
+                )),
+                _ => {}
+            }
+        }
+    }
+
+    fn look_at_lease(&mut self, deed: &Deed) {
+        if let Some(since) = self.no_lease
+            && deed.at.since(since) > LEASE
+        {
+            self.find(format!(
+                "{}: {} of {} {} without the lease, which is somebody else's since {since}",
+                deed.at, deed.verb, deed.resource, deed.name
+            ));
+        }
+    }
+
+    fn look_at_node(&mut self, deed: &Deed) {
+        let (at, name) = (deed.at, &deed.name);
+        let Some(before) = &deed.before else {
+            return;
+        };
+        let uuid = system_uuid(before);
+        if !self.uuids.contains(&uuid) {
+            self.find(format!(
+                "{at}: {} of node {name}, which is not ours",
+                deed.verb
+            ));
+            return;
+        }
+        let behind = self
+            .machines
+            .iter_mut()
+            .find(|(_, known)| known.uuid == uuid || known.nodes.iter().any(|node| node == name));
+        if deed.verb == "delete" {
+            let mut running = false;
+            if let Some((vmid, known)) = behind {
+                // It went by the daemon's own will.
+                known.nodes.clear();
+                let vm = self.pve.vm(*vmid);
+                running = vm.is_some_and(|vm| vm.running && vm.uuid == uuid);
+            }
+            if running && is_ready(before) {
+                self.find(format!(
+                    "{at}: node {name} was deleted while its VM runs and it is Ready"
+                ));
+            }
+            return;
+        }
+        let leaves = deed.after.as_ref().is_some_and(|after| is_leaving(after));
+        if leaves && !is_leaving(before) && is_ready(before) {
+            self.look_at_leaving(deed);
+        }
+    }
+
+    /// A node that works is about to go.
+    fn look_at_leaving(&mut self, deed: &Deed) {
+        let (at, name) = (deed.at, &deed.name);
+        if let Some(since) = self.disabled.get(name)
+            && at.since(*since) > OLD_VIEW
+        {
+            self.find(format!(
+                "{at}: node {name} is to go, which forbids it since {since}"
+            ));
+        }
+        if self.patience.is_none() {
+            return;
+        }
+        let homeless = self.kube.homeless_without(name, at - OLD_VIEW);
+        if !homeless.is_empty() {
+            self.find(format!(
+                "{at}: node {name} is to go without need, its pods fit nowhere else: {}",
+                homeless.join(", ")
+            ));
+        }
+    }
+
+    fn look_at_eviction(&mut self, deed: &Deed) {
+        let Some(pod) = &deed.before else {
+            return;
+        };
+        let says = |key: &str, value: &str| pod["metadata"]["annotations"][key] == value;
+        if let Some((key, value)) = PROTECTED.iter().find(|(key, value)| says(key, value)) {
+            self.find(format!(
+                "{}: pod {} was evicted from {} in spite of {key}={value}",
+                deed.at,
+                deed.name,
+                text(pod, "/spec/nodeName")
+            ));
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! What must hold in a simulated world, whatever happens: looked at again and again beside the
+//! daemon, over facts that the fakes themselves keep. It shares no code with what it judges.
+
+mod deeds;
+mod known;
+mod rest;
+#[cfg(test)]
+mod tests;
+mod vms;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::guests::KubeGuests;
+use super::kube::Kube;
+use super::pve::{Pve, VmFacts};
+use crate::model::time::{Span, Time};
+use known::Known;
+
+/// What every mark begins with.
+const MARK: &str = "pve-autoscaler:v1 ";
+/// The label that names a node's pool.
+const POOL_LABEL: &str = "pve-autoscaler.io/pool";
+/// Most findings that are kept; a world that is broken a hundred times is broken.
+const MOST_FINDINGS: usize = 100;
+
+/// What a pool promises: how many machines there may be, and the node that it makes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolRule {
+    /// Its name.
+    pub name: String,
+    /// Least machines.
+    pub min: usize,
+    /// Most machines.
+    pub max: usize,
+    /// Allocatable of a new node, as in a node's status (`{"cpu": "4", "memory": "3Gi", …}`).
+    pub allocatable: Value,
+    /// Labels of a new node.
+    pub labels: BTreeMap<String, String>,
+    /// Taints of a new node, as in its spec.
+    pub taints: Vec<Value>,
+}
+
+/// What the configuration promises for all pools together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// How long what lost its other half is only looked at.
+    pub quarantine: Span,
+    /// How long a pool waits at least after a machine of it failed.
+    pub backoff: Span,
+    /// So many machines without node are few, however few there are.
+    pub few_lost: usize,
+    /// More of a hundred machines without node are too many.
+    pub lost_percent: usize,
+}
+
+/// The judge of one world.
+#[derive(Debug)]
+pub struct Judge {
+    kube: Kube,
+    pve: Pve,
+    /// Whose kubelet is whose, whatever it says.
+    guests: Option<KubeGuests>,
+    terms: Option<Terms>,
+    /// The cluster id in the marks of the machines that may be touched.
+    cluster: String,
+    pools: Vec<PoolRule>,
+    /// VMs that were there before.
+    foreign: BTreeSet<u32>,
+    /// Tokens that were there before.
+    tokens: BTreeSet<String>,
+    /// How many of the fakes' records were read already.
+    changes: usize,
+    requests: u64,
+    deeds: usize,
+    violations: usize,
+    /// What was seen of this cluster's machines, by VMID.
+    machines: BTreeMap<u32, Known>,
+    /// SMBIOS UUIDs of all machines there ever were.
+    uuids: BTreeSet<String>,
+    /// Since when nodes forbid their removal, by name.
+    disabled: BTreeMap<String, Time>,
+    /// Since when there is no quorum.
+    no_quorum: Option<Time>,
+    /// Since when somebody else holds the Lease.
+    no_lease: Option<Time>,
+    /// When somebody last waited for a node.
+    wanted: Time,
+    /// Machines in a row that never worked, and when the removal of the last of them began, by pool.
+    failures: BTreeMap<String, (u32, Time)>,
+    /// When the daemon last changed something.
+    busy: Time,
+    /// From here on, how long a pod may wait that a new node would take.
+    patience: Option<Span>,
+    /// Since when such pods wait, by UID.
+    waiting: BTreeMap<String, Time>,
+    findings: BTreeSet<String>,
+}
+
+/// What a mark says, read by the judge's own eyes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    machine: String,
+    pool: String,
+    cluster: String,
+    vmid: u64,
+}
+
+fn mark(description: &str) -> Option<Seen> {
+    let line = description.lines().rfind(|l| !l.trim().is_empty())?;
+    let value: Value = serde_json::from_str(line.trim().strip_prefix(MARK)?).ok()?;
+    let text = |key: &str| value[key].as_str().map(str::to_owned);
+    Some(Seen {
+        machine: text("machine")?,
+        pool: text("pool")?,
+        cluster: text("cluster")?,
+        vmid: value["vmid"].as_u64()?,
+    })
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or("")
+}
+
+impl Judge {
+    /// A judge of a world as it is now: the VMs and tokens that are there are somebody else's.
+    /// `name`: the cluster's configured name, the second half of its id.
+    pub fn new(kube: Kube, pve: Pve, name: &str, pools: Vec<PoolRule>) -> Judge {
+        let foreign = pve.vms().iter().map(|vm| vm.vmid).collect();
+        let tokens = tokens(&kube);
+        let (changes, violations) = (pve.changes().len(), kube.violations().len());
+        let (requests, deeds) = (pve.request_count(), kube.deeds_since(0).len());
+        let cluster = format!("{}/{name}", kube.cluster_uid());
+        Judge {
+            kube,
+            pve,
+            guests: None,
+            terms: None,
+            cluster,
+            pools,
+            foreign,
+            tokens,
+            changes,
+            requests,
+            deeds,
+            violations,
+            machines: BTreeMap::new(),
+            uuids: BTreeSet::new(),
+            disabled: BTreeMap::new(),
+            no_quorum: None,
+            no_lease: None,
+            wanted: Time(i64::MAX),
+            failures: BTreeMap::new(),
+            busy: Time::default(),
+            patience: None,
+            waiting: BTreeMap::new(),
+            findings: BTreeSet::new(),
+        }
+    }
+
+    /// Lets it know whose kubelet is whose, and what the configuration promises.
+    #[must_use]
+    pub fn knowing(self, guests: KubeGuests, terms: Terms) -> Judge {
+        Judge {
+            guests: Some(guests),
+            terms: Some(terms),
+            ..self
+        }
+    }
+
+    /// From now on nothing goes wrong any more, so that pods a new node would take have to get one
+    /// within this span.
+    pub fn expect_progress(&mut self, patience: Span) {
+        self.patience = Some(patience);
+        self.waiting.clear();
+    }
+
+    /// Looks at the world. Call it about every second.
+    pub fn look(&mut self, now: Time) {
+        self.look_at_hindrances(now);
+        self.look_at_deeds();
+        self.look_at_changes(now);
+        self.look_at_requests();
+        let ours = self.ours();
+        self.remember(now, &ours);
+        self.count(now, &ours);
+        let violations = self.kube.violations();
+        for violation in violations.iter().skip(self.violations) {
+            self.find(violation.clone());
+        }
+        self.violations = violations.len();
+        self.look_at_pods(now, &ours);
+    }
+
+    /// What was found so far; empty when all is well.
+    pub fn findings(&self) -> Vec<String> {
+        self.findings.iter().cloned().collect()
+    }
+
+    /// Looks every second until the future is dropped, on the clock given.
+    pub async fn preside(&mut self, clock: crate::clock::Clock) {
+        loop {
+            self.look(clock.now());
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Machines that are not foreign, half-made ones included.
+    fn ours(&self) -> Vec<VmFacts> {
+        let vms = self.pve.vms().into_iter();
+        vms.filter(|vm| !vm.template && !vm.container && !self.foreign.contains(&vm.vmid))
+            .collect()
+    }
+
+    fn nodes(&self) -> Vec<Arc<Value>> {
+        self.kube.objects("v1", "Node")
+    }
+
+    fn find(&mut self, what: String) {
+        if self.findings.len() < MOST_FINDINGS {
+            self.findings.insert(what);
+        }
+    }
+
+    /// Never more machines than allowed, never two of a name.
+    fn count(&mut self, now: Time, ours: &[VmFacts]) {
+        let most: usize = self.pools.iter().map(|p| p.max).sum();
+        if ours.len() > most {
+            self.find(format!(
+                "{now}: {} machines, at most {most} allowed",
+                ours.len()
+            ));
+        }
+        let mut pools: BTreeMap<String, usize> = BTreeMap::new();
+        let mut names = BTreeSet::new();
+        for seen in ours.iter().filter_map(|vm| mark(&vm.description)) {
+            *pools.entry(seen.pool).or_default() += 1;
+            if !names.insert(seen.machine.clone()) {
+                self.find(format!("{now}: two VMs are machine {}", seen.machine));
+            }
+        }
+        for (pool, count) in pools {
+            let rule = self.pools.iter().find(|p| p.name == pool);
+            let max = rule.map_or(0, |p| p.max);
+            if count > max {
+                self.find(format!(
+                    "{now}: pool {pool} has {count} machines, at most {max} allowed"
+                ));
+            }
+        }
+    }
+
+    /// Pods that wait too long for a node that a pool with room would make.
+    fn look_at_pods(&mut self, now: Time, ours: &[VmFacts]) {
+        let Some(patience) = self.patience else {
+            return;
+        };
+        let mut still = BTreeMap::new();
+        let mut late = Vec::new();
+        for pod in self.kube.unschedulable() {
+            let open = self.pools.iter().any(|pool| {
+                let there = ours
+                    .iter()
+                    .filter_map(|vm| mark(&vm.description))
+                    .filter(|seen| seen.pool == pool.name)
+                    .count();
+                there < pool.max && self.kube.would_take(&node_of(pool), &pod)
+            });
+            if !open {
+                continue;
+            }
+            let uid = text(&pod, "/metadata/uid").to_owned();
+            let since = *self.waiting.get(&uid).unwrap_or(&now);
+            if now.since(since) > patience {
+                late.push(format!(
+                    "pod {} waits since {since} for a node that a pool would make",
+                    text(&pod, "/metadata/name")
+                ));
+            }
+            still.insert(uid, since);
+        }
+        self.waiting = still;
+        for pod in late {
+            self.find(pod);
+        }
+    }
+}
+
+/// The node that a pool would make, as far as scheduling looks at it.
+fn node_of(pool: &PoolRule) -> Value {
+    json!({
+        "metadata": {"name": format!("{}-new", pool.name), "labels": pool.labels},
+        "spec": {"taints": pool.taints},
+        "status": {"allocatable": pool.allocatable},
+    })
+}
+
+fn system_uuid(node: &Value) -> String {
+    text(node, "/status/nodeInfo/systemUUID").to_lowercase()
+}
+
+fn pool_of(node: &Value) -> Option<&str> {
+    node["metadata"]["labels"][POOL_LABEL].as_str()
+}
+
+/// The ids of all bootstrap tokens.
+fn tokens(kube: &Kube) -> BTreeSet<String> {
+    kube.objects("v1", "Secret")
+        .iter()
+        .filter(|s| text(s, "/type") == "bootstrap.kubernetes.io/token")
+        .map(|s| text(s, "/metadata/name").replace("bootstrap-token-", ""))
+        .collect()
+}

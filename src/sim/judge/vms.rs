@@ -1,0 +1,205 @@
+//! What the daemon changed in PVE: only marked machines of this cluster, and none whose node has something to lose.
+
+use super::known::Known;
+use super::{Judge, Seen, mark};
+use crate::model::time::{Span, Time};
+use crate::sim::pve::Change;
+
+/// A clone that was under way when the quorum was lost has been asked for by then.
+const NO_QUORUM: Span = Span::minutes(3);
+/// A view may be three minutes old, and a plan some more.
+const OLD_VIEW: Span = Span::minutes(4);
+/// After this long everybody knows that the Lease is somebody else's.
+const LEASE: Span = Span::seconds(45);
+/// A node that is Ready for so long is cordoned before its VM stops; one that has just come back may be too late.
+const READY: Span = Span::minutes(1);
+/// From a failure to the removal of what failed, when nothing hinders it.
+const AT_ONCE: Span = Span::seconds(10);
+
+impl Judge {
+    /// Who touched which VM: only marked machines of this cluster may be changed.
+    pub(super) fn look_at_changes(&mut self, now: Time) {
+        let changes = self.pve.changes_since(self.changes);
+        self.changes += changes.len();
+        for change in &changes {
+            let by_hand = change.by == "administrator";
+            let vmid = change.vmid;
+            let seen = mark(&change.description);
+            let own =
+                seen.filter(|seen| seen.cluster == self.cluster && seen.vmid == u64::from(vmid));
+            if !by_hand {
+                self.busy = change.at;
+            }
+            match (change.what.as_str(), own) {
+                ("clone" | "create", _) if by_hand => {
+                    self.foreign.insert(vmid);
+                }
+                ("clone", Some(seen)) => {
+                    self.foreign.remove(&vmid);
+                    self.machines.remove(&vmid);
+                    self.look_at_backoff(change, &seen);
+                }
+                ("clone", None) => {
+                    self.find(format!("{now}: VM {vmid} was cloned without our mark"));
+                }
+                _ if by_hand => {}
+                // A placeholder whose clone was cut short has no mark yet.
+                ("destroy", None) if !self.foreign.contains(&vmid) => self.look_at_clone(change),
+                (what, None) => {
+                    self.find(format!("{now}: {what} of VM {vmid}, which is not ours"));
+                }
+                ("shutdown" | "stop" | "destroy", Some(seen)) => {
+                    self.look_at_end(now, change, &seen);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A machine goes: nothing may be lost with it.
+    fn look_at_end(&mut self, now: Time, change: &Change, seen: &Seen) {
+        self.look_at_clone(change);
+        let known = self.machines.get(&change.vmid).cloned().unwrap_or_default();
+        let machine = &change.name;
+        let mut nodes = known.nodes.clone();
+        if nodes.is_empty() && self.guests.is_none() {
+            nodes.push(seen.machine.clone());
+        }
+        for node in &nodes {
+            // It was Ready a moment ago: what came with its end is no excuse.
+            let left = match known.ready {
+                Some(_) if change.running => self.kube.to_drain(node),
+                _ => self.kube.undrained(node),
+            };
+            if !left.is_empty() {
+                self.find(format!(
+                    "{now}: machine {machine} was stopped with undrained pods on {node}: {}",
+                    left.join(", ")
+                ));
+            }
+            let volumes = self.kube.attached(node);
+            if known.ready.is_some() && change.running && !volumes.is_empty() {
+                self.find(format!(
+                    "{now}: machine {machine} was stopped with volumes attached: {}",
+                    volumes.join(", ")
+                ));
+            }
+        }
+        if change.running {
+            self.look_at_stop(change, &known);
+        }
+        self.look_at_failure(change, &known);
+    }
+
+    fn look_at_stop(&mut self, change: &Change, known: &Known) {
+        let (at, machine) = (change.at, &change.name);
+        if let Some(since) = known.ready
+            && at.since(since) > READY
+            && !known.cordoned
+        {
+            self.find(format!(
+                "{at}: machine {machine} was stopped and its node was not cordoned"
+            ));
+        }
+        let (Some(terms), Some(lost)) = (self.terms, known.lost) else {
+            return;
+        };
+        // A drain that was at its end needs no node.
+        if known.cordoned {
+            return;
+        }
+        if at.since(lost) < terms.quarantine {
+            self.find(format!(
+                "{at}: machine {machine} was stopped, though it lost its node at {lost} and the quarantine is {}",
+                terms.quarantine
+            ));
+        }
+        let running = self.machines.values().filter(|known| known.worked).count();
+        let without = self
+            .machines
+            .values()
+            .filter(|known| known.lost.is_some())
+            .count();
+        if without > terms.few_lost && without * 100 > terms.lost_percent * running {
+            self.find(format!(
+                "{at}: machine {machine} was stopped, one of {without} of {running} that lost their nodes"
+            ));
+        }
+    }
+
+    /// What a clone is still being copied to is left alone.
+    fn look_at_clone(&mut self, change: &Change) {
+        if self.pve.is_being_cloned(change.vmid) {
+            self.find(format!(
+                "{}: VM {} is subject to {} while its clone is under way",
+                change.at, change.vmid, change.what
+            ));
+        }
+    }
+
+    /// A machine that never worked goes: its pool has failed.
+    fn look_at_failure(&mut self, change: &Change, known: &Known) {
+        let at = change.at;
+        let down = known.down.unwrap_or(at);
+        if let Some(known) = self.machines.get_mut(&change.vmid) {
+            known.down = Some(down);
+        }
+        if change.what == "destroy" && known.started && !known.worked {
+            let failures = self.failures.entry(known.pool.clone()).or_insert((0, down));
+            *failures = (failures.0 + 1, failures.1.max(down));
+        }
+    }
+
+    fn look_at_backoff(&mut self, change: &Change, seen: &Seen) {
+        let (Some(terms), Some(_)) = (self.terms, self.patience) else {
+            return;
+        };
+        let Some((count, last)) = self.failures.get(&seen.pool).copied() else {
+            return;
+        };
+        let passed = change.at.since(last);
+        if Span(passed.0 + AT_ONCE.0) < terms.backoff {
+            self.find(format!(
+                "{}: pool {} has a new machine {passed} after the last of {count} failed; it waits for {} at least",
+                change.at, seen.pool, terms.backoff
+            ));
+        }
+    }
+
+    /// What was asked of PVE: nothing without the lease, no machine without quorum or that nobody needs.
+    pub(super) fn look_at_requests(&mut self) {
+        let requests = self.pve.requests_since(self.requests);
+        self.requests = self.pve.request_count();
+        for seen in requests.iter().filter(|seen| seen.changing) {
+            let (at, what) = (seen.at, format!("{} {}", seen.method, seen.path));
+            // Asking an agent changes nothing; it is a POST all the same.
+            if !seen.path.contains("/agent/") {
+                self.busy = at;
+            }
+            if let Some(since) = self.no_lease.filter(|since| at.since(*since) > LEASE) {
+                self.find(format!(
+                    "{at}: {what} without the lease, which is somebody else's since {since}"
+                ));
+            }
+            let vmid = seen.path.rsplit('/').next().and_then(|id| id.parse().ok());
+            if let Some(vmid) = vmid.filter(|_| seen.method == "DELETE")
+                && self.pve.is_being_cloned(vmid)
+            {
+                self.find(format!("{at}: {what} while its clone is under way"));
+            }
+            if !(seen.path.ends_with("/clone") && seen.method == "POST") {
+                continue;
+            }
+            if let Some(since) = self.no_quorum.filter(|since| at.since(*since) > NO_QUORUM) {
+                self.find(format!("{at}: {what} without quorum, lost at {since}"));
+            }
+            let asked_for = self.pools.iter().any(|pool| pool.min > 0);
+            if !asked_for && at.since(self.wanted) > OLD_VIEW {
+                self.find(format!(
+                    "{at}: {what}, though nobody waits for a node since {}",
+                    self.wanted
+                ));
+            }
+        }
+    }
+}
