@@ -17,6 +17,7 @@ mod journald;
 mod kubeconfig;
 mod live;
 mod log;
+mod narrow;
 mod page;
 mod plan;
 mod render;

@@ -515,6 +515,8 @@ proptest::proptest! {
                     regions: std::collections::BTreeMap::new(),
                     machines: std::collections::BTreeMap::new(),
                     leader: true,
+                    lease: crate::model::snapshot::Lease::default(),
+                    cluster_id_error: None,
                     paused: None,
                 };
                 let memory = crate::model::memory::Memory::default();
