@@ -517,6 +517,8 @@ proptest::proptest! {
                     leader: true,
                     lease: crate::model::snapshot::Lease::default(),
                     cluster_id_error: None,
+                    awake: None,
+                    former: std::collections::BTreeMap::new(),
                     paused: None,
                 };
                 let memory = crate::model::memory::Memory::default();
