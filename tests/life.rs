@@ -21,6 +21,8 @@ mod tell;
 mod tenant;
 #[path = "life/terms.rs"]
 mod terms;
+#[path = "life/text.rs"]
+mod text;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

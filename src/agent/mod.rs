@@ -14,6 +14,7 @@ pub mod journal;
 pub mod machines;
 pub mod news;
 pub mod observe;
+mod panics;
 pub mod region;
 pub mod state;
 pub mod status;

@@ -2,9 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::model::foreign::ForeignText;
 use crate::model::memory::{self, Memory};
+use crate::model::time::Time;
 
 use super::journal::write_durably;
+use super::panics;
+
+/// The panics of earlier daemons.
+const PANICS: &str = "panics.json";
 
 /// The state directory's files.
 #[derive(Clone, Debug)]
@@ -102,6 +108,22 @@ impl StateFiles {
         })
     }
 
+    /// Notes a panic for the next daemon. For a panic's hook: it takes no lock and waits for nobody.
+    pub fn record_panic(&self, said: ForeignText, now: Time) -> Result<(), StateError> {
+        let path = self.directory.join(PANICS);
+        panics::record(&path, said, now).map_err(|source| StateError {
+            verb: "write",
+            path,
+            source,
+        })
+    }
+
+    /// When a daemon before this one last ended by a panic, and what is to be said of it. To be asked before the memory is
+    /// read: where panics came one after the other it is set aside.
+    pub fn after_panics(&self, now: Time) -> Option<(Time, String)> {
+        panics::look(&self.directory.join(PANICS), &self.memory_path(), now)
+    }
+
     fn memory_path(&self) -> PathBuf {
         self.directory.join("memory.json")
     }
@@ -114,7 +136,6 @@ impl StateFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::time::Time;
 
     #[test]
     fn memory_and_pause_survive_and_a_broken_memory_is_said() {

@@ -199,7 +199,7 @@ pub(super) struct KubeconfigOptions {
     /// Context in it. Default: its current one.
     #[arg(long, value_name = "NAME")]
     pub(super) context: Option<String>,
-    /// The API server's URL for the daemon. Default: the admin's.
+    /// The API server's address for the daemon, such as 192.0.2.5:6443 (https:// is added). Default: the admin's.
     #[arg(long, value_name = "URL")]
     pub(super) server: Option<String>,
     /// Namespace of the Lease and the status ConfigMap, as kubernetes.namespace in the configuration.

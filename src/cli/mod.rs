@@ -9,6 +9,7 @@ mod channels;
 mod check;
 mod conformance;
 mod control;
+mod crash;
 mod explain;
 mod generate;
 mod in_force;
@@ -16,6 +17,7 @@ mod journald;
 mod kubeconfig;
 mod live;
 mod log;
+mod narrow;
 mod page;
 mod plan;
 mod render;
@@ -34,6 +36,7 @@ use clap::Parser as _;
 pub use args::Cli;
 use args::{BrokerCli, Command};
 
+use crate::agent::state::StateFiles;
 use crate::broker;
 use crate::config::{self, ConfigErrors, Settings};
 use crate::model::foreign;
@@ -118,6 +121,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
 
 fn run_broker(config: std::path::PathBuf) -> Result<(), Failure> {
     log::start();
+    crash::end_on_panic(None);
     Ok(runtime()?.block_on(broker::run(broker::Options::new(config)))?)
 }
 
@@ -125,6 +129,7 @@ fn run_broker(config: std::path::PathBuf) -> Result<(), Failure> {
 /// since all waiting is on others.
 fn run(config: std::path::PathBuf, options: args::RunOptions) -> Result<(), Failure> {
     log::start();
+    crash::end_on_panic(StateFiles::open(&options.state_directory).ok());
     let options = service::Options {
         config,
         state: options.state_directory,

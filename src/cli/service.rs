@@ -31,7 +31,7 @@ use crate::web::{self, Health, Metrics};
 use super::answers::{self, Question};
 use super::in_force::InForce;
 use super::page::Page;
-use super::{channels, systemd};
+use super::{channels, crash, systemd};
 
 mod agreeing;
 
@@ -89,6 +89,7 @@ pub(super) enum ServiceError {
 /// What the whole service shares.
 #[derive(Debug)]
 struct Shared {
+    panics: crash::News,
     state: StateFiles,
     turns: watch::Sender<Option<Arc<Turn>>>,
     poke: Arc<Notify>,
@@ -215,6 +216,8 @@ pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
     let mut settings = Arc::new(settings);
     let state = StateFiles::open(&options.state)?;
     let shared = Arc::new(Shared {
+        // Before the memory is read.
+        panics: crash::News::of(&state),
         state,
         turns: watch::Sender::new(None),
         poke: Arc::new(Notify::new()),
@@ -225,6 +228,7 @@ pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
         in_force: watch::Sender::new(in_force),
     });
     shared.metrics.config_valid(true);
+    shared.problem("panic", shared.panics.word());
     let mut outside = Outside::begin(&settings, &shared, &options).await?;
     systemd::ready(&shared.line());
     loop {
@@ -473,6 +477,7 @@ async fn mind(shared: Arc<Shared>) {
     loop {
         let turned = timeout(MIND, turns.changed()).await;
         shared.credentials();
+        shared.problem("panic", shared.panics.word());
         let line = shared.line();
         match turned {
             Ok(Err(_)) => return,

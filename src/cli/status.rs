@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use super::args::{Format, OutputOptions};
 use super::render::section;
-use super::{Failure, control, print, print_json, render};
+use super::{Failure, control, narrow, print, print_json, render};
 use crate::agent::control::Command;
 use crate::agent::executor::{PATIENCE, Wait};
 use crate::agent::status::{MachineStatus, Status};
@@ -26,7 +26,8 @@ pub(super) fn run(options: &OutputOptions) -> Result<(), Failure> {
     print(&text(&status, Clock::System.now()))
 }
 
-fn text(status: &Status, now: Time) -> String {
+fn text(whole: &Status, now: Time) -> String {
+    let status = &narrow::once(whole);
     let mut text = format!("pve-autoscaler {}: {}\n", status.version, status.line());
     if let Some(at) = status.at {
         let cluster = status.cluster_id.as_deref().unwrap_or("not known yet");
@@ -50,6 +51,7 @@ fn text(status: &Status, now: Time) -> String {
     held(&mut text, status, now);
     troubles(&mut text, status);
     render::warnings(&mut text, &status.warnings);
+    narrow::in_full(&mut text, whole);
     text.truncate(text.trim_end().len());
     text.push('\n');
     text
@@ -328,6 +330,82 @@ mod tests {
             text.matches("kube/nodes and 13 others").count(),
             2,
             "{text}"
+        );
+    }
+
+    /// What kubeadm said at its end is told on one line that fits, and in full below.
+    #[test]
+    fn a_failed_join_is_one_line_that_fits_the_terminal() {
+        let said = format!(
+            "kubeadm join failed with code 1: [ERROR CRI]: could not connect to the container runtime: {}; error: error \
+             execution phase preflight: preflight checks failed",
+            "failed to create new CRI runtime service ".repeat(6)
+        );
+        let mut failed = machine(9002, false, Step::Join, Span::minutes(3));
+        failed.failure = Some(Failure {
+            step: Step::Join,
+            message: said.as_str().into(),
+            at: NOW - Span::minutes(2),
+            transient: false,
+        });
+        let backoff = format!("general-abcde: {said}");
+        let pool = PoolState {
+            max: 3,
+            backoff_until: Some(NOW + Span::minutes(3)),
+            backoff_message: Some(backoff.as_str().into()),
+            ..PoolState::default()
+        };
+        let status = Status {
+            version: "1.2.3".into(),
+            configured: true,
+            leader: true,
+            at: Some(NOW),
+            holds: vec![Hold {
+                scope: "pool general".into(),
+                why: format!("it backs off after a failure: {backoff}"),
+                until: Some(NOW + Span::minutes(3)),
+                cause: None,
+            }],
+            pools: BTreeMap::from([(Arc::from("general"), pool.clone())]),
+            machines: BTreeMap::from([(Arc::from("general-abcde"), failed)]),
+            ..Status::default()
+        };
+        let whole = |text: &str| {
+            let (_, below) = text
+                .split_once("What failed, in full")
+                .expect("it is told below");
+            below
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ")
+                .contains(said.trim())
+        };
+        let shown = text(&status, NOW);
+        assert!(
+            shown.lines().all(|line| line.chars().count() <= 100),
+            "{shown}"
+        );
+        let (tables, _) = shown.split_once("What failed").expect("it is told below");
+        let lines = tables
+            .lines()
+            .filter(|line| line.contains("kubeadm join failed"));
+        assert_eq!(lines.count(), 1, "{shown}");
+        assert!(whole(&shown), "{shown}");
+        // The machine is gone: its pool tells of it.
+        let gone = text(
+            &Status {
+                machines: BTreeMap::new(),
+                ..status
+            },
+            NOW,
+        );
+        assert!(
+            gone.lines().all(|line| line.chars().count() <= 100),
+            "{gone}"
+        );
+        assert!(
+            gone.contains("in 3m after: general-abcde: kubeadm") && whole(&gone),
+            "{gone}"
         );
     }
 

@@ -414,3 +414,117 @@ fn what_makes_no_sense_together_is_refused() {
         assert!(all.contains(said), "{said}\n{all}");
     }
 }
+
+/// The address of one machine cannot be that of five, and a net has no prefix of 99 bits.
+#[test]
+fn a_fixed_address_is_one_machines_and_has_a_prefix() {
+    let with = |ipconfig: &str, max: u32| {
+        let text = SMALL.replace(
+            "vmid = 8000",
+            &format!("vmid = 8000\nipconfig = \"{ipconfig}\""),
+        );
+        text.replace("max = 3", &format!("max = {max}"))
+    };
+    let fixed = "ip=192.0.2.10/24,gw=192.0.2.1";
+    assert_eq!(messages(&with("ip=dhcp,ip6=auto", 5)), "");
+    assert_eq!(messages(&with(fixed, 1)), "");
+    let shared = messages(&with(fixed, 5));
+    assert!(
+        shared.starts_with(&format!(
+            "template.debian.ipconfig = \"{fixed}\": every machine would have"
+        )) && shared.contains("small may have 5: expected ip=dhcp"),
+        "{shared}"
+    );
+    let two = format!(
+        "{}\n[pool.other]\ntemplate = \"debian\"\ninstance_types = [\"s\"]\nmax = 1\n",
+        with(fixed, 1)
+    );
+    assert!(
+        messages(&two).contains("other, small may have 2"),
+        "{}",
+        messages(&two)
+    );
+    let wide = errors(&with("ip=192.0.2.10/99", 1));
+    assert!(
+        wide.contains("test.toml:9:")
+            && wide.contains("ip=192.0.2.10/99: expected a prefix of 8 to 32 bits"),
+        "{wide}"
+    );
+}
+
+/// Values that belong nowhere, or elsewhere.
+const ODD: &[&str] = &[
+    "",
+    "0",
+    "-1",
+    "9223372036854775807",
+    "99999999999999999999",
+    "1e400",
+    "nan",
+    "inf",
+    "true",
+    "[]",
+    "{}",
+    "[[]]",
+    "\"\"",
+    "\"\\u0000\"",
+    "\"\\u001b[2J\"",
+    "\"\u{202e}\"",
+    "\"9223372036854775807h\"",
+    "\"106751991167d\"",
+    "\"9999999999GiB\"",
+    "\"1e30\"",
+    "\"4294967295-4294967296\"",
+    "\"* * * * *\"",
+    "\"ip=::/0\"",
+    "2026-13-41",
+    "\'\'",
+    "\"\"\"\nx\"\"\"",
+];
+
+proptest::proptest! {
+    /// The shipped file with some of its values replaced: read or refused, and whatever is read has a decision.
+    #[test]
+    fn no_value_in_the_file_ends_the_program(
+        edits in proptest::collection::vec((0usize..1_000, 0usize..ODD.len(), proptest::bool::ANY), 1..6),
+    ) {
+        let shipped = include_str!("../../contrib/pve-autoscaler.toml");
+        let mut lines: Vec<String> = shipped
+            .lines()
+            .map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line).to_owned())
+            .collect();
+        for (at, odd, doubled) in edits {
+            let at = at % lines.len();
+            if let Some((key, _)) = lines[at].split_once('=') {
+                let line = format!("{key}= {}", ODD[odd]);
+                if doubled {
+                    lines.insert(at, line);
+                } else {
+                    lines[at] = line;
+                }
+            }
+        }
+        match parse(&lines.join("\n"), "test.toml") {
+            Ok(settings) => {
+                let snapshot = crate::model::snapshot::Snapshot {
+                    version: crate::model::snapshot::VERSION,
+                    taken: crate::model::time::Time(1_795_000_000_000),
+                    cluster_id: None,
+                    sources: std::collections::BTreeMap::new(),
+                    cluster: crate::model::cluster::Cluster::default(),
+                    regions: std::collections::BTreeMap::new(),
+                    machines: std::collections::BTreeMap::new(),
+                    leader: true,
+                    lease: crate::model::snapshot::Lease::default(),
+                    cluster_id_error: None,
+                    awake: None,
+                    former: std::collections::BTreeMap::new(),
+                    paused: None,
+                };
+                let memory = crate::model::memory::Memory::default();
+                crate::brain::decide(&snapshot, &settings.policy, &memory, snapshot.taken);
+            }
+            Err(errors) => drop((errors.to_string(), errors.line())),
+        }
+    }
+}

@@ -193,7 +193,9 @@ fn step(value: &Value, stage: &mut super::stage::Stage) -> Result<Vec<String>, W
         given::add(&mut added, stage)?;
         added.done()?;
     }
-    let when = fields.with("when", act::read)?.unwrap_or(When::Nothing);
+    let asked = fields.with("when", act::read)?;
+    let says_when = asked.is_some();
+    let when = asked.unwrap_or(When::Nothing);
     let apply = act::applied(fields.take("apply"))?;
     let then = fields.take("then");
     let alternatives = fields.take("alternatives");
@@ -202,6 +204,22 @@ fn step(value: &Value, stage: &mut super::stage::Stage) -> Result<Vec<String>, W
         return Err(
             value.wrong("a step needs the key then: a case that expects nothing proves nothing")
         );
+    }
+    let expects = then.is_some() || alternatives.is_some();
+    if !says_when && expects {
+        return Err(value.wrong("a step that expects something needs the key when: nothing was done that it could come of"));
+    }
+    let says_something = |value: &Value| {
+        value.map().is_none_or(|keys| !keys.is_empty())
+            && value.list().is_none_or(|items| !items.is_empty())
+            && !value.is_null()
+    };
+    if [then, alternatives]
+        .into_iter()
+        .flatten()
+        .any(|value| !says_something(value))
+    {
+        return Err(value.wrong("a case that expects nothing proves nothing"));
     }
     let nodes = &stage.snapshot.cluster.nodes;
     if let Some(node) = when.node().filter(|node| !nodes.contains_key(*node)) {

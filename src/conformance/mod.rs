@@ -24,6 +24,7 @@ mod pods;
 mod pools;
 mod scalars;
 mod settings;
+mod shape;
 mod short;
 mod stage;
 mod syntax;

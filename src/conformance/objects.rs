@@ -10,7 +10,8 @@ use super::budgets;
 use super::containers;
 use super::fields::Fields;
 use super::pods;
-use super::scalars::{count, label_key, quantity, several, span, text, texts, truth, whole};
+use super::scalars::{label_key, many, quantity, several, span, text, texts, truth, whole};
+use super::shape;
 use super::short;
 use super::stage::Stage;
 use super::value::{Value, Wrong, numbered_name};
@@ -51,7 +52,7 @@ pub(super) fn listed(value: &Value) -> Result<Vec<Named>, Wrong> {
 
 /// As many as `count` says.
 pub(super) fn numbered(name: Option<String>, item: Value) -> Result<Vec<Named>, Wrong> {
-    let Some(many) = item.get("count").map(count).transpose()? else {
+    let Some(how_many) = item.get("count").map(many).transpose()? else {
         return Ok(vec![(name, item)]);
     };
     let named = item.get("name").and_then(Value::scalar);
@@ -64,7 +65,7 @@ pub(super) fn numbered(name: Option<String>, item: Value) -> Result<Vec<Named>, 
         };
         (name, item)
     };
-    Ok((0..many).map(one).collect())
+    Ok((0..how_many).map(one).collect())
 }
 
 /// The name of an item: its own key, else the one of the map it stands in.
@@ -109,7 +110,7 @@ pub(super) fn read(
     let mut later = Vec::new();
     if let Some(value) = case.any(&["manifests", "manifest"]) {
         for item in several(value) {
-            let mut object = item.json();
+            let mut object = shape::manifest(item)?;
             stage.classes.learn(&object);
             stage.budgets.extend(budgets::wanted(&object));
             if object["metadata"]["creationTimestamp"].is_null() {

@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 
 use super::containers;
 use super::fields::Fields;
-use super::scalars::{count, several, span, text, time, truth, whole};
+use super::scalars::{many, several, span, text, time, truth, whole};
+use super::shape;
 use super::short;
 use super::value::{INDEX, Value, Wrong, numbered_name};
 
@@ -32,7 +33,7 @@ pub(super) struct Draft {
 /// Reads an entry of `pods`: several drafts when it has a count and something in it is numbered.
 pub(super) fn drafts(value: &Value, default_name: &str, now: Time) -> Result<Vec<Draft>, Wrong> {
     let stem = base_name(value, default_name)?;
-    let many = value.get("count").map(count).transpose()?;
+    let many = value.get("count").map(many).transpose()?;
     let Some(many) = many else {
         return Ok(vec![draft(value, &stem, stem.clone(), now)?]);
     };
@@ -69,9 +70,10 @@ fn draft(value: &Value, stem: &str, name: String, now: Time) -> Result<Draft, Wr
     fields.take("count");
     let whole = value.get("spec").is_some() || value.get("metadata").is_some();
     let mut object = match fields.take("manifest") {
-        Some(manifest) => beside(&mut fields, manifest.json(), stem)?,
+        Some(manifest) => beside(&mut fields, shape::manifest(manifest)?, stem)?,
         None if whole => {
             let object = whole_manifest(&mut fields);
+            shape::check(&object, value)?;
             beside(&mut fields, object, stem)?
         }
         None => written(&mut fields, stem)?,
@@ -315,7 +317,7 @@ fn state(fields: &mut Fields<'_>, object: &mut Json, now: Time) -> Result<(), Wr
         .as_str()
         .is_some_and(|node| !node.is_empty());
     let age = fields.with("age", span)?.map(|span| span.0);
-    let created = Time(now.0 - age.unwrap_or(if bound { BOUND_AGE } else { PENDING_AGE }));
+    let created = now - Span(age.unwrap_or(if bound { BOUND_AGE } else { PENDING_AGE }));
     if age.is_some() || object["metadata"]["creationTimestamp"].is_null() {
         object["metadata"]["creationTimestamp"] = created.to_string().into();
     }
@@ -329,7 +331,7 @@ fn state(fields: &mut Fields<'_>, object: &mut Json, now: Time) -> Result<(), Wr
             .as_i64()
             .unwrap_or(GRACE);
         let at = match value.scalar() {
-            Some("true") => Some(Time(now.0 + grace * 1000)),
+            Some("true") => Some(now + Span(grace.saturating_mul(1000))),
             Some("false") => None,
             _ => Some(time(value, now)?),
         };

@@ -52,6 +52,18 @@ pub(super) fn count(value: &Value) -> Result<usize, Wrong> {
     whole(value)
 }
 
+/// Things of one entry at most: far beyond what a person can look at.
+const MOST: usize = 100_000;
+
+/// How many things an entry stands for.
+pub(super) fn many(value: &Value) -> Result<usize, Wrong> {
+    let many = count(value)?;
+    if many > MOST {
+        return Err(value.expected(&format!("at most {MOST} of one kind")));
+    }
+    Ok(many)
+}
+
 /// A Kubernetes quantity.
 pub(super) fn quantity(value: &Value) -> Result<Quantity, Wrong> {
     let written = text(value)?;

@@ -58,11 +58,13 @@ pub(super) fn read(value: &Value, policy: &mut Policy, now: Time) -> Result<(), 
     let totals = &mut policy.totals;
     if let Some(value) = fields.take("cores_total") {
         let (least, most) = flags::range(value)?;
-        (totals.min_cpu_milli, totals.max_cpu_milli) = (least * 1000, Some(most * 1000));
+        (totals.min_cpu_milli, totals.max_cpu_milli) =
+            (least.saturating_mul(1000), Some(most.saturating_mul(1000)));
     }
     if let Some(value) = fields.take("memory_total") {
         let (least, most) = flags::range(value)?;
-        (totals.min_memory, totals.max_memory) = (least * gib, Some(most * gib));
+        (totals.min_memory, totals.max_memory) =
+            (least.saturating_mul(gib), Some(most.saturating_mul(gib)));
     }
     let rest = fields.rest();
     let whole: Map<String, Json> = as_map(policy);

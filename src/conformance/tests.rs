@@ -190,3 +190,163 @@ fn hostile_files_are_answered() {
         );
     }
 }
+
+#[test]
+fn what_is_expected_of_nothing_is_an_error() {
+    let words = ["needs the key when"];
+    wrong(&FITS.replace("when: plan_scale_up\n", ""), &words);
+    wrong(
+        &FITS
+            .replace("when: plan_scale_up\n", "")
+            .replace("then: {new_nodes: 1}", "alternatives: [{new_nodes: 1}]"),
+        &words,
+    );
+    let steps = "steps: [{when: plan_scale_up, then: {new_nodes: 1}}, {then: {new_nodes: 1}}]\n";
+    let case = FITS.replace("when: plan_scale_up\nthen: {new_nodes: 1}\n", steps);
+    wrong(&case, &words);
+}
+
+#[test]
+fn what_expects_nothing_is_an_error() {
+    for then in ["{}", "~", "[]"] {
+        wrong(&FITS.replace("{new_nodes: 1}", then), &["proves nothing"]);
+    }
+}
+
+#[test]
+fn a_malformed_manifest_is_said_and_ends_nothing() {
+    for manifest in [
+        "{metadata: web, spec: {}}",
+        "{metadata: {labels: [a]}, spec: {}}",
+        "{metadata: {name: p}, spec: none}",
+        "{metadata: {name: p}, spec: {affinity: strict}}",
+        "{metadata: {name: p}, spec: {affinity: {podAffinity: [x]}}}",
+        "{metadata: {name: p}, spec: {affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [x]}}}}",
+        "{metadata: {name: p}, spec: {nodeSelector: fast}}",
+        "{metadata: {name: p}, spec: {}, status: Running}",
+        "[a, b]",
+        "web",
+    ] {
+        for pods in [
+            format!("pods: [{{manifest: {manifest}, labels: {{a: b}}}}]"),
+            format!("manifests: [{manifest}]"),
+            format!("nodes: [{{name: n, manifest: {manifest}}}]"),
+        ] {
+            let case = format!("id: A\n{pods}\nwhen: plan\nthen: {{new_nodes: 0}}\n");
+            let all = lines(&[
+                ("a.yaml", &case),
+                ("b.yaml", &FITS.replace("id: A", "id: B")),
+            ]);
+            assert_eq!(
+                all.last().map(String::as_str),
+                Some("ok B"),
+                "{pods}: {all:?}"
+            );
+            assert!(
+                all[0].starts_with("FAIL ") && all[0].contains("a.yaml:"),
+                "{pods}: {all:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn more_than_a_case_can_need_is_said() {
+    for pods in [
+        "{name: p, count: 4000000000}",
+        "{name: \"p-{i}\", count: 4000000000, labels: {a: \"{i}\"}}",
+    ] {
+        wrong(&FITS.replace("{name: p, cpu: 500m}", pods), &["at most"]);
+    }
+    let nodes = format!("nodes: [{{name: n, count: 4000000000}}]\n{FITS}");
+    wrong(&nodes, &["at most"]);
+}
+
+/// Values that people and scripts write where something else belongs.
+const ODD: &[&str] = &[
+    "",
+    "~",
+    "[]",
+    "{}",
+    "[x]",
+    "{x: y}",
+    "-1",
+    "0",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "99999999999999999999",
+    "1e400",
+    "292277026596y",
+    "106751991167d",
+    "9007199254740993Ei",
+    "\"\\0\"",
+    "\"\u{202e}\"",
+    "ü",
+    "true",
+    "2026-13-41T00:00:00Z",
+    "-9999-01-01T00:00:00Z",
+    "9999-12-31T23:59:59.999Z",
+    "1/0",
+    "0/0",
+    "{i}",
+    "*x",
+    "&x [*x]",
+    "!!binary x",
+];
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(96))]
+
+    /// Every case file of the project with one value or line of it replaced, moved or doubled.
+    #[test]
+    fn no_damage_to_a_case_ends_the_program(
+        which in 0usize..1_000,
+        edits in proptest::collection::vec((0usize..100_000, 0usize..8, 0usize..ODD.len()), 1..4),
+    ) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance");
+        let mut files: Vec<_> = std::fs::read_dir(folder)
+            .expect("it is there")
+            .map(|entry| entry.expect("read").path())
+            .filter(|path| path.extension().is_some_and(|e| e == "yaml"))
+            .collect();
+        files.sort();
+        let text = std::fs::read_to_string(&files[which % files.len()]).expect("read");
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        // One case of it is damaged and run: the others take time and say the same.
+        let begins = |line: &str| line.trim_start_matches([' ', '-']).starts_with("id: ");
+        let heads: Vec<usize> = (0..lines.len()).filter(|at| begins(&lines[*at])).collect();
+        let Some(head) = heads.get(which % heads.len().max(1)).copied() else {
+            return Ok(());
+        };
+        let id = lines[head].trim_start_matches([' ', '-']).trim_start_matches("id: ").to_owned();
+        let end = heads.iter().copied().find(|next| *next > head).unwrap_or(lines.len());
+        for (at, how, odd) in edits {
+            let at = (head + 1 + at % (end - head)).min(lines.len() - 1);
+            let line = lines[at].clone();
+            match how {
+                0 => drop(lines.remove(at)),
+                1 => lines.insert(at, line),
+                2 => lines[at] = format!("  {line}"),
+                3 => lines[at] = line.trim_start().to_owned(),
+                _ => {
+                    let colons: Vec<usize> = line.match_indices(": ").map(|(at, _)| at + 2).collect();
+                    let Some(from) = colons.get(odd % colons.len().max(1)).copied() else {
+                        continue;
+                    };
+                    let rest = &line[from..];
+                    let to = rest.find([',', '}', ']']).filter(|_| how != 4).unwrap_or(rest.len());
+                    lines[at] = format!("{}{}{}", &line[..from], ODD[odd], &rest[to..]);
+                }
+            }
+        }
+        let folder = tempfile::tempdir().expect("a directory");
+        std::fs::write(folder.path().join("a.yaml"), lines.join("\n")).expect("it is written");
+        let _ = run(folder.path(), Some(&id), |_| ()).expect("the directory is there");
+    }
+
+    #[test]
+    fn no_text_ends_the_program(text in "(?s).{0,200}", depth in 0usize..3_000, open in "[\\[{\\-]|a: |- ") {
+        let deep = format!("id: A\npods: {}\n", open.repeat(depth));
+        let _ = verdicts(&[("a.yaml", &text), ("b.toml", &text), ("c.yaml", &deep)]);
+    }
+}

@@ -100,4 +100,30 @@ mod tests {
         let error = read_pem(text.as_bytes()).expect_err("garbage");
         assert!(!error.contains("c2Vj"), "{error}");
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_damaged_certificate_ends_the_program(
+            edits in proptest::collection::vec((0usize..2_000, proptest::num::u8::ANY), 0..6),
+            kept in 0usize..2_000,
+        ) {
+            static MADE: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| {
+                let key = rcgen::KeyPair::generate().expect("a key");
+                let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).expect("params");
+                params.distinguished_name.push(rcgen::DnType::CommonName, "kubernetes");
+                params.self_signed(&key).expect("a certificate").der().to_vec()
+            });
+            let mut der = MADE.clone();
+            for (at, byte) in edits {
+                let at = at % der.len();
+                der[at] = byte;
+            }
+            der.truncate(kept);
+            let body = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &der);
+            let pem = format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
+            if let Ok(read) = read_pem(pem.as_bytes()) {
+                let _ = read[0].expires.to_string();
+            }
+        }
+    }
 }

@@ -457,6 +457,7 @@ impl Client {
         let request = request
             .build()
             .map_err(|error| not_sent(format!("it cannot be written as HTTP: {error}")))?;
+        connect::check_target(request.uri()).map_err(not_sent)?;
         client
             .send(request)
             .await

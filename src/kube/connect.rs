@@ -99,6 +99,9 @@ pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<Loaded, S
     let at = |message: String| at(format!("context {context:?}: {message}"));
     let (cluster, user_name, user) = resolve(&file, &context).map_err(&at)?;
     refuse_plugins(&user_name, &user).map_err(&at)?;
+    if let Some(server) = &cluster.server {
+        check_server(server).map_err(|why| at(format!("server {server:?}: {why}")))?;
+    }
     let expires = client_certificate(&user)
         .map_err(|error| at(format!("client certificate of user {user_name:?}: {error}")))?;
     let mut files = vec![path.to_owned()];
@@ -164,6 +167,52 @@ pub(super) fn resolve(
         .and_then(|user| user.auth_info.clone())
         .ok_or_else(|| format!("it names user {user_name:?}, which the file lacks"))?;
     Ok((cluster, user_name, user))
+}
+
+/// Longest address of an API server, in bytes.
+const MAX_SERVER: usize = 2_000;
+
+/// Whether an API server's address is one that can be called. kube-client puts it together with each request's path
+/// and panics where that makes no address: without a scheme at every call.
+pub(super) fn check_server(server: &str) -> Result<http::Uri, String> {
+    let refused = |why: &str| Err(format!("{why}; expected https://ADDRESS:6443"));
+    if server.len() > MAX_SERVER {
+        return refused("it is longer than an address can be");
+    }
+    let Ok(uri) = server.parse::<http::Uri>() else {
+        return refused("it is not a URL");
+    };
+    match uri.scheme_str() {
+        Some("https" | "http") => {}
+        Some(_) => return refused("its scheme is not https"),
+        None => return refused("it has no scheme"),
+    }
+    if uri.host().is_none_or(str::is_empty) {
+        return refused("it names no host");
+    }
+    let port = uri.authority().map_or("", |authority| authority.as_str());
+    let port = port
+        .rsplit_once(':')
+        .filter(|(_, port)| !port.contains(']'));
+    if port.is_some_and(|(_, port)| port.parse::<u16>().is_err()) {
+        return refused("its port is no port");
+    }
+    Ok(uri)
+}
+
+/// Bytes of a request's path and query at most: the longest is a list's `continue`, of some hundred.
+const MAX_TARGET: usize = 32 * 1024;
+
+/// Whether a request can be sent: kube-client puts the server's own path before it, and panics where both together are
+/// too long for HTTP.
+pub(super) fn check_target(uri: &http::Uri) -> Result<(), String> {
+    let target = uri.path_and_query().map_or("", |target| target.as_str());
+    if target.len() > MAX_TARGET {
+        return Err(format!(
+            "its path and query are longer than {MAX_TARGET} bytes"
+        ));
+    }
+    Ok(())
 }
 
 fn refuse_plugins(name: &str, user: &AuthInfo) -> Result<(), String> {

@@ -33,4 +33,6 @@ pub use upid::Upid;
 pub use vm_config::{Disk, Net, VmConfig};
 
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
 pub(crate) mod tests;

@@ -11,6 +11,8 @@ use base64::Engine as _;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pve_autoscaler::clock::Clock;
+use pve_autoscaler::model::memory::{Backoff, Memory, VERSION};
+use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::pve::PveSpec;
 
 use super::simulators::{Process, Simulators};
@@ -422,4 +424,96 @@ fn systemd_is_told_of_readiness_turns_reloads_and_the_end() {
     daemon.tell(Signal::SIGTERM);
     told.until("STOPPING=1");
     assert_eq!(daemon.process.0.wait().expect("it ends").code(), Some(0));
+}
+
+/// What the daemon before this one left in its state directory.
+fn left_behind(simulators: &Simulators, name: &str, text: &str) {
+    let state = simulators.path("state");
+    fs::create_dir_all(&state).expect("made");
+    fs::write(state.join(name), text).expect("written");
+}
+
+/// A guest printed a NUL and a word of systemd's protocol, and an earlier version kept them as they were: the next
+/// daemon would die of the one and speak the other.
+#[test]
+fn a_poisoned_memory_neither_ends_the_daemon_nor_speaks_to_systemd() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("bound");
+    socket.set_read_timeout(Some(PAUSE)).expect("set");
+    let daemon = Daemon::start_with(
+        |command| command.env("NOTIFY_SOCKET", &path),
+        |simulators| {
+            let now = Clock::System.now();
+            let backoff = Backoff {
+                until: now + Span::minutes(30),
+                length: Span::minutes(30),
+                failed: now,
+                message: "POISON".into(),
+            };
+            let memory = Memory {
+                version: VERSION,
+                born: Some(now),
+                backoff: [("general".into(), backoff)].into(),
+                ..Memory::default()
+            };
+            let text = serde_json::to_string(&memory).expect("written");
+            let poison = r"a\u0000b\nWATCHDOG=1\nREADY=1\u001b[2J\u202e";
+            left_behind(simulators, "memory.json", &text.replace("POISON", poison));
+            simulators.path("admin.conf")
+        },
+    );
+    let mut words = None;
+    for _ in 0..TRIES {
+        let mut buffer = [0; 8192];
+        if let Ok(length) = socket.recv(&mut buffer) {
+            let told = text(&buffer[..length]);
+            if told.starts_with("STATUS=") && told.contains("holding pool general") {
+                words = Some(told);
+                break;
+            }
+        }
+    }
+    let words = words.expect("systemd is told of the back-off");
+    assert_eq!(words.trim_end().lines().count(), 1, "{words:?}");
+    let clean = r"a\u{0}b WATCHDOG=1 READY=1\u{1b}[2J\u{202e}";
+    assert!(words.contains(clean), "{words:?}");
+    let status = daemon.status(&["leader;", clean], &[]);
+    assert!(
+        !status.contains('\u{1b}') && !status.contains('\0'),
+        "{status:?}"
+    );
+    let (_, json) = daemon.says(&["status", "-o", "json"]);
+    assert!(json.contains(r"a\\u{0}b WATCHDOG=1"), "{json}");
+    assert!(!daemon.log().contains('\u{1b}'), "{}", daemon.log());
+}
+
+/// A fault that each life meets again is told by the next one, and the memory that may hold it is set aside.
+#[test]
+fn panics_of_earlier_daemons_are_told_and_set_the_memory_aside() {
+    let daemon = Daemon::start(|simulators| {
+        let at = |minutes| (Clock::System.now() - Span::minutes(minutes)).to_string();
+        let panic = |minutes| serde_json::json!({"at": at(minutes), "said": "panicked at src/x.rs:1:1: a\u{1b}b"});
+        let panics = serde_json::json!({"panics": [panic(3), panic(2), panic(1)]});
+        left_behind(simulators, "panics.json", &panics.to_string());
+        left_behind(simulators, "memory.json", "{\"version\":1}");
+        simulators.path("admin.conf")
+    });
+    let status = daemon.status(&["leader;", "Wrong with the daemon"], &[]);
+    for words in [
+        "the daemon ended by a fault of its own 3 times",
+        r"panicked at src/x.rs:1:1: a\u{1b}b",
+        "memory.json.set-aside and timers began anew",
+    ] {
+        let flat = status.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(words), "{words}: {status}");
+    }
+    let aside = daemon
+        .simulators
+        .path("state")
+        .join("memory.json.set-aside");
+    assert_eq!(
+        fs::read_to_string(aside).expect("it is kept"),
+        "{\"version\":1}"
+    );
 }

@@ -9,6 +9,7 @@ mod complex;
 mod consolidating;
 mod constraints;
 mod crashing;
+mod damage;
 mod draining;
 mod existing;
 mod explaining;

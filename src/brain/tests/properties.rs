@@ -30,7 +30,7 @@ struct Recipe {
 }
 
 #[derive(Clone, Debug)]
-struct World {
+pub(super) struct World {
     nodes: Vec<u8>,
     pods: Vec<Recipe>,
     max: u32,
@@ -59,7 +59,7 @@ fn recipe() -> impl Strategy<Value = Recipe> {
         })
 }
 
-fn world() -> impl Strategy<Value = World> {
+pub(super) fn world() -> impl Strategy<Value = World> {
     (
         proptest::collection::vec(0..8u8, 0..8),
         proptest::collection::vec(recipe(), 0..25),
@@ -79,7 +79,7 @@ fn world() -> impl Strategy<Value = World> {
         })
 }
 
-fn build(world: &World) -> Lab {
+pub(super) fn build(world: &World) -> Lab {
     let mut lab = lab()
         .kind("one", 1, 1024)
         .kind("two", 2, 2048)

@@ -117,7 +117,8 @@ pub struct Template {
     /// The CPU model, such as `host` or `x86-64-v3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_type: Option<String>,
-    /// Cloud-init's `ipconfig0`, such as `ip=dhcp`.
+    /// Cloud-init's `ipconfig0`, such as `ip=dhcp` or `ip=dhcp,ip6=auto`. A fixed address such as
+    /// `ip=192.0.2.10/24,gw=192.0.2.1` is one machine's: its template is that of one pool with `max = 1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipconfig: Option<String>,
     /// Public SSH keys for cloud-init's user.

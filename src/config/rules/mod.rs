@@ -2,6 +2,7 @@
 
 mod broker;
 mod disruption;
+mod ipconfig;
 mod pools;
 mod regions;
 mod templates;
@@ -78,6 +79,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     let instance_types = pools::instance_types(file, problems);
     let pools = pools::pools(file, &regions, &templates, problems);
     pools::check_vmids(&regions, &pools, problems);
+    ipconfig::check_shared(file, &pools, problems);
     let policy = Policy {
         regions: regions
             .iter()

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::regions::{Regions, ResolvedRegion, region_of};
-use super::{Problems, each, name, shared};
+use super::{Problems, each, ipconfig, name, shared};
 use crate::config::file::{self, CloneKind, File};
 use crate::config::place::KeyPath;
 use crate::config::settings::Template;
@@ -89,12 +89,14 @@ fn check_template(
             "a resource pool's name",
         ),
         ("cpu_type", &template.cpu_type, one_line, line),
-        ("ipconfig", &template.ipconfig, one_line, line),
         ("ci_user", &template.ci_user, one_line, line),
         ("nameserver", &template.nameserver, one_line, line),
         ("searchdomain", &template.searchdomain, one_line, line),
     ] {
         problems.text(&path.at(key), value.as_deref(), holds, expected);
+    }
+    if let Some(why) = template.ipconfig.as_deref().and_then(ipconfig::fault) {
+        problems.add(&path.at("ipconfig"), why);
     }
     let vlan = template.vlan.is_none_or(|tag| (1..=4094).contains(&tag));
     problems.unless(vlan, &path.at("vlan"), || {

@@ -357,14 +357,14 @@ fn target(request: &KubeconfigRequest) -> Result<Target, BootstrapError> {
         ),
         (None, None) => None,
     };
-    let server = request
-        .server
-        .clone()
-        .or(cluster.server)
-        .unwrap_or_default();
-    let uri: http::Uri = server
-        .parse()
-        .map_err(|_| at(format!("the server {server:?} is not a URL")))?;
+    let given = request.server.as_deref().map(with_scheme);
+    let server = given.clone().or(cluster.server).unwrap_or_default();
+    let uri = connect::check_server(&server).map_err(|why| match given {
+        Some(_) => BootstrapError::Admin(format!("--server {server:?}: {why}")),
+        None => at(format!(
+            "context {context:?}: server {server:?}: {why}, or give one by --server"
+        )),
+    })?;
     let host = uri.host().unwrap_or_default();
     if request.server.is_none() && local(host) {
         return Err(at(format!(
@@ -373,6 +373,15 @@ fn target(request: &KubeconfigRequest) -> Result<Target, BootstrapError> {
         )));
     }
     Ok(Target { server, ca })
+}
+
+/// An address as people type it, `HOST:PORT`, is that of an API server, and these speak TLS.
+fn with_scheme(given: &str) -> String {
+    if given.contains("://") {
+        given.to_owned()
+    } else {
+        format!("https://{given}")
+    }
 }
 
 fn local(host: &str) -> bool {

@@ -124,7 +124,41 @@ fn a_server_that_only_the_control_plane_reaches_is_not_taken() {
         target(&request).expect("a server").server,
         "https://10.0.0.5:6443"
     );
+    // As people type it.
+    for (given, server) in [
+        ("10.0.0.5:6443", "https://10.0.0.5:6443"),
+        ("k8s.example.org", "https://k8s.example.org"),
+        ("[fd00::5]:6443", "https://[fd00::5]:6443"),
+    ] {
+        request.server = Some(given.to_owned());
+        assert_eq!(target(&request).expect("a server").server, server);
+    }
+    for given in [
+        "",
+        "https://",
+        "fd00::5:6443",
+        "10.0.0.5:70000",
+        "ftp://10.0.0.5",
+        "a b:6443",
+    ] {
+        request.server = Some(given.to_owned());
+        let error = target(&request).expect_err(given).to_string();
+        assert!(
+            error.contains("--server") && error.contains("expected https://ADDRESS:6443"),
+            "{error}"
+        );
+    }
     request.server = None;
+    write("10.0.0.5:6443");
+    let error = target(&request).expect_err("no scheme").to_string();
+    for part in [
+        "context \"c\"",
+        "server \"10.0.0.5:6443\"",
+        "no scheme",
+        path.to_str().expect("text"),
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
     write("https://k8s.example.org:6443");
     assert_eq!(
         target(&request).expect("a server").server,

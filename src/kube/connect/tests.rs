@@ -239,3 +239,88 @@ async fn a_401_makes_the_file_be_read_again_but_not_for_every_call() {
     assert_eq!(client.kube_system_uid().await.as_deref(), Ok("the-uid"));
     serving.abort();
 }
+
+#[tokio::test]
+async fn a_server_that_is_no_address_is_refused_with_its_value() {
+    let files = Files::new();
+    for server in [
+        "10.0.0.1:6443",
+        "localhost",
+        "/x",
+        "ftp://10.0.0.1",
+        "https://:6443",
+        "https://10.0.0.1:x",
+    ] {
+        files.write(&format!("'{server}'"), "{token: hunter2}");
+        let error = files.error(None).await;
+        assert!(
+            error.contains(&format!("server {server:?}"))
+                && error.contains("expected https://ADDRESS:6443"),
+            "{error}"
+        );
+    }
+}
+
+/// What kube-client says when a task of it is gone, as after a panic.
+const GONE: &str = "closed";
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(128))]
+
+    /// Whatever stands in the file: it is refused, or every call ends with an error.
+    #[test]
+    fn no_kubeconfig_ends_the_program(
+        scheme in proptest::sample::select(vec!["", "http://", "https://", "HTTPS://", "ftp://", "//", "https:/", "unix:"]),
+        host in proptest::sample::select(vec!["127.0.0.1", "[::1]", "", "u:p@127.0.0.1", "127.0.0.1:x", "[::1", "\u{e4}", "127.0.0.1 "]),
+        port in proptest::sample::select(vec!["", ":1", ":", ":99999", ":1:1"]),
+        path in proptest::sample::select(vec!["", "/", "/k8s/clusters/c-1", "/a b", "/?q", "?q", "#f", "/%zz", "/\u{e4}", "/long"]),
+        user in proptest::sample::select(vec![
+            "{token: a}", "{token: \"a\\0b\"}", "{token: \"\\u00e4\"}", "{username: \"a:\\n\", password: b}", "{tokenFile: /nowhere}",
+            "{as: \"a\\nb\"}", "{as: a, as-user-extra: {\"\": [\"\\n\"]}}", "{client-certificate-data: AAAA, client-key-data: AAAA}",
+            "{client-key-data: \"%\"}", "{}", "~",
+        ]),
+        extra in proptest::sample::select(vec![
+            "", "tls-server-name: \"a b\"", "tls-server-name: \"\"", "certificate-authority-data: AAAA", "certificate-authority-data: \"%\"",
+            "certificate-authority: /nowhere", "insecure-skip-tls-verify: true", "proxy-url: \"\"",
+        ]),
+        token in 0usize..80_000,
+    ) {
+        let path = if path == "/long" { format!("/{}", "x".repeat(1_900)) } else { path.to_owned() };
+        let server = serde_json::Value::from(format!("{scheme}{host}{port}{path}"));
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: k\n  cluster:\n    server: {server}\n    {extra}\nusers:\n- name: u\n  user: {user}\ncontexts:\n- name: c\n  context: {{cluster: k, user: u}}\n"
+        );
+        let files = Files::new();
+        std::fs::write(files.path(), text).expect("written");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let error = runtime.block_on(async {
+            let connector = Connector::File { path: files.path(), context: None };
+            let client = Client::new(connector, Clock::System, Arc::new(Unobserved)).await;
+            let list = crate::kube::client::Request::new("list", "pods", "", "/api/v1/pods".to_owned());
+            client.call(list.query("continue", "x".repeat(token))).await.expect_err("nobody listens")
+        });
+        proptest::prop_assert!(!error.to_string().contains(GONE), "{error}");
+    }
+
+    /// Damaged text, and nesting that no person writes.
+    #[test]
+    fn no_text_of_a_kubeconfig_ends_the_program(
+        text in "(?s).{0,80}",
+        cut in 0usize..400,
+        open in proptest::sample::select(vec!["[", "{a: ", "- ", "a:\n ", "&a [*a, ", "!!x "]),
+        depth in 0usize..5_000,
+    ) {
+        let files = Files::new();
+        files.write("https://127.0.0.1:1", "{token: a}");
+        let whole = std::fs::read_to_string(files.path()).expect("read");
+        let cut = whole.floor_char_boundary(cut.min(whole.len()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        for text in [
+            format!("{}{text}{}", &whole[..cut], &whole[cut..]),
+            format!("{}{}", &whole[..cut], open.repeat(depth)),
+        ] {
+            std::fs::write(files.path(), text).expect("written");
+            let _ = runtime.block_on(load(&files.path(), None)).map(drop);
+        }
+    }
+}

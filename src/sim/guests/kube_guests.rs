@@ -316,14 +316,9 @@ impl Inner {
                     Joining::Running => "state=running".to_owned(),
                     Joining::Exited(code) => format!("state=exited\nexit={code}"),
                 };
-                // As `tail -c`: the first character may be cut in two.
-                let tail = &machine.log.as_bytes()[machine.log.len().saturating_sub(4096)..];
-                let stdout = [format!("{state}\n---\n").as_bytes(), tail].concat();
-                return Ok(ExecResult {
-                    exit_code: Some(0),
-                    stdout,
-                    ..ExecResult::default()
-                });
+                return Ok(printed(
+                    [format!("{state}\n---\n").as_bytes(), tail(&machine.log)].concat(),
+                ));
             }
             other => {
                 return Ok(ExecResult {
@@ -333,12 +328,23 @@ impl Inner {
                 });
             }
         };
-        Ok(ExecResult {
-            exit_code: Some(0),
-            stdout: text.into_bytes(),
-            ..ExecResult::default()
-        })
+        Ok(printed(text.into_bytes()))
     }
+}
+
+/// What a command leaves that ended well and printed this.
+fn printed(stdout: Vec<u8>) -> ExecResult {
+    ExecResult {
+        exit_code: Some(0),
+        stdout,
+        ..ExecResult::default()
+    }
+}
+
+/// The end of a log as `tail -c` gives it: its first character may be cut in two.
+fn tail(log: &str) -> &[u8] {
+    let log = log.as_bytes();
+    &log[log.len().saturating_sub(4096)..]
 }
 
 /// The verb of a guest command.
