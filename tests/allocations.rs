@@ -15,12 +15,12 @@ const SLACK_PERMILLE: u64 = 50;
 
 /// What one decision took when it was last recorded: workload, allocations, and the most bytes at a time.
 const RECORDED: [(&str, u64, u64); 6] = [
-    ("W1", 39_486, 3_728_746),
-    ("W2", 4_271, 1_630_830),
-    ("W3", 843, 956_716),
-    ("W4", 3_496, 1_495_790),
-    ("W4 one pod later", 3_496, 1_496_190),
-    ("W5", 14_215, 1_853_788),
+    ("W1", 41_531, 3_822_186),
+    ("W2", 4_427, 1_669_126),
+    ("W3", 1_039, 949_940),
+    ("W4", 3_317, 1_497_126),
+    ("W4 one pod later", 3_317, 1_497_526),
+    ("W5", 14_097, 1_855_236),
 ];
 
 fn world(workload: &str) -> World {

@@ -367,6 +367,7 @@ fn node(name: &Arc<str>, host: &Arc<str>, now: Time) -> Node {
         ready: Readiness {
             status: ReadyStatus::True,
             since: Some(now),
+            why: None,
         },
         kubelet_version: "v1.34.1".into(),
     }

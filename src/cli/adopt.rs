@@ -153,7 +153,7 @@ async fn left(
                 name: guest.name.to_string(),
                 host: guest.host.clone(),
                 running: guest.running(),
-                cluster: mark.cluster.to_string(),
+                cluster: mark.cluster.clone(),
             });
         }
     }

@@ -89,7 +89,7 @@ mod tests {
         end_on_panic(Some(state));
         // A task whose end nobody waits for: tokio alone would catch it and go on.
         tokio::spawn(async { panic!("a\0b\nWATCHDOG=1") });
-        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+        tokio::time::sleep(std::time::Duration::from_mins(1)).await;
     }
 
     #[test]

@@ -379,9 +379,8 @@ impl Stage {
                 self.region().vms.remove(&action.target.vmid);
                 self.snapshot.machines.remove(name);
             }
-            // What further kinds do is for the cases that use them to say.
-            #[allow(unreachable_patterns)]
-            _ => {}
+            // Its VM runs, which cases do not show.
+            Kind::Start => {}
         }
     }
 

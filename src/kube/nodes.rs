@@ -97,12 +97,13 @@ impl Client {
     /// # Errors
     /// Also when one node cannot be read: an incomplete list is no list.
     pub async fn nodes(&self) -> Result<Vec<(Arc<str>, Node)>, Error> {
+        type Found = (Vec<(Arc<str>, Node)>, Option<Unreadable>);
+
         let listing = Listing {
             kind: "nodes",
             path: "/api/v1/nodes",
             field_selector: "",
         };
-        type Found = (Vec<(Arc<str>, Node)>, Option<Unreadable>);
         let read = |(nodes, damaged): &mut Found, item: Item<'_>| match item.object::<wire::Node>()
         {
             Ok(node) => nodes.extend(view(&node)),

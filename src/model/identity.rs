@@ -419,7 +419,7 @@ mod tests {
                 row.1 == uuid && row.2.is_none_or(|text| text == format!("h/1/{uuid}"))
             };
             let changed = signs.remembered.is_some() && signs.remembered != signs.uuid;
-            let agreed = !changed && shown.len() == 1 && shown.iter().all(|row| right(row));
+            let agreed = !changed && shown.len() == 1 && shown.iter().all(right);
             let none = !changed && shown.is_empty();
             proptest::prop_assert_eq!(said.agreed().is_some(), agreed);
             proptest::prop_assert_eq!(said == NodeIdentity::None, none);

@@ -44,19 +44,15 @@ pub struct Host {
     /// Memory in use in bytes, 10 s old at best.
     pub memory_used: i64,
     /// How long it had been up when it was read; zero when unknown.
-    #[serde(skip_serializing_if = "no_time")]
+    #[serde(skip_serializing_if = "is_default")]
     pub uptime: Span,
     /// How far its clock was ahead of this host's when it was last asked; negative: behind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_ahead: Option<Span>,
 }
 
-fn no_time(span: &Span) -> bool {
-    *span == Span::ZERO
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What kind of guest holds a VMID.
@@ -87,7 +83,7 @@ pub struct Vm {
     /// The configuration's `lock`, such as `clone` or `backup`.
     pub lock: Option<Arc<str>>,
     /// The HA manager decides whether it runs.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub ha: bool,
     /// Configured logical CPUs.
     pub cpus: u32,
@@ -202,7 +198,7 @@ pub struct MachineVm {
     /// The configuration's `lock`.
     pub lock: Option<Arc<str>>,
     /// The HA manager decides whether it runs.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub ha: bool,
     /// It carries our intact mark; false for the placeholder of a clone under way.
     pub marked: bool,

@@ -293,7 +293,20 @@ impl Workload {
 }
 
 async fn perform(api: &Api, act: &Act) -> Result<(), ApiError> {
-    let done = match act {
+    match ask(api, act).await {
+        // The answer of an earlier try was lost.
+        Err(error) if error.code == 409 && !matches!(act, Act::Scale { .. }) => Ok(()),
+        Err(error)
+            if error.code == 404 && matches!(act, Act::Delete { .. } | Act::Remove { .. }) =>
+        {
+            Ok(())
+        }
+        other => other.map(|_| ()),
+    }
+}
+
+async fn ask(api: &Api, act: &Act) -> Result<Value, ApiError> {
+    match act {
         Act::Deploy {
             name,
             replicas,
@@ -353,16 +366,6 @@ async fn perform(api: &Api, act: &Act) -> Result<(), ApiError> {
             let options = json!({"propagationPolicy": "Background"});
             api.delete(path, &options).await
         }
-    };
-    match done {
-        // The answer of an earlier try was lost.
-        Err(error) if error.code == 409 && !matches!(act, Act::Scale { .. }) => Ok(()),
-        Err(error)
-            if error.code == 404 && matches!(act, Act::Delete { .. } | Act::Remove { .. }) =>
-        {
-            Ok(())
-        }
-        other => other.map(|_| ()),
     }
 }
 

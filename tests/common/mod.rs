@@ -203,7 +203,7 @@ impl Scene {
         let mut quiet = 0;
         while quiet < 6 {
             tokio::time::sleep(Duration::from_secs(5)).await;
-            let rests = self.judge().at_rest(&BTreeMap::new()).is_empty();
+            let rests = self.left().is_empty();
             quiet = if rests { quiet + 1 } else { 0 };
         }
     }
@@ -238,9 +238,17 @@ impl Scene {
     /// What the judge found, and what is left in a world that should have come to rest with no machine of ours.
     pub(crate) fn verdict(&self) -> Vec<String> {
         let mut findings = self.findings();
-        findings.extend(self.judge().at_rest(&BTreeMap::new()));
-        findings.extend(self.judge().left_in(self.state()));
+        findings.extend(self.left());
         findings
+    }
+
+    /// What a world that should have come to rest with no machine of ours still has: there, or in the state
+    /// directory.
+    pub(crate) fn left(&self) -> Vec<String> {
+        let judge = self.judge();
+        let mut left = judge.at_rest(&BTreeMap::new());
+        left.extend(judge.left_in(self.state()));
+        left
     }
 
     /// Clones asked for so far that PVE took.

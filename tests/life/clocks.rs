@@ -32,11 +32,7 @@ fn gone_after(config: &str, sets: &[(Duration, Span)]) -> Duration {
         };
         let gone = async {
             tokio::time::sleep(Duration::from_secs(140)).await;
-            while !scene
-                .judge()
-                .at_rest(&std::collections::BTreeMap::new())
-                .is_empty()
-            {
+            while !scene.left().is_empty() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         };
@@ -63,7 +59,7 @@ fn a_clock_set_back_holds_nothing() {
     for sets in sets.into_iter().chain([80, 100, 150].map(right)) {
         let took = gone_after(HASTY, &sets);
         assert!(
-            took < usual + Duration::from_secs(60),
+            took < usual + Duration::from_mins(1),
             "set by {sets:?}: gone after {took:?}, else after {usual:?}"
         );
     }
@@ -77,11 +73,11 @@ fn a_clock_set_ahead_rings_no_timer() {
     // Ahead by an hour while the node is unneeded, twice.
     let sets = [
         (Duration::from_secs(200), HOUR),
-        (Duration::from_secs(300), HOUR),
+        (Duration::from_mins(5), HOUR),
     ];
     let took = gone_after(&config, &sets);
     assert!(
-        took + Duration::from_secs(30) > usual && took < usual + Duration::from_secs(60),
+        took + Duration::from_secs(30) > usual && took < usual + Duration::from_mins(1),
         "gone after {took:?}, else after {usual:?}"
     );
 }
@@ -94,7 +90,7 @@ fn nodes_and_pods_of_the_future_block_nothing() {
     let usual = gone_after(&config, &[]);
     let took = gone_after(&config, &[(Duration::from_secs(75), Span(-HOUR.0))]);
     assert!(
-        took < usual + Duration::from_secs(120),
+        took < usual + Duration::from_mins(2),
         "gone after {took:?}, else after {usual:?}"
     );
 }

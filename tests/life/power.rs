@@ -156,6 +156,6 @@ fn that_it_was_started_survives_a_restart() {
         }
         assert_eq!(starts(&scene), 2);
         assert!(!machine(&scene).running);
-        assert_eq!(scene.judge().at_rest(&BTreeMap::new()).is_empty(), false);
+        assert!(!scene.judge().at_rest(&BTreeMap::new()).is_empty());
     });
 }

@@ -171,8 +171,7 @@ async fn ask(work: &Work) -> Result<(), Stop> {
             }
             _ if passing(&error) && !planted!(LostReplyIsFailure) => {
                 work.note_outage(error.to_string());
-                sleep(SETTLE).await;
-                Ok(())
+                work.wait_before_retry(&error, SETTLE).await
             }
             (_, Cause::VmidTaken) => Err(Stop::Transient(format!(
                 "VMID {} was taken in between: {error}",

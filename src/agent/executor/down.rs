@@ -359,7 +359,7 @@ async fn stopped(work: &Work, emptied: Option<&NodeRef>, patience: Span) -> Resu
             Err(error) if matches!(error.cause(), Cause::NotRunning | Cause::Gone) => {}
             Err(error) if passing(&error) => {
                 work.note_outage(error.to_string());
-                sleep(PAUSE).await;
+                work.wait_before_retry(&error, PAUSE).await?;
             }
             Err(error) if overrule && error.errors.contains_key("overrule-shutdown") => {
                 overrule = false;
@@ -441,7 +441,8 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
             {
                 work.note(error.to_string());
                 // A quarantine is minutes, and each refusal a line in the broker's journal.
-                sleep(if dead_clone { PAUSE * 15 } else { PAUSE }).await;
+                let pause = if dead_clone { PAUSE * 15 } else { PAUSE };
+                work.wait_before_retry(&error, pause).await?;
             }
             Err(error) if error.cause() == Cause::StillRunning => {
                 stopped(work, None, Span::ZERO).await?;
@@ -478,8 +479,7 @@ async fn unprotected(work: &Work, config: &VmConfig) -> Result<(), Stop> {
         Ok(()) => Ok(()),
         Err(error) if passing(&error) || error.cause() == Cause::Changed => {
             work.note(error.to_string());
-            sleep(PAUSE).await;
-            Ok(())
+            work.wait_before_retry(&error, PAUSE).await
         }
         Err(error) => Err(Stop::Failed(format!("taking off the protection: {error}"))),
     }

@@ -9,6 +9,7 @@ mod down;
 mod drain;
 mod guest;
 #[cfg(test)]
+#[path = "tests/looks.rs"]
 mod looks;
 mod node;
 mod settling;

@@ -94,7 +94,7 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
             }
             Err(error) if passing(&error) || error.cause() == Cause::Gone => {
                 work.note(error.to_string());
-                sleep(PAUSE).await;
+                work.wait_before_retry(&error, PAUSE).await?;
             }
             Err(error) => return Err(error.into()),
         }

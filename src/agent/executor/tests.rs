@@ -225,7 +225,7 @@ impl Lab {
             tokio::time::sleep(Duration::from_secs(after)).await;
             act.await;
         };
-        tokio::join!(self.remove(0), act).0
+        tokio::join!(Box::pin(self.remove(0)), act).0
     }
 
     pub(super) fn node_path(&self, index: usize) -> String {

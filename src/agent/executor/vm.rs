@@ -101,7 +101,7 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
                 if passing(&error) || matches!(error.cause(), Cause::Changed | Cause::Gone) =>
             {
                 work.note_outage(error.to_string());
-                sleep(PAUSE).await;
+                work.wait_before_retry(&error, PAUSE).await?;
             }
             Err(error) => return Err(Stop::Failed(format!("writing {keys}: {error}"))),
         }
@@ -144,7 +144,7 @@ pub(super) async fn resized(work: &Work) -> Result<(), Stop> {
             Ok(None) => {}
             Err(error) if passing(&error) || error.cause() == Cause::Gone => {
                 work.note_outage(error.to_string());
-                sleep(PAUSE).await;
+                work.wait_before_retry(&error, PAUSE).await?;
             }
             Err(error) => return Err(error.into()),
         }
@@ -191,7 +191,7 @@ pub(super) async fn started(work: &Work) -> Result<(), Stop> {
                     || error.cause() == Cause::Gone =>
             {
                 work.note_outage(error.to_string());
-                sleep(PAUSE).await;
+                work.wait_before_retry(&error, PAUSE).await?;
             }
             Err(error) => return Err(error.into()),
         }

@@ -24,6 +24,8 @@ pub(super) use super::task::TaskFailure;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Longest pause between two tries of a call. Every retry also ends with its step's deadline.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Between two looks whether the PVE cluster has quorum again.
+const QUORUM_LOOK: Duration = Duration::from_secs(10);
 /// Something that is waited for is looked at again after this part of the wait so far: seen late by
 /// a tenth of its own time at most, with a few dozen looks however long it takes …
 const PART_OF_WAIT: u32 = 10;
@@ -498,6 +500,32 @@ impl Work {
                 "Kubernetes forbids it: just started, its roles not read yet, or a right is missing; tried again");
         }
         self.note_outage(text);
+    }
+
+    /// Waits before PVE is asked once more for a change that it refused with `error`: for `pause`, or until the
+    /// cluster has quorum where that was missing. Each try without quorum would only be one more failed task in its
+    /// log; a look is none.
+    pub(super) async fn wait_before_retry(
+        &self,
+        error: &CallError,
+        pause: Duration,
+    ) -> Result<(), Stop> {
+        if error.cause() != Cause::NoQuorum || planted!(QuorumIgnored) {
+            sleep(pause).await;
+            return Ok(());
+        }
+        loop {
+            sleep(QUORUM_LOOK).await;
+            let cluster = self
+                .patiently("looking whether PVE has quorum", || {
+                    self.pve.cluster_status()
+                })
+                .await?;
+            if cluster.quorate {
+                return Ok(());
+            }
+            self.note_outage(error.to_string());
+        }
     }
 
     /// Follows a task to its end. `Ok(None)`: it succeeded.

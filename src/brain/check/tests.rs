@@ -318,7 +318,7 @@ fn a_working_node_goes_only_for_a_reason_that_holds() {
     planted(&base, Rule::Identity, &|lab, _| {
         let key = "pve-autoscaler.io/machine";
         edit_node(lab, |node| {
-            drop(node.annotations.insert(key.into(), "home/1/x".into()))
+            drop(node.annotations.insert(key.into(), "home/1/x".into()));
         });
     });
     planted(&base, Rule::Identity, &|lab, _| {

@@ -31,7 +31,7 @@ fn a_start_is_of_a_working_node_whose_vm_is_off_and_ours_to_switch_on() {
     assert_eq!(base.1.kind, Kind::Start);
     planted(&base, Rule::Power, &|lab, _| {
         edit(lab, |machine| {
-            machine.vm.as_mut().expect("a VM").running = true
+            machine.vm.as_mut().expect("a VM").running = true;
         });
     });
     planted(&base, Rule::Power, &|lab, _| {
