@@ -169,9 +169,14 @@ async fn ask(work: &Work) -> Result<(), Stop> {
                 sleep(SETTLE).await;
                 Ok(())
             }
+            // Nothing was begun. Who needs a machine when there is quorum again is decided then.
+            (_, Cause::NoQuorum) if !planted!(QuorumIgnored) => {
+                Err(Stop::Transient(error.to_string()))
+            }
             _ if passing(&error) && !planted!(LostReplyIsFailure) => {
                 work.note_outage(error.to_string());
-                work.wait_before_retry(&error, SETTLE).await
+                sleep(SETTLE).await;
+                Ok(())
             }
             (_, Cause::VmidTaken) => Err(Stop::Transient(format!(
                 "VMID {} was taken in between: {error}",

@@ -502,9 +502,8 @@ impl Work {
         self.note_outage(text);
     }
 
-    /// Waits before PVE is asked once more for a change that it refused with `error`: for `pause`, or until the
-    /// cluster has quorum where that was missing. Each try without quorum would only be one more failed task in its
-    /// log; a look is none.
+    /// Waits before PVE is asked once more for a change that it refused with `error`: for `pause`, or for quorum
+    /// where that was missing. A try without it would only be one more failure in PVE's log.
     pub(super) async fn wait_before_retry(
         &self,
         error: &CallError,
@@ -517,9 +516,7 @@ impl Work {
         loop {
             sleep(QUORUM_LOOK).await;
             let cluster = self
-                .patiently("looking whether PVE has quorum", || {
-                    self.pve.cluster_status()
-                })
+                .patiently("looking for quorum", || self.pve.cluster_status())
                 .await?;
             if cluster.quorate {
                 return Ok(());

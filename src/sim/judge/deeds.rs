@@ -17,24 +17,23 @@ const PROTECTED: [(&str, &str); 2] = [
 ];
 
 impl Judge {
-    pub(super) fn look_at_deeds(&mut self) {
-        let deeds = self.kube.deeds_since(self.deeds);
-        self.deeds += deeds.len();
-        for deed in deeds.iter().filter(|deed| deed.by == DAEMON) {
-            // What it says is no change of what it looks after.
-            if deed.resource != "configmaps" {
-                self.busy = deed.at;
-                self.look_at_lease(deed);
-            }
-            match deed.resource.as_str() {
-                "nodes" | "nodes/status" => self.look_at_node(deed),
-                "pods/eviction" => self.look_at_eviction(deed),
-                "pods" | "pods/status" => self.find(format!(
-                    "{}: pod {} was changed ({}) without an eviction",
-                    deed.at, deed.name, deed.verb
-                )),
-                _ => {}
-            }
+    pub(super) fn look_at_deed(&mut self, deed: &Deed) {
+        if deed.by != DAEMON {
+            return;
+        }
+        // What it says is no change of what it looks after.
+        if deed.resource != "configmaps" {
+            self.busy = deed.at;
+            self.look_at_lease(deed);
+        }
+        match deed.resource.as_str() {
+            "nodes" | "nodes/status" => self.look_at_node(deed),
+            "pods/eviction" => self.look_at_eviction(deed),
+            "pods" | "pods/status" => self.find(format!(
+                "{}: pod {} was changed ({}) without an eviction",
+                deed.at, deed.name, deed.verb
+            )),
+            _ => {}
         }
     }
 

@@ -183,8 +183,7 @@ impl Judge {
     /// Looks at the world. Call it about every second.
     pub fn look(&mut self, now: Time) {
         self.look_at_hindrances(now);
-        self.look_at_deeds();
-        self.look_at_changes(now);
+        self.look_at_acts(now);
         self.look_at_requests();
         let ours = self.ours();
         self.remember(now, &ours);
@@ -195,6 +194,25 @@ impl Judge {
         }
         self.violations = violations.len();
         self.look_at_pods(now, &ours);
+    }
+
+    /// What was done in Kubernetes and in PVE since the last look, in the order in which it was done: a Node that goes
+    /// right after its VM was there when the VM stopped.
+    fn look_at_acts(&mut self, now: Time) {
+        let deeds = self.kube.deeds_since(self.deeds);
+        self.deeds += deeds.len();
+        let changes = self.pve.changes_since(self.changes);
+        self.changes += changes.len();
+        let mut deeds = deeds.iter().peekable();
+        for change in &changes {
+            while let Some(deed) = deeds.next_if(|deed| deed.at < change.at) {
+                self.look_at_deed(deed);
+            }
+            self.look_at_change(now, change);
+        }
+        for deed in deeds {
+            self.look_at_deed(deed);
+        }
     }
 
     /// What was found so far; empty when all is well.

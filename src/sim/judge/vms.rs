@@ -18,41 +18,36 @@ const AT_ONCE: Span = Span::seconds(10);
 
 impl Judge {
     /// Who touched which VM: only marked machines of this cluster may be changed.
-    pub(super) fn look_at_changes(&mut self, now: Time) {
-        let changes = self.pve.changes_since(self.changes);
-        self.changes += changes.len();
-        for change in &changes {
-            let by_hand = change.by == "administrator";
-            let vmid = change.vmid;
-            let seen = mark(&change.description);
-            let own =
-                seen.filter(|seen| seen.cluster == self.cluster && seen.vmid == u64::from(vmid));
-            if !by_hand {
-                self.busy = change.at;
+    pub(super) fn look_at_change(&mut self, now: Time, change: &Change) {
+        let by_hand = change.by == "administrator";
+        let vmid = change.vmid;
+        let seen = mark(&change.description);
+        let own = seen.filter(|seen| seen.cluster == self.cluster && seen.vmid == u64::from(vmid));
+        if !by_hand {
+            self.busy = change.at;
+        }
+        match (change.what.as_str(), own) {
+            ("clone" | "create", _) if by_hand => {
+                self.foreign.insert(vmid);
             }
-            match (change.what.as_str(), own) {
-                ("clone" | "create", _) if by_hand => {
-                    self.foreign.insert(vmid);
-                }
-                ("clone", Some(seen)) => {
-                    self.foreign.remove(&vmid);
-                    self.machines.remove(&vmid);
-                    self.look_at_backoff(change, &seen);
-                }
-                ("clone", None) => {
-                    self.find(format!("{now}: VM {vmid} was cloned without our mark"));
-                }
-                _ if by_hand => {}
-                // A placeholder whose clone was cut short has no mark yet.
-                ("destroy", None) if !self.foreign.contains(&vmid) => self.look_at_clone(change),
-                (what, None) => {
-                    self.find(format!("{now}: {what} of VM {vmid}, which is not ours"));
-                }
-                ("shutdown" | "stop" | "destroy", Some(seen)) => {
-                    self.look_at_end(now, change, &seen);
-                }
-                _ => {}
+            ("clone", Some(seen)) => {
+                self.foreign.remove(&vmid);
+                self.machines.remove(&vmid);
+                self.look_at_backoff(change, &seen);
             }
+            ("clone", None) => {
+                self.find(format!("{now}: VM {vmid} was cloned without our mark"));
+            }
+            _ if by_hand => {}
+            // A placeholder whose clone was cut short has no mark yet.
+            ("destroy", None) if !self.foreign.contains(&vmid) => self.look_at_clone(change),
+            (what, None) => {
+                self.find(format!("{now}: {what} of VM {vmid}, which is not ours"));
+            }
+            ("shutdown" | "stop" | "destroy", Some(seen)) => {
+                self.look_at_end(now, change, &seen);
+            }
+            _ => {}
         }
     }
 
