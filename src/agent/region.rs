@@ -23,11 +23,13 @@ use crate::model::time::Span;
 use crate::pve::transport::CallError;
 use crate::pve::{Cause, Client, GuestResource, Resources, VmConfig};
 
-/// A configuration is read again after this long though nothing about the VM seemed to change.
-const STALE_CONFIG: Duration = Duration::from_mins(30);
+/// A template's configuration is read again after this long though nothing about the VM seemed to change.
+const STALE_TEMPLATE: Duration = Duration::from_mins(30);
 /// The configuration of a VM that carries a mark is: an edited description or UUID shows nowhere else. They take
 /// turns, the oldest reading first.
 const STALE_MARK: Duration = Duration::from_secs(15);
+/// That of any other VM in our range is: a person may put back the mark that somebody took out.
+const STALE_UNMARKED: Duration = Duration::from_mins(5);
 /// Such re-readings in one poll.
 const REREADS_PER_POLL: usize = 1;
 /// Configurations read in one poll because something changed: a thousand VMs at the start take a
@@ -97,7 +99,8 @@ impl Known {
     /// For how long the reading is good as long as nothing seems to change.
     fn stale_after(&self) -> Duration {
         match self.config.ownership() {
-            Ownership::Unmarked => STALE_CONFIG,
+            Ownership::Unmarked if self.fingerprint.template => STALE_TEMPLATE,
+            Ownership::Unmarked => STALE_UNMARKED,
             _ => STALE_MARK,
         }
     }

@@ -299,6 +299,8 @@ fn notes_that_are_edited_and_put_back_cost_nobody_a_vm() {
                 tokio::time::sleep(Duration::from_mins(6)).await;
                 assert_eq!(changes(&scene), before, "put back after {after} ms");
                 assert_eq!(running(&scene).await, pods, "put back after {after} ms");
+                let said = warnings(&scene);
+                assert_eq!(said, "", "what was put back is read again");
             };
             tokio::select! {
                 biased;

@@ -56,6 +56,7 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
             Look::Placeholder => false,
             Look::Going => true,
             Look::Ours(_) => {
+                work.doubt();
                 return Err(Stop::Transient(
                     "the clone came to life after all".to_owned(),
                 ));
@@ -132,6 +133,8 @@ async fn nothing_there(work: &Work) -> Result<(), Stop> {
     match work.look().await? {
         Look::Absent | Look::Foreign(_) => Ok(()),
         Look::Ours(_) | Look::Placeholder | Look::Going | Look::Changed(_) => {
+            // The plan is from before that.
+            work.doubt();
             Err(Stop::Transient("its VM is there after all".to_owned()))
         }
     }

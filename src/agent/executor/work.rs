@@ -334,7 +334,7 @@ impl Work {
     }
 
     /// What the region's watcher has read of the VM may not hold any more: it is read again with the next poll.
-    fn doubt(&self) {
+    pub(super) fn doubt(&self) {
         if let Ok(entry) = self.entry() {
             self.tools.doubts.add(&entry.target.region, self.mark.vmid);
         }
