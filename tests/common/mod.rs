@@ -273,3 +273,17 @@ impl Scene {
         lines
     }
 }
+
+/// Lets this thread's log lines go to `subscriber`. A call site that another thread reaches first while one
+/// subscriber alone listens would stay silent here: a second one, of all threads, prevents that.
+pub(crate) fn listen(
+    subscriber: impl tracing::Subscriber + Send + Sync + 'static,
+) -> tracing::subscriber::DefaultGuard {
+    let of_all = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::INFO)
+        .with_writer(std::io::sink)
+        .finish();
+    // It is set already, by another test.
+    let _ = tracing::subscriber::set_global_default(of_all);
+    tracing::subscriber::set_default(subscriber)
+}

@@ -16,7 +16,7 @@ use pve_autoscaler::sim::workload::{Act as Deed, Kind, Pods, Step as Act, Worklo
 use pve_autoscaler::web::Health;
 use serde_json::json;
 
-use crate::common::{Scene, simulate};
+use crate::common::{Scene, listen, simulate};
 use crate::{HASTY, call, events, expect_told};
 
 /// A pod that no pool can run.
@@ -123,7 +123,7 @@ impl Log {
             .without_time()
             .with_writer(move || writer.clone())
             .finish();
-        (log, tracing::subscriber::set_default(subscriber))
+        (log, listen(subscriber))
     }
 
     /// The lines that contain all of these.

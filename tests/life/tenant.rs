@@ -14,7 +14,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
-use super::common::{Scene, simulate};
+use super::common::{Scene, listen, simulate};
 use super::{HASTY, call};
 
 /// Lines of the log of this level or worse, as they come.
@@ -170,7 +170,7 @@ fn a_refused_eviction_backs_off() {
 fn one_broken_connection_is_one_warning() {
     let log = Log::default();
     let subscriber = tracing_subscriber::registry().with(log.clone());
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _guard = listen(subscriber);
     simulate(async {
         let scene = Scene::new(22, HASTY, GuestSpec::default());
         let outage = async {

@@ -461,6 +461,18 @@ fn is_clean(call: &Call) -> Result<(), String> {
     }
 }
 
+/// PVE reads no UPID that has something after its last colon.
+#[test]
+fn a_task_is_named_to_its_end_and_not_beyond() {
+    let path = |upid: &str| format!("/api2/json/nodes/pve1/tasks/{upid}/status");
+    let upid = "UPID%3Apve1%3A0003A1B2%3A00C3D4E5%3A66F0A1B2%3Aqmstart%3A9001%3Aroot%40pam";
+    assert!(judge("GET", &path(&format!("{upid}%3A")), "").is_ok());
+    for more in ["", "%3A.", "%3Aword", "%3A%3A"] {
+        let said = judge("GET", &path(&format!("{upid}{more}")), "");
+        assert!(said.is_err(), "{more}");
+    }
+}
+
 #[test]
 fn what_passes_is_clean_and_stays_so() {
     for (method, path, text) in passing() {

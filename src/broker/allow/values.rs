@@ -97,9 +97,13 @@ fn is_label(value: &str) -> bool {
         && !value.ends_with('-')
 }
 
-/// A task that a listed call starts, by root.
+/// A task that a listed call starts for a VM, by root. PVE writes nothing after a UPID's last colon, and reads
+/// none that has more.
 pub(super) fn is_our_task(upid: &Upid) -> bool {
-    TASKS.contains(&upid.kind()) && upid.user() == "root@pam"
+    TASKS.contains(&upid.kind())
+        && vmid(upid.id()).is_some()
+        && upid.user() == "root@pam"
+        && upid.as_str().ends_with(':')
 }
 
 pub(super) fn host(_: &Policy, value: &str) -> Verdict {

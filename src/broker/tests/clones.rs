@@ -211,6 +211,35 @@ async fn a_dead_clone_goes_after_its_quarantine_past_its_lock() {
     }
 }
 
+/// What a record says of another host or another cluster proves nothing here.
+#[tokio::test(start_paused = true)]
+async fn a_dead_clone_of_another_host_or_another_cluster_stays() {
+    let failed = json!({"data": {"status": "stopped", "exitstatus": "no space left"}});
+    let none = json!({"data": []});
+    let asked = async |edit: Option<(&str, &str)>| {
+        let rig = with_placeholder(true).await;
+        if let Some((from, to)) = edit {
+            let path = rig.state.path().join("intents/9050.json");
+            let text = std::fs::read_to_string(&path).expect("recorded");
+            assert!(text.contains(from), "{text}");
+            std::fs::write(&path, text.replace(from, to)).expect("written");
+        }
+        tokio::time::advance(Span::minutes(10).to_std()).await;
+        rig.world.answer(&task_path(), 200, &failed);
+        rig.world.answer("/nodes/pve1/tasks", 200, &none);
+        let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
+        (rig, reply)
+    };
+    assert_eq!(asked(None).await.1.outcome, "done");
+    for edit in [
+        ("\"host\":\"pve1\"", "\"host\":\"pve2\""),
+        (CLUSTER, "ffff/home"),
+    ] {
+        let (rig, reply) = asked(Some(edit)).await;
+        rig.refused(&reply, edit.1);
+    }
+}
+
 /// Its own task is not known, and the one that runs is another machine's.
 #[tokio::test(start_paused = true)]
 async fn a_dead_clone_does_not_wait_for_the_clone_of_another_intent() {

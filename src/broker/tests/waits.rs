@@ -8,6 +8,7 @@ use serde_json::json;
 use tokio::time::sleep;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
 use super::rig::rig;
@@ -31,6 +32,17 @@ impl<S: Subscriber> Layer<S> for Lines {
 }
 
 impl Lines {
+    /// The lines of this thread, from now on. A call site that another thread reaches first while one subscriber
+    /// alone listens would stay silent here: a second one, of all threads, prevents that.
+    pub(super) fn listen() -> (Lines, tracing::subscriber::DefaultGuard) {
+        let of_all = tracing_subscriber::registry().with(LevelFilter::INFO);
+        // It is set already, by another test.
+        let _ = tracing::subscriber::set_global_default(of_all);
+        let lines = Lines::default();
+        let subscriber = tracing_subscriber::registry().with(lines.clone());
+        (lines, tracing::subscriber::set_default(subscriber))
+    }
+
     pub(super) fn taken(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().expect("held"))
     }
@@ -41,9 +53,7 @@ const EXEC: &str = "/nodes/pve1/qemu/9001/agent/exec";
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_an_agent_is_one_line_and_a_count() {
-    let (rig, lines) = (rig(), Lines::default());
-    let _guard =
-        tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.clone()));
+    let (rig, (lines, _guard)) = (rig(), Lines::listen());
     let silent = json!({"data": null, "message": "QEMU guest agent is not running\n"});
     rig.world.answer(PING, 500, &silent);
     for _ in 0..60 {
@@ -64,9 +74,7 @@ async fn a_wait_for_an_agent_is_one_line_and_a_count() {
 
 #[tokio::test(start_paused = true)]
 async fn another_script_has_its_line_and_no_wait_hides_for_ever() {
-    let (rig, lines) = (rig(), Lines::default());
-    let _guard =
-        tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.clone()));
+    let (rig, (lines, _guard)) = (rig(), Lines::listen());
     rig.world.answer(EXEC, 200, &json!({"data": {"pid": 7}}));
     let run = |script: &'static str| {
         let rig = &rig;
