@@ -472,6 +472,39 @@ fn every_dependency_comes_from_crates_io_and_earns_its_place() {
     );
 }
 
+/// What nobody names is built for nothing.
+#[test]
+fn every_dependency_is_used() {
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("it is there");
+    let manifest: toml::Table = manifest.parse().expect("it is TOML");
+    let rust: Vec<String> = ["src", "tests", "benches"]
+        .iter()
+        .flat_map(|folder| files(&root().join(folder), &is_rust))
+        .map(|path| std::fs::read_to_string(path).expect("it is text"))
+        .collect();
+    let names = |line: &str, name: &str| {
+        let said = line.match_indices(name);
+        said.into_iter().any(|(at, _)| {
+            let own = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+            !line[..at].ends_with(own) && line[at + name.len()..].starts_with("::")
+        })
+    };
+    let mut complaints = Vec::new();
+    for section in ["dependencies", "dev-dependencies"] {
+        let table = manifest.get(section).and_then(toml::Value::as_table);
+        for name in table.expect("a table").keys() {
+            let name = name.replace('-', "_");
+            let used = rust
+                .iter()
+                .any(|text| code(text).any(|line| names(line, &name)));
+            if !used {
+                complaints.push(format!("{name} is used nowhere"));
+            }
+        }
+    }
+    none(&complaints);
+}
+
 #[test]
 fn the_architecture_names_every_module() {
     let text = std::fs::read_to_string(root().join("docs/architecture.md")).expect("it is there");
