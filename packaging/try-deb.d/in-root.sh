@@ -44,7 +44,12 @@ log_says() { journalctl --no-pager --unit="$daemon" | tee /dev/stderr | grep -qi
 # owned PATH OWNER:GROUP MODE
 owned() { [ "$(stat -c '%U:%G %a' "$1")" = "$2 $3" ] || { stat -c '%n %U:%G %a' "$1" && false; }; }
 absent() { [ ! -e "$1" ]; }
-changed_pid() { active "$daemon" && [ "$(main_pid)" != "$1" ]; }
+# Right after a kill systemd may still call the service active, with no process.
+changed_pid() {
+    local now
+    now="$(main_pid)"
+    active "$daemon" && [ "$now" -gt 1 ] && [ "$now" != "$1" ]
+}
 quiet_dpkg() { DEBIAN_FRONTEND=noninteractive dpkg --force-confdef --force-confold "$@"; }
 
 # Every file of the root that a package could have made; what the system itself writes as it runs
@@ -301,6 +306,7 @@ crashed_and_frozen() {
     kill -KILL "$before"
     hold "starts again after a crash" soon 30 changed_pid "$before"
     before="$(main_pid)"
+    hold "a process to freeze is there" test "$before" -gt 1
     [ "$before" -gt 1 ] || return
     kill -STOP "$before"
     hold "the watchdog ends a frozen daemon and starts it again" soon 200 changed_pid "$before"

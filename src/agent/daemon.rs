@@ -35,6 +35,11 @@ use crate::pve::transport::Transport;
 
 /// From the end of a turn to the next at least: a burst of changes is seen as one or two.
 const SPACING: Duration = Duration::from_millis(50);
+/// After a turn a change in the cluster waits for so many times what the turn cost: where much runs, something
+/// changes all the time …
+const COSTS: u32 = 50;
+/// … and no longer than this.
+const LONGEST_SPACING: Duration = Duration::from_secs(1);
 /// A turn at least this often, for the watchdog and for what has no event.
 const LONGEST_REST: Duration = Duration::from_secs(30);
 /// The Lease of those who may act; one per cluster and namespace.
@@ -363,9 +368,9 @@ impl Loop {
 
     async fn run(&mut self) -> DaemonError {
         let mut wake = Instant::now();
-        let mut earliest = wake;
+        let (mut earliest, mut unhurried) = (wake, wake);
         loop {
-            if let Some(ended) = self.rest(wake).await {
+            if let Some(ended) = self.rest(wake, unhurried).await {
                 if let Some(last) = &self.last {
                     self.announcer.ended(&ended, last);
                 }
@@ -375,8 +380,10 @@ impl Loop {
             sleep_until(earliest).await;
             let began = Instant::now();
             let turned = self.turn();
+            let cost = began.elapsed();
             earliest = Instant::now() + SPACING;
-            self.parts.observer.turned(began.elapsed());
+            unhurried = Instant::now() + spacing(cost);
+            self.parts.observer.turned(cost);
             match turned {
                 Ok(next) => wake = next,
                 Err(error) => return error,
@@ -384,8 +391,13 @@ impl Loop {
         }
     }
 
-    /// Waits for a reason to look again.
-    async fn rest(&mut self, wake: Instant) -> Option<Ended> {
+    /// Waits for a reason to look again; a change in the cluster is one from `unhurried` on.
+    async fn rest(&mut self, wake: Instant, unhurried: Instant) -> Option<Ended> {
+        // The turn looks at all that changed, whatever calls for it.
+        let changed = async {
+            let _ = self.changes.changed().await;
+            sleep_until(unhurried).await;
+        };
         let region = async {
             let mut waits: Vec<_> = self
                 .regions
@@ -405,7 +417,7 @@ impl Loop {
             _ = self.holder.changed() => {}
             _ = self.cluster_id.changed() => {}
             _ = self.id_error.changed() => {}
-            _ = self.changes.changed() => {}
+            () = changed => {}
             () = region => {}
             () = sleep_until(wake.min(Instant::now() + LONGEST_REST)) => {}
         }
@@ -540,6 +552,30 @@ impl Loop {
                     tracing::error!(machine = %action.target.machine, action = ?action.kind, %error, "not begun");
                 }
             }
+        }
+    }
+}
+
+/// From the end of a turn to the next one that a change in the cluster calls for.
+fn spacing(cost: Duration) -> Duration {
+    (cost * COSTS).clamp(SPACING, LONGEST_SPACING)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_wait_in_proportion_to_what_a_turn_costs() {
+        for (micros, millis) in [
+            (0, 50),
+            (1_000, 50),
+            (4_000, 200),
+            (22_000, 1_000),
+            (9_000_000, 1_000),
+        ] {
+            let wait = spacing(Duration::from_micros(micros));
+            assert_eq!(wait, Duration::from_millis(millis), "{micros} µs");
         }
     }
 }
