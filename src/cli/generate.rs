@@ -27,7 +27,7 @@ They end. What is being done to machines is taken up again at the next start.
 .TP
 PVE_AUTOSCALER_LOG
 What \fBrun\fR and \fBbroker\fR log: a level (error, warn, info, debug, trace), or levels by target, such as
-info,pve_autoscaler::brain=trace.
+info,pve_autoscaler::agent=debug.
 .SH FILES
 .TP
 /etc/pve\-autoscaler.toml
