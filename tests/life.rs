@@ -6,6 +6,8 @@ mod absence;
 #[path = "life/clocks.rs"]
 mod clocks;
 mod common;
+#[path = "life/hostile_days/mod.rs"]
+mod hostile_days;
 #[path = "life/identity.rs"]
 mod identity;
 #[cfg(debug_assertions)]

@@ -38,7 +38,7 @@ fn gone_after(config: &str, sets: &[(Duration, Span)]) -> Duration {
         };
         tokio::select! {
             biased;
-            () = scene.live(None, 0, visit, Duration::from_mins(120)) => {}
+            () = scene.live(None, 0, visit, Duration::from_hours(2)) => {}
             () = clocks => {}
             () = gone => {}
         }
