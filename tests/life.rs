@@ -17,6 +17,8 @@ mod placeholder;
 mod planted;
 #[path = "life/power.rs"]
 mod power;
+#[path = "life/rescue.rs"]
+mod rescue;
 #[path = "life/swarm.rs"]
 mod swarm;
 #[path = "life/tell.rs"]
