@@ -6,13 +6,19 @@ mod absence;
 #[path = "life/clocks.rs"]
 mod clocks;
 mod common;
+#[path = "life/hostile_days/mod.rs"]
+mod hostile_days;
 #[path = "life/identity.rs"]
 mod identity;
+#[path = "life/placeholder.rs"]
+mod placeholder;
 #[cfg(debug_assertions)]
 #[path = "life/planted.rs"]
 mod planted;
 #[path = "life/power.rs"]
 mod power;
+#[path = "life/rescue.rs"]
+mod rescue;
 #[path = "life/swarm.rs"]
 mod swarm;
 #[path = "life/tell.rs"]

@@ -100,7 +100,7 @@ fn failed(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
         return clear_placeholder(turn, known);
     }
     // Without a journal it may be a working machine whose node just went: wait and see.
-    let unsure = known.machine.step.is_none();
+    let unsure = known.machine.step.is_none() || by_mark_alone(known);
     if unsure {
         let good = turn.holds.may_observe_in(region);
         if !turn.quarantine_over(&format!("machine/{}", known.name), good) {
@@ -118,6 +118,16 @@ fn failed(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     }
     let drain = known.node.is_some();
     Some((Kind::Remove { drain }, reason))
+}
+
+/// Whether a machine that runs is known by its mark alone, and no node of it has been seen since: its journal was lost,
+/// and the one of now was begun with its registration, whether it had been a node before or not.
+fn by_mark_alone(known: &Known<'_>) -> bool {
+    let runs = known.machine.vm.as_ref();
+    let runs = runs.is_some_and(|vm| vm.marked && vm.running);
+    runs && known.machine.terms.is_none()
+        && known.node.is_none()
+        && known.step() == Some(Step::Register)
 }
 
 fn why(known: &Known<'_>, limit: Span) -> ForeignText {

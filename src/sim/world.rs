@@ -32,7 +32,7 @@ use crate::pve::transport::memory::Memory;
 use crate::sim::faults::{CallCounter, Faults, Style};
 use crate::sim::guests::{GuestSpec, KubeGuests};
 use crate::sim::kube::{Kube, KubeSpec};
-use crate::sim::pve::{Pve, PveSpec};
+use crate::sim::pve::{Pve, PveSpec, VmFacts};
 
 /// When simulated worlds begin: a Thursday, 08:00 UTC.
 pub const EPOCH: Time = Time(1_767_254_400_000);
@@ -220,7 +220,7 @@ async fn as_the_broker(
         && request.method() == Method::DELETE
         && remembered().contains(&vm.vmid);
     let locked = vm.lock.as_deref() == Some("clone") || remains;
-    if !locked && !vm.description.contains(MARK) && !planted!(MarkNotReRead) {
+    if !locked && !carries_its_mark(&vm) && !planted!(MarkNotReRead) {
         let refusal = json!({"data": null, "message": "VM carries no mark"});
         return (StatusCode::FORBIDDEN, Json(refusal)).into_response();
     }
@@ -247,6 +247,14 @@ async fn as_the_broker(
         parts.headers.remove(http::header::CONTENT_LENGTH);
     }
     next.run(Request::from_parts(parts, body.into())).await
+}
+
+/// Whether a VM's notes end with a mark that names this VM: a copy has its original's.
+fn carries_its_mark(vm: &VmFacts) -> bool {
+    let line = vm.description.lines().rfind(|line| !line.trim().is_empty());
+    let mark = line.and_then(|line| line.trim().strip_prefix(MARK));
+    let mark = mark.and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
+    mark.is_some_and(|mark| mark["vmid"] == vm.vmid)
 }
 
 /// Why a simulated daemon ended.

@@ -273,3 +273,43 @@ fn the_journal_of_a_former_cluster_fills_no_pool() {
         assert_eq!(left, 11, "nobody touches what is not ours");
     });
 }
+
+/// The state directory is lost while a machine works, and then somebody deletes its Node: without a journal it looks like
+/// one that is still to join, and all the same it has its quarantine. The host's clock changes nothing of it.
+#[test]
+fn a_node_that_is_deleted_has_its_quarantine_without_a_journal_too() {
+    let config = HASTY.replace("quarantine = \"30s\"", "quarantine = \"4m\"");
+    assert_ne!(config, HASTY);
+    for ahead in [Span::ZERO, Span::minutes(75)] {
+        simulate(async {
+            let scene = Scene::new(3, &config, GuestSpec::default());
+            beside(&scene, stays(), async {
+                on(&scene, 0, Duration::from_mins(4)).await;
+                let worked = working(&scene);
+                assert_eq!(worked.len(), 1);
+                std::fs::remove_dir_all(scene.state()).expect("removed");
+                std::fs::create_dir(scene.state()).expect("made");
+                let deletes = async {
+                    tokio::time::sleep(Duration::from_mins(2)).await;
+                    let delete = http::Request::delete(format!("/api/v1/nodes/{}", worked[0]));
+                    crate::call(&scene, delete, "{}".to_owned()).await;
+                    tokio::time::sleep(Duration::from_secs(35)).await;
+                    scene.world.host_clock.set_ahead(ahead);
+                    std::future::pending::<()>().await;
+                };
+                tokio::select! {
+                    biased;
+                    () = on(&scene, 1, Duration::from_mins(12)) => {}
+                    () = deletes => {}
+                }
+            })
+            .await;
+            let told = crate::events(&scene).await;
+            let findings = scene.findings();
+            assert!(
+                findings.is_empty(),
+                "ahead by {ahead}: {findings:#?} {told:#?}"
+            );
+        });
+    }
+}

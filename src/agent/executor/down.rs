@@ -10,6 +10,7 @@ use crate::agent::journal::Entry;
 use crate::config::settings::Drain;
 use crate::model::action::{Action, NodeRef};
 use crate::model::cluster::{Node, ReadyStatus};
+use crate::model::policy::{LEAVING_TAINT, STARTUP_TAINT};
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 use crate::pve::transport::Outcome;
@@ -295,12 +296,39 @@ async fn still_empty(
     match (node::own(work, config, false).await?, emptied) {
         (None, _) => Ok(()),
         (Some((_, node)), Some(emptied)) if node.uid == emptied.uid => {
+            if takes_pods(&node) && !planted!(NoCordon) {
+                return Err(taken_back(work, emptied).await);
+            }
             nothing_to_lose(work, emptied, "it was emptied before").await
         }
         (Some((name, _)), _) => Err(Stop::Transient(format!(
             "node {name} has come since the removal began: it is looked at again"
         ))),
     }
+}
+
+/// Whether pods may come to a node that was cordoned, at any moment: somebody has uncordoned it since and has taken our
+/// taint off.
+fn takes_pods(node: &Node) -> bool {
+    let ours = |key: &str| key == LEAVING_TAINT || key == STARTUP_TAINT;
+    let tainted = node.taints.iter().any(|taint| ours(&taint.key));
+    node.ready.status == ReadyStatus::True && !node.unschedulable && !tainted
+}
+
+/// Somebody wants the node back: it is in service again, until it is decided anew.
+async fn taken_back(work: &Work, node: &NodeRef) -> Stop {
+    release(work, node).await;
+    let now = work.tools.clock.now();
+    let back = work.record(|entry| {
+        entry.step = Step::Done;
+        entry.since = now;
+    });
+    back.err().unwrap_or_else(|| {
+        Stop::Transient(format!(
+            "somebody uncordoned node {} while it was to go: it is looked at again",
+            node.name
+        ))
+    })
 }
 
 /// Whether the journal shows that the machine never came as far as to register a node: nothing was

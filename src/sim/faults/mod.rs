@@ -25,6 +25,9 @@ use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+/// Marks a call that is carried out after whoever made it has given up.
+pub const LATE: &str = "x-simulator-late";
+
 /// Whose errors are imitated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
@@ -327,6 +330,9 @@ async fn disturb(
         Fate::Forbidden if style == Style::Pve => next.run(request).await,
         Fate::Forbidden => forbidden(),
         Fate::Late(after) => {
+            let mut request = request;
+            let yes = HeaderValue::from_static("1");
+            request.headers_mut().insert(LATE, yes);
             tokio::spawn(async move {
                 tokio::time::sleep(after).await;
                 drop(next.run(request).await);

@@ -35,6 +35,14 @@ pub(super) struct Known {
     pub(super) lost: Option<Time>,
     /// When the daemon first took its power away.
     pub(super) down: Option<Time>,
+    /// When its node was first Ready.
+    pub(super) first: Option<Time>,
+    /// Its clone was seen when nothing went wrong any more.
+    pub(super) calm: bool,
+    /// A pod came to its node once that is there for its own sake.
+    pub(super) served: bool,
+    /// From its clone to its first Ready something else made room, or took the demand away.
+    pub(super) relieved: bool,
 }
 
 /// Whether a node is Ready.
@@ -93,7 +101,16 @@ impl Judge {
                 continue;
             }
             let lying = self.lying_on(vm, &nodes);
-            let known = self.machines.entry(vm.vmid).or_default();
+            let serves = lying
+                .iter()
+                .any(|node| self.kube.serves(text(node, "/metadata/name")));
+            let fresh = Known {
+                calm: self.calms(now),
+                relieved: self.relieved(now),
+                ..Known::default()
+            };
+            let known = self.machines.entry(vm.vmid).or_insert(fresh);
+            known.served |= serves;
             known.pool = seen.pool;
             known.started |= vm.running;
             if known.uuid.is_empty() {
@@ -103,6 +120,7 @@ impl Judge {
             let ready = lying.iter().any(|node| is_ready(node));
             known.worked |= ready;
             known.ready = ready.then(|| known.ready.unwrap_or(now));
+            known.first = known.first.or(known.ready);
             if lying.is_empty() {
                 if known.worked && !known.nodes.is_empty() {
                     known.lost = known.lost.or(Some(now));

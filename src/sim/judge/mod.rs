@@ -3,6 +3,7 @@
 
 mod deeds;
 mod known;
+mod need;
 mod rest;
 #[cfg(test)]
 mod tests;
@@ -69,6 +70,10 @@ pub struct Judge {
     pools: Vec<PoolRule>,
     /// VMs that were there before.
     foreign: BTreeSet<u32>,
+    /// VMs whose mark a person took away, and since when it is away; `None` while it is back.
+    disowned: BTreeMap<u32, Option<Time>>,
+    /// VMIDs whose intent a person took away before there was a mark, and when.
+    unclaimed: BTreeMap<u32, Time>,
     /// Tokens that were there before.
     tokens: BTreeSet<String>,
     /// How many of the fakes' records were read already.
@@ -92,8 +97,14 @@ pub struct Judge {
     failures: BTreeMap<String, (u32, Time)>,
     /// When the daemon last changed something.
     busy: Time,
+    /// What made room or took demand away at the last look.
+    relief: need::Relief,
     /// From here on, how long a pod may wait that a new node would take.
     patience: Option<Span>,
+    /// When it looked first.
+    born: Option<Time>,
+    /// Since when nothing goes wrong any more.
+    calm: Option<Time>,
     /// Since when such pods wait, by UID.
     waiting: BTreeMap<String, Time>,
     findings: BTreeSet<String>,
@@ -144,6 +155,8 @@ impl Judge {
             cluster,
             pools,
             foreign,
+            disowned: BTreeMap::new(),
+            unclaimed: BTreeMap::new(),
             tokens,
             changes,
             requests,
@@ -157,7 +170,10 @@ impl Judge {
             wanted: Time(i64::MAX),
             failures: BTreeMap::new(),
             busy: Time::default(),
+            relief: need::Relief::default(),
             patience: None,
+            born: None,
+            calm: None,
             waiting: BTreeMap::new(),
             findings: BTreeSet::new(),
         }
@@ -177,16 +193,29 @@ impl Judge {
     /// within this span.
     pub fn expect_progress(&mut self, patience: Span) {
         self.patience = Some(patience);
+        self.calm = None;
         self.waiting.clear();
+    }
+
+    /// A person took away all that shows that a VM is ours which has no mark yet, or is still to be cloned: the daemon's
+    /// intent. The daemon cannot know of it, so that it does not count where machines are counted. (The broker does
+    /// know and would refuse the machine that is one too many; this world's broker counts nothing.)
+    pub fn disown(&mut self, vmid: u32, now: Time) {
+        self.unclaimed.insert(vmid, now);
     }
 
     /// Looks at the world. Call it about every second.
     pub fn look(&mut self, now: Time) {
+        self.born = self.born.or(Some(now));
+        if self.patience.is_some() {
+            self.calm = self.calm.or(Some(now));
+        }
         self.look_at_hindrances(now);
         self.look_at_acts(now);
         self.look_at_requests();
         let ours = self.ours();
         self.remember(now, &ours);
+        self.look_for_relief(now);
         self.count(now, &ours);
         let violations = self.kube.violations();
         for violation in violations.iter().skip(self.violations) {
@@ -246,17 +275,27 @@ impl Judge {
     }
 
     /// Never more machines than allowed, never two of a name.
+    ///
+    /// What a person took from the daemon does not count, nor when it is back: another was made in its place then,
+    /// and nothing is too many that the daemon made.
     fn count(&mut self, now: Time, ours: &[VmFacts]) {
         let most: usize = self.pools.iter().map(|p| p.max).sum();
-        if ours.len() > most {
+        let made: Vec<&VmFacts> = ours
+            .iter()
+            .filter(|vm| {
+                let id = &vm.vmid;
+                !self.disowned.contains_key(id) && !self.unclaimed.contains_key(id)
+            })
+            .collect();
+        if made.len() > most {
             self.find(format!(
                 "{now}: {} machines, at most {most} allowed",
-                ours.len()
+                made.len()
             ));
         }
         let mut pools: BTreeMap<String, usize> = BTreeMap::new();
         let mut names = BTreeSet::new();
-        for seen in ours.iter().filter_map(|vm| mark(&vm.description)) {
+        for seen in made.iter().filter_map(|vm| mark(&vm.description)) {
             *pools.entry(seen.pool).or_default() += 1;
             if !names.insert(seen.machine.clone()) {
                 self.find(format!("{now}: two VMs are machine {}", seen.machine));

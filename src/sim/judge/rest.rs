@@ -65,6 +65,11 @@ impl Judge {
         if !orphaned.is_empty() && self.pve.tasks_killed() == 0 {
             wrong.push(format!("volumes are left: {}", orphaned.join(", ")));
         }
+        for (volume, node) in self.kube.stranded() {
+            wrong.push(format!(
+                "volume {volume} is still attached to node {node}, which is gone"
+            ));
+        }
         for token in tokens(&self.kube).difference(&self.tokens) {
             wrong.push(format!("bootstrap token {token} is still there"));
         }

@@ -13,6 +13,10 @@ const OLD_VIEW: Span = Span::minutes(4);
 const LEASE: Span = Span::seconds(45);
 /// A node that is Ready for so long is cordoned before its VM stops; one that has just come back may be too late.
 const READY: Span = Span::minutes(1);
+/// A task of PVE's that was begun when a VM was ours has got the VM's lock by then.
+const LOCKED: Span = Span::minutes(1);
+/// A clone that nobody knows of any more was asked for, and has ended, by then.
+const FORGOTTEN: Span = Span::minutes(15);
 /// From a failure to the removal of what failed, when nothing hinders it.
 const AT_ONCE: Span = Span::seconds(10);
 
@@ -23,6 +27,9 @@ impl Judge {
         let vmid = change.vmid;
         let seen = mark(&change.description);
         let own = seen.filter(|seen| seen.cluster == self.cluster && seen.vmid == u64::from(vmid));
+        if by_hand && change.what == "config" {
+            self.look_at_edit(change, own.is_some());
+        }
         if !by_hand {
             self.busy = change.at;
         }
@@ -31,8 +38,11 @@ impl Judge {
                 self.foreign.insert(vmid);
             }
             ("clone", Some(seen)) => {
+                self.unclaimed
+                    .retain(|id, since| *id != vmid || change.at.since(*since) < FORGOTTEN);
                 self.foreign.remove(&vmid);
                 self.machines.remove(&vmid);
+                self.disowned.remove(&vmid);
                 self.look_at_backoff(change, &seen);
             }
             ("clone", None) => {
@@ -40,7 +50,9 @@ impl Judge {
             }
             _ if by_hand => {}
             // A placeholder whose clone was cut short has no mark yet.
-            ("destroy", None) if !self.foreign.contains(&vmid) => self.look_at_clone(change),
+            ("destroy", None) if !self.foreign.contains(&vmid) && !self.taken(change) => {
+                self.look_at_clone(change);
+            }
             (what, None) => {
                 self.find(format!("{now}: {what} of VM {vmid}, which is not ours"));
             }
@@ -49,6 +61,26 @@ impl Judge {
             }
             _ => {}
         }
+    }
+
+    /// A person edits a VM: without our mark it is theirs, and with it ours again.
+    fn look_at_edit(&mut self, change: &Change, ours: bool) {
+        let vm = self.pve.vm(change.vmid);
+        let seen = vm.and_then(|vm| mark(&vm.description));
+        if ours && seen.is_none() {
+            self.disowned.insert(change.vmid, Some(change.at));
+        } else if seen.is_some()
+            && let Some(since) = self.disowned.get_mut(&change.vmid)
+        {
+            *since = None;
+        }
+    }
+
+    /// Whether a person had taken the mark off a VM before, for so long that no call was under way that was made
+    /// when it was ours.
+    fn taken(&self, change: &Change) -> bool {
+        let since = self.disowned.get(&change.vmid).copied().flatten();
+        since.is_some_and(|since| change.at.since(since) > LOCKED)
     }
 
     /// A machine goes: nothing may be lost with it.
@@ -84,6 +116,7 @@ impl Judge {
             self.look_at_stop(change, &known);
         }
         self.look_at_failure(change, &known);
+        self.look_at_need(change, &known);
     }
 
     fn look_at_stop(&mut self, change: &Change, known: &Known) {
@@ -139,7 +172,8 @@ impl Judge {
         if let Some(known) = self.machines.get_mut(&change.vmid) {
             known.down = Some(down);
         }
-        if change.what == "destroy" && known.started && !known.worked {
+        // What was begun in the storm failed by the storm, and whose fault it was nobody may know any more.
+        if change.what == "destroy" && known.calm && known.started && !known.worked {
             let failures = self.failures.entry(known.pool.clone()).or_insert((0, down));
             *failures = (failures.0 + 1, failures.1.max(down));
         }
@@ -165,7 +199,9 @@ impl Judge {
     pub(super) fn look_at_requests(&mut self) {
         let requests = self.pve.requests_since(self.requests);
         self.requests = self.pve.request_count();
-        for seen in requests.iter().filter(|seen| seen.changing) {
+        // What a call finds that was under way for minutes, nobody knew who sent it: the rules on what is there hold for
+        // it, those on when something may be asked for do not.
+        for seen in requests.iter().filter(|seen| seen.changing && !seen.late) {
             let (at, what) = (seen.at, format!("{} {}", seen.method, seen.path));
             // Asking an agent changes nothing; it is a POST all the same.
             if !seen.path.contains("/agent/") {

@@ -117,6 +117,30 @@ impl Kube {
             .collect()
     }
 
+    /// Whether a pod is on this node that is there for its own sake: not a DaemonSet's and not a static one.
+    pub fn serves(&self, node: &str) -> bool {
+        let state = self.inner.lock();
+        let mut pods = state.all(PODS).values();
+        pods.any(|p| {
+            let own = super::object::controller(p).map_or("", |owner| text(owner, "/kind"));
+            text(p, "/spec/nodeName") == node && own != "DaemonSet" && !super::object::is_mirror(p)
+        })
+    }
+
+    /// Volumes attached to nodes that do not exist, and to which.
+    pub fn stranded(&self) -> Vec<(String, String)> {
+        let state = self.inner.lock();
+        let nodes = state.all(NODES);
+        let attachments = state.all(VOLUMEATTACHMENTS).values();
+        attachments
+            .map(|a| {
+                let volume = text(a, "/spec/source/persistentVolumeName").to_owned();
+                (volume, text(a, "/spec/nodeName").to_owned())
+            })
+            .filter(|(_, node)| !nodes.contains_key(&(String::new(), node.clone())))
+            .collect()
+    }
+
     /// Pods that the scheduler found no node for.
     pub fn unschedulable(&self) -> Vec<Arc<Value>> {
         let state = self.inner.lock();

@@ -11,6 +11,7 @@
 
 mod admission;
 mod auth;
+mod bell;
 mod bootstrap;
 mod controllers;
 mod discovery;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
+use super::bell::{Bell, Listener};
 use super::object::{deleting, list, name, namespace, number, seconds, set, text, uid};
 use super::pki::Subject;
 use super::resources::{EVENTS, LEASES, RESOURCES, Res};
@@ -105,9 +105,9 @@ pub(super) struct State {
     version: u64,
     /// Changes up to this version are forgotten.
     forgotten: u64,
-    bells: Vec<watch::Sender<u64>>,
+    bells: Vec<Bell>,
     /// Rings for every change the controllers may have to look at.
-    any: watch::Sender<u64>,
+    any: Bell,
     dice: StdRng,
 }
 
@@ -128,8 +128,8 @@ impl State {
             history_limit,
             version: 1,
             forgotten: 0,
-            bells: RESOURCES.iter().map(|_| watch::channel(0).0).collect(),
-            any: watch::channel(0).0,
+            bells: RESOURCES.iter().map(|_| Bell::default()).collect(),
+            any: Bell::default(),
             dice: StdRng::seed_from_u64(seed),
         }
     }
@@ -145,18 +145,18 @@ impl State {
     }
 
     /// Rings when the resource changes.
-    pub(super) fn bell(&self, res: Res) -> watch::Receiver<u64> {
-        self.bells[res.stored().0].subscribe()
+    pub(super) fn bell(&self, res: Res) -> Listener {
+        self.bells[res.stored().0].listen()
     }
 
     /// Rings when anything changes but leases and events.
-    pub(super) fn any_bell(&self) -> watch::Receiver<u64> {
-        self.any.subscribe()
+    pub(super) fn any_bell(&self) -> Listener {
+        self.any.listen()
     }
 
     /// The version of a resource's last change.
     pub(super) fn changed(&self, res: Res) -> u64 {
-        *self.bells[res.stored().0].borrow()
+        self.bells[res.stored().0].last()
     }
 
     /// Changes after a version, oldest first.
@@ -237,9 +237,9 @@ impl State {
                 self.forgotten = oldest.version;
             }
         }
-        self.bells[res.0].send_replace(version);
+        self.bells[res.0].ring(version);
         if !matches!(res, LEASES | EVENTS) {
-            self.any.send_replace(version);
+            self.any.ring(version);
         }
     }
 

@@ -7,10 +7,10 @@ use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
 use http::header;
 use serde_json::{Value, json};
-use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
 use super::Inner;
+use super::bell::Listener;
 use super::http::Shape;
 use super::object::namespace;
 use super::resources::Res;
@@ -34,7 +34,7 @@ pub(super) struct Watch {
     pub(super) bookmarks: bool,
     /// The last version this watch has shown.
     pub(super) version: u64,
-    pub(super) bell: Receiver<u64>,
+    pub(super) bell: Listener,
     pub(super) deadline: Instant,
     pub(super) next_bookmark: Instant,
     /// What the stream begins with, already written.
@@ -74,7 +74,7 @@ impl Watch {
             if self.over {
                 return None;
             }
-            let seen = *self.bell.borrow_and_update();
+            let seen = self.bell.hear();
             if seen > self.version
                 && let Some(text) = self.catch_up()
             {
@@ -100,7 +100,7 @@ impl Watch {
             tokio::select! {
                 biased;
                 changed = self.bell.changed() => {
-                    if changed.is_err() {
+                    if !changed {
                         return None;
                     }
                 }

@@ -22,6 +22,8 @@ pub struct Seen {
     pub path: String,
     /// Not a read.
     pub changing: bool,
+    /// It came long after it was sent, when whoever sent it had given up.
+    pub late: bool,
     /// Who asked; empty when not authenticated.
     pub user: String,
     /// The answer's status; `None` while there is none.

@@ -50,6 +50,7 @@ use self::locks::Locks;
 use self::table::{Act, Call, Need, Pace};
 use self::wire::{Fault, Given, Params};
 use self::world::World;
+use super::faults::LATE;
 use super::guests::Guests;
 use crate::clock::Clock;
 use crate::model::time::{Span, Time};
@@ -397,6 +398,7 @@ impl World {
             method: request.method().as_str().to_owned(),
             path: path.strip_prefix("/api2/json").unwrap_or(path).to_owned(),
             changing: !matches!(request.method().as_str(), "GET" | "HEAD"),
+            late: request.headers().contains_key(LATE),
             user: String::new(),
             status: None,
         });

@@ -18,6 +18,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::auth::User;
+use super::bell::Listener;
 use super::object::{controller, map, namespace, owner_reference, set, text};
 use super::resources::{
     CONFIGMAPS, CSRS, DAEMONSETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PDBS, PODS, PVCS, PVS,
@@ -44,10 +45,10 @@ pub(super) fn start(inner: &Arc<Inner>) {
     tokio::spawn(run(weak, bell));
 }
 
-async fn run(weak: Weak<Inner>, mut bell: tokio::sync::watch::Receiver<u64>) {
+async fn run(weak: Weak<Inner>, mut bell: Listener) {
     let mut controllers = Controllers::default();
     loop {
-        bell.borrow_and_update();
+        bell.hear();
         let Some(inner) = weak.upgrade() else { return };
         let next = controllers.turn(&inner);
         let wait = next.since(inner.clock.now()).to_std().max(NOTICE);
@@ -55,7 +56,7 @@ async fn run(weak: Weak<Inner>, mut bell: tokio::sync::watch::Receiver<u64>) {
         tokio::select! {
             biased;
             changed = bell.changed() => {
-                if changed.is_err() {
+                if !changed {
                     return;
                 }
                 tokio::time::sleep(NOTICE).await;
