@@ -170,7 +170,8 @@ fn the_node_of_a_vm_that_is_gone_stays_as_long_as_it_is_ready() {
     });
 }
 
-/// A backup holds the VM after the drain. Somebody uncordons the node meanwhile, and a pod comes.
+/// A backup holds the VM after the drain. Somebody uncordons the node meanwhile and cordons it again, when a pod has
+/// come.
 #[test]
 fn a_pod_that_comes_while_a_lock_is_waited_for_is_not_lost() {
     simulate(async {
@@ -184,6 +185,8 @@ fn a_pod_that_comes_while_a_lock_is_waited_for_is_not_lost() {
             let clean = json!({"spec": {"unschedulable": null, "taints": null}});
             lab.api("PATCH", &lab.node_path(0), clean).await;
             tokio::time::sleep(Duration::from_secs(20)).await;
+            let cordoned = json!({"spec": {"unschedulable": true}});
+            lab.api("PATCH", &lab.node_path(0), cordoned).await;
             lab.administer(&lock(None));
         };
         let (ended, _) = lab.remove_while(60, comes).await;
