@@ -1,0 +1,181 @@
+//! Makes a plan cheaper: a few machines at a time are emptied, and what was on them is laid out anew.
+
+use super::fill::{self, Way};
+use super::state::Draft;
+use super::units::Unit;
+use super::{Bits, Problem};
+
+/// Machines that are looked at for a pod while a plan is made cheaper.
+const LOOKS: u64 = 250_000;
+/// So many machines at most are emptied at once, and so many at least.
+const MOST: usize = 5;
+const LEAST: usize = 2;
+/// After so many tries without any gain for each machine it is enough.
+const PATIENCE: usize = 40;
+
+/// Numbers that look thrown, the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let bound = bound.max(1) as u64;
+        usize::try_from((self.0 >> 33) % bound).unwrap_or(0)
+    }
+}
+
+/// Makes a plan cheaper, if it finds how; `floor` is what no plan costs less than.
+pub(super) fn improve(draft: &mut Draft<'_>, floor: i128) {
+    let problem = draft.problem;
+    problem.looks.set(LOOKS);
+    let menus = menus(problem);
+    let mut dice = Dice(1);
+    let mut idle = 0;
+    while draft.rank().price > floor && problem.look(1) {
+        let used: Vec<usize> = used(draft);
+        if used.is_empty() || idle > PATIENCE * used.len() {
+            return;
+        }
+        let victims = victims(draft, &used, &mut dice);
+        let mark = draft.mark();
+        let before = draft.rank();
+        for victim in &victims {
+            draft.unload(*victim, |lot| !problem.lots[lot].tied);
+        }
+        let empty = draft.mark();
+        let mut better = false;
+        for menu in ways(&menus, &mut dice) {
+            for cheapest in [true, false] {
+                let by = dice.below(ORDERS);
+                let way = Way {
+                    menu,
+                    cheapest,
+                    spin: 0,
+                    among: Some(&victims),
+                };
+                lay(draft, way, by);
+                let rank = draft.rank();
+                let sideways = rank == before && dice.below(4) == 0;
+                if (rank < before || sideways) && draft.is_fair() {
+                    idle = if rank < before { 0 } else { idle + 1 };
+                    better = true;
+                    break;
+                }
+                draft.rollback(empty);
+            }
+            if better {
+                break;
+            }
+        }
+        if better {
+            draft.commit();
+        } else {
+            draft.rollback(mark);
+            idle += 1;
+        }
+    }
+}
+
+fn used(draft: &Draft<'_>) -> Vec<usize> {
+    let problem = draft.problem;
+    let machines = draft.machines.iter().enumerate();
+    let loose = machines.filter(|(_, machine)| {
+        let mut counts = machine.load.counts.iter();
+        counts.any(|(lot, _)| !problem.lots[*lot].tied)
+    });
+    loose.map(|(at, _)| at).collect()
+}
+
+/// Some machines, in order: the one that a first draw says, and others.
+fn victims(draft: &Draft<'_>, used: &[usize], dice: &mut Dice) -> Vec<usize> {
+    let problem = draft.problem;
+    let waste = |at: usize| {
+        let machine = &draft.machines[at];
+        let Some((model, _)) = machine.bound else {
+            return 0;
+        };
+        let free = &problem.models[model].free;
+        let parts = machine.load.sum.iter().zip(free).take(2);
+        let parts = parts.map(|(sum, free)| (free - sum).max(0) * 1000 / free.max(&1));
+        parts.sum::<i64>()
+    };
+    // Of two that are drawn the one that wastes more.
+    let mut first = used[dice.below(used.len())];
+    let other = used[dice.below(used.len())];
+    if waste(other) > waste(first) {
+        first = other;
+    }
+    let count = LEAST + dice.below(MOST - LEAST + 1);
+    let mut victims = vec![first];
+    for _ in 1..count {
+        victims.push(used[dice.below(used.len())]);
+    }
+    victims.sort_unstable();
+    victims.dedup();
+    victims
+}
+
+/// All models, those of each choice, and those of each two.
+fn menus(problem: &Problem) -> Vec<Bits> {
+    let mut choices: Vec<usize> = problem.models.iter().map(|model| model.choice).collect();
+    choices.sort_unstable();
+    choices.dedup();
+    let of = |wanted: &[usize]| {
+        let mut menu = Bits::none(problem.models.len());
+        for (index, model) in problem.models.iter().enumerate() {
+            if wanted.contains(&model.choice) {
+                menu.insert(index);
+            }
+        }
+        menu
+    };
+    let mut menus = vec![of(&choices)];
+    menus.extend(choices.iter().map(|choice| of(&[*choice])));
+    menus
+}
+
+/// All models, and two others that are drawn.
+fn ways<'m>(menus: &'m [Bits], dice: &mut Dice) -> Vec<&'m Bits> {
+    let mut ways = vec![&menus[0]];
+    for _ in 0..2 {
+        ways.push(&menus[dice.below(menus.len())]);
+    }
+    ways
+}
+
+/// Orders in which pods are laid out.
+const ORDERS: usize = 4;
+
+/// Lays out what has no place, but for those whose place hangs on others.
+fn lay(draft: &mut Draft<'_>, way: Way<'_>, by: usize) {
+    let problem = draft.problem;
+    let lots =
+        (0..problem.lots.len()).filter(|lot| draft.left[*lot] > 0 && !problem.lots[*lot].tied);
+    let mut lots: Vec<usize> = lots.collect();
+    lots.sort_by_cached_key(|lot| {
+        let asked = &problem.lots[*lot].asked;
+        let part = |resource: usize| {
+            let largest = problem.models.iter().map(|model| model.free[resource]);
+            let largest = i128::from(largest.max().unwrap_or(0).max(1));
+            i128::from(asked[resource]) * (1 << 20) / largest
+        };
+        let size = match by {
+            0 => part(0) + part(1),
+            1 => part(0).max(part(1)),
+            2 => part(0),
+            _ => part(1),
+        };
+        (std::cmp::Reverse(size), *lot)
+    });
+    for lot in lots {
+        let unit = Unit {
+            parts: vec![(lot, 1)],
+            times: draft.left[lot],
+        };
+        fill::place(draft, &unit, way);
+    }
+    draft.rebind();
+}
