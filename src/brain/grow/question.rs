@@ -25,6 +25,9 @@ struct Names {
     drivers: Vec<Arc<str>>,
 }
 
+/// What makes offers one class: domains, which counters count there, and DaemonSet pods that they count.
+type Traits = (Vec<DomainId>, Vec<bool>, Vec<i64>);
+
 /// An offer with what decides which model it is of.
 struct Seen<'c, 'a> {
     choice: usize,
@@ -172,7 +175,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
 
     /// What offers are to the rules that pods have for each other's company.
     fn classes(&self, numbers: &Numbers) -> (Vec<Class>, Vec<Seen<'_, 'a>>) {
-        let mut known: BTreeMap<(Vec<DomainId>, Vec<bool>, Vec<i64>), usize> = BTreeMap::new();
+        let mut known: BTreeMap<Traits, usize> = BTreeMap::new();
         let (mut classes, mut seen) = (Vec::new(), Vec::new());
         let choices: &[Choice<'a>] = self.choices;
         for (index, choice) in choices.iter().enumerate() {

@@ -1,8 +1,10 @@
 //! Makes a plan cheaper: a few machines at a time are emptied, and what was on them is laid out anew.
 
 use super::fill::{self, Way};
+use super::rates::Rates;
 use super::state::Draft;
 use super::units::Unit;
+use super::whole::Filler;
 use super::{Bits, Problem};
 
 /// Machines that are looked at for a pod while a plan is made cheaper.
@@ -12,6 +14,11 @@ const MOST: usize = 5;
 const LEAST: usize = 2;
 /// After so many tries without any gain for each machine it is enough.
 const PATIENCE: usize = 40;
+
+/// So often machines that were emptied are filled whole, before single pods are placed.
+const WHOLE: usize = 3;
+/// So often all is laid out anew in whole machines.
+const ANEW: usize = 2;
 
 /// Numbers that look thrown, the same in every run.
 struct Dice(u64);
@@ -27,10 +34,14 @@ impl Dice {
     }
 }
 
-/// Makes a plan cheaper, if it finds how; `floor` is what no plan costs less than.
-pub(super) fn improve(draft: &mut Draft<'_>, floor: i128) {
+/// Makes a plan cheaper, if it finds how.
+pub(super) fn improve(draft: &mut Draft<'_>, rates: &Rates) {
     let problem = draft.problem;
+    let (floor, _) = rates.floor();
+    let filler = Filler::new(problem, rates);
     problem.looks.set(LOOKS);
+    draft.commit();
+    all_anew(draft, &filler);
     let menus = menus(problem);
     let mut dice = Dice(1);
     let mut idle = 0;
@@ -47,6 +58,30 @@ pub(super) fn improve(draft: &mut Draft<'_>, floor: i128) {
         }
         let empty = draft.mark();
         let mut better = false;
+        for _ in 0..WHOLE {
+            filler.fill(draft, &victims, 1 + dice.below(1 << 16));
+            lay(
+                draft,
+                Way {
+                    menu: &menus[0],
+                    cheapest: true,
+                    spin: 0,
+                    among: Some(&victims),
+                },
+                0,
+            );
+            let rank = draft.rank();
+            if rank < before && draft.is_fair() {
+                idle = 0;
+                better = true;
+                break;
+            }
+            draft.rollback(empty);
+        }
+        if better {
+            draft.commit();
+            continue;
+        }
         for menu in ways(&menus, &mut dice) {
             for cheapest in [true, false] {
                 let by = dice.below(ORDERS);
@@ -76,6 +111,33 @@ pub(super) fn improve(draft: &mut Draft<'_>, floor: i128) {
             draft.rollback(mark);
             idle += 1;
         }
+    }
+}
+
+/// Lays out anew all that hangs on nobody, in whole machines; kept where that is better.
+fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) {
+    let problem = draft.problem;
+    let before = draft.rank();
+    let used = used(draft);
+    for turned in 0..ANEW {
+        let mark = draft.mark();
+        for at in &used {
+            draft.unload(*at, |lot| !problem.lots[lot].tied);
+        }
+        filler.fill(draft, &used, turned);
+        let all = Bits::all(problem.models.len());
+        let way = Way {
+            menu: &all,
+            cheapest: true,
+            spin: 0,
+            among: None,
+        };
+        lay(draft, way, 0);
+        if draft.rank() < before && draft.is_fair() {
+            draft.commit();
+            return;
+        }
+        draft.rollback(mark);
     }
 }
 

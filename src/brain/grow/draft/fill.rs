@@ -79,7 +79,7 @@ fn menus(problem: &Problem) -> Vec<Bits> {
     let mut shown: Vec<usize> = Vec::new();
     for model in order {
         let alike = |other: &usize| problem.models[*other].choice == problem.models[model].choice;
-        if let Some(at) = shown.iter().position(|other| alike(other)) {
+        if let Some(at) = shown.iter().position(alike) {
             menus[at + 1].insert(model);
         } else if shown.len() < MENUS {
             let mut menu = Bits::none(count);
@@ -288,117 +288,148 @@ fn bulk(draft: &Draft<'_>, lot: usize, spot: Spot, menu: &Bits) -> usize {
     room.min(draft.may(lot, spot))
 }
 
+/// What decides which spot is thought of first: how crowded it is, what it costs more, its class and number.
+type Order = (i64, i64, usize, usize);
+
+/// What is asked while spots are looked for.
+struct Wanted<'w> {
+    lots: Vec<usize>,
+    asked: Vec<i64>,
+    zoned: bool,
+    /// The models that all its pods may be on.
+    may: Bits,
+    way: Way<'w>,
+}
+
+impl Wanted<'_> {
+    fn crowd(&self, draft: &Draft<'_>, spot: Spot) -> i64 {
+        self.lots.iter().map(|lot| draft.crowd(*lot, spot)).sum()
+    }
+
+    fn turned(&self, draft: &Draft<'_>, class: usize) -> usize {
+        let classes = draft.problem.classes.len().max(1);
+        (class + classes - self.way.spin % classes) % classes
+    }
+}
+
 /// Where a unit could go, what is best first.
 pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
     let problem = draft.problem;
     let lots: Vec<usize> = unit.parts.iter().map(|(lot, _)| *lot).collect();
-    let zoned = lots.iter().any(|lot| problem.lots[*lot].zoned);
-    let asked = amounts(problem, unit);
     let mut may = way.menu.clone();
     for lot in &lots {
         may.keep(&problem.lots[*lot].may);
     }
-    let classes = problem.classes.len().max(1);
-    let turned = |class: usize| (class + classes - way.spin % classes) % classes;
-    let crowd = |spot: Spot| lots.iter().map(|lot| draft.crowd(*lot, spot)).sum::<i64>();
-    let mut found: Vec<((i64, i64, usize, usize), Spot)> = Vec::new();
-    let nodes = if way.among.is_some() {
-        0
-    } else {
-        problem.fixed.len()
+    let wanted = Wanted {
+        zoned: lots.iter().any(|lot| problem.lots[*lot].zoned),
+        asked: amounts(problem, unit),
+        lots,
+        may,
+        way,
     };
-    for at in 0..nodes {
-        if lots.iter().all(|lot| problem.fixed[at].may[*lot]) {
-            let spot = Spot {
-                to: Some(To::Fixed(at)),
-                class: None,
-            };
-            found.push(((crowd(spot), i64::MIN, 0, at), spot));
-        }
-    }
-    let every: Vec<usize>;
-    let among = match way.among {
-        // Machines made since count too.
-        Some(among) => {
-            let made = draft.machines.len();
-            let first = among.last().map_or(made, |last| last + 1);
-            every = among
-                .iter()
-                .copied()
-                .filter(|at| *at < made)
-                .chain(first..made)
-                .collect();
-            &every[..]
-        }
-        None => {
-            every = (0..draft.machines.len()).collect();
-            &every[..]
-        }
-    };
-    problem.look(among.len() + 1);
-    let price = |model: Option<usize>| model.map_or(0, |model| problem.models[model].price);
-    for at in among.iter().copied() {
-        let machine = &draft.machines[at];
-        if !machine.models.meets(&may) || machine.load.counts.is_empty() {
-            continue;
-        }
-        let first = way.cheapest.then(|| {
-            let mut models = machine.models.clone();
-            models.keep(&may);
-            let fits =
-                |model: &usize| fits(&machine.load.sum, &asked, &problem.models[*model].free);
-            let after = models.iter().find(fits);
-            (
-                after,
-                price(after).saturating_sub(price(machine.models.first())),
-            )
-        });
-        if matches!(first, Some((None, _))) {
-            continue;
-        }
-        let more = first.map_or(-1, |(_, more)| more);
-        let of = |class| Spot {
-            to: Some(To::Machine(at)),
-            class,
-        };
-        match machine.class {
-            None if zoned => {
-                for (class, of_class) in problem.classes.iter().enumerate() {
-                    if machine.models.meets(&of_class.models) && may.meets(&of_class.models) {
-                        let spot = of(Some(class));
-                        found.push(((crowd(spot), more, turned(class), at), spot));
-                    }
-                }
-            }
-            class => {
-                let spot = of(class);
-                found.push(((crowd(spot), more, 0, at), spot));
+    let mut found: Vec<(Order, Spot)> = Vec::new();
+    if way.among.is_none() {
+        for at in 0..problem.fixed.len() {
+            let mut lots = wanted.lots.iter();
+            if lots.all(|lot| problem.fixed[at].may[*lot]) {
+                let spot = Spot {
+                    to: Some(To::Fixed(at)),
+                    class: None,
+                };
+                found.push(((wanted.crowd(draft, spot), i64::MIN, 0, at), spot));
             }
         }
     }
-    let new = |class: Option<usize>| Spot { to: None, class };
-    let cost = |within: &Bits| {
-        let mut models = may.clone();
-        models.keep(within);
-        let zero = vec![0; asked.len()];
-        let fits = |model: &usize| fits(&zero, &asked, &problem.models[*model].free);
-        models
-            .iter()
-            .find(fits)
-            .map(|model| problem.models[model].price)
-    };
-    if zoned {
-        for (class, of) in problem.classes.iter().enumerate() {
-            if let Some(cost) = cost(&of.models) {
-                let spot = new(Some(class));
-                found.push(((crowd(spot), cost, turned(class), usize::MAX), spot));
-            }
-        }
-    } else if let Some(cost) = cost(&may) {
-        found.push(((crowd(new(None)), cost, 0, usize::MAX), new(None)));
+    for at in among(draft, way) {
+        on_machine(draft, &wanted, at, &mut found);
     }
+    on_new(draft, &wanted, &mut found);
     found.sort_by_key(|(key, _)| *key);
     found.into_iter().map(|(_, spot)| spot).collect()
+}
+
+/// The machines that pods may come to.
+fn among(draft: &Draft<'_>, way: Way<'_>) -> Vec<usize> {
+    let made = draft.machines.len();
+    let all: Vec<usize> = match way.among {
+        // Machines made since count too.
+        Some(among) => {
+            let first = among.last().map_or(made, |last| last + 1);
+            let known = among.iter().copied().filter(|at| *at < made);
+            known.chain(first..made).collect()
+        }
+        None => (0..made).collect(),
+    };
+    draft.problem.look(all.len() + 1);
+    all
+}
+
+fn on_machine(draft: &Draft<'_>, wanted: &Wanted<'_>, at: usize, found: &mut Vec<(Order, Spot)>) {
+    let problem = draft.problem;
+    let machine = &draft.machines[at];
+    if !machine.models.meets(&wanted.may) || machine.load.counts.is_empty() {
+        return;
+    }
+    let mut more = -1;
+    if wanted.way.cheapest {
+        let mut models = machine.models.clone();
+        models.keep(&wanted.may);
+        let fits = |model: &usize| {
+            fits(
+                &machine.load.sum,
+                &wanted.asked,
+                &problem.models[*model].free,
+            )
+        };
+        let Some(after) = models.iter().find(fits) else {
+            return;
+        };
+        let price = |model: usize| problem.models[model].price;
+        let now = machine.models.first().map_or(0, price);
+        more = price(after).saturating_sub(now);
+    }
+    let of = |class| Spot {
+        to: Some(To::Machine(at)),
+        class,
+    };
+    if wanted.zoned && machine.class.is_none() {
+        for (class, of_class) in problem.classes.iter().enumerate() {
+            if machine.models.meets(&of_class.models) && wanted.may.meets(&of_class.models) {
+                let spot = of(Some(class));
+                let turned = wanted.turned(draft, class);
+                found.push(((wanted.crowd(draft, spot), more, turned, at), spot));
+            }
+        }
+    } else {
+        let spot = of(machine.class);
+        found.push(((wanted.crowd(draft, spot), more, 0, at), spot));
+    }
+}
+
+fn on_new(draft: &Draft<'_>, wanted: &Wanted<'_>, found: &mut Vec<(Order, Spot)>) {
+    let problem = draft.problem;
+    let new = |class: Option<usize>| Spot { to: None, class };
+    let cost = |within: &Bits| {
+        let mut models = wanted.may.clone();
+        models.keep(within);
+        let zero = vec![0; wanted.asked.len()];
+        let fits = |model: &usize| fits(&zero, &wanted.asked, &problem.models[*model].free);
+        let first = models.iter().find(fits);
+        first.map(|model| problem.models[model].price)
+    };
+    if !wanted.zoned {
+        let spot = new(None);
+        let cost = cost(&wanted.may);
+        found.extend(cost.map(|cost| ((wanted.crowd(draft, spot), cost, 0, usize::MAX), spot)));
+        return;
+    }
+    for (class, of) in problem.classes.iter().enumerate() {
+        if let Some(cost) = cost(&of.models) {
+            let spot = new(Some(class));
+            let turned = wanted.turned(draft, class);
+            found.push(((wanted.crowd(draft, spot), cost, turned, usize::MAX), spot));
+        }
+    }
 }
 
 fn fits(sum: &[i64], asked: &[i64], free: &[i64]) -> bool {

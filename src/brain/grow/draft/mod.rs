@@ -16,8 +16,10 @@ mod cheapen;
 mod exact;
 mod fill;
 mod rates;
+mod rules;
 mod state;
 mod units;
+mod whole;
 
 use std::cell::Cell;
 
@@ -30,6 +32,9 @@ use state::Draft;
 
 /// Machines that are looked at for a pod, over all plans that are laid out in one decision.
 const LOOKS: u64 = 400_000;
+
+/// Plans of which the best is made cheaper, where none is better than the one there is.
+const TRIES: usize = 8;
 
 /// Pods of one group.
 #[derive(Debug)]
@@ -202,8 +207,29 @@ pub(super) fn solve(problem: &Problem) -> Option<Answer> {
     {
         best = Some(found);
     }
-    if let Some(draft) = &mut best {
-        cheapen::improve(draft, floor.0);
+    // A plan that is made cheaper anyway may begin as the one there is, laid out once more.
+    let seen = best.is_some();
+    let mut draft = best.or_else(|| first(problem, rank));
+    if let Some(draft) = &mut draft {
+        cheapen::improve(draft, &least);
     }
+    let better = |draft: &Draft<'_>| seen || (draft.rank() < problem.rank && draft.is_fair());
+    let best = draft.filter(better);
     best.map(|draft| draft.answer())
+}
+
+/// The best plan of a few, where none was better than the one there is but may become so.
+fn first<'p>(problem: &'p Problem, rank: Rank) -> Option<Draft<'p>> {
+    let mut best: Option<(Rank, Draft<'p>)> = None;
+    let mut tries = 0;
+    problem.looks.set(LOOKS / 4);
+    fill::plans(problem, &mut |draft| {
+        tries += 1;
+        let found = draft.rank();
+        if found.lost <= rank.lost && best.as_ref().is_none_or(|(best, _)| found < *best) {
+            best = Some((found, draft.clone()));
+        }
+        tries >= TRIES
+    });
+    best.map(|(_, draft)| draft)
 }

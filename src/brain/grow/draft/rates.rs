@@ -23,11 +23,11 @@ struct Rate {
 /// The rates that may tell something of a problem.
 #[derive(Debug)]
 pub(super) struct Rates {
-    rates: Vec<Rate>,
+    all: Vec<Rate>,
     /// All prices are multiples of it.
     grain: i128,
     /// By rate: what all pods are worth.
-    all: Vec<i128>,
+    worth: Vec<i128>,
     /// By rate: what places that stay could take.
     fixed: Vec<i128>,
 }
@@ -55,25 +55,30 @@ impl Rates {
         };
         Rates {
             grain: grain(problem),
-            all: rates.iter().map(worth).collect(),
+            worth: rates.iter().map(worth).collect(),
             fixed: rates.iter().map(fixed).collect(),
-            rates,
+            all: rates,
         }
     }
 
+    /// What so much is worth at the first rates: of CPU and memory together, where both are asked.
+    pub(super) fn worth_of(&self, amounts: &[i64]) -> i128 {
+        self.all.first().map_or(0, |rate| rate.worth(amounts))
+    }
+
     pub(super) fn len(&self) -> usize {
-        self.rates.len()
+        self.all.len()
     }
 
     /// By rate: what so much is worth.
     pub(super) fn worth(&self, amounts: &[i64]) -> Vec<i128> {
-        self.rates.iter().map(|rate| rate.worth(amounts)).collect()
+        self.all.iter().map(|rate| rate.worth(amounts)).collect()
     }
 
     /// What a plan for all pods costs at least, and the machines it makes at least.
     pub(super) fn floor(&self) -> (i128, usize) {
         let (mut price, mut machines) = (0, 0);
-        for ((rate, all), fixed) in self.rates.iter().zip(&self.all).zip(&self.fixed) {
+        for ((rate, all), fixed) in self.all.iter().zip(&self.worth).zip(&self.fixed) {
             let worth = all.saturating_sub(*fixed).max(0);
             price = price.max(up(worth, WHOLE));
             if rate.most > 0 {
@@ -94,7 +99,7 @@ impl Rates {
     ) -> (i128, usize) {
         let paid: i128 = machines.iter().map(|(price, _)| price).sum();
         let (mut least, mut fewest) = (paid, machines.len());
-        for (rate, rest) in self.rates.iter().zip(rest) {
+        for (rate, rest) in self.all.iter().zip(rest) {
             let loads = machines
                 .iter()
                 .map(|(price, sum)| (*price, rate.worth(sum)));

@@ -114,6 +114,8 @@ pub(in crate::brain::tests) struct World {
     machines: Vec<Machine>,
     groups: Vec<Group>,
     limit: Limit,
+    /// So much of everything is left on each machine, for the pod that fills it up.
+    spare: i64,
 }
 
 impl World {
@@ -134,6 +136,7 @@ impl World {
             machines: Vec::new(),
             groups: Vec::new(),
             limit,
+            spare: 0,
         };
         let tight = dice.below(3);
         let count = match tight {
@@ -166,9 +169,40 @@ impl World {
         world
     }
 
+    /// A world of plain pods whose machines are full.
+    pub(in crate::brain::tests) fn full(types: usize, pods: usize, dice: &mut Dice) -> World {
+        let mut world = World {
+            sizes: SIZES[..types].to_vec(),
+            machines: Vec::new(),
+            groups: Vec::new(),
+            limit: Limit::None,
+            spare: 50,
+        };
+        let count = 1 + pods / 6;
+        for at in 0..count {
+            let size = dice.below(world.sizes.len());
+            let (cores, gib) = world.sizes[size];
+            world.machines.push(Machine {
+                size,
+                host: at % HOSTS.len(),
+                milli: i64::from(cores) * 1000,
+                mib: gib << 10,
+            });
+        }
+        let mut tries = 0;
+        while world.pods() + count < pods && tries < pods * 4 {
+            tries += 1;
+            let left = pods - count - world.pods();
+            let (milli, mib) = size_of_pods(dice);
+            let count = 1 + dice.below(left.min(2 + pods / 20));
+            world.add((milli, mib), Rule::Plain, count, dice);
+        }
+        world.fill_up();
+        world
+    }
+
     fn group(&mut self, kind: Kind, most: usize, dice: &mut Dice) {
-        let milli = dice.one(&[100, 250, 500, 500, 1000, 1000, 1500, 2000, 3000]);
-        let mib = dice.one(&[128, 256, 512, 1024, 1024, 2048, 3072, 4096]);
+        let (milli, mib) = size_of_pods(dice);
         let kind = match kind {
             Kind::Mixed => dice.one(&Kind::ALL[..5]),
             kind => kind,
@@ -243,7 +277,9 @@ impl World {
         for pod in 0..count {
             let fits = (0..self.machines.len()).filter(|at| {
                 let machine = &self.machines[*at];
-                machine.milli >= milli && machine.mib >= mib && self.allows(&group, pod, *at)
+                machine.milli >= milli + self.spare
+                    && machine.mib >= mib + self.spare
+                    && self.allows(&group, pod, *at)
             });
             let fits: Vec<usize> = fits.collect();
             if fits.is_empty() {
@@ -350,6 +386,12 @@ impl World {
             }),
         }
     }
+}
+
+fn size_of_pods(dice: &mut Dice) -> (i64, i64) {
+    let milli = dice.one(&[100, 250, 500, 500, 1000, 1000, 1500, 2000, 3000]);
+    let mib = dice.one(&[128, 256, 512, 1024, 1024, 2048, 3072, 4096]);
+    (milli, mib)
 }
 
 fn insist(shape: &mut PodShape, rule: Rule, name: &str) {
