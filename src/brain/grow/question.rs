@@ -1,5 +1,6 @@
 //! What is planned, as plain numbers for [`super::draft`].
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -15,8 +16,10 @@ use crate::model::resources::Resources;
 
 /// Nodes that are looked at for pods that others may open them to.
 const NODES: usize = 64;
-/// With more models than this no plan is laid out anew.
+/// With more models than this no plan is laid out anew, or with more offers for each rule that pods have for each
+/// other's company.
 const MODELS: usize = 1024;
+const OFFERS: usize = 60_000;
 
 /// What is counted of a pod or a node: resources, then volumes by driver.
 #[derive(Debug, Default)]
@@ -52,6 +55,10 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         self.locate();
         let shapes: Vec<usize> = loose.iter().map(|of| self.groups[of.group].shape).collect();
         let numbers = self.world.company.numbers(&shapes);
+        let offers: usize = self.choices.iter().map(|choice| choice.offers.len()).sum();
+        if offers.saturating_mul(1 + numbers.counters.len()) > OFFERS {
+            return None;
+        }
         let names = self.names(loose);
         let (classes, seen) = self.classes(&numbers);
         let (models, may) = self.models(loose, &names, seen)?;
@@ -74,7 +81,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             total: self.ledger.spare(self.turn, self.choices).total,
             hosts: Vec::new(),
             rank,
-            looks: Problem::budget(),
+            looks: Cell::default(),
         };
         let spare = self.ledger.spare(self.turn, self.choices);
         (problem.pools, problem.hosts) = (spare.pools, spare.hosts);
@@ -229,11 +236,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         seen: Vec<Seen<'_, 'a>>,
     ) -> Option<(Vec<Model>, Vec<Bits>)> {
         let spare = self.ledger.spare(self.turn, self.choices);
-        let wanted: BTreeSet<&Arc<str>> = names
-            .resources
-            .iter()
-            .filter(|name| loose.iter().any(|of| self.asked(of.group).get(name) > 0))
-            .collect();
+        let wanted = self.wanted(loose, names);
         let mut models: Vec<(Model, Vec<bool>)> = Vec::new();
         let mut first = 0;
         for offer in seen {
@@ -241,51 +244,22 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             if spare.pools[choice.pool_slot].machines == 0 {
                 continue;
             }
-            let tier = self.tier(offer.choice);
-            let may = loose.iter().map(|of| {
-                self.row(of.group).fits[choice.first + offer.at]
-                    && tier <= of.tier
-                    && self.unmet(of.group, offer.choice, offer.at) <= of.unmet
-            });
-            let may: Vec<bool> = may.collect();
-            if !may.contains(&true) {
-                continue;
-            }
-            let mut free = amounts(&offer.of.free, names, false);
-            free.extend(names.drivers.iter().map(|driver| {
-                let limit = choice.slots.as_ref().and_then(|slots| slots.limit(driver));
-                limit.map_or(i64::MAX, i64::from)
-            }));
-            let site = Site {
-                offer: offer.at,
-                host: offer.of.host_slot,
-            };
             if models
                 .last()
                 .is_none_or(|(last, _)| last.choice != offer.choice)
             {
                 first = models.len();
             }
-            let alike = models[first..].iter_mut().find(|(model, also)| {
-                model.class == offer.class && model.free == free && *also == may
-            });
-            if let Some((model, _)) = alike {
-                model.sites.push(site);
+            let Some((model, may)) = self.model(&offer, loose, names, &wanted) else {
                 continue;
-            }
-            let model = Model {
-                choice: offer.choice,
-                sites: vec![site],
-                pool: choice.pool_slot,
-                tier,
-                price: choice.price,
-                scarce: scarce(choice, &wanted),
-                free,
-                cpu_milli: i64::from(choice.kind.cores) * 1000,
-                memory: choice.kind.memory,
-                class: offer.class,
             };
-            models.push((model, may));
+            let alike = models[first..].iter_mut().find(|(other, also)| {
+                other.class == model.class && other.free == model.free && *also == may
+            });
+            match alike {
+                Some((other, _)) => other.sites.extend(model.sites),
+                None => models.push((model, may)),
+            }
             if models.len() > MODELS {
                 return None;
             }
@@ -305,13 +279,56 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         (!models.is_empty()).then_some((models, may))
     }
 
+    /// The model of an offer by itself, and by group whether it may be on it; none where no group may.
+    fn model(
+        &self,
+        offer: &Seen<'_, 'a>,
+        loose: &[Loose],
+        names: &Names,
+        wanted: &BTreeSet<&Arc<str>>,
+    ) -> Option<(Model, Vec<bool>)> {
+        let choice = &self.choices[offer.choice];
+        let tier = self.tier(offer.choice);
+        let may = loose.iter().map(|of| {
+            self.row(of.group).fits[choice.first + offer.at]
+                && tier <= of.tier
+                && self.unmet(of.group, offer.choice, offer.at) <= of.unmet
+        });
+        let may: Vec<bool> = may.collect();
+        let mut free = amounts(&offer.of.free, names, false);
+        free.extend(names.drivers.iter().map(|driver| {
+            let limit = choice.slots.as_ref().and_then(|slots| slots.limit(driver));
+            limit.map_or(i64::MAX, i64::from)
+        }));
+        let site = Site {
+            offer: offer.at,
+            host: offer.of.host_slot,
+        };
+        let model = Model {
+            choice: offer.choice,
+            sites: vec![site],
+            pool: choice.pool_slot,
+            tier,
+            price: choice.price,
+            scarce: scarce(choice, wanted),
+            free,
+            cpu_milli: i64::from(choice.kind.cores) * 1000,
+            memory: choice.kind.memory,
+            class: offer.class,
+        };
+        may.contains(&true).then_some((model, may))
+    }
+
+    /// The extended resources that some group asks for.
+    fn wanted<'n>(&self, loose: &[Loose], names: &'n Names) -> BTreeSet<&'n Arc<str>> {
+        let asks = |name: &&Arc<str>| loose.iter().any(|of| self.asked(of.group).get(name) > 0);
+        names.resources.iter().filter(asks).collect()
+    }
+
     /// How much a choice has that none of these groups asks for.
     pub(super) fn scarcity(&self, choice: usize, loose: &[Loose]) -> u32 {
         let names = self.names(loose);
-        let wanted = names.resources.iter();
-        let wanted =
-            wanted.filter(|name| loose.iter().any(|of| self.asked(of.group).get(name) > 0));
-        scarce(&self.choices[choice], &wanted.collect())
+        scarce(&self.choices[choice], &self.wanted(loose, &names))
     }
 
     /// The places that stay, and their bins: machines that are planned for something else, and nodes that

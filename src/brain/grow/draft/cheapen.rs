@@ -5,10 +5,11 @@ use super::rates::Rates;
 use super::state::Draft;
 use super::units::Unit;
 use super::whole::Filler;
-use super::{Bits, Problem};
+use super::{Bits, Problem, Rank};
 
-/// Machines that are looked at for a pod while a plan is made cheaper.
+/// Machines that are looked at for a pod while a plan is made cheaper: at most, and for each pod.
 const LOOKS: u64 = 250_000;
+const LOOKS_EACH: u64 = 2_500;
 /// So many machines at most are emptied at once, and so many at least.
 const MOST: usize = 5;
 const LEAST: usize = 2;
@@ -39,7 +40,7 @@ pub(super) fn improve(draft: &mut Draft<'_>, rates: &Rates) {
     let problem = draft.problem;
     let (floor, _) = rates.floor();
     let filler = Filler::new(problem, rates);
-    problem.looks.set(LOOKS);
+    problem.allow(LOOKS, LOOKS_EACH.saturating_mul(problem.pods()));
     draft.commit();
     all_anew(draft, &filler);
     let menus = menus(problem);
@@ -56,62 +57,75 @@ pub(super) fn improve(draft: &mut Draft<'_>, rates: &Rates) {
         for victim in &victims {
             draft.unload(*victim, |lot| !problem.lots[lot].tied);
         }
-        let empty = draft.mark();
-        let mut better = false;
-        for _ in 0..WHOLE {
-            filler.fill(draft, &victims, 1 + dice.below(1 << 16));
-            lay(
-                draft,
-                Way {
-                    menu: &menus[0],
-                    cheapest: true,
-                    spin: 0,
-                    among: Some(&victims),
-                },
-                0,
-            );
-            let rank = draft.rank();
-            if rank < before && draft.is_fair() {
-                idle = 0;
-                better = true;
-                break;
-            }
-            draft.rollback(empty);
-        }
-        if better {
+        if whole(draft, &filler, &menus[0], &victims, &mut dice, before) {
+            idle = 0;
             draft.commit();
-            continue;
-        }
-        for menu in ways(&menus, &mut dice) {
-            for cheapest in [true, false] {
-                let by = dice.below(ORDERS);
-                let way = Way {
-                    menu,
-                    cheapest,
-                    spin: 0,
-                    among: Some(&victims),
-                };
-                lay(draft, way, by);
-                let rank = draft.rank();
-                let sideways = rank == before && dice.below(4) == 0;
-                if (rank < before || sideways) && draft.is_fair() {
-                    idle = if rank < before { 0 } else { idle + 1 };
-                    better = true;
-                    break;
-                }
-                draft.rollback(empty);
-            }
-            if better {
-                break;
-            }
-        }
-        if better {
+        } else if piece_by_piece(draft, &menus, &victims, &mut dice, before) {
+            idle = if draft.rank() < before { 0 } else { idle + 1 };
             draft.commit();
         } else {
             draft.rollback(mark);
             idle += 1;
         }
     }
+}
+
+/// Fills machines that were emptied whole; says whether the plan is better than `before`.
+fn whole(
+    draft: &mut Draft<'_>,
+    filler: &Filler<'_>,
+    menu: &Bits,
+    victims: &[usize],
+    dice: &mut Dice,
+    before: Rank,
+) -> bool {
+    let empty = draft.mark();
+    for _ in 0..WHOLE {
+        filler.fill(draft, victims, 1 + dice.below(1 << 16));
+        let way = Way {
+            menu,
+            cheapest: true,
+            spin: 0,
+            among: Some(victims),
+        };
+        lay(draft, way, 0);
+        if draft.rank() < before && draft.is_fair() {
+            return true;
+        }
+        draft.rollback(empty);
+    }
+    false
+}
+
+/// Places pods one after the other on machines that were emptied, and new ones; says whether the plan is better
+/// than `before`, or now and then as good.
+fn piece_by_piece(
+    draft: &mut Draft<'_>,
+    menus: &[Bits],
+    victims: &[usize],
+    dice: &mut Dice,
+    before: Rank,
+) -> bool {
+    let empty = draft.mark();
+    for menu in ways(menus, dice) {
+        for cheapest in [true, false] {
+            let by = dice.below(ORDERS);
+            let way = Way {
+                menu,
+                cheapest,
+                spin: 0,
+                among: Some(victims),
+            };
+            lay(draft, way, by);
+            let rank = draft.rank();
+            let sideways = rank == before && dice.below(4) == 0;
+            if (rank < before || sideways) && draft.is_fair() {
+                return true;
+            }
+            draft.rollback(empty);
+        }
+    }
+    false
 }
 
 /// Lays out anew all that hangs on nobody, in whole machines; kept where that is better.

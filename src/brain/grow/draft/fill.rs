@@ -118,12 +118,18 @@ fn rounds<'p>(
         .iter()
         .map(|unit| key(problem, unit, size, narrow))
         .collect();
+    let turns = problem.lots.iter().any(|lot| lot.zoned) && problem.classes.len() > 1;
+    let mut before: Vec<usize> = Vec::new();
     for spin in 0..ROUNDS {
         let mut order: Vec<usize> = (0..units.len()).collect();
         order.sort_by_key(|unit| {
             let (priority, breadth, size) = keys[*unit];
             (priority, Reverse(urgent[*unit]), breadth, size, *unit)
         });
+        if order == before && !turns {
+            return false;
+        }
+        before.clone_from(&order);
         let mut draft = Draft::new(problem);
         let mut all = true;
         for unit in order {

@@ -30,8 +30,10 @@ use crate::brain::company::{Asks, Tally};
 use crate::brain::limits::{Allowance, HostSpare};
 use state::Draft;
 
-/// Machines that are looked at for a pod, over all plans that are laid out in one decision.
+/// Machines that are looked at for a pod, over all plans that are laid out in one decision: at most, and for the
+/// square of the number of pods. Where limits leave somebody out for good, every decision pays for it.
 const LOOKS: u64 = 400_000;
+const LOOKS_EACH: u64 = 400;
 
 /// Plans of which the best is made cheaper, where none is better than the one there is.
 const TRIES: usize = 8;
@@ -169,9 +171,13 @@ pub(super) enum To {
 }
 
 impl Problem {
-    /// Looks that a search may take.
-    pub(super) fn budget() -> Cell<u64> {
-        Cell::new(LOOKS)
+    /// Sets how many looks may be taken.
+    fn allow(&self, most: u64, each: u64) {
+        self.looks.set(most.min(each));
+    }
+
+    fn pods(&self) -> u64 {
+        self.lots.iter().map(|lot| lot.count as u64).sum()
     }
 
     /// One more machine was looked at; says whether more may be.
@@ -184,6 +190,8 @@ impl Problem {
 
 /// A plan better than the one there is, if one is found.
 pub(super) fn solve(problem: &Problem) -> Option<Answer> {
+    let pods = problem.pods();
+    problem.allow(LOOKS, LOOKS_EACH.saturating_mul(pods).saturating_mul(pods));
     let least = rates::Rates::of(problem);
     let floor = least.floor();
     let mut best: Option<Draft<'_>> = None;
@@ -222,7 +230,7 @@ pub(super) fn solve(problem: &Problem) -> Option<Answer> {
 fn first<'p>(problem: &'p Problem, rank: Rank) -> Option<Draft<'p>> {
     let mut best: Option<(Rank, Draft<'p>)> = None;
     let mut tries = 0;
-    problem.looks.set(LOOKS / 4);
+    problem.allow(LOOKS / 4, LOOKS_EACH.saturating_mul(problem.pods()));
     fill::plans(problem, &mut |draft| {
         tries += 1;
         let found = draft.rank();
