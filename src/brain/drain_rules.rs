@@ -273,12 +273,16 @@ pub(super) fn fate(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Fate {
     Fate::Moves
 }
 
-/// Why a DaemonSet's pod keeps its node from being consolidated, if it does.
+/// Why a pod that no drain moves, a DaemonSet's or a static one, keeps its node from being consolidated, if
+/// it does. No disruption budget counts a static pod: nobody evicts it.
 fn held_daemon(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
-    if !bar.strict || pod.mirror || pod.deletion.is_some() || !daemon(pod) {
+    if !bar.strict || pod.deletion.is_some() || !(pod.mirror || daemon(pod)) {
         return None;
     }
     guarded(pod, bar.now).or_else(|| {
+        if pod.mirror {
+            return None;
+        }
         let why = bar.budgets.refusal(key, pod)?;
         Some(block("NotEnoughPdb", why))
     })

@@ -293,10 +293,15 @@ fn owner_reference(value: Option<&Value>, stem: &str) -> Result<Json, Wrong> {
             written => written.split_once('/').unwrap_or((written, stem)),
         },
     };
+    // A DaemonSet may be one of the case's own, and those are `uid-NAME`.
+    let uid = match kind {
+        "DaemonSet" => format!("uid-{name}"),
+        _ => format!("uid-{kind}-{name}"),
+    };
     Ok(json!([{
         "kind": kind,
         "name": name,
-        "uid": format!("uid-{kind}-{name}"),
+        "uid": uid,
         "controller": true,
     }]))
 }

@@ -105,16 +105,21 @@ fn counts(pod: &Pod, budget: &DisruptionBudget) -> bool {
     !unready && !matches!(pod.phase, Phase::Pending)
 }
 
-/// DaemonSet pods of a consolidated pool's node: `do-not-disrupt` and budgets hold for them too.
+/// DaemonSet and static pods of a consolidated pool's node: `do-not-disrupt` holds for them too, and for
+/// DaemonSet pods budgets do.
 fn daemons(case: Case<'_>, name: &str) -> Verdict {
     let pods = on(case, name).into_iter();
-    for (key, pod) in pods.filter(|(_, pod)| daemon(pod) && !pod.mirror && pod.deletion.is_none()) {
+    let stays = |pod: &Pod| (daemon(pod) || pod.mirror) && pod.deletion.is_none();
+    for (key, pod) in pods.filter(|(_, pod)| stays(pod)) {
         let guard = annotation(pod, DO_NOT_DISRUPT);
         ensure(
             !guarded(guard, pod.created, case.now),
             Rule::BlockingPod,
             || format!("{key}: do-not-disrupt forbids it"),
         )?;
+        if pod.mirror {
+            continue;
+        }
         let of = budgets(case, key, pod);
         let spent = of.iter().any(|name| {
             let budget = &case.snapshot.cluster.budgets[*name];

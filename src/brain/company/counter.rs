@@ -156,8 +156,13 @@ impl<'a> Counter<'a> {
         }
     }
 
+    /// Pods by domain, and the places that take part by domain.
+    pub(super) fn by_domain(&self) -> (&[i64], &[u32]) {
+        (&self.pods, &self.places)
+    }
+
     /// Whether a place of this domain takes part.
-    fn sees(&self, place: usize, domain: DomainId) -> bool {
+    pub(super) fn sees(&self, place: usize, domain: DomainId) -> bool {
         domain != NOWHERE && (!self.spreads() || self.member[place])
     }
 

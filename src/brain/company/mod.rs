@@ -5,6 +5,7 @@
 //! nothing is ever counted twice, and asking costs the same in a large cluster as in a small one.
 
 mod counter;
+mod numbers;
 mod rules;
 pub(super) mod topology;
 pub(super) mod wishes;
@@ -20,6 +21,7 @@ use crate::model::scheduling::{
 use super::fit::selector;
 use super::world::{Bin, Shape, ShapeId};
 use counter::{Counter, Scope, Subject, Who};
+pub(super) use numbers::{Asks, Even, Numbers, Tally};
 pub(super) use rules::Rules;
 use rules::{CounterId, Spread};
 use topology::{DomainId, KeyId, NOWHERE, Topology};
@@ -288,19 +290,19 @@ impl<'a> Company<'a> {
         term.map(|term| &term.topology_key)
     }
 
-    /// From now on a shape's spreading reckons with the domains that new nodes for it could be in;
-    /// `of` lists them by key.
+    /// From now on a shape's spreading reckons with the domains that new nodes for it could be in; `of` lists
+    /// those of a key, given the keys that a node must have to count at all.
     pub(super) fn open(
         &mut self,
         id: ShapeId,
-        mut of: impl FnMut(&mut Topology, KeyId) -> Vec<DomainId>,
+        mut of: impl FnMut(&mut Topology, KeyId, &[KeyId]) -> Vec<DomainId>,
     ) {
         let Some(rules) = &mut self.rules[id] else {
             return;
         };
         for spread in &mut Arc::make_mut(rules).spread {
-            let key = self.counters[spread.counter].subject.key;
-            spread.open = of(&mut self.topology, key);
+            let subject = &self.counters[spread.counter].subject;
+            spread.open = of(&mut self.topology, subject.key, &subject.scope.keys);
         }
     }
 

@@ -5,10 +5,9 @@
 //! yet is a domain of its own as soon as it does: it counts as one with no pod.
 
 use super::Company;
-use super::counter::Who;
 use super::topology::{DomainId, KeyId, NOWHERE};
 use crate::brain::fit::Misfit;
-use crate::brain::world::{Shape, ShapeId};
+use crate::brain::world::Shape;
 
 /// Index of a counter.
 pub(super) type CounterId = usize;
@@ -161,20 +160,6 @@ impl Company<'_> {
             }
         }
         most
-    }
-
-    /// Whether pods of a shape and others insist on nothing of each other's place but not to be in one
-    /// domain of this key.
-    pub(in crate::brain) fn loose(&self, id: ShapeId, key: &str) -> bool {
-        let apart = |counter: &CounterId| {
-            let subject = &self.counters[*counter].subject;
-            matches!(subject.who, Who::Taken(..) | Who::Holding(..))
-                && **self.topology.name(subject.key) == *key
-        };
-        let mut feeds = self.feeds[id].iter();
-        let known = self.rules[id].as_deref();
-        known.is_none_or(|rules| rules.counters().all(|counter| apart(&counter)))
-            && feeds.all(|counter| !self.counters[*counter].hard || apart(counter))
     }
 
     fn first_of_its_kind(&self, rules: &Rules) -> bool {

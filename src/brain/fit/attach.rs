@@ -55,6 +55,17 @@ impl Slots {
         self.used.is_empty() && self.attached.is_empty()
     }
 
+    /// How many volumes of a driver it attaches, if that is limited.
+    pub(in crate::brain) fn limit(&self, driver: &str) -> Option<i32> {
+        self.limits.get(driver).copied()
+    }
+
+    /// How many more volumes of a driver it attaches, if that is limited.
+    pub(in crate::brain) fn left(&self, driver: &Arc<str>) -> Option<i64> {
+        let limit = i64::from(self.limit(driver)?);
+        Some(limit - i64::try_from(self.used_of(driver)).unwrap_or(i64::MAX))
+    }
+
     /// A volume that is attached and that no pod uses counts twice for the pod that needs it, as it
     /// does for kube-scheduler.
     fn new_on(&self, driver: &Arc<str>, volumes: &Volumes) -> usize {

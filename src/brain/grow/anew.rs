@@ -1,97 +1,119 @@
-//! A small plan is laid out anew where that is cheaper, makes fewer machines for the same price, or gives a
-//! place to pods that limits left out: the greedy way opens one machine after the other and never sees that two
-//! others would do.
+//! The plan is laid out anew where that places more pods, or as many for less: the first plan opens one machine
+//! after the other and settles its type at once; [`super::draft`] keeps machines open until the end.
 //!
-//! Nobody loses: as many pods of each group have a place as before, no pod is in a lighter pool than its group
-//! was or with more of its wishes about the node unmet, and the heavy pools have as many pods as they had. What
-//! comes out is tried in the world, pod by pod; if anything is against it the plan stays as it was.
+//! Nobody loses for a price alone: as long as every pod has a place, none comes into a lighter pool or to more unmet
+//! wishes about the node than its group had. What comes out is tried in the world, pod by pod; unless that is
+//! better the plan stays as it was.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::Grower;
-use super::puzzle::{self, Answer, Fixed, Lot, Model, Puzzle, Site};
+use super::draft::{self, Answer, Problem, Rank, To};
 use crate::brain::births::{Cause, Newborn};
-use crate::brain::fit::ports;
-use crate::brain::offer::HOSTNAME_LABEL;
-use crate::brain::pack::{self, Lane};
-use crate::brain::world::{self, Resident, Saved};
+use crate::brain::pack::{self, Lane, Seats};
+use crate::brain::world::{self, Resident, Saved, ShapeId};
 use crate::model::report::PodVerdict;
-use crate::model::resources::Resources;
 
-/// Plans for more pods stay as they are: what is searched grows much faster than they do, and one machine
-/// too many matters less.
-const PODS: usize = 32;
-/// With more types over all pools than this, hardly a plan would be searched through.
-const MODELS: usize = 64;
+/// Plans for more pods, or more groups, stay as they are.
+const PODS: usize = 2_000;
+const GROUPS: usize = 300;
 /// What is said against a choice that could have had a pod.
 const NOT_CHEAPER: &str = "no cheaper plan for all pods was found with it";
+/// What is said where a machine would be made were it not for others.
+const OTHERS: &str = "its machines are for other pods of this plan, which places more pods so";
 
 /// A group whose pods may be laid out anew.
 #[derive(Debug)]
-struct Loose {
-    group: usize,
+pub(super) struct Loose {
+    pub(super) group: usize,
     /// Its pods on machines that are withdrawn, and those without a place: by their number in the group.
-    pods: Vec<usize>,
+    pub(super) pods: Vec<usize>,
     /// So many of them have a place.
-    placed: usize,
-    /// The lightest tier they are in, and the most of their wishes that is not met.
-    tier: usize,
-    unmet: i64,
+    pub(super) placed: usize,
+    /// The lightest tier they may be in, and the most of their wishes that may not be met.
+    pub(super) tier: usize,
+    pub(super) unmet: i64,
 }
 
-impl<'a> Grower<'_, '_, '_, 'a> {
-    /// Lays a small plan out anew, if a better one is found.
+/// Pods that came to nodes there are, once machines were planned.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pub(super) group: usize,
+    pub(super) pods: Range<usize>,
+    /// Where they went, and how many.
+    pub(super) seats: Vec<(usize, usize)>,
+    /// What takes it back; nothing does where others were preempted.
+    pub(super) undo: Option<Vec<(usize, Saved)>>,
+}
+
+/// Where pods of a loose group went.
+struct Seat {
+    loose: usize,
+    bin: usize,
+    count: usize,
+}
+
+impl Grower<'_, '_, '_, '_> {
+    /// Lays the plan out anew, if a better one is found.
     pub(super) fn lay_anew(&mut self) {
         let Some(withdrawn) = self.withdrawable() else {
             return;
         };
         let loose = self.loose(&withdrawn);
-        let names = self.resources(&loose);
-        for birth in withdrawn.iter().rev() {
+        let pods: usize = loose.iter().map(|of| of.pods.len()).sum();
+        if pods == 0 || pods > PODS || loose.len() > GROUPS {
+            return;
+        }
+        let rank = self.rank(&withdrawn, &loose);
+        let visits = std::mem::take(&mut self.visits);
+        let visits = self.leave(visits);
+        for birth in &withdrawn {
             self.cancel(*birth);
         }
-        let puzzle = self.puzzle(&withdrawn, &loose, &names);
-        let answer = puzzle.filter(|puzzle| puzzle.models.len() <= MODELS);
-        let answer = answer.and_then(|puzzle| Some((puzzle::solve(&puzzle)?, puzzle)));
-        let done = answer.is_some_and(|(answer, puzzle)| {
-            self.replace(&withdrawn, &loose, &answer, &puzzle.models)
+        let question = self.question(&withdrawn, &loose, rank);
+        let answer = question.and_then(|(problem, bins)| {
+            let answer = draft::solve(&problem)?;
+            Some((answer, problem, bins))
+        });
+        let done = answer.is_some_and(|(answer, problem, bins)| {
+            self.replace(&withdrawn, &loose, &answer, (&problem, &bins))
         });
         if !done {
             for birth in withdrawn {
                 self.confirm(birth);
             }
+            self.come_again(visits);
         }
     }
 
-    /// The planned machines that may be given up, all their pods being free to go: none where the plan is
-    /// not a small one.
+    /// The planned machines that may be given up, all their pods being free to go; `None` where nothing is to be
+    /// laid out.
     fn withdrawable(&mut self) -> Option<Vec<usize>> {
-        let born = &self.births.born;
-        if born.is_empty() || born.len() > PODS {
+        let visits = self.visits.iter();
+        let mut settled = visits.map(|visit| visit.undo.is_none() || !self.is_loose(visit.group));
+        if settled.any(|settled| settled) {
             return None;
         }
-        let planned: usize = born.iter().map(Newborn::count).sum();
-        if planned + self.left_over() > PODS || planned == 0 {
-            return None;
-        }
-        let births = (0..born.len()).filter(|birth| {
+        let births = (0..self.births.born.len()).filter(|birth| {
             let newborn = &self.births.born[*birth];
             let for_pods = matches!(newborn.cause, Cause::Pods);
             for_pods && newborn.groups().all(|group| self.is_loose(group))
         });
         let births: Vec<usize> = births.collect();
-        (!births.is_empty()).then_some(births)
+        let left = (0..self.groups.len())
+            .any(|group| self.is_loose(group) && self.groups[group].left() > 0);
+        (left || !births.is_empty()).then_some(births)
     }
 
-    /// Whether pods of a group may go anywhere as far as claims and other pods are concerned, but for
-    /// those that may not be on a node together.
+    /// Whether pods of a group may go anywhere as far as their claims are concerned.
     fn is_loose(&self, group: usize) -> bool {
-        let group = &self.groups[group];
-        group.need.is_none() && self.world.company.loose(group.shape, HOSTNAME_LABEL)
+        let need = self.groups[group].need.as_deref();
+        need.is_none_or(|need| need.alone.is_empty())
     }
 
-    fn tier(&self, choice: usize) -> usize {
+    pub(super) fn tier(&self, choice: usize) -> usize {
         let weight = self.choices[choice].policy.weight;
         let of = |tier: &super::market::Tier| {
             let first = tier.choices.first();
@@ -101,215 +123,121 @@ impl<'a> Grower<'_, '_, '_, 'a> {
     }
 
     fn loose(&self, withdrawn: &[usize]) -> Vec<Loose> {
-        let of = |group: usize| {
-            let mut loose = Loose {
+        let groups = (0..self.groups.len()).filter(|group| self.is_loose(*group));
+        let mut all: Vec<Loose> = groups
+            .map(|group| Loose {
                 group,
                 pods: Vec::new(),
                 placed: 0,
                 tier: 0,
                 unmet: 0,
-            };
-            for newborn in withdrawn.iter().map(|birth| &self.births.born[*birth]) {
-                let cargo = newborn.cargo.iter().filter(|cargo| cargo.group == group);
-                for cargo in cargo {
-                    loose.pods.extend(cargo.pods.clone());
-                    let unmet = self.unmet(group, newborn.choice, newborn.offer);
-                    loose.unmet = loose.unmet.max(unmet);
-                    loose.tier = loose.tier.max(self.tier(newborn.choice));
-                }
+            })
+            .collect();
+        let at: Vec<usize> = all.iter().map(|loose| loose.group).collect();
+        for newborn in withdrawn.iter().map(|birth| &self.births.born[*birth]) {
+            let tier = self.tier(newborn.choice);
+            for cargo in &newborn.cargo {
+                let Ok(index) = at.binary_search(&cargo.group) else {
+                    continue;
+                };
+                let unmet = self.unmet(cargo.group, newborn.choice, newborn.offer);
+                let loose = &mut all[index];
+                loose.pods.extend(cargo.pods.clone());
+                loose.unmet = loose.unmet.max(unmet);
+                loose.tier = loose.tier.max(tier);
             }
+        }
+        for visit in &self.visits {
+            if let Ok(index) = at.binary_search(&visit.group) {
+                all[index].pods.extend(visit.pods.clone());
+            }
+        }
+        let left = all.iter().any(|loose| self.groups[loose.group].left() > 0);
+        for loose in &mut all {
             loose.placed = loose.pods.len();
-            if loose.placed == 0 {
+            // Where somebody has no place, that comes before wishes and weights.
+            if left || loose.placed == 0 {
                 (loose.tier, loose.unmet) = (usize::MAX, i64::MAX);
             }
             loose.pods.sort_unstable();
-            let queue = &self.groups[group];
+            let queue = &self.groups[loose.group];
             loose.pods.extend(queue.next..queue.pods.len());
-            (!loose.pods.is_empty()).then_some(loose)
-        };
-        let groups = (0..self.groups.len()).filter(|group| self.is_loose(*group));
-        groups.filter_map(of).collect()
-    }
-
-    /// The resources that matter: CPU, memory, disk and pods, and what else is asked.
-    fn resources(&self, loose: &[Loose]) -> Vec<Arc<str>> {
-        let asked = loose.iter().map(|loose| self.asked(loose.group));
-        let names = asked.flat_map(|asked| asked.extended.keys());
-        let names: BTreeSet<&Arc<str>> = names.collect();
-        names.into_iter().cloned().collect()
-    }
-
-    fn asked(&self, group: usize) -> &'a Resources {
-        &self.world.shapes[self.groups[group].shape].shape.requests
-    }
-
-    fn puzzle(
-        &mut self,
-        withdrawn: &[usize],
-        loose: &[Loose],
-        names: &[Arc<str>],
-    ) -> Option<Puzzle> {
-        let fixed = self.fixed(withdrawn, loose, names);
-        let old = withdrawn.iter().map(|birth| &self.births.born[*birth]);
-        let mut heavy = vec![0; self.market.tiers.len()];
-        for newborn in old.clone() {
-            for pods in &mut heavy[self.tier(newborn.choice)..] {
-                *pods += newborn.count();
-            }
         }
-        let price = old.map(|newborn| i128::from(self.choices[newborn.choice].price));
-        let lots = self.lots(loose, names);
-        let lost = lots.iter().map(|lot| lot.loss * lot.spare as u128);
-        let rank = (lost.sum(), price.sum(), withdrawn.len());
-        let spare = self.ledger.spare(self.turn, self.choices);
-        let mut models: Vec<Model> = Vec::new();
-        for index in 0..self.choices.len() {
-            if spare.pools[self.choices[index].pool_slot].machines > 0 {
-                models.extend(self.models(index, loose, names));
-            }
-        }
-        models.sort_by_key(|model| (model.price, model.choice));
-        (!models.is_empty()).then_some(Puzzle {
-            lots,
-            models,
-            fixed,
-            pools: spare.pools,
-            total: spare.total,
-            hosts: spare.hosts,
-            heavy,
-            rank,
-        })
+        all.retain(|loose| !loose.pods.is_empty());
+        all
     }
 
-    fn lots(&self, loose: &[Loose], names: &[Arc<str>]) -> Vec<Lot> {
+    /// What the plan there is compared by.
+    fn rank(&self, withdrawn: &[usize], loose: &[Loose]) -> Rank {
         let losses = self.losses(loose);
-        let lot = |of: &Loose| Lot {
-            asked: amounts(self.asked(of.group), names, true),
-            count: of.pods.len(),
-            spare: of.pods.len() - of.placed,
-            loss: losses.get(&self.priority(of.group)).copied().unwrap_or(1),
-            apart: loose
-                .iter()
-                .map(|other| self.apart(of.group, other.group))
-                .collect(),
-        };
-        loose.iter().map(lot).collect()
-    }
-
-    /// By priority, what one pod without a place counts: more than all of lower priorities together.
-    fn losses(&self, loose: &[Loose]) -> BTreeMap<i32, u128> {
-        let mut left: BTreeMap<i32, usize> = BTreeMap::new();
-        for of in loose {
-            *left.entry(self.priority(of.group)).or_default() += of.pods.len() - of.placed;
-        }
-        let mut below = 0;
-        let losses = left.into_iter().map(|(priority, left)| {
-            let loss = below + 1;
-            below += loss * left as u128;
-            (priority, loss)
+        let lost = loose.iter().map(|of| {
+            let loss = losses.get(&self.priority(of.group)).copied().unwrap_or(1);
+            loss.saturating_mul((of.pods.len() - of.placed) as u128)
         });
-        losses.collect()
+        let born = || withdrawn.iter().map(|birth| &self.births.born[*birth]);
+        let price = |newborn: &Newborn| i128::from(self.choices[newborn.choice].price);
+        Rank {
+            lost: lost.fold(0, u128::saturating_add),
+            lighter: born()
+                .map(|newborn| newborn.count() * self.tier(newborn.choice))
+                .sum(),
+            price: born().map(price).sum(),
+            machines: withdrawn.len(),
+            scarce: born()
+                .map(|newborn| u64::from(self.scarcity(newborn.choice, loose)))
+                .sum(),
+        }
     }
 
-    fn priority(&self, group: usize) -> i32 {
-        self.world.shapes[self.groups[group].shape].shape.priority
-    }
-
-    /// Whether no pod of the one group may be on a node with one of the other.
-    fn apart(&self, one: usize, other: usize) -> bool {
-        let shapes = &self.world.shapes;
-        let (one, other) = (
-            shapes[self.groups[one].shape],
-            shapes[self.groups[other].shape],
-        );
-        let clash = ports::taken(&one.shape.host_ports, &other.shape.host_ports).is_some();
-        let at_odds = self
-            .world
-            .company
-            .at_odds(one, other, |key| key == HOSTNAME_LABEL);
-        clash || at_odds.is_some()
-    }
-
-    /// A choice, once for each kind of offer it makes.
-    fn models(&self, index: usize, loose: &[Loose], names: &[Arc<str>]) -> Vec<Model> {
-        let choice = &self.choices[index];
-        let tier = self.tier(index);
-        let mut models: Vec<Model> = Vec::new();
-        for (at, offer) in choice.offers.iter().enumerate() {
-            if self.ledger.host_admits(choice, offer).is_err() {
-                continue;
+    /// Pods leave the nodes that they came to.
+    fn leave(&mut self, mut visits: Vec<Visit>) -> Vec<Visit> {
+        for visit in visits.iter_mut().rev() {
+            for (bin, saved) in visit.undo.take().into_iter().flatten().rev() {
+                self.world.restore(bin, saved);
             }
-            let may = loose.iter().map(|loose| {
-                self.row(loose.group).fits[choice.first + at]
-                    && tier <= loose.tier
-                    && self.unmet(loose.group, index, at) <= loose.unmet
-            });
-            let may: Vec<bool> = may.collect();
-            let free = amounts(&offer.free, names, false);
-            let site = Site {
-                offer: at,
-                host: offer.host_slot,
-            };
-            let mut known = models.iter_mut();
-            if let Some(known) = known.find(|model| model.free == free && model.may == may) {
-                known.offers.push(site);
-            } else if may.contains(&true) {
-                models.push(Model {
-                    choice: index,
-                    offers: vec![site],
-                    pool: choice.pool_slot,
-                    tier,
-                    price: choice.price,
-                    free,
-                    cpu_milli: i64::from(choice.kind.cores) * 1000,
-                    memory: choice.kind.memory,
-                    may,
-                });
+            let shape = self.groups[visit.group].shape;
+            for (bin, _) in &visit.seats {
+                let guests = &mut self.world.bins[*bin].guests;
+                if let Some(last) = guests.iter().rposition(|(of, ..)| *of == shape) {
+                    guests.remove(last);
+                }
             }
         }
-        models
-    }
-
-    /// The planned machines that stay.
-    fn fixed(&mut self, withdrawn: &[usize], loose: &[Loose], names: &[Arc<str>]) -> Vec<Fixed> {
-        let mut fixed = Vec::new();
-        for birth in self.staying(withdrawn) {
-            let newborn = &self.births.born[birth];
-            let (bin, tier) = (newborn.bin, self.tier(newborn.choice));
-            let unmet = |group: usize| self.unmet(group, newborn.choice, newborn.offer);
-            let nice = loose
-                .iter()
-                .map(|l| tier <= l.tier && unmet(l.group) <= l.unmet);
-            let nice: Vec<bool> = nice.collect();
-            let free = amounts(&self.world.bins[bin].free, names, false);
-            let both = loose.iter().zip(nice);
-            let may = both.map(|(loose, nice)| nice && self.room_on(loose.group, bin) > 0);
-            let may = may.collect();
-            fixed.push(Fixed { free, tier, may });
+        if !visits.is_empty() {
+            self.renew_existing();
         }
-        fixed
+        visits
     }
 
-    fn staying(&self, withdrawn: &[usize]) -> Vec<usize> {
-        let all = 0..self.births.born.len();
-        all.filter(|birth| !withdrawn.contains(birth)).collect()
+    /// Pods come to nodes as they did.
+    fn come_again(&mut self, visits: Vec<Visit>) {
+        for visit in visits {
+            let shape = self.groups[visit.group].shape;
+            let need = self.groups[visit.group].need.clone();
+            for (bin, count) in &visit.seats {
+                self.world.put(*bin, shape, *count as u64, false);
+                self.world.supply(*bin, need.as_deref(), *count as u64);
+                let guest = (shape, need.clone(), *count);
+                self.world.bins[*bin].guests.push(guest);
+            }
+        }
     }
 
-    /// How many pods of a group a place takes.
-    fn room_on(&mut self, group: usize, bin: usize) -> usize {
-        let shape = self.groups[group].shape;
-        let rules = self.world.rules(shape);
-        self.world.prepare(shape);
-        let room = pack::admitted(self.world, shape, None, bin, rules.as_deref());
-        usize::try_from(room.unwrap_or(0)).unwrap_or(usize::MAX)
+    fn renew_existing(&mut self) {
+        let bins = (0..self.existing.len()).map(|position| self.existing.at(position));
+        let bins: Vec<usize> = bins.collect();
+        self.existing = Lane::over(&bins, self.world);
     }
 
-    /// Takes back what limits were booked for a planned machine.
+    /// Takes back what limits were booked for a planned machine, and what volumes its pods took.
     fn cancel(&mut self, birth: usize) {
         let newborn = &self.births.born[birth];
         let choice = &self.choices[newborn.choice];
         let offer = &choice.offers[newborn.offer];
         self.ledger.unbook(choice, offer, newborn.vmid);
+        let bin = newborn.bin;
+        self.world.given.revoke(&self.world.bins[bin].gift);
+        self.world.close(bin);
     }
 
     fn confirm(&mut self, birth: usize) {
@@ -317,22 +245,24 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let choice = &self.choices[newborn.choice];
         let offer = &choice.offers[newborn.offer];
         self.ledger.book(choice, offer, newborn.vmid);
+        let bin = newborn.bin;
+        self.world.reopen(bin);
+        self.world.given.give(&self.world.bins[bin].gift);
     }
 
-    /// Makes the plan what the answer says, if the world lets it; says whether it did. Otherwise all is
-    /// as it was.
+    /// Makes the plan what the answer says, if the world lets it and it is better; says whether it did.
+    /// Otherwise all is as it was, the machines withdrawn.
     fn replace(
         &mut self,
         withdrawn: &[usize],
         loose: &[Loose],
         answer: &Answer,
-        models: &[Model],
+        (problem, bins): (&Problem, &[usize]),
     ) -> bool {
         let all = std::mem::take(&mut self.births.born);
         let (mut old, mut kept) = (Vec::new(), Vec::new());
         for (birth, newborn) in all.into_iter().enumerate() {
             if withdrawn.contains(&birth) {
-                self.world.close(newborn.bin);
                 old.push(newborn);
             } else {
                 kept.push(newborn);
@@ -342,21 +272,23 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         self.births.born = kept;
         self.number();
         let mut undo = Vec::new();
-        if let Some(seats) = self.lay(loose, answer, models, &mut undo) {
-            self.tell(loose, answer, models);
+        let seats = self.lay(loose, answer, (problem, bins), &mut undo);
+        let better = |seats: &Vec<Seat>| self.is_better(stay, loose, seats, problem);
+        if let Some(seats) = seats.filter(better) {
+            self.drop_empty(stay);
+            self.tell(loose, &seats);
             self.hand_out(loose, &seats);
+            self.renew_existing();
             return true;
-        }
-        for birth in (stay..self.births.born.len()).rev() {
-            self.cancel(birth);
-            self.world.close(self.births.born[birth].bin);
         }
         for (bin, saved) in undo.into_iter().rev() {
             self.world.restore(bin, saved);
         }
+        for birth in (stay..self.births.born.len()).rev() {
+            self.cancel(birth);
+        }
         self.births.born.truncate(stay);
         for (newborn, at) in old.into_iter().zip(withdrawn) {
-            self.world.reopen(newborn.bin);
             self.births.born.insert(*at, newborn);
         }
         self.number();
@@ -373,74 +305,218 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         self.births.lane = Lane::over(&bins, self.world);
     }
 
-    /// Opens the machines of an answer and puts the pods on them; `None` where something is against it.
-    /// Says how many pods of which loose group are at which place.
+    /// Opens the machines of an answer and puts the pods on them, as far as the world lets them. Says how many
+    /// pods of which loose group are at which place; `None` where a machine could not be made.
     fn lay(
         &mut self,
         loose: &[Loose],
         answer: &Answer,
-        models: &[Model],
+        (problem, bins): (&Problem, &[usize]),
         undo: &mut Vec<(usize, Saved)>,
-    ) -> Option<Vec<(usize, usize, usize)>> {
-        let stay = self.births.born.iter().map(|newborn| newborn.bin);
-        let stay: Vec<usize> = stay.collect();
-        let mut wanted: Vec<(usize, &[usize])> = Vec::new();
-        for (bin, counts) in stay.into_iter().zip(&answer.added) {
-            wanted.push((bin, counts));
-        }
-        for made in &answer.made {
-            let choice = models[made.model].choice;
-            let bin = self.open(choice, made.offer, Cause::Pods).ok()?;
-            wanted.push((bin, &made.counts));
-        }
+    ) -> Option<Vec<Seat>> {
+        let mut opened = vec![None; answer.made.len()];
         let mut seats = Vec::new();
-        for (bin, counts) in wanted {
-            for (index, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-                let group = loose[index].group;
-                if self.room_on(group, bin) < *count {
-                    return None;
+        let mut waiting: Vec<(usize, usize, usize)> = Vec::new();
+        for step in &answer.steps {
+            let bin = match step.to {
+                To::Fixed(at) => bins[at],
+                To::Machine(at) => match opened[at] {
+                    Some(bin) => bin,
+                    None => {
+                        let (model, offer) = answer.made[at];
+                        let choice = problem.models[model].choice;
+                        let bin = self.open(choice, offer, Cause::Pods).ok()?;
+                        opened[at] = Some(bin);
+                        bin
+                    }
+                },
+            };
+            let count = self.put_some(loose[step.lot].group, bin, step.count, undo);
+            if count > 0 {
+                seats.push(Seat {
+                    loose: step.lot,
+                    bin,
+                    count,
+                });
+            }
+            if count < step.count {
+                waiting.push((step.lot, bin, step.count - count));
+            }
+        }
+        // Others may have opened it since; else any planned machine will do.
+        let planned: Vec<usize> = self.births.born.iter().map(|newborn| newborn.bin).collect();
+        let mut before = usize::MAX;
+        while before != waiting.len() && !waiting.is_empty() {
+            before = waiting.len();
+            for (lot, bin, count) in std::mem::take(&mut waiting) {
+                let mut left = count;
+                for bin in [bin].into_iter().chain(planned.iter().copied()) {
+                    let some = self.put_some(loose[lot].group, bin, left, undo);
+                    if some > 0 {
+                        seats.push(Seat {
+                            loose: lot,
+                            bin,
+                            count: some,
+                        });
+                        left -= some;
+                    }
+                    if left == 0 {
+                        break;
+                    }
                 }
-                let shape = self.groups[group].shape;
-                let pods = Resident::of(shape, *count as u64);
-                undo.push((bin, self.world.save(bin, pods)));
-                self.world.put(bin, shape, *count as u64, false);
-                seats.push((index, bin, *count));
+                if left > 0 {
+                    waiting.push((lot, bin, left));
+                }
             }
         }
         Some(seats)
     }
 
-    /// Says which pods go where.
-    fn hand_out(&mut self, loose: &[Loose], seats: &[(usize, usize, usize)]) {
-        let mut next = vec![0; loose.len()];
-        for (index, bin, count) in seats {
-            let group = loose[*index].group;
-            let verdict = PodVerdict::Triggers {
-                machine: self.world.bins[*bin].name.clone(),
-                others: self.groups[group].why.clone(),
-            };
-            for pod in &loose[*index].pods[next[*index]..next[*index] + count] {
-                self.turn.say(self.groups[group].pods[*pod], &verdict);
-                let site = &self.world.bins[*bin].site;
-                self.births.carry(site, group, *pod..pod + 1);
+    /// Puts up to `count` pods of a group on a place; says how many.
+    fn put_some(
+        &mut self,
+        group: usize,
+        bin: usize,
+        count: usize,
+        undo: &mut Vec<(usize, Saved)>,
+    ) -> usize {
+        let shape: ShapeId = self.groups[group].shape;
+        let need = self.groups[group].need.clone();
+        let mut placed = 0;
+        while placed < count {
+            let rules = self.world.rules(shape);
+            self.world.prepare(shape);
+            let room = pack::admitted(self.world, shape, need.as_deref(), bin, rules.as_deref());
+            let room = usize::try_from(room.unwrap_or(0)).unwrap_or(usize::MAX);
+            let some = room.min(count - placed);
+            if some == 0 {
+                break;
             }
-            next[*index] += count;
+            let mut saved = self.world.save(bin, Resident::of(shape, some as u64));
+            self.world.put(bin, shape, some as u64, false);
+            saved.with(self.world.supply(bin, need.as_deref(), some as u64));
+            undo.push((bin, saved));
+            placed += some;
+        }
+        placed
+    }
+
+    /// Whether what was laid out is better than what there was.
+    fn is_better(&self, stay: usize, loose: &[Loose], seats: &[Seat], than: &Problem) -> bool {
+        let losses = self.losses(loose);
+        let mut lost = 0u128;
+        for (index, of) in loose.iter().enumerate() {
+            let placed = seats.iter().filter(|seat| seat.loose == index);
+            let placed: usize = placed.map(|seat| seat.count).sum();
+            if of.pods.len() - placed > than.lots[index].spare {
+                return false;
+            }
+            let loss = losses.get(&self.priority(of.group)).copied().unwrap_or(1);
+            lost = lost.saturating_add(loss.saturating_mul((of.pods.len() - placed) as u128));
+        }
+        let used = |newborn: &&Newborn| seats.iter().any(|seat| seat.bin == newborn.bin);
+        let born = || self.births.born[stay..].iter().filter(used);
+        let pods = |newborn: &Newborn| {
+            let on = seats.iter().filter(|seat| seat.bin == newborn.bin);
+            on.map(|seat| seat.count).sum::<usize>()
+        };
+        let rank = Rank {
+            lost,
+            lighter: born()
+                .map(|newborn| pods(newborn) * self.tier(newborn.choice))
+                .sum(),
+            price: born()
+                .map(|newborn| i128::from(self.choices[newborn.choice].price))
+                .sum(),
+            machines: born().count(),
+            scarce: born()
+                .map(|newborn| u64::from(self.scarcity(newborn.choice, loose)))
+                .sum(),
+        };
+        rank < than.rank
+    }
+
+    /// Machines that nothing came to are not made.
+    fn drop_empty(&mut self, stay: usize) {
+        for birth in (stay..self.births.born.len()).rev() {
+            let bin = self.births.born[birth].bin;
+            let daemons = self.choices[self.births.born[birth].choice].offers
+                [self.births.born[birth].offer]
+                .residents
+                .len();
+            let pods: u64 = self.world.bins[bin].residents.iter().map(|r| r.count).sum();
+            if pods <= daemons as u64 {
+                self.cancel(birth);
+                self.births.born.remove(birth);
+            }
+        }
+        self.number();
+    }
+
+    /// Says which pods go where, and of those that lost their place why.
+    fn hand_out(&mut self, loose: &[Loose], seats: &[Seat]) {
+        let mut next = vec![0; loose.len()];
+        for seat in seats {
+            let of = &loose[seat.loose];
+            let pods = &of.pods[next[seat.loose]..next[seat.loose] + seat.count];
+            next[seat.loose] += seat.count;
+            let site = self.world.bins[seat.bin].site.clone();
+            let verdict = match site {
+                world::Site::Planned(_) => PodVerdict::Triggers {
+                    machine: self.world.bins[seat.bin].name.clone(),
+                    others: self.groups[of.group].why.clone(),
+                },
+                _ => {
+                    let group = &self.groups[of.group];
+                    let guest = (group.shape, group.need.clone(), seat.count);
+                    self.world.bins[seat.bin].guests.push(guest);
+                    Seats::free(seat.bin, seat.count).verdict(self.world)
+                }
+            };
+            for pod in pods {
+                self.turn.say(self.groups[of.group].pods[*pod], &verdict);
+                self.births.carry(&site, of.group, *pod..pod + 1);
+            }
         }
         for (of, placed) in loose.iter().zip(next) {
-            let more = placed - of.placed;
+            let before = self.groups[of.group].next;
+            if placed < of.placed {
+                let why = self.crowded_out(of.group);
+                for pod in &of.pods[placed..of.placed] {
+                    let verdict = PodVerdict::Held { why: why.clone() };
+                    self.turn.say(self.groups[of.group].pods[*pod], &verdict);
+                }
+            }
             let queue = &mut self.groups[of.group];
-            queue.next += more;
-            self.kinds[queue.kind].left -= more;
+            let kind = &mut self.kinds[queue.kind];
+            queue.next = (before + placed).saturating_sub(of.placed);
+            kind.left = (kind.left + of.placed).saturating_sub(placed);
         }
     }
 
+    /// Why a group has no place that others took.
+    fn crowded_out(&self, group: usize) -> crate::model::report::Reasons {
+        let row = self.row(group);
+        let mut why = (*row.why).clone();
+        for (of, _) in self.choices.iter().zip(&row.any).filter(|(_, any)| **any) {
+            let text = self.ledger.admits(self.turn, of).err();
+            why.insert(of.label.clone(), text.unwrap_or_else(|| OTHERS.to_owned()));
+        }
+        Arc::new(why)
+    }
+
     /// Why the other choices were not taken, for the verdicts on the pods.
-    fn tell(&mut self, loose: &[Loose], answer: &Answer, models: &[Model]) {
+    fn tell(&mut self, loose: &[Loose], seats: &[Seat]) {
         for (index, of) in loose.iter().enumerate() {
             let row = self.row(of.group);
             let mut why = (*row.why).clone();
-            let made = answer.made.iter().filter(|made| made.counts[index] > 0);
-            let taken: BTreeSet<usize> = made.map(|made| models[made.model].choice).collect();
+            let mine = seats.iter().filter(|seat| seat.loose == index);
+            let sites = mine.map(|seat| &self.world.bins[seat.bin].site);
+            let births = sites.filter_map(|site| match site {
+                world::Site::Planned(birth) => Some(self.births.born[*birth].choice),
+                _ => None,
+            });
+            let taken: BTreeSet<usize> = births.collect();
             for (choice, of) in self.choices.iter().enumerate() {
                 if row.any[choice] && !taken.contains(&choice) {
                     let refused = self.ledger.admits(self.turn, of).err();
@@ -451,14 +527,4 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             self.groups[of.group].why = Arc::new(why);
         }
     }
-}
-
-/// What a group asks or an offer has, by resource.
-fn amounts(of: &Resources, names: &[Arc<str>], asked: bool) -> Vec<i64> {
-    let pods = if asked { 1 } else { of.pods };
-    let fixed = [of.cpu_milli, of.memory, of.ephemeral, pods];
-    let extended = names.iter().map(|name| of.get(name));
-    let all = fixed.into_iter().chain(extended);
-    all.map(|amount| if asked { amount.max(0) } else { amount })
-        .collect()
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::Rows;
-use crate::brain::company::topology::{DomainId, FRESH, KeyId};
+use crate::brain::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::brain::demand::{Demand, Group, Origin};
 use crate::brain::limits::Ledger;
 use crate::brain::offer::Choice;
@@ -44,7 +44,7 @@ pub(in crate::brain) fn open<'a>(
     }
     let mut rows = Rows::default();
     // Many groups ask the same.
-    let mut known: BTreeMap<(usize, KeyId), Vec<DomainId>> = BTreeMap::new();
+    let mut known: BTreeMap<(usize, KeyId, Vec<KeyId>), Vec<DomainId>> = BTreeMap::new();
     // The domain that a node of each offer would be in.
     let mut of_key: BTreeMap<KeyId, Vec<DomainId>> = BTreeMap::new();
     for group in &demand.groups {
@@ -54,15 +54,19 @@ pub(in crate::brain) fn open<'a>(
         world.rules(group.shape);
         let row = rows.of(world, choices, group);
         let fits = &rows.get(row).fits;
-        world.company.open(group.shape, |topology, key| {
-            let found = known.entry((row, key)).or_insert_with(|| {
-                let domains = of_key.entry(key).or_insert_with(|| {
-                    let labels = offers.iter().map(|(_, labels)| *labels);
-                    labels.map(|labels| topology.domain(key, labels)).collect()
-                });
-                let open = offers.iter().zip(fits).zip(domains);
-                let open = open.filter(|(((open, _), fits), _)| *open && **fits);
-                let open = open.map(|(_, domain)| *domain);
+        world.company.open(group.shape, |topology, key, keys| {
+            let found = known.entry((row, key, keys.to_vec())).or_insert_with(|| {
+                for key in keys.iter().chain([&key]) {
+                    of_key.entry(*key).or_insert_with(|| {
+                        let labels = offers.iter().map(|(_, labels)| *labels);
+                        labels.map(|labels| topology.domain(*key, labels)).collect()
+                    });
+                }
+                // A node without one of the keys counts for none of them.
+                let all = |offer: usize| keys.iter().all(|key| of_key[key][offer] != NOWHERE);
+                let open = offers.iter().zip(fits).enumerate();
+                let open = open.filter(|(offer, ((open, _), fits))| *open && **fits && all(*offer));
+                let open = open.map(|(offer, _)| of_key[&key][offer]);
                 let open: BTreeSet<_> = open.filter(|domain| *domain < FRESH).collect();
                 open.into_iter().collect()
             });

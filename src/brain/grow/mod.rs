@@ -10,10 +10,10 @@
 mod anew;
 mod choose;
 pub(super) mod domains;
+mod draft;
 mod larger;
 mod market;
-mod puzzle;
-mod rates;
+mod question;
 mod refusals;
 mod retype;
 mod rows;
@@ -37,10 +37,11 @@ use super::demand::{Asker, Group};
 use super::fit::volumes::Need;
 use super::limits::Ledger;
 use super::offer::{self, Choice};
-use super::pack::{self, Lane, Why};
+use super::pack::{self, Lane, Seats, Why};
 use super::turn::Turn;
 use super::view::Standing;
 use super::world::{ShapeId, World};
+use anew::Visit;
 use market::Market;
 use refusals::{No, Refusals};
 use rows::{Row, Rows};
@@ -110,6 +111,8 @@ struct Grower<'t, 'w, 'c, 'a> {
     births: Births,
     /// The places there are: pods put on planned machines may open them to others.
     existing: Lane,
+    /// Pods that came to those, once machines were planned.
+    visits: Vec<Visit>,
     /// Pods that were given up before anything was tried.
     unplaced: Vec<(ShapeId, usize)>,
 }
@@ -137,6 +140,7 @@ pub(super) fn plan<'a>(
         ledger,
         births,
         existing,
+        visits: Vec::new(),
         unplaced: Vec::new(),
     };
     grower.sort_out(groups);
@@ -442,7 +446,26 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let need = group.need.clone();
         let lane = &mut self.existing;
         let (turn, world) = (&*self.turn, &mut *self.world);
-        for seats in pack::on_existing(turn, world, shape, need.as_deref(), left, lane) {
+        let mut undo = world.soft.is_empty().then(Vec::new);
+        let found = match &mut undo {
+            Some(undo) => pack::lay_with_undo(world, shape, need.as_deref(), left, lane, undo)
+                .into_iter()
+                .map(|(bin, count)| Seats::free(bin, count))
+                .collect(),
+            None => pack::on_existing(turn, world, shape, need.as_deref(), left, lane),
+        };
+        if !found.is_empty() {
+            let seats: Vec<_> = found.iter().map(|seats| (seats.bin, seats.count)).collect();
+            let count: usize = seats.iter().map(|(_, count)| count).sum();
+            let next = self.groups[lead].next;
+            self.visits.push(Visit {
+                group: lead,
+                pods: next..next + count,
+                seats,
+                undo,
+            });
+        }
+        for seats in found {
             let bin = &mut self.world.bins[seats.bin];
             bin.guests.push((shape, need.clone(), seats.count));
             let pods = self.next_pods(lead, seats.count);

@@ -24,6 +24,7 @@ mod placing;
 mod preempting;
 mod properties;
 mod shrinking;
+mod sizing;
 mod steady;
 mod stock;
 mod wide;

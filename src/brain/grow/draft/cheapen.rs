@@ -1,0 +1,257 @@
+//! Makes a plan cheaper: a few machines at a time are emptied, and what was on them is laid out anew.
+
+use super::fill::{self, Way};
+use super::rates::Rates;
+use super::state::Draft;
+use super::units::Unit;
+use super::whole::Filler;
+use super::{Bits, Problem, Rank};
+
+/// Machines that are looked at for a pod while a plan is made cheaper: at most, and for each pod.
+const LOOKS: u64 = 250_000;
+const LOOKS_EACH: u64 = 2_500;
+/// So many machines at most are emptied at once, and so many at least.
+const MOST: usize = 5;
+const LEAST: usize = 2;
+/// After so many tries without any gain for each machine it is enough.
+const PATIENCE: usize = 40;
+
+/// So often machines that were emptied are filled whole, before single pods are placed.
+const WHOLE: usize = 3;
+/// So often all is laid out anew in whole machines.
+const ANEW: usize = 2;
+
+/// Numbers that look thrown, the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let bound = bound.max(1) as u64;
+        usize::try_from((self.0 >> 33) % bound).unwrap_or(0)
+    }
+}
+
+/// Makes a plan cheaper, if it finds how.
+pub(super) fn improve(draft: &mut Draft<'_>, rates: &Rates) {
+    let problem = draft.problem;
+    let (floor, _) = rates.floor();
+    let filler = Filler::new(problem, rates);
+    problem.allow(LOOKS, LOOKS_EACH.saturating_mul(problem.pods()));
+    draft.commit();
+    all_anew(draft, &filler);
+    let menus = menus(problem);
+    let mut dice = Dice(1);
+    let mut idle = 0;
+    while draft.rank().price > floor && problem.look(1) {
+        let used: Vec<usize> = used(draft);
+        if used.is_empty() || idle > PATIENCE * used.len() {
+            return;
+        }
+        let victims = victims(draft, &used, &mut dice);
+        let mark = draft.mark();
+        let before = draft.rank();
+        for victim in &victims {
+            draft.unload(*victim, |lot| !problem.lots[lot].tied);
+        }
+        if whole(draft, &filler, &menus[0], &victims, &mut dice, before) {
+            idle = 0;
+            draft.commit();
+        } else if piece_by_piece(draft, &menus, &victims, &mut dice, before) {
+            idle = if draft.rank() < before { 0 } else { idle + 1 };
+            draft.commit();
+        } else {
+            draft.rollback(mark);
+            idle += 1;
+        }
+    }
+}
+
+/// Fills machines that were emptied whole; says whether the plan is better than `before`.
+fn whole(
+    draft: &mut Draft<'_>,
+    filler: &Filler<'_>,
+    menu: &Bits,
+    victims: &[usize],
+    dice: &mut Dice,
+    before: Rank,
+) -> bool {
+    let empty = draft.mark();
+    for _ in 0..WHOLE {
+        filler.fill(draft, victims, 1 + dice.below(1 << 16));
+        let way = Way {
+            menu,
+            cheapest: true,
+            spin: 0,
+            among: Some(victims),
+        };
+        lay(draft, way, 0);
+        if draft.rank() < before && draft.is_fair() {
+            return true;
+        }
+        draft.rollback(empty);
+    }
+    false
+}
+
+/// Places pods one after the other on machines that were emptied, and new ones; says whether the plan is better
+/// than `before`, or now and then as good.
+fn piece_by_piece(
+    draft: &mut Draft<'_>,
+    menus: &[Bits],
+    victims: &[usize],
+    dice: &mut Dice,
+    before: Rank,
+) -> bool {
+    let empty = draft.mark();
+    for menu in ways(menus, dice) {
+        for cheapest in [true, false] {
+            let by = dice.below(ORDERS);
+            let way = Way {
+                menu,
+                cheapest,
+                spin: 0,
+                among: Some(victims),
+            };
+            lay(draft, way, by);
+            let rank = draft.rank();
+            let sideways = rank == before && dice.below(4) == 0;
+            if (rank < before || sideways) && draft.is_fair() {
+                return true;
+            }
+            draft.rollback(empty);
+        }
+    }
+    false
+}
+
+/// Lays out anew all that hangs on nobody, in whole machines; kept where that is better.
+fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) {
+    let problem = draft.problem;
+    let before = draft.rank();
+    let used = used(draft);
+    for turned in 0..ANEW {
+        let mark = draft.mark();
+        for at in &used {
+            draft.unload(*at, |lot| !problem.lots[lot].tied);
+        }
+        filler.fill(draft, &used, turned);
+        let all = Bits::all(problem.models.len());
+        let way = Way {
+            menu: &all,
+            cheapest: true,
+            spin: 0,
+            among: None,
+        };
+        lay(draft, way, 0);
+        if draft.rank() < before && draft.is_fair() {
+            draft.commit();
+            return;
+        }
+        draft.rollback(mark);
+    }
+}
+
+fn used(draft: &Draft<'_>) -> Vec<usize> {
+    let problem = draft.problem;
+    let machines = draft.machines.iter().enumerate();
+    let loose = machines.filter(|(_, machine)| {
+        let mut counts = machine.load.counts.iter();
+        counts.any(|(lot, _)| !problem.lots[*lot].tied)
+    });
+    loose.map(|(at, _)| at).collect()
+}
+
+/// Some machines, in order: the one that a first draw says, and others.
+fn victims(draft: &Draft<'_>, used: &[usize], dice: &mut Dice) -> Vec<usize> {
+    let problem = draft.problem;
+    let waste = |at: usize| {
+        let machine = &draft.machines[at];
+        let Some((model, _)) = machine.bound else {
+            return 0;
+        };
+        let free = &problem.models[model].free;
+        let parts = machine.load.sum.iter().zip(free).take(2);
+        let parts = parts.map(|(sum, free)| (free - sum).max(0) * 1000 / free.max(&1));
+        parts.sum::<i64>()
+    };
+    // Of two that are drawn the one that wastes more.
+    let mut first = used[dice.below(used.len())];
+    let other = used[dice.below(used.len())];
+    if waste(other) > waste(first) {
+        first = other;
+    }
+    let count = LEAST + dice.below(MOST - LEAST + 1);
+    let mut victims = vec![first];
+    for _ in 1..count {
+        victims.push(used[dice.below(used.len())]);
+    }
+    victims.sort_unstable();
+    victims.dedup();
+    victims
+}
+
+/// All models, those of each choice, and those of each two.
+fn menus(problem: &Problem) -> Vec<Bits> {
+    let mut choices: Vec<usize> = problem.models.iter().map(|model| model.choice).collect();
+    choices.sort_unstable();
+    choices.dedup();
+    let of = |wanted: &[usize]| {
+        let mut menu = Bits::none(problem.models.len());
+        for (index, model) in problem.models.iter().enumerate() {
+            if wanted.contains(&model.choice) {
+                menu.insert(index);
+            }
+        }
+        menu
+    };
+    let mut menus = vec![of(&choices)];
+    menus.extend(choices.iter().map(|choice| of(&[*choice])));
+    menus
+}
+
+/// All models, and two others that are drawn.
+fn ways<'m>(menus: &'m [Bits], dice: &mut Dice) -> Vec<&'m Bits> {
+    let mut ways = vec![&menus[0]];
+    for _ in 0..2 {
+        ways.push(&menus[dice.below(menus.len())]);
+    }
+    ways
+}
+
+/// Orders in which pods are laid out.
+const ORDERS: usize = 4;
+
+/// Lays out what has no place, but for those whose place hangs on others.
+fn lay(draft: &mut Draft<'_>, way: Way<'_>, by: usize) {
+    let problem = draft.problem;
+    let lots =
+        (0..problem.lots.len()).filter(|lot| draft.left[*lot] > 0 && !problem.lots[*lot].tied);
+    let mut lots: Vec<usize> = lots.collect();
+    lots.sort_by_cached_key(|lot| {
+        let asked = &problem.lots[*lot].asked;
+        let part = |resource: usize| {
+            let largest = problem.models.iter().map(|model| model.free[resource]);
+            let largest = i128::from(largest.max().unwrap_or(0).max(1));
+            i128::from(asked[resource]) * (1 << 20) / largest
+        };
+        let size = match by {
+            0 => part(0) + part(1),
+            1 => part(0).max(part(1)),
+            2 => part(0),
+            _ => part(1),
+        };
+        (std::cmp::Reverse(size), *lot)
+    });
+    for lot in lots {
+        let unit = Unit {
+            parts: vec![(lot, 1)],
+            times: draft.left[lot],
+        };
+        fill::place(draft, &unit, way);
+    }
+    draft.rebind();
+}

@@ -1,0 +1,219 @@
+//! A small plan is searched through: branch and bound, within a fixed number of steps.
+//!
+//! Units are placed one by one, the largest first and followers after those they follow: on a place that stays, on
+//! a planned machine, on a new one, or nowhere. Bindings hold all limits at any time, so a full plan is one that
+//! can be made.
+
+use super::fill::{self, Way};
+use super::rates::Rates;
+use super::state::{Draft, Spot};
+use super::units::{self, Deal, Unit};
+use super::{Bits, Problem, Rank, To};
+
+/// Plans of more pods are not searched through: what is searched grows much faster than they do.
+const PODS: usize = 32;
+/// With more models than this, hardly a plan would be searched through.
+const MODELS: usize = 64;
+/// So many steps are searched, some milliseconds.
+const STEPS: usize = 5_000;
+
+struct Search<'p, 'r> {
+    problem: &'p Problem,
+    rates: &'r Rates,
+    units: Vec<Unit>,
+    /// By rate: what the units from this one on are worth.
+    rest: Vec<Vec<i128>>,
+    menu: Bits,
+    /// By lot: pods that are left out.
+    out: Vec<usize>,
+    draft: Draft<'p>,
+    best: Rank,
+    found: Option<Draft<'p>>,
+    steps: usize,
+}
+
+/// A plan better than `best`, if one is found.
+pub(super) fn search<'p>(problem: &'p Problem, rates: &Rates, best: Rank) -> Option<Draft<'p>> {
+    let pods: usize = problem.lots.iter().map(|lot| lot.count).sum();
+    if pods > PODS || problem.models.len() > MODELS {
+        return None;
+    }
+    let units = sorted(problem, rates);
+    let mut rest = vec![vec![0; rates.len()]];
+    for unit in units.iter().rev() {
+        let after = rest.last().into_iter().flatten().copied();
+        let with = after
+            .zip(rates.worth(&asked(problem, unit)))
+            .map(|(a, b)| a + b);
+        let with = with.collect();
+        rest.push(with);
+    }
+    rest.reverse();
+    let mut search = Search {
+        problem,
+        rates,
+        units,
+        rest,
+        menu: Bits::all(problem.models.len()),
+        out: vec![0; problem.lots.len()],
+        draft: Draft::new(problem),
+        best,
+        found: None,
+        steps: STEPS,
+    };
+    search.place(0, None, 0);
+    search.found
+}
+
+fn sorted(problem: &Problem, rates: &Rates) -> Vec<Unit> {
+    let (units, _) = units::of(problem, Deal::Apart);
+    let mut units: Vec<Unit> = units
+        .into_iter()
+        .flat_map(|unit| {
+            let one = Unit {
+                times: 1,
+                ..unit.clone()
+            };
+            std::iter::repeat_n(one, unit.times)
+        })
+        .collect();
+    units.sort_by_cached_key(|unit| {
+        let mut lots = unit.parts.iter().map(|(lot, _)| &problem.lots[*lot]);
+        let priority = lots.clone().map(|lot| lot.priority).max().unwrap_or(0);
+        let follows = lots.any(|lot| !lot.asks.wanted.is_empty());
+        let worth = rates.worth(&asked(problem, unit));
+        (
+            follows,
+            std::cmp::Reverse((priority, worth)),
+            unit.parts.clone(),
+        )
+    });
+    units
+}
+
+fn asked(problem: &Problem, unit: &Unit) -> Vec<i64> {
+    let mut sum = vec![0i64; problem.lots.first().map_or(0, |lot| lot.asked.len())];
+    for (lot, count) in &unit.parts {
+        let times = i64::try_from(*count).unwrap_or(i64::MAX);
+        for (sum, asked) in sum.iter_mut().zip(&problem.lots[*lot].asked) {
+            *sum = sum.saturating_add(asked.saturating_mul(times));
+        }
+    }
+    sum
+}
+
+/// Where the unit before went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Went {
+    To(To),
+    Nowhere,
+}
+
+impl Search<'_, '_> {
+    /// Places the units from `next` on. Alike units that nothing else hangs on go to places in their order:
+    /// `from` is where the one before went, if it is such a one.
+    fn place(&mut self, next: usize, from: Option<Went>, lost: u128) {
+        if self.steps == 0 || self.hopeless(next, lost) {
+            return;
+        }
+        self.steps -= 1;
+        if next == self.units.len() {
+            return self.settle();
+        }
+        let unit = self.units[next].clone();
+        let loose = unit
+            .parts
+            .iter()
+            .all(|(lot, _)| !self.problem.lots[*lot].tied);
+        let alike = loose && self.units.get(next + 1) == Some(&unit);
+        let way = Way {
+            menu: &self.menu,
+            cheapest: true,
+            spin: 0,
+            among: None,
+        };
+        for spot in fill::spots(&self.draft, &unit, way) {
+            if !self.new_to_it(spot, from) {
+                continue;
+            }
+            let mark = self.draft.mark();
+            let menu = std::mem::take(&mut self.menu);
+            let put = fill::put_all(&mut self.draft, &unit, spot, &menu);
+            self.menu = menu;
+            if put {
+                let last = self.draft.machines.len().wrapping_sub(1);
+                let to = spot.to.unwrap_or(To::Machine(last));
+                self.place(next + 1, alike.then_some(Went::To(to)), lost);
+                self.draft.rollback(mark);
+            }
+        }
+        let lots = unit.parts.iter();
+        let loss =
+            lots.map(|(lot, count)| self.problem.lots[*lot].loss.saturating_mul(*count as u128));
+        let lost = lost.saturating_add(loss.fold(0, u128::saturating_add));
+        for (lot, count) in &unit.parts {
+            self.out[*lot] += count;
+        }
+        let mut lots = unit.parts.iter().map(|(lot, _)| *lot);
+        if lots.all(|lot| self.out[lot] <= self.problem.lots[lot].spare) {
+            self.place(next + 1, alike.then_some(Went::Nowhere), lost);
+        }
+        for (lot, count) in &unit.parts {
+            self.out[*lot] -= count;
+        }
+    }
+
+    /// Whether a spot comes after the one that an alike unit went to, and is unlike those before it.
+    fn new_to_it(&self, spot: Spot, from: Option<Went>) -> bool {
+        let to = spot.to.unwrap_or(To::Machine(self.draft.machines.len()));
+        if from.is_some_and(|from| Went::To(to) < from) {
+            return false;
+        }
+        let Some(To::Machine(at)) = spot.to else {
+            return true;
+        };
+        let machines = &self.draft.machines;
+        let mine = &machines[at];
+        let twin = |other: &super::state::Machine| {
+            other.class == mine.class && other.load.counts == mine.load.counts
+        };
+        let mut before = machines[..at].iter().enumerate();
+        // One that alike units may not go to any more is no twin.
+        !before.any(|(index, other)| {
+            twin(other) && from.is_none_or(|from| Went::To(To::Machine(index)) >= from)
+        })
+    }
+
+    /// Whether nothing better can come of what is placed, whatever becomes of the units from `next` on.
+    fn hopeless(&self, next: usize, lost: u128) -> bool {
+        if lost != self.best.lost {
+            return lost > self.best.lost;
+        }
+        let models = &self.problem.models;
+        let machines = self.draft.machines.iter();
+        let prices = machines.map(|machine| {
+            let cheapest = machine.models.iter().map(|model| models[model].price).min();
+            (i128::from(cheapest.unwrap_or(0)), &machine.load.sum[..])
+        });
+        let prices: Vec<_> = prices.collect();
+        let fixed = self.draft.fixed.iter().zip(&self.problem.fixed);
+        let fixed: Vec<_> = fixed
+            .map(|(load, fixed)| (&fixed.free[..], &load.sum[..]))
+            .collect();
+        let (price, machines) = self.rates.least(&prices, &fixed, &self.rest[next]);
+        let lighter = self.draft.rank().lighter;
+        (lighter, price, machines) >= (self.best.lighter, self.best.price, self.best.machines)
+    }
+
+    /// All are placed.
+    fn settle(&mut self) {
+        let mark = self.draft.mark();
+        self.draft.rebind();
+        let rank = self.draft.rank();
+        if rank < self.best {
+            self.best = rank;
+            self.found = Some(self.draft.clone());
+        }
+        self.draft.rollback(mark);
+    }
+}

@@ -1,0 +1,444 @@
+//! Lays plans out: pods in some order onto places, machines planned before, and new ones. Who found no place is
+//! placed earlier the next time.
+
+use std::cmp::Reverse;
+
+use super::state::{Draft, Spot};
+use super::units::{self, Deal, Unit};
+use super::{Bits, Problem, To};
+
+/// So often an order is changed for those who found no place.
+const ROUNDS: usize = 24;
+/// So many models are tried as the only ones.
+const MENUS: usize = 10;
+/// Parts of the largest machine, for sizes.
+const PARTS: i128 = 1 << 20;
+
+/// How a plan is laid out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way<'w> {
+    /// The models that machines may be of, as long as one of them does.
+    pub(super) menu: &'w Bits,
+    /// Pods go where they make machines dearer by least; else to the first that can carry them.
+    pub(super) cheapest: bool,
+    /// The class that is thought of first.
+    pub(super) spin: usize,
+    /// The machines that pods may come to; all, where none are named.
+    pub(super) among: Option<&'w [usize]>,
+}
+
+/// Lays out plans in several ways and shows each to `see`, until that says it is enough.
+pub(super) fn plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft<'p>) -> bool) {
+    let menus = menus(problem);
+    for deal in [Deal::Packed, Deal::Even, Deal::Apart] {
+        let (units, choosy) = units::of(problem, deal);
+        for size in [Size::Sum, Size::Most] {
+            for narrow in [true, false] {
+                for menu in &menus {
+                    for cheapest in [false, true] {
+                        let way = Way {
+                            menu,
+                            cheapest,
+                            spin: 0,
+                            among: None,
+                        };
+                        if rounds(problem, &units, (size, narrow), way, see) {
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+        if !choosy {
+            return;
+        }
+    }
+}
+
+/// How large a pod is.
+#[derive(Clone, Copy, Debug)]
+enum Size {
+    /// All it asks, in parts of the largest machine.
+    Sum,
+    /// What it asks most of.
+    Most,
+}
+
+/// All models, and each that is worth its price by itself.
+fn menus(problem: &Problem) -> Vec<Bits> {
+    let count = problem.models.len();
+    let mut menus = vec![Bits::all(count)];
+    let mut order: Vec<usize> = (0..count).collect();
+    let size = |model: &usize| sizes(problem, &problem.models[*model].free).0.max(1);
+    order.sort_by(|a, b| {
+        let (x, y) = (&problem.models[*a], &problem.models[*b]);
+        let left = i128::from(x.price).saturating_mul(size(b));
+        let right = i128::from(y.price).saturating_mul(size(a));
+        (x.tier, left).cmp(&(y.tier, right))
+    });
+    let mut shown: Vec<usize> = Vec::new();
+    for model in order {
+        let alike = |other: &usize| problem.models[*other].choice == problem.models[model].choice;
+        if let Some(at) = shown.iter().position(alike) {
+            menus[at + 1].insert(model);
+        } else if shown.len() < MENUS {
+            let mut menu = Bits::none(count);
+            menu.insert(model);
+            shown.push(model);
+            menus.push(menu);
+        }
+    }
+    menus
+}
+
+/// The sum and the most of some amounts, in parts of the largest machine.
+fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
+    let (mut sum, mut most) = (0, 0);
+    for (resource, amount) in amounts.iter().enumerate() {
+        let largest = problem.models.iter().map(|model| model.free[resource]);
+        let largest = i128::from(largest.max().unwrap_or(0).max(1));
+        // Pods and disk are asked by the way.
+        let part = i128::from((*amount).max(0)) * PARTS / largest;
+        sum += part;
+        most = most.max(part);
+    }
+    (sum, most)
+}
+
+/// Lays out plans in one way, those first who found no place before; says whether it is enough.
+fn rounds<'p>(
+    problem: &'p Problem,
+    units: &[Unit],
+    (size, narrow): (Size, bool),
+    way: Way<'_>,
+    see: &mut dyn FnMut(&Draft<'p>) -> bool,
+) -> bool {
+    let mut urgent = vec![0usize; units.len()];
+    let keys: Vec<_> = units
+        .iter()
+        .map(|unit| key(problem, unit, size, narrow))
+        .collect();
+    let turns = problem.lots.iter().any(|lot| lot.zoned) && problem.classes.len() > 1;
+    let mut before: Vec<usize> = Vec::new();
+    for spin in 0..ROUNDS {
+        let mut order: Vec<usize> = (0..units.len()).collect();
+        order.sort_by_key(|unit| {
+            let (priority, breadth, size) = keys[*unit];
+            (priority, Reverse(urgent[*unit]), breadth, size, *unit)
+        });
+        if order == before && !turns {
+            return false;
+        }
+        before.clone_from(&order);
+        let mut draft = Draft::new(problem);
+        let mut all = true;
+        for unit in order {
+            let rest = place(&mut draft, &units[unit], Way { spin, ..way });
+            if rest > 0 {
+                all = false;
+                urgent[unit] += 1;
+                hurry(problem, units, unit, &mut urgent);
+            }
+        }
+        draft.rebind();
+        if see(&draft) || !problem.look(1) {
+            return true;
+        }
+        if all {
+            return false;
+        }
+    }
+    false
+}
+
+/// Those whom a unit follows come before it.
+fn hurry(problem: &Problem, units: &[Unit], unit: usize, urgent: &mut [usize]) {
+    let wanted = units[unit]
+        .parts
+        .iter()
+        .flat_map(|(lot, _)| &problem.lots[*lot].asks.wanted);
+    let wanted: Vec<usize> = wanted.copied().collect();
+    for (other, of) in units.iter().enumerate() {
+        let feeds = of.parts.iter().any(|(lot, _)| {
+            let feeds = &problem.lots[*lot].asks.feeds;
+            feeds.iter().any(|counter| wanted.contains(counter))
+        });
+        if feeds && other != unit {
+            urgent[other] = urgent[other].max(urgent[unit] + 1);
+        }
+    }
+}
+
+type Key = (Reverse<i32>, usize, Reverse<i128>);
+
+fn key(problem: &Problem, unit: &Unit, size: Size, narrow: bool) -> Key {
+    let lots = unit.parts.iter().map(|(lot, _)| &problem.lots[*lot]);
+    let priority = lots.clone().map(|lot| lot.priority).max().unwrap_or(0);
+    let breadth = lots.map(|lot| lot.may.len()).min().unwrap_or(0);
+    let (sum, most) = sizes(problem, &amounts(problem, unit));
+    let size = match size {
+        Size::Sum => sum,
+        Size::Most => most,
+    };
+    let breadth = if narrow { breadth } else { 0 };
+    (Reverse(priority), breadth, Reverse(size))
+}
+
+fn amounts(problem: &Problem, unit: &Unit) -> Vec<i64> {
+    let mut sum = vec![0i64; problem.lots.first().map_or(0, |lot| lot.asked.len())];
+    for (lot, count) in &unit.parts {
+        let times = i64::try_from(*count).unwrap_or(i64::MAX);
+        for (sum, asked) in sum.iter_mut().zip(&problem.lots[*lot].asked) {
+            *sum = sum.saturating_add(asked.saturating_mul(times));
+        }
+    }
+    sum
+}
+
+/// Places a unit as often as it is there; says how many found no place.
+pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> usize {
+    let mut rest = unit.times;
+    let all = Bits::all(draft.problem.models.len());
+    while rest > 0 {
+        let done = once(draft, unit, rest, way);
+        let done = done.or_else(|| once(draft, unit, rest, Way { menu: &all, ..way }));
+        match done {
+            Some(count) => rest -= count,
+            None => break,
+        }
+    }
+    rest
+}
+
+/// Places a unit once, or one that is a single pod as often as its place takes it; says how often.
+fn once(draft: &mut Draft<'_>, unit: &Unit, rest: usize, way: Way<'_>) -> Option<usize> {
+    let spots = spots(draft, unit, way);
+    for spot in spots {
+        if let [(lot, 1)] = unit.parts[..] {
+            let most = if way.cheapest {
+                1
+            } else {
+                bulk(draft, lot, spot, way.menu)
+            };
+            let count = most.min(rest);
+            if count > 0 && draft.put(lot, count, spot, way.menu).is_some() {
+                return Some(count);
+            }
+            if count > 1 && draft.put(lot, 1, spot, way.menu).is_some() {
+                return Some(1);
+            }
+        } else if put_all(draft, unit, spot, way.menu) {
+            return Some(1);
+        }
+    }
+    None
+}
+
+/// Puts all pods of a unit on a spot.
+pub(super) fn put_all(draft: &mut Draft<'_>, unit: &Unit, spot: Spot, menu: &Bits) -> bool {
+    let mark = draft.mark();
+    let mut spot = spot;
+    let mut waiting: Vec<(usize, usize)> = unit.parts.clone();
+    while !waiting.is_empty() {
+        let before = waiting.len();
+        waiting.retain(|(lot, count)| match draft.put(*lot, *count, spot, menu) {
+            Some(to) => {
+                spot.to = Some(to);
+                false
+            }
+            None => true,
+        });
+        if waiting.len() == before {
+            draft.rollback(mark);
+            return false;
+        }
+    }
+    true
+}
+
+/// How many pods of a lot a spot takes at once.
+fn bulk(draft: &Draft<'_>, lot: usize, spot: Spot, menu: &Bits) -> usize {
+    let problem = draft.problem;
+    let of = &problem.lots[lot];
+    let room = match spot.to {
+        Some(To::Fixed(at)) => draft.fixed[at].room(&of.asked, &problem.fixed[at].free),
+        Some(To::Machine(at)) => {
+            let machine = &draft.machines[at];
+            let mut models = machine.models.clone();
+            models.keep(&of.may);
+            models.keep(menu);
+            let rooms = models
+                .iter()
+                .map(|model| machine.load.room(&of.asked, &problem.models[model].free));
+            rooms.max().unwrap_or(0)
+        }
+        None => {
+            let mut models = of.may.clone();
+            models.keep(menu);
+            if let Some(class) = spot.class {
+                models.keep(&problem.classes[class].models);
+            }
+            let empty = super::state::Load {
+                counts: Vec::new(),
+                sum: vec![0; of.asked.len()],
+            };
+            let rooms = models
+                .iter()
+                .map(|model| empty.room(&of.asked, &problem.models[model].free));
+            rooms.max().unwrap_or(0)
+        }
+    };
+    if of.apart[lot] {
+        return room.min(1);
+    }
+    room.min(draft.may(lot, spot))
+}
+
+/// What decides which spot is thought of first: how crowded it is, what it costs more, its class and number.
+type Order = (i64, i64, usize, usize);
+
+/// What is asked while spots are looked for.
+struct Wanted<'w> {
+    lots: Vec<usize>,
+    asked: Vec<i64>,
+    zoned: bool,
+    /// The models that all its pods may be on.
+    may: Bits,
+    way: Way<'w>,
+}
+
+impl Wanted<'_> {
+    fn crowd(&self, draft: &Draft<'_>, spot: Spot) -> i64 {
+        self.lots.iter().map(|lot| draft.crowd(*lot, spot)).sum()
+    }
+
+    fn turned(&self, draft: &Draft<'_>, class: usize) -> usize {
+        let classes = draft.problem.classes.len().max(1);
+        (class + classes - self.way.spin % classes) % classes
+    }
+}
+
+/// Where a unit could go, what is best first.
+pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
+    let problem = draft.problem;
+    let lots: Vec<usize> = unit.parts.iter().map(|(lot, _)| *lot).collect();
+    let mut may = way.menu.clone();
+    for lot in &lots {
+        may.keep(&problem.lots[*lot].may);
+    }
+    let wanted = Wanted {
+        zoned: lots.iter().any(|lot| problem.lots[*lot].zoned),
+        asked: amounts(problem, unit),
+        lots,
+        may,
+        way,
+    };
+    let mut found: Vec<(Order, Spot)> = Vec::new();
+    if way.among.is_none() {
+        for at in 0..problem.fixed.len() {
+            let mut lots = wanted.lots.iter();
+            if lots.all(|lot| problem.fixed[at].may[*lot]) {
+                let spot = Spot {
+                    to: Some(To::Fixed(at)),
+                    class: None,
+                };
+                found.push(((wanted.crowd(draft, spot), i64::MIN, 0, at), spot));
+            }
+        }
+    }
+    for at in among(draft, way) {
+        on_machine(draft, &wanted, at, &mut found);
+    }
+    on_new(draft, &wanted, &mut found);
+    found.sort_by_key(|(key, _)| *key);
+    found.into_iter().map(|(_, spot)| spot).collect()
+}
+
+/// The machines that pods may come to.
+fn among(draft: &Draft<'_>, way: Way<'_>) -> Vec<usize> {
+    let made = draft.machines.len();
+    let all: Vec<usize> = match way.among {
+        // Machines made since count too.
+        Some(among) => {
+            let first = among.last().map_or(made, |last| last + 1);
+            let known = among.iter().copied().filter(|at| *at < made);
+            known.chain(first..made).collect()
+        }
+        None => (0..made).collect(),
+    };
+    draft.problem.look(all.len() + 1);
+    all
+}
+
+fn on_machine(draft: &Draft<'_>, wanted: &Wanted<'_>, at: usize, found: &mut Vec<(Order, Spot)>) {
+    let problem = draft.problem;
+    let machine = &draft.machines[at];
+    if !machine.models.meets(&wanted.may) || machine.load.counts.is_empty() {
+        return;
+    }
+    let mut more = -1;
+    if wanted.way.cheapest {
+        let mut models = machine.models.clone();
+        models.keep(&wanted.may);
+        let fits = |model: &usize| {
+            fits(
+                &machine.load.sum,
+                &wanted.asked,
+                &problem.models[*model].free,
+            )
+        };
+        let Some(after) = models.iter().find(fits) else {
+            return;
+        };
+        let price = |model: usize| problem.models[model].price;
+        let now = machine.models.first().map_or(0, price);
+        more = price(after).saturating_sub(now);
+    }
+    let of = |class| Spot {
+        to: Some(To::Machine(at)),
+        class,
+    };
+    if wanted.zoned && machine.class.is_none() {
+        for (class, of_class) in problem.classes.iter().enumerate() {
+            if machine.models.meets(&of_class.models) && wanted.may.meets(&of_class.models) {
+                let spot = of(Some(class));
+                let turned = wanted.turned(draft, class);
+                found.push(((wanted.crowd(draft, spot), more, turned, at), spot));
+            }
+        }
+    } else {
+        let spot = of(machine.class);
+        found.push(((wanted.crowd(draft, spot), more, 0, at), spot));
+    }
+}
+
+fn on_new(draft: &Draft<'_>, wanted: &Wanted<'_>, found: &mut Vec<(Order, Spot)>) {
+    let problem = draft.problem;
+    let new = |class: Option<usize>| Spot { to: None, class };
+    let cost = |within: &Bits| {
+        let mut models = wanted.may.clone();
+        models.keep(within);
+        let zero = vec![0; wanted.asked.len()];
+        let fits = |model: &usize| fits(&zero, &wanted.asked, &problem.models[*model].free);
+        let first = models.iter().find(fits);
+        first.map(|model| problem.models[model].price)
+    };
+    if !wanted.zoned {
+        let spot = new(None);
+        let cost = cost(&wanted.may);
+        found.extend(cost.map(|cost| ((wanted.crowd(draft, spot), cost, 0, usize::MAX), spot)));
+        return;
+    }
+    for (class, of) in problem.classes.iter().enumerate() {
+        if let Some(cost) = cost(&of.models) {
+            let spot = new(Some(class));
+            let turned = wanted.turned(draft, class);
+            found.push(((wanted.crowd(draft, spot), cost, turned, usize::MAX), spot));
+        }
+    }
+}
+
+fn fits(sum: &[i64], asked: &[i64], free: &[i64]) -> bool {
+    let mut both = sum.iter().zip(asked).zip(free);
+    both.all(|((sum, asked), free)| *asked == 0 || sum.saturating_add(*asked) <= *free)
+}

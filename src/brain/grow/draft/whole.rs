@@ -1,0 +1,233 @@
+//! Whole machine fillings: what fills a machine best, by what pods are worth at the rates that bound the price.
+
+use super::rates::Rates;
+use super::state::{Draft, Spot};
+use super::{Bits, Problem, To};
+
+/// Steps of the search for one filling, for each lot that there is.
+const STEPS: usize = 12_000;
+/// So many choices are filled on trial.
+const CHOICES: usize = 12;
+/// A filling that wastes no more than one part in this many is good enough.
+const GOOD: i128 = 256;
+
+/// What whole machines are filled with.
+#[derive(Debug)]
+pub(super) struct Filler<'p> {
+    problem: &'p Problem,
+    rates: &'p Rates,
+    /// By lot.
+    worth: Vec<i128>,
+    /// Models that stand for the choices that may be worth their price, and all models of each choice.
+    choices: Vec<(usize, Bits)>,
+}
+
+/// The search for one filling.
+struct Search<'f, 'p> {
+    filler: &'f Filler<'p>,
+    /// Lots with how many pods there are.
+    lots: &'f [(usize, usize)],
+    counts: Vec<usize>,
+    best: (i128, Vec<usize>),
+    steps: usize,
+    enough: i128,
+}
+
+/// Pods that fill a machine, and what they are worth.
+type Filling = (i128, Vec<(usize, usize)>);
+
+impl<'p> Filler<'p> {
+    pub(super) fn new(problem: &'p Problem, rates: &'p Rates) -> Filler<'p> {
+        let worth = problem.lots.iter();
+        let worth = worth.map(|lot| rates.worth_of(&lot.asked).saturating_add(1));
+        let mut choices: Vec<(usize, Bits)> = Vec::new();
+        for (index, model) in problem.models.iter().enumerate() {
+            let same = |(of, _): &&mut (usize, Bits)| problem.models[*of].choice == model.choice;
+            if let Some((_, models)) = choices.iter_mut().find(same) {
+                models.insert(index);
+            } else {
+                let mut models = Bits::none(problem.models.len());
+                models.insert(index);
+                choices.push((index, models));
+            }
+        }
+        // Those first that cost least for what they could hold.
+        choices.sort_by(|(a, _), (b, _)| {
+            let size = |model: usize| rates.worth_of(&problem.models[model].free).max(1) >> 40;
+            let price = |model: usize| i128::from(problem.models[model].price);
+            let left = price(*a).saturating_mul(size(*b));
+            left.cmp(&price(*b).saturating_mul(size(*a))).then(a.cmp(b))
+        });
+        choices.truncate(CHOICES);
+        Filler {
+            problem,
+            rates,
+            worth: worth.collect(),
+            choices,
+        }
+    }
+
+    /// Fills whole machines with what has no place and hangs on nobody, as long as some choice can be had:
+    /// empty machines of `spare` first, then new ones. `turned` shifts what pods are thought of first.
+    pub(super) fn fill(&self, draft: &mut Draft<'_>, spare: &[usize], turned: usize) {
+        let mut open = vec![true; self.choices.len()];
+        let empty = |draft: &Draft<'_>, at: usize| draft.machines[at].load.counts.is_empty();
+        let mut spare: Vec<usize> = spare
+            .iter()
+            .copied()
+            .filter(|at| empty(draft, *at))
+            .collect();
+        loop {
+            let lots = self.waiting(draft, turned);
+            if lots.is_empty() {
+                return;
+            }
+            let mut best: Option<(usize, Filling)> = None;
+            for (index, (model, _)) in self.choices.iter().enumerate() {
+                if !open[index] || !self.problem.look(1 + lots.len() / 8) {
+                    continue;
+                }
+                let filling = self.filling(*model, &lots);
+                let price = i128::from(self.problem.models[*model].price);
+                let better = best.as_ref().is_none_or(|(other, (worth, _))| {
+                    let other = i128::from(self.problem.models[self.choices[*other].0].price);
+                    price.saturating_mul(*worth >> 32) < other.saturating_mul(filling.0 >> 32)
+                });
+                if filling.0 > 0 && better {
+                    best = Some((index, filling));
+                }
+            }
+            let Some((index, (_, filling))) = best else {
+                return;
+            };
+            let menu = &self.choices[index].1;
+            let mut made = false;
+            while filling
+                .iter()
+                .all(|(lot, count)| draft.left[*lot] >= *count)
+            {
+                let to = spare.last().map(|at| To::Machine(*at));
+                if !put(draft, &filling, to, menu) {
+                    break;
+                }
+                spare.pop();
+                made = true;
+            }
+            open[index] = open[index] && made;
+        }
+    }
+
+    /// Lots that have no place and hang on nobody: those that are worth most first, but for some.
+    fn waiting(&self, draft: &Draft<'_>, turned: usize) -> Vec<(usize, usize)> {
+        let lots = draft.left.iter().enumerate();
+        let lots = lots.filter(|(lot, left)| **left > 0 && !self.problem.lots[*lot].tied);
+        let mut lots: Vec<(usize, usize)> = lots.map(|(lot, left)| (lot, *left)).collect();
+        // A shift of a few bits, and another for each lot.
+        let noise =
+            |lot: usize| (lot.wrapping_mul(0x9e37_79b9) ^ turned.wrapping_mul(0x85eb_ca6b)) % 97;
+        lots.sort_by_key(|(lot, _)| {
+            let shift = if turned == 0 { 0 } else { noise(*lot) };
+            let worth = self.worth[*lot] >> 20;
+            (std::cmp::Reverse(worth * (100 + shift as i128)), *lot)
+        });
+        lots
+    }
+
+    /// What fills a machine of a model best.
+    fn filling(&self, model: usize, lots: &[(usize, usize)]) -> Filling {
+        let free = &self.problem.models[model].free;
+        let usable = lots
+            .iter()
+            .filter(|(lot, _)| self.problem.lots[*lot].may.has(model));
+        let usable: Vec<(usize, usize)> = usable.copied().collect();
+        let whole = self.rates.worth_of(free);
+        let mut search = Search {
+            filler: self,
+            lots: &usable,
+            counts: vec![0; usable.len()],
+            best: (0, Vec::new()),
+            steps: (STEPS / usable.len().max(1)).clamp(30, 400),
+            enough: whole - whole / GOOD,
+        };
+        search.go_on(0, &mut free.clone(), 0);
+        let (worth, counts) = search.best;
+        let counts = usable.iter().zip(counts).filter(|(_, count)| *count > 0);
+        (
+            worth,
+            counts.map(|((lot, _), count)| (*lot, count)).collect(),
+        )
+    }
+}
+
+impl Search<'_, '_> {
+    /// Goes on with the lots from `from` on.
+    fn go_on(&mut self, from: usize, free: &mut Vec<i64>, worth: i128) {
+        if worth > self.best.0 {
+            self.best = (worth, self.counts.clone());
+        }
+        let problem = self.filler.problem;
+        for at in from..self.lots.len() {
+            if self.steps == 0 || self.best.0 >= self.enough {
+                return;
+            }
+            let (lot, count) = self.lots[at];
+            let of = &problem.lots[lot];
+            let most = count.min(room(free, &of.asked));
+            if most == 0
+                || (0..at).any(|other| self.counts[other] > 0 && of.apart[self.lots[other].0])
+            {
+                continue;
+            }
+            if worth.saturating_add(self.filler.rates.worth_of(free)) <= self.best.0 {
+                return;
+            }
+            // Those that keep to themselves come one to a machine.
+            let alone = of.apart[lot] || of.asks.unwanted.iter().any(|(_, itself)| *itself);
+            let most = if alone { 1 } else { most };
+            self.steps -= 1;
+            take(free, &of.asked, most, -1);
+            self.counts[at] = most;
+            let more = self.filler.worth[lot].saturating_mul(most as i128);
+            self.go_on(at + 1, free, worth.saturating_add(more));
+            take(free, &of.asked, most, 1);
+            self.counts[at] = 0;
+            if most > 1 && self.steps > 0 {
+                self.steps -= 1;
+                take(free, &of.asked, most - 1, -1);
+                self.counts[at] = most - 1;
+                let more = self.filler.worth[lot].saturating_mul((most - 1) as i128);
+                self.go_on(at + 1, free, worth.saturating_add(more));
+                take(free, &of.asked, most - 1, 1);
+                self.counts[at] = 0;
+            }
+        }
+    }
+}
+
+fn room(free: &[i64], asked: &[i64]) -> usize {
+    let each = free.iter().zip(asked).filter(|(_, asked)| **asked > 0);
+    let room = each.map(|(free, asked)| (*free).max(0) / asked);
+    usize::try_from(room.min().unwrap_or(0)).unwrap_or(usize::MAX)
+}
+
+fn take(free: &mut [i64], asked: &[i64], count: usize, sign: i64) {
+    let times = i64::try_from(count).unwrap_or(i64::MAX).wrapping_mul(sign);
+    for (free, asked) in free.iter_mut().zip(asked) {
+        *free = free.wrapping_add(asked.wrapping_mul(times));
+    }
+}
+
+/// Puts a filling on an empty machine, or a new one.
+fn put(draft: &mut Draft<'_>, filling: &[(usize, usize)], to: Option<To>, menu: &Bits) -> bool {
+    let mark = draft.mark();
+    let mut spot = Spot { to, class: None };
+    for (lot, count) in filling {
+        let done = draft.put(*lot, *count, spot, menu);
+        if done.is_none() {
+            draft.rollback(mark);
+            return false;
+        }
+        spot.to = done;
+    }
+    true
+}

@@ -1,0 +1,190 @@
+//! Who waits although some plan would place everybody: worlds of every kind that are made around a plan.
+//!
+//! Each world begins with machines of some types on some hosts and pods that fill them, by rules written here and
+//! apart from the deciding code; then the machines are forgotten, and limits are set that leave room for them. So
+//! there is a plan for all pods, and nobody may wait. `PROPTEST_CASES` says how many worlds of each kind and number of
+//! types are tried.
+
+mod plant;
+
+use proptest::test_runner::Config;
+
+use super::lab::Lab;
+use crate::model::report::PodVerdict;
+use plant::{Kind, Limit, World};
+
+/// Numbers that look thrown, the same in every run.
+#[derive(Debug)]
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Dice {
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d);
+        for _ in 0..4 {
+            dice.below(2);
+        }
+        dice
+    }
+
+    /// A number below `bound`.
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let bound = u64::try_from(bound.max(1)).expect("a small number");
+        usize::try_from((self.0 >> 33) % bound).expect("a small number")
+    }
+
+    /// One of some things.
+    pub(super) fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+}
+
+/// Pods without a place, and what the plan costs.
+fn outcome(lab: &Lab) -> (Vec<String>, i64) {
+    let report = lab.decide().report;
+    let waits = report.pods.iter().filter(|(_, verdict)| {
+        !matches!(
+            verdict,
+            PodVerdict::Triggers { .. } | PodVerdict::FitsNode { .. }
+        )
+    });
+    let waits = waits.map(|(key, verdict)| format!("{key}: {verdict:?}"));
+    let price = report.scale_up.as_ref().map_or(0, |growth| growth.price);
+    (waits.collect(), price)
+}
+
+/// How worlds of a kind come out.
+#[derive(Debug, Default)]
+struct Tally {
+    worlds: usize,
+    /// Somebody waits.
+    waits: usize,
+    pods: usize,
+    /// What plans cost for a hundred of what the plans cost that the worlds are made around.
+    percent: Vec<i64>,
+    first: Option<String>,
+}
+
+fn tally(kind: Kind, types: usize, pods: usize, cases: u64) -> Tally {
+    let mut tally = Tally::default();
+    for case in 0..cases {
+        let limit = Limit::ALL[usize::try_from(case).expect("few") % Limit::ALL.len()];
+        let world = World::plant(kind, types, pods, limit, &mut Dice::new(case));
+        let lab = world.build();
+        let (waits, price) = outcome(&lab);
+        tally.worlds += 1;
+        tally.pods += world.pods();
+        if waits.is_empty() {
+            tally.percent.push(price * 100 / world.price().max(1));
+        } else {
+            tally.waits += 1;
+            if tally.first.is_none() {
+                tally.first = Some(format!("case {case}: {waits:#?}\n{world:?}"));
+            }
+        }
+    }
+    tally
+}
+
+fn nobody_waits(kind: Kind) {
+    let cases = u64::from(Config::default().cases).min(20_000) / 4;
+    for types in [1, 3, 10] {
+        let tally = tally(kind, types, 12, cases.max(8));
+        eprintln!(
+            "{kind:?}, {types} types: {} of {} worlds wait, {} pods, {} % of the price",
+            tally.waits,
+            tally.worlds,
+            tally.pods,
+            tally.percent.iter().sum::<i64>()
+                / i64::try_from(tally.percent.len().max(1)).expect("few"),
+        );
+        assert_eq!(
+            tally.waits,
+            0,
+            "{kind:?}, {types} types: {}",
+            tally.first.unwrap_or_default()
+        );
+    }
+}
+
+#[test]
+fn plain_pods_never_wait_where_a_plan_places_all() {
+    nobody_waits(Kind::Plain);
+}
+
+#[test]
+fn spread_pods_never_wait_where_a_plan_places_all() {
+    nobody_waits(Kind::Spread);
+}
+
+#[test]
+fn followers_never_wait_where_a_plan_places_all() {
+    nobody_waits(Kind::Affinity);
+}
+
+#[test]
+fn pods_that_keep_apart_never_wait_where_a_plan_places_all() {
+    nobody_waits(Kind::Apart);
+}
+
+#[test]
+fn pods_with_claims_never_wait_where_a_plan_places_all() {
+    nobody_waits(Kind::Claims);
+}
+
+#[test]
+fn pods_of_all_kinds_never_wait_where_a_plan_places_all() {
+    nobody_waits(Kind::Mixed);
+}
+
+/// At sixty pods one world in a hundred may have somebody wait. `cargo test -- --ignored`.
+#[test]
+#[ignore = "takes minutes"]
+fn at_sixty_pods_hardly_anybody_waits() {
+    let cases = u64::from(Config::default().cases) / 4;
+    for kind in Kind::ALL {
+        for types in [1, 3, 10] {
+            let tally = tally(kind, types, 60, cases.max(8));
+            eprintln!(
+                "{kind:?}, {types} types, 60 pods: {} of {} wait",
+                tally.waits, tally.worlds
+            );
+            assert!(
+                tally.waits * 100 <= tally.worlds,
+                "{}",
+                tally.first.unwrap_or_default()
+            );
+        }
+    }
+}
+
+/// What plans cost where there is no waste to be had: machines that are full to the last byte are the best plan, at
+/// prices by size. `cargo test -- --ignored --nocapture` shows the numbers.
+#[test]
+#[ignore = "takes minutes"]
+fn plans_cost_little_more_than_the_best() {
+    let cases = u64::from(Config::default().cases) / 16;
+    for (pods, most) in [(20, 60), (50, 60), (200, 60), (1000, 60)] {
+        let (mut sum, mut worst, mut best) = (0, 0, 0);
+        let cases = cases.clamp(4, 60);
+        for case in 0..cases {
+            let types = 3 + usize::try_from(case % 4).expect("few");
+            let world = World::full(types, pods, &mut Dice::new(case));
+            let (waits, price) = outcome(&world.build());
+            assert!(waits.is_empty(), "{waits:?}");
+            let over = (price - world.price()) * 10_000 / world.price();
+            assert!(over >= 0, "the best is not the best");
+            sum += over;
+            worst = worst.max(over);
+            best += u64::from(over == 0);
+        }
+        let mean = sum / i64::try_from(cases).expect("few");
+        eprintln!(
+            "{pods} pods: {mean} in ten thousand over the best in the mean, {worst} at worst, {best} of {cases} best"
+        );
+        assert!(mean <= most * 100, "{pods} pods: {mean}");
+    }
+}
