@@ -13,7 +13,7 @@ use crate::model::cluster::{Cluster, Node, Phase, Pod, PodKey, Readiness, ReadyS
 use crate::model::decision::Decision;
 use crate::model::mark::{Mark, Ownership};
 use crate::model::memory::{self, Memory};
-use crate::model::policy::{LEAVING_TAINT, Policy, RegionPolicy};
+use crate::model::policy::{LEAVING_TAINT, Policy, RegionPolicy, Terms};
 use crate::model::region::{GuestKind, Machine, MachineVm, Region, Step, TemplateCopy, Vm};
 use crate::model::report::PodVerdict;
 use crate::model::scheduling::Owner;
@@ -227,6 +227,12 @@ impl Stage {
         let mark = Shared::from(mark);
         let kind = self.policy.instance_types.get(mark.instance_type.as_str());
         let (cpus, memory) = kind.map_or((0, 0), |kind| (kind.cores, kind.memory));
+        // The journal of a machine on its way has the terms under which it was planned.
+        let planned = kind.filter(|_| step < Step::Done);
+        let pool = self.policy.pools.get(mark.pool.as_str());
+        let terms = planned
+            .zip(pool)
+            .map(|(kind, pool)| Arc::new(Terms::of(pool, kind)));
         let name: Arc<str> = mark.machine.as_str().into();
         let vm = Vm {
             ha: false,
@@ -244,7 +250,7 @@ impl Stage {
         self.region().vms.insert(mark.vmid, vm);
         let created = mark.created;
         let machine = Machine {
-            terms: None,
+            terms,
             region: REGION.into(),
             host: host.clone(),
             mark,
