@@ -226,6 +226,14 @@ fn patience(turn: &Turn<'_>) -> Span {
     turn.view.policy.scale_up.max_provision_time
 }
 
+/// Whether PVE, with quorum, shows the host of a machine offline.
+fn host_is_off(turn: &Turn<'_>, known: &Known<'_>) -> bool {
+    let region = turn.view.snapshot.regions.get(&known.machine.region);
+    let host = region.filter(|region| region.quorate);
+    let host = host.and_then(|region| region.hosts.get(&known.machine.host));
+    host.is_some_and(|host| !host.online)
+}
+
 fn node_bin(
     turn: &Turn<'_>,
     choices: &[Choice<'_>],
@@ -236,9 +244,10 @@ fn node_bin(
     let standing = known.map(|known| &known.standing);
     let coming = standing == Some(&Standing::Coming);
     let ready = node.ready.status == ReadyStatus::True;
-    // A working node of ours that lost contact a short while ago is expected back.
+    // A working node of ours that lost contact a short while ago is expected back, unless its host is off.
     let lost = standing == Some(&Standing::Up)
         && !ready
+        && !known.is_some_and(|known| host_is_off(turn, known))
         && node
             .ready
             .since

@@ -116,6 +116,27 @@ fn if_12_a_node_that_lost_contact_is_expected_back_for_a_while() {
 }
 
 #[test]
+fn if_12_a_node_whose_host_is_off_is_not_expected_back() {
+    let lab = pool().ours("n1", "p", "one");
+    let since = lab.now;
+    let lost = lab
+        .edit_node("n1", |node| {
+            node.ready.status = ReadyStatus::Unknown;
+            node.ready.since = Some(since);
+            node.taints
+                .push(Taint::no_schedule("node.kubernetes.io/unreachable", ""));
+        })
+        .pod("web", 10, 10);
+    assert_eq!(births(&lost), 0);
+    let off = lost.with(|lab| {
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        region.hosts.get_mut("pve1").expect("pve1").online = false;
+        region.templates.get_mut("debian").expect("debian")[0].host = "pve2".into();
+    });
+    assert_eq!(births(&off), 1);
+}
+
+#[test]
 fn if_14_pods_that_run_are_counted_whatever_they_are() {
     let lab = pool()
         .ours("n1", "p", "one")

@@ -8,10 +8,10 @@ use super::fill::{self, Way};
 use super::rates::Rates;
 use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
-use super::{Bits, Problem, Rank, To};
+use super::{Bits, Lot, Problem, Rank, To};
 
 /// Plans of more pods are not searched through: what is searched grows much faster than they do.
-const PODS: usize = 32;
+const PODS: u64 = 32;
 /// With more models than this, hardly a plan would be searched through.
 const MODELS: usize = 64;
 /// So many steps are searched, some milliseconds.
@@ -32,13 +32,34 @@ struct Search<'p, 'r> {
     steps: usize,
 }
 
+/// Orders in which units are placed; others than the first where somebody has no place yet.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    /// What is worth most first.
+    Worth,
+    /// What asks most of one resource.
+    Resource(usize),
+    /// What may be on fewest models.
+    Breadth,
+}
+
 /// A plan better than `best`, if one is found.
 pub(super) fn search<'p>(problem: &'p Problem, rates: &Rates, best: Rank) -> Option<Draft<'p>> {
-    let pods: usize = problem.lots.iter().map(|lot| lot.count).sum();
-    if pods > PODS || problem.models.len() > MODELS {
+    if problem.pods() > PODS || problem.models.len() > MODELS {
         return None;
     }
-    let units = sorted(problem, rates);
+    let mut found = by(problem, rates, best, Order::Worth);
+    for order in [Order::Breadth, Order::Resource(0), Order::Resource(1)] {
+        let rank = found.as_ref().map_or(best, Draft::rank);
+        if rank.lost > 0 {
+            found = by(problem, rates, rank, order).or(found);
+        }
+    }
+    found
+}
+
+fn by<'p>(problem: &'p Problem, rates: &Rates, best: Rank, order: Order) -> Option<Draft<'p>> {
+    let units = sorted(problem, rates, order);
     let mut rest = vec![vec![0; rates.len()]];
     for unit in units.iter().rev() {
         let after = rest.last().into_iter().flatten().copied();
@@ -65,7 +86,7 @@ pub(super) fn search<'p>(problem: &'p Problem, rates: &Rates, best: Rank) -> Opt
     search.found
 }
 
-fn sorted(problem: &Problem, rates: &Rates) -> Vec<Unit> {
+fn sorted(problem: &Problem, rates: &Rates, order: Order) -> Vec<Unit> {
     let (units, _) = units::of(problem, Deal::Apart);
     let mut units: Vec<Unit> = units
         .into_iter()
@@ -78,10 +99,23 @@ fn sorted(problem: &Problem, rates: &Rates) -> Vec<Unit> {
         })
         .collect();
     units.sort_by_cached_key(|unit| {
-        let mut lots = unit.parts.iter().map(|(lot, _)| &problem.lots[*lot]);
-        let priority = lots.clone().map(|lot| lot.priority).max().unwrap_or(0);
+        let mut lots = lots_of(problem, unit);
+        let priority = lots_of(problem, unit)
+            .map(|lot| lot.priority)
+            .max()
+            .unwrap_or(0);
         let follows = lots.any(|lot| !lot.asks.wanted.is_empty());
-        let worth = rates.worth(&asked(problem, unit));
+        let breadth = lots_of(problem, unit).map(|lot| lot.may.len()).min();
+        let asked = asked(problem, unit);
+        let mut worth = rates.worth(&asked);
+        match order {
+            Order::Worth => {}
+            Order::Resource(resource) => worth.insert(0, i128::from(asked[resource])),
+            Order::Breadth => {
+                let breadth = i128::try_from(breadth.unwrap_or(0)).unwrap_or(i128::MAX);
+                worth.insert(0, -breadth);
+            }
+        }
         (
             follows,
             std::cmp::Reverse((priority, worth)),
@@ -89,6 +123,10 @@ fn sorted(problem: &Problem, rates: &Rates) -> Vec<Unit> {
         )
     });
     units
+}
+
+fn lots_of<'p>(problem: &'p Problem, unit: &Unit) -> impl Iterator<Item = &'p Lot> {
+    unit.parts.iter().map(|(lot, _)| &problem.lots[*lot])
 }
 
 fn asked(problem: &Problem, unit: &Unit) -> Vec<i64> {
