@@ -93,7 +93,7 @@ impl Broker {
     }
 
     /// Records a clone, if its pool has room for it. The second value is what was recorded of its VMID before.
-    fn intend(&self, form: &str, late: bool) -> Result<Option<(u32, Option<Intent>)>, Response> {
+    fn intend(&self, form: &str, late: bool) -> Result<Option<(u32, Option<Intent>)>, String> {
         let newid = form_field(form, "newid").and_then(|text| text.parse::<u32>().ok());
         let notes = form_field(form, "description").unwrap_or_default();
         let (Some(vmid), Some(mark)) = (newid, mark(&notes)) else {
@@ -112,9 +112,9 @@ impl Broker {
                 late,
             });
             let have = there + 1;
-            return Err(refuse(&format!(
+            return Err(format!(
                 "pool {pool} would have {have} machines with those being made, its most is {most}"
-            )));
+            ));
         }
         let intent = Intent {
             pool,
@@ -181,7 +181,7 @@ async fn clone(broker: &Broker, request: Request, next: Next) -> Response {
     let body = read(body).await;
     let intended = match broker.intend(&body, late) {
         Ok(intended) => intended,
-        Err(refusal) => return refusal,
+        Err(why) => return refuse(&why),
     };
     let answer = next.run(Request::from_parts(parts, body.into())).await;
     if let Some((vmid, earlier)) = intended

@@ -99,11 +99,15 @@ impl Judge {
         let Some(since) = self.disowned.get(&change.vmid).copied().flatten() else {
             return false;
         };
-        let vm = format!("/qemu/{}/status/", change.vmid);
+        let end = |what: &str| format!("/qemu/{}/status/{what}", change.vmid);
+        let ends = [end("shutdown"), end("stop")];
         let requests = self.pve.requests();
         requests.iter().any(|seen| {
             let before = seen.at <= since && change.at.since(seen.at) < OLD_VIEW;
-            before && seen.changing && seen.path.contains(&vm) && seen.status == Some(200)
+            before
+                && seen.changing
+                && ends.iter().any(|end| seen.path.ends_with(end))
+                && seen.status == Some(200)
         })
     }
 
