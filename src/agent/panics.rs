@@ -3,7 +3,7 @@
 //!
 //! A panic ends the process, and systemd starts the next one ten seconds later. What made it may lie in the memory, which
 //! outlives the process; then every life would end the same way. So the memory is set aside when it has happened often
-//! in a short time. That may delay an action and never hastens one.
+//! in a short time. That may delay a removal and never hastens one; a pool that failed may be tried again once too early.
 
 use std::path::Path;
 

@@ -46,7 +46,8 @@ impl StateFiles {
     }
 
     /// The memory, and a word about it when it was there but could not be used. A lost memory may
-    /// delay an action and never hastens one, so the daemon goes on with an empty one.
+    /// delay a removal and never hastens one, and costs a pool that failed one more attempt at most before it is
+    /// remembered again ([`Memory`]), so the daemon goes on with an empty one.
     pub fn load_memory(&self) -> (Memory, Option<String>) {
         let path = self.memory_path();
         let lost = |why: String| {

@@ -1,6 +1,9 @@
 //! What must be remembered between decisions and cannot be seen: timers, back-offs, lessons.
 //!
-//! Losing it may delay an action, never hasten one: see [`Memory::born`].
+//! Losing it may delay a removal, never hasten one: every timer that was lost counts from [`Memory::born`]. Of back-offs a
+//! part is lost with it: a pool that has machines and none that works waits out a first one from there, any other pool that
+//! waited is tried again at once, and lengths double from the first again. That costs a clone more that fails, which is
+//! counted again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! A world in a box: fake Proxmox VE and fake Kubernetes that speak the true wire protocols.
 
+pub mod broker;
 pub mod demo;
 pub mod faults;
 pub mod guests;

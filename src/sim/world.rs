@@ -5,18 +5,13 @@
 //! Everything runs on tokio's clock and on seeds. On a paused current-thread runtime hours pass in
 //! seconds and a seed replays to the byte.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse as _, Response};
-use axum::{Json, Router};
-use http::{Method, StatusCode};
+use axum::Router;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -29,10 +24,11 @@ use crate::config::{self, ConfigErrors, Settings};
 use crate::model::time::Time;
 use crate::pve::transport::Transport;
 use crate::pve::transport::memory::Memory;
+use crate::sim::broker::Broker;
 use crate::sim::faults::{CallCounter, Faults, Style};
 use crate::sim::guests::{GuestSpec, KubeGuests};
 use crate::sim::kube::{Kube, KubeSpec};
-use crate::sim::pve::{Pve, PveSpec, VmFacts};
+use crate::sim::pve::{Pve, PveSpec};
 
 /// When simulated worlds begin: a Thursday, 08:00 UTC.
 pub const EPOCH: Time = Time(1_767_254_400_000);
@@ -41,11 +37,6 @@ pub const EPOCH: Time = Time(1_767_254_400_000);
 pub const DAEMON: &str = "pve-autoscaler";
 /// Its identity in the Lease, to which each start adds its own part.
 pub const IDENTITY: &str = "simulated";
-
-/// What every mark begins with.
-const MARK: &str = "pve-autoscaler:v1 ";
-/// Most of a body that is looked at: PVE takes no more.
-const MOST_BODY: usize = 512 << 10;
 
 /// What a world is like.
 #[derive(Clone, Debug)]
@@ -85,8 +76,8 @@ pub struct World {
     pub turns: watch::Sender<Option<Arc<Turn>>>,
     /// Asks the daemon for a turn.
     pub poke: Arc<Notify>,
-    /// What the broker keeps on disk.
-    removals: Arc<Mutex<BTreeSet<u32>>>,
+    /// The broker's stand-in between the daemon and PVE.
+    pub broker: Broker,
     seed: u64,
 }
 
@@ -101,6 +92,12 @@ impl World {
         let kube = Kube::new(spec.kube, clock, spec.seed);
         let guests = KubeGuests::new(kube.public_router(), spec.guests, clock, spec.seed);
         let pve = Pve::new(spec.pve, Arc::new(guests.clone()), clock, spec.seed);
+        let pools = settings.policy.pools.iter();
+        let pools = pools.map(|(name, pool)| {
+            let most = usize::try_from(pool.max).unwrap_or(usize::MAX);
+            (name.to_string(), most)
+        });
+        let broker = Broker::new(pve.clone(), clock, pools.collect());
         Ok(World {
             clock,
             host_clock: Clock::settable(EPOCH),
@@ -112,16 +109,14 @@ impl World {
             kube_faults: Faults::new(spec.seed ^ 2),
             turns: watch::Sender::new(None),
             poke: Arc::new(Notify::new()),
-            removals: Arc::default(),
+            broker,
             seed: spec.seed,
         })
     }
 
     /// PVE as the daemon reaches it: what stands behind the broker, with the faults of the way.
     pub fn pve_way(&self) -> Router {
-        let pve = self.pve.router_as("root@pam");
-        let broker: Broker = (self.pve.clone(), self.removals.clone());
-        let pve = pve.layer(from_fn_with_state(broker, as_the_broker));
+        let pve = self.broker.wrap(self.pve.router_as("root@pam"));
         self.pve_faults.wrap(pve, Style::Pve)
     }
 
@@ -194,67 +189,6 @@ impl World {
             poke: self.poke.clone(),
         })
     }
-}
-
-/// What the broker knows of: PVE, and the VMIDs whose removal it passed on.
-type Broker = (Pve, Arc<Mutex<BTreeSet<u32>>>);
-
-/// What the daemon relies on the broker for: a change of a VM without our mark is refused, however long
-/// it was on its way; and the remains of a clone, which lose their protection, and of a removal of ours
-/// are destroyed past their lock.
-async fn as_the_broker(
-    State((pve, removals)): State<Broker>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let path = request.uri().path();
-    let vm = path
-        .split_once("/qemu/")
-        .and_then(|(_, rest)| rest.split('/').next()?.parse().ok())
-        .and_then(|vmid| pve.vm(vmid));
-    let Some(vm) = vm.filter(|vm| !vm.template && request.method() != Method::GET) else {
-        return next.run(request).await;
-    };
-    let remembered = || removals.lock().unwrap_or_else(PoisonError::into_inner);
-    let remains = vm.lock.as_deref() == Some("destroyed")
-        && request.method() == Method::DELETE
-        && remembered().contains(&vm.vmid);
-    let locked = vm.lock.as_deref() == Some("clone") || remains;
-    if !locked && !carries_its_mark(&vm) && !planted!(MarkNotReRead) {
-        let refusal = json!({"data": null, "message": "VM carries no mark"});
-        return (StatusCode::FORBIDDEN, Json(refusal)).into_response();
-    }
-    if request.method() == Method::DELETE {
-        remembered().insert(vm.vmid);
-    }
-    if !locked || ![Method::DELETE, Method::PUT].contains(request.method()) {
-        return next.run(request).await;
-    }
-    let (mut parts, body) = request.into_parts();
-    let body = axum::body::to_bytes(body, MOST_BODY)
-        .await
-        .unwrap_or_default();
-    let mut body = String::from_utf8_lossy(&body).into_owned();
-    if parts.method == Method::DELETE {
-        let query = parts.uri.query();
-        let query = query.map_or(String::new(), |query| format!("{query}&"));
-        if let Ok(uri) = format!("{}?{query}skiplock=1", parts.uri.path()).parse() {
-            parts.uri = uri;
-        }
-    } else if body.starts_with("protection=0") {
-        body.push_str("&skiplock=1");
-        // The length was of the body before.
-        parts.headers.remove(http::header::CONTENT_LENGTH);
-    }
-    next.run(Request::from_parts(parts, body.into())).await
-}
-
-/// Whether a VM's notes end with a mark that names this VM: a copy has its original's.
-fn carries_its_mark(vm: &VmFacts) -> bool {
-    let line = vm.description.lines().rfind(|line| !line.trim().is_empty());
-    let mark = line.and_then(|line| line.trim().strip_prefix(MARK));
-    let mark = mark.and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
-    mark.is_some_and(|mark| mark["vmid"] == vm.vmid)
 }
 
 /// Why a simulated daemon ended.

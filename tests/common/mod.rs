@@ -60,7 +60,8 @@ impl Scene {
         let rules = demo::pool_rules(&world.settings);
         let name = world.settings.kubernetes.name.clone();
         let judge = Judge::new(world.kube.clone(), world.pve.clone(), &name, rules)
-            .knowing(world.guests.clone(), demo::terms(&world.settings));
+            .knowing(world.guests.clone(), demo::terms(&world.settings))
+            .behind(world.broker.clone());
         // On a tmpfs where there is one: the journal is synced to disk at every step.
         let shared_memory = std::path::Path::new("/dev/shm");
         let state = if shared_memory.is_dir() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pve_autoscaler::model::region::Step;
 use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::faults::Aim;
 use pve_autoscaler::sim::guests::{Fault, GuestSpec, Range};
 use pve_autoscaler::sim::pve::AdminAct;
 use pve_autoscaler::sim::workload::{Pods, Workload};
@@ -90,6 +91,27 @@ fn the_daemons_absence_takes_no_time_from_a_step() {
 fn the_daemons_absence_takes_no_time_from_the_provisioning() {
     let config = HASTY.replace("[scale_up]", "[scale_up]\nmax_node_provision_time = \"4m\"");
     goes_on_after(&config, Span::seconds(60), Duration::from_mins(40));
+}
+
+/// The daemon goes before a machine that it planned is begun, and comes back when nobody waits for it any more.
+#[test]
+fn what_was_planned_long_ago_and_never_begun_is_decided_anew() {
+    simulate(async {
+        let scene = Scene::new(3, HASTY, GuestSpec::default());
+        let workload = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(60));
+        beside(&scene, workload, async {
+            let faults = &scene.world.pve_faults;
+            faults.aim(Some(Aim::Refuse("/api2/json/nodes/pve1/qemu/9000/clone")));
+            scene.live_until(Duration::from_secs(75), 0).await;
+            assert_eq!(scene.left().len(), 1, "the intent is in the journal");
+            faults.aim(None);
+            tokio::time::sleep(Duration::from_mins(10)).await;
+            on(&scene, 1, Duration::from_mins(3)).await;
+        })
+        .await;
+        assert_eq!(scene.machines_made(), 0);
+        scene.nothing_is_left();
+    });
 }
 
 /// Every life of the daemon is too short to see a deadline pass, and the guest never answers: its

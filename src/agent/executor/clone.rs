@@ -14,6 +14,7 @@ use crate::model::region::{Failure, Step};
 use crate::pve::transport::Outcome;
 use crate::pve::{Cause, CloneVm, Task, TaskState, Upid};
 
+use super::up::Plan;
 use super::work::{Look, Stop, TaskFailure, Work, passing};
 
 /// Between two looks at a clone under way.
@@ -22,7 +23,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// Ensures that the VM exists and carries our mark, its clone lock gone.
-pub(super) async fn ensure(work: &Work) -> Result<(), Failure> {
+pub(super) async fn ensure(work: &Work, plan: Plan) -> Result<(), Failure> {
     let entry = work
         .entry()
         .map_err(|stop| work.failure(Step::Intent, stop))?;
@@ -36,12 +37,12 @@ pub(super) async fn ensure(work: &Work) -> Result<(), Failure> {
     work.step(
         Step::Clone,
         work.tools.settings.deadlines.clone,
-        cloned(work),
+        cloned(work, plan),
     )
     .await
 }
 
-async fn cloned(work: &Work) -> Result<(), Stop> {
+async fn cloned(work: &Work, plan: Plan) -> Result<(), Stop> {
     let mut followed = false;
     loop {
         let look = work.look().await?;
@@ -66,7 +67,7 @@ async fn cloned(work: &Work) -> Result<(), Stop> {
                     "the VMID was taken by somebody else: {how}"
                 )));
             }
-            Look::Absent => absent(work).await?,
+            Look::Absent => absent(work, plan).await?,
         }
     }
 }
@@ -106,7 +107,7 @@ async fn under_way(work: &Work) -> Result<(), Stop> {
 }
 
 /// There is no VM: follow the task that will make it, or ask for one.
-async fn absent(work: &Work) -> Result<(), Stop> {
+async fn absent(work: &Work, plan: Plan) -> Result<(), Stop> {
     let entry = work.entry()?;
     if let Some(upid) = recorded_task(entry.upid.as_deref()) {
         let ended = work.follow(&upid).await?;
@@ -132,7 +133,22 @@ async fn absent(work: &Work) -> Result<(), Stop> {
         sleep(LOOK_AGAIN).await;
         return Ok(());
     }
+    if plan == Plan::Earlier {
+        still_wanted(work)?;
+    }
     ask(work).await
+}
+
+/// A machine that was planned before, and for which nothing has begun, is made as long as a plan may be old: who waited
+/// for it may be gone, if the daemon was away for hours or its journal is from a backup.
+fn still_wanted(work: &Work) -> Result<(), Stop> {
+    let age = work.tools.clock.now().since(work.mark.created);
+    if age <= work.tools.settings.policy.scale_up.max_view_age {
+        return Ok(());
+    }
+    Err(Stop::Transient(format!(
+        "it was planned {age} ago and its clone did not begin; whether anybody needs it is decided anew"
+    )))
 }
 
 async fn ask(work: &Work) -> Result<(), Stop> {

@@ -373,8 +373,11 @@ pub fn kind(kind: &Kind) -> &'static str {
 
 async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
     let result = match (&action.kind, entry) {
-        (Kind::Create(_) | Kind::Continue, Some(entry)) => {
-            up::bring_up(tools.clone(), &entry).await
+        (Kind::Create(_), Some(entry)) => {
+            up::bring_up(tools.clone(), &entry, up::Plan::Fresh).await
+        }
+        (Kind::Continue, Some(entry)) => {
+            up::bring_up(tools.clone(), &entry, up::Plan::Earlier).await
         }
         (Kind::Remove { drain }, Some(entry)) => {
             down::take_down(tools.clone(), &action, &entry, *drain).await

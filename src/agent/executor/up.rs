@@ -7,11 +7,20 @@ use super::tools::Tools;
 use super::work::{Stop, Work};
 use super::{clone, guest, node, vm};
 
+/// Whose plan a machine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    /// One that was just decided.
+    Fresh,
+    /// One that was decided before and that nobody was at since.
+    Earlier,
+}
+
 /// Brings the machine up. Every step first looks whether it is done already.
-pub(super) async fn bring_up(tools: Tools, entry: &Entry) -> Result<(), Failure> {
+pub(super) async fn bring_up(tools: Tools, entry: &Entry, plan: Plan) -> Result<(), Failure> {
     let work = open(tools, entry, Step::Intent)?;
     let deadlines = work.tools.settings.deadlines.clone();
-    clone::ensure(&work).await?;
+    clone::ensure(&work, plan).await?;
     work.step(Step::Configure, deadlines.configure, vm::configured(&work))
         .await?;
     work.step(Step::Resize, deadlines.resize, vm::resized(&work))

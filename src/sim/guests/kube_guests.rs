@@ -373,7 +373,7 @@ impl Guests for KubeGuests {
         let known = machines
             .by_vmid
             .get(&vm.vmid)
-            .is_some_and(|m| m.vm.uuid == vm.uuid);
+            .is_some_and(|m| m.vm.birth == vm.birth);
         let vmid = vm.vmid;
         if !known {
             let nth = machines.born;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::broker::Broker;
 use super::guests::KubeGuests;
 use super::kube::Kube;
 use super::pve::{Pve, VmFacts};
@@ -64,6 +65,8 @@ pub struct Judge {
     pve: Pve,
     /// Whose kubelet is whose, whatever it says.
     guests: Option<KubeGuests>,
+    /// Knows which machines the daemon asked for that were too many.
+    broker: Option<Broker>,
     terms: Option<Terms>,
     /// The cluster id in the marks of the machines that may be touched.
     cluster: String,
@@ -80,6 +83,7 @@ pub struct Judge {
     changes: usize,
     requests: u64,
     deeds: usize,
+    refusals: usize,
     violations: usize,
     /// What was seen of this cluster's machines, by VMID.
     machines: BTreeMap<u32, Known>,
@@ -151,6 +155,7 @@ impl Judge {
             kube,
             pve,
             guests: None,
+            broker: None,
             terms: None,
             cluster,
             pools,
@@ -161,6 +166,7 @@ impl Judge {
             changes,
             requests,
             deeds,
+            refusals: 0,
             violations,
             machines: BTreeMap::new(),
             uuids: BTreeSet::new(),
@@ -189,6 +195,15 @@ impl Judge {
         }
     }
 
+    /// Lets it know the broker, which refuses what would be too many before anything of it is to be seen in PVE.
+    #[must_use]
+    pub fn behind(self, broker: Broker) -> Judge {
+        Judge {
+            broker: Some(broker),
+            ..self
+        }
+    }
+
     /// From now on nothing goes wrong any more, so that pods a new node would take have to get one
     /// within this span.
     pub fn expect_progress(&mut self, patience: Span) {
@@ -198,8 +213,8 @@ impl Judge {
     }
 
     /// A person took away all that shows that a VM is ours which has no mark yet, or is still to be cloned: the daemon's
-    /// intent. The daemon cannot know of it, so that it does not count where machines are counted. (The broker does
-    /// know and would refuse the machine that is one too many; this world's broker counts nothing.)
+    /// intent. The daemon cannot know of it, and may ask for the machine that is one too many; the broker knows, and
+    /// refuses it.
     pub fn disown(&mut self, vmid: u32, now: Time) {
         self.unclaimed.insert(vmid, now);
     }
@@ -213,6 +228,7 @@ impl Judge {
         self.look_at_hindrances(now);
         self.look_at_acts(now);
         self.look_at_requests();
+        self.look_at_refusals(now);
         let ours = self.ours();
         self.remember(now, &ours);
         self.look_for_relief(now);
@@ -280,18 +296,17 @@ impl Judge {
     /// and nothing is too many that the daemon made.
     fn count(&mut self, now: Time, ours: &[VmFacts]) {
         let most: usize = self.pools.iter().map(|p| p.max).sum();
-        let made: Vec<&VmFacts> = ours
+        let made = ours
             .iter()
-            .filter(|vm| {
-                let id = &vm.vmid;
-                !self.disowned.contains_key(id) && !self.unclaimed.contains_key(id)
-            })
-            .collect();
-        if made.len() > most {
-            self.find(format!(
-                "{now}: {} machines, at most {most} allowed",
-                made.len()
-            ));
+            .filter(|vm| !self.disowned.contains_key(&vm.vmid));
+        let made: Vec<&VmFacts> = made.collect();
+        // Nor does a placeholder of which only the broker knows: of what is left of it, it knows no pool.
+        let known = made
+            .iter()
+            .filter(|vm| !self.unclaimed.contains_key(&vm.vmid));
+        let count = known.count();
+        if count > most {
+            self.find(format!("{now}: {count} machines, at most {most} allowed"));
         }
         let mut pools: BTreeMap<String, usize> = BTreeMap::new();
         let mut names = BTreeSet::new();

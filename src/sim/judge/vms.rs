@@ -53,6 +53,16 @@ impl Judge {
             ("destroy", None) if !self.foreign.contains(&vmid) && !self.taken(change) => {
                 self.look_at_clone(change);
             }
+            ("shutdown" | "stop", None) if self.under_way(change) => {
+                let known = self.machines.get(&vmid).cloned().unwrap_or_default();
+                let seen = Seen {
+                    machine: change.name.clone(),
+                    pool: known.pool,
+                    cluster: self.cluster.clone(),
+                    vmid: u64::from(vmid),
+                };
+                self.look_at_end(now, change, &seen);
+            }
             (what, None) => {
                 self.find(format!("{now}: {what} of VM {vmid}, which is not ours"));
             }
@@ -81,6 +91,24 @@ impl Judge {
     fn taken(&self, change: &Change) -> bool {
         let since = self.disowned.get(&change.vmid).copied().flatten();
         since.is_some_and(|since| change.at.since(since) > LOCKED)
+    }
+
+    /// Whether what was done to a VM without our mark had been asked for before a person took it off: a guest takes its
+    /// time to shut down, and a task to get the VM's lock.
+    fn under_way(&self, change: &Change) -> bool {
+        let Some(since) = self.disowned.get(&change.vmid).copied().flatten() else {
+            return false;
+        };
+        let end = |what: &str| format!("/qemu/{}/status/{what}", change.vmid);
+        let ends = [end("shutdown"), end("stop")];
+        let requests = self.pve.requests();
+        requests.iter().any(|seen| {
+            let before = seen.at <= since && change.at.since(seen.at) < OLD_VIEW;
+            before
+                && seen.changing
+                && ends.iter().any(|end| seen.path.ends_with(end))
+                && seen.status == Some(200)
+        })
     }
 
     /// A machine goes: nothing may be lost with it.
@@ -232,5 +260,26 @@ impl Judge {
                 ));
             }
         }
+    }
+
+    /// The broker is the last who looks whether a machine is too many, not the first: the daemon asks for none that it
+    /// can know to be. Whoever sent a call that comes late could not know; and of machines whose intent or mark a person
+    /// took away it cannot know either.
+    pub(super) fn look_at_refusals(&mut self, now: Time) {
+        let refusals = self.broker.as_ref().map(super::Broker::refusals);
+        let refusals = refusals.unwrap_or_default();
+        let mut unclaimed = self.unclaimed.values();
+        let mut disowned = self.disowned.keys();
+        let hidden = unclaimed.any(|since| now.since(*since) < FORGOTTEN)
+            || disowned.any(|vmid| self.pve.vm(*vmid).is_some());
+        for refused in refusals.iter().skip(self.refusals) {
+            if !refused.late && !hidden {
+                self.find(format!(
+                    "{}: machine {} was asked for, though pool {} has as many as it may have",
+                    refused.at, refused.machine, refused.pool
+                ));
+            }
+        }
+        self.refusals = refusals.len();
     }
 }

@@ -331,6 +331,7 @@ async fn copy(worker: &Worker, plan: &Plan, made: &mut Vec<String>) -> Outcome {
                 written = before;
                 written.config.clone_from(&vm.config);
                 written.numbers.clone_from(&vm.numbers);
+                written.birth = vm.birth;
             }
             world.vms.insert(plan.newid, written);
             world.touch(plan.newid, now);

@@ -58,6 +58,8 @@ use crate::model::time::{Span, Time};
 pub use self::admin::{Act as AdminAct, Dump};
 pub use self::facts::{Change, Seen, VmFacts};
 
+pub(super) use self::wire::form_field;
+
 pub use self::serve::{Options, serve};
 pub use self::spec::{
     AclSpec, GIB, HostSpec, LOCAL_TEMPLATE, MachineSpec, PveSpec, StorageKind, StorageSpec,

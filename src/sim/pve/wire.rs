@@ -177,6 +177,13 @@ fn set_json(response: &mut Response<Body>) {
     );
 }
 
+/// A value of a form, for who looks at it on its way.
+pub(in crate::sim) fn form_field(form: &str, name: &str) -> Option<String> {
+    let mut fields = form.split('&').filter_map(|part| part.split_once('='));
+    let (_, value) = fields.find(|(key, _)| *key == name)?;
+    Some(decode(value, true))
+}
+
 /// Parameters of a query or form: split on `&` and `;`, `+` is a blank, a repeated key is a list.
 pub(super) fn urlencoded(text: &str) -> Params {
     let mut params = Params::new();

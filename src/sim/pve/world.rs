@@ -73,6 +73,8 @@ pub(super) struct Vm {
     pub(super) host: String,
     pub(super) container: bool,
     pub(super) config: BTreeMap<String, String>,
+    /// Tells it from those of its VMID before it: what lies on its disks is its own, whatever its configuration says.
+    pub(super) birth: u64,
     /// Keys that a JSON body set to a number; they are answered as numbers.
     pub(super) numbers: BTreeSet<String>,
     /// Changes that wait for the next start; `None` deletes.
@@ -91,6 +93,7 @@ impl Vm {
             host: host.to_owned(),
             container: false,
             config: BTreeMap::new(),
+            birth: 0,
             numbers: BTreeSet::new(),
             pending: BTreeMap::new(),
             run: Run::Stopped,
@@ -207,6 +210,8 @@ pub(super) struct World {
     pub(super) seen: VecDeque<Seen>,
     /// Requests ever, also those no more in `seen`.
     pub(super) requests: u64,
+    /// VMs that were ever made.
+    births: u64,
     pub(super) changes: Vec<Change>,
     /// The last clone task that was to make a VM, by the VM's id.
     pub(super) clones: BTreeMap<u32, String>,
@@ -255,6 +260,7 @@ impl World {
             next_pid: 1_000,
             seen: VecDeque::new(),
             requests: 0,
+            births: 0,
             changes: Vec::new(),
             clones: BTreeMap::new(),
             killed: 0,
@@ -279,6 +285,7 @@ impl World {
             return Err(format!("no such cluster node '{}'", spec.host));
         }
         let mut vm = Vm::new(spec.vmid, &spec.host);
+        vm.birth = self.birth();
         vm.container = spec.container;
         vm.config.clone_from(&spec.config);
         let new = NewVolume {
@@ -338,6 +345,11 @@ impl World {
         Ok(())
     }
 
+    fn birth(&mut self) -> u64 {
+        self.births += 1;
+        self.births
+    }
+
     /// Gives a VM new identities: an SMBIOS UUID and, if wanted, a generation id.
     pub(super) fn identify(&mut self, vm: &mut Vm, generation: bool) {
         let rest: Vec<String> = vm
@@ -346,6 +358,7 @@ impl World {
             .filter(|part| !part.is_empty() && !part.starts_with("uuid="))
             .map(|part| format!(",{part}"))
             .collect();
+        vm.birth = self.birth();
         let uuid = self.uuid();
         vm.config.insert(
             "smbios1".to_owned(),

@@ -64,6 +64,8 @@ impl<'a> Stage<'a> {
                 change.what, change.name
             )
         }));
+        let refusals = self.scene.world.broker.refusals().into_iter();
+        lines.extend(refusals.map(|refused| format!("{}: {refused:?}", refused.at)));
         lines.sort();
         lines
     }
@@ -103,9 +105,12 @@ impl<'a> Stage<'a> {
     pub(super) fn forget(&self, state: &Path) {
         let now = self.scene.world.clock.now();
         let vmids: BTreeSet<u32> = entries(state).into_values().collect();
+        // The mark of a VM on a host that is away cannot be read either.
+        let hosts = self.scene.world.pve.dump(0).hosts;
+        let shows = |vm: VmFacts| marked(&vm) && hosts.contains(&(vm.host, true));
         for &vmid in &vmids {
             let vm = self.scene.world.pve.vm(vmid);
-            if vm.is_none_or(|vm| !marked(&vm)) {
+            if !vm.is_some_and(shows) {
                 self.scene.judge().disown(vmid, now);
             }
         }

@@ -1,0 +1,256 @@
+//! What the daemon relies on the broker for, in the simulator: the rules of `crate::broker` that hold however long a call
+//! was on its way, by facts of the fake PVE. It shares no code with the broker, nor the daemon's memory: what is kept here
+//! lies on the PVE host, whatever becomes of the daemon's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, Router};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::faults::LATE;
+use super::pve::{Pve, VmFacts, form_field};
+use crate::clock::Clock;
+use crate::model::time::{Span, Time};
+
+/// What every mark begins with.
+const MARK: &str = "pve-autoscaler:v1 ";
+/// Most of a body that is looked at: PVE takes no more.
+const MOST_BODY: usize = 512 << 10;
+/// As long as a clone's task runs there is at least its placeholder. Its record counts at least so long without one.
+const SETTLED: Span = Span::minutes(1);
+
+/// The broker's stand-in. Clones are one.
+#[derive(Clone, Debug)]
+pub struct Broker {
+    pve: Pve,
+    clock: Clock,
+    /// Most machines by pool.
+    pools: BTreeMap<String, usize>,
+    /// What it keeps on disk.
+    kept: Arc<Mutex<Kept>>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// VMIDs whose removal it passed on.
+    removals: BTreeSet<u32>,
+    /// Clones that it passed on, by VMID.
+    intents: BTreeMap<u32, Intent>,
+    refusals: Vec<Refusal>,
+}
+
+#[derive(Clone, Debug)]
+struct Intent {
+    pool: String,
+    machine: String,
+    asked: Time,
+    /// The VM was seen with its mark.
+    settled: bool,
+}
+
+/// A clone that was refused because its pool has as many machines as it may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// When.
+    pub at: Time,
+    /// The pool.
+    pub pool: String,
+    /// The machine that would have been made.
+    pub machine: String,
+    /// The call came long after it was sent, when whoever sent it had given up.
+    pub late: bool,
+}
+
+impl Broker {
+    /// In front of `pve`, for pools of so many machines at most.
+    pub(super) fn new(pve: Pve, clock: Clock, pools: BTreeMap<String, usize>) -> Broker {
+        Broker {
+            pve,
+            clock,
+            pools,
+            kept: Arc::default(),
+        }
+    }
+
+    /// A router of PVE's as it is behind the broker.
+    pub(super) fn wrap(&self, router: Router) -> Router {
+        router.layer(from_fn_with_state(self.clone(), pass))
+    }
+
+    /// The clones that were refused for their pool's max, oldest first.
+    pub fn refusals(&self) -> Vec<Refusal> {
+        self.kept().refusals.clone()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a clone, if its pool has room for it. The second value is what was recorded of its VMID before.
+    fn intend(&self, form: &str, late: bool) -> Result<Option<(u32, Option<Intent>)>, String> {
+        let newid = form_field(form, "newid").and_then(|text| text.parse::<u32>().ok());
+        let notes = form_field(form, "description").unwrap_or_default();
+        let (Some(vmid), Some(mark)) = (newid, mark(&notes)) else {
+            return Ok(None);
+        };
+        let text = |key: &str| mark[key].as_str().unwrap_or_default().to_owned();
+        let (pool, machine, at) = (text("pool"), text("machine"), self.clock.now());
+        let mut kept = self.kept();
+        let there = kept.count(&self.pve, &mark, vmid, at);
+        let most = self.pools.get(&pool).copied().unwrap_or(0);
+        if there >= most {
+            kept.refusals.push(Refusal {
+                at,
+                pool: pool.clone(),
+                machine,
+                late,
+            });
+            let have = there + 1;
+            return Err(format!(
+                "pool {pool} would have {have} machines with those being made, its most is {most}"
+            ));
+        }
+        let intent = Intent {
+            pool,
+            machine,
+            asked: at,
+            settled: false,
+        };
+        Ok(Some((vmid, kept.intents.insert(vmid, intent))))
+    }
+}
+
+impl Kept {
+    /// The machines of the pool that a mark names, but for one VMID: those with a mark of it, and clones that were passed
+    /// on and have none yet.
+    fn count(&mut self, pve: &Pve, of: &Value, except: u32, now: Time) -> usize {
+        let vms = pve.vms().into_iter().filter(|vm| !vm.container);
+        let vms: BTreeMap<u32, VmFacts> = vms.map(|vm| (vm.vmid, vm)).collect();
+        self.intents.retain(|vmid, intent| match vms.get(vmid) {
+            Some(vm) => match own_mark(vm) {
+                Some(mark) => {
+                    intent.settled |= mark["machine"] == *intent.machine;
+                    mark["machine"] == *intent.machine
+                }
+                None => vm.lock.is_some() && !intent.settled,
+            },
+            None => !intent.settled && now.since(intent.asked) < SETTLED,
+        });
+        let marked = vms.values().filter(|vm| vm.vmid != except && !vm.template);
+        let marked = marked.filter(|vm| {
+            own_mark(vm)
+                .is_some_and(|mark| mark["pool"] == of["pool"] && mark["cluster"] == of["cluster"])
+        });
+        let coming = self.intents.iter().filter(|(vmid, intent)| {
+            let bare = vms.get(vmid).is_none_or(|vm| own_mark(vm).is_none());
+            **vmid != except && of["pool"] == *intent.pool && bare
+        });
+        marked.count() + coming.count()
+    }
+}
+
+/// One call.
+async fn pass(State(broker): State<Broker>, request: Request, next: Next) -> Response {
+    if *request.method() == Method::GET {
+        return next.run(request).await;
+    }
+    let path = request.uri().path();
+    if path.ends_with("/clone") {
+        return clone(&broker, request, next).await;
+    }
+    let vm = path
+        .split_once("/qemu/")
+        .and_then(|(_, rest)| rest.split('/').next()?.parse().ok())
+        .and_then(|vmid| broker.pve.vm(vmid));
+    match vm.filter(|vm| !vm.template) {
+        Some(vm) => change(&broker, &vm, request, next).await,
+        None => next.run(request).await,
+    }
+}
+
+/// A clone is refused when its pool has no room for it, and is on record before it is passed on.
+async fn clone(broker: &Broker, request: Request, next: Next) -> Response {
+    let late = request.headers().contains_key(LATE);
+    let (parts, body) = request.into_parts();
+    let body = read(body).await;
+    let intended = match broker.intend(&body, late) {
+        Ok(intended) => intended,
+        Err(why) => return refuse(&why),
+    };
+    let answer = next.run(Request::from_parts(parts, body.into())).await;
+    if let Some((vmid, earlier)) = intended
+        && !answer.status().is_success()
+    {
+        // It surely was not carried out: whatever appears at that VMID is not ours.
+        let mut kept = broker.kept();
+        match earlier {
+            Some(earlier) => drop(kept.intents.insert(vmid, earlier)),
+            None => drop(kept.intents.remove(&vmid)),
+        }
+    }
+    answer
+}
+
+/// A change of a VM without our mark is refused; the remains of a clone, which lose their protection, and of a removal
+/// of ours are destroyed past their lock.
+async fn change(broker: &Broker, vm: &VmFacts, request: Request, next: Next) -> Response {
+    let removal = request.method() == Method::DELETE;
+    let remains = removal
+        && vm.lock.as_deref() == Some("destroyed")
+        && broker.kept().removals.contains(&vm.vmid);
+    let locked = vm.lock.as_deref() == Some("clone") || remains;
+    let ours = own_mark(vm).is_some();
+    if !locked && !ours && !planted!(MarkNotReRead) {
+        return refuse("VM carries no mark");
+    }
+    if ours && let Some(intent) = broker.kept().intents.get_mut(&vm.vmid) {
+        intent.settled = true;
+    }
+    if removal {
+        broker.kept().removals.insert(vm.vmid);
+    }
+    if !locked || !(removal || request.method() == Method::PUT) {
+        return next.run(request).await;
+    }
+    let (mut parts, body) = request.into_parts();
+    let mut body = read(body).await;
+    if removal {
+        let query = parts.uri.query();
+        let query = query.map_or(String::new(), |query| format!("{query}&"));
+        if let Ok(uri) = format!("{}?{query}skiplock=1", parts.uri.path()).parse() {
+            parts.uri = uri;
+        }
+    } else if body.starts_with("protection=0") {
+        body.push_str("&skiplock=1");
+        // The length was of the body before.
+        parts.headers.remove(http::header::CONTENT_LENGTH);
+    }
+    next.run(Request::from_parts(parts, body.into())).await
+}
+
+async fn read(body: Body) -> String {
+    let bytes = axum::body::to_bytes(body, MOST_BODY).await;
+    String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+}
+
+fn refuse(message: &str) -> Response {
+    let refusal = json!({"data": null, "message": message});
+    (StatusCode::FORBIDDEN, Json(refusal)).into_response()
+}
+
+/// The mark that notes end with.
+fn mark(notes: &str) -> Option<Value> {
+    let line = notes.lines().rfind(|line| !line.trim().is_empty())?;
+    serde_json::from_str(line.trim().strip_prefix(MARK)?).ok()
+}
+
+/// The mark of a VM, if it names this VM: a copy has its original's.
+fn own_mark(vm: &VmFacts) -> Option<Value> {
+    mark(&vm.description).filter(|mark| mark["vmid"] == vm.vmid)
+}
