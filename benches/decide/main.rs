@@ -4,10 +4,11 @@
 //! `BenchmarkBinpackingEstimate`; W3 the shapes of its `BenchmarkFilterOutSchedulable`; W4 a large
 //! cluster of ours, a decision alone and a turn of the daemon's loop after one pod changed, which copies
 //! the view first, with what is resident then; W5 the same autoscaler's scale-down of 2,000 nodes;
-//! `claims` are pods of StatefulSets, of which no two are equal.
+//! `claims` are pods of StatefulSets, of which no two are equal; `sizing` pods of many sizes.
 
 #[path = "../common/mod.rs"]
 mod common;
+mod sizing;
 mod worlds;
 
 use std::hint::black_box;
@@ -90,11 +91,25 @@ fn main() {
             _ => row,
         });
     }
+    add_unequal(&mut report);
+    report.finish();
+}
+
+/// Pods with claims, of which no two are equal; and pods of many sizes: without limits; with so few machines that some have no place; and the same once more with the
+/// memory of that decision, as every turn has it until something changes.
+fn add_unequal(report: &mut Report) {
     for pods in [1_000, 3_000] {
         let row = decided("claims", pods, &worlds::stateful(pods));
         report.add(row.exactly("unplaced", 0));
     }
-    report.finish();
+    for pods in [30, 60, 200, 1_000] {
+        report.add(decided("sizing", pods, &sizing::unequal(pods, None)));
+        let most = u32::try_from(pods / 10).unwrap_or(u32::MAX);
+        let mut world = sizing::unequal(pods, Some(most));
+        report.add(decided("sizing, pods left out", pods, &world));
+        world.memory = world.decide().memory;
+        report.add(decided("sizing, once more", pods, &world));
+    }
 }
 
 fn decided(workload: &str, size: impl Into<Value>, world: &World) -> Row {

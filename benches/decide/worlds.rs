@@ -28,10 +28,10 @@ use pve_autoscaler::model::shared::Shared;
 use pve_autoscaler::model::snapshot::{self, Lease, Snapshot, SourceState};
 use pve_autoscaler::model::time::{Span, Time};
 
-const MI: i64 = 1 << 20;
-const GI: i64 = 1 << 30;
-const HOSTNAME: &str = "kubernetes.io/hostname";
-const ZONE: &str = "topology.kubernetes.io/zone";
+pub(crate) const MI: i64 = 1 << 20;
+pub(crate) const GI: i64 = 1 << 30;
+pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 const NOW: Time = Time(1_795_000_000_000);
 
 /// A view with what is wanted of it.
@@ -92,10 +92,10 @@ pub(crate) fn outcome(decision: &Decision) -> Outcome {
 }
 
 /// Chance from a seed (splitmix64).
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -104,7 +104,7 @@ impl Dice {
         usize::try_from(chance % n as u64).unwrap_or(0)
     }
 
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+    pub(crate) fn of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
 }
@@ -135,7 +135,7 @@ fn home() -> Region {
 }
 
 /// Three hosts of any size, one pool of these types, limits that do not bind.
-fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World {
+pub(crate) fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World {
     let pool = PoolPolicy {
         region: "home".into(),
         template: "debian".into(),
@@ -201,7 +201,7 @@ fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World {
     }
 }
 
-fn shape(app: &str, milli: i64, memory: i64) -> PodShape {
+pub(crate) fn shape(app: &str, milli: i64, memory: i64) -> PodShape {
     PodShape {
         requests: Resources {
             cpu_milli: milli,
@@ -222,7 +222,7 @@ fn shape(app: &str, milli: i64, memory: i64) -> PodShape {
 
 impl World {
     /// A pod that waits, or runs on a node.
-    fn pod(&mut self, name: &str, shape: &Arc<PodShape>, node: Option<&Arc<str>>) {
+    pub(crate) fn pod(&mut self, name: &str, shape: &Arc<PodShape>, node: Option<&Arc<str>>) {
         let pod = Pod {
             uid: format!("uid-{name}").into(),
             shape: shape.clone(),
@@ -340,14 +340,14 @@ impl World {
     }
 }
 
-fn selector(key: &str, value: &str) -> LabelSelector {
+pub(crate) fn selector(key: &str, value: &str) -> LabelSelector {
     LabelSelector {
         labels: Labels::from([(key.into(), value.into())]),
         ..LabelSelector::default()
     }
 }
 
-fn spread(key: &str, selected: &str) -> SpreadConstraint {
+pub(crate) fn spread(key: &str, selected: &str) -> SpreadConstraint {
     SpreadConstraint {
         max_skew: 1,
         topology_key: key.into(),

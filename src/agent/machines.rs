@@ -2,8 +2,8 @@
 //! Pure.
 //!
 //! A VM is a machine when its mark is ours and intact; a VM without a mark only while it is the
-//! locked placeholder of a clone that the journal intends, or what PVE has left of it while the
-//! journal says that it is being destroyed. Which node is a machine's is for [`identity`] to say.
+//! locked placeholder of a clone that the journal intends, or what PVE has left of it: while the
+//! journal says that it is being destroyed, or after somebody else began to destroy what was seen with our mark. Which node is a machine's is for [`identity`] to say.
 //!
 //! [`identity`]: crate::model::identity
 
@@ -135,7 +135,7 @@ fn intended(entry: &Entry, regions: &BTreeMap<RegionName, Observed>) -> Machine 
         let unmarked = matches!(vm.ownership, None | Some(Ownership::Unmarked));
         let locked = match vm.lock.as_deref() {
             Some("clone") => true,
-            Some("destroyed") => entry.step == Step::Destroy,
+            Some("destroyed") => entry.step == Step::Destroy || entry.was_ours(),
             _ => false,
         };
         (unmarked && locked && vm.kind == GuestKind::Qemu && !vm.running).then(|| {
@@ -317,14 +317,18 @@ mod tests {
 
     #[test]
     fn what_is_left_of_a_vm_is_a_machines_while_it_is_being_destroyed() {
-        for (step, lock, there) in [
-            (Step::Destroy, "destroyed", true),
-            (Step::Shutdown, "destroyed", false),
-            (Step::Done, "destroyed", false),
-            (Step::Destroy, "backup", false),
+        for (step, marked, lock, there) in [
+            (Step::Destroy, false, "destroyed", true),
+            (Step::Shutdown, false, "destroyed", false),
+            (Step::Done, false, "destroyed", false),
+            // Somebody else's removal of what was seen with our mark.
+            (Step::Done, true, "destroyed", true),
+            (Step::Destroy, false, "backup", false),
+            (Step::Done, true, "backup", false),
+            (Step::Done, true, "clone", true),
         ] {
             let (name, mut entry) = entry(5);
-            entry.step = step;
+            (entry.step, entry.marked) = (step, marked);
             let regions = region(&[(5, Some(Ownership::Unmarked), Some(lock))]);
             let found = machines(
                 CLUSTER,
@@ -334,7 +338,7 @@ mod tests {
                 &BTreeMap::new(),
             );
             let machine = &found["small-5"];
-            assert_eq!(machine.vm.is_some(), there, "{step:?} {lock}");
+            assert_eq!(machine.vm.is_some(), there, "{step:?} {marked} {lock}");
             assert_eq!(machine.node, None);
         }
     }

@@ -41,7 +41,7 @@ pub(super) struct Spare {
 }
 
 /// What may still be made.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Allowance {
     pub(super) machines: u64,
     /// Cores of all of them, in thousandths.
@@ -51,7 +51,7 @@ pub(super) struct Allowance {
 }
 
 /// What a host still holds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct HostSpare {
     /// Memory that is not promised to any VM; none where its size is not known.
     pub(super) memory: i64,

@@ -63,6 +63,10 @@ pub struct Memory {
     pub replacements: BTreeMap<Arc<str>, Replacement>,
     /// Nodes whose replacement came to nothing, and until when none is tried again.
     pub unreplaceable: BTreeMap<Arc<str>, Time>,
+    /// Stands for the last question of sizing to which a search found no better answer than the plan it began
+    /// with: it is not asked again as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_better_plan: Option<u64>,
     /// Machines on their way up, by name: how long somebody has been at it.
     pub provisioning: BTreeMap<Arc<str>, Provisioning>,
     /// Machines that are working nodes and whose VM is off, or was, by name.

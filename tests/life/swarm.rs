@@ -3,13 +3,16 @@
 //! Nothing may be lost, doubled or touched that is not ours while it lasts; and once all is well
 //! again, what is wanted comes to be and what is not wanted goes.
 //!
-//! `PVE_AUTOSCALER_SWARM=FIRST..LAST` runs these seeds instead of the few that the suite runs.
+//! `PVE_AUTOSCALER_SWARM=FIRST..LAST` runs these seeds instead of the few that the suite runs; with
+//! `PVE_AUTOSCALER_SAY=1` beside it the daemon's log goes to standard error, by simulated time, and in the end what
+//! changed in Kubernetes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use pve_autoscaler::clock::Clock;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::FaultPlan;
 use pve_autoscaler::sim::guests::{Fault, GuestSpec};
@@ -18,6 +21,9 @@ use pve_autoscaler::sim::workload::Workload;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 
 use crate::THREADS;
 use crate::common::{Scene, simulate};
@@ -137,6 +143,7 @@ async fn bad_day(seed: u64) -> Vec<String> {
     scene.world.kube_faults.set(FaultPlan::drawn(seed ^ 0x22));
     let workload = Workload::weather(seed, WORKLOAD, Span::minutes(1));
     let killer = StdRng::seed_from_u64(seed ^ 0x44);
+    let _listening = std::env::var_os("PVE_AUTOSCALER_SAY").map(|_| listen(&scene));
     let story = async {
         tokio::join!(storm(&scene, &mut dice), cut_short(&scene, killer));
         scene.judge().expect_progress(PATIENCE);
@@ -153,6 +160,10 @@ async fn bad_day(seed: u64) -> Vec<String> {
     findings.extend(scene.judge().at_rest(&BTreeMap::new()));
     if !findings.is_empty() {
         findings.extend(last_words(&scene));
+        findings.extend(history(&scene));
+        if std::env::var_os("PVE_AUTOSCALER_SAY").is_some() {
+            eprintln!("{}", scene.world.kube.trace().1.join("\n"));
+        }
     }
     findings
 }
@@ -200,6 +211,47 @@ fn last_words(scene: &Scene) -> Vec<String> {
     said
 }
 
+/// Writes what the daemon logs.
+fn listen(scene: &Scene) -> DefaultGuard {
+    struct Simulated(Clock);
+    impl FormatTime for Simulated {
+        fn format_time(&self, writer: &mut Writer<'_>) -> std::fmt::Result {
+            write!(writer, "{}", self.0.now())
+        }
+    }
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::DEBUG)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_timer(Simulated(scene.world.clock));
+    tracing::subscriber::set_default(subscriber.finish())
+}
+
+/// What was done to machines, and how those that are left look, for whoever reads the findings.
+fn history(scene: &Scene) -> Vec<String> {
+    let pve = &scene.world.pve;
+    let changes = pve.changes().into_iter();
+    let mut said: Vec<String> = changes
+        .map(|change| {
+            let (at, by, what) = (change.at, change.by, change.what);
+            format!(
+                "history: {at}: {by}: {what} VM {} ({})",
+                change.vmid, change.name
+            )
+        })
+        .collect();
+    let asked = pve.requests().into_iter().filter(|seen| seen.changing);
+    said.extend(asked.map(|seen| {
+        let late = if seen.late { ", late" } else { "" };
+        let (at, method, path, status) = (seen.at, seen.method, seen.path, seen.status);
+        format!("history: {at}: {method} {path}: {status:?}{late}")
+    }));
+    said.sort();
+    let left = pve.vms().into_iter().filter(|vm| VMIDS.contains(&vm.vmid));
+    said.extend(left.map(|vm| format!("left: {vm:?}")));
+    said
+}
+
 /// Lives of the daemon, each ended by a crash while the storm lasts.
 async fn lives(scene: &Scene, seed: u64) {
     let mut dice = StdRng::seed_from_u64(seed ^ 0x33);
@@ -227,7 +279,7 @@ async fn storm(scene: &Scene, dice: &mut StdRng) {
         let (due, rest) = undo.into_iter().partition(|(at, _)| *at <= now);
         undo = rest;
         for (_, act) in due {
-            let _ = scene.world.pve.administer(&act);
+            make_well(scene, &act);
         }
         let Some((act, after)) = misfortune(scene, dice) else {
             continue;
@@ -240,10 +292,21 @@ async fn storm(scene: &Scene, dice: &mut StdRng) {
         }
     }
     for (_, act) in undo {
-        let _ = scene.world.pve.administer(&act);
+        make_well(scene, &act);
     }
     scene.world.pve_faults.quiet();
     scene.world.kube_faults.quiet();
+}
+
+/// Makes well again what went wrong: of a VM only the lock that a backup took, and not another's.
+fn make_well(scene: &Scene, act: &Act) {
+    if let Act::Lock { vmid, lock: None } = act {
+        let vm = scene.world.pve.vm(*vmid);
+        if vm.is_none_or(|vm| vm.lock.as_deref() != Some("backup")) {
+            return;
+        }
+    }
+    let _ = scene.world.pve.administer(act);
 }
 
 /// Kills workers that destroy VMs, wherever they are: what PVE leaves then must go by itself.

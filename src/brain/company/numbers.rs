@@ -19,7 +19,7 @@ pub(in crate::brain) struct Numbers {
 }
 
 /// What a counter has counted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(in crate::brain) struct Tally {
     id: CounterId,
     pub(in crate::brain) key: KeyId,
@@ -32,7 +32,7 @@ pub(in crate::brain) struct Tally {
 }
 
 /// The rules of a shape; counters by their index in [`Numbers::counters`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(in crate::brain) struct Asks {
     /// No pod of these may be in the domain.
     pub(in crate::brain) forbidden: Vec<usize>,
@@ -49,7 +49,7 @@ pub(in crate::brain) struct Asks {
 }
 
 /// A hard spread constraint.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(in crate::brain) struct Even {
     pub(in crate::brain) counter: usize,
     pub(in crate::brain) max_skew: i64,

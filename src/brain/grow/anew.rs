@@ -74,7 +74,7 @@ impl Grower<'_, '_, '_, '_> {
         }
         let question = self.question(&withdrawn, &loose, rank);
         let answer = question.and_then(|(problem, bins)| {
-            let answer = draft::solve(&problem)?;
+            let answer = self.ask(&problem)?;
             Some((answer, problem, bins))
         });
         let done = answer.is_some_and(|(answer, problem, bins)| {
@@ -86,6 +86,18 @@ impl Grower<'_, '_, '_, '_> {
             }
             self.come_again(visits);
         }
+    }
+
+    /// A better plan, if one is found. What found none is not asked again as long as nothing has changed: where
+    /// limits leave somebody out for good, every decision would pay for it.
+    fn ask(&mut self, problem: &Problem) -> Option<Answer> {
+        let digest = problem.digest();
+        if self.turn.memory.no_better_plan == Some(digest) {
+            return None;
+        }
+        let answer = draft::solve(problem);
+        self.turn.memory.no_better_plan = answer.is_none().then_some(digest);
+        answer
     }
 
     /// The planned machines that may be given up, all their pods being free to go; `None` where nothing is to be

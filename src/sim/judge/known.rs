@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Judge, mark, system_uuid, text};
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::sim::pve::VmFacts;
 use crate::sim::world::IDENTITY;
 
@@ -77,7 +77,9 @@ impl Judge {
                 && !holder.starts_with(IDENTITY)
         });
         self.no_lease = others.then(|| self.no_lease.unwrap_or(now));
-        if self.wanted == Time(i64::MAX) || self.kube.somebody_waits() {
+        // Creation times are whole seconds, and looks are a second apart.
+        let lately = now - Span::seconds(2);
+        if self.wanted == Time(i64::MAX) || self.kube.somebody_waits(lately) {
             self.wanted = now;
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::auth::User;
-use super::object::{condition, is_true, map, name, namespace, text, uid};
+use super::object::{condition, is_true, map, name, namespace, text, time, uid};
 use super::resources::{EVENTS, LEASES, NAMESPACES, NODES, PODS, Res, VOLUMEATTACHMENTS};
 use super::scheduler::fit;
 use super::scheduler::requests::{Amounts, amounts, pod_requests};
@@ -238,8 +238,9 @@ impl Kube {
             .collect()
     }
 
-    /// Whether some pod has no node that works: it was not bound yet, or its node is leaving, not Ready or gone.
-    pub fn somebody_waits(&self) -> bool {
+    /// Whether some pod has no node that works: it was not bound yet, or its node is leaving, not Ready or gone. A
+    /// pod that came after `since` waited for a moment at least, whatever became of it.
+    pub fn somebody_waits(&self, since: Time) -> bool {
         let state = self.inner.lock();
         let nodes = state.all(NODES);
         let works = |wanted: &str| {
@@ -248,8 +249,10 @@ impl Kube {
         };
         let mut pods = state.all(PODS).values();
         pods.any(|p| {
-            !matches!(text(p, "/status/phase"), "Succeeded" | "Failed")
-                && !works(text(p, "/spec/nodeName"))
+            let came = time(p, "/metadata/creationTimestamp");
+            came.is_some_and(|came| came > since)
+                || !matches!(text(p, "/status/phase"), "Succeeded" | "Failed")
+                    && !works(text(p, "/spec/nodeName"))
         })
     }
 }

@@ -230,11 +230,18 @@ impl World {
             Act::Configure { vmid, key, value } => {
                 self.configure(*vmid, key, value.as_deref(), now)?;
             }
-            Act::Lock { vmid, lock } => self.configure(*vmid, "lock", lock.as_deref(), now)?,
+            Act::Lock { vmid, lock } => {
+                // Who takes a lock finds it free; `qm unlock` asks nothing.
+                if lock.is_some() {
+                    self.unlocked(*vmid)?;
+                }
+                self.configure(*vmid, "lock", lock.as_deref(), now)?;
+            }
             Act::Migrate { vmid, host } => {
                 if !self.hosts.contains_key(host) {
                     return Err(format!("no such cluster node '{host}'"));
                 }
+                self.unlocked(*vmid)?;
                 self.note(now, ADMINISTRATOR, *vmid, "migrate");
                 self.relocate(*vmid, host, now)?;
             }
@@ -303,7 +310,18 @@ impl World {
         Ok(())
     }
 
+    /// No lock is in the configuration: else `qm` refuses.
+    fn unlocked(&self, vmid: u32) -> Result<(), String> {
+        let vm = self.vms.get(&vmid);
+        let vm = vm.ok_or_else(|| format!("VM {vmid} does not exist"))?;
+        match vm.config.get("lock") {
+            Some(lock) => Err(format!("VM is locked ({lock})")),
+            None => Ok(()),
+        }
+    }
+
     fn power_on(&mut self, vmid: u32, now: Time) -> Result<crate::sim::guests::GuestVm, String> {
+        self.unlocked(vmid)?;
         let pid = self.pid();
         self.note(now, ADMINISTRATOR, vmid, "start");
         let vm = self

@@ -1,8 +1,10 @@
 //! Sets of small numbers.
 
+use smallvec::{SmallVec, smallvec};
+
 /// A set of numbers below a bound that all sets of a problem share.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::brain::grow) struct Bits(Vec<u64>);
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::brain::grow) struct Bits(SmallVec<[u64; 2]>);
 
 /// Numbers in one word.
 const WORD: usize = 64;
@@ -10,7 +12,7 @@ const WORD: usize = 64;
 impl Bits {
     /// None of the numbers below `bound`.
     pub(in crate::brain::grow) fn none(bound: usize) -> Bits {
-        Bits(vec![0; bound.div_ceil(WORD)])
+        Bits(smallvec![0; bound.div_ceil(WORD)])
     }
 
     /// All numbers below `bound`.

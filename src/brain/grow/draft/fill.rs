@@ -3,7 +3,9 @@
 
 use std::cmp::Reverse;
 
-use super::state::{Draft, Spot};
+use smallvec::SmallVec;
+
+use super::state::{Amounts, Draft, Load, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, To};
 
@@ -184,8 +186,8 @@ fn key(problem: &Problem, unit: &Unit, size: Size, narrow: bool) -> Key {
     (Reverse(priority), breadth, Reverse(size))
 }
 
-fn amounts(problem: &Problem, unit: &Unit) -> Vec<i64> {
-    let mut sum = vec![0i64; problem.lots.first().map_or(0, |lot| lot.asked.len())];
+fn amounts(problem: &Problem, unit: &Unit) -> Amounts {
+    let mut sum = Load::empty(problem).sum;
     for (lot, count) in &unit.parts {
         let times = i64::try_from(*count).unwrap_or(i64::MAX);
         for (sum, asked) in sum.iter_mut().zip(&problem.lots[*lot].asked) {
@@ -278,10 +280,7 @@ fn bulk(draft: &Draft<'_>, lot: usize, spot: Spot, menu: &Bits) -> usize {
             if let Some(class) = spot.class {
                 models.keep(&problem.classes[class].models);
             }
-            let empty = super::state::Load {
-                counts: Vec::new(),
-                sum: vec![0; of.asked.len()],
-            };
+            let empty = Load::empty(problem);
             let rooms = models
                 .iter()
                 .map(|model| empty.room(&of.asked, &problem.models[model].free));
@@ -299,8 +298,8 @@ type Order = (i64, i64, usize, usize);
 
 /// What is asked while spots are looked for.
 struct Wanted<'w> {
-    lots: Vec<usize>,
-    asked: Vec<i64>,
+    lots: SmallVec<[usize; 6]>,
+    asked: Amounts,
     zoned: bool,
     /// The models that all its pods may be on.
     may: Bits,
@@ -321,7 +320,7 @@ impl Wanted<'_> {
 /// Where a unit could go, what is best first.
 pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
     let problem = draft.problem;
-    let lots: Vec<usize> = unit.parts.iter().map(|(lot, _)| *lot).collect();
+    let lots: SmallVec<[usize; 6]> = unit.parts.iter().map(|(lot, _)| *lot).collect();
     let mut may = way.menu.clone();
     for lot in &lots {
         may.keep(&problem.lots[*lot].may);
@@ -333,7 +332,8 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
         may,
         way,
     };
-    let mut found: Vec<(Order, Spot)> = Vec::new();
+    let places = draft.machines.len() + problem.fixed.len() + problem.classes.len();
+    let mut found: Vec<(Order, Spot)> = Vec::with_capacity(places.min(64));
     if way.among.is_none() {
         for at in 0..problem.fixed.len() {
             let mut lots = wanted.lots.iter();
@@ -346,28 +346,22 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
             }
         }
     }
-    for at in among(draft, way) {
+    // Machines made since count too.
+    let made = draft.machines.len();
+    let (known, first): (&[usize], usize) = match way.among {
+        Some(among) => (among, among.last().map_or(made, |last| last + 1)),
+        None => (&[], 0),
+    };
+    let known = known.iter().copied().filter(|at| *at < made);
+    let mut looks = 1;
+    for at in known.chain(first..made) {
+        looks += 1;
         on_machine(draft, &wanted, at, &mut found);
     }
+    problem.look(looks);
     on_new(draft, &wanted, &mut found);
     found.sort_by_key(|(key, _)| *key);
     found.into_iter().map(|(_, spot)| spot).collect()
-}
-
-/// The machines that pods may come to.
-fn among(draft: &Draft<'_>, way: Way<'_>) -> Vec<usize> {
-    let made = draft.machines.len();
-    let all: Vec<usize> = match way.among {
-        // Machines made since count too.
-        Some(among) => {
-            let first = among.last().map_or(made, |last| last + 1);
-            let known = among.iter().copied().filter(|at| *at < made);
-            known.chain(first..made).collect()
-        }
-        None => (0..made).collect(),
-    };
-    draft.problem.look(all.len() + 1);
-    all
 }
 
 fn on_machine(draft: &Draft<'_>, wanted: &Wanted<'_>, at: usize, found: &mut Vec<(Order, Spot)>) {
@@ -418,8 +412,8 @@ fn on_new(draft: &Draft<'_>, wanted: &Wanted<'_>, found: &mut Vec<(Order, Spot)>
     let cost = |within: &Bits| {
         let mut models = wanted.may.clone();
         models.keep(within);
-        let zero = vec![0; wanted.asked.len()];
-        let fits = |model: &usize| fits(&zero, &wanted.asked, &problem.models[*model].free);
+        let none = Load::empty(problem).sum;
+        let fits = |model: &usize| fits(&none, &wanted.asked, &problem.models[*model].free);
         let first = models.iter().find(fits);
         first.map(|model| problem.models[model].price)
     };

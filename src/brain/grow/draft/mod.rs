@@ -22,6 +22,7 @@ mod units;
 mod whole;
 
 use std::cell::Cell;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(super) use bits::Bits;
 
@@ -39,7 +40,7 @@ const LOOKS_EACH: u64 = 400;
 const TRIES: usize = 8;
 
 /// Pods of one group.
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 pub(super) struct Lot {
     /// What one asks, by resource: CPU, memory, disk, pods, others; never negative.
     pub(super) asked: Vec<i64>,
@@ -63,7 +64,7 @@ pub(super) struct Lot {
 }
 
 /// A machine that could be made: a choice on hosts where it offers the same.
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 pub(super) struct Model {
     pub(super) choice: usize,
     pub(super) sites: Vec<Site>,
@@ -80,14 +81,14 @@ pub(super) struct Model {
 }
 
 /// Where a model can be made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Site {
     pub(super) offer: usize,
     pub(super) host: usize,
 }
 
 /// Models whose nodes are the same to what pods ask of each other's company.
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 pub(super) struct Class {
     /// By topology key.
     pub(super) domains: Vec<DomainId>,
@@ -99,7 +100,7 @@ pub(super) struct Class {
 }
 
 /// A place that stays as it is: a node, or a machine that is planned for something else.
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 pub(super) struct Fixed {
     pub(super) free: Vec<i64>,
     pub(super) tier: usize,
@@ -132,7 +133,7 @@ pub(super) struct Problem {
 }
 
 /// What plans are compared by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Rank {
     /// What the pods without a place count.
     pub(super) lost: u128,
@@ -171,6 +172,15 @@ pub(super) enum To {
 }
 
 impl Problem {
+    /// A number that stands for the question: the same in every run of one build of the program.
+    pub(super) fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.lots, &self.models, &self.classes, &self.fixed).hash(&mut hasher);
+        (&self.counters, &self.pools, &self.total, &self.hosts).hash(&mut hasher);
+        self.rank.hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// Sets how many looks may be taken.
     fn allow(&self, most: u64, each: u64) {
         self.looks.set(most.min(each));

@@ -1,16 +1,21 @@
 //! A plan while it is laid out: what each planned machine carries, what could still carry it, and what the
 //! counters of topology spread and affinity have counted. Whatever is done can be taken back.
 
+use smallvec::{SmallVec, smallvec};
+
 use super::bind::Books;
 use super::{Answer, Bits, Problem, Rank, Step, To};
 use crate::brain::company::topology::{DomainId, FRESH};
+
+/// Amounts by resource.
+pub(super) type Amounts = SmallVec<[i64; 6]>;
 
 /// Pods that share a place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Load {
     /// Lots with how many pods of each.
-    pub(super) counts: Vec<(usize, usize)>,
-    pub(super) sum: Vec<i64>,
+    pub(super) counts: SmallVec<[(usize, usize); 6]>,
+    pub(super) sum: Amounts,
 }
 
 /// A planned machine.
@@ -63,6 +68,15 @@ pub(super) struct Spot {
 }
 
 impl Load {
+    /// Nothing, in as many resources as pods of a problem ask.
+    pub(super) fn empty(problem: &Problem) -> Load {
+        let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
+        Load {
+            counts: SmallVec::new(),
+            sum: smallvec![0; resources],
+        }
+    }
+
     pub(super) fn count(&self, lot: usize) -> usize {
         let found = self.counts.iter().find(|(of, _)| *of == lot);
         found.map_or(0, |(_, count)| *count)
@@ -102,11 +116,7 @@ impl Load {
 
 impl<'p> Draft<'p> {
     pub(super) fn new(problem: &'p Problem) -> Draft<'p> {
-        let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
-        let empty = Load {
-            counts: Vec::new(),
-            sum: vec![0; resources],
-        };
+        let empty = Load::empty(problem);
         let counters = problem.counters.iter();
         Draft {
             problem,
@@ -180,10 +190,7 @@ impl<'p> Draft<'p> {
     fn make(&mut self) -> usize {
         let models = self.problem.models.len();
         self.machines.push(Machine {
-            load: Load {
-                counts: Vec::new(),
-                sum: vec![0; self.problem.lots.first().map_or(0, |lot| lot.asked.len())],
-            },
+            load: Load::empty(self.problem),
             models: Bits::all(models),
             class: None,
             bound: None,

@@ -123,7 +123,7 @@ fn together(problem: &Problem, members: &[usize], left: &[usize], units: &mut Ve
         units.extend(members.iter().map(|lot| single(*lot, left[*lot])));
         return;
     }
-    let mut load = empty(problem);
+    let mut load = Load::empty(problem);
     for lot in members {
         for _ in 0..left[*lot] {
             let mut more = load.clone();
@@ -142,7 +142,7 @@ fn together(problem: &Problem, members: &[usize], left: &[usize], units: &mut Ve
     }
     if !load.counts.is_empty() {
         units.push(Unit {
-            parts: load.counts,
+            parts: load.counts.into_vec(),
             times: 1,
         });
     }
@@ -161,7 +161,7 @@ fn dealt(problem: &Problem, bonds: &Bonds, deal: Deal, left: &mut [usize], units
         let usable = |lot: &&usize| alone(**lot) && problem.lots[**lot].asks.wanted.is_empty();
         for target in targets.iter().filter(usable) {
             for _ in 0..std::mem::take(&mut left[*target]) {
-                let mut load = empty(problem);
+                let mut load = Load::empty(problem);
                 load.add(problem, *target, 1);
                 hosts.push(load);
             }
@@ -185,18 +185,11 @@ fn dealt(problem: &Problem, bonds: &Bonds, deal: Deal, left: &mut [usize], units
         }
     }
     for host in hosts {
-        let parts = host.counts;
+        let parts = host.counts.into_vec();
         match units.iter_mut().find(|unit| unit.parts == parts) {
             Some(unit) => unit.times += 1,
             None => units.push(Unit { parts, times: 1 }),
         }
-    }
-}
-
-fn empty(problem: &Problem) -> Load {
-    Load {
-        counts: Vec::new(),
-        sum: vec![0; problem.lots.first().map_or(0, |lot| lot.asked.len())],
     }
 }
 

@@ -17,9 +17,22 @@ pub(super) struct Filler<'p> {
     problem: &'p Problem,
     rates: &'p Rates,
     /// By lot.
-    worth: Vec<i128>,
+    pods: Vec<PodWorth>,
     /// Models that stand for the choices that may be worth their price, and all models of each choice.
     choices: Vec<(usize, Bits)>,
+}
+
+/// What the search asks of a lot's pods again and again.
+#[derive(Debug)]
+struct PodWorth {
+    /// What one is worth at the rates.
+    worth: i128,
+    /// What one asks, by resource: only what it asks something of.
+    asked: Vec<(usize, i64)>,
+    /// Host ports keep it from pods of some lot.
+    picky: bool,
+    /// One comes to a machine at most.
+    alone: bool,
 }
 
 /// The search for one filling.
@@ -38,8 +51,15 @@ type Filling = (i128, Vec<(usize, usize)>);
 
 impl<'p> Filler<'p> {
     pub(super) fn new(problem: &'p Problem, rates: &'p Rates) -> Filler<'p> {
-        let worth = problem.lots.iter();
-        let worth = worth.map(|lot| rates.worth_of(&lot.asked).saturating_add(1));
+        let pods = problem.lots.iter().enumerate().map(|(index, lot)| {
+            let asked = lot.asked.iter().copied().enumerate();
+            PodWorth {
+                worth: rates.worth_of(&lot.asked).saturating_add(1),
+                asked: asked.filter(|(_, asked)| *asked > 0).collect(),
+                picky: lot.apart.contains(&true),
+                alone: lot.apart[index] || lot.asks.unwanted.iter().any(|(_, itself)| *itself),
+            }
+        });
         let mut choices: Vec<(usize, Bits)> = Vec::new();
         for (index, model) in problem.models.iter().enumerate() {
             let same = |(of, _): &&mut (usize, Bits)| problem.models[*of].choice == model.choice;
@@ -62,7 +82,7 @@ impl<'p> Filler<'p> {
         Filler {
             problem,
             rates,
-            worth: worth.collect(),
+            pods: pods.collect(),
             choices,
         }
     }
@@ -77,27 +97,45 @@ impl<'p> Filler<'p> {
             .copied()
             .filter(|at| empty(draft, *at))
             .collect();
+        // What filled a machine best still does as long as all its pods are there.
+        let mut known: Vec<Option<Filling>> = vec![None; self.choices.len()];
         loop {
             let lots = self.waiting(draft, turned);
             if lots.is_empty() {
                 return;
             }
-            let mut best: Option<(usize, Filling)> = None;
+            let mut best: Option<usize> = None;
             for (index, (model, _)) in self.choices.iter().enumerate() {
-                if !open[index] || !self.problem.look(1 + lots.len() / 8) {
+                if !open[index] {
                     continue;
                 }
-                let filling = self.filling(*model, &lots);
-                let price = i128::from(self.problem.models[*model].price);
-                let better = best.as_ref().is_none_or(|(other, (worth, _))| {
-                    let other = i128::from(self.problem.models[self.choices[*other].0].price);
-                    price.saturating_mul(*worth >> 32) < other.saturating_mul(filling.0 >> 32)
+                let holds = known[index].as_ref().is_some_and(|(_, filling)| {
+                    let mut pods = filling.iter();
+                    pods.all(|(lot, count)| draft.left[*lot] >= *count)
                 });
-                if filling.0 > 0 && better {
-                    best = Some((index, filling));
+                if !holds {
+                    if !self.problem.look(1 + lots.len() / 8) {
+                        known[index] = None;
+                        continue;
+                    }
+                    known[index] = Some(self.filling(*model, &lots));
+                }
+                let price =
+                    |index: usize| i128::from(self.problem.models[self.choices[index].0].price);
+                let worth = |index: usize| {
+                    let filling = known[index].as_ref();
+                    filling.map_or(0, |(worth, _)| *worth >> 32)
+                };
+                let better = best.is_none_or(|other| {
+                    let left = price(index).saturating_mul(worth(other));
+                    left < price(other).saturating_mul(worth(index))
+                });
+                if worth(index) > 0 && better {
+                    best = Some(index);
                 }
             }
-            let Some((index, (_, filling))) = best else {
+            let filling = best.and_then(|index| Some((index, known[index].clone()?)));
+            let Some((index, (_, filling))) = filling else {
                 return;
             };
             let menu = &self.choices[index].1;
@@ -127,7 +165,7 @@ impl<'p> Filler<'p> {
             |lot: usize| (lot.wrapping_mul(0x9e37_79b9) ^ turned.wrapping_mul(0x85eb_ca6b)) % 97;
         lots.sort_by_key(|(lot, _)| {
             let shift = if turned == 0 { 0 } else { noise(*lot) };
-            let worth = self.worth[*lot] >> 20;
+            let worth = self.pods[*lot].worth >> 20;
             (std::cmp::Reverse(worth * (100 + shift as i128)), *lot)
         });
         lots
@@ -149,7 +187,7 @@ impl<'p> Filler<'p> {
             steps: (STEPS / usable.len().max(1)).clamp(30, 400),
             enough: whole - whole / GOOD,
         };
-        search.go_on(0, &mut free.clone(), 0);
+        search.go_on(0, &mut free.clone(), (0, whole));
         let (worth, counts) = search.best;
         let counts = usable.iter().zip(counts).filter(|(_, count)| *count > 0);
         (
@@ -160,60 +198,66 @@ impl<'p> Filler<'p> {
 }
 
 impl Search<'_, '_> {
-    /// Goes on with the lots from `from` on.
-    fn go_on(&mut self, from: usize, free: &mut Vec<i64>, worth: i128) {
+    /// Goes on with the lots from `from` on: what is on the machine is worth `worth`, what is free `rest`.
+    fn go_on(&mut self, from: usize, free: &mut Vec<i64>, (worth, rest): (i128, i128)) {
         if worth > self.best.0 {
             self.best = (worth, self.counts.clone());
         }
-        let problem = self.filler.problem;
+        let filler = self.filler;
         for at in from..self.lots.len() {
-            if self.steps == 0 || self.best.0 >= self.enough {
-                return;
-            }
             let (lot, count) = self.lots[at];
-            let of = &problem.lots[lot];
-            let most = count.min(room(free, &of.asked));
-            if most == 0
-                || (0..at).any(|other| self.counts[other] > 0 && of.apart[self.lots[other].0])
-            {
+            let pod = &filler.pods[lot];
+            let most = pod.room(free).min(count);
+            if most == 0 || (pod.picky && self.keeps_off(at)) {
                 continue;
             }
-            if worth.saturating_add(self.filler.rates.worth_of(free)) <= self.best.0 {
+            if self.steps == 0
+                || self.best.0 >= self.enough
+                || worth.saturating_add(rest) <= self.best.0
+            {
                 return;
             }
             // Those that keep to themselves come one to a machine.
-            let alone = of.apart[lot] || of.asks.unwanted.iter().any(|(_, itself)| *itself);
-            let most = if alone { 1 } else { most };
-            self.steps -= 1;
-            take(free, &of.asked, most, -1);
-            self.counts[at] = most;
-            let more = self.filler.worth[lot].saturating_mul(most as i128);
-            self.go_on(at + 1, free, worth.saturating_add(more));
-            take(free, &of.asked, most, 1);
-            self.counts[at] = 0;
-            if most > 1 && self.steps > 0 {
+            let most = if pod.alone { 1 } else { most };
+            for some in [most, most - 1] {
+                if some == 0 || self.steps == 0 {
+                    break;
+                }
                 self.steps -= 1;
-                take(free, &of.asked, most - 1, -1);
-                self.counts[at] = most - 1;
-                let more = self.filler.worth[lot].saturating_mul((most - 1) as i128);
-                self.go_on(at + 1, free, worth.saturating_add(more));
-                take(free, &of.asked, most - 1, 1);
+                pod.take(free, some, -1);
+                self.counts[at] = some;
+                let more = pod.worth.saturating_mul(some as i128);
+                let after = (worth.saturating_add(more), rest.saturating_sub(more));
+                self.go_on(at + 1, free, after);
+                pod.take(free, some, 1);
                 self.counts[at] = 0;
             }
         }
     }
+
+    /// Whether host ports of what is on the machine keep pods of a lot off it.
+    fn keeps_off(&self, at: usize) -> bool {
+        let apart = &self.filler.problem.lots[self.lots[at].0].apart;
+        (0..at).any(|other| self.counts[other] > 0 && apart[self.lots[other].0])
+    }
 }
 
-fn room(free: &[i64], asked: &[i64]) -> usize {
-    let each = free.iter().zip(asked).filter(|(_, asked)| **asked > 0);
-    let room = each.map(|(free, asked)| (*free).max(0) / asked);
-    usize::try_from(room.min().unwrap_or(0)).unwrap_or(usize::MAX)
-}
+impl PodWorth {
+    /// How many fit.
+    fn room(&self, free: &[i64]) -> usize {
+        // Most do not fit where most is taken: no division for them.
+        if self.asked.iter().any(|(of, asked)| free[*of] < *asked) {
+            return 0;
+        }
+        let room = self.asked.iter().map(|(of, asked)| free[*of] / asked);
+        usize::try_from(room.min().unwrap_or(i64::MAX)).unwrap_or(usize::MAX)
+    }
 
-fn take(free: &mut [i64], asked: &[i64], count: usize, sign: i64) {
-    let times = i64::try_from(count).unwrap_or(i64::MAX).wrapping_mul(sign);
-    for (free, asked) in free.iter_mut().zip(asked) {
-        *free = free.wrapping_add(asked.wrapping_mul(times));
+    fn take(&self, free: &mut [i64], count: usize, sign: i64) {
+        let times = i64::try_from(count).unwrap_or(i64::MAX).wrapping_mul(sign);
+        for (of, asked) in &self.asked {
+            free[*of] = free[*of].wrapping_add(asked.wrapping_mul(times));
+        }
     }
 }
 

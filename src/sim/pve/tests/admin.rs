@@ -63,6 +63,33 @@ async fn machines_come_and_their_power_comes_and_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_keeps_administrators_off_too() {
+    let bench = Bench::new();
+    let lock = |lock: Option<&str>| AdminAct::Lock {
+        vmid: 100,
+        lock: lock.map(str::to_owned),
+    };
+    bench.act(&AdminAct::PowerOff { vmid: 100 });
+    bench.act(&lock(Some("backup")));
+    let refused = [
+        AdminAct::Start { vmid: 100 },
+        AdminAct::Migrate {
+            vmid: 100,
+            host: "pve2".into(),
+        },
+        lock(Some("clone")),
+    ];
+    for act in &refused {
+        let words = bench.pve.administer(act).expect_err("it is locked");
+        assert_eq!(words, "VM is locked (backup)", "{act:?}");
+    }
+    bench.act(&lock(None));
+    for act in &refused {
+        bench.act(act);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn ha_and_maintenance_are_shown() {
     let bench = Bench::new();
     let started = Some("started".to_owned());
