@@ -117,7 +117,24 @@ impl Ledger {
         for known in turn.view.machines.values() {
             ledger.count(known);
         }
+        for unread in super::unread::find(snapshot, turn.view.policy) {
+            ledger.count_unread(&unread);
+            let node = snapshot.cluster.nodes.contains_key(&unread.vm.name);
+            ledger.nodes += u64::from(!node);
+        }
         ledger
+    }
+
+    /// One that cannot be read: what PVE lists of it counts.
+    fn count_unread(&mut self, unread: &super::unread::Unread<'_>) {
+        let (vm, (_, slot)) = (unread.vm, unread.pool);
+        let pool = &mut self.pools[slot];
+        pool.machines += 1;
+        pool.cpu_milli = pool.cpu_milli.saturating_add(i64::from(vm.cpus) * 1000);
+        pool.memory = pool.memory.saturating_add(vm.memory.max(0));
+        if let Some(host) = self.host(unread.region, &vm.host) {
+            host.machines[slot] += 1;
+        }
     }
 
     fn count(&mut self, known: &Known<'_>) {

@@ -49,6 +49,7 @@ mod sweep;
 mod tests;
 mod turn;
 mod units;
+mod unread;
 mod utilization;
 mod view;
 mod world;

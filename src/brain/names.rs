@@ -22,6 +22,20 @@ const LABEL: usize = 63;
 /// needs a second try once in ten thousand names.
 const TRIES: u32 = 64;
 
+/// The part of a machine's name that stands for its pool.
+fn head(pool: &str) -> String {
+    pool.chars().take(LABEL - TAIL - 1).collect()
+}
+
+/// Whether a name is such as machines of a pool have.
+pub(super) fn is_of_pool(name: &str, pool: &str) -> bool {
+    let tail = name.strip_prefix(&head(pool));
+    let tail = tail.and_then(|tail| tail.strip_prefix('-'));
+    tail.is_some_and(|tail| {
+        tail.len() == TAIL && tail.bytes().all(|letter| LETTERS.contains(&letter))
+    })
+}
+
 /// What new machines may not take.
 #[derive(Debug)]
 pub(super) struct Taken {
@@ -48,7 +62,7 @@ impl Taken {
     pub(super) fn fresh(&mut self, turn: &mut Turn<'_>, pool: &str) -> Option<(Arc<str>, String)> {
         turn.memory.serial = turn.memory.serial.saturating_add(1);
         let cluster = turn.view.snapshot.cluster_id.as_deref().unwrap_or_default();
-        let head: String = pool.chars().take(LABEL - TAIL - 1).collect();
+        let head = head(pool);
         for attempt in 0..TRIES {
             let seed = format!(
                 "{cluster}\n{pool}\n{}\n{}\n{attempt}",

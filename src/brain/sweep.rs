@@ -299,6 +299,13 @@ fn foreign(turn: &mut Turn<'_>) {
             warnings.push(format!("{who}: {what}"));
         }
     }
+    for unread in super::unread::find(snapshot, turn.view.policy) {
+        let (vm, (pool, _)) = (unread.vm, unread.pool);
+        warnings.push(format!(
+            "region {}: VM {} ({}): its configuration cannot be read on {}; by its name it counts as a machine of the pool {pool}",
+            unread.region, unread.vmid, vm.name, vm.host
+        ));
+    }
     for warning in warnings {
         turn.warn(warning);
     }

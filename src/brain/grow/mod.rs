@@ -39,6 +39,7 @@ use super::limits::Ledger;
 use super::offer::{self, Choice};
 use super::pack::{self, Lane, Seats, Why};
 use super::turn::Turn;
+use super::unread;
 use super::view::Standing;
 use super::world::{ShapeId, World};
 use anew::Visit;
@@ -279,7 +280,9 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                     stays || known.resumable()
                 })
                 .count();
-            let have = u32::try_from(have).unwrap_or(u32::MAX);
+            let unread = unread::find(self.turn.view.snapshot, policy);
+            let unread = unread.filter(|unread| unread.pool.0 == name).count();
+            let have = u32::try_from(have + unread).unwrap_or(u32::MAX);
             for _ in have..pool.min {
                 if let Err(why) = self.open_cheapest(name, have, pool.min) {
                     self.turn.report.holds.push(Hold {

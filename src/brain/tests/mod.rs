@@ -27,6 +27,7 @@ mod shrinking;
 mod sizing;
 mod steady;
 mod stock;
+mod unread;
 mod wide;
 mod wished;
 mod wishes;
