@@ -25,13 +25,12 @@ pub(super) fn find<'a>(
 ) -> impl Iterator<Item = Unread<'a>> {
     let regions = snapshot.regions.iter();
     regions.flat_map(move |(region, seen)| {
-        let range = policy.regions.get(region);
-        let range = range.map_or(1..=0, |range| range.vmid_first..=range.vmid_last);
+        let ours = policy.regions.get(region);
         let vms = seen.vms.iter().filter(move |(vmid, vm)| {
             vm.ownership.is_none()
                 && vm.kind == GuestKind::Qemu
                 && !vm.template
-                && range.contains(*vmid)
+                && ours.is_some_and(|ours| (ours.vmid_first..=ours.vmid_last).contains(*vmid))
                 && !snapshot.machines.contains_key(&vm.name)
         });
         vms.filter_map(move |(vmid, vm)| {

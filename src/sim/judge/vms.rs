@@ -48,6 +48,9 @@ impl Judge {
             ("clone", None) => {
                 self.find(format!("{now}: VM {vmid} was cloned without our mark"));
             }
+            ("destroy", _) if by_hand => {
+                self.disowned.remove(&vmid);
+            }
             _ if by_hand => {}
             // A placeholder whose clone was cut short has no mark yet.
             ("destroy", None) if !self.foreign.contains(&vmid) && !self.taken(change) => {
@@ -75,8 +78,11 @@ impl Judge {
 
     /// A person edits a VM: without our mark it is theirs, and with it ours again.
     fn look_at_edit(&mut self, change: &Change, ours: bool) {
-        let vm = self.pve.vm(change.vmid);
-        let seen = vm.and_then(|vm| mark(&vm.description));
+        // What is gone by now is no VM without a mark.
+        let Some(vm) = self.pve.vm(change.vmid) else {
+            return;
+        };
+        let seen = mark(&vm.description);
         if ours && seen.is_none() {
             self.disowned.insert(change.vmid, Some(change.at));
         } else if seen.is_some()
