@@ -47,9 +47,11 @@ fn it_counts_for_the_min_too() {
     assert!(lab.decide().plan.is_empty());
 }
 
+type Edit = fn(&mut Vm);
+
 #[test]
 fn what_is_no_machine_by_its_name_or_can_be_read_takes_none() {
-    let edits: [(&str, fn(&mut Vm)); 7] = [
+    let edits: [(&str, Edit); 7] = [
         ("ng-bcdf", |_| {}),
         ("ng-bcdfa", |_| {}),
         ("other-bcdfg", |_| {}),
