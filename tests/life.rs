@@ -17,6 +17,8 @@ mod placeholder;
 mod planted;
 #[path = "life/power.rs"]
 mod power;
+#[path = "life/record.rs"]
+mod record;
 #[path = "life/rescue.rs"]
 mod rescue;
 #[path = "life/swarm.rs"]

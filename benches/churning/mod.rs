@@ -140,6 +140,7 @@ impl Model {
             nominated: None,
             phase: Phase::Pending,
             created: now,
+            started: None,
             deletion: None,
             deletion_grace_seconds: None,
             unschedulable_since: Some(now),

@@ -234,6 +234,7 @@ impl World {
                 Phase::Pending
             },
             created: NOW - Span::seconds(60),
+            started: None,
             deletion: None,
             deletion_grace_seconds: None,
             unschedulable_since: node.is_none().then_some(NOW),

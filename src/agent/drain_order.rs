@@ -155,6 +155,7 @@ mod tests {
             nominated: None,
             phase: Phase::Running,
             created: Time(0),
+            started: None,
             deletion: None,
             deletion_grace_seconds: None,
             unschedulable_since: None,

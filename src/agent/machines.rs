@@ -134,7 +134,8 @@ fn intended(entry: &Entry, regions: &BTreeMap<RegionName, Observed>) -> Machine 
         let vm = observed.region.vms.get(&target.vmid)?;
         let unmarked = matches!(vm.ownership, None | Some(Ownership::Unmarked));
         let locked = match vm.lock.as_deref() {
-            Some("clone") => true,
+            // What was seen with our mark is made by no clone any more: this one is another machine's, or a person's.
+            Some("clone") => !entry.was_ours(),
             Some("destroyed") => entry.step == Step::Destroy || entry.was_ours(),
             _ => false,
         };
@@ -282,6 +283,7 @@ mod tests {
         let marked = Some(Ownership::Marked(mark(1, CLUSTER).into()));
         let regions = region(&[(1, marked, None)]);
         let (name, mut entry) = entry(1);
+        entry.step = Step::Done;
         let mut seen = |cluster: &Cluster, uuid: Option<&str>| {
             entry.uuid = uuid.map(Arc::from);
             let journal = BTreeMap::from([(name.clone(), entry.clone())]);
@@ -298,6 +300,26 @@ mod tests {
             (false, true)
         );
         assert_eq!(seen(&cluster_with_node("x", "x"), None), (false, false));
+    }
+
+    #[test]
+    fn a_uuid_counts_from_the_first_start_on() {
+        let marked = Some(Ownership::Marked(mark(1, CLUSTER).into()));
+        let regions = region(&[(1, marked, None)]);
+        for (step, contradicts) in [
+            (Step::Configure, false),
+            (Step::Resize, false),
+            (Step::Start, true),
+            (Step::Join, true),
+        ] {
+            let (name, mut entry) = entry(1);
+            (entry.step, entry.uuid) = (step, Some("uuid-for-a-while".into()));
+            let journal = BTreeMap::from([(name, entry)]);
+            let cluster = Cluster::default();
+            let found = machines(CLUSTER, &regions, &cluster, &journal, &BTreeMap::new());
+            let contradiction = &found["small-1"].contradiction;
+            assert_eq!(contradiction.is_some(), contradicts, "{step:?}");
+        }
     }
 
     #[test]
@@ -325,7 +347,8 @@ mod tests {
             (Step::Done, true, "destroyed", true),
             (Step::Destroy, false, "backup", false),
             (Step::Done, true, "backup", false),
-            (Step::Done, true, "clone", true),
+            (Step::Join, false, "clone", true),
+            (Step::Join, true, "clone", false),
         ] {
             let (name, mut entry) = entry(5);
             (entry.step, entry.marked) = (step, marked);

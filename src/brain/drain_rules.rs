@@ -291,7 +291,12 @@ fn held_daemon(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
 /// `do-not-disrupt` on a pod.
 fn guarded(pod: &Pod, now: Time) -> Option<Block> {
     let value = annotation(pod, DO_NOT_DISRUPT);
-    let Guard { until } = forbids(value, pod.created, now)?;
+    // What its kubelet has not taken on yet has its whole span before it, as Karpenter has it.
+    let since = match pod.phase {
+        Phase::Pending => pod.started.unwrap_or(now),
+        _ => pod.started.unwrap_or(pod.created),
+    };
+    let Guard { until } = forbids(value, since, now)?;
     Some(Block {
         reason: "NotSafeToEvictAnnotation",
         why: format!(

@@ -149,6 +149,7 @@ fn put_pods(
         known_node(stage, value, node)?;
     }
     pod.created = pod.created - older;
+    pod.started = pod.started.map(|since| since - older);
     pod.unschedulable_since = pod.unschedulable_since.map(|since| since - older);
     let disks = pod.shape.host_ports.iter().any(|port| port.port == 0);
     for name in &draft.names {

@@ -331,6 +331,12 @@ fn state(fields: &mut Fields<'_>, object: &mut Json, now: Time) -> Result<(), Wr
         let usual = if bound { "Running" } else { "Pending" };
         object["status"]["phase"] = phase.unwrap_or(usual).into();
     }
+    // So long ago its kubelet took it on; what runs was taken on when it was created, unless it says otherwise.
+    let started = fields.with("started", span)?.map(|ago| now - ago);
+    let runs = object["status"]["phase"] == "Running";
+    if started.is_some() || (runs && object["status"]["startTime"].is_null()) {
+        object["status"]["startTime"] = started.unwrap_or(created).to_string().into();
+    }
     if let Some(value) = fields.any(&["terminating", "deletionTimestamp"]) {
         let grace = object["spec"]["terminationGracePeriodSeconds"]
             .as_i64()

@@ -349,6 +349,7 @@ impl Stage {
         pod.node = None;
         pod.phase = Phase::Pending;
         pod.created = now;
+        pod.started = None;
         pod.unschedulable_since = Some(now);
         pod.ready = false;
     }
@@ -462,6 +463,7 @@ impl Stage {
                 nominated: None,
                 phase: Phase::Running,
                 created: self.now,
+                started: Some(self.now),
                 deletion: None,
                 deletion_grace_seconds: None,
                 unschedulable_since: None,
@@ -497,6 +499,7 @@ impl Stage {
                 continue;
             }
             pod.created = now;
+            pod.started = Some(now);
             if let Some(node) = landing.get(key) {
                 pod.node = Some(node.clone());
                 continue;

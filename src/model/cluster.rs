@@ -102,6 +102,9 @@ pub struct Pod {
     pub phase: Phase,
     /// `metadata.creationTimestamp`.
     pub created: Time,
+    /// `status.startTime`: when its node's kubelet took it on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Time>,
     /// `metadata.deletionTimestamp`: when the grace period ends.
     #[serde(default)]
     pub deletion: Option<Time>,

@@ -377,6 +377,7 @@ mod tests {
             nominated: None,
             phase: Phase::Pending,
             created: Time(n),
+            started: None,
             deletion: None,
             deletion_grace_seconds: None,
             unschedulable_since: None,

@@ -176,7 +176,9 @@ impl Machine {
     /// into force with the stop, and no node is on it.
     pub fn signs(&self) -> Option<Signs<'_>> {
         let vm = self.vm.as_ref().filter(|vm| vm.marked)?;
-        let remembered = self.remembered.as_deref();
+        // Before its first start no node can be on it: a UUID that is edited then, and put back, tells nothing.
+        let could_run = self.step.is_none_or(|(step, _)| step >= Step::Start);
+        let remembered = self.remembered.as_deref().filter(|_| could_run);
         let uuid = vm.uuid.as_deref();
         let shut = !vm.running && self.step.is_some_and(|(step, _)| step >= Step::Shutdown);
         Some(Signs {

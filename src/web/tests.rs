@@ -90,6 +90,7 @@ fn snapshot() -> Snapshot {
         nominated: None,
         phase: crate::model::cluster::Phase::default(),
         created: NOW,
+        started: None,
         deletion: None,
         deletion_grace_seconds: None,
         unschedulable_since: None,

@@ -3,16 +3,14 @@
 //! Nothing may be lost, doubled or touched that is not ours while it lasts; and once all is well
 //! again, what is wanted comes to be and what is not wanted goes.
 //!
-//! `PVE_AUTOSCALER_SWARM=FIRST..LAST` runs these seeds instead of the few that the suite runs; with
-//! `PVE_AUTOSCALER_SAY=1` beside it the daemon's log goes to standard error, by simulated time, and in the end what
-//! changed in Kubernetes.
+//! `PVE_AUTOSCALER_SWARM=FIRST..LAST` runs these seeds instead of the few that the suite runs;
+//! [`crate::record`] says what one of them tells of itself.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pve_autoscaler::clock::Clock;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::FaultPlan;
 use pve_autoscaler::sim::guests::{Fault, GuestSpec};
@@ -21,12 +19,10 @@ use pve_autoscaler::sim::workload::Workload;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
-use tracing::subscriber::DefaultGuard;
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::FormatTime;
 
 use crate::THREADS;
 use crate::common::{Scene, simulate};
+use crate::record;
 
 /// The seeds that every run of the suite tries.
 const SEEDS: Range<u64> = 0..8;
@@ -143,7 +139,7 @@ async fn bad_day(seed: u64) -> Vec<String> {
     scene.world.kube_faults.set(FaultPlan::drawn(seed ^ 0x22));
     let workload = Workload::weather(seed, WORKLOAD, Span::minutes(1));
     let killer = StdRng::seed_from_u64(seed ^ 0x44);
-    let _listening = std::env::var_os("PVE_AUTOSCALER_SAY").map(|_| listen(&scene));
+    let _listening = record::listen(&scene);
     let story = async {
         tokio::join!(storm(&scene, &mut dice), cut_short(&scene, killer));
         scene.judge().expect_progress(PATIENCE);
@@ -159,97 +155,9 @@ async fn bad_day(seed: u64) -> Vec<String> {
     let mut findings = scene.findings();
     findings.extend(scene.judge().at_rest(&BTreeMap::new()));
     if !findings.is_empty() {
-        findings.extend(last_words(&scene));
-        findings.extend(history(&scene));
-        if std::env::var_os("PVE_AUTOSCALER_SAY").is_some() {
-            eprintln!("{}", scene.world.kube.trace().1.join("\n"));
-        }
+        findings.extend(record::of(&scene));
     }
     findings
-}
-
-/// What the daemon said of it all in the end, for whoever reads the findings.
-fn last_words(scene: &Scene) -> Vec<String> {
-    let Some(turn) = scene.world.turns.borrow().clone() else {
-        return vec!["the daemon never had a turn".to_owned()];
-    };
-    let report = &turn.decision.report;
-    let mut said = vec![format!(
-        "the last turn, {}, was at {}",
-        turn.number, turn.at
-    )];
-    said.extend(report.holds.iter().map(|hold| format!("hold: {hold:?}")));
-    said.extend(
-        report
-            .warnings
-            .iter()
-            .map(|text| format!("warning: {text}")),
-    );
-    let machines = turn.snapshot.machines.iter();
-    said.extend(machines.map(|(name, machine)| {
-        let (vm, failure) = (&machine.vm, &machine.failure);
-        format!("machine {name} at {:?}: {vm:?}, {failure:?}", machine.step)
-    }));
-    said.extend(
-        report
-            .nodes
-            .iter()
-            .map(|(name, verdict)| format!("node {name}: {verdict:?}")),
-    );
-    said.extend(
-        report
-            .pools
-            .iter()
-            .map(|(name, state)| format!("pool {name}: {state:?}")),
-    );
-    said.extend(
-        turn.decision
-            .plan
-            .iter()
-            .map(|action| format!("planned: {action:?}")),
-    );
-    said
-}
-
-/// Writes what the daemon logs.
-fn listen(scene: &Scene) -> DefaultGuard {
-    struct Simulated(Clock);
-    impl FormatTime for Simulated {
-        fn format_time(&self, writer: &mut Writer<'_>) -> std::fmt::Result {
-            write!(writer, "{}", self.0.now())
-        }
-    }
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::DEBUG)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_timer(Simulated(scene.world.clock));
-    tracing::subscriber::set_default(subscriber.finish())
-}
-
-/// What was done to machines, and how those that are left look, for whoever reads the findings.
-fn history(scene: &Scene) -> Vec<String> {
-    let pve = &scene.world.pve;
-    let changes = pve.changes().into_iter();
-    let mut said: Vec<String> = changes
-        .map(|change| {
-            let (at, by, what) = (change.at, change.by, change.what);
-            format!(
-                "history: {at}: {by}: {what} VM {} ({})",
-                change.vmid, change.name
-            )
-        })
-        .collect();
-    let asked = pve.requests().into_iter().filter(|seen| seen.changing);
-    said.extend(asked.map(|seen| {
-        let late = if seen.late { ", late" } else { "" };
-        let (at, method, path, status) = (seen.at, seen.method, seen.path, seen.status);
-        format!("history: {at}: {method} {path}: {status:?}{late}")
-    }));
-    said.sort();
-    let left = pve.vms().into_iter().filter(|vm| VMIDS.contains(&vm.vmid));
-    said.extend(left.map(|vm| format!("left: {vm:?}")));
-    said
 }
 
 /// Lives of the daemon, each ended by a crash while the storm lasts.

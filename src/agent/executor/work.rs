@@ -364,8 +364,10 @@ impl Work {
         match mark::read(&config.description) {
             Ownership::Marked(mark) if *mark == self.mark => {
                 let entry = self.entry()?;
-                // With the stop what was edited and pending came into force.
-                let known = entry.uuid.filter(|_| entry.step < Step::Shutdown);
+                // Before the first start no node can be on it, and with the stop what was edited and pending came into
+                // force.
+                let may_run = (Step::Start..Step::Shutdown).contains(&entry.step);
+                let known = entry.uuid.filter(|_| may_run);
                 if let Some(old) = known.filter(|old| Some(old) != config.uuid.as_ref()) {
                     let new = config.uuid.as_deref().unwrap_or("gone");
                     return Ok(Look::Changed(format!(

@@ -99,6 +99,16 @@ pub(super) fn guarded(value: Option<&str>, since: Time, now: Time) -> bool {
     plain && millis.is_some_and(|millis| since.0.saturating_add(millis) > now.0)
 }
 
+/// From when on a pod's span of `do-not-disrupt` counts: its start, and not before it has one.
+fn began(pod: &Pod, now: Time) -> Time {
+    let waits = pod.started.is_none() && matches!(pod.phase, Phase::Pending);
+    if waits {
+        now
+    } else {
+        pod.started.unwrap_or(pod.created)
+    }
+}
+
 /// Whether the API server takes an eviction of a pod off its budget (`eviction.go`).
 fn counts(pod: &Pod, budget: &DisruptionBudget) -> bool {
     let unready = !pod.ready && (budget.always_allow_unhealthy || budget.healthy);
@@ -113,7 +123,7 @@ fn daemons(case: Case<'_>, name: &str) -> Verdict {
     for (key, pod) in pods.filter(|(_, pod)| stays(pod)) {
         let guard = annotation(pod, DO_NOT_DISRUPT);
         ensure(
-            !guarded(guard, pod.created, case.now),
+            !guarded(guard, began(pod, case.now), case.now),
             Rule::BlockingPod,
             || format!("{key}: do-not-disrupt forbids it"),
         )?;
@@ -180,7 +190,11 @@ fn blocks(case: Case<'_>, key: &PodKey, pod: &Pod, settings: &ScaleDown) -> Opti
     if safe.is_some_and(|value| value != "true") {
         return Some("safe-to-evict forbids it");
     }
-    if guarded(annotation(pod, DO_NOT_DISRUPT), pod.created, case.now) {
+    if guarded(
+        annotation(pod, DO_NOT_DISRUPT),
+        began(pod, case.now),
+        case.now,
+    ) {
         return Some("do-not-disrupt forbids it");
     }
     if pod.shape.devices {

@@ -219,6 +219,7 @@ impl Lab {
             nominated: None,
             phase: Phase::Pending,
             created: self.now,
+            started: None,
             deletion: None,
             deletion_grace_seconds: None,
             unschedulable_since: Some(self.now),

@@ -27,6 +27,7 @@ pub(in crate::kube) fn pod(reader: &mut Reader<'_>, pod: &wire::Pod) -> Option<(
             .map(|name| reader.interner.text(name)),
         phase: phase(pod.status.phase.as_deref()),
         created: reader.created(meta),
+        started: reader.time("status.startTime", pod.status.start_time.as_deref()),
         deletion: reader.time(
             "metadata.deletionTimestamp",
             meta.deletion_timestamp.as_deref(),
@@ -84,6 +85,7 @@ pub(in crate::kube) fn unreadable_pod(
         nominated: None,
         phase: Phase::Unknown,
         created: reader.created(meta),
+        started: None,
         deletion: None,
         deletion_grace_seconds: None,
         unschedulable_since: None,

@@ -226,6 +226,7 @@ pub(in crate::kube) struct EmptyDir {
 pub(in crate::kube) struct PodStatus {
     pub(in crate::kube) phase: Option<String>,
     pub(in crate::kube) nominated_node_name: Option<String>,
+    pub(in crate::kube) start_time: Option<String>,
     pub(in crate::kube) conditions: Option<Vec<Condition>>,
     pub(in crate::kube) container_statuses: Option<Vec<ContainerStatus>>,
     pub(in crate::kube) init_container_statuses: Option<Vec<ContainerStatus>>,

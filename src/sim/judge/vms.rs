@@ -3,7 +3,7 @@
 use super::known::Known;
 use super::{Judge, Seen, mark};
 use crate::model::time::{Span, Time};
-use crate::sim::pve::Change;
+use crate::sim::pve::{Change, VmFacts};
 
 /// A clone that was under way when the quorum was lost has been asked for by then.
 const NO_QUORUM: Span = Span::minutes(3);
@@ -191,7 +191,9 @@ impl Judge {
 
     /// What a clone is still being copied to is left alone.
     fn look_at_clone(&mut self, change: &Change) {
-        if self.pve.is_being_cloned(change.vmid) {
+        let began = self.pve.being_cloned_since(change.vmid);
+        // One that began since makes the next VM of that VMID.
+        if began.is_some_and(|began| began <= change.at) {
             self.find(format!(
                 "{}: VM {} is subject to {} while its clone is under way",
                 change.at, change.vmid, change.what
@@ -248,7 +250,8 @@ impl Judge {
             }
             let vmid = seen.path.rsplit('/').next().and_then(|id| id.parse().ok());
             if let Some(vmid) = vmid.filter(|_| seen.method == "DELETE")
-                && self.pve.is_being_cloned(vmid)
+                && let Some(began) = self.pve.being_cloned_since(vmid)
+                && began <= at
             {
                 self.find(format!("{at}: {what} while its clone is under way"));
             }
@@ -276,8 +279,11 @@ impl Judge {
         let refusals = refusals.unwrap_or_default();
         let mut unclaimed = self.unclaimed.values();
         let mut disowned = self.disowned.keys();
+        // The remains of a clone have no name: once its intent is lost, only the broker knows whose it was.
+        let remains = |vm: &VmFacts| vm.name.is_empty() && vm.lock.as_deref() == Some("clone");
         let hidden = unclaimed.any(|since| now.since(*since) < FORGOTTEN)
-            || disowned.any(|vmid| self.pve.vm(*vmid).is_some());
+            || disowned.any(|vmid| self.pve.vm(*vmid).is_some())
+            || self.pve.vms().iter().any(remains);
         for refused in refusals.iter().skip(self.refusals) {
             if !refused.late && !hidden {
                 self.find(format!(

@@ -129,12 +129,11 @@ impl Pve {
         self.world(|world, _| world.quorate)
     }
 
-    /// Whether a task is at work that makes this VM by cloning.
-    pub fn is_being_cloned(&self, vmid: u32) -> bool {
+    /// Since when a task is at work that makes this VM by cloning.
+    pub fn being_cloned_since(&self, vmid: u32) -> Option<Time> {
         self.world(|world, _| {
-            let upid = world.clones.get(&vmid);
-            let task = upid.and_then(|upid| world.tasks.get(upid));
-            task.is_some_and(|task| task.end.is_none())
+            let task = world.tasks.get(world.clones.get(&vmid)?)?;
+            task.end.is_none().then_some(task.start)
         })
     }
 

@@ -10,7 +10,7 @@ use super::stage::{Stage, name, text};
 use crate::call;
 
 /// Our annotation on nodes.
-const MACHINE: &str = "pve-autoscaler.io/machine";
+pub(super) const MACHINE: &str = "pve-autoscaler.io/machine";
 /// The label that names a node's pool.
 const POOL: &str = "pve-autoscaler.io/pool";
 /// The daemon's taint on nodes that leave.

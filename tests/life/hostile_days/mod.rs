@@ -14,7 +14,7 @@ mod remedy;
 mod stage;
 mod state;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -28,6 +28,7 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use crate::THREADS;
 use crate::common::{Scene, simulate};
+use crate::record;
 use plan::{Act, Day, Planned};
 use stage::Stage;
 
@@ -185,6 +186,7 @@ async fn hostile_day(seed: u64, look: impl FnOnce(&Scene)) -> Vec<String> {
         ..GuestSpec::default()
     };
     let scene = Scene::new(seed, CONFIG, guests);
+    let _listening = record::listen(&scene);
     let stage = Stage::new(&scene);
     belongings::stand(&scene, &day);
     for (faults, of) in [
@@ -217,7 +219,7 @@ async fn hostile_day(seed: u64, look: impl FnOnce(&Scene)) -> Vec<String> {
     findings.extend(scene.judge().unrest(now, REST));
     if !findings.is_empty() {
         findings.extend(stage.diary());
-        findings.extend(last_words(&scene));
+        findings.extend(record::of(&scene));
     }
     look(&scene);
     findings
@@ -261,37 +263,4 @@ async fn happens(stage: &Stage<'_>, planned: &Planned) {
     tokio::time::sleep_until(undone.min(ends)).await;
     remedy.apply(stage).await;
     stage.note(format!("{:?}: undone", planned.act));
-}
-
-/// What the daemon said of it all in the end, for whoever reads the findings.
-fn last_words(scene: &Scene) -> Vec<String> {
-    let Some(turn) = scene.world.turns.borrow().clone() else {
-        return vec!["the daemon never had a turn".to_owned()];
-    };
-    let report = &turn.decision.report;
-    let mut said = vec![format!(
-        "the last turn, {}, was at {}",
-        turn.number, turn.at
-    )];
-    said.extend(report.holds.iter().map(|hold| format!("hold: {hold:?}")));
-    said.extend(
-        report
-            .warnings
-            .iter()
-            .map(|text| format!("warning: {text}")),
-    );
-    let machines = turn.snapshot.machines.iter();
-    said.extend(machines.map(|(name, machine)| {
-        let (vm, failure) = (&machine.vm, &machine.failure);
-        format!("machine {name} at {:?}: {vm:?}, {failure:?}", machine.step)
-    }));
-    let nodes: BTreeMap<_, _> = report.nodes.iter().collect();
-    said.extend(
-        nodes
-            .iter()
-            .map(|(name, verdict)| format!("node {name}: {verdict:?}")),
-    );
-    let plan = turn.decision.plan.iter();
-    said.extend(plan.map(|action| format!("planned: {action:?}")));
-    said
 }

@@ -10,7 +10,8 @@ use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::pve::{AdminAct, VmFacts};
 use serde_json::{Value, json};
 
-use super::stage::{Stage, entries, marked, name, text};
+use super::kubernetes::MACHINE;
+use super::stage::{Stage, entries, marked, name, text, uuids};
 use super::{STORM, VMIDS, state};
 
 /// More running machines than these without a Node are left alone: a Node comes back with its kubelet's next start
@@ -144,6 +145,7 @@ pub(super) async fn put_right(stage: &Stage<'_>) {
         stage.note(format!("a person removes {}", path.display()));
         std::fs::remove_file(path).expect("it is removed");
     }
+    put_back_uuids(stage);
     let nodes = stage.objects("v1", "Node");
     let machines = stage.machines().into_iter();
     let on: Vec<VmFacts> = machines.filter(|vm| vm.running).collect();
@@ -173,6 +175,51 @@ pub(super) async fn put_right(stage: &Stage<'_>) {
         tokio::time::sleep(Duration::from_secs(5)).await;
         let _ = pve.administer(&AdminAct::Start { vmid });
     }
+    end_contradictions(stage, &nodes).await;
+}
+
+/// A VM's UUID is what the daemon says that it was: it came to know the machine while the UUID was edited.
+fn put_back_uuids(stage: &Stage<'_>) {
+    let remembered = uuids(stage.scene.state());
+    for vm in stage.machines() {
+        let vmid = vm.vmid;
+        let known = remembered.get(&vmid).filter(|uuid| **uuid != vm.uuid);
+        if let Some(uuid) = known {
+            stage.note(format!("a person puts back the UUID of VM {vmid}"));
+            let (key, value) = ("smbios1".to_owned(), Some(format!("uuid={uuid}")));
+            let act = AdminAct::Configure { vmid, key, value };
+            let _ = stage.scene.world.pve.administer(&act);
+        }
+    }
+}
+
+/// Puts right what the daemon names as a contradiction: a node's annotation of the time before, and a VM that is off
+/// while its node shows the UUID that it had.
+async fn end_contradictions(stage: &Stage<'_>, nodes: &[Value]) {
+    let pve = &stage.scene.world.pve;
+    for vm in stage.machines() {
+        let vmid = vm.vmid;
+        let Some(node) = nodes.iter().find(|node| is_machine(node, &vm)) else {
+            continue;
+        };
+        let annotation = text(&node["metadata"]["annotations"][MACHINE]);
+        if !annotation.is_empty() && !annotation.ends_with(&format!("/{}", vm.uuid)) {
+            stage.note(format!("a person takes {annotation} off {}", name(node)));
+            let off = json!({"metadata": {"annotations": {MACHINE: null}}});
+            patch(stage, name(node), &off).await;
+        }
+        let shows = text(&node["status"]["nodeInfo"]["systemUUID"]);
+        if !vm.running && !shows.eq_ignore_ascii_case(&vm.uuid) {
+            stage.note(format!("a person starts VM {vmid}, which is off"));
+            let _ = pve.administer(&AdminAct::Start { vmid });
+        }
+    }
+}
+
+/// Whether a node has the name of a VM's machine.
+fn is_machine(node: &Value, vm: &VmFacts) -> bool {
+    let machine = format!("\"machine\":\"{}\"", name(node));
+    vm.description.contains(&machine)
 }
 
 /// Destroys what nobody can know to be ours any more: the journal that named it was lost, and it carries no mark. The
@@ -190,7 +237,7 @@ pub(super) async fn bury(stage: &Stage<'_>) {
                 && forgotten.contains(&vmid)
                 && !known.contains(&vmid)
                 && vm.lock.is_some()
-                && !stage.scene.world.pve.is_being_cloned(vmid);
+                && stage.scene.world.pve.being_cloned_since(vmid).is_none();
             if nobodys {
                 stage.note(format!("a person destroys {vm:?}"));
                 let _ = stage

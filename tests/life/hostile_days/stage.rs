@@ -192,6 +192,18 @@ pub(super) fn entries(state: &Path) -> BTreeMap<String, u32> {
     entries
 }
 
+/// The UUIDs that the journal remembers, by VMID.
+pub(super) fn uuids(state: &Path) -> BTreeMap<u32, String> {
+    let files = std::fs::read_dir(state.join("journal"));
+    let entries = files.into_iter().flatten().flatten().filter_map(|file| {
+        let text = std::fs::read(file.path()).unwrap_or_default();
+        let entry = serde_json::from_slice::<Value>(&text).ok()?;
+        let vmid = u32::try_from(entry["target"]["vmid"].as_u64()?).ok()?;
+        Some((vmid, entry["uuid"].as_str()?.to_owned()))
+    });
+    entries.collect()
+}
+
 pub(super) fn marked(vm: &VmFacts) -> bool {
     vm.description.contains(MARK)
 }

@@ -298,7 +298,7 @@ fn states_of_pods() {
     running["metadata"]["deletionTimestamp"] = "2026-11-21T13:05:00Z".into();
     running["metadata"]["deletionGracePeriodSeconds"] = 60.into();
     running["metadata"]["annotations"]["kubernetes.io/config.mirror"] = "abc".into();
-    running["status"] = json!({ "phase": "Running", "conditions": [
+    running["status"] = json!({ "phase": "Running", "startTime": "2026-11-21T13:00:02Z", "conditions": [
         { "type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T13:00:00Z" },
         { "type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T13:00:09Z" },
     ] });
@@ -307,6 +307,8 @@ fn states_of_pods() {
     assert!(view.ready && view.mirror && view.unschedulable_since.is_none());
     assert_eq!(view.deletion_grace_seconds, Some(60));
     assert!(view.deletion.is_some());
+    let started = view.started.map(|time| time.to_string());
+    assert_eq!(started.as_deref(), Some("2026-11-21T13:00:02Z"));
 
     let mut bare = fixture(POD);
     bare["metadata"]["ownerReferences"] = Value::Null;
