@@ -99,7 +99,7 @@ impl Judge {
         if self.patience.is_none() {
             return;
         }
-        let homeless = self.kube.homeless_without(name, at - OLD_VIEW);
+        let homeless = self.kube.homeless_without(name, at - OLD_VIEW, at);
         if !homeless.is_empty() {
             self.find(format!(
                 "{at}: node {name} is to go without need, its pods fit nowhere else: {}",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Judge, mark, system_uuid, text};
+use crate::model::policy::STARTUP_TAINT;
 use crate::model::time::{Span, Time};
 use crate::sim::pve::VmFacts;
 use crate::sim::world::IDENTITY;
@@ -58,6 +59,12 @@ pub(super) fn is_ready(node: &Value) -> bool {
 pub(super) fn is_leaving(node: &Value) -> bool {
     let taints = node["spec"]["taints"].as_array();
     taints.is_some_and(|all| all.iter().any(|taint| taint["key"] == LEAVING))
+}
+
+/// Whether a node has the daemon's taint for one that is not initialised: no pod comes to it either.
+fn is_starting(node: &Value) -> bool {
+    let taints = node["spec"]["taints"].as_array();
+    taints.is_some_and(|all| all.iter().any(|taint| taint["key"] == STARTUP_TAINT))
 }
 
 /// Whether no new pod comes to a node.
@@ -129,7 +136,9 @@ impl Judge {
                 }
             } else {
                 known.lost = None;
-                known.cordoned = lying.iter().any(|node| is_cordoned(node));
+                known.cordoned = lying
+                    .iter()
+                    .any(|node| is_cordoned(node) || is_starting(node));
             }
             known.nodes = lying
                 .iter()

@@ -50,6 +50,7 @@ impl Judge {
             }
             ("destroy", _) if by_hand => {
                 self.disowned.remove(&vmid);
+                self.foreign.remove(&vmid);
             }
             _ if by_hand => {}
             // A placeholder whose clone was cut short has no mark yet.

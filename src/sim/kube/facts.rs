@@ -190,15 +190,16 @@ impl Kube {
     }
 
     /// Pods that a drain of this node would have to move, bound before `bound`, and that no other node has
-    /// room for, each taken by itself.
-    pub fn homeless_without(&self, node: &str, bound: Time) -> Vec<String> {
+    /// room for, each taken by itself. What came since `at` took no room then.
+    pub fn homeless_without(&self, node: &str, bound: Time, at: Time) -> Vec<String> {
         let state = self.inner.lock();
         let pods = state.all(PODS);
         let mut used: std::collections::BTreeMap<&str, Amounts> = std::collections::BTreeMap::new();
-        for pod in pods
-            .values()
-            .filter(|p| !matches!(text(p, "/status/phase"), "Succeeded" | "Failed"))
-        {
+        // Creation times are whole seconds.
+        let second = Time(at.0 - at.0.rem_euclid(1000));
+        let known = |p: &Value| time(p, "/metadata/creationTimestamp").is_none_or(|t| t < second);
+        let ended = |p: &Value| matches!(text(p, "/status/phase"), "Succeeded" | "Failed");
+        for pod in pods.values().filter(|p| !ended(p) && known(p)) {
             let there = used.entry(text(pod, "/spec/nodeName")).or_default();
             for (resource, amount) in pod_requests(pod) {
                 *there.entry(resource).or_default() += amount;
