@@ -364,8 +364,7 @@ impl Work {
         match mark::read(&config.description) {
             Ownership::Marked(mark) if *mark == self.mark => {
                 let entry = self.entry()?;
-                // Before the first start no node can be on it, and with the stop what was edited and pending came into
-                // force.
+                // Before it no node can be on it; with the stop what was edited and pending came into force.
                 let may_run = (Step::Start..Step::Shutdown).contains(&entry.step);
                 let known = entry.uuid.filter(|_| may_run);
                 if let Some(old) = known.filter(|old| Some(old) != config.uuid.as_ref()) {
