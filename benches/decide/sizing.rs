@@ -1,4 +1,4 @@
-//! What deciding costs where pods are of many sizes, so that it is searched for a plan that places more, or costs less.
+//! The `sizing` worlds: pods of many sizes, for which a decision searches a plan that places more pods or costs less.
 
 use std::sync::Arc;
 

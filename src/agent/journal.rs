@@ -7,13 +7,15 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::action::{Birth, Target};
-use crate::model::region::{Failure, Machine, Step};
+use crate::model::region::{Failure, Machine, Step, VMIDS};
 use crate::model::time::{Span, Time};
+use crate::pve::Upid;
 
 /// Version of the format that this program writes.
 const VERSION: u32 = 1;
@@ -155,17 +157,14 @@ impl Journal {
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
-            let text = std::fs::read(&path).map_err(|e| fail("read", e))?;
-            match serde_json::from_slice::<Entry>(&text) {
-                Ok(entry) if entry.version == VERSION => {
-                    entries.insert(entry.target.machine.clone(), entry);
-                }
-                Ok(entry) => unreadable.push(format!(
-                    "{}: version {} is unknown",
-                    path.display(),
-                    entry.version
-                )),
-                Err(error) => unreadable.push(format!("{}: {error}", path.display())),
+            let text = std::fs::read(&path).map_err(|source| JournalError {
+                verb: "read",
+                path: path.clone(),
+                source,
+            })?;
+            match read(&path, &text) {
+                Ok(entry) => drop(entries.insert(entry.target.machine.clone(), entry)),
+                Err(why) => unreadable.push(format!("{}: {why}", path.display())),
             }
         }
         let journal = Journal {
@@ -340,6 +339,39 @@ impl Journal {
     }
 }
 
+/// An entry from its file. A copy of a file, or one whose parts contradict each other, is none: nobody knows which
+/// machine it is about.
+fn read(path: &Path, text: &[u8]) -> Result<Entry, String> {
+    let entry: Entry = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let (target, birth) = (&entry.target, &entry.birth);
+    let (machine, mark) = (&*target.machine, &birth.mark);
+    let own = file_name(machine);
+    let template = birth.template_vmid;
+    if entry.version != VERSION {
+        Err(format!("version {} is unknown", entry.version))
+    } else if path.file_name() != Some(own.as_ref()) {
+        Err(format!(
+            "it tells of machine {machine:?}, whose file is {own:?}"
+        ))
+    } else if mark.machine != machine {
+        let other = &mark.machine;
+        Err(format!(
+            "it tells of machine {machine:?}, and its mark of {other:?}"
+        ))
+    } else if mark.vmid != target.vmid {
+        let (vmid, other) = (target.vmid, mark.vmid);
+        Err(format!("it tells of VM {vmid}, and its mark of VM {other}"))
+    } else if !VMIDS.contains(&target.vmid) {
+        Err(format!("{} is no VMID", target.vmid))
+    } else if template != UNKNOWN_TEMPLATE && !VMIDS.contains(&template) {
+        Err(format!("{template} is no VMID of a template"))
+    } else if let Some(Err(error)) = entry.upid.as_deref().map(Upid::from_str) {
+        Err(error.to_string())
+    } else {
+        Ok(entry)
+    }
+}
+
 /// The file of a machine. Machine names are DNS labels; anything else must not become a path.
 fn file_name(machine: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || c == '-';
@@ -365,7 +397,11 @@ pub fn write_durably(path: &Path, content: &[u8]) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::agent::machines::machines;
+    use crate::model::cluster::Cluster;
     use crate::model::mark::Mark;
 
     fn entry(machine: &str) -> Entry {
@@ -424,5 +460,122 @@ mod tests {
         assert!(journal.entries().is_empty());
         assert_eq!(unreadable.len(), 1);
         assert!(bad.exists());
+    }
+
+    /// A directory with an entry's file, of which `edit` changes the text.
+    fn edited(file: &str, edit: impl Fn(&mut Value)) -> tempfile::TempDir {
+        let mut value = serde_json::to_value(entry("small-aaaaa")).expect("it serialises");
+        edit(&mut value);
+        let directory = tempfile::tempdir().expect("a directory");
+        let text = serde_json::to_vec_pretty(&value).expect("it serialises");
+        std::fs::write(directory.path().join(file), text).expect("written");
+        directory
+    }
+
+    #[test]
+    fn a_file_whose_parts_contradict_each_other_is_no_entry() {
+        let own = "small-aaaaa.json";
+        let upid = "UPID:pve1:0000042E:0084E9D6:69562C42:qmclone:9000:root@pam:";
+        for (file, key, value, why) in [
+            (own, "/upid", json!(upid), None),
+            (own, "/birth/template_vmid", json!(0), None),
+            (
+                "small-aaaaa copy.json",
+                "/step",
+                json!("intent"),
+                Some("whose file is"),
+            ),
+            (
+                own,
+                "/target/machine",
+                json!("../small-b"),
+                Some("whose file is"),
+            ),
+            (
+                own,
+                "/birth/mark/machine",
+                json!("small-b"),
+                Some("its mark of \"small-b\""),
+            ),
+            (
+                own,
+                "/target/vmid",
+                json!(9002),
+                Some("its mark of VM 9001"),
+            ),
+            (
+                own,
+                "/birth/template_vmid",
+                json!(99),
+                Some("99 is no VMID"),
+            ),
+            (own, "/upid", json!("UPID:../x:"), Some("PVE task id")),
+            (own, "/version", json!(2), Some("version 2 is unknown")),
+            (own, "/step", json!("fly"), Some("unknown variant `fly`")),
+        ] {
+            let directory = edited(file, |entry| {
+                *entry.pointer_mut(key).expect("the key is there") = value.clone();
+            });
+            let (journal, unreadable) = Journal::open(directory.path()).expect("opens");
+            assert_eq!(journal.entries().is_empty(), why.is_some(), "{key} {value}");
+            let told = unreadable
+                .iter()
+                .any(|said| said.contains(why.unwrap_or("nothing")));
+            assert!(told == why.is_some(), "{key} {value}: {unreadable:?}");
+        }
+    }
+
+    proptest::proptest! {
+        /// Whatever stands in a file: it is an entry that can be worked with, or it is told.
+        #[test]
+        fn no_text_of_a_journal_ends_the_program(
+            edits in proptest::collection::vec((0usize..40, 0usize..12), 0..5),
+            text in "(?s).{0,40}",
+            cut in proptest::option::of(0usize..1_000),
+        ) {
+            let nasty = [
+                json!(null), json!(true), json!(0), json!(-1), json!(u64::MAX), json!(i64::MIN), json!(1e300), json!(text),
+                json!("-009999-01-02T01:59:59Z"), json!("9999-12-30T22:00:00Z"), json!([]), json!({}),
+            ];
+            let directory = edited("small-aaaaa.json", |entry| {
+                for (at, with) in &edits {
+                    replace(entry, &mut at.clone(), &nasty[*with]);
+                }
+            });
+            let path = directory.path().join("small-aaaaa.json");
+            if let Some(cut) = cut {
+                let whole = std::fs::read(&path).expect("read");
+                let cut = cut.min(whole.len());
+                let all = [&whole[..cut], text.as_bytes(), &whole[cut..]].concat();
+                std::fs::write(&path, all).expect("written");
+            }
+            let (journal, unreadable) = Journal::open(directory.path()).expect("opens");
+            proptest::prop_assert_eq!(journal.entries().len() + unreadable.len(), 1);
+            for now in [Time(0), Time(1_767_255_280_719)] {
+                journal.step(Span::minutes(-90), now).expect("written");
+                let entries = journal.entries();
+                proptest::prop_assert!(entries.values().all(|entry| entry.since <= now));
+                let of = entries.values().next().map_or("", |entry| entry.birth.mark.cluster.as_str());
+                let regions = BTreeMap::new();
+                let found = machines(of, &regions, &Cluster::default(), &entries, &BTreeMap::new());
+                proptest::prop_assert_eq!(found.len(), entries.len());
+            }
+            let (again, _) = Journal::open(directory.path()).expect("opens");
+            proptest::prop_assert_eq!(again.entries(), journal.entries());
+        }
+    }
+
+    /// Replaces the value at a place of a document, counted from its beginning.
+    fn replace(value: &mut Value, left: &mut usize, with: &Value) -> bool {
+        if *left == 0 {
+            value.clone_from(with);
+            return true;
+        }
+        *left -= 1;
+        match value {
+            Value::Array(list) => list.iter_mut().any(|item| replace(item, left, with)),
+            Value::Object(map) => map.values_mut().any(|item| replace(item, left, with)),
+            _ => false,
+        }
     }
 }

@@ -134,7 +134,8 @@ fn intended(entry: &Entry, regions: &BTreeMap<RegionName, Observed>) -> Machine 
         let vm = observed.region.vms.get(&target.vmid)?;
         let unmarked = matches!(vm.ownership, None | Some(Ownership::Unmarked));
         let locked = match vm.lock.as_deref() {
-            // What was seen with our mark is made by no clone any more: this one is another machine's, or a person's.
+            // A machine whose VM once carried our mark has no clone under way: a placeholder at its VMID is another
+            // machine's, or a person's.
             Some("clone") => !entry.was_ours(),
             Some("destroyed") => entry.step == Step::Destroy || entry.was_ours(),
             _ => false,

@@ -291,7 +291,8 @@ fn held_daemon(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
 /// `do-not-disrupt` on a pod.
 fn guarded(pod: &Pod, now: Time) -> Option<Block> {
     let value = annotation(pod, DO_NOT_DISRUPT);
-    // What its kubelet has not taken on yet has its whole span before it, as Karpenter has it.
+    // The span of `do-not-disrupt` begins with the pod's start, as in Karpenter: a pod that has not started is
+    // protected.
     let since = match pod.phase {
         Phase::Pending => pod.started.unwrap_or(now),
         _ => pod.started.unwrap_or(pod.created),

@@ -302,7 +302,7 @@ fn foreign(turn: &mut Turn<'_>) {
     for unread in super::unread::find(snapshot, turn.view.policy) {
         let (vm, (pool, _)) = (unread.vm, unread.pool);
         warnings.push(format!(
-            "region {}: VM {} ({}): its configuration cannot be read on {}; by its name it counts as a machine of the pool {pool}",
+            "region {}: VM {} ({}): its configuration cannot be read; until {} answers it counts as a machine of the pool {pool}, by its name",
             unread.region, unread.vmid, vm.name, vm.host
         ));
     }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::model::cron::Cron;
 use crate::model::disruption::{Saving, Share};
 use crate::model::quantity::Quantity;
+use crate::model::region::VMIDS;
 use crate::model::scheduling::{Effect, Taint};
 use crate::model::time::Span;
 
@@ -232,9 +233,6 @@ pub struct VmidRange {
     /// Last, itself in the range.
     pub last: u32,
 }
-
-/// PVE's own bounds of a VMID (`pve-vmid`).
-const VMIDS: std::ops::RangeInclusive<u32> = 100..=999_999_999;
 
 impl VmidRange {
     /// Whether a VMID lies in the range.

@@ -14,7 +14,8 @@ use ::kube::Config;
 use ::kube::client::{Body, ClientBuilder};
 use ::kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use base64::Engine as _;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
+use secrecy::ExposeSecret as _;
 use tower::timeout::TimeoutLayer;
 use tower::{BoxError, Service};
 
@@ -99,6 +100,7 @@ pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<Loaded, S
     let at = |message: String| at(format!("context {context:?}: {message}"));
     let (cluster, user_name, user) = resolve(&file, &context).map_err(&at)?;
     refuse_plugins(&user_name, &user).map_err(&at)?;
+    check_token(&user_name, &user).map_err(&at)?;
     if let Some(server) = &cluster.server {
         check_server(server).map_err(|why| at(format!("server {server:?}: {why}")))?;
     }
@@ -226,6 +228,26 @@ fn refuse_plugins(name: &str, user: &AuthInfo) -> Result<(), String> {
     Err(format!(
         "user {name:?} has the key {key:?}: credential plugins are not run by this daemon; make a \
          kubeconfig with a client certificate by `pve-autoscaler kubeconfig`"
+    ))
+}
+
+/// Refuses a token that no request can carry: tower-http panics on it.
+fn check_token(name: &str, user: &AuthInfo) -> Result<(), String> {
+    let Some(token) = &user.token else {
+        return Ok(());
+    };
+    let token = token.expose_secret();
+    if HeaderValue::from_str(token).is_ok() {
+        return Ok(());
+    }
+    let line_break = token.contains(['\n', '\r']);
+    let why = if line_break {
+        "a line break"
+    } else {
+        "a control character"
+    };
+    Err(format!(
+        "the token of user {name:?} has {why} in it, and no token has one: write it anew, in one line"
     ))
 }
 

@@ -12,6 +12,9 @@ use super::policy::Terms;
 use super::shared::Shared;
 use super::time::{Span, Time};
 
+/// PVE's own bounds of a VMID (`pve-vmid`).
+pub const VMIDS: std::ops::RangeInclusive<u32> = 100..=999_999_999;
+
 /// Name of a region in the configuration.
 pub type RegionName = Arc<str>;
 

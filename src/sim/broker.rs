@@ -138,7 +138,11 @@ impl Kept {
                     intent.settled |= mark["machine"] == *intent.machine;
                     mark["machine"] == *intent.machine
                 }
-                None => vm.lock.is_some() && !intent.settled,
+                // What a clone under way has made so far: a lock, and no name. A person's VM has one.
+                None => {
+                    let placeholder = vm.lock.as_deref() == Some("clone") && vm.name.is_empty();
+                    placeholder && !intent.settled
+                }
             },
             None => !intent.settled && now.since(intent.asked) < SETTLED,
         });

@@ -34,7 +34,7 @@ fn a_vm_that_cannot_be_read_takes_a_place_of_its_pool() {
     assert_eq!(
         decision.report.warnings,
         [
-            "region home: VM 9001 (ng-bcdfg): its configuration cannot be read on pve2; by its name it counts as a machine of the pool ng"
+            "region home: VM 9001 (ng-bcdfg): its configuration cannot be read; until pve2 answers it counts as a machine of the pool ng, by its name"
         ]
     );
 }

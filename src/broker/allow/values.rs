@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use crate::model::mark::{self, Mark, Ownership};
+use crate::model::region::VMIDS;
 use crate::pve::{MAX_STDIN, Net, Upid, component};
 
 use super::Policy;
@@ -69,10 +70,10 @@ fn decimal(value: &str) -> Option<u64> {
     (plain && canonical).then(|| value.parse().ok())?
 }
 
-/// A VMID as PVE writes it: 100 to 999999999.
+/// A VMID as PVE writes it.
 pub(super) fn vmid(value: &str) -> Option<u32> {
-    let number = decimal(value).filter(|number| (100..=999_999_999).contains(number))?;
-    u32::try_from(number).ok()
+    let number = u32::try_from(decimal(value)?).ok();
+    number.filter(|number| VMIDS.contains(number))
 }
 
 /// A host's name: one DNS label.

@@ -261,8 +261,34 @@ async fn a_server_that_is_no_address_is_refused_with_its_value() {
     }
 }
 
+#[tokio::test]
+async fn a_token_that_no_request_can_carry_is_refused() {
+    let files = Files::new();
+    for (user, why) in [
+        (r#"{token: "hunter2\0"}"#, "a control character"),
+        (r#"{token: "hunter2\n"}"#, "a line break"),
+        (r#"{token: "hunter2\r\nx: y", username: a}"#, "a line break"),
+    ] {
+        files.write("https://10.0.0.1:6443", user);
+        let error = files.error(None).await;
+        let expected = format!("the token of user \"daemon\" has {why} in it");
+        assert!(error.contains(&expected), "{error}");
+    }
+}
+
 /// What kube-client says when a task of it is gone, as after a panic.
 const GONE: &str = "closed";
+
+/// What is in order, four times of five, or one of the rest.
+fn among(
+    usual: &'static str,
+    rest: &'static [&'static str],
+) -> impl proptest::strategy::Strategy<Value = &'static str> {
+    proptest::prop_oneof![
+        4 => proptest::strategy::Just(usual),
+        1 => proptest::sample::select(rest),
+    ]
+}
 
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(128))]
@@ -270,17 +296,18 @@ proptest::proptest! {
     /// Whatever stands in the file: it is refused, or every call ends with an error.
     #[test]
     fn no_kubeconfig_ends_the_program(
-        scheme in proptest::sample::select(vec!["", "http://", "https://", "HTTPS://", "ftp://", "//", "https:/", "unix:"]),
-        host in proptest::sample::select(vec!["127.0.0.1", "[::1]", "", "u:p@127.0.0.1", "127.0.0.1:x", "[::1", "\u{e4}", "127.0.0.1 "]),
-        port in proptest::sample::select(vec!["", ":1", ":", ":99999", ":1:1"]),
+        // Half of the addresses are ones that can be called: what stands behind them is looked at too.
+        scheme in among("http://", &["", "https://", "HTTPS://", "ftp://", "//", "https:/", "unix:"]),
+        host in among("127.0.0.1", &["[::1]", "", "u:p@127.0.0.1", "127.0.0.1:x", "[::1", "\u{e4}", "127.0.0.1 "]),
+        port in among(":1", &["", ":", ":99999", ":1:1"]),
         path in proptest::sample::select(vec!["", "/", "/k8s/clusters/c-1", "/a b", "/?q", "?q", "#f", "/%zz", "/\u{e4}", "/long"]),
         user in proptest::sample::select(vec![
-            "{token: a}", "{token: \"a\\0b\"}", "{token: \"\\u00e4\"}", "{username: \"a:\\n\", password: b}", "{tokenFile: /nowhere}",
+            "{token: a}", "{token: \"a\\0b\"}", "{token: \"a\\n\"}", "{token: \"\"}", "{token: \"\\u00e4\"}", "{username: \"a:\\n\", password: b}", "{tokenFile: /nowhere}",
             "{as: \"a\\nb\"}", "{as: a, as-user-extra: {\"\": [\"\\n\"]}}", "{client-certificate-data: AAAA, client-key-data: AAAA}",
             "{client-key-data: \"%\"}", "{}", "~",
         ]),
-        extra in proptest::sample::select(vec![
-            "", "tls-server-name: \"a b\"", "tls-server-name: \"\"", "certificate-authority-data: AAAA", "certificate-authority-data: \"%\"",
+        extra in among("", &[
+            "tls-server-name: \"a b\"", "tls-server-name: \"\"", "certificate-authority-data: AAAA", "certificate-authority-data: \"%\"",
             "certificate-authority: /nowhere", "insecure-skip-tls-verify: true", "proxy-url: \"\"",
         ]),
         token in 0usize..80_000,

@@ -57,14 +57,17 @@ pub(super) fn is_ready(node: &Value) -> bool {
 
 /// Whether a node has the daemon's taint for leaving.
 pub(super) fn is_leaving(node: &Value) -> bool {
-    let taints = node["spec"]["taints"].as_array();
-    taints.is_some_and(|all| all.iter().any(|taint| taint["key"] == LEAVING))
+    is_tainted(node, LEAVING)
 }
 
 /// Whether a node has the daemon's taint for one that is not initialised: no pod comes to it either.
 fn is_starting(node: &Value) -> bool {
+    is_tainted(node, STARTUP_TAINT)
+}
+
+fn is_tainted(node: &Value, key: &str) -> bool {
     let taints = node["spec"]["taints"].as_array();
-    taints.is_some_and(|all| all.iter().any(|taint| taint["key"] == STARTUP_TAINT))
+    taints.is_some_and(|all| all.iter().any(|taint| taint["key"] == key))
 }
 
 /// Whether no new pod comes to a node.

@@ -19,6 +19,8 @@ const LOCKED: Span = Span::minutes(1);
 const FORGOTTEN: Span = Span::minutes(15);
 /// From a failure to the removal of what failed, when nothing hinders it.
 const AT_ONCE: Span = Span::seconds(10);
+/// From what happens to the judge's next look.
+const LOOK: Span = Span::seconds(1);
 
 impl Judge {
     /// Who touched which VM: only marked machines of this cluster may be changed.
@@ -67,6 +69,7 @@ impl Judge {
                 };
                 self.look_at_end(now, change, &seen);
             }
+            ("config" | "resize" | "start", None) if self.under_way(change) => {}
             (what, None) => {
                 self.find(format!("{now}: {what} of VM {vmid}, which is not ours"));
             }
@@ -106,8 +109,13 @@ impl Judge {
         let Some(since) = self.disowned.get(&change.vmid).copied().flatten() else {
             return false;
         };
-        let end = |what: &str| format!("/qemu/{}/status/{what}", change.vmid);
-        let ends = [end("shutdown"), end("stop")];
+        let asked = |what: &str| format!("/qemu/{}/{what}", change.vmid);
+        // A shutdown that takes too long becomes a stop.
+        let ends = match change.what.as_str() {
+            "shutdown" | "stop" => vec![asked("status/shutdown"), asked("status/stop")],
+            "start" => vec![asked("status/start")],
+            what => vec![asked(what)],
+        };
         let requests = self.pve.requests();
         requests.iter().any(|seen| {
             let before = seen.at <= since && change.at.since(seen.at) < OLD_VIEW;
@@ -171,7 +179,7 @@ impl Judge {
         if known.cordoned {
             return;
         }
-        if at.since(lost) < terms.quarantine {
+        if Span(at.since(lost).0 + LOOK.0) < terms.quarantine {
             self.find(format!(
                 "{at}: machine {machine} was stopped, though it lost its node at {lost} and the quarantine is {}",
                 terms.quarantine

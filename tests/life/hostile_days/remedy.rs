@@ -11,7 +11,7 @@ use pve_autoscaler::sim::pve::{AdminAct, VmFacts};
 use serde_json::{Value, json};
 
 use super::kubernetes::MACHINE;
-use super::stage::{Stage, entries, marked, name, text, uuids};
+use super::stage::{Stage, entries, marked, name, remembered_uuid, text};
 use super::{STORM, VMIDS, state};
 
 /// More running machines than these without a Node are left alone: a Node comes back with its kubelet's next start
@@ -180,10 +180,9 @@ pub(super) async fn put_right(stage: &Stage<'_>) {
 
 /// A VM's UUID is what the daemon says that it was: it came to know the machine while the UUID was edited.
 fn put_back_uuids(stage: &Stage<'_>) {
-    let remembered = uuids(stage.scene.state());
     for vm in stage.machines() {
         let vmid = vm.vmid;
-        let known = remembered.get(&vmid).filter(|uuid| **uuid != vm.uuid);
+        let known = remembered_uuid(stage.scene.state(), &vm).filter(|uuid| *uuid != vm.uuid);
         if let Some(uuid) = known {
             stage.note(format!("a person puts back the UUID of VM {vmid}"));
             let (key, value) = ("smbios1".to_owned(), Some(format!("uuid={uuid}")));

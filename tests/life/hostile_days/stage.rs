@@ -177,31 +177,36 @@ impl<'a> Stage<'a> {
 
 /// The VMIDs of the machines in a journal, as far as its files can be read.
 pub(super) fn entries(state: &Path) -> BTreeMap<String, u32> {
-    let Ok(files) = std::fs::read_dir(state.join("journal")) else {
-        return BTreeMap::new();
-    };
-    let mut entries = BTreeMap::new();
-    for file in files.flatten() {
-        let text = std::fs::read(file.path()).unwrap_or_default();
-        let vmid = serde_json::from_slice::<Value>(&text)
-            .ok()
-            .and_then(|entry| u32::try_from(entry["target"]["vmid"].as_u64()?).ok());
-        let name = file.file_name().to_string_lossy().into_owned();
-        entries.extend(vmid.map(|vmid| (name, vmid)));
-    }
-    entries
+    let entries = journal(state).into_iter();
+    let entries = entries.filter_map(|(name, entry)| Some((name, vmid_of(&entry)?)));
+    entries.collect()
 }
 
-/// The UUIDs that the journal remembers, by VMID.
-pub(super) fn uuids(state: &Path) -> BTreeMap<u32, String> {
+/// The UUID that the journal remembers of the machine that a VM is: one before it at its VMID had another.
+pub(super) fn remembered_uuid(state: &Path, vm: &VmFacts) -> Option<String> {
+    let mut entries = journal(state).into_values();
+    let entry = entries.find(|entry| {
+        let machine = text(&entry["target"]["machine"]);
+        let mark = format!("\"machine\":\"{machine}\"");
+        vmid_of(entry) == Some(vm.vmid) && vm.description.contains(&mark)
+    })?;
+    let uuid = text(&entry["uuid"]);
+    (!uuid.is_empty()).then(|| uuid.to_owned())
+}
+
+/// The files of the journal that can be read, by name.
+fn journal(state: &Path) -> BTreeMap<String, Value> {
     let files = std::fs::read_dir(state.join("journal"));
     let entries = files.into_iter().flatten().flatten().filter_map(|file| {
-        let text = std::fs::read(file.path()).unwrap_or_default();
-        let entry = serde_json::from_slice::<Value>(&text).ok()?;
-        let vmid = u32::try_from(entry["target"]["vmid"].as_u64()?).ok()?;
-        Some((vmid, entry["uuid"].as_str()?.to_owned()))
+        let text = std::fs::read(file.path()).ok()?;
+        let name = file.file_name().to_string_lossy().into_owned();
+        Some((name, serde_json::from_slice(&text).ok()?))
     });
     entries.collect()
+}
+
+fn vmid_of(entry: &Value) -> Option<u32> {
+    u32::try_from(entry["target"]["vmid"].as_u64()?).ok()
 }
 
 pub(super) fn marked(vm: &VmFacts) -> bool {

@@ -172,9 +172,11 @@ pub(super) enum To {
 }
 
 impl Problem {
-    /// A number that stands for the question: the same in every run of one build of the program.
+    /// A number that stands for the question: the same in every run of one version of the program. Another version may
+    /// find what this one did not.
     pub(super) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
+        env!("CARGO_PKG_VERSION").hash(&mut hasher);
         (&self.lots, &self.models, &self.classes, &self.fixed).hash(&mut hasher);
         (&self.counters, &self.pools, &self.total, &self.hosts).hash(&mut hasher);
         self.rank.hash(&mut hasher);

@@ -22,16 +22,16 @@ pub(super) struct Filler<'p> {
     choices: Vec<(usize, Bits)>,
 }
 
-/// What the search asks of a lot's pods again and again.
+/// A pod of a lot as the search for a filling sees it, worked out once for all searches.
 #[derive(Debug)]
 struct PodWorth {
-    /// What one is worth at the rates.
+    /// The pod's worth at the rates, in parts of the price unit ([`Rates::worth_of`]).
     worth: i128,
-    /// What one asks, by resource: only what it asks something of.
+    /// The resources that the pod asks for, by their position in [`super::Lot::asked`], with the amount of each.
     asked: Vec<(usize, i64)>,
     /// Host ports keep it from pods of some lot.
     picky: bool,
-    /// One comes to a machine at most.
+    /// No second pod of the lot may come to the same machine.
     alone: bool,
 }
 

@@ -140,9 +140,9 @@ fn pods_of_all_kinds_never_wait_where_a_plan_places_all() {
     nobody_waits(Kind::Mixed);
 }
 
-/// At sixty pods one world in a hundred may have somebody wait. `cargo test -- --ignored`.
+/// The aim: at sixty pods at most one world in a hundred has somebody wait. `cargo test -- --ignored` says how far it is.
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes, and the aim is not reached: of twenty tight worlds three have somebody wait"]
 fn at_sixty_pods_hardly_anybody_waits() {
     let cases = u64::from(Config::default().cases) / 4;
     for kind in Kind::ALL {
