@@ -204,6 +204,9 @@ async fn answer(stream: UnixStream, handler: Handler) {
     let read = (&mut stream).take(MAX_REQUEST).read_line(&mut line).await;
     let answer = match read.map(|_| serde_json::from_str::<Command>(&line)) {
         Err(error) => Answer::Error(error.to_string()),
+        Ok(Err(_)) if line.len() as u64 == MAX_REQUEST => {
+            Answer::Error(format!("a request has {MAX_REQUEST} bytes at most"))
+        }
         Ok(Err(error)) => Answer::Error(format!("not a command: {error}")),
         Ok(Ok(command)) if command.changes() && !may_change(peer) => {
             Answer::Error("only root and the daemon's own user may do this".to_owned())
@@ -214,6 +217,8 @@ async fn answer(stream: UnixStream, handler: Handler) {
         // A peer that went away is no concern of ours.
         let _ = stream.get_mut().write_all(&text).await;
         let _ = stream.get_mut().shutdown().await;
+        // What is left unread when a socket is closed takes the answer with it.
+        let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
     }
 }
 
@@ -223,6 +228,9 @@ fn may_change(peer: Option<u32>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
     use super::*;
 
     #[tokio::test]
@@ -264,5 +272,82 @@ mod tests {
         std::fs::write(&file, "text").expect("written");
         assert!(bind(&file).await.is_err());
         assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "text");
+    }
+
+    /// Requests as a person, a script of another version, or a fuzzer sends them.
+    fn request() -> impl Strategy<Value = Vec<u8>> {
+        let verb = proptest::sample::select(vec![
+            "status",
+            "pause",
+            "resume",
+            "plan",
+            "explain_pod",
+            "explain_node",
+            "",
+            "Status",
+        ]);
+        let value = prop_oneof![
+            "(?s).{0,20}".prop_map(Value::String),
+            Just(json!(null)),
+            Just(json!({"namespace": "a", "name": "b"})),
+            Just(json!({"namespace": 1})),
+            Just(json!("x".repeat(70_000))),
+        ];
+        let key = proptest::sample::select(vec!["reason", "pod", "node", "x"]);
+        let command = (verb, key, value).prop_map(|(verb, key, value)| {
+            serde_json::to_vec(&json!({"command": verb, (key): value})).expect("it serialises")
+        });
+        prop_oneof![
+            3 => command,
+            1 => proptest::collection::vec(any::<u8>(), 0..200),
+            1 => (1usize..20_000).prop_map(|depth| b"[".repeat(depth)),
+        ]
+    }
+
+    proptest! {
+        /// Whatever comes in: one line of JSON goes out, and the daemon does what the line says or nothing.
+        #[test]
+        fn every_request_has_an_answer(
+            request in request(),
+            ended in any::<bool>(),
+            then in "[ -~]{0,10}",
+        ) {
+            let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
+            let seen = asked.clone();
+            let handler: Handler = Arc::new(move |command| {
+                seen.lock().expect("no panic").push(command);
+                Box::pin(async { Answer::Ok(json!("done")) })
+            });
+            let mut line = request.clone();
+            if ended {
+                line.push(b'\n');
+                line.extend(then.bytes());
+            }
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let text = runtime.block_on(async {
+                let (mut ours, theirs) = UnixStream::pair().expect("a pair");
+                let served = tokio::spawn(answer(theirs, handler));
+                // It may hang up before all is read.
+                let _ = ours.write_all(&line).await;
+                let _ = ours.shutdown().await;
+                let mut text = Vec::new();
+                let _ = ours.read_to_end(&mut text).await;
+                served.await.expect("no panic");
+                text
+            });
+            let asked = asked.lock().expect("no panic").clone();
+            let said: Answer = serde_json::from_slice(&text).expect("an answer");
+            let command = serde_json::from_slice::<Command>(&request).ok();
+            let taken = command.filter(|_| request.len() < 64 * 1024);
+            prop_assert_eq!(said == Answer::Ok(json!("done")), taken.is_some(), "{:?}", said);
+            prop_assert_eq!(asked, taken.into_iter().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn only_root_and_the_daemons_user_may_change_anything() {
+        let own = nix::unistd::geteuid().as_raw();
+        assert!(may_change(Some(0)) && may_change(Some(own)));
+        assert!(!may_change(None) && !may_change(Some(own + 1)));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::model::foreign::ForeignText;
+use crate::model::foreign::{self, ForeignText};
 use crate::model::memory::{self, Memory};
 use crate::model::time::Time;
 
@@ -85,7 +85,8 @@ impl StateFiles {
     /// The reason given for a pause, if one holds.
     pub fn paused(&self) -> Option<String> {
         match std::fs::read_to_string(self.pause_path()) {
-            Ok(reason) => Some(reason.trim().to_owned()),
+            Ok(reason) if reason.trim().is_empty() => Some("no reason given".to_owned()),
+            Ok(reason) => Some(foreign::line(reason.trim(), ForeignText::MAX)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             // A pause that cannot be read is a pause.
             Err(error) => Some(format!("the pause file cannot be read: {error}")),
@@ -160,6 +161,8 @@ mod tests {
         assert_eq!(files.paused(), None);
         files.set_paused(Some("maintenance")).expect("paused");
         assert_eq!(files.paused().as_deref(), Some("maintenance"));
+        files.set_paused(Some(" \n")).expect("paused");
+        assert_eq!(files.paused().as_deref(), Some("no reason given"));
         files.set_paused(None).expect("resumed");
         files.set_paused(None).expect("again");
         assert_eq!(files.paused(), None);

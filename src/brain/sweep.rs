@@ -306,6 +306,12 @@ fn foreign(turn: &mut Turn<'_>) {
             unread.region, unread.vmid, vm.name, vm.host
         ));
     }
+    for (region, vmid, vm) in super::unread::nameless(snapshot, turn.view.policy) {
+        warnings.push(format!(
+            "region {region}: VM {vmid}: neither its configuration nor its name can be read until {} answers; if it is a machine of ours, its pool has one more than is counted",
+            vm.host
+        ));
+    }
     for warning in warnings {
         turn.warn(warning);
     }

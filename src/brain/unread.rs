@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::names;
 use crate::model::policy::Policy;
-use crate::model::region::{GuestKind, Vm};
+use crate::model::region::{GuestKind, Region, Vm};
 use crate::model::snapshot::Snapshot;
 
 /// A VM in the range of its region that has the name of a machine, and that no machine is known to be.
@@ -23,6 +23,47 @@ pub(super) fn find<'a>(
     snapshot: &'a Snapshot,
     policy: &'a Policy,
 ) -> impl Iterator<Item = Unread<'a>> {
+    let strange = |name: &str| !snapshot.machines.contains_key(name);
+    let vms = unread(snapshot, policy).filter(move |(_, _, vm)| strange(&vm.name));
+    vms.filter_map(move |(region, vmid, vm)| {
+        let mut pools = policy.pools.iter().enumerate();
+        let (slot, (pool, _)) = pools
+            .find(|(_, (pool, of))| of.region == *region && names::is_of_pool(&vm.name, pool))?;
+        Some(Unread {
+            region,
+            vmid,
+            vm,
+            pool: (pool, slot),
+        })
+    })
+}
+
+/// VMs in the ranges of their regions that show not even a name, because their host has been away for minutes, and that no
+/// machine is known to be: region, VMID, VM. Which pool they are of nobody can tell, so they count for none.
+pub(super) fn nameless<'a>(
+    snapshot: &'a Snapshot,
+    policy: &'a Policy,
+) -> impl Iterator<Item = (&'a Arc<str>, u32, &'a Vm)> {
+    let known = |region: &Arc<str>, vmid: u32| {
+        let mut machines = snapshot.machines.values();
+        machines.any(|machine| machine.region == *region && machine.mark.vmid == vmid)
+    };
+    let away = |seen: &Region, vm: &Vm| seen.hosts.get(&vm.host).is_some_and(|host| !host.online);
+    unread(snapshot, policy).filter(move |(region, vmid, vm)| {
+        vm.name.is_empty()
+            && !known(region, *vmid)
+            && snapshot
+                .regions
+                .get(*region)
+                .is_some_and(|seen| away(seen, vm))
+    })
+}
+
+/// VMs whose configuration nobody has read, in the ranges of their regions.
+fn unread<'a>(
+    snapshot: &'a Snapshot,
+    policy: &'a Policy,
+) -> impl Iterator<Item = (&'a Arc<str>, u32, &'a Vm)> {
     let regions = snapshot.regions.iter();
     regions.flat_map(move |(region, seen)| {
         let ours = policy.regions.get(region);
@@ -31,19 +72,7 @@ pub(super) fn find<'a>(
                 && vm.kind == GuestKind::Qemu
                 && !vm.template
                 && ours.is_some_and(|ours| (ours.vmid_first..=ours.vmid_last).contains(*vmid))
-                && !snapshot.machines.contains_key(&vm.name)
         });
-        vms.filter_map(move |(vmid, vm)| {
-            let mut pools = policy.pools.iter().enumerate();
-            let (slot, (pool, _)) = pools.find(|(_, (pool, of))| {
-                of.region == *region && names::is_of_pool(&vm.name, pool)
-            })?;
-            Some(Unread {
-                region,
-                vmid: *vmid,
-                vm,
-                pool: (pool, slot),
-            })
-        })
+        vms.map(move |(vmid, vm)| (region, *vmid, vm))
     })
 }

@@ -10,11 +10,7 @@ use crate::model::foreign;
 
 /// Begins a pause.
 pub(super) fn pause(options: &PauseOptions) -> Result<(), Failure> {
-    let reason = if options.reason.is_empty() {
-        "no reason given".to_owned()
-    } else {
-        options.reason.clone()
-    };
+    let reason = options.reason.clone();
     ask(&options.control, &Command::Pause { reason })?;
     print("paused; `pve-autoscaler resume` ends it\n")
 }

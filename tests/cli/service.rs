@@ -248,6 +248,20 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
     assert!(status.contains("paused: storage move"), "{status}");
     let (_, plan) = daemon.says(&["plan"]);
     assert!(plan.contains("everything  paused: storage move"), "{plan}");
+    let (_, said) = daemon.says(&["pause", &"x".repeat(70_000)]);
+    assert!(said.contains("65536 bytes at most"), "{said}");
+    let forged = "two\nlines \u{1b}[31mred\u{9b}1m";
+    assert_eq!(daemon.says(&["pause", forged]).0, Some(0));
+    for asked in ["status", "plan"] {
+        let (_, said) = daemon.says(&[asked]);
+        assert!(
+            said.contains("paused: two lines \\u{1b}[31mred\\u{9b}1m"),
+            "{said}"
+        );
+    }
+    assert_eq!(daemon.says(&["pause", ""]).0, Some(0));
+    let (_, status) = daemon.says(&["status"]);
+    assert!(status.contains("paused: no reason given"), "{status}");
     assert_eq!(daemon.says(&["resume"]).0, Some(0));
     let (_, status) = daemon.says(&["status"]);
     assert!(!status.contains("paused"), "{status}");

@@ -47,6 +47,23 @@ fn it_counts_for_the_min_too() {
     assert!(lab.decide().plan.is_empty());
 }
 
+#[test]
+fn one_that_shows_no_name_either_is_told_and_counts_for_nobody() {
+    let decision = world("", |_| {}).decide();
+    assert_eq!(decision.plan.len(), 1, "{:?}", decision.plan);
+    assert_eq!(
+        decision.report.warnings,
+        [
+            "region home: VM 9001: neither its configuration nor its name can be read until pve2 answers; if it is a machine of ours, its pool has one more than is counted"
+        ]
+    );
+    let mut back = world("", |_| {});
+    let region = back.snapshot.regions.get_mut("home").expect("home");
+    region.hosts.get_mut("pve2").expect("pve2").online = true;
+    // Its name comes within seconds.
+    assert_eq!(back.decide().report.warnings, [""; 0]);
+}
+
 type Edit = fn(&mut Vm);
 
 #[test]

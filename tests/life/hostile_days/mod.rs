@@ -41,6 +41,8 @@ const WORKLOAD: Span = Span::minutes(58);
 /// From the storm to the end. The workload is gone after the first third of it; then the last machines go by their
 /// timers, one that is not Ready after ten minutes.
 const CALM: Duration = Duration::from_mins(80);
+/// From the end of the storm to a person's second look at what the daemon says.
+const READ: Duration = Duration::from_mins(10);
 /// How long a pod may wait, once nothing goes wrong, for a node that a pool would make: the longest back-off, the
 /// time a machine takes that was under way when the storm ended, and one that failed.
 const PATIENCE: Span = Span::minutes(25);
@@ -202,6 +204,9 @@ async fn hostile_day(seed: u64, look: impl FnOnce(&Scene)) -> Vec<String> {
         scene.world.kube_faults.quiet();
         remedy::put_right(&stage).await;
         scene.judge().expect_progress(PATIENCE);
+        tokio::time::sleep(READ).await;
+        // What began in the storm came to an end, and the daemon has named what it left.
+        remedy::put_right(&stage).await;
         tokio::time::sleep_until(stage.began + STORM + CALM).await;
     };
     tokio::select! {
@@ -209,6 +214,7 @@ async fn hostile_day(seed: u64, look: impl FnOnce(&Scene)) -> Vec<String> {
         () = stage.lives(seed) => {}
         () = scene.preside() => {}
         () = stage.watch_leaders() => {}
+        () = stage.watch_unread() => {}
         () = remedy::bury(&stage) => {}
         () = scene.play(belongings::workload(seed, &day)) => {}
         () = story => {}

@@ -17,6 +17,8 @@ use crate::common::Scene;
 
 /// What every mark begins with.
 const MARK: &str = "pve-autoscaler:v1 ";
+/// PVE shows at least so long what a host said last that is away.
+const SHOWN: Duration = Duration::from_secs(240);
 /// The label that names a node's pool.
 const POOL_LABEL: &str = "pve-autoscaler.io/pool";
 
@@ -137,6 +139,42 @@ impl<'a> Stage<'a> {
                 holder.clone_into(&mut leader);
                 self.forget(self.scene.state());
                 self.forget(self.elsewhere.path());
+            }
+        }
+    }
+
+    /// Whoever can read neither a machine's journal file nor its mark, because its host is away, knows it by the name that
+    /// PVE shows of it: for some minutes, and while no person has changed it.
+    pub(super) async fn watch_unread(&self) {
+        let mut away: BTreeMap<String, Instant> = BTreeMap::new();
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let hosts = self.scene.world.pve.dump(0).hosts;
+            away.retain(|host, _| hosts.contains(&(host.clone(), false)));
+            for (host, _) in hosts.into_iter().filter(|(_, online)| !online) {
+                away.entry(host).or_insert_with(Instant::now);
+            }
+            if away.is_empty() {
+                continue;
+            }
+            let states = [self.scene.state(), self.elsewhere.path()];
+            let journals = states.map(entries);
+            let empty = journals[1].is_empty();
+            let has =
+                |journal: &BTreeMap<String, u32>, vmid| journal.values().any(|id| *id == vmid);
+            let now = self.scene.world.clock.now();
+            for vm in self.scene.world.pve.vms().iter().filter(|vm| marked(vm)) {
+                let Some(since) = away.get(&vm.host) else {
+                    continue;
+                };
+                let named = vm
+                    .description
+                    .contains(&format!("\"machine\":\"{}\"", vm.name));
+                let shown = named && since.elapsed() < SHOWN;
+                let written = has(&journals[0], vm.vmid) && (empty || has(&journals[1], vm.vmid));
+                if !shown && !written {
+                    self.scene.judge().disown(vm.vmid, now);
+                }
             }
         }
     }
