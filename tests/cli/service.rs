@@ -515,6 +515,8 @@ fn panics_of_earlier_daemons_are_told_and_set_the_memory_aside() {
         let flat = status.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flat.contains(words), "{words}: {status}");
     }
+    // It works all the same.
+    daemon.page("/readyz", &["HTTP/1.1 200", "ok"]);
     let aside = daemon
         .simulators
         .path("state")

@@ -93,19 +93,32 @@ fn the_daemons_absence_takes_no_time_from_the_provisioning() {
     goes_on_after(&config, Span::seconds(60), Duration::from_mins(40));
 }
 
-/// The daemon goes before a machine that it planned is begun, and comes back when nobody waits for it any more.
 #[test]
 fn what_was_planned_long_ago_and_never_begun_is_decided_anew() {
+    never_begun(Span::ZERO);
+}
+
+/// How long ago it was planned nobody can tell.
+#[test]
+fn what_was_planned_before_the_clock_was_set_back_is_decided_anew() {
+    never_begun(Span::minutes(97));
+}
+
+/// The daemon goes before a machine that it planned is begun, and comes back when nobody waits for it any more. Its clock
+/// is `ahead` until then.
+fn never_begun(ahead: Span) {
     simulate(async {
         let scene = Scene::new(3, HASTY, GuestSpec::default());
         let workload = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(60));
         beside(&scene, workload, async {
             let faults = &scene.world.pve_faults;
             faults.aim(Some(Aim::Refuse("/api2/json/nodes/pve1/qemu/9000/clone")));
+            scene.world.host_clock.set_ahead(ahead);
             scene.live_until(Duration::from_secs(75), 0).await;
             assert_eq!(scene.left().len(), 1, "the intent is in the journal");
             faults.aim(None);
             tokio::time::sleep(Duration::from_mins(10)).await;
+            scene.world.host_clock.set_ahead(Span(-ahead.0));
             on(&scene, 1, Duration::from_mins(3)).await;
         })
         .await;

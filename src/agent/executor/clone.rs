@@ -142,12 +142,18 @@ async fn absent(work: &Work, plan: Plan) -> Result<(), Stop> {
 /// A machine that was planned before, and for which nothing has begun, is made as long as a plan may be old: who waited
 /// for it may be gone, if the daemon was away for hours or its journal is from a backup.
 fn still_wanted(work: &Work) -> Result<(), Stop> {
-    let age = work.tools.clock.now().since(work.mark.created);
-    if age <= work.tools.settings.policy.scale_up.max_view_age {
+    let (planned, now) = (work.mark.created, work.tools.clock.now());
+    let age = now.since(planned);
+    if planned <= now && age <= work.tools.settings.policy.scale_up.max_view_age {
         return Ok(());
     }
+    let when = if planned <= now {
+        format!("{age} ago")
+    } else {
+        format!("at {planned}, before the clock was set back,")
+    };
     Err(Stop::Transient(format!(
-        "it was planned {age} ago and its clone did not begin; whether anybody needs it is decided anew"
+        "it was planned {when} and its clone did not begin; whether anybody needs it is decided anew"
     )))
 }
 

@@ -32,6 +32,8 @@ pub(super) struct Known {
     pub(super) ready: Option<Time>,
     /// Its node was cordoned when it was last seen.
     pub(super) cordoned: bool,
+    /// Since when its node is not cordoned.
+    pub(super) open: Option<Time>,
     /// Since when its node is gone, and not by the daemon.
     pub(super) lost: Option<Time>,
     /// When the daemon first took its power away.
@@ -142,6 +144,7 @@ impl Judge {
                 known.cordoned = lying
                     .iter()
                     .any(|node| is_cordoned(node) || is_starting(node));
+                known.open = (!known.cordoned).then(|| known.open.unwrap_or(now));
             }
             known.nodes = lying
                 .iter()

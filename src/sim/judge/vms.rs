@@ -106,9 +106,12 @@ impl Judge {
     /// Whether what was done to a VM without our mark had been asked for before a person took it off: a guest takes its
     /// time to shut down, and a task to get the VM's lock.
     fn under_way(&self, change: &Change) -> bool {
-        let Some(since) = self.disowned.get(&change.vmid).copied().flatten() else {
-            return false;
-        };
+        let since = self.disowned.get(&change.vmid).copied().flatten();
+        since.is_some_and(|since| self.asked_before(change, since))
+    }
+
+    /// Whether a change had been asked for by then: HA and guests take their time.
+    fn asked_before(&self, change: &Change, since: Time) -> bool {
         let asked = |what: &str| format!("/qemu/{}/{what}", change.vmid);
         // A shutdown that takes too long becomes a stop.
         let ends = match change.what.as_str() {
@@ -166,7 +169,9 @@ impl Judge {
         let (at, machine) = (change.at, &change.name);
         if let Some(since) = known.ready
             && at.since(since) > READY
-            && !known.cordoned
+            && known
+                .open
+                .is_some_and(|open| !self.asked_before(change, open))
         {
             self.find(format!(
                 "{at}: machine {machine} was stopped and its node was not cordoned"

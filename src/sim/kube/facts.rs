@@ -29,6 +29,8 @@ pub struct Deed {
     pub namespace: String,
     /// The object's name; empty for a new one.
     pub name: String,
+    /// The call came long after it was sent, when whoever sent it had given up.
+    pub late: bool,
     /// The object before.
     pub before: Option<Arc<Value>>,
     /// The object after; a deleted one is gone.
@@ -42,6 +44,7 @@ pub(super) fn begin_deed(
     verb: &'static str,
     subresource: &str,
     user: &User,
+    late: bool,
 ) -> Option<Deed> {
     let row = res.row();
     let kept = matches!(verb, "create" | "update" | "patch" | "delete")
@@ -62,6 +65,7 @@ pub(super) fn begin_deed(
         resource,
         namespace: space.to_owned(),
         name: wanted.to_owned(),
+        late,
         before: state.get(res, space, wanted),
         after: None,
     })

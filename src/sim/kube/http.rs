@@ -22,6 +22,7 @@ use super::store::State;
 use super::verbs::{self, Patch, Query};
 use super::watch::{Watch, line, next_bookmark};
 use super::{Kube, discovery, events, eviction, facts};
+use crate::sim::faults::LATE;
 use crate::sim::listen::PeerCertificate;
 
 /// The API server's own limit of a request body.
@@ -214,7 +215,8 @@ async fn handle(
     let mut state = door.kube.inner.lock();
     state.dry = query.get("dryRun").map(String::as_str) == Some("All");
     let of = (target.res, target.space(), target.name());
-    let deed = facts::begin_deed(&state, of, verb, &target.subresource, &user);
+    let late = headers.contains_key(LATE);
+    let deed = facts::begin_deed(&state, of, verb, &target.subresource, &user, late);
     let done = one(&mut state, &target, verb, &query, media, value, &user);
     state.dry = false;
     if done.is_ok() {

@@ -157,11 +157,14 @@ impl<'a> Stage<'a> {
             if away.is_empty() {
                 continue;
             }
+            // A second installation has a journal of its own from its start on.
             let states = [self.scene.state(), self.elsewhere.path()];
-            let journals = states.map(entries);
-            let empty = journals[1].is_empty();
-            let has =
-                |journal: &BTreeMap<String, u32>, vmid| journal.values().any(|id| *id == vmid);
+            let begun = |state: &&&Path| state.join("journal").exists();
+            let journals: Vec<_> = states
+                .iter()
+                .filter(begun)
+                .map(|state| entries(state))
+                .collect();
             let now = self.scene.world.clock.now();
             for vm in self.scene.world.pve.vms().iter().filter(|vm| marked(vm)) {
                 let Some(since) = away.get(&vm.host) else {
@@ -171,7 +174,9 @@ impl<'a> Stage<'a> {
                     .description
                     .contains(&format!("\"machine\":\"{}\"", vm.name));
                 let shown = named && since.elapsed() < SHOWN;
-                let written = has(&journals[0], vm.vmid) && (empty || has(&journals[1], vm.vmid));
+                let has =
+                    |journal: &BTreeMap<String, u32>| journal.values().any(|id| *id == vm.vmid);
+                let written = !journals.is_empty() && journals.iter().all(has);
                 if !shown && !written {
                     self.scene.judge().disown(vm.vmid, now);
                 }
