@@ -419,6 +419,9 @@ fn standing(known: &Known<'_>, policy: &Policy, early: bool) -> Standing {
     let leaving = known
         .node
         .is_some_and(|(_, node)| node.deletion.is_some() || has_taint(node, LEAVING_TAINT));
+    if bereft(known) {
+        return Standing::NoNode;
+    }
     if machine.busy == Some(Busy::Down) || leaving || step >= Some(Step::Drain) {
         return Standing::Leaving;
     }
@@ -446,6 +449,15 @@ fn standing(known: &Known<'_>, policy: &Policy, early: bool) -> Standing {
         return Standing::Overdue;
     }
     Standing::Coming
+}
+
+/// Whether somebody else took a machine's node away while it was emptied, and nobody empties it any more: its pods may
+/// still run.
+fn bereft(known: &Known<'_>) -> bool {
+    let machine = known.machine;
+    let emptied = matches!(known.step(), Some(Step::Drain | Step::Detach));
+    let vm = machine.vm.as_ref();
+    emptied && known.node.is_none() && machine.busy.is_none() && vm.is_some_and(|vm| vm.marked)
 }
 
 /// Whether a node has once been made ready for pods: our startup taint is gone, and those of its

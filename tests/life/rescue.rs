@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pve_autoscaler::model::policy::LEAVING_TAINT;
 use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::faults::Aim;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::PveSpec;
@@ -46,39 +47,100 @@ fn volume() -> Workload {
     }
 }
 
+/// Volumes take a minute and a half to go.
+fn slow_volumes() -> WorldSpec {
+    WorldSpec {
+        seed: 3,
+        pve: PveSpec::default(),
+        kube: KubeSpec {
+            detach_latency: Span::seconds(90),
+            ..KubeSpec::default()
+        },
+        guests: GuestSpec::default(),
+        config: HASTY.to_owned(),
+    }
+}
+
+/// The name of the first node that is to go.
+async fn marked(scene: &Scene) -> String {
+    loop {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let nodes = scene.world.kube.objects("v1", "Node");
+        let mut marked = nodes.iter();
+        if let Some(node) = marked.find(|node| node.to_string().contains(LEAVING_TAINT)) {
+            let name = node["metadata"]["name"].as_str();
+            return name.expect("a name").to_owned();
+        }
+    }
+}
+
 /// The node is empty, and its machine waits for the volume, when somebody uncordons it and takes our taint off: pods may
 /// come from then on, so that the VM keeps its power until the node was emptied anew.
 #[test]
 fn a_node_that_is_uncordoned_while_it_is_to_go_keeps_its_vm() {
+    rescued(async |scene, node| {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        uncordon(scene, node).await;
+    });
+}
+
+/// The API server tells what pods there are at the twentieth try: what it had said of the node before holds no more.
+#[test]
+fn what_was_read_of_a_node_long_before_takes_no_vm_its_power() {
+    rescued(async |scene, node| {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let faults = &scene.world.kube_faults;
+        faults.aim(Some(Aim::Refuse("/api/v1/pods")));
+        // The volume is detached by then.
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        uncordon(scene, node).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        faults.aim(None);
+    });
+}
+
+/// The daemon is away when somebody wants the node back, and deletes it then: what ran on it may run on. A removal that
+/// was begun is none any more that may go on at once.
+#[test]
+fn a_node_that_is_deleted_while_it_is_emptied_leaves_its_vm_for_the_quarantine() {
     simulate(async {
-        let scene = Scene::of(WorldSpec {
-            seed: 3,
-            pve: PveSpec::default(),
-            kube: KubeSpec {
-                detach_latency: Span::seconds(90),
-                ..KubeSpec::default()
-            },
-            guests: GuestSpec::default(),
-            config: HASTY.to_owned(),
-        });
-        let rescues = async {
-            let node = loop {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-                let nodes = scene.world.kube.objects("v1", "Node");
-                let mut marked = nodes.iter();
-                let marked = marked.find(|node| node.to_string().contains(LEAVING_TAINT));
-                if let Some(node) = marked {
-                    break node["metadata"]["name"]
-                        .as_str()
-                        .expect("a name")
-                        .to_owned();
-                }
+        let scene = Scene::of(slow_volumes());
+        let story = async {
+            let node = tokio::select! {
+                () = scene.live_on(0, |_| {}) => panic!("it ended"),
+                node = marked(&scene) => node,
             };
-            tokio::time::sleep(Duration::from_secs(20)).await;
-            let request = http::Request::patch(format!("/api/v1/nodes/{node}"))
-                .header("content-type", "application/merge-patch+json");
-            let open = json!({"spec": {"taints": null, "unschedulable": null}});
-            crate::patch(&scene, request, open.to_string()).await;
+            uncordon(&scene, &node).await;
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            let request = http::Request::delete(format!("/api/v1/nodes/{node}"));
+            crate::patch(&scene, request, String::new()).await;
+            let again = scene.live_on(1, |_| {});
+            let _ = tokio::time::timeout(Duration::from_mins(8), again).await;
+        };
+        tokio::select! {
+            biased;
+            () = story => {}
+            () = scene.preside() => {}
+            () = scene.play(volume()) => {}
+        }
+        scene.nothing_is_left();
+    });
+}
+
+async fn uncordon(scene: &Scene, node: &str) {
+    let request = http::Request::patch(format!("/api/v1/nodes/{node}"))
+        .header("content-type", "application/merge-patch+json");
+    let open = json!({"spec": {"taints": null, "unschedulable": null}});
+    crate::patch(scene, request, open.to_string()).await;
+}
+
+/// A machine is to go, somebody does something from the moment on in which its node is marked, and it is given up.
+fn rescued(does: impl AsyncFn(&Scene, &str)) {
+    simulate(async {
+        let scene = Scene::of(slow_volumes());
+        let rescues = async {
+            let node = marked(&scene).await;
+            does(&scene, &node).await;
             std::future::pending::<()>().await;
         };
         tokio::select! {

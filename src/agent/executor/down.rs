@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::agent::journal::Entry;
 use crate::config::settings::Drain;
@@ -24,6 +24,8 @@ use super::work::{Look, Stop, TaskFailure, Work, passing};
 
 /// After a call that PVE could not do just now.
 const PAUSE: Duration = Duration::from_secs(1);
+/// What was read of the node this long ago, before its VM loses its power, is as good as read now.
+const FRESH: Duration = Duration::from_secs(10);
 /// A stop must end within this time.
 const STOP_DEADLINE: Span = Span::minutes(2);
 /// Deleting the Node object.
@@ -293,6 +295,20 @@ async fn still_empty(
     if planted!(NoFreshLook) {
         return Ok(());
     }
+    loop {
+        let began = Instant::now();
+        empty_now(work, config, emptied).await?;
+        // What an API server said that took its time, or answered at the second try, may not hold any more.
+        if began.elapsed() < FRESH {
+            return Ok(());
+        }
+        work.note("the API server answers slowly: what it says of the node is read anew");
+        sleep(PAUSE).await;
+    }
+}
+
+/// Its node is still the one that was emptied and takes no pods, and there is none on it that would be lost.
+async fn empty_now(work: &Work, config: &VmConfig, emptied: Option<&NodeRef>) -> Result<(), Stop> {
     match (node::own(work, config, false).await?, emptied) {
         (None, _) => Ok(()),
         (Some((_, node)), Some(emptied)) if node.uid == emptied.uid => {

@@ -78,7 +78,8 @@ fn few_lost(case: Case<'_>) -> Verdict {
         }
         let node = machine.node.as_ref();
         let there = node.is_some_and(|name| case.snapshot.cluster.nodes.contains_key(name));
-        let worked = machine.step.is_some_and(|(step, _)| step == Step::Done);
+        let step = machine.step.map(|(step, _)| step);
+        let worked = matches!(step, Some(Step::Done | Step::Drain | Step::Detach));
         if worked && !there && machine.busy != Some(Busy::Down) {
             without += 1;
         } else {

@@ -253,6 +253,22 @@ fn a_vm_without_node_goes_after_a_quarantine() {
 }
 
 #[test]
+fn one_whose_node_goes_while_it_is_emptied_waits_for_the_quarantine_too() {
+    for step in [Step::Drain, Step::Detach] {
+        let mut lab = machine(step);
+        assert_eq!(kinds(&lab.turn()), [], "{step:?}");
+        let mut back = lab.clone();
+        back.register("m", true);
+        assert_eq!(kinds(&back.decide()), [], "{step:?}: its node came back");
+        let lab = lab.after(Span::minutes(5));
+        assert_eq!(kinds(&lab.decide()), remove(false), "{step:?}");
+        // Its executor looks itself.
+        let at_it = lab.edit_machine("m", |machine| machine.busy = Some(Busy::Down));
+        assert_eq!(kinds(&at_it.decide()), [], "{step:?}");
+    }
+}
+
+#[test]
 fn a_view_that_is_not_good_begins_no_quarantine() {
     let mut lab = pool().ours("m", "p", "one").with(|lab| {
         lab.snapshot.cluster.nodes.clear();

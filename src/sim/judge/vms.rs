@@ -19,6 +19,8 @@ const LOCKED: Span = Span::minutes(1);
 const FORGOTTEN: Span = Span::minutes(15);
 /// From a failure to the removal of what failed, when nothing hinders it.
 const AT_ONCE: Span = Span::seconds(10);
+/// What was read so long before a VM loses its power is as good as read now.
+const FRESH: Span = Span::seconds(10);
 /// From what happens to the judge's next look.
 const LOOK: Span = Span::seconds(1);
 
@@ -171,7 +173,7 @@ impl Judge {
             && at.since(since) > READY
             && known
                 .open
-                .is_some_and(|open| !self.asked_before(change, open))
+                .is_some_and(|open| !self.asked_before(change, open + FRESH))
         {
             self.find(format!(
                 "{at}: machine {machine} was stopped and its node was not cordoned"
