@@ -57,7 +57,7 @@ fn slow_volumes() -> WorldSpec {
             ..KubeSpec::default()
         },
         guests: GuestSpec::default(),
-        config: HASTY.to_owned(),
+        config: HASTY.replace("quarantine = \"30s\"", "quarantine = \"3m\""),
     }
 }
 

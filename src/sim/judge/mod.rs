@@ -12,6 +12,7 @@ mod vms;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::broker::Broker;
@@ -121,6 +122,8 @@ struct Seen {
     pool: String,
     cluster: String,
     vmid: u64,
+    /// When it was planned.
+    created: Option<Time>,
 }
 
 fn mark(description: &str) -> Option<Seen> {
@@ -132,6 +135,7 @@ fn mark(description: &str) -> Option<Seen> {
         pool: text("pool")?,
         cluster: text("cluster")?,
         vmid: value["vmid"].as_u64()?,
+        created: Time::deserialize(&value["created"]).ok(),
     })
 }
 

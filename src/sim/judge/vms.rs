@@ -68,6 +68,7 @@ impl Judge {
                     pool: known.pool,
                     cluster: self.cluster.clone(),
                     vmid: u64::from(vmid),
+                    created: None,
                 };
                 self.look_at_end(now, change, &seen);
             }
@@ -238,6 +239,10 @@ impl Judge {
         let Some((count, last)) = self.failures.get(&seen.pool).copied() else {
             return;
         };
+        // Clones of one template are made one after the other.
+        if seen.created.is_some_and(|planned| planned < last) {
+            return;
+        }
         let passed = change.at.since(last);
         if Span(passed.0 + AT_ONCE.0) < terms.backoff {
             self.find(format!(
