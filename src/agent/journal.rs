@@ -5,6 +5,7 @@
 //! the step it is in and since when, the task being followed, and why the last action failed.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
@@ -133,6 +134,26 @@ pub struct JournalError {
     source: std::io::Error,
 }
 
+/// A file of the journal that is no entry. It stays where it is, for a person to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    path: PathBuf,
+    why: String,
+}
+
+impl Unreadable {
+    /// Whether nobody has removed the file yet.
+    pub fn exists(&self) -> bool {
+        self.path.exists()
+    }
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.why)
+    }
+}
+
 /// The journal, shared by everything that reads or writes it.
 #[derive(Clone, Debug)]
 pub struct Journal {
@@ -141,9 +162,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Reads the journal in `directory`, made if need be. Returns with it what could not be read;
-    /// such files stay where they are for a person to look at.
-    pub fn open(directory: &Path) -> Result<(Journal, Vec<String>), JournalError> {
+    /// Reads the journal in `directory`, made if need be. Returns with it what could not be read.
+    pub fn open(directory: &Path) -> Result<(Journal, Vec<Unreadable>), JournalError> {
         let fail = |verb, source| JournalError {
             verb,
             path: directory.to_owned(),
@@ -164,7 +184,7 @@ impl Journal {
             })?;
             match read(&path, &text) {
                 Ok(entry) => drop(entries.insert(entry.target.machine.clone(), entry)),
-                Err(why) => unreadable.push(format!("{}: {why}", path.display())),
+                Err(why) => unreadable.push(Unreadable { path, why }),
             }
         }
         let journal = Journal {
@@ -520,7 +540,7 @@ mod tests {
             assert_eq!(journal.entries().is_empty(), why.is_some(), "{key} {value}");
             let told = unreadable
                 .iter()
-                .any(|said| said.contains(why.unwrap_or("nothing")));
+                .any(|file| file.to_string().contains(why.unwrap_or("nothing")));
             assert!(told == why.is_some(), "{key} {value}: {unreadable:?}");
         }
     }

@@ -6,7 +6,7 @@ use crate::model::foreign::{self, ForeignText};
 use crate::model::memory::{self, Memory};
 use crate::model::time::Time;
 
-use super::journal::write_durably;
+use super::journal::{Journal, Unreadable, write_durably};
 use super::panics;
 
 /// The panics of earlier daemons.
@@ -43,6 +43,11 @@ impl StateFiles {
     /// Where the journal lies.
     pub fn journal(&self) -> PathBuf {
         self.directory.join(super::journal::DIRECTORY)
+    }
+
+    /// The files of the journal that are no entries; none where it cannot be read at all, which the daemon says.
+    pub fn unreadable_entries(&self) -> Vec<Unreadable> {
+        Journal::open(&self.journal()).map_or_else(|_| Vec::new(), |(_, unreadable)| unreadable)
     }
 
     /// The memory, and a word about it when it was there but could not be used. A lost memory may

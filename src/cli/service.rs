@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::control::{self, Answer, Command, Handler};
 use crate::agent::daemon::{self, DaemonError, Parts};
+use crate::agent::journal::Unreadable;
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::status::Status;
 use crate::agent::turn::Turn;
@@ -91,6 +92,8 @@ pub(super) enum ServiceError {
 struct Shared {
     panics: crash::News,
     state: StateFiles,
+    /// Files of the journal that the present work could not use.
+    unreadable: Mutex<Vec<Unreadable>>,
     turns: watch::Sender<Option<Arc<Turn>>>,
     poke: Arc<Notify>,
     /// Whether there is anything to do, and what is wrong with the daemon itself.
@@ -124,6 +127,32 @@ impl Shared {
             Some(problem) => standing.problems.insert(subject, problem),
             None => standing.problems.remove(subject),
         };
+    }
+
+    /// Looks for files of the journal that the work that begins cannot use.
+    fn look_at_journal(&self) {
+        let found = self.state.unreadable_entries();
+        *self.unreadable() = found;
+    }
+
+    /// What there is to say of those that are still there.
+    fn journal_problem(&self) -> Option<String> {
+        let mut files = self.unreadable();
+        files.retain(Unreadable::exists);
+        let first = files.first()?;
+        let rest = match files.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        Some(format!(
+            "a journal file is no entry: {first}{rest}; its machine is known by its mark alone; remove the file when `status` shows that machine as you know it"
+        ))
+    }
+
+    fn unreadable(&self) -> std::sync::MutexGuard<'_, Vec<Unreadable>> {
+        self.unreadable
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Tells of the kubeconfig: when its certificate ends, and whether it can be used.
@@ -219,6 +248,7 @@ pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
         // Before the memory is read.
         panics: crash::News::of(&state),
         state,
+        unreadable: Mutex::default(),
         turns: watch::Sender::new(None),
         poke: Arc::new(Notify::new()),
         standing: Mutex::default(),
@@ -409,6 +439,7 @@ async fn work(
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
+    shared.look_at_journal();
     let parts = tokio::select! {
         biased;
         () = stop.cancelled() => return Ok(()),
@@ -478,6 +509,7 @@ async fn mind(shared: Arc<Shared>) {
         let turned = timeout(MIND, turns.changed()).await;
         shared.credentials();
         shared.problem("panic", shared.panics.word());
+        shared.problem("journal", shared.journal_problem());
         let line = shared.line();
         match turned {
             Ok(Err(_)) => return,

@@ -435,9 +435,9 @@ fn systemd_is_told_of_readiness_turns_reloads_and_the_end() {
 
 /// What the daemon before this one left in its state directory.
 fn left_behind(simulators: &Simulators, name: &str, text: &str) {
-    let state = simulators.path("state");
-    fs::create_dir_all(&state).expect("made");
-    fs::write(state.join(name), text).expect("written");
+    let file = simulators.path("state").join(name);
+    fs::create_dir_all(file.parent().expect("a directory")).expect("made");
+    fs::write(file, text).expect("written");
 }
 
 /// A guest printed a NUL and a word of systemd's protocol, and an earlier version kept them as they were: the next
@@ -493,6 +493,27 @@ fn a_poisoned_memory_neither_ends_the_daemon_nor_speaks_to_systemd() {
     let (_, json) = daemon.says(&["status", "-o", "json"]);
     assert!(json.contains(r"a\\u{0}b WATCHDOG=1"), "{json}");
     assert!(!daemon.log().contains('\u{1b}'), "{}", daemon.log());
+}
+
+#[test]
+fn a_journal_file_that_is_no_entry_is_told_until_it_is_removed() {
+    let daemon = Daemon::start(|simulators| {
+        left_behind(
+            simulators,
+            "journal/general-x.json",
+            r#"{"version": 1, "step": "\u001b[31m"}"#,
+        );
+        simulators.path("admin.conf")
+    });
+    let told = [
+        "leader;",
+        "a journal file is no entry",
+        "general-x.json: unknown variant",
+    ];
+    let status = daemon.status(&told, &[]);
+    assert!(!status.contains('\u{1b}'), "{status}");
+    fs::remove_file(daemon.simulators.path("state/journal/general-x.json")).expect("it is there");
+    daemon.status(&["leader;"], &["a journal file"]);
 }
 
 /// A fault that each life meets again is told by the next one, and the memory that may hold it is set aside.
