@@ -9,8 +9,9 @@ use crate::model::action::{Kind, NodeRef, Precondition, Reason, Target};
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::identity;
 use crate::model::mark::Ownership;
-use crate::model::policy::{MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL};
+use crate::model::policy::{MACHINE_ANNOTATION, POOL_LABEL, Policy, REGION_LABEL};
 use crate::model::region::Vm;
+use crate::model::snapshot::Snapshot;
 use crate::model::words;
 
 use super::turn::{self, Turn};
@@ -299,20 +300,26 @@ fn foreign(turn: &mut Turn<'_>) {
             warnings.push(format!("{who}: {what}"));
         }
     }
-    for unread in super::unread::find(snapshot, turn.view.policy) {
-        let (vm, (pool, _)) = (unread.vm, unread.pool);
-        warnings.push(format!(
-            "region {}: VM {} ({}): its configuration cannot be read; until {} answers it counts as a machine of the pool {pool}, by its name",
-            unread.region, unread.vmid, vm.name, vm.host
-        ));
-    }
-    for (region, vmid, vm) in super::unread::nameless(snapshot, turn.view.policy) {
-        warnings.push(format!(
-            "region {region}: VM {vmid}: neither its configuration nor its name can be read until {} answers; if it is a machine of ours, its pool has one more than is counted",
-            vm.host
-        ));
-    }
+    warnings.extend(unread(snapshot, turn.view.policy));
     for warning in warnings {
         turn.warn(warning);
     }
+}
+
+/// What is to be said of VMs that nobody could read since the daemon began.
+fn unread(snapshot: &Snapshot, policy: &Policy) -> Vec<String> {
+    let named = super::unread::find(snapshot, policy).map(|unread| {
+        let (vm, (pool, _)) = (unread.vm, unread.pool);
+        format!(
+            "region {}: VM {} ({}): its configuration cannot be read; until {} answers it counts as a machine of the pool {pool}, by its name",
+            unread.region, unread.vmid, vm.name, vm.host
+        )
+    });
+    let nameless = super::unread::nameless(snapshot, policy).map(|(region, vmid, vm)| {
+        format!(
+            "region {region}: VM {vmid}: neither its configuration nor its name can be read until {} answers; if it is a machine of ours, its pool has one more than is counted",
+            vm.host
+        )
+    });
+    named.chain(nameless).collect()
 }

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use pve_autoscaler::model::policy::LEAVING_TAINT;
+use pve_autoscaler::model::region::{Busy, Machine, Step as Reached};
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::Aim;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::PveSpec;
-use pve_autoscaler::sim::workload::{Act, Step, Workload};
+use pve_autoscaler::sim::workload::{Act, Pods, Step, Workload};
 use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::json;
 
@@ -78,7 +79,7 @@ async fn marked(scene: &Scene) -> String {
 /// come from then on, so that the VM keeps its power until the node was emptied anew.
 #[test]
 fn a_node_that_is_uncordoned_while_it_is_to_go_keeps_its_vm() {
-    rescued(async |scene, node| {
+    rescued(&async |scene: &Scene, node: &str| {
         tokio::time::sleep(Duration::from_secs(20)).await;
         uncordon(scene, node).await;
     });
@@ -87,7 +88,7 @@ fn a_node_that_is_uncordoned_while_it_is_to_go_keeps_its_vm() {
 /// The API server tells what pods there are at the twentieth try: what it had said of the node before holds no more.
 #[test]
 fn what_was_read_of_a_node_long_before_takes_no_vm_its_power() {
-    rescued(async |scene, node| {
+    rescued(&async |scene: &Scene, node: &str| {
         tokio::time::sleep(Duration::from_secs(20)).await;
         let faults = &scene.world.kube_faults;
         faults.aim(Some(Aim::Refuse("/api/v1/pods")));
@@ -127,6 +128,43 @@ fn a_node_that_is_deleted_while_it_is_emptied_leaves_its_vm_for_the_quarantine()
     });
 }
 
+/// The API server does not tell the node that is to be emptied, until it is gone.
+#[test]
+fn a_node_that_is_deleted_before_it_is_emptied_leaves_its_vm_for_the_quarantine() {
+    simulate(async {
+        let scene = Scene::of(slow_volumes());
+        let faults = &scene.world.kube_faults;
+        let machine = || {
+            let turn = scene.world.turns.borrow().clone()?;
+            let (name, machine) = turn.snapshot.machines.first_key_value()?;
+            Some((name.to_string(), machine.clone()))
+        };
+        let until = async |wanted: &dyn Fn(&Machine) -> bool| loop {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            if let Some((name, _)) = machine().filter(|(_, machine)| wanted(machine)) {
+                return name;
+            }
+        };
+        let story = async {
+            until(&|machine| machine.step.is_some_and(|(step, _)| step == Reached::Done)).await;
+            faults.aim(Some(Aim::Refuse("/api/v1/nodes/")));
+            let node = until(&|machine| machine.busy == Some(Busy::Down)).await;
+            let request = http::Request::delete(format!("/api/v1/nodes/{node}"));
+            crate::patch(&scene, request, String::new()).await;
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            faults.aim(None);
+            std::future::pending::<()>().await;
+        };
+        let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(90));
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, visit, Duration::from_mins(14)) => {}
+            () = story => {}
+        }
+        scene.nothing_is_left();
+    });
+}
+
 async fn uncordon(scene: &Scene, node: &str) {
     let request = http::Request::patch(format!("/api/v1/nodes/{node}"))
         .header("content-type", "application/merge-patch+json");
@@ -135,7 +173,7 @@ async fn uncordon(scene: &Scene, node: &str) {
 }
 
 /// A machine is to go, somebody does something from the moment on in which its node is marked, and it is given up.
-fn rescued(does: impl AsyncFn(&Scene, &str)) {
+fn rescued(does: &impl AsyncFn(&Scene, &str)) {
     simulate(async {
         let scene = Scene::of(slow_volumes());
         let rescues = async {

@@ -222,7 +222,16 @@ async fn node_of(
         (None, None) => None,
     };
     let Some((name, node)) = found else {
-        return Ok(None);
+        return match planned {
+            // What ran there may run on, and nobody has emptied it: it waits out the quarantine.
+            Some(planned) if config.is_some() && work.entry()?.step < Step::Shutdown => {
+                let name = &planned.name;
+                Err(Stop::Transient(format!(
+                    "node {name} is gone, and not by us: it is looked at again"
+                )))
+            }
+            _ => Ok(None),
+        };
     };
     if planned.is_some_and(|planned| planned.name == name && planned.uid != node.uid) {
         return Err(Stop::Transient(format!(

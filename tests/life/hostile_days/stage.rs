@@ -18,7 +18,7 @@ use crate::common::Scene;
 /// What every mark begins with.
 const MARK: &str = "pve-autoscaler:v1 ";
 /// PVE shows at least so long what a host said last that is away.
-const SHOWN: Duration = Duration::from_secs(240);
+const SHOWN: Duration = Duration::from_mins(4);
 /// The label that names a node's pool.
 const POOL_LABEL: &str = "pve-autoscaler.io/pool";
 
