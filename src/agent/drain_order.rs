@@ -4,6 +4,7 @@
 //! before those of the system, those that something recreates elsewhere before DaemonSet pods.
 
 use crate::model::cluster::{Pod, PodKey};
+use crate::model::guard::{DO_NOT_DISRUPT, Guard, SAFE_TO_EVICT};
 use crate::model::policy::LEAVING_TAINT;
 use crate::model::scheduling::{Effect, Toleration};
 use crate::model::time::{Span, Time};
@@ -29,7 +30,7 @@ pub enum Fate {
         going: bool,
     },
     /// It must not be evicted: the removal is given up.
-    Blocks(&'static str),
+    Blocks(String),
 }
 
 /// The last tier.
@@ -76,15 +77,13 @@ pub fn fate(pod: &Pod, now: Time, daemons: bool) -> Fate {
         };
     }
     if !daemon {
-        let says =
-            |key: &str, value: &str| shape.annotations.get(key).is_some_and(|v| &**v == value);
-        if says("cluster-autoscaler.kubernetes.io/safe-to-evict", "false") {
-            return Fate::Blocks(
-                "it is annotated cluster-autoscaler.kubernetes.io/safe-to-evict=false",
-            );
-        }
-        if says("karpenter.sh/do-not-disrupt", "true") {
-            return Fate::Blocks("it is annotated karpenter.sh/do-not-disrupt=true");
+        let annotation = |key: &str| shape.annotations.get(key);
+        let refusing = annotation(SAFE_TO_EVICT).filter(|value| ***value != *"true");
+        let guarding = annotation(DO_NOT_DISRUPT).filter(|_| Guard::of_pod(pod, now).is_some());
+        for (key, value) in [(SAFE_TO_EVICT, refusing), (DO_NOT_DISRUPT, guarding)] {
+            if let Some(value) = value {
+                return Fate::Blocks(format!("its annotation {key} is {value}"));
+            }
         }
     }
     Fate::Evicted {
@@ -117,7 +116,7 @@ pub fn obstacle<'a>(
 ) -> Option<(&'a PodKey, String)> {
     pods.iter()
         .find_map(|(key, pod)| match fate(pod, now, true) {
-            Fate::Blocks(why) => Some((key, why.to_owned())),
+            Fate::Blocks(why) => Some((key, why)),
             Fate::Evicted {
                 best_effort: false,
                 going: false,
@@ -292,15 +291,41 @@ mod tests {
         assert!(obstacle(&pods, std::slice::from_ref(&key), Time(0)).is_none());
         let daemon = [(key.clone(), pod(owned("DaemonSet")))];
         assert!(obstacle(&daemon, &[], Time(0)).is_none());
-        let protected = [(
-            key.clone(),
-            pod(|shape| {
-                shape
-                    .annotations
-                    .insert("karpenter.sh/do-not-disrupt".into(), "true".into());
-            }),
-        )];
-        assert!(obstacle(&protected, std::slice::from_ref(&key), Time(0)).is_some());
+    }
+
+    #[test]
+    fn nx_15_a_pod_that_was_annotated_in_between_voids_the_plan_too() {
+        let key = PodKey::new("default", "web");
+        let minute = Time(60_000);
+        for (annotation, word, at, held) in [
+            (DO_NOT_DISRUPT, "true", minute, true),
+            (DO_NOT_DISRUPT, "90s", minute, true),
+            (DO_NOT_DISRUPT, "30s", minute, false),
+            (DO_NOT_DISRUPT, "1m", minute, false),
+            (DO_NOT_DISRUPT, "please", minute, false),
+            (SAFE_TO_EVICT, "false", minute, true),
+            (SAFE_TO_EVICT, "no", minute, true),
+            (SAFE_TO_EVICT, "", minute, true),
+            (SAFE_TO_EVICT, "true", minute, false),
+        ] {
+            let pod = pod(|shape| {
+                owned("ReplicaSet")(shape);
+                shape.annotations.insert(annotation.into(), word.into());
+            });
+            let pods = [(key.clone(), pod)];
+            let found = obstacle(&pods, std::slice::from_ref(&key), at);
+            let said = found.map(|(_, why)| why);
+            let expected = format!("its annotation {annotation} is {word}");
+            assert_eq!(said, held.then_some(expected), "{annotation}={word}");
+        }
+        // The pod's time begins with its start.
+        let mut late = pod(|shape| {
+            shape
+                .annotations
+                .insert(DO_NOT_DISRUPT.into(), "30s".into());
+        });
+        late.started = Some(Time(45_000));
+        assert!(matches!(fate(&late, minute, true), Fate::Blocks(_)));
     }
 
     #[test]

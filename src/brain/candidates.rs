@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::model::cluster::{Node, PodKey};
 use crate::model::disruption::ConsolidationPolicy;
+use crate::model::guard::{DO_NOT_DISRUPT, Guard};
 use crate::model::report::NodeVerdict;
 use crate::model::time::{Span, Time};
 
@@ -21,7 +22,6 @@ use super::words;
 use super::world::{ShapeId, World};
 
 const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
-const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// cluster-autoscaler's taint on a node it removes; the value is the Unix time …
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 /// … and it means nothing any more after so long.
@@ -357,9 +357,7 @@ fn annotated(turn: &Turn<'_>, node: &Node) -> Result<(), Keep> {
         return Err(Keep::because("ScaleDownDisabledAnnotation", why));
     }
     let guard = value(DO_NOT_DISRUPT);
-    if let Some(drain_rules::Guard { until }) =
-        drain_rules::forbids(guard, node.created, turn.now())
-    {
+    if let Some(Guard { until }) = Guard::of(guard, node.created, turn.now()) {
         let why = format!("it is annotated with {DO_NOT_DISRUPT}");
         let mut keep = Keep::because("ScaleDownDisabledAnnotation", why);
         keep.until = until;

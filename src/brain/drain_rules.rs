@@ -6,19 +6,17 @@
 use std::collections::BTreeMap;
 
 use crate::model::cluster::{DisruptionBudget, Phase, Pod, PodKey};
+use crate::model::guard::{DO_NOT_DISRUPT, Guard, SAFE_TO_EVICT};
 use crate::model::policy::ScaleDown;
 use crate::model::scheduling::{PodShape, Volume};
 use crate::model::time::{Span, Time};
 use crate::model::words;
 
-use super::demand;
 use super::fit::selector;
 use super::view::{Keyed, View};
 
-const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 const SAFE_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
 const DAEMON_POD: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
-const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// A pod whose grace period ended so long ago does not go by itself any more.
 const LONG_TERMINATING: Span = Span::seconds(30);
 /// Controllers that are known to make their pods anew.
@@ -102,24 +100,6 @@ pub(super) fn long_terminating(pod: &Pod, now: Time) -> bool {
 /// Whether a drain has to do with a pod at all.
 pub(super) fn concerned(pod: &Pod, now: Time) -> bool {
     !pod.mirror && !daemon(pod) && !long_terminating(pod, now)
-}
-
-/// Whether `do-not-disrupt` forbids it: `true` for ever, a duration such as `30m` for so long after
-/// `since`. Any other word forbids nothing, as Karpenter has it.
-pub(super) fn forbids(value: Option<&str>, since: Time, now: Time) -> Option<Guard> {
-    let value = value?;
-    if value == "true" {
-        return Some(Guard { until: None });
-    }
-    let until = since + demand::span(value)?;
-    (until > now).then_some(Guard { until: Some(until) })
-}
-
-/// A `do-not-disrupt` that holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Guard {
-    /// Its end, unless it has none.
-    pub(super) until: Option<Time>,
 }
 
 /// The disruption budgets, and how many evictions each has left.
@@ -291,13 +271,7 @@ fn held_daemon(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
 /// `do-not-disrupt` on a pod.
 fn guarded(pod: &Pod, now: Time) -> Option<Block> {
     let value = annotation(pod, DO_NOT_DISRUPT);
-    // The span of `do-not-disrupt` begins with the pod's start, as in Karpenter: a pod that has not started is
-    // protected.
-    let since = match pod.phase {
-        Phase::Pending => pod.started.unwrap_or(now),
-        _ => pod.started.unwrap_or(pod.created),
-    };
-    let Guard { until } = forbids(value, since, now)?;
+    let Guard { until } = Guard::of_pod(pod, now)?;
     Some(Block {
         reason: "NotSafeToEvictAnnotation",
         why: format!(

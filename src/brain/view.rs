@@ -419,7 +419,7 @@ fn standing(known: &Known<'_>, policy: &Policy, early: bool) -> Standing {
     let leaving = known
         .node
         .is_some_and(|(_, node)| node.deletion.is_some() || has_taint(node, LEAVING_TAINT));
-    if bereft(known) {
+    if lost_its_node(known) {
         return Standing::NoNode;
     }
     if machine.busy == Some(Busy::Down) || leaving || step >= Some(Step::Drain) {
@@ -453,7 +453,7 @@ fn standing(known: &Known<'_>, policy: &Policy, early: bool) -> Standing {
 
 /// Whether somebody else took a machine's node away while it was emptied, and nobody empties it any more: its pods may
 /// still run.
-fn bereft(known: &Known<'_>) -> bool {
+fn lost_its_node(known: &Known<'_>) -> bool {
     let machine = known.machine;
     let emptied = matches!(known.step(), Some(Step::Drain | Step::Detach));
     let vm = machine.vm.as_ref();

@@ -7,7 +7,7 @@
 //! * [`region`]: what a decision needs of Proxmox VE.
 //! * [`mark`]: the proof that a VM is ours. [`identity`]: which node is a machine's. [`foreign`]: text that others
 //!   wrote, fit to be shown.
-//! * [`disruption`], [`cron`]: what pools let be done to working nodes, and when.
+//! * [`disruption`], [`cron`]: what pools let be done to working nodes, and when. [`guard`]: what pods and nodes forbid.
 //! * [`snapshot`], [`policy`], [`memory`] go into the brain; [`action`], [`report`], [`decision`] come out; [`story`] is
 //!   what `explain` answers.
 //!
@@ -20,6 +20,7 @@ pub mod cron;
 pub mod decision;
 pub mod disruption;
 pub mod foreign;
+pub mod guard;
 pub mod identity;
 pub mod mark;
 pub mod memory;

@@ -39,6 +39,33 @@ impl Span {
         Span(minutes * 60_000)
     }
 
+    /// A Go duration such as `30s`, `1m30s`, `1.5h`, `500ms`; what is less than a millisecond is left out.
+    pub fn from_go(text: &str) -> Option<Span> {
+        let number = |c: char| c.is_ascii_digit() || c == '.';
+        let (mut rest, mut sum) = (text, 0i128);
+        while !rest.is_empty() {
+            let end = rest.find(|c| !number(c)).filter(|end| *end > 0)?;
+            let (amount, tail) = rest.split_at(end);
+            let (unit, tail) = tail.split_at(tail.find(number).unwrap_or(tail.len()));
+            let unit: i128 = match unit {
+                "ns" => 1,
+                "us" | "µs" => 1_000,
+                "ms" => 1_000_000,
+                "s" => 1_000_000_000,
+                "m" => 60_000_000_000,
+                "h" => 3_600_000_000_000,
+                _ => return None,
+            };
+            let (whole, part) = amount.split_once('.').unwrap_or((amount, ""));
+            let scale = 10i128.checked_pow(u32::try_from(part.len()).ok()?)?;
+            let amount = format!("{whole}{part}").parse::<i128>().ok()?;
+            sum = sum.checked_add(amount.checked_mul(unit)? / scale)?;
+            rest = tail;
+        }
+        let millis = i64::try_from(sum / 1_000_000).ok()?;
+        (!text.is_empty()).then_some(Span(millis))
+    }
+
     /// The span as the standard library's duration; a negative span is zero.
     pub fn to_std(self) -> std::time::Duration {
         std::time::Duration::from_millis(u64::try_from(self.0).unwrap_or(0))
@@ -131,5 +158,26 @@ mod tests {
     #[test]
     fn a_clock_set_back_yields_no_age() {
         assert_eq!(Time(5).since(Time(9)), Span::ZERO);
+    }
+
+    #[test]
+    fn go_durations_are_read() {
+        assert_eq!(Span::from_go("30s"), Some(Span::seconds(30)));
+        assert_eq!(Span::from_go("1m30s"), Some(Span::seconds(90)));
+        assert_eq!(Span::from_go("250ms"), Some(Span(250)));
+        assert_eq!(Span::from_go("1.5h"), Some(Span::minutes(90)));
+        assert_eq!(Span::from_go(".5m2000us"), Some(Span(30_002)));
+        for text in [
+            "",
+            "s",
+            "30",
+            "1x",
+            "-5s",
+            "1.2.3s",
+            ".s",
+            "99999999999999999999h",
+        ] {
+            assert_eq!(Span::from_go(text), None, "{text:?}");
+        }
     }
 }

@@ -262,7 +262,7 @@ fn one_whose_node_goes_while_it_is_emptied_waits_for_the_quarantine_too() {
         assert_eq!(kinds(&back.decide()), [], "{step:?}: its node came back");
         let lab = lab.after(Span::minutes(5));
         assert_eq!(kinds(&lab.decide()), remove(false), "{step:?}");
-        // Its executor looks itself.
+        // While somebody is at it, the executor itself looks at the node.
         let at_it = lab.edit_machine("m", |machine| machine.busy = Some(Busy::Down));
         assert_eq!(kinds(&at_it.decide()), [], "{step:?}");
     }

@@ -1,0 +1,41 @@
+//! The annotations by which pods and nodes forbid that they are disrupted: cluster-autoscaler's `safe-to-evict` and
+//! Karpenter's `do-not-disrupt`. Brain and executor read them alike.
+
+use super::cluster::{Phase, Pod};
+use super::time::{Span, Time};
+
+/// On a pod: anything but `true` forbids its eviction.
+pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+/// On a pod or a node: `true` forbids its disruption for ever, a Go duration such as `30m` for so long.
+pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+
+/// A `do-not-disrupt` that holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guard {
+    /// Its end, unless it has none.
+    pub until: Option<Time>,
+}
+
+impl Guard {
+    /// What a value of `do-not-disrupt` forbids whose time counts from `since`. Any other word than `true` and a duration
+    /// forbids nothing, as Karpenter has it.
+    pub fn of(value: Option<&str>, since: Time, now: Time) -> Option<Guard> {
+        let value = value?;
+        if value == "true" {
+            return Some(Guard { until: None });
+        }
+        let until = since + Span::from_go(value)?;
+        (until > now).then_some(Guard { until: Some(until) })
+    }
+
+    /// What a pod's `do-not-disrupt` forbids. Its time begins with the pod's start, as in Karpenter: a pod that has not
+    /// started is protected.
+    pub fn of_pod(pod: &Pod, now: Time) -> Option<Guard> {
+        let since = match pod.phase {
+            Phase::Pending => pod.started.unwrap_or(now),
+            _ => pod.started.unwrap_or(pod.created),
+        };
+        let value = pod.shape.annotations.get(DO_NOT_DISRUPT);
+        Guard::of(value.map(|value| &**value), since, now)
+    }
+}
