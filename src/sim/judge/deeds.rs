@@ -1,6 +1,6 @@
 //! What the daemon changed in Kubernetes: only nodes of ours, pods by eviction alone and none that may not go.
 
-use super::known::{is_leaving, is_ready};
+use super::known::{forbids, is_leaving, is_ready};
 use super::{Judge, system_uuid, text};
 use crate::model::time::Span;
 use crate::sim::kube::Deed;
@@ -90,7 +90,8 @@ impl Judge {
     /// A node that works is about to go.
     fn look_at_leaving(&mut self, deed: &Deed) {
         let (at, name) = (deed.at, &deed.name);
-        if let Some(since) = self.disabled.get(name)
+        let forbidden = deed.before.as_ref().is_some_and(|node| forbids(node));
+        if let Some(since) = self.disabled.get(name).filter(|_| forbidden)
             && at.since(*since) > OLD_VIEW
         {
             self.find(format!(

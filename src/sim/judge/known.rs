@@ -170,6 +170,6 @@ impl Judge {
 }
 
 /// Whether a node's annotation forbids its removal.
-fn forbids(node: &Value) -> bool {
+pub(super) fn forbids(node: &Value) -> bool {
     node["metadata"]["annotations"][DISABLED] == "true"
 }
