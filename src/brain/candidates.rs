@@ -21,7 +21,7 @@ use super::view::{Keyed, Known, Standing};
 use super::words;
 use super::world::{ShapeId, World};
 
-const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+pub(super) const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 /// cluster-autoscaler's taint on a node it removes; the value is the Unix time …
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 /// … and it means nothing any more after so long.

@@ -324,14 +324,20 @@ impl Ledger {
             .map_or(0, |host| host.machines[choice.pool_slot])
     }
 
-    /// The lowest VMID of the region's range that nothing has.
+    /// The next VMID of the region's range that nothing has, after that of the machine planned last: a call to PVE that was
+    /// given up, and is carried out minutes later all the same, finds no other machine at its VMID.
     pub(super) fn vmid(&self, turn: &Turn<'_>, region: &Arc<str>) -> Option<u32> {
         let range = turn.view.policy.regions.get(region)?;
         let taken = self.vmids.get(region);
+        let (lowest, highest) = (range.vmid_first, range.vmid_last);
+        let after = |last: &u32| last.saturating_add(1);
         let first = self.first_free.get(region).copied();
-        let first = first.map_or(range.vmid_first, |first| first.max(range.vmid_first));
-        (first..=range.vmid_last)
-            .find(|vmid| *vmid != VOLUMES_VMID && !taken.is_some_and(|taken| taken.contains(vmid)))
+        let first = first.or_else(|| turn.memory.last_vmids.get(region).map(after));
+        let first = first.filter(|first| (lowest..=highest).contains(first));
+        let first = first.unwrap_or(lowest);
+        let free =
+            |vmid: &u32| *vmid != VOLUMES_VMID && !taken.is_some_and(|taken| taken.contains(vmid));
+        (first..=highest).chain(lowest..first).find(free)
     }
 
     /// Books one machine.
@@ -346,7 +352,7 @@ impl Ledger {
         self.size(choice, offer, choice.kind, 1);
         let region = &choice.policy.region;
         self.vmids.entry(region.clone()).or_default().insert(vmid);
-        // It was the lowest that was free.
+        // It was the next that was free.
         self.first_free
             .insert(region.clone(), vmid.saturating_add(1));
     }

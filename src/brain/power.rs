@@ -13,6 +13,9 @@ use super::view::{Known, Standing};
 
 /// A VM is off for this long before it is started: a reboot that PVE carries out switches it off and on.
 const SETTLED: Span = Span::minutes(1);
+/// After this long a start is planned again where the VM is still seen off: `/cluster/resources` shows for ten seconds how
+/// it was before, and a start that failed may succeed.
+const AGAIN: Span = Span::seconds(20);
 /// After this long without success a start counts as made: the machine is left to a person, or to the
 /// rules for nodes that are not Ready.
 const TRYING: Span = Span::minutes(30);
@@ -46,6 +49,7 @@ fn look(turn: &mut Turn<'_>, known: &Known<'_>) {
         .unwrap_or_default();
     if vm.running {
         power.off = None;
+        power.tried = None;
         power.started = power.asked.take().or(power.started);
     } else if seen(turn.view.snapshot, known) {
         power.off.get_or_insert(now);
@@ -97,7 +101,12 @@ fn act(turn: &mut Turn<'_>, known: &Known<'_>, power: &mut Power) {
         turn.wake_at(off + SETTLED);
         return;
     }
+    if let Some(tried) = power.tried.filter(|tried| now.since(*tried) < AGAIN) {
+        turn.wake_at(tried + AGAIN);
+        return;
+    }
     power.asked.get_or_insert(now);
+    power.tried = Some(now);
     let age = turn.view.policy.scale_up.max_view_age;
     turn.act(
         Kind::Start,

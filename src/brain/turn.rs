@@ -153,6 +153,12 @@ impl<'a> Turn<'a> {
             .collect();
         let found = &self.in_quarantine;
         self.memory.quarantine.retain(|key, _| found.contains(key));
+        for action in &self.plan {
+            if let Kind::Create(_) = action.kind {
+                let (region, vmid) = (action.target.region.clone(), action.target.vmid);
+                self.memory.last_vmids.insert(region, vmid);
+            }
+        }
         provisioning::begin(&mut self.memory, &self.plan, self.view.now);
         Decision {
             plan: self.plan,

@@ -71,6 +71,9 @@ pub struct Memory {
     pub provisioning: BTreeMap<Arc<str>, Provisioning>,
     /// Machines that are working nodes and whose VM is off, or was, by name.
     pub power: BTreeMap<Arc<str>, Power>,
+    /// The VMID that the last machine of a region was planned with, by region.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub last_vmids: BTreeMap<Arc<str>, u32>,
 }
 
 /// What is known of a machine's VM that was off while its Node existed.
@@ -81,6 +84,9 @@ pub struct Power {
     pub off: Option<Time>,
     /// When its start was first planned, while it is not seen running.
     pub asked: Option<Time>,
+    /// When its start was last planned, while it is not seen running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tried: Option<Time>,
     /// When it was last started so. Until its host boots again it is not started once more.
     pub started: Option<Time>,
 }
@@ -113,7 +119,12 @@ impl Memory {
                     .map(|counted| &mut counted.as_of),
             )
             .chain(self.power.values_mut().flat_map(|power| {
-                let times = [&mut power.off, &mut power.asked, &mut power.started];
+                let times = [
+                    &mut power.off,
+                    &mut power.asked,
+                    &mut power.tried,
+                    &mut power.started,
+                ];
                 times.into_iter().flatten()
             }))
     }

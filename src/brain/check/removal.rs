@@ -39,6 +39,12 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
     let node = existing::node(case, action)?;
     let starting = node.taints.iter().any(|t| &*t.key == STARTUP_TAINT);
     let shut = machine.step.is_some_and(|(step, _)| step >= Step::Shutdown);
+    let failed = matches!(action.reason, Reason::Failed { .. });
+    ensure(
+        !(failed && is_disabled(node)) || shut,
+        Rule::Disabled,
+        || format!("the node carries {DISABLED}"),
+    )?;
     match &action.reason {
         reason if together::chosen(reason) => {}
         Reason::Failed { .. } | Reason::NotWanted { .. } if starting || shut => return Ok(()),
@@ -63,6 +69,10 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
     consolidation::removal(case, action, machine, pool)?;
     let name = action.target.node.as_ref().map_or("", |node| &node.name);
     drain::pods(case, action, name, pool, settings)
+}
+
+fn is_disabled(node: &Node) -> bool {
+    node.annotations.get(DISABLED).map(AsRef::as_ref) == Some("true")
 }
 
 /// Not so many machines that worked and run are without a node that the fault lies elsewhere.

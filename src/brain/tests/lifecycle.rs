@@ -157,6 +157,30 @@ fn a_failed_machine_with_a_node_is_drained() {
 }
 
 #[test]
+fn a_failed_machine_stays_whose_node_somebody_wants_to_keep() {
+    const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+    let annotated = |value: &'static str| {
+        let mut lab = failed(Step::Initialize, false);
+        lab.register("m", false);
+        let node = lab.edit_node("m", |node| {
+            let mut annotations = (*node.annotations).clone();
+            annotations.insert(DISABLED.into(), value.into());
+            node.annotations = annotations.into();
+        });
+        node.decide()
+    };
+    let decision = annotated("true");
+    assert_eq!(kinds(&decision), []);
+    assert_eq!(
+        decision.report.warnings,
+        [format!(
+            "machine m failed: kubeadm: no route to host; it is kept, because its node is annotated with {DISABLED}=true"
+        )]
+    );
+    assert_eq!(kinds(&annotated("false")), remove(true));
+}
+
+#[test]
 fn a_lost_memory_lets_a_pool_without_healthy_nodes_wait() {
     let mut lab = failed(Step::Join, true)
         .after(Span::minutes(1))
@@ -602,4 +626,24 @@ fn scale_up_and_scale_down_have_their_own_limits() {
     };
     assert_eq!(creates(&old(10, 1)), 2);
     assert_eq!(creates(&old(1, 10)), 0);
+}
+
+/// PVE shows for ten seconds after a start that the VM is off, and a daemon looks again at once.
+#[test]
+fn a_start_is_not_planned_again_before_pve_can_show_it() {
+    let mut lab = pool().ours("m", "p", "one");
+    let mut after = |span: Span, running: bool| {
+        lab = lab.clone().after(span).edit_machine("m", |machine| {
+            machine.vm.as_mut().expect("a VM").running = running;
+        });
+        let decision = lab.decide();
+        lab.memory = decision.memory.clone();
+        kinds(&decision)
+    };
+    assert_eq!(after(Span::ZERO, false), [], "it may be a reboot");
+    assert_eq!(after(Span::seconds(61), false), [Kind::Start]);
+    let again = (0..100).flat_map(|_| after(Span::seconds(1), false));
+    assert_eq!(again.count(), 5, "once in twenty seconds");
+    assert_eq!(after(Span::seconds(1), true), []);
+    assert_eq!(lab.memory.power["m"].tried, None);
 }
