@@ -197,6 +197,8 @@ mod tests {
             breaks in proptest::collection::vec((0usize..23, proptest::sample::select(vec!["\n", "\r\n", "\n  ", "\\\n", "\\n", "\0"])), 0..4),
             dot in proptest::sample::select(DOTS.to_vec()),
         ) {
+            // The secret ends with the letters of the public half: with the text before, that may look like it.
+            prop_assume!(!leaks(&format!("{before}abcdef")));
             let mut token = TOKEN.to_owned();
             let mut breaks = breaks;
             breaks.sort_unstable();

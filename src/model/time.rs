@@ -116,7 +116,12 @@ impl fmt::Display for Span {
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        // What no date can tell is written as the nearest that one can: what is written can be read again.
+        let [first, last] = [jiff::Timestamp::MIN, jiff::Timestamp::MAX];
+        let told = self
+            .0
+            .clamp(first.as_second() * 1_000, last.as_second() * 1_000);
+        serializer.collect_str(&Time(told))
     }
 }
 
@@ -178,6 +183,22 @@ mod tests {
             "99999999999999999999h",
         ] {
             assert_eq!(Span::from_go(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_time_that_is_written_can_be_read_again() {
+        for millis in [
+            i64::MIN,
+            -377_705_034_001_000,
+            0,
+            1_767_255_280_719,
+            i64::MAX,
+        ] {
+            let text = serde_json::to_string(&Time(millis)).expect("it is written");
+            let read: Time = serde_json::from_str(&text).expect("it is read");
+            let usual = (0..1 << 50).contains(&millis);
+            assert!(!usual || read == Time(millis), "{text}");
         }
     }
 }

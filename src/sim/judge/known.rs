@@ -38,13 +38,13 @@ pub(super) struct Known {
     pub(super) lost: Option<Time>,
     /// When the daemon first took its power away.
     pub(super) down: Option<Time>,
-    /// When its node was first Ready.
+    /// When its node first took pods.
     pub(super) first: Option<Time>,
     /// Its clone was seen when nothing went wrong any more.
     pub(super) calm: bool,
     /// A pod came to its node once that is there for its own sake.
     pub(super) served: bool,
-    /// From its clone to its first Ready something else made room, or took the demand away.
+    /// From its clone to when its node first took pods something else made room, or took the demand away.
     pub(super) relieved: bool,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn is_leaving(node: &Value) -> bool {
 }
 
 /// Whether a node has the daemon's taint for one that is not initialised: no pod comes to it either.
-fn is_starting(node: &Value) -> bool {
+pub(super) fn is_starting(node: &Value) -> bool {
     is_tainted(node, STARTUP_TAINT)
 }
 
@@ -134,7 +134,10 @@ impl Judge {
             let ready = lying.iter().any(|node| is_ready(node));
             known.worked |= ready;
             known.ready = ready.then(|| known.ready.unwrap_or(now));
-            known.first = known.first.or(known.ready);
+            let takes = lying
+                .iter()
+                .any(|node| is_ready(node) && !is_starting(node));
+            known.first = known.first.or(takes.then_some(now));
             if lying.is_empty() {
                 if known.worked && !known.nodes.is_empty() {
                     known.lost = known.lost.or(Some(now));

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::known::{Known, is_cordoned, is_ready};
+use super::known::{Known, is_cordoned, is_ready, is_starting};
 use super::{Judge, system_uuid, text};
 use crate::model::time::{Span, Time};
 use crate::sim::pve::Change;
@@ -58,7 +58,7 @@ impl Judge {
         let nodes = self.nodes();
         let open = nodes
             .iter()
-            .filter(|node| is_ready(node) && !is_cordoned(node));
+            .filter(|node| is_ready(node) && !is_cordoned(node) && !is_starting(node));
         // The first time that a machine of ours works is what it was made for.
         let back = open.clone().any(|node| {
             let mut machines = self.machines.values();
