@@ -1,11 +1,18 @@
 //! Bringing a machine up: from wherever it stands to a working node.
 
+use std::time::Duration;
+
+use tokio::time::sleep;
+
 use crate::agent::journal::Entry;
 use crate::model::region::{Failure, Step};
 
 use super::tools::Tools;
 use super::work::{Stop, Work};
 use super::{clone, guest, node, vm};
+
+/// `/cluster/resources` shows for so long how a VM was before: its host tells every ten seconds (pvestatd).
+const TOLD: Duration = Duration::from_secs(11);
 
 /// Whose plan a machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +83,11 @@ pub(super) async fn bring_up(tools: Tools, entry: &Entry, plan: Plan) -> Result<
 pub(super) async fn start(tools: Tools, entry: &Entry) -> Result<(), Failure> {
     let work = open(tools, entry, Step::Start)?;
     let limit = work.tools.settings.deadlines.start;
-    work.step(Step::Start, limit, vm::switched_on(&work)).await
+    work.step(Step::Start, limit, vm::switched_on(&work))
+        .await?;
+    // Until then the machine counts as busy: what is read of it is from before its start.
+    sleep(TOLD).await;
+    Ok(())
 }
 
 fn open(tools: Tools, entry: &Entry, step: Step) -> Result<Work, Failure> {
