@@ -548,3 +548,32 @@ fn what_a_planned_machine_has_to_spare_is_used_in_the_next_size() {
     let dear = lab.edit_kind("five", |kind| kind.price = Some(1_000_000));
     assert_eq!(made(&dear.decide()), ["four", "four"]);
 }
+
+/// What is still on its way to the machine before finds no other at its VMID.
+#[test]
+fn vmids_are_given_in_turn() {
+    let world = lab()
+        .kind("one", 2, 4096)
+        .pool("p", &["one"])
+        .pod("web", 10, 10);
+    let (region, range) = world.policy.regions.first_key_value().expect("a region");
+    let (region, lowest, highest) = (region.clone(), range.vmid_first, range.vmid_last);
+    let after = |last: Option<u32>| {
+        let mut lab = world.clone();
+        lab.memory.last_vmids = last
+            .map(|last| (region.clone(), last))
+            .into_iter()
+            .collect();
+        let decision = lab.decide();
+        let [made] = &decision.plan[..] else {
+            panic!("{:?}", decision.plan);
+        };
+        assert_eq!(decision.memory.last_vmids[&region], made.target.vmid);
+        made.target.vmid
+    };
+    assert_eq!(after(None), lowest);
+    assert_eq!(after(Some(lowest + 4)), lowest + 5);
+    assert_eq!(after(Some(highest)), lowest);
+    assert_eq!(after(Some(highest + 7)), lowest);
+    assert_eq!(after(Some(u32::MAX)), lowest);
+}
