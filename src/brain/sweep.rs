@@ -103,7 +103,12 @@ fn halves(turn: &mut Turn<'_>, known: &Known<'_>, lost: bool) {
         return;
     }
     let stays = lost && reason == Reason::NoNode;
-    if !stays && turn.holds.may_shrink(region).is_ok() {
+    let may = match kind {
+        // Nothing is lost with it, and its node counts as dead only after that: the brake would hold both for ever.
+        Kind::DropIntent => turn.holds.may_clear(region),
+        _ => turn.holds.may_shrink(region),
+    };
+    if !stays && may.is_ok() {
         turn.act(
             kind,
             turn::target(known),

@@ -647,3 +647,27 @@ fn a_start_is_not_planned_again_before_pve_can_show_it() {
     assert_eq!(after(Span::seconds(1), true), []);
     assert_eq!(lab.memory.power["m"].tried, None);
 }
+
+/// Somebody destroyed most VMs of the cluster, and their nodes are not Ready.
+#[test]
+fn the_brake_keeps_no_entry_of_a_vm_that_is_gone() {
+    let names = ["a", "b", "c", "d", "e"];
+    let mut lab = names.iter().fold(pool(), |lab, name| {
+        let lab = lab.ours(name, "p", "one").edit_machine(name, |machine| {
+            machine.intended = true;
+            (machine.vm, machine.node) = (None, None);
+        });
+        lab.edit_node(name, |node| node.ready.status = ReadyStatus::False)
+    });
+    let region = lab.snapshot.regions.get_mut("home").expect("home");
+    region.vms.clear();
+    assert_eq!(kinds(&lab.turn()), [], "they are in quarantine");
+    let lab = lab.after(Span::minutes(5));
+    let decision = lab.decide();
+    assert_eq!(kinds(&decision), [const { Kind::DropIntent }; 5]);
+    let held = decision.report.holds.iter();
+    assert!(
+        held.clone()
+            .any(|hold| hold.why.contains("ClusterUnhealthy"))
+    );
+}
