@@ -217,7 +217,7 @@ async fn answer(stream: UnixStream, handler: Handler) {
         // A peer that went away is no concern of ours.
         let _ = stream.get_mut().write_all(&text).await;
         let _ = stream.get_mut().shutdown().await;
-        // What is left unread when a socket is closed takes the answer with it.
+        // A socket that is closed before all of the request is read is reset, and the answer in it is lost.
         let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
     }
 }

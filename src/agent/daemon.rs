@@ -142,7 +142,7 @@ pub async fn run_until(parts: Parts, stop: CancellationToken) -> Result<(), Daem
 fn journal(state: &StateFiles) -> Result<Journal, JournalError> {
     let (journal, unreadable) = Journal::open(&state.journal())?;
     for problem in unreadable {
-        tracing::error!(%problem, "a journal entry cannot be read; its machine is known by its mark alone");
+        tracing::error!(%problem, "a file in the journal is no entry: it counts for nothing");
     }
     Ok(journal)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::model::cluster::{Node, PodKey};
 use crate::model::disruption::ConsolidationPolicy;
-use crate::model::guard::{DO_NOT_DISRUPT, Guard};
+use crate::model::guard::{DO_NOT_DISRUPT, Guard, SCALE_DOWN_DISABLED, disables_scale_down};
 use crate::model::report::NodeVerdict;
 use crate::model::time::{Span, Time};
 
@@ -21,7 +21,6 @@ use super::view::{Keyed, Known, Standing};
 use super::words;
 use super::world::{ShapeId, World};
 
-pub(super) const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 /// cluster-autoscaler's taint on a node it removes; the value is the Unix time …
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 /// … and it means nothing any more after so long.
@@ -352,8 +351,8 @@ fn eligible(
 /// The annotations that keep a node.
 fn annotated(turn: &Turn<'_>, node: &Node) -> Result<(), Keep> {
     let value = |key: &str| node.annotations.get(key).map(|value| &**value);
-    if value(DISABLED) == Some("true") {
-        let why = format!("its annotation {DISABLED} is true");
+    if disables_scale_down(node) {
+        let why = format!("its annotation {SCALE_DOWN_DISABLED} is true");
         return Err(Keep::because("ScaleDownDisabledAnnotation", why));
     }
     let guard = value(DO_NOT_DISRUPT);

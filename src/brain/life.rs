@@ -6,13 +6,12 @@
 //! of ours left that was cut short needs none: nothing is in it any more.
 
 use crate::model::action::{Kind, Reason};
-use crate::model::cluster::Node;
 use crate::model::foreign::ForeignText;
+use crate::model::guard::{SCALE_DOWN_DISABLED, disables_scale_down};
 use crate::model::policy::STARTUP_TAINT;
 use crate::model::region::Step;
 use crate::model::time::Span;
 
-use super::candidates::DISABLED;
 use super::turn::{self, Turn};
 use super::view::{Known, Standing, has_taint};
 
@@ -113,9 +112,13 @@ fn failed(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
         return None;
     }
     let message = why(known, turn.view.policy.scale_up.max_provision_time);
-    if known.node.is_some_and(|(_, node)| kept_by_annotation(node)) {
+    // Somebody may want to look into it.
+    if known
+        .node
+        .is_some_and(|(_, node)| disables_scale_down(node))
+    {
         turn.warn(format!(
-            "machine {} failed: {message}; it is kept, because its node is annotated with {DISABLED}=true",
+            "machine {} failed: {message}; it is kept, because its node is annotated with {SCALE_DOWN_DISABLED}=true",
             known.name
         ));
         return None;
@@ -126,13 +129,6 @@ fn failed(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     }
     let drain = known.node.is_some();
     Some((Kind::Remove { drain }, reason))
-}
-
-/// Whether somebody wants the node to be kept, to look into it for instance.
-fn kept_by_annotation(node: &Node) -> bool {
-    node.annotations
-        .get(DISABLED)
-        .is_some_and(|value| &**value == "true")
 }
 
 /// Whether a machine that runs is known by its mark alone, and no node of it has been seen since: its journal was lost,

@@ -145,7 +145,7 @@ impl Shared {
             more => format!(" (and {more} more)"),
         };
         Some(format!(
-            "a journal file is no entry: {first}{rest}; its machine is known by its mark alone; remove the file when `status` shows that machine as you know it"
+            "a journal file is no entry: {first}{rest}; it counts for nothing; remove it when `status` shows its machine as you know it"
         ))
     }
 

@@ -1,13 +1,21 @@
 //! The annotations by which pods and nodes forbid that they are disrupted: cluster-autoscaler's `safe-to-evict` and
-//! Karpenter's `do-not-disrupt`. Brain and executor read them alike.
+//! `scale-down-disabled`, and Karpenter's `do-not-disrupt`. Brain and executor read them alike.
 
-use super::cluster::{Phase, Pod};
+use super::cluster::{Node, Phase, Pod};
 use super::time::{Span, Time};
 
 /// On a pod: anything but `true` forbids its eviction.
 pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+/// On a node: `true` forbids its removal, whatever it is removed for.
+pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 /// On a pod or a node: `true` forbids its disruption for ever, a Go duration such as `30m` for so long.
 pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+
+/// Whether [`SCALE_DOWN_DISABLED`] keeps the node.
+pub fn disables_scale_down(node: &Node) -> bool {
+    let value = node.annotations.get(SCALE_DOWN_DISABLED);
+    value.is_some_and(|value| &**value == "true")
+}
 
 /// A `do-not-disrupt` that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pve_autoscaler::model::policy::LEAVING_TAINT;
 use pve_autoscaler::model::region::{Busy, Machine, Step as Reached};
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::faults::Aim;
+use pve_autoscaler::sim::faults::{Aim, FaultPlan};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::PveSpec;
@@ -82,6 +82,51 @@ fn a_node_that_is_uncordoned_while_it_is_to_go_keeps_its_vm() {
     rescued(&async |scene: &Scene, node: &str| {
         tokio::time::sleep(Duration::from_secs(20)).await;
         uncordon(scene, node).await;
+    });
+}
+
+/// Who types `kubectl uncordon` does not know of our taint: it goes by itself, within seconds.
+#[test]
+fn an_uncordon_alone_takes_a_node_back() {
+    rescued(&async |scene: &Scene, node: &str| {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        kubectl_uncordon(scene, node).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(!leaves(scene, node));
+    });
+}
+
+/// No pod is asked to go any more from a node that somebody uncordoned.
+#[test]
+fn an_uncordon_ends_the_evictions() {
+    simulate(async {
+        let scene = Scene::new(21, HASTY, GuestSpec::default());
+        let faults = &scene.world.kube_faults;
+        faults.set(FaultPlan {
+            eviction_busy_s: Some(1),
+            ..FaultPlan::default()
+        });
+        let rescues = async {
+            let node = marked(&scene).await;
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            kubectl_uncordon(&scene, &node).await;
+            let refused = faults.dealt();
+            assert!(refused > 0, "nothing was to be evicted");
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            assert!(!leaves(&scene, &node));
+            // One round may have been under way.
+            let more = faults.dealt() - refused;
+            assert!(more <= 13, "{more} evictions after it was uncordoned");
+            faults.quiet();
+            std::future::pending::<()>().await;
+        };
+        let drained = crate::tenant::drained();
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, drained, Duration::from_mins(10)) => {}
+            () = rescues => {}
+        }
+        assert_eq!(scene.findings(), Vec::<String>::new());
     });
 }
 
@@ -163,6 +208,21 @@ fn a_node_that_is_deleted_before_it_is_emptied_leaves_its_vm_for_the_quarantine(
         }
         scene.nothing_is_left();
     });
+}
+
+/// `kubectl uncordon NODE`.
+async fn kubectl_uncordon(scene: &Scene, node: &str) {
+    let request = http::Request::patch(format!("/api/v1/nodes/{node}"))
+        .header("content-type", "application/merge-patch+json");
+    let open = json!({"spec": {"unschedulable": null}});
+    crate::patch(scene, request, open.to_string()).await;
+}
+
+/// Whether the node carries our taint.
+fn leaves(scene: &Scene, node: &str) -> bool {
+    let nodes = scene.world.kube.objects("v1", "Node");
+    let mut marked = nodes.iter();
+    marked.any(|of| of["metadata"]["name"] == node && of.to_string().contains(LEAVING_TAINT))
 }
 
 async fn uncordon(scene: &Scene, node: &str) {

@@ -76,7 +76,7 @@ fn delete(name: &str) -> Act {
 }
 
 /// Twelve pods come with a large one, on whose machine they stay when it goes: their node is drained then.
-fn drained() -> Workload {
+pub(super) fn drained() -> Workload {
     Workload {
         steps: vec![
             step(0, deploy("big", 1, "900m")),

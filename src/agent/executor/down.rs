@@ -10,7 +10,6 @@ use crate::agent::journal::Entry;
 use crate::config::settings::Drain;
 use crate::model::action::{Action, NodeRef};
 use crate::model::cluster::{Node, ReadyStatus};
-use crate::model::policy::{LEAVING_TAINT, STARTUP_TAINT};
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 use crate::pve::transport::Outcome;
@@ -24,7 +23,8 @@ use super::work::{Look, Stop, TaskFailure, Work, passing};
 
 /// After a call that PVE could not do just now.
 const PAUSE: Duration = Duration::from_secs(1);
-/// What was read of the node this long ago, before its VM loses its power, is as good as read now.
+/// The node is read right before its VM loses its power. A reading older than this is not acted on: the node may have
+/// been uncordoned since.
 const FRESH: Duration = Duration::from_secs(10);
 /// A stop must end within this time.
 const STOP_DEADLINE: Span = Span::minutes(2);
@@ -223,7 +223,7 @@ async fn node_of(
     };
     let Some((name, node)) = found else {
         return match planned {
-            // What ran there may run on, and nobody has emptied it: it waits out the quarantine.
+            // Its pods may run on, and they were not evicted: the machine waits out the quarantine first.
             Some(planned) if config.is_some() && work.entry()?.step < Step::Shutdown => {
                 let name = &planned.name;
                 Err(Stop::Transient(format!(
@@ -307,7 +307,7 @@ async fn still_empty(
     loop {
         let began = Instant::now();
         empty_now(work, config, emptied).await?;
-        // What an API server said that took its time, or answered at the second try, may not hold any more.
+        // A call that was slow, or was made twice, leaves the readings before it old.
         if began.elapsed() < FRESH {
             return Ok(());
         }
@@ -316,12 +316,13 @@ async fn still_empty(
     }
 }
 
-/// Its node is still the one that was emptied and takes no pods, and there is none on it that would be lost.
+/// Reads the machine's node. It must be the one that was emptied, and still closed to pods; no pod on it may be one
+/// that would be lost with it.
 async fn empty_now(work: &Work, config: &VmConfig, emptied: Option<&NodeRef>) -> Result<(), Stop> {
     match (node::own(work, config, false).await?, emptied) {
         (None, _) => Ok(()),
         (Some((_, node)), Some(emptied)) if node.uid == emptied.uid => {
-            if takes_pods(&node) && !planted!(NoCordon) {
+            if drain::wanted_back(&node) && !planted!(NoCordon) {
                 return Err(taken_back(work, emptied).await);
             }
             nothing_to_lose(work, emptied, "it was emptied before").await
@@ -332,14 +333,6 @@ async fn empty_now(work: &Work, config: &VmConfig, emptied: Option<&NodeRef>) ->
     }
 }
 
-/// Whether pods may come to a node that was cordoned, at any moment: somebody has uncordoned it since and has taken our
-/// taint off.
-fn takes_pods(node: &Node) -> bool {
-    let ours = |key: &str| key == LEAVING_TAINT || key == STARTUP_TAINT;
-    let tainted = node.taints.iter().any(|taint| ours(&taint.key));
-    node.ready.status == ReadyStatus::True && !node.unschedulable && !tainted
-}
-
 /// Somebody wants the node back: it is in service again, until it is decided anew.
 async fn taken_back(work: &Work, node: &NodeRef) -> Stop {
     release(work, node).await;
@@ -348,12 +341,7 @@ async fn taken_back(work: &Work, node: &NodeRef) -> Stop {
         entry.step = Step::Done;
         entry.since = now;
     });
-    back.err().unwrap_or_else(|| {
-        Stop::Transient(format!(
-            "somebody uncordoned node {} while it was to go: it is looked at again",
-            node.name
-        ))
-    })
+    back.err().unwrap_or_else(|| drain::uncordoned(node))
 }
 
 /// Whether the journal shows that the machine never came as far as to register a node: nothing was

@@ -11,7 +11,8 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::agent::drain_order::{self, Fate, LAST_TIER};
 use crate::kube::{Client, DELAY_DELETION, Error, EvictOutcome, NodeChange};
 use crate::model::action::{Action, NodeRef};
-use crate::model::cluster::{Pod, PodKey};
+use crate::model::cluster::{Node, Pod, PodKey, ReadyStatus};
+use crate::model::policy::STARTUP_TAINT;
 use crate::model::time::Span;
 use crate::model::words;
 
@@ -56,6 +57,7 @@ pub(super) async fn emptied(work: &Work, node: &NodeRef, action: &Action) -> Res
     if planted!(NoFreshLook) && action.precondition.pods.is_empty() {
         return Ok(());
     }
+    still_to_go(work, node).await?;
     let pods = pods(work, &node.name).await?;
     let now = work.tools.clock.now();
     if let Some((pod, why)) = drain_order::obstacle(&pods, &action.precondition.pods, now) {
@@ -72,6 +74,36 @@ pub(super) async fn emptied(work: &Work, node: &NodeRef, action: &Action) -> Res
         drain.evicted(tier).await?;
     }
     Ok(())
+}
+
+/// Whether somebody wants a node back that we cordoned: it is uncordoned, and Ready, so that it can take pods. Our
+/// taint may be there still: who types `kubectl uncordon` does not know of it. A node that never came up was not
+/// cordoned by us; its startup taint says so.
+pub(super) fn wanted_back(node: &Node) -> bool {
+    let starting = node.taints.iter().any(|taint| *taint.key == *STARTUP_TAINT);
+    node.ready.status == ReadyStatus::True && !node.unschedulable && !starting
+}
+
+/// What ends the removal of a node that somebody wants back.
+pub(super) fn uncordoned(node: &NodeRef) -> Stop {
+    let name = &node.name;
+    Stop::Transient(format!(
+        "somebody uncordoned node {name} while it was to go: it is looked at again"
+    ))
+}
+
+/// Reads a node that was cordoned; a stop when somebody wants it back.
+async fn still_to_go(work: &Work, node: &NodeRef) -> Result<(), Stop> {
+    let kube = &work.tools.kube;
+    let now = work
+        .patiently_kube("reading the node", || kube.node(&node.name))
+        .await?;
+    match now {
+        Some(now) if now.uid == node.uid && wanted_back(&now) && !planted!(NoCordon) => {
+            Err(uncordoned(node))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether pods of DaemonSets are evicted from the node of this removal. A node is empty when the plan has no pod to
@@ -150,6 +182,7 @@ impl Drain<'_> {
             }
             waiting.say(work);
             sleep(ROUND).await;
+            still_to_go(work, self.node).await?;
         }
     }
 
@@ -324,6 +357,7 @@ pub(super) async fn detached(work: &Work, node: &NodeRef, action: &Action) -> Re
         }
         work.note(format!("volumes are still attached: {}", names.join(", ")));
         sleep(DETACH_POLL).await;
+        still_to_go(work, node).await?;
     }
 }
 

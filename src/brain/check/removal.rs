@@ -122,10 +122,9 @@ pub(super) fn disabled(
         Rule::Disabled,
         || "scale-down is switched off".to_owned(),
     )?;
-    let value = |key: &str| node.annotations.get(key).map(AsRef::as_ref);
+    let guard = node.annotations.get(DO_NOT_DISRUPT).map(AsRef::as_ref);
     ensure(
-        value(DISABLED) != Some("true")
-            && !drain::guarded(value(DO_NOT_DISRUPT), node.created, case.now),
+        !is_disabled(node) && !drain::guarded(guard, node.created, case.now),
         Rule::Disabled,
         || format!("the node carries {DISABLED} or {DO_NOT_DISRUPT}"),
     )

@@ -1,7 +1,8 @@
 //! The brake: too many nodes that are not Ready stop both ways.
 
+use super::holding::{creates, held};
 use super::lab::lab;
-use super::lifecycle::{creates, held, kinds};
+use super::lifecycle::kinds;
 use crate::model::action::Kind;
 use crate::model::cluster::ReadyStatus;
 use crate::model::report::Hold;

@@ -1,25 +1,24 @@
-//! Machines under way, failures, back-off, what is left behind, and what holds everything back.
+//! Machines under way, failures, back-off, and what is no longer ours to touch.
 
 use super::lab::{CLUSTER, Lab, lab, made, verdict};
 use crate::model::action::{Kind, Reason};
-use crate::model::cluster::ReadyStatus;
 use crate::model::decision::Decision;
 use crate::model::mark::Ownership;
 use crate::model::memory::Memory;
-use crate::model::region::{Busy, Failure, MachineVm, Step, Vm};
+use crate::model::region::{Busy, Failure, Step, Vm};
 use crate::model::report::PodVerdict;
 use crate::model::time::Span;
 
-fn pool() -> Lab {
+pub(super) fn pool() -> Lab {
     lab().kind("one", 2, 4096).pool("p", &["one"])
 }
 
 /// A machine `m` that stands at a step, with a marked VM, and nobody at it.
-fn machine(step: Step) -> Lab {
+pub(super) fn machine(step: Step) -> Lab {
     pool().machine("m", "p", "one", step)
 }
 
-fn failed(step: Step, transient: bool) -> Lab {
+pub(super) fn failed(step: Step, transient: bool) -> Lab {
     let lab = machine(step);
     let at = lab.now;
     lab.edit_machine("m", |machine| {
@@ -40,7 +39,7 @@ pub(super) fn kinds(decision: &Decision) -> Vec<Kind> {
         .collect()
 }
 
-fn remove(drain: bool) -> Vec<Kind> {
+pub(super) fn remove(drain: bool) -> Vec<Kind> {
     vec![Kind::Remove { drain }]
 }
 
@@ -201,191 +200,6 @@ fn a_lost_memory_lets_a_pool_without_healthy_nodes_wait() {
     assert_eq!(made(&fresh.decide()), ["one"]);
 }
 
-/// A locked, markless VM that an intent names.
-fn placeholder() -> Lab {
-    machine(Step::Clone)
-        .edit_machine("m", |machine| {
-            machine.vm = Some(MachineVm {
-                lock: Some("clone".into()),
-                ..MachineVm::default()
-            });
-        })
-        .with(|lab| {
-            let region = lab.snapshot.regions.get_mut("home").expect("home");
-            let vm = region.vms.get_mut(&9000).expect("its VM");
-            vm.running = false;
-            vm.ownership = Some(Ownership::Unmarked);
-        })
-}
-
-#[test]
-fn a_placeholder_is_followed_first_and_cleared_after_a_quarantine() {
-    let mut lab = placeholder();
-    let decision = lab.decide();
-    assert_eq!(kinds(&decision), [Kind::Continue]);
-    assert_eq!(decision.wake, Some(lab.now + Span::minutes(5)));
-    // Somebody is at it: no quarantine runs.
-    let mut busy = lab.clone();
-    busy.turn();
-    busy.turn();
-    let busy = busy
-        .after(Span::minutes(6))
-        .edit_machine("m", |machine| machine.busy = None);
-    assert_eq!(kinds(&busy.decide()), [Kind::Continue]);
-    // Nobody is.
-    lab.memory = lab.decide().memory;
-    let lab = lab.after(Span::minutes(5));
-    assert_eq!(kinds(&lab.decide()), [Kind::ClearPlaceholder]);
-    // What no intent names is not ours.
-    let not_ours = lab.edit_machine("m", |machine| machine.intended = false);
-    assert!(!kinds(&not_ours.decide()).contains(&Kind::ClearPlaceholder));
-}
-
-#[test]
-fn what_a_removal_of_ours_left_is_cleared_at_once() {
-    let remains = |step, lock: &str| {
-        let lab = placeholder().edit_machine("m", |machine| {
-            machine.step = Some((step, machine.mark.created));
-            machine.vm.as_mut().expect("its VM").lock = Some(lock.into());
-        });
-        kinds(&lab.decide())
-    };
-    assert_eq!(
-        remains(Step::Destroy, "destroyed"),
-        [Kind::ClearPlaceholder]
-    );
-    // Another's removal, another's lock.
-    assert_eq!(remains(Step::Destroy, "backup"), []);
-    // A placeholder that was being cleared has its quarantine.
-    assert_eq!(remains(Step::Destroy, "clone"), []);
-}
-
-#[test]
-fn a_vm_without_node_goes_after_a_quarantine() {
-    let mut lab = pool().ours("m", "p", "one").with(|lab| {
-        lab.snapshot.cluster.nodes.clear();
-    });
-    let decision = lab.turn();
-    assert!(decision.plan.is_empty());
-    assert!(decision.report.warnings[0].contains("quarantine"));
-    let back = lab.clone().after(Span::minutes(4)).node("m", 1, 1);
-    let mut back = back;
-    back.turn();
-    assert!(back.memory.quarantine.is_empty(), "its node came back");
-    let lab = lab.after(Span::minutes(5));
-    assert_eq!(kinds(&lab.decide()), remove(false));
-}
-
-#[test]
-fn one_whose_node_goes_while_it_is_emptied_waits_for_the_quarantine_too() {
-    for step in [Step::Drain, Step::Detach] {
-        let mut lab = machine(step);
-        assert_eq!(kinds(&lab.turn()), [], "{step:?}");
-        let mut back = lab.clone();
-        back.register("m", true);
-        assert_eq!(kinds(&back.decide()), [], "{step:?}: its node came back");
-        let lab = lab.after(Span::minutes(5));
-        assert_eq!(kinds(&lab.decide()), remove(false), "{step:?}");
-        // While somebody is at it, the executor itself looks at the node.
-        let at_it = lab.edit_machine("m", |machine| machine.busy = Some(Busy::Down));
-        assert_eq!(kinds(&at_it.decide()), [], "{step:?}");
-    }
-}
-
-#[test]
-fn a_view_that_is_not_good_begins_no_quarantine() {
-    let mut lab = pool().ours("m", "p", "one").with(|lab| {
-        lab.snapshot.cluster.nodes.clear();
-        lab.snapshot
-            .sources
-            .get_mut("kube/nodes")
-            .expect("there")
-            .complete = false;
-    });
-    lab.turn();
-    assert!(lab.memory.quarantine.is_empty());
-    let mut lab = lab.after(Span::minutes(6));
-    assert!(lab.turn().plan.is_empty(), "it begins now");
-}
-
-/// A node that says it is of VM 9500, which is not there.
-fn orphan() -> Lab {
-    pool()
-        .node("p-lost", 1000, 1024)
-        .edit_node("p-lost", |node| {
-            node.labels
-                .insert("pve-autoscaler.io/pool".into(), "p".into());
-            let says = "home/9500/uuid-p-lost";
-            node.annotations
-                .insert("pve-autoscaler.io/machine".into(), says.into());
-            node.ready.status = ReadyStatus::Unknown;
-        })
-}
-
-#[test]
-fn a_node_without_vm_goes_after_a_quarantine() {
-    let deleted = |mut lab: Lab| {
-        lab.turn();
-        let mut lab = lab.after(Span::minutes(5));
-        let decision = lab.turn();
-        assert!(lab.decide().plan.is_empty());
-        kinds(&decision)
-    };
-    assert_eq!(deleted(orphan()), [Kind::DeleteNode]);
-    let alive = orphan().edit_node("p-lost", |node| node.ready.status = ReadyStatus::True);
-    assert_eq!(deleted(alive), []);
-    let vm_there = orphan().with(|lab| {
-        let region = lab.snapshot.regions.get_mut("home").expect("home");
-        region.vms.insert(9500, Vm::default());
-    });
-    assert_eq!(deleted(vm_there), []);
-    let reused = orphan().with(|lab| {
-        let region = lab.snapshot.regions.get_mut("home").expect("home");
-        let vm = Vm {
-            uuid: Some("uuid-of-another".into()),
-            ..Vm::default()
-        };
-        region.vms.insert(9500, vm);
-    });
-    assert_eq!(deleted(reused), [Kind::DeleteNode], "VMIDs are used again");
-    let name_there = orphan().with(|lab| {
-        let region = lab.snapshot.regions.get_mut("home").expect("home");
-        let vm = Vm {
-            name: "p-lost".into(),
-            ..Vm::default()
-        };
-        region.vms.insert(300, vm);
-    });
-    assert_eq!(deleted(name_there), []);
-    let edited = orphan().edit_node("p-lost", |node| node.system_uuid = "another".into());
-    assert_eq!(deleted(edited), []);
-    let unknown_pool = orphan().edit_node("p-lost", |node| {
-        node.labels
-            .insert("pve-autoscaler.io/pool".into(), "q".into());
-    });
-    assert_eq!(deleted(unknown_pool), []);
-}
-
-#[test]
-fn a_machine_whose_vm_is_gone_loses_its_node_and_its_intent() {
-    let mut lab = pool().ours("m", "p", "one").edit_machine("m", |machine| {
-        machine.vm = None;
-    });
-    lab.snapshot
-        .regions
-        .get_mut("home")
-        .expect("home")
-        .vms
-        .remove(&9000);
-    let lab = lab.edit_node("m", |node| node.ready.status = ReadyStatus::Unknown);
-    let mut lab = lab;
-    assert!(lab.turn().plan.is_empty());
-    let mut lab = lab.after(Span::minutes(5));
-    assert_eq!(kinds(&lab.turn()), [Kind::DeleteNode]);
-    assert_eq!(kinds(&lab.turn()), [Kind::DropIntent]);
-    assert!(lab.decide().plan.is_empty());
-}
-
 #[test]
 fn a_machine_made_since_the_region_was_read_is_coming() {
     for step in [Step::Configure, Step::Join, Step::Initialize, Step::Done] {
@@ -491,183 +305,4 @@ fn a_removal_that_was_begun_on_a_machine_without_node_goes_on() {
         machine.step = Some((Step::Drain, machine.mark.created));
     });
     assert_eq!(kinds(&half.decide()), remove(true));
-}
-
-/// What a change to the view makes of a world with something to add, continue and remove.
-pub(super) fn held(change: impl Fn(&mut Lab)) -> (Vec<Kind>, Vec<String>) {
-    let mut lab = pool()
-        .ours("idle", "p", "one")
-        .machine("m", "p", "one", Step::Agent)
-        .edit_machine("m", |machine| machine.busy = Some(Busy::Up))
-        .edit_pool("p", |pool| pool.scale_down = None);
-    lab.policy.scale_down.delay_after_add = Span::ZERO;
-    lab.turn();
-    let lab = lab
-        .after(Span::minutes(11))
-        .edit_machine("m", |machine| machine.busy = None)
-        .pod("web", 2000, 4000)
-        .pod("web2", 2000, 4000)
-        .shape("web", |shape| {
-            shape
-                .node_selector
-                .insert("topology.kubernetes.io/zone".into(), "pve2".into());
-        })
-        .shape("web2", |shape| {
-            shape
-                .node_selector
-                .insert("topology.kubernetes.io/zone".into(), "pve2".into());
-        })
-        .with(change);
-    let decision = lab.decide();
-    let holds = decision
-        .report
-        .holds
-        .iter()
-        .map(|hold| format!("{}: {}", hold.scope, hold.why))
-        .collect();
-    (kinds(&decision), holds)
-}
-
-pub(super) fn creates(kinds: &[Kind]) -> usize {
-    kinds
-        .iter()
-        .filter(|kind| matches!(kind, Kind::Create(_)))
-        .count()
-}
-
-#[test]
-fn without_a_hold_everything_happens() {
-    let (kinds, holds) = held(|_| {});
-    assert_eq!(holds, Vec::<String>::new());
-    assert_eq!(creates(&kinds), 2);
-    assert!(kinds.contains(&Kind::Continue));
-}
-
-#[test]
-fn holds_stop_everything_and_say_why() {
-    for (change, words) in [
-        (
-            (|lab: &mut Lab| lab.snapshot.leader = false) as fn(&mut Lab),
-            "everything: this instance does not hold the lease",
-        ),
-        (
-            |lab| lab.snapshot.paused = Some("ann".into()),
-            "everything: paused: ann",
-        ),
-        (
-            |lab| lab.snapshot.cluster_id = None,
-            "everything: the cluster id is not known yet",
-        ),
-        (
-            |lab| lab.now = lab.now - Span::minutes(1),
-            "everything: the clock was set back",
-        ),
-        (
-            |lab| {
-                lab.snapshot.sources.remove("kube/nodes");
-            },
-            "scale-up: kube/nodes was not yet read completely",
-        ),
-        (
-            |lab| {
-                let source = lab.snapshot.sources.get_mut("kube/daemonsets");
-                source.expect("there").complete = false;
-            },
-            "scale-up: kube/daemonsets was not yet read completely",
-        ),
-        (
-            |lab| {
-                let source = lab.snapshot.sources.get_mut("kube/pods").expect("there");
-                source.as_of = source.as_of - Span::minutes(4);
-            },
-            "scale-up: the view of kube/pods is 4m old, at most 3m is allowed",
-        ),
-        (
-            |lab| {
-                let region = lab.snapshot.regions.get_mut("home").expect("home");
-                region.quorate = false;
-            },
-            "region home: the PVE cluster of the region home has no quorum",
-        ),
-        (
-            |lab| {
-                lab.snapshot.sources.remove("pve/home");
-            },
-            "region home: pve/home was not yet read completely",
-        ),
-        (
-            |lab| {
-                let unread = crate::model::region::Region::default();
-                lab.snapshot.regions.insert("home".into(), unread.into());
-                let source = lab.snapshot.sources.get_mut("pve/home").expect("there");
-                source.complete = false;
-                source.error = Some("connection refused".into());
-            },
-            "region home: pve/home was not yet read completely: connection refused",
-        ),
-    ] {
-        let (kinds, holds) = held(change);
-        assert_eq!(kinds, [], "{words}");
-        assert!(holds[0].starts_with(words), "{holds:?}");
-    }
-}
-
-#[test]
-fn scale_up_and_scale_down_have_their_own_limits() {
-    let old = |up: i64, down: i64| {
-        held(move |lab| {
-            lab.policy.scale_up.max_view_age = Span::minutes(up);
-            lab.policy.scale_down.max_view_age = Span::minutes(down);
-            for source in lab.snapshot.sources.values_mut() {
-                source.as_of = source.as_of - Span::minutes(5);
-            }
-        })
-        .0
-    };
-    assert_eq!(creates(&old(10, 1)), 2);
-    assert_eq!(creates(&old(1, 10)), 0);
-}
-
-/// PVE shows for ten seconds after a start that the VM is off, and a daemon looks again at once.
-#[test]
-fn a_start_is_not_planned_again_before_pve_can_show_it() {
-    let mut lab = pool().ours("m", "p", "one");
-    let mut after = |span: Span, running: bool| {
-        lab = lab.clone().after(span).edit_machine("m", |machine| {
-            machine.vm.as_mut().expect("a VM").running = running;
-        });
-        let decision = lab.decide();
-        lab.memory = decision.memory.clone();
-        kinds(&decision)
-    };
-    assert_eq!(after(Span::ZERO, false), [], "it may be a reboot");
-    assert_eq!(after(Span::seconds(61), false), [Kind::Start]);
-    let again = (0..100).flat_map(|_| after(Span::seconds(1), false));
-    assert_eq!(again.count(), 5, "once in twenty seconds");
-    assert_eq!(after(Span::seconds(1), true), []);
-    assert_eq!(lab.memory.power["m"].tried, None);
-}
-
-/// Somebody destroyed most VMs of the cluster, and their nodes are not Ready.
-#[test]
-fn the_brake_keeps_no_entry_of_a_vm_that_is_gone() {
-    let names = ["a", "b", "c", "d", "e"];
-    let mut lab = names.iter().fold(pool(), |lab, name| {
-        let lab = lab.ours(name, "p", "one").edit_machine(name, |machine| {
-            machine.intended = true;
-            (machine.vm, machine.node) = (None, None);
-        });
-        lab.edit_node(name, |node| node.ready.status = ReadyStatus::False)
-    });
-    let region = lab.snapshot.regions.get_mut("home").expect("home");
-    region.vms.clear();
-    assert_eq!(kinds(&lab.turn()), [], "they are in quarantine");
-    let lab = lab.after(Span::minutes(5));
-    let decision = lab.decide();
-    assert_eq!(kinds(&decision), [const { Kind::DropIntent }; 5]);
-    let held = decision.report.holds.iter();
-    assert!(
-        held.clone()
-            .any(|hold| hold.why.contains("ClusterUnhealthy"))
-    );
 }

@@ -26,7 +26,7 @@ pub(super) enum Act {
     Cordon,
     /// `kubectl drain`.
     Drain,
-    /// `kubectl uncordon` and the daemon's taint taken off, while it empties the node.
+    /// `kubectl uncordon` while the daemon empties the node, with its taint taken off or without.
     Rescue,
     /// `kubectl delete node` of a machine that runs.
     DeleteNode,
@@ -93,8 +93,10 @@ async fn to_node(act: Act, stage: &Stage<'_>, dice: &mut StdRng, node: &Value) -
     let (change, back) = match act {
         Act::Cordon | Act::Drain => (cordon(true), Some(cordon(false))),
         Act::Rescue => {
-            let taints = without(node, LEAVING);
-            let change = json!({"spec": {"taints": taints, "unschedulable": null}});
+            let mut change = cordon(false);
+            if dice.random_bool(0.5) {
+                change["spec"]["taints"] = json!(without(node, LEAVING));
+            }
             (change, None)
         }
         Act::Forbid => annotated(node, "annotations", DISABLED, Some("true")),
