@@ -8,6 +8,7 @@ readonly daemon=pve-autoscaler.service socket=pve-autoscaler-broker.socket broke
 # What systemd-analyze may find at most, in tenths.
 readonly daemon_exposure=15 broker_exposure=30
 missed=0
+misses=()
 
 # hold TEXT COMMAND...: TEXT must hold, that is, COMMAND succeed.
 hold() {
@@ -19,6 +20,7 @@ hold() {
         echo "MISS $text"
         printf '%s\n' "$said" | tail -n 15 | sed 's/^/     | /'
         missed=$((missed + 1))
+        misses+=("$text: $(printf '%s' "$said" | tail -n 3 | tr '\n' '|')")
     fi
 }
 
@@ -38,7 +40,13 @@ main_pid() { systemctl show --property=MainPID --value "$daemon"; }
 restarts() { systemctl show --property=NRestarts --value "$daemon"; }
 # At least so often. Once, in Debian 13 on a machine under load, the count was another than two; why is not known,
 # so it is shown when it falls short.
-restarted() { [ "$(restarts)" -ge "$1" ] || { echo "restarted $(restarts) times"; false; }; }
+restarted() {
+    [ "$(restarts)" -ge "$1" ] || {
+        journalctl --no-pager --unit="$daemon" _PID=1 | tail -n 12
+        echo "restarted $(restarts) times"
+        false
+    }
+}
 status_says() { systemctl status --no-pager --lines=0 "$daemon" | tee /dev/stderr | grep -qi -- "$1"; }
 log_says() { journalctl --no-pager --unit="$daemon" | tee /dev/stderr | grep -qi -- "$1"; }
 # owned PATH OWNER:GROUP MODE
@@ -367,5 +375,7 @@ configured_and_working
 crashed_and_frozen
 upgraded
 removed
+# Once more at the end, where CI's output is cut.
+printf 'MISS %s\n' "${misses[@]+"${misses[@]}"}" | grep -v '^MISS $'
 echo "$missed missed"
 [ "$missed" -eq 0 ]
