@@ -183,24 +183,22 @@ impl Service {
         &self,
         policy: &Policy,
         mark: &Mark,
-        resources: &Value,
+        resources: Value,
         end: Instant,
     ) -> Result<(), Ends> {
-        let mut sure = None;
+        let mut seen = Seen::at_once(resources);
         loop {
-            let mut count = self
-                .count(policy, resources, Some(mark.vmid), sure, end)
-                .await?;
+            let mut count = self.count(policy, &seen, Some(mark.vmid), end).await?;
             count.add(policy, &Kind::of(mark), (0, 0));
             let Some(over) = count.above(policy, &mark.pool) else {
                 return Ok(());
             };
-            // Before it is refused, what was counted from memory is looked at.
-            if sure.replace(SURE).is_some() {
+            if seen.sure.is_some() {
                 return Err(Reply::refused(&format!(
                     "{over}; raise max in the configuration, or wait for a removal"
                 )));
             }
+            seen = self.look_again(policy, seen.resources, end).await?;
         }
     }
 
@@ -222,41 +220,69 @@ impl Service {
         // One list of the region at a time lies in memory.
         let _one = self.counting.lock().await;
         let resources = self.read(&["cluster", "resources"], &[], end).await?;
-        let mut sure = None;
+        let mut seen = Seen::at_once(resources);
         loop {
-            let count = self.count(policy, &resources, None, sure, end).await?;
+            let count = self.count(policy, &seen, None, end).await?;
             let Some(over) = count.above(policy, &mark.pool) else {
                 return Ok(());
             };
-            if sure.replace(SURE).is_some() {
+            if seen.sure.is_some() {
                 let what = if starts { "started" } else { "given its size" };
                 return Err(Reply::refused(&format!(
                     "VM {} is not {what}: {over}; raise max in the configuration, or remove machines",
                     mark.vmid
                 )));
             }
+            seen = self.look_again(policy, seen.resources, end).await?;
         }
     }
 
-    /// Counts the machines that `resources` shows and the intents whose VM is not there yet, but for
-    /// `except`. With `sure`, looks at what was last looked at longer ago than that.
+    /// Looks again, before something is refused, at what was counted from memory; and which clones are over without
+    /// a VM, because they failed or somebody destroyed what they made: these take no room. `resources` are read
+    /// again after that, because a clone may just have ended well.
+    async fn look_again(
+        &self,
+        policy: &Policy,
+        resources: Value,
+        end: Instant,
+    ) -> Result<Seen, Ends> {
+        let there: BTreeSet<u32> = entries(&resources).map(|(vmid, _)| vmid).collect();
+        let now = self.clock.now();
+        let mut ended = BTreeSet::new();
+        for vmid in self.intents.vmids() {
+            if !there.contains(&vmid)
+                && let Ok(Some(intent)) = self.intents.get(vmid, now)
+                && !intent.settled
+                && !self.may_run(policy, &intent, end).await
+            {
+                ended.insert(vmid);
+            }
+        }
+        let resources = if ended.is_empty() {
+            resources
+        } else {
+            self.read(&["cluster", "resources"], &[], end).await?
+        };
+        Ok(Seen {
+            resources,
+            sure: Some(SURE),
+            ended,
+        })
+    }
+
+    /// Counts the machines that were seen and the intents whose VM is not there yet, but for `except`.
     async fn count(
         &self,
         policy: &Policy,
-        resources: &Value,
+        seen: &Seen,
         except: Option<u32>,
-        sure: Option<Duration>,
         end: Instant,
     ) -> Result<Count, Ends> {
+        let sure = seen.sure;
         let mut count = Count::default();
         let mut there = BTreeSet::new();
-        for entry in resources.as_array().into_iter().flatten().map(Fields::of) {
-            let vmid = entry
-                .integer("vmid")
-                .and_then(|vmid| u32::try_from(vmid).ok());
-            let Some(vmid) = vmid.filter(|vmid| policy.in_range(*vmid)) else {
-                continue;
-            };
+        let entries = entries(&seen.resources);
+        for (vmid, entry) in entries.filter(|(vmid, _)| policy.in_range(*vmid)) {
             there.insert(vmid);
             let qemu = entry.text("type").as_deref() == Some("qemu");
             if !qemu || entry.flag("template") || Some(vmid) == except {
@@ -269,7 +295,7 @@ impl Service {
         }
         let now = self.clock.now();
         for vmid in self.intents.vmids() {
-            if there.contains(&vmid) || Some(vmid) == except {
+            if there.contains(&vmid) || seen.ended.contains(&vmid) || Some(vmid) == except {
                 continue;
             }
             // One that cannot be read or is too old proves nothing.
@@ -358,6 +384,36 @@ impl Service {
             self.census.note(vmid, mark.as_ref());
         }
     }
+}
+
+/// What machines are counted on.
+struct Seen {
+    /// `/cluster/resources`.
+    resources: Value,
+    /// What was last looked at longer ago than this is looked at; `None` looks at what was never looked at alone.
+    sure: Option<Duration>,
+    /// VMIDs of clones that are over and left no VM.
+    ended: BTreeSet<u32>,
+}
+
+impl Seen {
+    /// Resources that were read just now; all else is counted from memory.
+    fn at_once(resources: Value) -> Seen {
+        Seen {
+            resources,
+            sure: None,
+            ended: BTreeSet::new(),
+        }
+    }
+}
+
+/// The resources that have a VMID.
+fn entries(resources: &Value) -> impl Iterator<Item = (u32, Fields<'_>)> {
+    let all = resources.as_array().into_iter().flatten().map(Fields::of);
+    all.filter_map(|entry| {
+        let vmid = u32::try_from(entry.integer("vmid")?).ok()?;
+        Some((vmid, entry))
+    })
 }
 
 fn kind_of_intent(intent: &Intent) -> Kind {

@@ -105,7 +105,7 @@ impl Service {
         if owned::exists(&resources, mark.vmid) && !same {
             return Err(taken());
         }
-        self.room_for(policy, mark, &resources, end).await?;
+        self.room_for(policy, mark, resources, end).await?;
         let intent = Intent::new(mark, host, template, now);
         let fail = |why: String| Reply::not_sent(&why);
         self.intents.record(&intent).map_err(fail)?;
@@ -113,8 +113,8 @@ impl Service {
         Ok((intent, earlier.filter(|_| same)))
     }
 
-    /// Whether the clone of `intent`, another machine's, may still be under way.
-    async fn may_run(&self, policy: &Policy, intent: &Intent, end: Instant) -> bool {
+    /// Whether the clone of `intent` may still be under way.
+    pub(super) async fn may_run(&self, policy: &Policy, intent: &Intent, end: Instant) -> bool {
         if intent.settled || self.clock.now().since(intent.asked) >= policy.allow.quarantine {
             return false;
         }

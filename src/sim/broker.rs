@@ -22,8 +22,8 @@ use crate::model::time::{Span, Time};
 const MARK: &str = "pve-autoscaler:v1 ";
 /// Most of a body that is looked at: PVE takes no more.
 const MOST_BODY: usize = 512 << 10;
-/// As long as a clone's task runs there is at least its placeholder. Its record counts at least so long without one.
-const SETTLED: Span = Span::minutes(1);
+/// Without an answer of PVE's a clone may be under way for so long; after that there is at least its placeholder.
+const UNANSWERED: Span = Span::minutes(1);
 
 /// The broker's stand-in. Clones are one.
 #[derive(Clone, Debug)]
@@ -50,6 +50,8 @@ struct Intent {
     pool: String,
     machine: String,
     asked: Time,
+    /// PVE has answered: what it made of the clone shows.
+    answered: bool,
     /// The VM was seen with its mark.
     settled: bool,
 }
@@ -120,6 +122,7 @@ impl Broker {
             pool,
             machine,
             asked: at,
+            answered: false,
             settled: false,
         };
         Ok(Some((vmid, kept.intents.insert(vmid, intent))))
@@ -144,7 +147,15 @@ impl Kept {
                     placeholder && !intent.settled
                 }
             },
-            None => !intent.settled && now.since(intent.asked) < SETTLED,
+            // One that failed, or whose VM somebody destroyed, takes no room.
+            None => {
+                let under_way = if intent.answered {
+                    pve.being_cloned_since(*vmid).is_some()
+                } else {
+                    now.since(intent.asked) < UNANSWERED
+                };
+                !intent.settled && under_way
+            }
         });
         let marked = vms.values().filter(|vm| vm.vmid != except && !vm.template);
         let marked = marked.filter(|vm| {
@@ -188,11 +199,16 @@ async fn clone(broker: &Broker, request: Request, next: Next) -> Response {
         Err(why) => return refuse(&why),
     };
     let answer = next.run(Request::from_parts(parts, body.into())).await;
-    if let Some((vmid, earlier)) = intended
-        && !answer.status().is_success()
-    {
+    let Some((vmid, earlier)) = intended else {
+        return answer;
+    };
+    let mut kept = broker.kept();
+    if answer.status().is_success() {
+        if let Some(intent) = kept.intents.get_mut(&vmid) {
+            intent.answered = true;
+        }
+    } else {
         // It surely was not carried out: whatever appears at that VMID is not ours.
-        let mut kept = broker.kept();
         match earlier {
             Some(earlier) => drop(kept.intents.insert(vmid, earlier)),
             None => drop(kept.intents.remove(&vmid)),

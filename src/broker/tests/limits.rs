@@ -4,7 +4,7 @@ use futures::future::join_all;
 use serde_json::json;
 
 use super::rig::{Rig, rig, rig_with};
-use super::world::{HOST, mark, policy};
+use super::world::{HOST, UPID, mark, policy};
 use crate::broker::policy::Policy;
 use crate::config::settings::{PoolAllow, TypeAllow};
 use crate::model::mark::Mark;
@@ -54,6 +54,31 @@ async fn of_forty_clones_at_once_pass_as_many_as_the_pool_may_have() {
     // The same machine again is no other machine.
     let first = rig.clone_of(9000, 9020, &mark(9020)).await;
     assert_eq!(first.outcome, "done", "{first:?}");
+}
+
+/// New machines get other VMIDs than those whose clone failed: what is recorded of these is replaced by nothing.
+#[tokio::test]
+async fn clones_that_are_over_and_left_no_vm_take_no_room() {
+    let rig = empty(limited(|pool| pool.max = 2));
+    let said = clones(&rig, 9020..9022).await;
+    assert!(said.iter().all(|said| said.starts_with("done")), "{said:?}");
+    let said = clones(&rig, 9022..9023).await;
+    assert!(said[0].contains("3 machines"), "they run: {said:?}");
+    let status = UPID.replace(':', "%3A").replace('@', "%40");
+    let status = format!("/nodes/{HOST}/tasks/{status}/status");
+    let failed = json!({ "data": { "status": "stopped", "exitstatus": "no space left" } });
+    rig.world.answer(&status, 200, &failed);
+    let said = clones(&rig, 9022..9024).await;
+    assert!(said.iter().all(|said| said.starts_with("done")), "{said:?}");
+    // What a clone that is over has made counts, however it looks.
+    rig.world.placeholder(9022);
+    rig.world.put(9023, &mark(9023).line());
+    let said = clones(&rig, 9024..9025).await;
+    assert!(said[0].contains("3 machines"), "{said:?}");
+    // Nor do they keep a machine from being started.
+    let path = "/nodes/pve1/qemu/9023/status/start";
+    let start = rig.send("POST", path, &[]).await;
+    assert_eq!(start.outcome, "done", "{start:?}");
 }
 
 #[tokio::test]
