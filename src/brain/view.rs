@@ -373,7 +373,10 @@ fn untouchable(snapshot: &Snapshot, known: &Known<'_>, doubled: &BTreeSet<&str>)
         Some(Ownership::UnknownVersion(version)) => {
             return Some(format!("its mark has the unknown version {version}"));
         }
-        Some(Ownership::Marked(seen)) if seen != mark => {
+        // With another machine's own mark it is that one's VM, and this one has none.
+        Some(Ownership::Marked(seen))
+            if seen != mark && (seen.machine == mark.machine || seen.vmid != mark.vmid) =>
+        {
             return Some("its VM carries another mark than its intent".to_owned());
         }
         _ => {}

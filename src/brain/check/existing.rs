@@ -1,7 +1,7 @@
 //! Rules for machines there are: going on, releasing, clearing away.
 
 use super::{Case, Refusal, Rule, Verdict, ensure, refuse};
-use crate::model::action::Action;
+use crate::model::action::{Action, Kind};
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::identity::{self, NodeIdentity};
 use crate::model::mark::Ownership;
@@ -81,9 +81,13 @@ fn ours(case: Case<'_>, action: &Action, machine: &Machine) -> Verdict {
         Some(Ownership::UnknownVersion(version)) => {
             refuse(Rule::Ours, format!("its mark has version {version}"))
         }
-        Some(Ownership::Marked(seen)) => ensure(seen == mark, Rule::Ours, || {
-            "its VM carries another mark".to_owned()
-        }),
+        Some(Ownership::Marked(seen)) => {
+            // Another machine's VM is not touched when the entry is dropped whose VMID it has.
+            let theirs = seen.machine != mark.machine && action.kind == Kind::DropIntent;
+            ensure(seen == mark || theirs, Rule::Ours, || {
+                "its VM carries another mark".to_owned()
+            })
+        }
         Some(Ownership::Unmarked) | None => Ok(()),
     }
 }

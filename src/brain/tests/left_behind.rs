@@ -4,7 +4,7 @@ use super::lab::Lab;
 use super::lifecycle::{kinds, machine, pool, remove};
 use crate::model::action::Kind;
 use crate::model::cluster::ReadyStatus;
-use crate::model::mark::Ownership;
+use crate::model::mark::{Mark, Ownership};
 use crate::model::region::{Busy, MachineVm, Step, Vm};
 use crate::model::time::Span;
 
@@ -215,4 +215,23 @@ fn the_brake_keeps_no_entry_of_a_vm_that_is_gone() {
         held.clone()
             .any(|hold| hold.why.contains("ClusterUnhealthy"))
     );
+}
+
+/// The state directory was set back, so that the VMID of a machine was given to another; then the entry of the one
+/// whose VM somebody had destroyed came back.
+#[test]
+fn an_entry_whose_vmid_is_another_machines_is_dropped_after_a_quarantine() {
+    let mut lab = pool()
+        .ours("m", "p", "one")
+        .edit_machine("m", |machine| machine.intended = true);
+    let mut theirs = Mark::clone(&lab.snapshot.machines["m"].mark);
+    theirs.machine = "other".into();
+    lab = lab.edit_machine("m", |machine| (machine.vm, machine.node) = (None, None));
+    lab.snapshot.cluster.nodes.clear();
+    let region = lab.snapshot.regions.get_mut("home").expect("home");
+    let vm = region.vms.get_mut(&9000).expect("its VM");
+    vm.ownership = Some(Ownership::Marked(theirs.into()));
+    assert_eq!(kinds(&lab.turn()), [], "it is in quarantine");
+    let lab = lab.after(Span::minutes(5));
+    assert_eq!(kinds(&lab.decide()), [Kind::DropIntent]);
 }
