@@ -10,6 +10,8 @@ mod common;
 mod hostile_days;
 #[path = "life/identity.rs"]
 mod identity;
+#[path = "life/lease.rs"]
+mod lease;
 #[path = "life/placeholder.rs"]
 mod placeholder;
 #[cfg(debug_assertions)]

@@ -283,6 +283,8 @@ struct Loop {
     memory: Memory,
     /// Since when we lead without a gap.
     awake: Option<Time>,
+    /// The same by the clock that nobody sets.
+    leads: Option<Instant>,
     steps: Steps,
     /// The machines of other clusters that were told of.
     former: BTreeMap<Arc<str>, Vec<Arc<str>>>,
@@ -357,6 +359,7 @@ impl Loop {
             announcer,
             memory,
             awake: None,
+            leads: None,
             steps: Steps::default(),
             former: BTreeMap::new(),
             number: 0,
@@ -487,18 +490,26 @@ impl Loop {
     }
 
     fn observe(&mut self, now: Time) -> Snapshot {
-        let regions: BTreeMap<RegionName, RegionView> = self
+        let leader = self.leadership.held();
+        if leader && self.leads.is_none() {
+            self.pokes.iter().for_each(|poke| poke.notify_one());
+        }
+        self.leads = leader.then(|| self.leads.unwrap_or_else(Instant::now));
+        let mut regions: BTreeMap<RegionName, RegionView> = self
             .regions
             .iter_mut()
             .map(|(name, view)| (name.clone(), seen(&view.borrow_and_update(), now)))
             .collect();
+        if let Some(since) = self.leads {
+            let views = regions.values_mut();
+            views.for_each(|view| view.forget_before(since));
+        }
         self.executor.saw(|region| {
             let view = regions.get(region)?;
             view.begun.filter(|_| view.source.complete)
         });
         self.changes.mark_unchanged();
         let holder = self.holder.borrow_and_update().clone();
-        let leader = self.leadership.held();
         self.awake = leader.then(|| self.awake.unwrap_or(now));
         let view = self.store.view();
         let snapshot = observe::snapshot(Sources {

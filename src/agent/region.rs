@@ -87,6 +87,17 @@ pub struct RegionView {
     pub begun: Option<Instant>,
 }
 
+impl RegionView {
+    /// Until it was read after `since`, when the lease became ours, the region counts as not read: who had the lease
+    /// before may have made machines that the reading does not show.
+    pub fn forget_before(&mut self, since: Instant) {
+        if self.source.complete && self.begun.is_none_or(|begun| begun < since) {
+            self.source.complete = false;
+            self.source.error = Some("not since this instance has the lease".into());
+        }
+    }
+}
+
 /// What was read of a VM's configuration.
 #[derive(Clone, Debug)]
 struct Known {

@@ -1,0 +1,52 @@
+//! Two installations, one lease.
+
+use std::time::Duration;
+
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::workload::{Pods, Workload};
+
+use crate::HASTY;
+use crate::common::{Scene, simulate};
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/pve-autoscaler";
+
+/// The first has just cloned a machine when it dies and its lease goes. What the second has read of PVE is from before
+/// that.
+#[test]
+fn who_takes_the_lease_over_reads_what_was_made_just_before() {
+    simulate(async {
+        let scene = Scene::new(31, HASTY, GuestSpec::default());
+        let other = tempfile::tempdir().expect("a directory");
+        let first = async {
+            tokio::select! {
+                () = scene.live_on(0, |_| {}) => {}
+                () = async {
+                    while scene.machines_made() == 0 {
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                    // Until its clone is done a machine carries no mark that another could read.
+                    tokio::time::sleep(Duration::from_secs(5)).await;
+                } => {}
+            }
+            crate::patch(&scene, http::Request::delete(LEASE), String::new()).await;
+            std::future::pending::<()>().await;
+        };
+        let second = async {
+            // It has read everything before the pod comes, and looks at PVE every thirty seconds while it waits.
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let ended = scene.world.daemon(other.path(), None, 100).await;
+            panic!("it ended: {ended:?}");
+        };
+        let pods = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(5));
+        tokio::select! {
+            biased;
+            () = first => {}
+            () = second => {}
+            () = scene.preside() => {}
+            () = scene.play(pods) => {}
+            () = tokio::time::sleep(Duration::from_mins(5)) => {}
+        }
+        assert_eq!(scene.machines_made(), 1);
+    });
+}
