@@ -4,11 +4,13 @@
 //! `BenchmarkBinpackingEstimate`; W3 the shapes of its `BenchmarkFilterOutSchedulable`; W4 a large
 //! cluster of ours, a decision alone and a turn of the daemon's loop after one pod changed, which copies
 //! the view first, with what is resident then; W5 the same autoscaler's scale-down of 2,000 nodes;
-//! `claims` are pods of StatefulSets, of which no two are equal; `sizing` pods of many sizes.
+//! `claims` are pods of StatefulSets, of which no two are equal; `sizing` pods of many sizes; `tenant` a tenant's pods
+//! with hundreds of affinity terms each, among others' that wait.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod sizing;
+mod tenant;
 mod worlds;
 
 use std::hint::black_box;
@@ -92,7 +94,20 @@ fn main() {
         });
     }
     add_unequal(&mut report);
+    add_tenant(&mut report);
     report.finish();
+}
+
+/// A tenant's pods cost others nothing, whether they are looked at or left out.
+fn add_tenant(report: &mut Report) {
+    for (pods, terms) in [(150, 30), (150, 300), (500, 1_000)] {
+        let world = tenant::hostile(pods, terms);
+        let measured = measure(|| world.decide());
+        let without = tenant::others_without(&measured.value);
+        let row = row_of("tenant", format!("{pods} pods of {terms} terms"), &measured)
+            .field("others_unplaced", without);
+        report.add(row.exactly("others_unplaced", 0).at_most("seconds", 1.0));
+    }
 }
 
 /// Pods with claims, of which no two are equal; and pods of many sizes: without limits; with so few machines that some have no place; and the same once more with the

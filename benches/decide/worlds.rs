@@ -223,6 +223,18 @@ pub(crate) fn shape(app: &str, milli: i64, memory: i64) -> PodShape {
 impl World {
     /// A pod that waits, or runs on a node.
     pub(crate) fn pod(&mut self, name: &str, shape: &Arc<PodShape>, node: Option<&Arc<str>>) {
+        let namespace = self.namespace.clone();
+        self.pod_in(&namespace, name, shape, node);
+    }
+
+    /// The same in another namespace than the usual.
+    pub(crate) fn pod_in(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        shape: &Arc<PodShape>,
+        node: Option<&Arc<str>>,
+    ) {
         let pod = Pod {
             uid: format!("uid-{name}").into(),
             shape: shape.clone(),
@@ -242,7 +254,11 @@ impl World {
             mirror: false,
             ready: node.is_some(),
         };
-        let key = PodKey::new(self.namespace.clone(), name);
+        let key = if *namespace == *self.namespace {
+            PodKey::new(self.namespace.clone(), name)
+        } else {
+            PodKey::new(namespace, name)
+        };
         self.snapshot.cluster.pods.insert(key, pod);
     }
 
