@@ -51,7 +51,8 @@ impl Populated {
             .map(|number| stand(&kube, &node(*number), *number, Clock::System))
             .collect();
         until("the nodes are registered", || {
-            kube.objects("v1", "Node").len() == nodes
+            let there = kube.objects("v1", "Node").len();
+            (there != nodes).then(|| format!("{there} of {nodes} are"))
         })
         .await;
         let mut spec = roomy();
@@ -63,7 +64,7 @@ impl Populated {
         let pve = Pve::new(spec, guests, Clock::System, 1);
         let played = workload(nodes).play(kube.router()).await;
         played.expect("the workload plays");
-        until("all pods run", || running(&kube) == nodes * PODS_PER_NODE).await;
+        until("all pods run", || waiting(&kube, nodes)).await;
         Populated {
             kube,
             pve,
@@ -72,22 +73,29 @@ impl Populated {
     }
 }
 
-fn running(kube: &Kube) -> usize {
+/// How many pods run, if not all of them do, and what one says that does not.
+fn waiting(kube: &Kube, nodes: usize) -> Option<String> {
     let pods = kube.objects("v1", "Pod");
-    pods.iter()
-        .filter(|pod| pod["status"]["phase"] == "Running")
-        .count()
+    let runs = |pod: &Value| pod["status"]["phase"] == "Running";
+    let count = pods.iter().filter(|pod| runs(pod)).count();
+    let all = nodes * PODS_PER_NODE;
+    let one = pods.iter().find(|pod| !runs(pod));
+    let one = one.map(|pod| format!("; {}: {}", pod["metadata"]["name"], pod["status"]));
+    (count != all).then(|| format!("{count} of {all} run{}", one.unwrap_or_default()))
 }
 
-async fn until(what: &str, done: impl Fn() -> bool) {
-    let waiting = async {
-        while !done() {
-            // Every look copies all pods, 20 MB: not too often.
-            tokio::time::sleep(Duration::from_secs(2)).await;
-        }
-    };
-    let waited = tokio::time::timeout(ARRIVAL, waiting).await;
-    assert!(waited.is_ok(), "{what}: not within {} s", ARRIVAL.as_secs());
+async fn until(what: &str, missing: impl Fn() -> Option<String>) {
+    let end = tokio::time::Instant::now() + ARRIVAL;
+    while let Some(missing) = missing() {
+        let late = tokio::time::Instant::now() > end;
+        assert!(
+            !late,
+            "{what}: not within {} s: {missing}",
+            ARRIVAL.as_secs()
+        );
+        // Every look copies all pods, 20 MB: not too often.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
 }
 
 fn name_of(number: u32) -> String {

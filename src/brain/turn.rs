@@ -1,6 +1,6 @@
 //! One decision in the making: what the steps share and add to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::action::{self, Action, Kind, NodeRef, Precondition, Reason, Target};
@@ -50,6 +50,7 @@ impl<'a> Turn<'a> {
     ) -> Turn<'a> {
         let mut memory = remember(memory, now);
         provisioning::count(&mut memory, snapshot, now);
+        begin_vmids(&mut memory, snapshot);
         Turn {
             view: View::new(snapshot, policy, &memory, now),
             memory,
@@ -167,6 +168,22 @@ impl<'a> Turn<'a> {
             wake: self.wake,
         }
     }
+}
+
+/// In a region where the VMID planned last is not known, the highest that a machine has stands for it: one that is removed
+/// next must not be followed by another at its VMID.
+fn begin_vmids(memory: &mut Memory, snapshot: &Snapshot) {
+    let mut highest: BTreeMap<&Arc<str>, u32> = BTreeMap::new();
+    for machine in snapshot.machines.values() {
+        if !memory.last_vmids.contains_key(&machine.region) {
+            let highest = highest.entry(&machine.region).or_default();
+            *highest = machine.mark.vmid.max(*highest);
+        }
+    }
+    let begun = highest.into_iter();
+    memory
+        .last_vmids
+        .extend(begun.map(|(region, vmid)| (region.clone(), vmid)));
 }
 
 /// A verdict, as far as it can be given: not on what was not read yet. What other regions have no place

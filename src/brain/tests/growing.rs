@@ -576,4 +576,9 @@ fn vmids_are_given_in_turn() {
     assert_eq!(after(Some(highest)), lowest);
     assert_eq!(after(Some(highest + 7)), lowest);
     assert_eq!(after(Some(u32::MAX)), lowest);
+    // With the memory lost, the one at the highest goes next, and another comes.
+    let mut lab = world.ours("old", "p", "one").edit("web", |_| {});
+    let highest = lab.snapshot.machines["old"].mark.vmid;
+    lab.memory.last_vmids.clear();
+    assert_eq!(lab.decide().memory.last_vmids[&region], highest);
 }

@@ -10,6 +10,7 @@ mod filters;
 mod spots;
 mod volumes;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::lab::Lab;
@@ -205,11 +206,13 @@ impl<'a> Naive<'a> {
         }
         let empty = self.clone();
         let mut verdict = Ok(());
+        let mut stuck_before = BTreeSet::new();
         for _ in 0..=3 * waiting.len() {
             *self = empty.clone();
-            let Err(stuck) = self.lay_in_turn(&waiting) else {
+            let Err(stuck) = self.lay_in_turn(&waiting, &stuck_before) else {
                 return Ok(());
             };
+            stuck_before.insert(stuck.0.clone());
             // Perhaps it fits when it comes before the others.
             let (key, why) = &stuck;
             verdict = Err(((*key).clone(), why.clone()));
@@ -220,12 +223,23 @@ impl<'a> Naive<'a> {
         verdict
     }
 
+    /// Those of `first` may preempt before the others are laid down, who may be in their way after that.
     fn lay_in_turn<'k>(
         &mut self,
         said: &[(&'k PodKey, usize)],
+        first: &BTreeSet<PodKey>,
     ) -> Result<(), (&'k PodKey, String)> {
         let mut waiting: Vec<(&PodKey, usize)> = said.to_vec();
         waiting.sort_by_key(|(_, at)| self.spots[*at].site);
+        waiting.retain(|(key, at)| {
+            let early = first.contains(*key) && self.fits(key, *at).is_err();
+            let Some(world) = early.then(|| self.preempting(key, *at)).flatten() else {
+                return true;
+            };
+            *self = world;
+            self.lay(key, *at);
+            false
+        });
         while !waiting.is_empty() {
             let fitting = waiting
                 .iter()
