@@ -45,7 +45,7 @@ pub(super) fn hostile(pods: usize, terms: usize) -> World {
                 ..PodTerm::default()
             })
             .collect();
-        world.pod_in(TENANT, &name, &Arc::new(shape), None);
+        world.pod_in(TENANT.into(), &name, &Arc::new(shape), None);
     }
     world
 }

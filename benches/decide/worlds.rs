@@ -223,14 +223,13 @@ pub(crate) fn shape(app: &str, milli: i64, memory: i64) -> PodShape {
 impl World {
     /// A pod that waits, or runs on a node.
     pub(crate) fn pod(&mut self, name: &str, shape: &Arc<PodShape>, node: Option<&Arc<str>>) {
-        let namespace = self.namespace.clone();
-        self.pod_in(&namespace, name, shape, node);
+        self.pod_in(self.namespace.clone(), name, shape, node);
     }
 
     /// The same in another namespace than the usual.
     pub(crate) fn pod_in(
         &mut self,
-        namespace: &str,
+        namespace: Arc<str>,
         name: &str,
         shape: &Arc<PodShape>,
         node: Option<&Arc<str>>,
@@ -254,11 +253,7 @@ impl World {
             mirror: false,
             ready: node.is_some(),
         };
-        let key = if *namespace == *self.namespace {
-            PodKey::new(self.namespace.clone(), name)
-        } else {
-            PodKey::new(namespace, name)
-        };
+        let key = PodKey::new(namespace, name);
         self.snapshot.cluster.pods.insert(key, pod);
     }
 
