@@ -93,7 +93,9 @@ impl RegionView {
     pub fn forget_before(&mut self, since: Instant) {
         if self.source.complete && self.begun.is_none_or(|begun| begun < since) {
             self.source.complete = false;
-            self.source.error = Some("not since this instance has the lease".into());
+            // Why it could not be read says more.
+            let unread = || "not since this instance has the lease".into();
+            self.source.error.get_or_insert_with(unread);
         }
     }
 }
