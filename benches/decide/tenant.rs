@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use pve_autoscaler::model::decision::Decision;
-use pve_autoscaler::model::report::PodVerdict;
 use pve_autoscaler::model::scheduling::{LabelSelector, Operator, PodTerm, Requirement};
 
 use super::worlds::{GI, HOSTNAME, World, large, shape};
@@ -53,14 +52,6 @@ pub(super) fn hostile(pods: usize, terms: usize) -> World {
 /// Pods of others that the decision finds no place for.
 pub(super) fn others_without(decision: &Decision) -> usize {
     let pods = decision.report.pods.iter();
-    pods.filter(|(key, verdict)| {
-        let placed = matches!(
-            verdict,
-            PodVerdict::FitsNode { .. }
-                | PodVerdict::FitsMachine { .. }
-                | PodVerdict::Triggers { .. }
-        );
-        !placed && &*key.namespace != TENANT
-    })
-    .count()
+    pods.filter(|(key, verdict)| !verdict.is_placed() && &*key.namespace != TENANT)
+        .count()
 }

@@ -19,7 +19,6 @@ use pve_autoscaler::model::policy::{
     InstanceType, Policy, PoolPolicy, RegionPolicy, ScaleDown, ScaleUp,
 };
 use pve_autoscaler::model::region::{Host, Machine, MachineVm, Region, Step, TemplateCopy, Vm};
-use pve_autoscaler::model::report::PodVerdict;
 use pve_autoscaler::model::resources::Resources;
 use pve_autoscaler::model::scheduling::{
     LabelSelector, Labels, Owner, PodShape, PodTerm, SpreadConstraint, Volume,
@@ -75,15 +74,8 @@ impl World {
 pub(crate) fn outcome(decision: &Decision) -> Outcome {
     let creates = |kind: &Kind| matches!(kind, Kind::Create(_));
     let nodes = decision.plan.iter().filter(|a| creates(&a.kind)).count();
-    let placed = decision.report.pods.values().filter(|verdict| {
-        matches!(
-            verdict,
-            PodVerdict::FitsNode { .. }
-                | PodVerdict::FitsMachine { .. }
-                | PodVerdict::Triggers { .. }
-        )
-    });
-    let placed = placed.count();
+    let verdicts = decision.report.pods.values();
+    let placed = verdicts.filter(|verdict| verdict.is_placed()).count();
     Outcome {
         nodes,
         placed,
@@ -226,7 +218,7 @@ impl World {
         self.pod_in(self.namespace.clone(), name, shape, node);
     }
 
-    /// The same in another namespace than the usual.
+    /// A pod in a namespace of its own choice, which waits, or runs on a node.
     pub(crate) fn pod_in(
         &mut self,
         namespace: Arc<str>,

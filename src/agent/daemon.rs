@@ -283,7 +283,7 @@ struct Loop {
     memory: Memory,
     /// Since when we lead without a gap.
     awake: Option<Time>,
-    /// The same by the clock that nobody sets.
+    /// When the lease became ours, by the clock that nobody sets; regions read before that count as not read.
     leads: Option<Instant>,
     steps: Steps,
     /// The machines of other clusters that were told of.

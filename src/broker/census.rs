@@ -178,6 +178,18 @@ impl Count {
 }
 
 impl Service {
+    /// All guests of the region. An answer that is no list is an error: it must not be taken for a region without any.
+    pub(super) async fn resources(&self, end: Instant) -> Result<Value, Ends> {
+        let resources = self.read(&["cluster", "resources"], &[], end).await?;
+        if resources.is_array() {
+            return Ok(resources);
+        }
+        Err(Reply::not_sent(
+            "cannot count the machines before the call: PVE's answer to GET /cluster/resources is no list; try again, and \
+             look at pveproxy's log if it stays so",
+        ))
+    }
+
     /// One machine more with this mark stays within all limits.
     pub(super) async fn room_for(
         &self,
@@ -219,7 +231,7 @@ impl Service {
         owned::sized(policy, call, mark, config, record).map_err(|why| Reply::refused(&why))?;
         // One list of the region at a time lies in memory.
         let _one = self.counting.lock().await;
-        let resources = self.read(&["cluster", "resources"], &[], end).await?;
+        let resources = self.resources(end).await?;
         let mut seen = Seen::at_once(resources);
         loop {
             let count = self.count(policy, &seen, None, end).await?;
@@ -261,7 +273,7 @@ impl Service {
         let resources = if ended.is_empty() {
             resources
         } else {
-            self.read(&["cluster", "resources"], &[], end).await?
+            self.resources(end).await?
         };
         Ok(Seen {
             resources,

@@ -101,7 +101,7 @@ impl Service {
         {
             return Err(taken());
         }
-        let resources = self.read(&["cluster", "resources"], &[], end).await?;
+        let resources = self.resources(end).await?;
         if owned::exists(&resources, mark.vmid) && !same {
             return Err(taken());
         }

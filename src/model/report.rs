@@ -184,6 +184,16 @@ impl PodVerdict {
         }
     }
 
+    /// Whether there is a place for the pod, or will be on a machine that is on its way or planned.
+    pub fn is_placed(&self) -> bool {
+        matches!(
+            self,
+            PodVerdict::FitsNode { .. }
+                | PodVerdict::FitsMachine { .. }
+                | PodVerdict::Triggers { .. }
+        )
+    }
+
     /// It fits on a node as it is.
     pub fn fits_node(node: Arc<str>) -> PodVerdict {
         PodVerdict::FitsNode {

@@ -223,7 +223,7 @@ async fn node_of(
     };
     let Some((name, node)) = found else {
         return match planned {
-            // Its pods may run on, and they were not evicted: the machine waits out the quarantine first.
+            // The pods of the node that is gone may run on, and were not evicted: the machine waits out the quarantine first.
             Some(planned) if config.is_some() && work.entry()?.step < Step::Shutdown => {
                 let name = &planned.name;
                 Err(Stop::Transient(format!(

@@ -76,15 +76,15 @@ pub(super) async fn emptied(work: &Work, node: &NodeRef, action: &Action) -> Res
     Ok(())
 }
 
-/// Whether somebody wants a node back that we cordoned: it is uncordoned, and Ready, so that it can take pods. Our
-/// taint may be there still: who types `kubectl uncordon` does not know of it. A node that never came up was not
+/// Whether somebody uncordoned a node that we cordoned for its removal. It must be Ready, so that pods can come. Our
+/// leaving taint may be there still: who types `kubectl uncordon` does not know of it. A node that never came up was not
 /// cordoned by us; its startup taint says so.
 pub(super) fn wanted_back(node: &Node) -> bool {
     let starting = node.taints.iter().any(|taint| *taint.key == *STARTUP_TAINT);
     node.ready.status == ReadyStatus::True && !node.unschedulable && !starting
 }
 
-/// What ends the removal of a node that somebody wants back.
+/// The stop that ends a removal because somebody uncordoned its node; it is decided on anew in a later turn.
 pub(super) fn uncordoned(node: &NodeRef) -> Stop {
     let name = &node.name;
     Stop::Transient(format!(

@@ -549,7 +549,7 @@ fn what_a_planned_machine_has_to_spare_is_used_in_the_next_size() {
     assert_eq!(made(&dear.decide()), ["four", "four"]);
 }
 
-/// What is still on its way to the machine before finds no other at its VMID.
+/// A call to PVE that is still on its way to a machine that was removed finds no new machine at its VMID.
 #[test]
 fn vmids_are_given_in_turn() {
     let world = lab()

@@ -82,6 +82,18 @@ async fn clones_that_are_over_and_left_no_vm_take_no_room() {
 }
 
 #[tokio::test]
+async fn an_answer_without_a_list_is_no_empty_region() {
+    for data in [json!(null), json!({}), json!("")] {
+        let rig = rig_with(limited(|pool| pool.max = 2));
+        let answer = json!({ "data": data });
+        rig.world.answer("/cluster/resources", 200, &answer);
+        let said = clones(&rig, 9020..9021).await;
+        assert!(said[0].contains("is no list"), "{data}: {said:?}");
+        assert_eq!(rig.world.changes().len(), 0);
+    }
+}
+
+#[tokio::test]
 async fn marked_vms_count_whoever_made_them_and_others_do_not() {
     // Two are ours, in a range full of others' VMs.
     let rig = rig_with(limited(|pool| pool.max = 2));
