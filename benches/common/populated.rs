@@ -62,9 +62,16 @@ impl Populated {
         let second = Duration::from_secs(1);
         let guests = std::sync::Arc::new(NoGuests::new(second, second));
         let pve = Pve::new(spec, guests, Clock::System, 1);
-        let played = workload(nodes).play(kube.router()).await;
-        played.expect("the workload plays");
-        until("all pods run", || waiting(&kube, nodes)).await;
+        // First what has to be on every node: Deployments' pods would take its room, to the last.
+        for (acts, pods_per_node) in [
+            (daemon_sets(), DAEMONS),
+            (deployments(nodes), PODS_PER_NODE),
+        ] {
+            let played = at_once(acts).play(kube.router()).await;
+            played.expect("the workload plays");
+            let all = nodes * pods_per_node;
+            until("all pods run", || waiting(&kube, all)).await;
+        }
         Populated {
             kube,
             pve,
@@ -73,12 +80,11 @@ impl Populated {
     }
 }
 
-/// How many pods run, if not all of them do, and what one says that does not.
-fn waiting(kube: &Kube, nodes: usize) -> Option<String> {
+/// How many pods run, if not `all` of them do, and what one says that does not.
+fn waiting(kube: &Kube, all: usize) -> Option<String> {
     let pods = kube.objects("v1", "Pod");
     let runs = |pod: &Value| pod["status"]["phase"] == "Running";
     let count = pods.iter().filter(|pod| runs(pod)).count();
-    let all = nodes * PODS_PER_NODE;
     let one = pods.iter().find(|pod| !runs(pod));
     let one = one.map(|pod| format!("; {}: {}", pod["metadata"]["name"], pod["status"]));
     (count != all).then(|| format!("{count} of {all} run{}", one.unwrap_or_default()))
@@ -175,40 +181,46 @@ fn machine(number: u32, uuid: &str, kube: &Kube) -> MachineSpec {
     }
 }
 
-/// Deployments and DaemonSets whose pods fill the nodes.
-fn workload(nodes: usize) -> Workload {
-    let mut steps = Vec::new();
-    for number in 0..DAEMONS {
+/// DaemonSets with a pod on every node.
+fn daemon_sets() -> Vec<Act> {
+    let daemon_set = |number: usize| {
         let name = format!("daemon-{number}");
         let object = json!({
             "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name},
             "spec": {"selector": {"matchLabels": {"app": name}}, "template": template(&name)},
         });
         let path = "/apis/apps/v1/namespaces/default/daemonsets".to_owned();
-        steps.push(Act::Create { path, object });
-    }
-    for number in 0..DEPLOYMENTS {
+        Act::Create { path, object }
+    };
+    (0..DAEMONS).map(daemon_set).collect()
+}
+
+/// Deployments whose pods fill what the DaemonSets leave of the nodes.
+fn deployments(nodes: usize) -> Vec<Act> {
+    let replicas = u32::try_from(nodes * (PODS_PER_NODE - DAEMONS) / DEPLOYMENTS);
+    let replicas = replicas.expect("a small number");
+    let deployment = |number: usize| {
         let name = format!("service-{number}");
         let pods = Pods {
             template: template(&name),
             ..Pods::of(POD.0, POD.1)
         };
-        let replicas = u32::try_from(nodes * (PODS_PER_NODE - DAEMONS) / DEPLOYMENTS);
-        let replicas = replicas.expect("a small number");
-        steps.push(Act::Deploy {
+        Act::Deploy {
             name,
             replicas,
             pods,
-        });
-    }
-    let steps = steps.into_iter();
+        }
+    };
+    (0..DEPLOYMENTS).map(deployment).collect()
+}
+
+fn at_once(acts: Vec<Act>) -> Workload {
+    let step = |act| Step {
+        at: Span::ZERO,
+        act,
+    };
     Workload {
-        steps: steps
-            .map(|act| Step {
-                at: Span::ZERO,
-                act,
-            })
-            .collect(),
+        steps: acts.into_iter().map(step).collect(),
     }
 }
 
