@@ -12,6 +12,8 @@ mod hostile_days;
 mod identity;
 #[path = "life/lease.rs"]
 mod lease;
+#[path = "life/nominations.rs"]
+mod nominations;
 #[path = "life/placeholder.rs"]
 mod placeholder;
 #[cfg(debug_assertions)]

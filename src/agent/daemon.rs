@@ -16,6 +16,7 @@ use crate::agent::announce::Announcer;
 use crate::agent::executor::{Ended, Executor, NotBegun, Observer, Tools, Turns, Waits};
 use crate::agent::identity::identify;
 use crate::agent::journal::{Journal, JournalError};
+use crate::agent::nominations::Nominations;
 use crate::agent::observe::{self, Sources};
 use crate::agent::region::{Doubts, RegionView, RegionWatcher};
 use crate::agent::state::{StateError, StateFiles};
@@ -252,6 +253,14 @@ fn watch_regions(
     (views, pokes)
 }
 
+/// A client for each region.
+fn clients(parts: &Parts) -> BTreeMap<RegionName, crate::pve::Client> {
+    let regions = parts.pve.iter();
+    regions
+        .map(|(name, transport)| (name.clone(), crate::pve::Client::new(transport.clone())))
+        .collect()
+}
+
 /// A supervised task: its name is what is left when it ends.
 async fn named(name: &str, task: impl Future<Output = ()>) -> String {
     task.await;
@@ -280,6 +289,7 @@ struct Loop {
     holder: channel::Receiver<Holder>,
     cluster_id: channel::Receiver<Option<Arc<str>>>,
     announcer: Announcer,
+    nominations: Nominations,
     memory: Memory,
     /// Since when we lead without a gap.
     awake: Option<Time>,
@@ -316,17 +326,15 @@ impl Loop {
         watch_cluster(&kube, &store, seed, tasks);
         let leadership = election(&parts, seed, tasks, idle);
         let (hurry, hurrying) = channel::channel(false);
-        let clients: BTreeMap<RegionName, crate::pve::Client> = parts
-            .pve
-            .iter()
-            .map(|(name, transport)| (name.clone(), crate::pve::Client::new(transport.clone())))
-            .collect();
+        let clients = clients(&parts);
         let doubts = Doubts::default();
         let (regions, pokes) = watch_regions(&parts, &clients, &hurrying, &doubts, tasks);
         let (announcer, announcing) =
             Announcer::new(&kube, &parts.settings, parts.identity.clone());
         tasks.spawn(named("the announcer", announcing));
         let (cluster_id, id_error) = ask_identity(&parts, tasks);
+        let (nominations, withdrawing) = Nominations::new(&kube, &memory.bookings);
+        tasks.spawn(named("the nominations", withdrawing));
         let tools = Tools {
             clock: parts.clock,
             settings: parts.settings.clone(),
@@ -339,6 +347,7 @@ impl Loop {
             clones: Turns::default(),
             pings: Turns::default(),
             doubts,
+            nominations: nominations.clone(),
             crowd: Arc::default(),
             waits: Waits::default(),
             works: Arc::default(),
@@ -357,6 +366,7 @@ impl Loop {
             leadership,
             cluster_id,
             announcer,
+            nominations,
             memory,
             awake: None,
             leads: None,
@@ -449,8 +459,13 @@ impl Loop {
         if decision.memory != self.memory {
             // Before anything is done: a lesson must not be lost because what taught it crashed us.
             self.parts.state.save_memory(&decision.memory)?;
+            if decision.memory.bookings != self.memory.bookings {
+                self.nominations.plan(&decision.memory.bookings);
+            }
             self.memory = decision.memory.clone();
         }
+        self.nominations
+            .take_back(&snapshot.cluster, snapshot.leader);
         self.number += 1;
         let wake = decision.wake;
         let turn = Arc::new(Turn {

@@ -13,6 +13,7 @@ pub mod join;
 pub mod journal;
 pub mod machines;
 pub mod news;
+pub mod nominations;
 pub mod observe;
 mod panics;
 pub mod region;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use super::demand::{Asker, Group};
+use super::demand::{Asker, Demand, Group};
 use super::pack::{self, Seats};
 use super::turn::Turn;
 use super::world::{Site, World};
@@ -35,13 +35,19 @@ struct Booked<'a> {
 impl<'a> Bookings<'a> {
     /// Takes those out of their groups who have a place, on a node or machine that is there. It is remembered
     /// on for those alone that get it again.
+    ///
+    /// A pod that is nominated for its place needs none; it keeps its own for when kube-scheduler clears the
+    /// nomination.
     pub(super) fn recall(
         turn: &mut Turn<'a>,
         world: &World<'a>,
-        groups: &mut [Group<'a>],
+        demand: &mut Demand<'a>,
     ) -> Bookings<'a> {
+        let (groups, nominated) = (&mut demand.groups, &demand.nominated);
         let mut places = BTreeMap::new();
-        for (name, pods) in std::mem::take(&mut turn.memory.bookings) {
+        for (name, mut pods) in std::mem::take(&mut turn.memory.bookings) {
+            let kept = pods.extract_if(.., |pod| nominated.get(pod) == Some(&name));
+            keep_uids(turn, &name, kept.collect());
             let bin = world.by_name.get(&name).copied();
             if let Some(bin) = bin.filter(|bin| !world.bins[*bin].closed) {
                 places.extend(pods.into_iter().map(|pod| (pod, bin)));
@@ -156,7 +162,10 @@ pub(super) fn keep<'p>(
     pods: impl IntoIterator<Item = &'p Pod>,
 ) {
     let pods = pods.into_iter().map(|pod| pod.uid.clone());
-    let mut pods: Vec<Arc<str>> = pods.collect();
+    keep_uids(turn, name, pods.collect());
+}
+
+fn keep_uids(turn: &mut Turn<'_>, name: &Arc<str>, mut pods: Vec<Arc<str>>) {
     if pods.is_empty() {
         return;
     }

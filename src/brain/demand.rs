@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::model::cluster::{Phase, Pod, PodKey};
 use crate::model::report::{PodVerdict, Reasons};
+use crate::model::scheduling::DEFAULT_SCHEDULER;
 use crate::model::time::{Span, Time};
 
 use super::fit::volumes::{self, Need};
@@ -15,7 +16,6 @@ use super::view::Known;
 use super::world::{ShapeId, World};
 
 /// The scheduler whose rules are known here.
-const SCHEDULER: &str = "default-scheduler";
 /// A pod with this annotation waits that long before it calls for a node.
 const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
 
@@ -67,6 +67,8 @@ pub(super) struct Asker<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Demand<'a> {
     pub(super) groups: Vec<Group<'a>>,
+    /// Nodes that pods are nominated for, by the pod's UID.
+    pub(super) nominated: BTreeMap<&'a Arc<str>, Arc<str>>,
 }
 
 /// What becomes of an unbound pod before anything is placed.
@@ -134,6 +136,7 @@ impl<'a> Found<'a> {
 /// Sorts the pods; nominated ones are put on their nodes at once.
 pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<'a> {
     let mut found = Found::default();
+    let mut nominated = BTreeMap::new();
     let pods = turn.view.without_place();
     turn.reserve_lines(pods.len());
     for (key, pod) in pods {
@@ -159,6 +162,7 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
                     if let Some(need) = need {
                         turn.promises.give(key, Some(&need));
                     }
+                    nominated.insert(&pod.uid, node.clone());
                     turn.answer(at, PodVerdict::fits_node(node));
                     continue;
                 }
@@ -180,6 +184,7 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
     }
     Demand {
         groups: in_order(world, found),
+        nominated,
     }
 }
 
@@ -258,7 +263,7 @@ fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
     if owned_by("DaemonSet") {
         return ignored("its DaemonSet places it");
     }
-    if !shape.scheduler.is_empty() && &*shape.scheduler != SCHEDULER {
+    if !shape.scheduler.is_empty() && &*shape.scheduler != DEFAULT_SCHEDULER {
         return Class::Ignored(format!("its scheduler is {}", shape.scheduler));
     }
     if shape.devices {

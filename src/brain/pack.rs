@@ -170,7 +170,7 @@ impl Lane {
 pub(super) fn existing<'a>(
     turn: &mut Turn<'a>,
     world: &mut World<'a>,
-    demand: Demand<'a>,
+    mut demand: Demand<'a>,
 ) -> (Vec<Group<'a>>, Lane) {
     let mut order: Vec<usize> = (0..world.bins.len())
         .filter(|index| !world.bins[*index].closed)
@@ -180,8 +180,8 @@ pub(super) fn existing<'a>(
         (key(a), &world.bins[*a].name).cmp(&(key(b), &world.bins[*b].name))
     });
     let mut lane = Lane::over(&order, world);
+    let mut bookings = Bookings::recall(turn, world, &mut demand);
     let mut groups = demand.groups;
-    let mut bookings = Bookings::recall(turn, world, &mut groups);
     let mut nodes = Lane::default();
     if !bookings.is_empty() {
         let working = order.partition_point(|bin| world.bins[*bin].site == Site::Node);

@@ -89,6 +89,8 @@ pub(super) enum Payload {
     Json(serde_json::Value),
     /// RFC 7386.
     MergePatch(serde_json::Value),
+    /// RFC 6902.
+    JsonPatch(serde_json::Value),
     /// Server-side apply; JSON is YAML.
     Apply(serde_json::Value),
 }
@@ -145,6 +147,11 @@ impl Request {
         self
     }
 
+    pub(super) fn json_patch(mut self, operations: serde_json::Value) -> Request {
+        self.payload = Payload::JsonPatch(operations);
+        self
+    }
+
     pub(super) fn apply(mut self, value: serde_json::Value) -> Request {
         self.payload = Payload::Apply(value);
         self
@@ -182,6 +189,9 @@ impl Request {
                 .body(Body::from(value.to_string().into_bytes())),
             Payload::MergePatch(value) => builder
                 .header(header::CONTENT_TYPE, "application/merge-patch+json")
+                .body(Body::from(value.to_string().into_bytes())),
+            Payload::JsonPatch(value) => builder
+                .header(header::CONTENT_TYPE, "application/json-patch+json")
                 .body(Body::from(value.to_string().into_bytes())),
             Payload::Apply(value) => builder
                 .header(header::CONTENT_TYPE, "application/apply-patch+yaml")

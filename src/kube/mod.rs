@@ -34,7 +34,7 @@ pub use kinds::Kind;
 pub use lease::{LEASE_NAME, Leadership, LeaseName, Timing, elect};
 pub use nodes::NodeChange;
 pub use observer::{CallObserver, CallOutcome, Unobserved};
-pub use pods::EvictOutcome;
+pub use pods::{EvictOutcome, Nomination};
 pub use store::{Changes, ClusterStore, View};
 pub use tokens::BootstrapToken;
 pub use translate::DELAY_DELETION;

@@ -35,6 +35,18 @@ pub enum EvictOutcome {
     Failed(Error),
 }
 
+/// What a nomination came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nomination {
+    /// It stands in the pod's status.
+    Written,
+    /// The pod is gone, bound, or nominated by somebody else.
+    Void,
+}
+
+/// Where a nomination stands.
+const NOMINATED: &str = "/status/nominatedNodeName";
+
 /// The API server's answer when several budgets select one pod: a 500 that will not go away by
 /// itself, but that is no accident either (`pkg/registry/core/pod/storage/eviction.go`).
 const SEVERAL_BUDGETS: &str = "more than one PodDisruptionBudget";
@@ -142,6 +154,46 @@ impl Client {
                 retry_after: None,
             },
             Err(error) => EvictOutcome::Failed(error),
+        }
+    }
+
+    /// Nominates a pod for a node (`status.nominatedNodeName`, KEP-5278), or takes that back: `from` must be
+    /// what stands there, and the pod be this one and still wait.
+    ///
+    /// # Errors
+    /// The call failed. That the pod is gone, bound, or nominated by somebody else is
+    /// [`Nomination::Void`].
+    pub async fn nominate(
+        &self,
+        pod: &PodKey,
+        uid: &str,
+        from: Option<&str>,
+        to: Option<&str>,
+    ) -> Result<Nomination, Error> {
+        let path = format!(
+            "/api/v1/namespaces/{}/pods/{}/status",
+            encode(&pod.namespace),
+            encode(&pod.name)
+        );
+        let change = match to {
+            Some(node) => json!({"op": "add", "path": NOMINATED, "value": node}),
+            None => json!({"op": "remove", "path": NOMINATED}),
+        };
+        let request = Request::new("patch", "pods/status", pod.to_string(), path);
+        let request = request.json_patch(json!([
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "test", "path": "/spec/nodeName", "value": null},
+            {"op": "test", "path": NOMINATED, "value": from},
+            change,
+        ]));
+        match self.call(request).await {
+            Ok(_) => Ok(Nomination::Written),
+            // A test that failed is 422.
+            Err(Error::Refused {
+                code: 404 | 409 | 422,
+                ..
+            }) => Ok(Nomination::Void),
+            Err(error) => Err(error),
         }
     }
 

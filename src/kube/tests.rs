@@ -536,3 +536,46 @@ async fn the_store_follows_the_cluster() {
     watching.abort();
     world.assert_permitted();
 }
+
+/// A nomination goes to a pod that waits and that nobody nominated, and only ours is taken back.
+#[tokio::test(start_paused = true)]
+async fn a_nomination_is_never_over_somebody_elses() {
+    let world = world().await;
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+        "spec": {"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}]},
+    });
+    let made = world
+        .create("pods", "/api/v1/namespaces/default/pods", pod)
+        .await;
+    let uid = made["metadata"]["uid"].as_str().expect("a UID").to_owned();
+    let key = PodKey::new("default", "web");
+    let ours = &world.ours;
+    let say = async |uid: &str, from: Option<&str>, to: Option<&str>| {
+        let said = ours.nominate(&key, uid, from, to).await;
+        said.expect("the manifest allows it")
+    };
+    let stands = || {
+        let pods = world.kube.objects("v1", "Pod");
+        pods[0]["status"]["nominatedNodeName"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    assert_eq!(say("other", None, Some("n1")).await, Nomination::Void);
+    assert_eq!(say(&uid, None, Some("n1")).await, Nomination::Written);
+    assert_eq!(stands().as_deref(), Some("n1"));
+    assert_eq!(say(&uid, None, Some("n2")).await, Nomination::Void);
+    assert_eq!(say(&uid, Some("n2"), None).await, Nomination::Void);
+    assert_eq!(stands().as_deref(), Some("n1"));
+    assert_eq!(say(&uid, Some("n1"), None).await, Nomination::Written);
+    assert_eq!(stands(), None);
+    world.node("n3", false).await;
+    let binding =
+        json!({"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "n3"}});
+    let path = "/api/v1/namespaces/default/pods/web/binding";
+    world.create("pods/binding", path, binding).await;
+    assert_eq!(say(&uid, None, Some("n1")).await, Nomination::Void, "bound");
+    let gone = PodKey::new("default", "gone");
+    let said = ours.nominate(&gone, &uid, None, Some("n1")).await;
+    assert_eq!(said.expect("allowed"), Nomination::Void);
+}

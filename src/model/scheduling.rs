@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::resources::Resources;
 
+/// kube-scheduler's name, where nothing else is said.
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
 /// Labels or annotations, ordered.
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
 

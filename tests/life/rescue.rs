@@ -96,6 +96,46 @@ fn an_uncordon_alone_takes_a_node_back() {
     });
 }
 
+/// The shutdown was sent and not answered when somebody uncordons the node, and it is carried out two minutes later. Until
+/// then no pod comes to the node; the VM is started again.
+#[test]
+fn a_node_is_not_given_back_while_a_shutdown_may_still_come() {
+    simulate(async {
+        let scene = Scene::new(5, HASTY, GuestSpec::default());
+        let faults = &scene.world.pve_faults;
+        let kube = &scene.world.kube;
+        faults.aim(Some(Aim::Delay("/status/shutdown", Duration::from_mins(2))));
+        let rescues = async {
+            let node = marked(&scene).await;
+            let sent = || {
+                let turn = scene.world.turns.borrow().clone();
+                let machines = turn.map(|turn| turn.snapshot.machines.clone());
+                let steps = machines.into_iter().flatten();
+                let mut steps = steps.filter_map(|(_, machine)| machine.step);
+                steps.any(|(step, _)| step == Reached::Shutdown)
+            };
+            while !sent() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            kubectl_uncordon(&scene, &node).await;
+            let pods = Workload::visit("late", 1, Pods::of("1", "1Gi"), Span::minutes(9));
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            assert!(leaves(&scene, &node), "it takes pods again");
+            pods.play(kube.router()).await.expect("it plays");
+        };
+        let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(90));
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, visit, Duration::from_mins(25)) => {}
+            () = async { rescues.await; std::future::pending::<()>().await } => {}
+        }
+        let told = events(&scene).await;
+        let words = "somebody uncordoned node";
+        assert!(told.iter().any(|event| event.contains(words)), "{told:#?}");
+        scene.nothing_is_left();
+    });
+}
+
 /// No pod is asked to go any more from a node that somebody uncordoned.
 #[test]
 fn an_uncordon_ends_the_evictions() {

@@ -1,7 +1,8 @@
 //! Taking a machine down: drain, detach, shut down, delete the Node, destroy the VM.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -26,6 +27,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The node is read right before its VM loses its power. A reading older than this is not acted on: the node may have
 /// been uncordoned since.
 const FRESH: Duration = Duration::from_secs(10);
+/// A call that was given up is carried out this long after it was sent at the latest: it waits in a proxy or in a
+/// connection that stalls.
+const LATE: Duration = Duration::from_mins(5);
 /// A stop must end within this time.
 const STOP_DEADLINE: Span = Span::minutes(2);
 /// Deleting the Node object.
@@ -88,8 +92,14 @@ pub(super) async fn take_down(
             _ => limits.shutdown_timeout,
         };
         let limit = Span(patience.0 + STOP_DEADLINE.0);
-        let stopped = stopped(&work, node.as_ref(), patience);
-        work.attempt(Step::Shutdown, limit, stopped).await?;
+        let asked = PowerOff::default();
+        let stopped = stopped(&work, node.as_ref(), patience, &asked);
+        let result = work.attempt(Step::Shutdown, limit, stopped).await;
+        if let Some(node) = node.as_ref().filter(|_| asked.wanted_back()) {
+            asked.settled(&work, node).await;
+            taken_back(&work, node).await?;
+        }
+        result?;
     }
     if let Some(node) = &node {
         work.step(Step::DeleteNode, NODE_DEADLINE, node_deleted(&work, node))
@@ -300,13 +310,14 @@ async fn still_empty(
     work: &Work,
     config: &VmConfig,
     emptied: Option<&NodeRef>,
+    asked: &PowerOff,
 ) -> Result<(), Stop> {
     if planted!(NoFreshLook) {
         return Ok(());
     }
     loop {
         let began = Instant::now();
-        empty_now(work, config, emptied).await?;
+        empty_now(work, config, emptied, asked).await?;
         // A call that was slow, or was made twice, leaves the readings before it old.
         if began.elapsed() < FRESH {
             return Ok(());
@@ -318,12 +329,18 @@ async fn still_empty(
 
 /// Reads the machine's node. It must be the one that was emptied, and still closed to pods; no pod on it may be one
 /// that would be lost with it.
-async fn empty_now(work: &Work, config: &VmConfig, emptied: Option<&NodeRef>) -> Result<(), Stop> {
+async fn empty_now(
+    work: &Work,
+    config: &VmConfig,
+    emptied: Option<&NodeRef>,
+    asked: &PowerOff,
+) -> Result<(), Stop> {
     match (node::own(work, config, false).await?, emptied) {
         (None, _) => Ok(()),
         (Some((_, node)), Some(emptied)) if node.uid == emptied.uid => {
             if drain::wanted_back(&node) && !planted!(NoCordon) {
-                return Err(taken_back(work, emptied).await);
+                asked.wanted_back.store(true, Ordering::Relaxed);
+                return Err(drain::uncordoned(emptied));
             }
             nothing_to_lose(work, emptied, "it was emptied before").await
         }
@@ -334,14 +351,57 @@ async fn empty_now(work: &Work, config: &VmConfig, emptied: Option<&NodeRef>) ->
 }
 
 /// Somebody wants the node back: it is in service again, until it is decided anew.
-async fn taken_back(work: &Work, node: &NodeRef) -> Stop {
+async fn taken_back(work: &Work, node: &NodeRef) -> Result<(), Failure> {
     release(work, node).await;
     let now = work.tools.clock.now();
     let back = work.record(|entry| {
         entry.step = Step::Done;
         entry.since = now;
     });
-    back.err().unwrap_or_else(|| drain::uncordoned(node))
+    back.map_err(|stop| work.failure(Step::Shutdown, stop))
+}
+
+/// What became of asking PVE to take a VM's power away.
+#[derive(Debug, Default)]
+struct PowerOff {
+    /// When a call was last given up that may still be carried out.
+    unanswered: Mutex<Option<Instant>>,
+    /// Somebody wants the node back.
+    wanted_back: AtomicBool,
+}
+
+impl PowerOff {
+    fn gives_up(&self) {
+        *self.lock() = Some(Instant::now());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.unanswered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wanted_back(&self) -> bool {
+        self.wanted_back.load(Ordering::Relaxed)
+    }
+
+    /// Waits until no call that was given up is carried out any more. Until then the node keeps our taint, or pods
+    /// would come and lose their node to a shutdown that nobody wants.
+    async fn settled(&self, work: &Work, node: &NodeRef) {
+        loop {
+            let given_up = *self.lock();
+            let left = given_up.and_then(|at| LATE.checked_sub(at.elapsed()));
+            let Some(left) = left.filter(|left| !left.is_zero()) else {
+                return;
+            };
+            work.note(format!(
+                "node {} is wanted back, but a shutdown that PVE did not answer may still come: it takes no pods for {} s",
+                node.name,
+                left.as_secs() + 1
+            ));
+            sleep(left.min(PAUSE * 5)).await;
+        }
+    }
 }
 
 /// Whether the journal shows that the machine never came as far as to register a node: nothing was
@@ -353,7 +413,12 @@ fn never_a_node(work: &Work) -> bool {
 
 /// Shuts the guest down, and stops the VM if it does not go; without patience it is stopped at once.
 /// `emptied`: its node, which was.
-async fn stopped(work: &Work, emptied: Option<&NodeRef>, patience: Span) -> Result<(), Stop> {
+async fn stopped(
+    work: &Work,
+    emptied: Option<&NodeRef>,
+    patience: Span,
+    power_off: &PowerOff,
+) -> Result<(), Stop> {
     let mut asked = patience == Span::ZERO;
     // Of a VM that somebody gave to the HA manager there is no shutdown to overrule.
     let mut overrule = true;
@@ -370,7 +435,7 @@ async fn stopped(work: &Work, emptied: Option<&NodeRef>, patience: Span) -> Resu
             sleep(PAUSE * 5).await;
             continue;
         }
-        still_empty(work, &config, emptied).await?;
+        still_empty(work, &config, emptied, power_off).await?;
         work.enter(Step::Shutdown)?;
         let host = work.host()?;
         let vmid = work.mark.vmid;
@@ -399,6 +464,9 @@ async fn stopped(work: &Work, emptied: Option<&NodeRef>, patience: Span) -> Resu
             }
             Err(error) if matches!(error.cause(), Cause::NotRunning | Cause::Gone) => {}
             Err(error) if passing(&error) => {
+                if error.outcome == Outcome::Unknown {
+                    power_off.gives_up();
+                }
                 work.note_outage(error.to_string());
                 work.wait_before_retry(&error, PAUSE).await?;
             }
@@ -486,7 +554,7 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
                 work.wait_before_retry(&error, pause).await?;
             }
             Err(error) if error.cause() == Cause::StillRunning => {
-                stopped(work, None, Span::ZERO).await?;
+                stopped(work, None, Span::ZERO, &PowerOff::default()).await?;
             }
             Err(error) if error.cause() == Cause::Protected => unprotected(work, &config).await?,
             Err(error) => return Err(error.into()),

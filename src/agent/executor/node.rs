@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::agent::journal::Entry;
 use crate::kube::Changes;
@@ -24,6 +24,13 @@ use super::work::{Stop, Work};
 
 /// The view is looked at again at least this often, whether it said that it changed or not.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// The node lifecycle controller takes these off a Ready node within a second …
+const PASSING_TAINTS: [&str; 2] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/network-unavailable",
+];
+/// … and our startup taint waits no longer for it than this.
+const PASSING: Duration = Duration::from_secs(15);
 /// Deleting a token is tried for this long; the token expires by itself in any case.
 const TOKEN_PATIENCE: Duration = Duration::from_mins(1);
 
@@ -205,6 +212,7 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
     let annotations = annotations(work, &uuid)?;
     let mut changes = work.tools.store.changes();
     let mut labelled = false;
+    let mut ready = None;
     loop {
         let Some((_, node)) = registered(work, &uuid) else {
             work.note(match identity(work, &uuid)? {
@@ -233,6 +241,13 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
                 .unwrap_or("its kubelet says nothing");
             work.progress(format!("node {name} is not Ready: {why}"));
         } else if node.taints.iter().any(|taint| &*taint.key == STARTUP_TAINT) {
+            let since = *ready.get_or_insert_with(Instant::now);
+            if let Some(taint) = passing_taint(&node).filter(|_| since.elapsed() < PASSING) {
+                work.progress(format!("the node still has the taint {taint}"));
+                changed(&mut changes).await;
+                continue;
+            }
+            work.tools.nominate(name).await;
             work.patiently_kube("taking the startup taint away", || {
                 kube.remove_taint(&reference, STARTUP_TAINT)
             })
@@ -242,11 +257,23 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
             // The pool's own startup taints go when what they stand for is there, a CNI for instance.
             match startup_taint(work, &node)? {
                 None => return Ok(()),
-                Some(key) => work.progress(format!("the node still has the startup taint {key}")),
+                Some(key) => {
+                    work.progress(format!("the node still has the startup taint {key}"));
+                    // kube-scheduler clears a nomination whenever it tries the pod in the meantime.
+                    work.tools.nominate(name).await;
+                }
             }
         }
         changed(&mut changes).await;
     }
+}
+
+/// A taint that Kubernetes' own controllers take off a node right after it became Ready. A pod that
+/// kube-scheduler tries before that loses its nomination.
+fn passing_taint(node: &Node) -> Option<&str> {
+    let mut taints = node.taints.iter();
+    let taint = taints.find(|taint| PASSING_TAINTS.contains(&&*taint.key));
+    taint.map(|taint| &*taint.key)
 }
 
 /// A startup taint of its pool that the node still carries.

@@ -23,9 +23,8 @@ use crate::model::policy::LEAVING_TAINT;
 use crate::model::time::Span;
 use crate::pve::transport::{Transport, memory::Memory};
 use crate::sim::pve::{AdminAct, PveSpec};
-use crate::sim::workload::{Pods, Workload};
 use crate::sim::world::{World, WorldSpec};
-use crate::sim::{guests::GuestSpec, kube::KubeSpec};
+use crate::sim::{guests::GuestSpec, kube::KubeSpec, workload::Pods, workload::Workload};
 
 const DELAY: &str = "delay-deletion.cluster-autoscaler.kubernetes.io/ingress";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -140,6 +139,7 @@ async fn tools(world: &World, state: &std::path::Path, way: Router) -> Tools {
         observer: Arc::new(Nothing),
         clones: Turns::default(),
         pings: Turns::default(),
+        nominations: crate::agent::nominations::Nominations::default(),
         doubts: Doubts::default(),
         crowd: Arc::default(),
         waits: super::Waits::default(),

@@ -10,6 +10,7 @@ use rand::rngs::StdRng;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::agent::journal::{Entry, Journal};
+use crate::agent::nominations::Nominations;
 use crate::agent::region::Doubts;
 use crate::clock::Clock;
 use crate::config::settings::Settings;
@@ -70,6 +71,8 @@ pub struct Tools {
     pub doubts: Doubts,
     /// How many machines are being worked on.
     pub crowd: Arc<AtomicUsize>,
+    /// Which pods the nodes that are made are made for.
+    pub nominations: Nominations,
     /// What the actions wait for.
     pub waits: Waits,
     /// Counts works, to tell two on one machine apart.
@@ -97,6 +100,14 @@ impl Tools {
     /// The dice, locked.
     pub fn dice(&self) -> MutexGuard<'_, StdRng> {
         self.random.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nominates the pods of a node that is about to take pods, if the configuration wants that.
+    pub(super) async fn nominate(&self, node: &Arc<str>) {
+        if self.settings.nominate_pods {
+            let nominations = &self.nominations;
+            nominations.nominate(&self.kube, &self.store, node).await;
+        }
     }
 
     /// Waits for a turn to ask an agent of a host that may not answer: such a question holds one of

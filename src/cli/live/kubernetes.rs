@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{ClusterId, Findings, MAX_SKEW};
 use crate::clock::Clock;
 use crate::config::Settings;
+use crate::kube::access::Right;
 use crate::kube::bootstrap;
 use crate::kube::{Client, Connector, Credentials, ServerVersion, Unobserved};
 use crate::model::time::Time;
@@ -33,7 +34,7 @@ pub(super) async fn look(
         }
     };
     judge(&version, &credentials, clock.now(), findings);
-    rights(&client, &settings.kubernetes.namespace, findings).await;
+    rights(&client, settings, findings).await;
     match client.cluster_info().await {
         Ok(info) => findings.fine(format!(
             "kubernetes: cluster-info, by which machines join at {}",
@@ -76,8 +77,8 @@ fn judge(version: &ServerVersion, credentials: &Credentials, now: Time, findings
     }
 }
 
-async fn rights(client: &Client, own_namespace: &str, findings: &mut Findings) {
-    let needed = match bootstrap::rights(own_namespace) {
+async fn rights(client: &Client, settings: &Settings, findings: &mut Findings) {
+    let needed = match bootstrap::rights(&settings.kubernetes.namespace) {
         Ok(needed) => needed,
         Err(error) => {
             findings.wrong(format!("kubernetes: {error}"));
@@ -85,7 +86,8 @@ async fn rights(client: &Client, own_namespace: &str, findings: &mut Findings) {
         }
     };
     let mut missing = Vec::new();
-    for right in needed {
+    let unused = |right: &Right| right.resource == "pods/status" && !settings.nominate_pods;
+    for right in needed.into_iter().filter(|right| !unused(right)) {
         match client.may(&right).await {
             Ok(true) => {}
             Ok(false) => missing.push(right.to_string()),

@@ -112,6 +112,9 @@ pub struct ScaleUp {
     pub max_view_age: Duration,
     /// A pod younger than this calls for no node. Its annotation `cluster-autoscaler.kubernetes.io/pod-scale-up-delay` may ask for more.
     pub new_pod_scale_up_delay: Duration,
+    /// Pods are nominated (`status.nominatedNodeName`) for the node that was made for them, right before it takes
+    /// pods: kube-scheduler tries it first and keeps their room against pods of no higher priority.
+    pub nominate_pods: bool,
     /// The `defaultConstraints` of kube-scheduler's `PodTopologySpread`, if its configuration has a list:
     /// spread constraints of a controller's pods that name none themselves.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -306,6 +309,7 @@ impl Default for ScaleUp {
             backoff_reset_timeout: Duration(policy.backoff_reset),
             max_view_age: Duration(policy.max_view_age),
             new_pod_scale_up_delay: Duration(policy.new_pod_delay),
+            nominate_pods: true,
             default_spread: Vec::new(),
         }
     }

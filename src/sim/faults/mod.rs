@@ -154,6 +154,8 @@ pub enum Aim {
     Forbid,
     /// The next POST to a path that ends so is carried out, and its answer is lost.
     LoseAnswer(&'static str),
+    /// The next POST to a path that ends so is carried out so much later; nobody hears of it.
+    Delay(&'static str, Duration),
 }
 
 /// A layer of bad luck. Clones share dice and plan.
@@ -248,17 +250,17 @@ impl Dice {
     /// The fate of a call that somebody aims at.
     fn hit(&mut self, request: &Request) -> Option<Fate> {
         let path = request.uri().path();
-        match self.aim? {
-            Aim::Forbid => Some(Fate::Forbidden),
-            Aim::Refuse(below) => path.starts_with(below).then_some(Fate::Error),
-            Aim::LoseAnswer(end) => {
-                let hit = request.method() == http::Method::POST && path.ends_with(end);
-                hit.then(|| {
-                    self.aim = None;
-                    Fate::Lost
-                })
-            }
-        }
+        let (end, fate) = match self.aim? {
+            Aim::Forbid => return Some(Fate::Forbidden),
+            Aim::Refuse(below) => return path.starts_with(below).then_some(Fate::Error),
+            Aim::LoseAnswer(end) => (end, Fate::Lost),
+            Aim::Delay(end, late) => (end, Fate::Late(late)),
+        };
+        let hit = request.method() == http::Method::POST && path.ends_with(end);
+        hit.then(|| {
+            self.aim = None;
+            fate
+        })
     }
 
     /// Rolls one call's delay and fate. Always as many rolls, so that one plan's change does not
@@ -331,8 +333,10 @@ async fn disturb(
         Fate::Forbidden => forbidden(),
         Fate::Late(after) => {
             let mut request = request;
-            let yes = HeaderValue::from_static("1");
-            request.headers_mut().insert(LATE, yes);
+            let millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+            request
+                .headers_mut()
+                .insert(LATE, HeaderValue::from(millis));
             tokio::spawn(async move {
                 tokio::time::sleep(after).await;
                 drop(next.run(request).await);

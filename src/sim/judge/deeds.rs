@@ -1,5 +1,7 @@
 //! What the daemon changed in Kubernetes: only nodes of ours, pods by eviction alone and none that may not go.
 
+use serde_json::Value;
+
 use super::known::{forbids, is_leaving, is_ready};
 use super::{Judge, system_uuid, text};
 use crate::model::time::Span;
@@ -30,7 +32,8 @@ impl Judge {
         match deed.resource.as_str() {
             "nodes" | "nodes/status" => self.look_at_node(deed),
             "pods/eviction" => self.look_at_eviction(deed),
-            "pods" | "pods/status" => self.find(format!(
+            "pods/status" => self.look_at_nomination(deed),
+            "pods" => self.find(format!(
                 "{}: pod {} was changed ({}) without an eviction",
                 deed.at, deed.name, deed.verb
             )),
@@ -108,6 +111,40 @@ impl Judge {
                 homeless.join(", ")
             ));
         }
+    }
+
+    /// Of a pod's status nothing may change but its nominated node, from none to one or back, while the pod
+    /// waits.
+    fn look_at_nomination(&mut self, deed: &Deed) {
+        let (at, name) = (deed.at, &deed.name);
+        let (Some(before), Some(after)) = (&deed.before, &deed.after) else {
+            self.find(format!(
+                "{at}: the status of pod {name}, which is gone, was changed"
+            ));
+            return;
+        };
+        let without = |pod: &Value| {
+            let mut pod = pod.clone();
+            if let Some(status) = pod["status"].as_object_mut() {
+                status.remove("nominatedNodeName");
+            }
+            pod["metadata"]["resourceVersion"] = Value::Null;
+            pod
+        };
+        let named = |pod: &Value| text(pod, "/status/nominatedNodeName").to_owned();
+        let (was, is) = (named(before), named(after));
+        let wrong = if without(before) != without(after) {
+            "more than nominatedNodeName was changed"
+        } else if !text(before, "/spec/nodeName").is_empty() {
+            "it is bound"
+        } else if !was.is_empty() && !is.is_empty() && was != is {
+            "another nomination stood there"
+        } else {
+            return;
+        };
+        self.find(format!(
+            "{at}: the status of pod {name} was changed (nominated for {was:?}, then {is:?}): {wrong}"
+        ));
     }
 
     fn look_at_eviction(&mut self, deed: &Deed) {

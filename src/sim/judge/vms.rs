@@ -113,7 +113,7 @@ impl Judge {
         since.is_some_and(|since| self.asked_before(change, since))
     }
 
-    /// Whether a change had been asked for by then: HA and guests take their time.
+    /// Whether a change had been asked for by then: HA, guests and calls under way take their time.
     fn asked_before(&self, change: &Change, since: Time) -> bool {
         let asked = |what: &str| format!("/qemu/{}/{what}", change.vmid);
         // A shutdown that takes too long becomes a stop.
@@ -124,7 +124,7 @@ impl Judge {
         };
         let requests = self.pve.requests();
         requests.iter().any(|seen| {
-            let before = seen.at <= since && change.at.since(seen.at) < OLD_VIEW;
+            let before = seen.sent <= since && change.at.since(seen.sent) < OLD_VIEW;
             before
                 && seen.changing
                 && ends.iter().any(|end| seen.path.ends_with(end))

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::auth::User;
 use super::object::{
-    deleting, is_true, map, name, namespace, number, seconds, set, set_condition, text,
+    deleting, is_true, map, name, namespace, number, seconds, set, set_condition, text, unset,
 };
 use super::resources::{NODES, PDBS, PODS};
 use super::selector::label_selector;
@@ -152,6 +152,8 @@ pub(super) fn bind(
 pub(super) fn assign(state: &mut State, pod: &Value, node: &str) {
     let mut new = pod.clone();
     set(&mut new, &["spec", "nodeName"], json!(node));
+    // Since Kubernetes 1.35 (KEP-5278).
+    unset(&mut new, &["status", "nominatedNodeName"]);
     let now = state.now;
     set_condition(&mut new, "PodScheduled", "True", "", "", now);
     state.replace(PODS, new);

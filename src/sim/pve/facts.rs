@@ -16,6 +16,8 @@ pub(super) const MAX_SEEN: usize = 100_000;
 pub struct Seen {
     /// When it came.
     pub at: Time,
+    /// When it was sent.
+    pub sent: Time,
     /// Its method.
     pub method: String,
     /// Its path below `/api2/json`.

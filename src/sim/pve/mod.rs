@@ -395,12 +395,15 @@ impl Pve {
 impl World {
     fn saw(&mut self, request: &Request, now: Time) -> u64 {
         let path = request.uri().path();
+        let late = request.headers().get(LATE);
+        let under_way = late.and_then(|millis| millis.to_str().ok()?.parse().ok());
         self.seen.push_back(Seen {
             at: now,
+            sent: now - Span(under_way.unwrap_or(0)),
             method: request.method().as_str().to_owned(),
             path: path.strip_prefix("/api2/json").unwrap_or(path).to_owned(),
             changing: !matches!(request.method().as_str(), "GET" | "HEAD"),
-            late: request.headers().contains_key(LATE),
+            late: late.is_some(),
             user: String::new(),
             status: None,
         });

@@ -1,7 +1,8 @@
 //! A small kube-scheduler: filters in upstream's order with upstream's words, least-allocated
-//! scoring, priority order. It does not preempt and ignores preferences.
+//! scoring, priority order. It honours nominated nodes; it does not preempt and ignores preferences.
 
 pub(in crate::sim::kube) mod fit;
+mod nominations;
 mod pods;
 pub(in crate::sim::kube) mod requests;
 
@@ -17,6 +18,7 @@ use super::object::{
 use super::resources::{NODES, PODS};
 use super::store::{Key, State};
 use super::volumes;
+use nominations::{Nominations, Occasions, nominated};
 use requests::{Amounts, HostPort, amounts, host_ports, pod_requests, ports_collide};
 
 /// What a pod needs, read once for each of its versions.
@@ -28,7 +30,7 @@ struct Needs {
 }
 
 /// A node with what runs on it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) node: Arc<Value>,
     free: Amounts,
@@ -64,6 +66,7 @@ impl No {
 #[derive(Debug, Default)]
 pub(super) struct Scheduler {
     needs: BTreeMap<Key, Arc<Needs>>,
+    occasions: Occasions,
 }
 
 impl Scheduler {
@@ -88,16 +91,19 @@ impl Scheduler {
                 uid(p).to_owned(),
             )
         });
+        let mut nominations = Nominations::of(&queue);
+        self.occasions.look(&places, &queue);
         // Pods of one owner are alike: where one did not fit, neither will the next in this turn.
         let mut refused: BTreeMap<String, String> = BTreeMap::new();
         for pod in queue {
             let kin = controller(&pod)
+                .filter(|_| nominated(&pod).is_none())
                 .filter(|o| text(o, "/kind") != "DaemonSet" && text(o, "/kind") != "StatefulSet")
                 .map(|o| text(o, "/uid").to_owned());
             let known = kin.as_ref().and_then(|k| refused.get(k)).cloned();
             let outcome = match known {
                 Some(message) => Err(message),
-                None => self.place(state, &places, &pod),
+                None => self.place(state, &places, &nominations, &pod),
             };
             match outcome {
                 Ok(at) => {
@@ -105,12 +111,17 @@ impl Scheduler {
                     volumes::claim_for(state, &pod, &places[at].node);
                     assign(state, &pod, &title);
                     self.occupy(&mut places[at], &pod);
+                    nominations.forget(&pod);
                 }
                 Err(message) => {
                     if let Some(kin) = kin {
                         refused.insert(kin, message.clone());
                     }
                     refuse(state, &pod, &message);
+                    if self.occasions.clears(&pod) {
+                        nominations::clear(state, &pod);
+                        nominations.forget(&pod);
+                    }
                 }
             }
         }
@@ -187,7 +198,13 @@ impl Scheduler {
     }
 
     /// The node for a pod, or the message why there is none.
-    fn place(&self, state: &State, places: &[Place], pod: &Arc<Value>) -> Result<usize, String> {
+    fn place(
+        &self,
+        state: &State,
+        places: &[Place],
+        nominations: &Nominations,
+        pod: &Arc<Value>,
+    ) -> Result<usize, String> {
         if places.is_empty() {
             return Err("no nodes available to schedule pods".to_owned());
         }
@@ -198,10 +215,16 @@ impl Scheduler {
             ));
         }
         let needs = self.of(pod);
+        let takes = |at: usize| self.takes(state, (places, at), nominations, pod, &needs);
+        let first = nominated(pod);
+        let first = first.and_then(|node| places.iter().position(|p| name(&p.node) == node));
+        if let Some(at) = first.filter(|at| takes(*at).is_ok()) {
+            return Ok(at);
+        }
         let mut best: Option<(i64, usize)> = None;
         let mut refusals = Vec::new();
         for (at, place) in places.iter().enumerate() {
-            match filter(state, places, place, pod, &needs) {
+            match takes(at) {
                 Ok(()) => {
                     let score = score(place, &needs);
                     if best.is_none_or(|(highest, _)| score > highest) {
@@ -212,6 +235,30 @@ impl Scheduler {
             }
         }
         best.map(|(_, at)| at).ok_or_else(|| message(&refusals))
+    }
+
+    /// All filters for a node, with the pods whose room on it is kept, and without them: those may never come,
+    /// and others need their company.
+    fn takes(
+        &self,
+        state: &State,
+        (places, at): (&[Place], usize),
+        nominations: &Nominations,
+        pod: &Arc<Value>,
+        needs: &Needs,
+    ) -> Result<(), No> {
+        let place = &places[at];
+        if !nominations.is_empty() {
+            let kept = nominations.against(name(&place.node), pod);
+            if !kept.is_empty() {
+                let mut places = places.to_vec();
+                for other in &kept {
+                    self.occupy(&mut places[at], other);
+                }
+                filter(state, &places, &places[at], pod, needs)?;
+            }
+        }
+        filter(state, places, place, pod, needs)
     }
 }
 

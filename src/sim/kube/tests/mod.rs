@@ -1,5 +1,6 @@
 //! The fake API server, driven over its router on paused time.
 
+mod nominations;
 mod rbac;
 mod volumes;
 

@@ -1,0 +1,194 @@
+//! What comes of a plan: machines that were made over machines that were planned, and their price. A plan is
+//! worth what kube-scheduler makes of it, which takes pods in its queue's order and fills whatever node is there
+//! while nodes come up one by one.
+//!
+//! The real daemon in the simulator, in virtual time: pods of many sizes come at once, nothing is there yet,
+//! and each machine takes a time of its own to come up.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::scene::{Scene, roomy, simulate};
+use common::{Report, Row};
+use pve_autoscaler::model::action::Kind;
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::guests::{GuestSpec, Range};
+use pve_autoscaler::sim::workload::{Act, Step, Workload};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use serde_json::json;
+
+/// The daemon leads and has seen everything.
+const BEGIN: Duration = Duration::from_secs(45);
+/// All pods run within this time.
+const PATIENCE: Duration = Duration::from_hours(1);
+/// Worlds of each size, unless `--worlds N` says otherwise.
+const WORLDS: u64 = 40;
+/// The issue's targets: machines made over machines planned.
+const NOMINATED: f64 = 1.02;
+const NOT_NOMINATED: f64 = 1.10;
+/// Types by name, cores and GiB; a price goes with the size, as the default ones do.
+const TYPES: [(&str, u32, u32); 3] = [("small", 2, 4), ("medium", 4, 8), ("large", 8, 16)];
+
+fn main() {
+    let mut report = Report::new("Machines made over machines planned (virtual time)");
+    let mut arguments = std::env::args().skip_while(|argument| argument != "--worlds");
+    let given = arguments.nth(1).and_then(|worlds| worlds.parse().ok());
+    let worlds = given.unwrap_or(WORLDS);
+    for (nominate, most) in [(true, NOMINATED), (false, NOT_NOMINATED)] {
+        for pods in [20, 50] {
+            let began = common::now();
+            let runs: Vec<Run> = (0..worlds)
+                .map(|seed| simulate(run(seed, pods, nominate)))
+                .collect();
+            let sum = |of: fn(&Run) -> f64| runs.iter().map(of).sum::<f64>();
+            let (planned, made) = (sum(|run| run.planned.0), sum(|run| run.made.0));
+            let (price_planned, price) = (sum(|run| run.planned.1), sum(|run| run.made.1));
+            let more = runs.iter().filter(|run| run.made.0 > run.planned.0).count();
+            report.add(
+                Row::new("realised", pods)
+                    .field("seconds", began.elapsed().as_secs_f64())
+                    .field("nominate_pods", nominate)
+                    .field("worlds", worlds)
+                    .field("planned", planned)
+                    .field("made", made)
+                    .field("worlds_with_more", more)
+                    .field("made_over_planned", made / planned)
+                    .field("price_over_planned", price / price_planned)
+                    .at_most("made_over_planned", most),
+            );
+        }
+    }
+    report.finish();
+}
+
+/// Machines and their price: of the first plan, and of all that were made until every pod ran.
+struct Run {
+    planned: (f64, f64),
+    made: (f64, f64),
+}
+
+fn config(nominate: bool) -> String {
+    let types = TYPES
+        .map(|(name, cores, memory)| {
+            format!("[instance_type.{name}]\ncores = {cores}\nmemory = \"{memory}GiB\"\ndisk = \"20GiB\"\nprice = 0.0{cores}\n")
+        })
+        .concat();
+    format!(
+        "version = 1
+[kubernetes]
+name = \"bench\"
+[proxmox]
+vmids = \"9100-9999\"
+[template.debian]
+vmid = 9000
+{types}
+[pool.general]
+template = \"debian\"
+instance_types = [\"small\", \"medium\", \"large\"]
+max = 100
+[scale_up]
+max_in_flight = 100
+nominate_pods = {nominate}
+"
+    )
+}
+
+/// Pods of many sizes and without an owner in common, all there at once.
+fn workload(dice: &mut StdRng, pods: usize) -> Workload {
+    let pod = |number: usize| {
+        let cpu = dice.random_range(2..=30) * 50;
+        let memory = dice.random_range(1..=30) * 100;
+        let object = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("pod-{number}"), "labels": {"app": format!("app-{number}")}},
+            "spec": {"containers": [{
+                "name": "main", "image": "registry.k8s.io/pause:3.10",
+                "resources": {"requests": {"cpu": format!("{cpu}m"), "memory": format!("{memory}Mi")}},
+            }]},
+        });
+        let path = "/api/v1/namespaces/default/pods".to_owned();
+        let act = Act::Create { path, object };
+        Step {
+            at: Span::ZERO,
+            act,
+        }
+    };
+    Workload {
+        steps: (0..pods).map(pod).collect(),
+    }
+}
+
+async fn run(seed: u64, pods: usize, nominate: bool) -> Run {
+    let mut dice = StdRng::seed_from_u64(seed);
+    let seconds = |least: i64, most: i64| Range {
+        min: Span::seconds(least),
+        max: Span::seconds(most),
+    };
+    let guests = GuestSpec {
+        boot: seconds(6, 60),
+        ready: seconds(2, 12),
+        ..GuestSpec::default()
+    };
+    let workload = workload(&mut dice, pods);
+    let scene = Scene::new(seed, &config(nominate), roomy(), guests);
+    let made: Arc<Mutex<Vec<(u64, f64)>>> = Arc::default();
+    let watching = watch_plans(&scene, &made);
+    let story = async {
+        tokio::time::sleep(BEGIN).await;
+        let played = workload.play(scene.world.kube.router()).await;
+        played.expect("the workload plays");
+        scene
+            .until("all pods run", PATIENCE, |world| {
+                let pods = world.kube.objects("v1", "Pod");
+                pods.iter().all(|pod| pod["status"]["phase"] == "Running")
+            })
+            .await;
+    };
+    scene
+        .live(async {
+            tokio::select! {
+                () = story => {}
+                () = watching => {}
+            }
+        })
+        .await;
+    let made = made.lock().expect("nobody panicked");
+    let first = made.first().expect("machines were made").0;
+    let sum = |of: &dyn Fn(u64) -> bool| {
+        let prices = made.iter().filter(|(turn, _)| of(*turn));
+        prices.fold((0.0, 0.0), |(count, price), (_, one)| {
+            (count + 1.0, price + one)
+        })
+    };
+    Run {
+        planned: sum(&|turn| turn == first),
+        made: sum(&|_| true),
+    }
+}
+
+/// Notes every machine that a turn plans to make: the turn's number and the machine's price.
+async fn watch_plans(scene: &Scene, made: &Mutex<Vec<(u64, f64)>>) {
+    let mut turns = scene.world.turns.subscribe();
+    let mut names = std::collections::BTreeSet::new();
+    while turns.changed().await.is_ok() {
+        let Some(turn) = turns.borrow_and_update().clone() else {
+            continue;
+        };
+        for action in &turn.decision.plan {
+            if let Kind::Create(birth) = &action.kind
+                && names.insert(action.target.machine.clone())
+            {
+                let kind = birth.mark.instance_type.as_str();
+                let kind = &turn.settings.policy.instance_types[kind];
+                #[expect(clippy::cast_precision_loss, reason = "prices are small")]
+                let price = kind.price.unwrap_or(0) as f64;
+                made.lock()
+                    .expect("nobody panicked")
+                    .push((turn.number, price));
+            }
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Pods that wait are nominated (`status.nominatedNodeName`) for the node that was made for them, right before it
+//! takes pods: kube-scheduler tries that node first and keeps their room against pods of no higher
+//! priority (KEP-1923, KEP-5278). Without it kube-scheduler takes pods in its queue's order and fills whatever
+//! node is there, and what the plan laid out for the last node may fit nowhere any more.
+//!
+//! A nomination is a hint. Nothing waits for it, and no failure of it is a failure of the machine.
+//! kube-scheduler clears it after an attempt that fails; what it leaves is taken back here. See
+//! `docs/decisions/nominated-nodes.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use crate::kube::{Client, ClusterStore, Error, Nomination};
+use crate::model::cluster::{Cluster, Phase, Pod, PodKey};
+use crate::model::policy::LEAVING_TAINT;
+use crate::model::scheduling::DEFAULT_SCHEDULER;
+
+/// Pods of a node that are nominated at a time: the API server is not flooded.
+const SIDE_BY_SIDE: usize = 10;
+/// The node waits no longer than this for its pods' nominations.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A pod that still waits so long after its nomination is not going to that node: it was tried and refused, or
+/// kube-scheduler does not look at it. Its backoff is ten seconds at most.
+const LIFE: Duration = Duration::from_mins(1);
+/// The watched view shows what we wrote within this time.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Which pods were laid out on which machine, and which of them were nominated. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Nominations {
+    state: Arc<Mutex<State>>,
+    /// Where those go that are to be taken back.
+    ended: Option<mpsc::UnboundedSender<Given>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Pods by UID that the newest decision laid out on a machine or node, by its name.
+    planned: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    /// Nominations of ours that may still stand, by the pod's UID.
+    given: BTreeMap<Arc<str>, Given>,
+    /// That we may not nominate was said.
+    told: bool,
+}
+
+/// A nomination of ours.
+#[derive(Clone, Debug)]
+struct Given {
+    pod: PodKey,
+    uid: Arc<str>,
+    node: Arc<str>,
+    at: Instant,
+}
+
+impl Nominations {
+    /// Pods laid out on machines and nodes (UIDs by name), none of them nominated; and the work that takes
+    /// nominations back beside the loop.
+    pub fn new(
+        kube: &Client,
+        bookings: &BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    ) -> (Nominations, impl Future<Output = ()> + Send + use<>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let nominations = Nominations {
+            state: Arc::default(),
+            ended: Some(sender),
+        };
+        nominations.plan(bookings);
+        (nominations, withdraw(kube.clone(), receiver))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A decision laid pods out on these machines and nodes (UIDs by name).
+    pub fn plan(&self, bookings: &BTreeMap<Arc<str>, Vec<Arc<str>>>) {
+        self.state().planned.clone_from(bookings);
+    }
+
+    /// Nominates for a node the pods that were laid out on it and still wait. What cannot be nominated within
+    /// [`PATIENCE`] is left to kube-scheduler's own order.
+    pub async fn nominate(&self, kube: &Client, store: &ClusterStore, node: &Arc<str>) {
+        let planned: BTreeSet<Arc<str>> = {
+            let state = self.state();
+            let pods = state.planned.get(node).into_iter().flatten();
+            pods.cloned().collect()
+        };
+        if planned.is_empty() {
+            return;
+        }
+        let waiting = store.with(|cluster| waiting(cluster, &planned));
+        let calls = waiting.into_iter().map(|(pod, uid)| async move {
+            self.begin(&pod, &uid, node);
+            let result = kube.nominate(&pod, &uid, None, Some(node)).await;
+            self.note(&pod, &uid, &result)
+        });
+        let calls = futures::stream::iter(calls).buffer_unordered(SIDE_BY_SIDE);
+        let nominating = calls.filter(|written| std::future::ready(*written)).count();
+        match timeout(PATIENCE, nominating).await {
+            Ok(0) => {}
+            Ok(pods) => tracing::info!(%node, pods, "pods are nominated for the node"),
+            Err(_) => {
+                tracing::info!(%node, seconds = PATIENCE.as_secs(), "not all pods of the node could be nominated in time");
+            }
+        }
+    }
+
+    /// A nomination is about to be written; whether its answer comes or not, it may stand from here on.
+    fn begin(&self, pod: &PodKey, uid: &Arc<str>, node: &Arc<str>) {
+        let given = Given {
+            pod: pod.clone(),
+            uid: uid.clone(),
+            node: node.clone(),
+            at: Instant::now(),
+        };
+        self.state().given.insert(uid.clone(), given);
+    }
+
+    /// What the answer was. Says whether the nomination was written, and once in the log that none may be.
+    fn note(&self, pod: &PodKey, uid: &Arc<str>, result: &Result<Nomination, Error>) -> bool {
+        let mut state = self.state();
+        match result {
+            Ok(Nomination::Written) => {
+                state.told = false;
+                return true;
+            }
+            Ok(Nomination::Void) => {
+                state.given.remove(uid);
+            }
+            Err(error) => {
+                if !error.maybe_done() {
+                    state.given.remove(uid);
+                }
+                let told = error.code() != Some(403) || std::mem::replace(&mut state.told, true);
+                if told {
+                    tracing::debug!(%pod, %error, "not nominated");
+                } else {
+                    tracing::warn!(%pod, %error, "pods cannot be nominated for their nodes, which may cost a machine more; \
+                        apply contrib/kubernetes/rbac.yaml of this version (`pve-autoscaler kubeconfig` does), \
+                        or set scale_up.nominate_pods = false");
+                }
+            }
+        }
+        false
+    }
+
+    /// Takes back the nominations that come to nothing, as this view of the cluster shows; they are not given again.
+    pub fn take_back(&self, cluster: &Cluster, leader: bool) {
+        for given in self.end(cluster, leader) {
+            if let Some(ended) = &self.ended {
+                // Who receives them is supervised: without it everything ends.
+                let _ = ended.send(given);
+            }
+        }
+    }
+
+    /// The nominations that have to be taken back: the pod still waits a minute later, or the node is gone or
+    /// leaving. Forgets them, and those that do not stand any more.
+    fn end(&self, cluster: &Cluster, leader: bool) -> Vec<Given> {
+        let mut state = self.state();
+        if !leader {
+            // Whoever leads now does not know of them; kube-scheduler clears them.
+            state.given.clear();
+        }
+        if state.given.is_empty() {
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let mut ended = Vec::new();
+        state.given.retain(|uid, given| {
+            let pod = cluster.pods.get(&given.pod);
+            let Some(pod) = pod.filter(|pod| pod.uid == *uid && pod.node.is_none()) else {
+                return false;
+            };
+            if pod.nominated.as_ref() != Some(&given.node) {
+                return now < given.at + SEEN_WITHIN;
+            }
+            let keep = now < given.at + LIFE && takes_pods(cluster, &given.node);
+            if !keep {
+                ended.push(given.clone());
+            }
+            keep
+        });
+        ended
+    }
+}
+
+/// Whether a node is there and is not leaving.
+fn takes_pods(cluster: &Cluster, node: &Arc<str>) -> bool {
+    let node = cluster.nodes.get(node);
+    node.is_some_and(|node| {
+        let mut taints = node.taints.iter();
+        !node.unschedulable && !taints.any(|taint| &*taint.key == LEAVING_TAINT)
+    })
+}
+
+/// Of these pods those that may be nominated.
+fn waiting(cluster: &Cluster, planned: &BTreeSet<Arc<str>>) -> Vec<(PodKey, Arc<str>)> {
+    let pods = cluster.pods.iter();
+    pods.filter(|(_, pod)| planned.contains(&pod.uid) && may_be_nominated(pod))
+        .map(|(key, pod)| (key.clone(), pod.uid.clone()))
+        .collect()
+}
+
+/// Whether a pod waits for kube-scheduler and nobody nominated it. One that never preempts is left alone:
+/// kube-scheduler does not clear its nomination when it does not fit, and ours are forgotten in a restart.
+fn may_be_nominated(pod: &Pod) -> bool {
+    let scheduler = &*pod.shape.scheduler;
+    pod.node.is_none()
+        && pod.nominated.is_none()
+        && pod.phase == Phase::Pending
+        && pod.deletion.is_none()
+        && !pod.gated
+        && !pod.shape.never_preempts
+        && (scheduler.is_empty() || scheduler == DEFAULT_SCHEDULER)
+}
+
+/// Takes nominations back, one after the other.
+async fn withdraw(kube: Client, mut ended: mpsc::UnboundedReceiver<Given>) {
+    while let Some(given) = ended.recv().await {
+        let Given { pod, uid, node, .. } = given;
+        match kube.nominate(&pod, &uid, Some(&node), None).await {
+            Ok(Nomination::Written) => {
+                tracing::info!(%pod, %node, "the pod's nomination for the node is taken back");
+            }
+            Ok(Nomination::Void) => {}
+            // kube-scheduler clears it when it tries the pod again.
+            Err(error) => tracing::debug!(%error, "a nomination could not be taken back"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NODE: &str = "general-1";
+
+    /// A pending pod with other fields laid over it.
+    fn pod(uid: &str, other: &Value) -> Pod {
+        let mut pod = json!({"uid": uid, "shape": {}, "created": "2026-01-01T00:00:00Z"});
+        for (key, value) in other.as_object().into_iter().flatten() {
+            pod[key] = value.clone();
+        }
+        serde_json::from_value(pod).unwrap_or_else(|error| panic!("a pod: {error}"))
+    }
+
+    fn cluster(pods: Vec<Pod>, node: Option<&Value>) -> Cluster {
+        let mut cluster = Cluster::default();
+        for pod in pods {
+            cluster
+                .pods
+                .insert(PodKey::new("default", &*pod.uid.clone()), pod);
+        }
+        if let Some(other) = node {
+            let mut node = json!({
+                "uid": "node-uid", "created": "2026-01-01T00:00:00Z", "allocatable": {}, "capacity": {},
+                "ready": {"status": "True", "since": "2026-01-01T00:00:00Z"},
+            });
+            for (key, value) in other.as_object().into_iter().flatten() {
+                node[key] = value.clone();
+            }
+            let node = serde_json::from_value(node).unwrap_or_else(|error| panic!("{error}"));
+            cluster.nodes.insert(NODE.into(), node);
+        }
+        cluster
+    }
+
+    #[test]
+    fn only_pods_that_wait_for_kube_scheduler_are_nominated() {
+        let pods = vec![
+            pod("waits", &json!({})),
+            pod("unplanned", &json!({})),
+            pod("bound", &json!({"node": "other"})),
+            pod("nominated", &json!({"nominated": "other"})),
+            pod("deleted", &json!({"deletion": "2026-01-02T00:00:00Z"})),
+            pod("gated", &json!({"gated": true})),
+            pod("runs", &json!({"phase": "Running"})),
+            pod("foreign", &json!({"shape": {"scheduler": "volcano"}})),
+            pod("patient", &json!({"shape": {"never_preempts": true}})),
+        ];
+        let planned = pods.iter().map(|pod| pod.uid.clone());
+        let planned = planned.filter(|uid| &**uid != "unplanned").collect();
+        let found = waiting(&cluster(pods, None), &planned);
+        let found: Vec<&str> = found.iter().map(|(_, uid)| &**uid).collect();
+        assert_eq!(found, ["waits"]);
+    }
+
+    fn given() -> Nominations {
+        let nominations = Nominations::default();
+        let node: Arc<str> = NODE.into();
+        nominations.begin(&PodKey::new("default", "a"), &"a".into(), &node);
+        nominations
+    }
+
+    async fn pause(seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_nomination_that_comes_to_nothing_is_taken_back_once() {
+        let nominated = pod("a", &json!({"nominated": NODE}));
+        let view = cluster(vec![nominated], Some(&json!({})));
+        let nominations = given();
+        pause(50).await;
+        assert!(nominations.end(&view, true).is_empty());
+        pause(15).await;
+        let ended = nominations.end(&view, true);
+        assert_eq!(ended.len(), 1);
+        assert_eq!((&*ended[0].uid, &*ended[0].node), ("a", NODE));
+        assert!(nominations.end(&view, true).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_goes_with_its_node() {
+        for node in [
+            None,
+            Some(json!({"unschedulable": true})),
+            Some(json!({"taints": [{"key": LEAVING_TAINT, "value": "", "effect": "NoSchedule"}]})),
+        ] {
+            let nominated = pod("a", &json!({"nominated": NODE}));
+            let view = cluster(vec![nominated], node.as_ref());
+            assert_eq!(given().end(&view, true).len(), 1, "{node:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_stand_is_not_taken_back() {
+        // Bound, gone, another pod of this name, cleared or changed by kube-scheduler.
+        for other in [
+            json!({"node": NODE}),
+            json!({"uid": "b"}),
+            json!({"nominated": "other"}),
+            json!({}),
+        ] {
+            let nominations = given();
+            let mut view = cluster(Vec::new(), Some(&json!({})));
+            view.pods
+                .insert(PodKey::new("default", "a"), pod("a", &other));
+            pause(20).await;
+            assert!(nominations.end(&view, true).is_empty(), "{other}");
+            let later = cluster(
+                vec![pod("a", &json!({"nominated": NODE}))],
+                Some(&json!({})),
+            );
+            pause(120).await;
+            assert!(nominations.end(&later, true).is_empty(), "{other}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_view_that_does_not_show_it_yet_does_not_end_it() {
+        let nominations = given();
+        let before = cluster(vec![pod("a", &json!({}))], Some(&json!({})));
+        assert!(nominations.end(&before, true).is_empty());
+        pause(90).await;
+        let view = cluster(
+            vec![pod("a", &json!({"nominated": NODE}))],
+            Some(&json!({})),
+        );
+        assert_eq!(nominations.end(&view, true).len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_lead_takes_nothing_back() {
+        let nominations = given();
+        pause(90).await;
+        let view = cluster(
+            vec![pod("a", &json!({"nominated": NODE}))],
+            Some(&json!({})),
+        );
+        assert!(nominations.end(&view, false).is_empty());
+        assert!(nominations.end(&view, true).is_empty(), "forgotten");
+    }
+}

@@ -1,0 +1,143 @@
+//! A plan comes true: pods are nominated for the nodes that were made for them.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use pve_autoscaler::model::action::Kind;
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::guests::{GuestSpec, Range};
+use pve_autoscaler::sim::kube::KubeSpec;
+use pve_autoscaler::sim::pve::{GIB, PveSpec};
+use pve_autoscaler::sim::workload::{Act, Step, Workload};
+use pve_autoscaler::sim::world::WorldSpec;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use serde_json::json;
+
+use crate::common::{Scene, simulate};
+
+const CONFIG: &str = "
+version = 1
+[kubernetes]
+name = \"test\"
+[proxmox]
+vmids = \"9100-9150\"
+[template.debian]
+vmid = 9000
+[instance_type.small]
+cores = 2
+memory = \"4GiB\"
+disk = \"20GiB\"
+[instance_type.large]
+cores = 4
+memory = \"8GiB\"
+disk = \"20GiB\"
+[pool.general]
+template = \"debian\"
+instance_types = [\"small\", \"large\"]
+max = 20
+[scale_up]
+max_in_flight = 20
+";
+
+/// Pods of many sizes, all at once.
+fn mixed(seed: u64, count: usize) -> Workload {
+    let mut dice = StdRng::seed_from_u64(seed);
+    let pod = |number: usize| {
+        let cpu = dice.random_range(2..=30) * 50;
+        let memory = dice.random_range(1..=30) * 100;
+        let object = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod-{number}")},
+            "spec": {"containers": [{
+                "name": "main", "image": "registry.k8s.io/pause:3.10",
+                "resources": {"requests": {"cpu": format!("{cpu}m"), "memory": format!("{memory}Mi")}},
+            }]},
+        });
+        let path = "/api/v1/namespaces/default/pods".to_owned();
+        Step {
+            at: Span::ZERO,
+            act: Act::Create { path, object },
+        }
+    };
+    Workload {
+        steps: (0..count).map(pod).collect(),
+    }
+}
+
+/// Machines of the first plan and of all plans, and the judge's findings, when all pods run.
+fn planned_and_made(seed: u64, config: &str) -> (usize, usize, Vec<String>) {
+    simulate(async {
+        let seconds = |least: i64, most: i64| Range {
+            min: Span::seconds(least),
+            max: Span::seconds(most),
+        };
+        let guests = GuestSpec {
+            boot: seconds(6, 60),
+            ..GuestSpec::default()
+        };
+        let mut pve = PveSpec::default();
+        for host in &mut pve.hosts {
+            (host.memory, host.cpus) = (512 * GIB, 64);
+        }
+        let scene = Scene::of(WorldSpec {
+            seed,
+            pve,
+            kube: KubeSpec::default(),
+            guests,
+            config: config.to_owned(),
+        });
+        let planned = RefCell::new(0);
+        let watching = async {
+            let mut turns = scene.world.turns.subscribe();
+            while turns.changed().await.is_ok() {
+                let turn = turns.borrow_and_update().clone();
+                let plan = turn.iter().flat_map(|turn| &turn.decision.plan);
+                let count = plan.filter(|action| matches!(action.kind, Kind::Create(_)));
+                let count = count.count();
+                if *planned.borrow() == 0 {
+                    planned.replace(count);
+                }
+            }
+        };
+        let all_run = async {
+            let run = || {
+                let pods = scene.world.kube.objects("v1", "Pod");
+                let running = pods
+                    .iter()
+                    .filter(|pod| pod["status"]["phase"] == "Running");
+                let names = running.filter_map(|pod| pod["metadata"]["name"].as_str());
+                names.filter(|name| name.starts_with("pod-")).count() == 20
+            };
+            while !run() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = scene.live_on(0, |_| {}) => {}
+            () = scene.preside() => {}
+            () = watching => {}
+            () = scene.play(mixed(seed, 20)) => {}
+            () = all_run => {}
+            () = tokio::time::sleep(Duration::from_mins(30)) => panic!("pods still wait"),
+        }
+        let planned = *planned.borrow();
+        (planned, scene.machines_made(), scene.findings())
+    })
+}
+
+/// Six worlds of twenty pods: with nominations the first plan is all that is made, without them somebody needs
+/// more.
+#[test]
+fn pods_go_to_the_nodes_that_were_made_for_them() {
+    let without = format!("{CONFIG}nominate_pods = false\n");
+    let mut more = 0;
+    for seed in 0..6 {
+        let (planned, made, findings) = planned_and_made(seed, CONFIG);
+        assert_eq!(findings, Vec::<String>::new(), "seed {seed}");
+        assert_eq!(made, planned, "seed {seed}: machines made and planned");
+        let (planned, made, _) = planned_and_made(seed, &without);
+        more += usize::from(made > planned);
+    }
+    assert!(more > 0, "kube-scheduler's own order would have done");
+}
