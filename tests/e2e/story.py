@@ -141,6 +141,7 @@ class Story(Scene):
         status = self.kube.get("/api/v1/namespaces/kube-system/configmaps/pve-autoscaler-status")
         expect(status and "status" in status["data"], "no status ConfigMap")
         expect("cluster_autoscaler_" in self.product.web("/metrics"), "no metrics")
+        expect("pods are nominated for the node" in self.product.daemon.log(), "nobody was nominated")
         say("nodes are their machines, tokens are gone")
 
     def check_node(self, node, vmid, machine):

@@ -84,6 +84,7 @@ class Product:
         until(ANSWER_SECONDS, "the admission policy holds", self._held_to_tokens)
         until(ANSWER_SECONDS, "tokens are short and for nodes", self._held_to_short_tokens)
         until(ANSWER_SECONDS, "only machines' Nodes can be changed", self._held_to_its_nodes)
+        until(ANSWER_SECONDS, "pods can be nominated and nothing else", self._held_to_nominations)
 
     def _held_to_tokens(self):
         """Whether the daemon's credentials make and delete bootstrap tokens and no other Secret."""
@@ -152,6 +153,56 @@ class Product:
         finally:
             for name in nodes:
                 admin.delete(f"/api/v1/nodes/{name}")
+        return True
+
+    def _held_to_nominations(self):
+        """Whether the daemon's credentials nominate pods that wait, and change nothing else of any pod's status."""
+        admin, daemon = self.plane.kube, Kube(KUBECONFIG)
+        pods = "/api/v1/namespaces/default/pods"
+        # Nobody schedules these: one waits behind a gate, one is bound to a node that is not there.
+        specs = {"policy-waits": {"schedulingGates": [{"name": "example.test/gate"}]}, "policy-bound": {"nodeName": "policy-none"}}
+        merge, field = "application/merge-patch+json", "/status/nominatedNodeName"
+        try:
+            for name, spec in specs.items():
+                spec = {"containers": [{"name": "main", "image": "none"}], **spec}
+                admin.create(pods, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+            waits, bound = (f"{pods}/{name}/status" for name in specs)
+            nominate = {"status": {"nominatedNodeName": "policy-node"}}
+            bad = (
+                (waits, {"status": {"phase": "Running"}}),
+                (waits, {"status": {"message": "changed", "nominatedNodeName": "policy-node"}}),
+                (waits, {"status": {"conditions": None}}),
+                (waits, {"metadata": {"labels": {"changed": "yes"}}}),
+                (waits, {"metadata": {"annotations": {"changed": "yes"}}}),
+                (bound, nominate),
+            )
+            for path, patch in bad:
+                if not refused(daemon, "PATCH", path, patch, merge):
+                    raise NotYet(f"{path} took {patch}")
+            for what in (f"{pods}/policy-waits", f"{pods}/policy-bound"):
+                expect(refused(daemon, "PATCH", what, {"metadata": {"labels": {"changed": "yes"}}}, merge), f"{what} took labels")
+            # As the daemon does it.
+            uid = admin.get(f"{pods}/policy-waits")["metadata"]["uid"]
+            tests = [
+                {"op": "test", "path": "/metadata/uid", "value": uid},
+                {"op": "test", "path": "/spec/nodeName", "value": None},
+            ]
+            add = tests + [{"op": "test", "path": field, "value": None}, {"op": "add", "path": field, "value": "policy-node"}]
+            take = tests + [{"op": "test", "path": field, "value": "policy-node"}, {"op": "remove", "path": field}]
+            daemon.call("PATCH", waits, add, "application/json-patch+json")
+            try:
+                daemon.call("PATCH", waits, add, "application/json-patch+json")
+                expect(False, "a nomination was written over another")
+            except Status as status:
+                expect(status.code == 422, f"a failed test is {status.code}")
+            other = {"status": {"nominatedNodeName": "policy-other"}}
+            expect(refused(daemon, "PATCH", waits, other, merge), "the policy lets a nomination be replaced")
+            answer = daemon.call("PATCH", waits, take, "application/json-patch+json")
+            expect("nominatedNodeName" not in answer["status"], "the nomination was not taken back")
+        finally:
+            for name in specs:
+                if admin.get(f"{pods}/{name}"):
+                    admin.call("DELETE", f"{pods}/{name}", gracePeriodSeconds=0)
         return True
 
     def configure(self, text):

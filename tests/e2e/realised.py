@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""A plan comes true on the real kube-scheduler: pods of many sizes that come at once run on the machines of the first plan.
+
+Every machine takes a time of its own to come up, so that kube-scheduler meets the nodes one by one. Without
+nominations it fills the first ones in its own order, and some pods need one machine more.
+
+Run in the arena: tests/e2e/arena tests/e2e/realised.py COMPONENTS DIRECTORY BINARY
+"""
+
+import os
+import re
+import sys
+
+from harness import workloads
+from harness.scene import Scene
+from harness.until import NotYet, expect, say, until
+
+CONFIG = """
+version = 1
+
+[kubernetes]
+kubeconfig = "/etc/pve-autoscaler/kubeconfig"
+name = "e2e"
+
+[proxmox]
+channel = "local"
+vmids = "5000-5099"
+poll = "5s"
+
+[template.debian]
+vmid = 9000
+
+[instance_type.small]
+cores = 2
+memory = "2GiB"
+disk = "10GiB"
+
+[instance_type.big]
+cores = 4
+memory = "4GiB"
+disk = "12GiB"
+
+[pool.mixed]
+template = "debian"
+instance_types = ["small", "big"]
+max = 10
+reserved = { cpu = "100m", memory = "128MiB" }
+drain = { shutdown_timeout = "20s" }
+
+[scale_up]
+batch_idle = "3s"
+
+[scale_down]
+unneeded_time = "10s"
+delay_after_add = "10s"
+delay_after_failure = "10s"
+min_node_age = "10s"
+"""
+
+# Millicores and MiB of each pod, in the order of their creation.
+PODS = [
+    (300, 700), (1250, 250), (550, 1000), (900, 350), (250, 1200), (1400, 150), (650, 450), (450, 800),
+    (1100, 500), (350, 250), (800, 900), (1500, 650), (200, 1350), (750, 300),
+]
+NODES_SECONDS = 240
+REMOVAL_SECONDS = 240
+PLANNED = re.compile(r"machines are planned.*?\bnodes=(\d+)")
+
+
+class Realised(Scene):
+    """The steps, in their order."""
+
+    def tell(self):
+        """All of it."""
+        try:
+            self.set(CONFIG, faults="")
+            for number, (cpu, memory) in enumerate(PODS):
+                self.deploy(f"app-{number}", 1, workloads.pod_spec(f"{cpu}m", f"{memory}Mi"))
+            until(NODES_SECONDS, "all pods run", self.all_run)
+            plans = [int(count) for count in PLANNED.findall(self.product.daemon.log())]
+            say(f"all pods run; machines by plan: {plans}, made: {len(self.pve.machines())}")
+            expect(plans and len(self.pve.machines()) == plans[0], "more machines were made than the first plan has")
+            expect("pods are nominated for the node" in self.product.daemon.log(), "nobody was nominated")
+            left = [pod["metadata"]["name"] for pod in self.kube.pods() if pod["status"].get("nominatedNodeName")]
+            expect(not left or not self.clears_at_binding(), f"nominations are left: {left}")
+            self.remove(*(f"app-{number}" for number in range(len(PODS))))
+            until(REMOVAL_SECONDS, "all machines are gone", lambda: not self.pve.machines())
+            self.end()
+        finally:
+            self.processes.stop_all()
+
+    def all_run(self):
+        """Whether every pod runs."""
+        return self.running(**{f"app-{number}": 1 for number in range(len(PODS))})
+
+    def clears_at_binding(self):
+        """Whether the API server takes a nomination away when the pod is bound (since 1.35)."""
+        minor = self.kube.get("/version")["minor"]
+        if not minor.rstrip("+").isdigit():
+            raise NotYet(f"version {minor}")
+        return int(minor.rstrip("+")) >= 35
+
+
+if __name__ == "__main__":
+    Realised(*map(os.path.abspath, sys.argv[1:4])).tell()
+    say("realised: good")
