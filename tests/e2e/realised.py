@@ -8,6 +8,7 @@ Run in the arena: tests/e2e/arena tests/e2e/realised.py COMPONENTS DIRECTORY BIN
 """
 
 import os
+import random
 import re
 import sys
 
@@ -58,10 +59,8 @@ min_node_age = "10s"
 """
 
 # Millicores and MiB of each pod, in the order of their creation.
-PODS = [
-    (300, 700), (1250, 250), (550, 1000), (900, 350), (250, 1200), (1400, 150), (650, 450), (450, 800),
-    (1100, 500), (350, 250), (800, 900), (1500, 650), (200, 1350), (750, 300),
-]
+DICE = random.Random(7)
+PODS = [(DICE.randint(2, 30) * 50, DICE.randint(2, 30) * 50) for _ in range(24)]
 NODES_SECONDS = 240
 REMOVAL_SECONDS = 240
 PLANNED = re.compile(r"machines are planned.*?\bnodes=(\d+)")
