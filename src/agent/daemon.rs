@@ -19,6 +19,7 @@ use crate::agent::journal::{Journal, JournalError};
 use crate::agent::nominations::Nominations;
 use crate::agent::observe::{self, Sources};
 use crate::agent::region::{Doubts, RegionView, RegionWatcher};
+use crate::agent::spacing::{SPACING, spacing};
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::steps::{self, Steps};
 use crate::agent::turn::Turn;
@@ -34,13 +35,6 @@ use crate::model::snapshot::{Lease, Snapshot};
 use crate::model::time::{Span, Time};
 use crate::pve::transport::Transport;
 
-/// From the end of a turn to the next at least: a burst of changes is seen as one or two.
-const SPACING: Duration = Duration::from_millis(50);
-/// After a turn a change in the cluster waits for so many times what the turn cost: where much runs, something
-/// changes all the time …
-const COSTS: u32 = 50;
-/// … and no longer than this.
-const LONGEST_SPACING: Duration = Duration::from_secs(1);
 /// A turn at least this often, for the watchdog and for what has no event.
 const LONGEST_REST: Duration = Duration::from_secs(30);
 /// The Lease of those who may act; one per cluster and namespace.
@@ -578,30 +572,6 @@ impl Loop {
                     tracing::error!(machine = %action.target.machine, action = ?action.kind, %error, "not begun");
                 }
             }
-        }
-    }
-}
-
-/// From the end of a turn to the next one that a change in the cluster calls for.
-fn spacing(cost: Duration) -> Duration {
-    (cost * COSTS).clamp(SPACING, LONGEST_SPACING)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changes_wait_in_proportion_to_what_a_turn_costs() {
-        for (micros, millis) in [
-            (0, 50),
-            (1_000, 50),
-            (4_000, 200),
-            (22_000, 1_000),
-            (9_000_000, 1_000),
-        ] {
-            let wait = spacing(Duration::from_micros(micros));
-            assert_eq!(wait, Duration::from_millis(millis), "{micros} µs");
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod nominations;
 pub mod observe;
 mod panics;
 pub mod region;
+mod spacing;
 pub mod state;
 pub mod status;
 mod steps;

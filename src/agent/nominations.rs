@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A pod that still waits so long after its nomination is not going to that node: it was tried and refused, or
 /// kube-scheduler does not look at it. Its backoff is ten seconds at most.
 const LIFE: Duration = Duration::from_mins(1);
+/// A nomination that is to be taken back waits no longer for its turn: an API server that hangs holds each call.
+const WITHDRAWN_WITHIN: Duration = Duration::from_secs(10);
 /// The watched view shows what we wrote within this time.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
 
@@ -35,7 +37,7 @@ const SEEN_WITHIN: Duration = Duration::from_secs(10);
 pub struct Nominations {
     state: Arc<Mutex<State>>,
     /// Where those go that are to be taken back.
-    ended: Option<mpsc::UnboundedSender<Given>>,
+    ended: Option<mpsc::UnboundedSender<Ended>>,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +58,9 @@ struct Given {
     node: Arc<str>,
     at: Instant,
 }
+
+/// A nomination to be taken back, and since when it is.
+type Ended = (Instant, Given);
 
 impl Nominations {
     /// Pods laid out on machines and nodes (UIDs by name), none of them nominated; and the work that takes
@@ -86,7 +91,13 @@ impl Nominations {
     /// [`PATIENCE`] is left to kube-scheduler's own order.
     pub async fn nominate(&self, kube: &Client, store: &ClusterStore, node: &Arc<str>) {
         let planned: BTreeSet<Arc<str>> = {
-            let state = self.state();
+            let mut state = self.state();
+            // The node takes no pods yet, so that the time of its earlier nominations has not begun.
+            let earlier = state.given.values_mut();
+            let now = Instant::now();
+            for given in earlier.filter(|given| given.node == *node) {
+                given.at = now;
+            }
             let pods = state.planned.get(node).into_iter().flatten();
             pods.cloned().collect()
         };
@@ -121,7 +132,8 @@ impl Nominations {
         self.state().given.insert(uid.clone(), given);
     }
 
-    /// What the answer was. Says whether the nomination was written, and once in the log that none may be.
+    /// The API server answered a nomination: forgets it if it does not stand. The first refusal for want of a right
+    /// is logged. True when the nomination was written.
     fn note(&self, pod: &PodKey, uid: &Arc<str>, result: &Result<Nomination, Error>) -> bool {
         let mut state = self.state();
         match result {
@@ -153,8 +165,8 @@ impl Nominations {
     pub fn take_back(&self, cluster: &Cluster, leader: bool) {
         for given in self.end(cluster, leader) {
             if let Some(ended) = &self.ended {
-                // Who receives them is supervised: without it everything ends.
-                let _ = ended.send(given);
+                // The task that receives them is supervised: when it ends, so does the daemon.
+                let _ = ended.send((Instant::now(), given));
             }
         }
     }
@@ -199,7 +211,7 @@ fn takes_pods(cluster: &Cluster, node: &Arc<str>) -> bool {
     })
 }
 
-/// Of these pods those that may be nominated.
+/// The pods with one of these UIDs that may be nominated now.
 fn waiting(cluster: &Cluster, planned: &BTreeSet<Arc<str>>) -> Vec<(PodKey, Arc<str>)> {
     let pods = cluster.pods.iter();
     pods.filter(|(_, pod)| planned.contains(&pod.uid) && may_be_nominated(pod))
@@ -220,9 +232,13 @@ fn may_be_nominated(pod: &Pod) -> bool {
         && (scheduler.is_empty() || scheduler == DEFAULT_SCHEDULER)
 }
 
-/// Takes nominations back, one after the other.
-async fn withdraw(kube: Client, mut ended: mpsc::UnboundedReceiver<Given>) {
-    while let Some(given) = ended.recv().await {
+/// Takes nominations back, one after the other. One that could not be within [`WITHDRAWN_WITHIN`] is left to
+/// kube-scheduler: the lease may be somebody else's by then.
+async fn withdraw(kube: Client, mut ended: mpsc::UnboundedReceiver<Ended>) {
+    while let Some((since, given)) = ended.recv().await {
+        if since.elapsed() > WITHDRAWN_WITHIN {
+            continue;
+        }
         let Given { pod, uid, node, .. } = given;
         match kube.nominate(&pod, &uid, Some(&node), None).await {
             Ok(Nomination::Written) => {

@@ -15,7 +15,6 @@ use super::turn::Turn;
 use super::view::Known;
 use super::world::{ShapeId, World};
 
-/// The scheduler whose rules are known here.
 /// A pod with this annotation waits that long before it calls for a node.
 const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
 

@@ -92,11 +92,11 @@ pub(super) async fn take_down(
             _ => limits.shutdown_timeout,
         };
         let limit = Span(patience.0 + STOP_DEADLINE.0);
-        let asked = PowerOff::default();
-        let stopped = stopped(&work, node.as_ref(), patience, &asked);
+        let power_off = PowerOff::default();
+        let stopped = stopped(&work, node.as_ref(), patience, &power_off);
         let result = work.attempt(Step::Shutdown, limit, stopped).await;
-        if let Some(node) = node.as_ref().filter(|_| asked.wanted_back()) {
-            asked.settled(&work, node).await;
+        if let Some(node) = node.as_ref().filter(|_| power_off.wanted_back()) {
+            power_off.settled(&work, node).await;
             taken_back(&work, node).await?;
         }
         result?;
@@ -310,14 +310,14 @@ async fn still_empty(
     work: &Work,
     config: &VmConfig,
     emptied: Option<&NodeRef>,
-    asked: &PowerOff,
+    power_off: &PowerOff,
 ) -> Result<(), Stop> {
     if planted!(NoFreshLook) {
         return Ok(());
     }
     loop {
         let began = Instant::now();
-        empty_now(work, config, emptied, asked).await?;
+        empty_now(work, config, emptied, power_off).await?;
         // A call that was slow, or was made twice, leaves the readings before it old.
         if began.elapsed() < FRESH {
             return Ok(());
@@ -333,13 +333,13 @@ async fn empty_now(
     work: &Work,
     config: &VmConfig,
     emptied: Option<&NodeRef>,
-    asked: &PowerOff,
+    power_off: &PowerOff,
 ) -> Result<(), Stop> {
     match (node::own(work, config, false).await?, emptied) {
         (None, _) => Ok(()),
         (Some((_, node)), Some(emptied)) if node.uid == emptied.uid => {
             if drain::wanted_back(&node) && !planted!(NoCordon) {
-                asked.wanted_back.store(true, Ordering::Relaxed);
+                power_off.wanted_back.store(true, Ordering::Relaxed);
                 return Err(drain::uncordoned(emptied));
             }
             nothing_to_lose(work, emptied, "it was emptied before").await
@@ -361,7 +361,7 @@ async fn taken_back(work: &Work, node: &NodeRef) -> Result<(), Failure> {
     back.map_err(|stop| work.failure(Step::Shutdown, stop))
 }
 
-/// What became of asking PVE to take a VM's power away.
+/// What the calls of one removal that switch the VM off (shutdown, stop) leave open.
 #[derive(Debug, Default)]
 struct PowerOff {
     /// When a call was last given up that may still be carried out.

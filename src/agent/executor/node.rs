@@ -29,7 +29,7 @@ const PASSING_TAINTS: [&str; 2] = [
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/network-unavailable",
 ];
-/// … and our startup taint waits no longer for it than this.
+/// … and our startup taint waits no longer for these than this.
 const PASSING: Duration = Duration::from_secs(15);
 /// Deleting a token is tried for this long; the token expires by itself in any case.
 const TOKEN_PATIENCE: Duration = Duration::from_mins(1);
@@ -212,7 +212,7 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
     let annotations = annotations(work, &uuid)?;
     let mut changes = work.tools.store.changes();
     let mut labelled = false;
-    let mut ready = None;
+    let (mut ready, mut nominated) = (None, None);
     loop {
         let Some((_, node)) = registered(work, &uuid) else {
             work.note(match identity(work, &uuid)? {
@@ -248,6 +248,7 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
                 continue;
             }
             work.tools.nominate(name).await;
+            nominated = Some(Instant::now());
             work.patiently_kube("taking the startup taint away", || {
                 kube.remove_taint(&reference, STARTUP_TAINT)
             })
@@ -259,8 +260,12 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
                 None => return Ok(()),
                 Some(key) => {
                     work.progress(format!("the node still has the startup taint {key}"));
-                    // kube-scheduler clears a nomination whenever it tries the pod in the meantime.
-                    work.tools.nominate(name).await;
+                    // kube-scheduler clears a nomination whenever it tries the pod in the meantime. Not at every
+                    // change of the cluster: it is a walk over all pods.
+                    if nominated.is_none_or(|at: Instant| at.elapsed() >= LOOK_AGAIN) {
+                        work.tools.nominate(name).await;
+                        nominated = Some(Instant::now());
+                    }
                 }
             }
         }
