@@ -12,7 +12,7 @@ use pve_autoscaler::model::region::{
     Busy, Host, Machine, MachineVm, Region, Step, TemplateCopy, Vm,
 };
 use pve_autoscaler::model::resources::Resources;
-use pve_autoscaler::model::scheduling::{Labels, Owner, PodShape};
+use pve_autoscaler::model::scheduling::{Labels, Owner, PodShape, PodTraits};
 use pve_autoscaler::model::shared::Shared;
 use pve_autoscaler::model::snapshot::{self, Lease, Snapshot, SourceState};
 use pve_autoscaler::model::time::{Span, Time};
@@ -314,21 +314,24 @@ impl Model {
 
 fn shape(number: usize, cpu_milli: i64, memory: i64) -> PodShape {
     let app: Arc<str> = format!("app-{number}").into();
-    PodShape {
+    let traits = PodTraits {
         requests: Resources {
             cpu_milli,
             memory,
             pods: 1,
             ..Resources::default()
         },
-        labels: Labels::from([("app".into(), app.clone())]),
+        grace_seconds: 30,
+        ..PodTraits::default()
+    };
+    PodShape {
+        labels: [("app".into(), app.clone())].into(),
         owner: Some(Owner {
             kind: "ReplicaSet".into(),
             name: app.clone(),
             uid: format!("uid-{app}").into(),
         }),
-        grace_seconds: 30,
-        ..PodShape::default()
+        traits: Arc::new(traits),
     }
 }
 

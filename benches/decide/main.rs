@@ -4,9 +4,11 @@
 //! `BenchmarkBinpackingEstimate`; W3 the shapes of its `BenchmarkFilterOutSchedulable`; W4 a large
 //! cluster of ours, a decision alone and a turn of the daemon's loop after one pod changed, which copies
 //! the view first, with what is resident then; W5 the same autoscaler's scale-down of 2,000 nodes;
+//! W1u, W4u and W5u are W1, W4 and W5 with a label of each pod's own;
 //! `claims` are pods of StatefulSets, of which no two are equal; `sizing` pods of many sizes; `tenant` a tenant's pods
 //! with hundreds of affinity terms each, among others' that wait.
 
+mod claims;
 #[path = "../common/mod.rs"]
 mod common;
 mod sizing;
@@ -26,13 +28,20 @@ const KARPENTER_NODES: u64 = 8_031;
 
 /// What W4 may have resident, in bytes.
 const RESIDENT: u64 = 250_000_000;
-/// The argument of the process that says what is resident in a W4 of as many nodes as the next one says.
+/// … and when each pod has a label of its own.
+const RESIDENT_NUMBERED: u64 = 150_000_000;
+/// The arguments of the process that says what is resident in a W4 of as many nodes as the next one says: with equal
+/// pods …
 const HOLD: &str = "--hold";
+/// … and with pods that each have a label of their own.
+const HOLD_NUMBERED: &str = "--hold-numbered";
 
 fn main() {
-    let mut arguments = std::env::args().skip_while(|argument| argument != HOLD);
-    if let (Some(_), Some(nodes)) = (arguments.next(), arguments.next()) {
-        return hold(nodes.parse().expect("a number of nodes"));
+    let hold_is = |argument: &String| argument == HOLD || argument == HOLD_NUMBERED;
+    let mut arguments = std::env::args().skip_while(|argument| !hold_is(argument));
+    if let (Some(what), Some(nodes)) = (arguments.next(), arguments.next()) {
+        let nodes = nodes.parse().expect("a number of nodes");
+        return hold(nodes, what == HOLD_NUMBERED);
     }
     let mut report = Report::new("A decision: seconds, allocations, nodes and their lower bound");
     for pods in [1_000, 5_000, 10_000, 20_000] {
@@ -45,6 +54,9 @@ fn main() {
             _ => row,
         });
     }
+    let row = decided("W1u", 20_000, &worlds::diverse(20_000).numbered());
+    let row = row.exactly("unplaced", 0).at_most("seconds", 0.25);
+    report.add(row.at_most("nodes", KARPENTER_NODES));
     for pods in [1_000, 10_000, 50_000] {
         let row = decided("W2", pods, &worlds::binpacking(pods, pods / 50));
         let row = row.exactly("unplaced", 0);
@@ -64,38 +76,61 @@ fn main() {
         report.add(row.exactly("nodes", 0).at_most("seconds", 0.05));
     }
     for nodes in [500, 1_000, 5_000] {
-        let mut world = worlds::large(nodes);
-        let row = decided("W4 cold", nodes, &world);
-        report.add(match nodes {
-            5_000 => row.at_most("seconds", 1.0),
-            _ => row,
-        });
-        world.one_more();
-        let measured = measure(|| world.turn());
-        let row = row_of("W4 one pod later", nodes, &measured);
-        let row = row.field("resident_bytes", resident(nodes));
-        report.add(match nodes {
-            5_000 => row
-                .at_most("seconds", 0.1)
-                .at_most("resident_bytes", RESIDENT),
-            _ => row,
-        });
+        add_large(&mut report, nodes, false);
     }
+    add_large(&mut report, 5_000, true);
     for nodes in [500, 1_000, 2_000] {
-        let world = worlds::idle(nodes);
-        let measured = measure(|| world.decide());
-        let row = Row::new("W5", nodes)
-            .measured(&measured)
-            .field("removed", worlds::removed(&measured.value))
-            .exactly("removed", (nodes * 3 / 5) as u64);
+        let row = scaled_down("W5", nodes, &worlds::idle(nodes));
         report.add(match nodes {
             2_000 => row.at_most("seconds", 0.2),
             _ => row,
         });
     }
+    report.add(scaled_down("W5u", 2_000, &worlds::idle(2_000).numbered()));
     add_unequal(&mut report);
     add_tenant(&mut report);
     report.finish();
+}
+
+fn scaled_down(workload: &str, nodes: usize, world: &World) -> Row {
+    let measured = measure(|| world.decide());
+    Row::new(workload, nodes)
+        .measured(&measured)
+        .field("removed", worlds::removed(&measured.value))
+        .exactly("removed", (nodes * 3 / 5) as u64)
+}
+
+/// A large cluster at work; `numbered`: each pod with a label of its own.
+fn add_large(report: &mut Report, nodes: usize, numbered: bool) {
+    let mut world = large(nodes, numbered);
+    let name = if numbered { "W4u" } else { "W4" };
+    let row = decided(&format!("{name} cold"), nodes, &world);
+    report.add(match nodes {
+        5_000 => row.at_most("seconds", if numbered { 0.4 } else { 1.0 }),
+        _ => row,
+    });
+    world.one_more();
+    let measured = measure(|| world.turn());
+    let row = row_of(&format!("{name} one pod later"), nodes, &measured);
+    let row = row.field("resident_bytes", resident(nodes, numbered));
+    report.add(match nodes {
+        5_000 => row
+            .at_most("seconds", if numbered { 0.4 } else { 0.1 })
+            .at_most(
+                "resident_bytes",
+                if numbered {
+                    RESIDENT_NUMBERED
+                } else {
+                    RESIDENT
+                },
+            ),
+        _ => row,
+    });
+}
+
+fn large(nodes: usize, numbered: bool) -> World {
+    let world = worlds::large(nodes);
+    if numbered { world.numbered() } else { world }
 }
 
 /// A tenant's pods cost others nothing, whether they are looked at or left out.
@@ -114,7 +149,7 @@ fn add_tenant(report: &mut Report) {
 /// memory of that decision, as every turn has it until something changes.
 fn add_unequal(report: &mut Report) {
     for pods in [1_000, 3_000] {
-        let row = decided("claims", pods, &worlds::stateful(pods));
+        let row = decided("claims", pods, &claims::stateful(pods));
         report.add(row.exactly("unplaced", 0));
     }
     for pods in [30, 60, 200, 1_000] {
@@ -150,10 +185,13 @@ fn row_of(workload: &str, size: impl Into<Value>, measured: &Measured<Decision>)
 
 /// What a process has resident that holds W4 as the daemon does ([`hold`]): asked of one that has done
 /// nothing else.
-fn resident(nodes: usize) -> u64 {
+fn resident(nodes: usize, numbered: bool) -> u64 {
     let program = std::env::current_exe().expect("a bench has a path");
     let output = Command::new(program)
-        .args([HOLD, &nodes.to_string()])
+        .args([
+            if numbered { HOLD_NUMBERED } else { HOLD },
+            &nodes.to_string(),
+        ])
         .output()
         .expect("a bench can be started again");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -161,8 +199,8 @@ fn resident(nodes: usize) -> u64 {
 }
 
 /// Holds what the daemon holds: the watches' view, the last turn's snapshot and decision, and this turn's.
-fn hold(nodes: usize) {
-    let mut world = worlds::large(nodes);
+fn hold(nodes: usize, numbered: bool) {
+    let mut world = large(nodes, numbered);
     let last = (world.snapshot.clone(), world.decide());
     world.one_more();
     let this = (world.snapshot.clone(), world.decide());

@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use pve_autoscaler::brain::decide;
 use pve_autoscaler::model::action::Kind;
-use pve_autoscaler::model::cluster::{
-    Claim, Cluster, Node, Phase, Pod, PodKey, Readiness, ReadyStatus, StorageClass,
-};
+use pve_autoscaler::model::cluster::{Cluster, Node, Phase, Pod, PodKey, Readiness, ReadyStatus};
 use pve_autoscaler::model::decision::Decision;
 use pve_autoscaler::model::mark::{Mark, Ownership};
 use pve_autoscaler::model::memory::{self, Memory};
@@ -21,7 +19,7 @@ use pve_autoscaler::model::policy::{
 use pve_autoscaler::model::region::{Host, Machine, MachineVm, Region, Step, TemplateCopy, Vm};
 use pve_autoscaler::model::resources::Resources;
 use pve_autoscaler::model::scheduling::{
-    LabelSelector, Labels, Owner, PodShape, PodTerm, SpreadConstraint, Volume,
+    LabelSelector, Labels, Owner, PodShape, PodTerm, PodTraits, SpreadConstraint,
 };
 use pve_autoscaler::model::shared::Shared;
 use pve_autoscaler::model::snapshot::{self, Lease, Snapshot, SourceState};
@@ -58,6 +56,17 @@ impl World {
     pub(crate) fn one_more(&mut self) {
         let shape = Arc::new(shape("one-more", 100, GI));
         self.pod("one-more", &shape, None);
+    }
+
+    /// The same with a label of each pod's own, as Jobs and StatefulSets give; what else there is to pods stays shared,
+    /// as the daemon shares it.
+    pub(crate) fn numbered(mut self) -> World {
+        for (key, pod) in &mut self.snapshot.cluster.pods {
+            let mut shape = PodShape::clone(&pod.shape);
+            shape.labels.insert("own".into(), key.name.clone());
+            pod.shape = Arc::new(shape);
+        }
+        self
     }
 
     pub(crate) fn decide(&self) -> Decision {
@@ -194,21 +203,24 @@ pub(crate) fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World 
 }
 
 pub(crate) fn shape(app: &str, milli: i64, memory: i64) -> PodShape {
-    PodShape {
+    let traits = PodTraits {
         requests: Resources {
             cpu_milli: milli,
             memory,
             pods: 1,
             ..Resources::default()
         },
-        labels: Labels::from([("app".into(), app.into())]),
+        grace_seconds: 30,
+        ..PodTraits::default()
+    };
+    PodShape {
+        labels: [("app".into(), app.into())].into(),
         owner: Some(Owner {
             kind: "ReplicaSet".into(),
             name: app.into(),
             uid: format!("uid-{app}").into(),
         }),
-        grace_seconds: 30,
-        ..PodShape::default()
+        traits: Arc::new(traits),
     }
 }
 
@@ -397,14 +409,14 @@ fn diverse_shape(dice: &mut Dice, class: usize) -> PodShape {
     let milli = dice.of(&[100, 250, 500, 1000, 1500]);
     let memory = dice.of(&[100, 256, 512, 1024, 2048, 4096]) * MI;
     let mut shape = shape("bench", milli, memory);
-    shape.labels = Labels::from([("my-label".into(), dice.of(&LETTERS).into())]);
+    shape.labels = [("my-label".into(), dice.of(&LETTERS).into())].into();
     match class {
         0 => {}
         1 => shape.spread.push(spread(ZONE, dice.of(&LETTERS))),
         2 => shape.spread.push(spread(HOSTNAME, dice.of(&LETTERS))),
         3 => {
             let letter = dice.of(&LETTERS);
-            shape.labels = Labels::from([("my-affininity".into(), letter.into())]);
+            shape.labels = [("my-affininity".into(), letter.into())].into();
             shape.pod_affinity.push(PodTerm {
                 selector: Some(selector("my-affininity", letter)),
                 topology_key: ZONE.into(),
@@ -412,7 +424,7 @@ fn diverse_shape(dice: &mut Dice, class: usize) -> PodShape {
             });
         }
         _ => {
-            shape.labels = Labels::from([("app".into(), "nginx".into())]);
+            shape.labels = [("app".into(), "nginx".into())].into();
             shape.pod_anti_affinity.push(PodTerm {
                 selector: Some(selector("app", "nginx")),
                 topology_key: HOSTNAME.into(),
@@ -551,42 +563,4 @@ pub(crate) fn idle(nodes: usize) -> World {
 pub(crate) fn removed(decision: &Decision) -> usize {
     let goes = |kind: &Kind| matches!(kind, Kind::Remove { .. });
     decision.plan.iter().filter(|a| goes(&a.kind)).count()
-}
-
-/// Pods of StatefulSets that wait: each with a claim and a label of its own, on types of one to sixteen cores.
-pub(crate) fn stateful(pods: usize) -> World {
-    let types = [1u32, 2, 4, 8, 16].map(|cores| {
-        let kind = InstanceType {
-            cores,
-            memory: i64::from(cores) * 4 * GI,
-            ..InstanceType::default()
-        };
-        (format!("type-{cores:0>4}"), kind)
-    });
-    let mut world = world(types.into(), 110);
-    let class = StorageClass {
-        provisioner: "csi.example".into(),
-        wait_for_consumer: true,
-        ..StorageClass::default()
-    };
-    let cluster = &mut world.snapshot.cluster;
-    cluster.storage_classes.insert("fast".into(), class);
-    for n in 0..pods {
-        let claim = Claim {
-            class: Some("fast".into()),
-            ..Claim::default()
-        };
-        let (app, name) = (
-            format!("db-{}", n % 20),
-            format!("db-{}-{}", n % 20, n / 20),
-        );
-        let key = PodKey::new("default", format!("data-{name}"));
-        world.snapshot.cluster.claims.insert(key.clone(), claim);
-        let mut shape = shape(&app, 250, GI);
-        let label = ("statefulset.kubernetes.io/pod-name", &*name);
-        shape.labels.insert(label.0.into(), label.1.into());
-        shape.volumes.push(Volume::Claim(key.name));
-        world.pod(&name, &Arc::new(shape), None);
-    }
-    world
 }

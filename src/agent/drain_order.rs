@@ -139,13 +139,13 @@ mod tests {
 
     use super::*;
     use crate::model::cluster::Phase;
-    use crate::model::scheduling::{Owner, PodShape};
+    use crate::model::scheduling::{Owner, PodShape, PodTraits};
 
     fn pod(change: impl FnOnce(&mut PodShape)) -> Pod {
-        let mut shape = PodShape {
+        let mut shape = PodShape::from(PodTraits {
             grace_seconds: 30,
-            ..PodShape::default()
-        };
+            ..PodTraits::default()
+        });
         change(&mut shape);
         Pod {
             uid: "u".into(),

@@ -3,6 +3,7 @@
 //! [`decide`] is a straight list of steps; each has a file. [`check`] verifies any action anew and
 //! shares nothing with them. `README.md` beside this file tells the algorithm in a page.
 
+mod alike;
 mod backoff;
 mod batch;
 mod births;

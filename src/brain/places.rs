@@ -9,6 +9,7 @@ use crate::model::resources::Resources;
 use crate::model::scheduling::{Labels, PodShape, Taint};
 use crate::model::time::Span;
 
+use super::alike::Alike;
 use super::capacity;
 use super::fit::taints;
 use super::offer::{self, Choice, Daemon, HOSTNAME_LABEL};
@@ -21,9 +22,12 @@ use super::world::{Bin, Resident, ShapeId, Site, World};
 /// Everything there is and that is on its way, with what runs on it.
 pub(super) fn build<'a>(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
     let cluster = &turn.view.snapshot.cluster;
+    let evicted = turn.memory.evicted.values().map(|pod| &*pod.shape);
+    let alike = Alike::of(turn.view.snapshot, evicted.chain(turn.beside));
     let mut world = World::empty(
         turn.view.snapshot,
         turn.view.policy,
+        alike,
         turn.view.claims.stock.clone(),
     );
     world.name(cluster.nodes.keys());
@@ -137,18 +141,10 @@ fn add_machine<'a>(
     }
 }
 
-/// Whether a pod is of a DaemonSet with this template: by its owner where that is known, else by
-/// what it is.
+/// Whether a pod is of the DaemonSet with this template.
 fn same_set(template: &PodShape, pod: &PodShape) -> bool {
-    let daemon = pod.owner.as_ref().is_some_and(|o| &*o.kind == "DaemonSet");
-    if let (Some(set), Some(owner)) = (&template.owner, &pod.owner) {
-        return set.uid == owner.uid;
-    }
-    let labels = template
-        .labels
-        .iter()
-        .all(|(key, value)| pod.labels.get(key) == Some(value));
-    daemon && labels && template.requests == pod.requests
+    let sets = template.owner.as_ref().zip(pod.owner.as_ref());
+    sets.is_some_and(|(set, owner)| set.uid == owner.uid)
 }
 
 /// What a machine on its way will be.

@@ -9,6 +9,7 @@ use crate::model::decision::Decision;
 use crate::model::memory::{self, Memory};
 use crate::model::policy::Policy;
 use crate::model::report::{PodVerdict, Report};
+use crate::model::scheduling::PodShape;
 use crate::model::snapshot::Snapshot;
 use crate::model::time::{Span, Time};
 
@@ -36,6 +37,8 @@ pub(super) struct Turn<'a> {
     wake: Option<Time>,
     /// The budget of work.
     pub(super) steps: u64,
+    /// A pod that is not in the view and is tried in its world: whoever explains one leaves it out.
+    pub(super) beside: Option<&'a PodShape>,
     /// What this decision still finds in quarantine.
     in_quarantine: BTreeSet<Arc<str>>,
 }
@@ -61,6 +64,7 @@ impl<'a> Turn<'a> {
             lines: Vec::new(),
             wake: None,
             steps: budget::STEPS,
+            beside: None,
             in_quarantine: BTreeSet::new(),
         }
     }

@@ -11,6 +11,7 @@ use crate::model::scheduling::{HostPort, Labels, PodShape, Taint};
 use crate::model::shared::Shared;
 use crate::model::snapshot::Snapshot;
 
+use super::alike::{Alike, KindId};
 use super::classes::{ChoosyId, ClassId, Classes};
 use super::company::{Company, Rules, Wishes};
 use super::fit::attach::{self, Slots};
@@ -19,10 +20,10 @@ use super::fit::{self, Misfit, Place, amounts};
 use super::preempt::Soft;
 use super::stock::{At, Gift, Given, Stock};
 
-/// Index of a shape in [`World::shapes`].
-pub(super) type ShapeId = usize;
+/// Index of a kind of pods in [`World::shapes`].
+pub(super) type ShapeId = KindId;
 
-/// A shape in a namespace: what filters read of all its pods.
+/// A shape in a namespace: what filters read of a pod, and of all that are [`Alike`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Shape<'a> {
     pub(super) namespace: &'a str,
@@ -113,6 +114,7 @@ pub(super) enum Saved {
 /// All places, and the shapes of all pods.
 #[derive(Debug)]
 pub(super) struct World<'a> {
+    /// Of each kind of pods the first that came. Of its labels those count that some selector names.
     pub(super) shapes: Vec<Shape<'a>>,
     pub(super) bins: Vec<Bin>,
     pub(super) by_name: BTreeMap<Arc<str>, usize>,
@@ -127,14 +129,8 @@ pub(super) struct World<'a> {
     classes: Classes<'a>,
     /// What each shape asks of labels and taints.
     wishes: Vec<ChoosyId>,
-    known: BTreeMap<Shape<'a>, ShapeId>,
-    /// Shapes by address: equal shapes are mostly one allocation, and comparing addresses is cheap.
-    /// Only ever looked up, never walked: addresses decide nothing.
-    seen: Vec<Option<(usize, &'a str, ShapeId)>>,
+    alike: Alike<'a>,
 }
-
-/// How many addresses are remembered: two to the power of this.
-const SEEN_BITS: u32 = 14;
 
 impl Bin {
     /// What filters read of it.
@@ -167,6 +163,7 @@ impl<'a> World<'a> {
     pub(super) fn empty(
         snapshot: &'a Snapshot,
         policy: &'a Policy,
+        alike: Alike<'a>,
         stock: Arc<Stock<'a>>,
     ) -> World<'a> {
         let namespaces = &snapshot.cluster.namespaces;
@@ -182,8 +179,7 @@ impl<'a> World<'a> {
             given: Given::default(),
             classes: Classes::default(),
             wishes: Vec::new(),
-            known: BTreeMap::new(),
-            seen: vec![None; 1 << SEEN_BITS],
+            alike,
         }
     }
 
@@ -209,26 +205,16 @@ impl<'a> World<'a> {
         index
     }
 
-    /// The id of a shape in a namespace.
+    /// The id of pods that are alike in a namespace.
     pub(super) fn intern(&mut self, namespace: &'a str, shape: &'a PodShape) -> ShapeId {
-        let address = std::ptr::from_ref(shape).addr();
-        let slot = slot(address);
-        if let Some((shape, of, id)) = self.seen[slot]
-            && shape == address
-            && (std::ptr::eq(of, namespace) || of == namespace)
-        {
-            return id;
-        }
-        let key = Shape { namespace, shape };
-        let next = self.shapes.len();
-        let id = *self.known.entry(key).or_insert(next);
-        if id == next {
-            self.shapes.push(key);
+        let pod = Shape { namespace, shape };
+        let id = self.alike.kind(pod);
+        if id == self.shapes.len() {
+            self.shapes.push(pod);
             let wish = self.classes.wish(shape);
             self.wishes.push(wish);
             self.company.add_shape(&self.shapes, &self.bins);
         }
-        self.seen[slot] = Some((address, namespace, id));
         id
     }
 
@@ -531,12 +517,6 @@ impl Saved {
             *gift = (!given.is_empty()).then(|| Box::new(given));
         }
     }
-}
-
-/// Where an address is remembered.
-fn slot(address: usize) -> usize {
-    let mixed = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    usize::try_from(mixed >> (u64::BITS - SEEN_BITS)).unwrap_or(0)
 }
 
 fn signed(count: u64) -> i64 {

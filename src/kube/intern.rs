@@ -6,16 +6,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::model::scheduling::{Labels, PodShape};
+use crate::model::scheduling::{Labels, PodShape, PodTraits};
 
 /// Entries that nobody uses are looked for when a set has doubled since the last time, and not
 /// below this size.
 const PRUNE_FLOOR: usize = 256;
 
-/// Two sets of shared values.
+/// Sets of shared values.
 #[derive(Debug)]
 pub struct Interner {
     texts: BTreeSet<Arc<str>>,
+    /// Pods may each have labels of their own: what else there is to them is shared all the same.
+    traits: BTreeSet<Arc<PodTraits>>,
     shapes: BTreeSet<Arc<PodShape>>,
     prune_texts_at: usize,
     prune_shapes_at: usize,
@@ -25,6 +27,7 @@ impl Default for Interner {
     fn default() -> Interner {
         Interner {
             texts: BTreeSet::new(),
+            traits: BTreeSet::new(),
             shapes: BTreeSet::new(),
             prune_texts_at: PRUNE_FLOOR,
             prune_shapes_at: PRUNE_FLOOR,
@@ -64,12 +67,19 @@ impl Interner {
     }
 
     /// The shared form of `shape`.
-    pub fn shape(&mut self, shape: PodShape) -> Arc<PodShape> {
+    pub fn shape(&mut self, mut shape: PodShape) -> Arc<PodShape> {
+        match self.traits.get(&shape.traits) {
+            Some(known) => shape.traits = known.clone(),
+            None => {
+                self.traits.insert(shape.traits.clone());
+            }
+        }
         if let Some(known) = self.shapes.get(&shape) {
             return known.clone();
         }
         if self.shapes.len() >= self.prune_shapes_at {
             self.shapes.retain(|shape| Arc::strong_count(shape) > 1);
+            self.traits.retain(|traits| Arc::strong_count(traits) > 1);
             self.prune_shapes_at = (self.shapes.len() * 2).max(PRUNE_FLOOR);
         }
         let shared = Arc::new(shape);
@@ -96,10 +106,11 @@ mod tests {
         assert!(Arc::ptr_eq(&shape, &interner.shape(PodShape::default())));
         for number in 0..10_000 {
             let _ = interner.text(&number.to_string());
-            let _ = interner.shape(PodShape {
+            let traits = PodTraits {
                 priority: number,
-                ..PodShape::default()
-            });
+                ..PodTraits::default()
+            };
+            let _ = interner.shape(traits.into());
         }
         let (texts, shapes) = interner.sizes();
         assert!(

@@ -22,6 +22,7 @@ pub mod disruption;
 pub mod foreign;
 pub mod guard;
 pub mod identity;
+pub mod label_list;
 pub mod mark;
 pub mod memory;
 pub mod parts;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::scheduling::{
-    LabelSelector, NodeTerm, PodShape, PodTerm, Requirement, SpreadConstraint,
+    LabelSelector, NodeTerm, PodShape, PodTerm, PodTraits, Requirement, SpreadConstraint,
 };
 
 /// A pod of which there is more is not read in full: it would take tens of megabytes to keep. Pods have some ten parts.
@@ -12,24 +12,7 @@ pub const MAX_PARTS: u64 = 20_000;
 /// Of a pod whose constraints are left out, so many labels, ports, volumes, tolerations and extended resources are kept of each.
 const FEW: usize = 64;
 
-impl PodShape {
-    /// Parts of everything that is asked, and labels.
-    pub fn parts(&self) -> u64 {
-        let terms: u64 = self.terms().map(PodTerm::parts).sum();
-        let spread: u64 = self.spread.iter().map(SpreadConstraint::parts).sum();
-        let lists = [
-            self.labels.len(),
-            self.annotations.len(),
-            self.host_ports.len(),
-            self.volumes.len(),
-            self.requests.extended.len(),
-        ];
-        lists
-            .into_iter()
-            .map(count)
-            .fold(terms + spread + self.node_parts(), u64::saturating_add)
-    }
-
+impl PodTraits {
     /// Parts of what is asked of a node's labels and taints.
     pub fn node_parts(&self) -> u64 {
         let preferred = self.preferred_nodes.iter().map(|(_, term)| term);
@@ -49,11 +32,32 @@ impl PodShape {
         let preferred = self.preferred_pods.iter().chain(&self.preferred_anti_pods);
         required.chain(preferred.map(|(_, term)| term))
     }
+}
+
+impl PodShape {
+    /// Parts of everything that is asked, and labels.
+    pub fn parts(&self) -> u64 {
+        let terms: u64 = self.terms().map(PodTerm::parts).sum();
+        let spread: u64 = self.spread.iter().map(SpreadConstraint::parts).sum();
+        let lists = [
+            self.labels.len(),
+            self.annotations.len(),
+            self.host_ports.len(),
+            self.volumes.len(),
+            self.requests.extended.len(),
+        ];
+        lists
+            .into_iter()
+            .map(count)
+            .fold(terms + spread + self.node_parts(), u64::saturating_add)
+    }
 
     /// The shape without the constraints that are left out, and why they are, in words. What it asks for itself stays.
     #[must_use]
     pub fn without_constraints(&self, why: Arc<str>) -> PodShape {
-        let mut plain = PodShape {
+        let mut labels = self.labels.clone();
+        labels.truncate(FEW);
+        let mut plain = PodTraits {
             left_out: Some(why),
             node_affinity: None,
             preferred_nodes: Vec::new(),
@@ -63,22 +67,22 @@ impl PodShape {
             preferred_anti_pods: Vec::new(),
             spread: Vec::new(),
             compared_taints: Vec::new(),
-            ..self.clone()
+            ..PodTraits::clone(self)
         };
         plain.tolerations.truncate(FEW);
         plain.host_ports.truncate(FEW);
         plain.volumes.truncate(FEW);
-        for labels in [
-            &mut plain.labels,
-            &mut plain.annotations,
-            &mut plain.node_selector,
-        ] {
+        for labels in [&mut plain.annotations, &mut plain.node_selector] {
             let all = std::mem::take(labels);
             *labels = all.into_iter().take(FEW).collect();
         }
         let extended = std::mem::take(&mut plain.requests.extended);
         plain.requests.extended = extended.into_iter().take(FEW).collect();
-        plain
+        PodShape {
+            labels,
+            owner: self.owner.clone(),
+            traits: Arc::new(plain),
+        }
     }
 
     /// The shape as it is kept: without its constraints when they have more than [`MAX_PARTS`].
@@ -154,21 +158,22 @@ mod tests {
                 expressions: vec![requirement],
                 ..LabelSelector::default()
             };
-            PodShape {
-                pod_anti_affinity: vec![PodTerm {
-                    selector: Some(selector),
-                    ..PodTerm::default()
-                }],
+            let term = PodTerm {
+                selector: Some(selector),
+                ..PodTerm::default()
+            };
+            PodShape::from(PodTraits {
+                pod_anti_affinity: vec![term],
                 priority: 7,
-                ..PodShape::default()
-            }
+                ..PodTraits::default()
+            })
         };
         let most = with(MAX_PARTS - 2);
         assert_eq!(most.parts(), MAX_PARTS);
         assert_eq!(most.clone().bounded(), most);
         let cut = with(MAX_PARTS - 1).bounded();
         assert!(cut.pod_anti_affinity.is_empty() && cut.priority == 7);
-        let why = cut.left_out.expect("it says why");
+        let why = cut.left_out.clone().expect("it says why");
         assert!(
             why.starts_with("too complex: its constraints have 20001 parts"),
             "{why}"

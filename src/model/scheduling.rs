@@ -3,10 +3,12 @@
 //! Source: `k8s.io/api/core/v1`; a field not listed here does not influence scheduling.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::label_list::LabelList;
 use super::resources::Resources;
 
 /// kube-scheduler's name, where nothing else is said.
@@ -16,15 +18,27 @@ pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
 
 /// Everything about a pod that scheduling and draining read and that pods of one controller
-/// usually share. Interned at the edge: equal shapes are one allocation.
+/// usually share. Interned at the edge: equal shapes are one allocation, and so is what they share but for
+/// their labels, which is read as if it stood here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct PodShape {
+    /// The pod's labels.
+    pub labels: LabelList,
+    /// The controlling owner reference.
+    pub owner: Option<Owner>,
+    /// All else.
+    #[serde(flatten)]
+    pub traits: Arc<PodTraits>,
+}
+
+/// What there is to a [`PodShape`] besides its labels and its owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PodTraits {
     /// Effective request: max of init containers and the sum of containers and sidecars, plus
     /// overhead (KEP-753), with `pods` = 1. Pod-level resources (KEP-2837) are respected.
     pub requests: Resources,
-    /// The pod's labels.
-    pub labels: Labels,
     /// The annotations that autoscaling reads (`cluster-autoscaler.kubernetes.io/*`,
     /// `karpenter.sh/*`, `controller.kubernetes.io/pod-deletion-cost`); no others are kept.
     pub annotations: Labels,
@@ -59,8 +73,6 @@ pub struct PodShape {
     pub compared_taints: Vec<Arc<str>>,
     /// `spec.preemptionPolicy` is `Never`.
     pub never_preempts: bool,
-    /// The controlling owner reference.
-    pub owner: Option<Owner>,
     /// `spec.schedulerName`, empty for `default-scheduler`.
     pub scheduler: Arc<str>,
     /// `spec.terminationGracePeriodSeconds`; 30 when absent.
@@ -73,6 +85,31 @@ pub struct PodShape {
     /// read from Kubernetes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<Arc<str>>,
+}
+
+impl From<PodTraits> for PodShape {
+    /// Without labels and owner.
+    fn from(traits: PodTraits) -> PodShape {
+        PodShape {
+            traits: Arc::new(traits),
+            ..PodShape::default()
+        }
+    }
+}
+
+impl Deref for PodShape {
+    type Target = PodTraits;
+
+    fn deref(&self) -> &PodTraits {
+        &self.traits
+    }
+}
+
+impl DerefMut for PodShape {
+    /// Copies keep what they have.
+    fn deref_mut(&mut self) -> &mut PodTraits {
+        Arc::make_mut(&mut self.traits)
+    }
 }
 
 /// The controller of a pod (`ownerReferences[controller=true]`).

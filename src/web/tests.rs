@@ -16,7 +16,7 @@ use crate::model::pods::Pods;
 use crate::model::region::{Failure, Host, Machine, MachineVm, Region, Step, Vm};
 use crate::model::report::{Hold, NodeVerdict, PodVerdict, PoolState, Report};
 use crate::model::resources::Resources;
-use crate::model::scheduling::PodShape;
+use crate::model::scheduling::{PodShape, PodTraits};
 use crate::model::snapshot::{Lease, Snapshot, SourceState};
 use crate::model::time::{Span, Time};
 
@@ -79,10 +79,11 @@ fn waiting() -> PodKey {
 
 /// Two machines, one of them a working node with one pod, one pod that waits.
 fn snapshot() -> Snapshot {
-    let shape = Arc::new(PodShape {
+    let traits = PodTraits {
         requests: amounts(500, 1 << 30),
-        ..PodShape::default()
-    });
+        ..PodTraits::default()
+    };
+    let shape = Arc::new(PodShape::from(traits));
     let pod = |node: Option<&str>| Pod {
         uid: "pod-uid".into(),
         shape: shape.clone(),

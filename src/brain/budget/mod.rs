@@ -16,6 +16,7 @@ mod weight;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::sync::Arc;
 
 use crate::model::cluster::PodKey;
@@ -25,6 +26,7 @@ use crate::model::report::Reasons;
 use crate::model::scheduling::{PodShape, PodTerm};
 use crate::model::snapshot::Snapshot;
 
+use super::alike::{Alike, KindId};
 use super::company::takes_in;
 use super::turn::Turn;
 use super::world::{Shape, World};
@@ -48,9 +50,10 @@ const OVER: u64 = 5;
 /// So many plain looks of a pod at a place are one step: most places are passed over in stretches.
 const PLAIN: u64 = 16;
 
-/// A kind of pod, and what is to be known to say what it costs.
+/// A kind of pods, and what is to be known to say what it costs.
 #[derive(Debug)]
 struct Kind<'a> {
+    /// The first that came.
     of: Shape<'a>,
     /// Pods of it that are not bound.
     waiting: u64,
@@ -83,16 +86,17 @@ pub(super) fn within_steps<'s>(
     steps: u64,
 ) -> Cow<'s, Snapshot> {
     let places = places(snapshot, policy);
-    if small(snapshot, places, steps) {
+    let mut alike = Alike::of(snapshot, iter::empty());
+    let kinds = kinds(snapshot, &mut alike);
+    if small(snapshot, &kinds, places, steps) {
         return Cow::Borrowed(snapshot);
     }
-    let kinds = kinds(snapshot);
     let left_out = chosen(&kinds, places, snapshot, steps);
     let crowded = crowded(snapshot, steps);
     if left_out.is_empty() && crowded.is_empty() {
         return Cow::Borrowed(snapshot);
     }
-    Cow::Owned(without(snapshot, &left_out, &crowded))
+    Cow::Owned(without(snapshot, &mut alike, &left_out, &crowded))
 }
 
 /// Places that pods may be tried on.
@@ -120,25 +124,16 @@ fn count(number: usize) -> u64 {
 
 /// Whether the whole is within the budget even if every term concerned every kind of pod and no two terms
 /// were the same.
-fn small(snapshot: &Snapshot, places: u64, steps: u64) -> bool {
-    let mut kinds: u64 = 0;
+fn small(snapshot: &Snapshot, kinds: &[Kind<'_>], places: u64, steps: u64) -> bool {
     let mut all = Weight::default();
     let mut most = Weight::default();
     let mut waiting: u64 = 0;
-    let mut add = |shape: &PodShape| {
-        kinds += 1;
-        let weight = Weight::of(shape);
-        most.raise(&weight);
-        all.add(&weight);
-    };
-    for (rows, _) in snapshot.cluster.pods.rows() {
-        rows.kinds().iter().for_each(|kind| add(&kind.shape));
-        let unbound = rows.all().iter().filter(|row| row.node.is_none());
-        waiting += count(unbound.count());
+    for kind in kinds {
+        most.raise(&kind.weight);
+        all.add(&kind.weight);
+        waiting = waiting.saturating_add(kind.waiting);
     }
-    for set in snapshot.cluster.daemon_sets.values() {
-        add(&set.shape);
-    }
+    let kinds = count(kinds.len());
     let matching = all.matched.saturating_mul(kinds).saturating_mul(2);
     let asking = all.probes().saturating_mul(places);
     let ports = all.ports.saturating_mul(kinds);
@@ -160,10 +155,21 @@ fn small(snapshot: &Snapshot, places: u64, steps: u64) -> bool {
     sum <= steps && most.parts <= MAX_PARTS && parts <= PARTS
 }
 
-/// The kinds of pods there are, each once, in their order.
-fn kinds(snapshot: &Snapshot) -> Vec<Kind<'_>> {
-    // Equal shapes are mostly one allocation, and comparing addresses is cheap: they decide nothing.
-    let mut seen: BTreeMap<(usize, &str), (Shape<'_>, u64)> = BTreeMap::new();
+/// The kinds of pods there are, by their numbers.
+fn kinds<'s>(snapshot: &'s Snapshot, alike: &mut Alike<'s>) -> Vec<Kind<'s>> {
+    let mut kinds: Vec<Kind<'s>> = Vec::new();
+    let mut add = |of: Shape<'s>, waiting: u64| {
+        let id = alike.kind(of);
+        if id == kinds.len() {
+            let weight = Weight::of(of.shape);
+            kinds.push(Kind {
+                of,
+                waiting: 0,
+                weight,
+            });
+        }
+        kinds[id].waiting += waiting;
+    };
     for (rows, _) in snapshot.cluster.pods.rows() {
         let mut waiting = vec![0; rows.kinds().len()];
         for row in rows.all() {
@@ -174,28 +180,17 @@ fn kinds(snapshot: &Snapshot) -> Vec<Kind<'_>> {
                 namespace: &kind.namespace,
                 shape: &kind.shape,
             };
-            let address = std::ptr::from_ref::<PodShape>(of.shape).addr();
-            let entry = seen.entry((address, of.namespace));
-            entry.or_insert((of, 0)).1 += waiting;
+            add(of, waiting);
         }
-    }
-    let mut kinds: BTreeMap<Shape<'_>, u64> = BTreeMap::new();
-    for (of, waiting) in seen.into_values() {
-        *kinds.entry(of).or_default() += waiting;
     }
     for (key, set) in &snapshot.cluster.daemon_sets {
         let of = Shape {
             namespace: &key.namespace,
             shape: &set.shape,
         };
-        kinds.entry(of).or_default();
+        add(of, 0);
     }
-    let kinds = kinds.into_iter().map(|(of, waiting)| Kind {
-        of,
-        waiting,
-        weight: Weight::of(of.shape),
-    });
-    kinds.collect()
+    kinds
 }
 
 impl Size {
@@ -277,7 +272,7 @@ fn chosen<'a>(
     places: u64,
     snapshot: &Snapshot,
     steps: u64,
-) -> BTreeMap<Shape<'a>, Excess> {
+) -> BTreeMap<KindId, Excess> {
     let mut left_out = BTreeMap::new();
     // What is not even looked at: by the number of its parts.
     let size = |kind: &Kind<'a>| match kind.of.shape.left_out {
@@ -298,7 +293,7 @@ fn chosen<'a>(
             } else {
                 Excess::Many
             };
-            left_out.insert(kinds[index].of, excess);
+            left_out.insert(index, excess);
         }
     }
     let there = kinds.iter().zip(&looked_at).filter(|(_, in_it)| **in_it);
@@ -319,7 +314,7 @@ fn spend<'a>(
     kinds: &[Kind<'a>],
     (size, steps): (&Size, u64),
     looked_at: &mut [bool],
-    left_out: &mut BTreeMap<Shape<'a>, Excess>,
+    left_out: &mut BTreeMap<KindId, Excess>,
     price: impl Fn(&Kind<'a>, &'a PodTerm) -> u64,
 ) {
     let mut prices: BTreeMap<(&str, &PodTerm), (u64, u64)> = BTreeMap::new();
@@ -364,7 +359,7 @@ fn spend<'a>(
             paid.extend(news);
         } else {
             looked_at[index] = false;
-            left_out.insert(kind.of, Excess::Steps(cost));
+            left_out.insert(index, Excess::Steps(cost));
         }
     }
 }
@@ -445,16 +440,17 @@ fn crowded(snapshot: &Snapshot, steps: u64) -> BTreeSet<&str> {
 }
 
 /// The view without the constraints of these kinds and the disruption budgets of these namespaces.
-fn without(
-    snapshot: &Snapshot,
-    left_out: &BTreeMap<Shape<'_>, Excess>,
+fn without<'s>(
+    snapshot: &'s Snapshot,
+    alike: &mut Alike<'s>,
+    left_out: &BTreeMap<KindId, Excess>,
     crowded: &BTreeSet<&str>,
 ) -> Snapshot {
     let mut lean = snapshot.clone();
     let mut plain: BTreeMap<Shape<'_>, Arc<PodShape>> = BTreeMap::new();
-    let mut bare = |namespace, shape| {
+    let mut bare = |namespace: &'s str, shape: &'s PodShape| {
         let of = Shape { namespace, shape };
-        let why = match left_out.get(&of) {
+        let why = match left_out.get(&alike.kind(of)) {
             Some(excess) => excess.words(),
             None if crowded.contains(namespace) => format!(
                 "too complex: the disruption budgets of the namespace {namespace} would be asked too often"
@@ -471,7 +467,7 @@ fn without(
     };
     let pods = snapshot.cluster.pods.iter();
     let changed: Vec<(&PodKey, Arc<PodShape>)> = pods
-        .filter_map(|(key, pod)| Some((key, bare(&*key.namespace, &*pod.shape)?)))
+        .filter_map(|(key, pod)| Some((key, bare(&key.namespace, &pod.shape)?)))
         .collect();
     for (key, shape) in changed {
         if let Some(pod) = lean.cluster.pods.get_mut(key) {
@@ -479,7 +475,7 @@ fn without(
         }
     }
     for (key, set) in &snapshot.cluster.daemon_sets {
-        if let Some(shape) = bare(&*key.namespace, &*set.shape)
+        if let Some(shape) = bare(&key.namespace, &set.shape)
             && let Some(set) = lean.cluster.daemon_sets.get_mut(key)
         {
             set.shape = shape;

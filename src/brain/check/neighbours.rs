@@ -8,21 +8,22 @@ use std::sync::Arc;
 
 use super::{Case, Rule, Verdict, landing, matching, refuse};
 use crate::model::cluster::{Pod, PodKey};
+use crate::model::label_list::LabelSet;
 use crate::model::scheduling::{LabelSelector, Labels, PodTerm};
 
 /// Whether a selector takes in a pod with these labels.
-pub(in crate::brain) fn selected(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
+pub(in crate::brain) fn selected(selector: Option<&LabelSelector>, labels: &impl LabelSet) -> bool {
     let Some(selector) = selector else {
         return false;
     };
     let equal = selector
         .labels
         .iter()
-        .all(|(key, value)| labels.get(key) == Some(value));
+        .all(|(key, value)| labels.value(key) == Some(value));
     let met = selector
         .expressions
         .iter()
-        .all(|wanted| matching::meets(wanted, labels.get(&wanted.key).map(AsRef::as_ref)));
+        .all(|wanted| matching::meets(wanted, labels.value(&wanted.key).map(AsRef::as_ref)));
     equal && met
 }
 

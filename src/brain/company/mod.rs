@@ -14,6 +14,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::model::label_list::LabelList;
 use crate::model::scheduling::{
     LabelSelector, Labels, Operator, PodTerm, Requirement, SpreadConstraint,
 };
@@ -484,7 +485,7 @@ fn replicated(pod: Shape<'_>) -> bool {
 }
 
 /// The selector with `matchLabelKeys` merged in.
-fn selector_of(constraint: &SpreadConstraint, labels: &Labels) -> Option<LabelSelector> {
+fn selector_of(constraint: &SpreadConstraint, labels: &LabelList) -> Option<LabelSelector> {
     let mut selector = constraint.selector.clone()?;
     for key in &constraint.match_label_keys {
         if let Some(value) = labels.get(key) {

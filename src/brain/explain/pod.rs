@@ -39,6 +39,7 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         snapshot: &others,
         ..asked
     });
+    turn.beside = Some(&pod.shape);
     let choices = super::choices(&turn);
     let mut world = super::settle(&mut turn, &choices);
     let shape = world.intern(&key.namespace, &pod.shape);

@@ -3,14 +3,15 @@
 //!
 //! Source: `component-helpers/scheduling/corev1/nodeaffinity`, `apimachinery/pkg/labels/selector.go`.
 
+use crate::model::label_list::LabelSet;
 use crate::model::scheduling::{LabelSelector, Labels, NodeTerm, Operator, Requirement};
 
 /// The one field that `matchFields` supports.
 const NAME_FIELD: &str = "metadata.name";
 
 /// Whether `labels` meet one requirement.
-pub(in crate::brain) fn requirement(requirement: &Requirement, labels: &Labels) -> bool {
-    holds(requirement, labels.get(&requirement.key).map(|v| &**v))
+pub(in crate::brain) fn requirement(requirement: &Requirement, labels: &impl LabelSet) -> bool {
+    holds(requirement, labels.value(&requirement.key).map(|v| &**v))
 }
 
 fn holds(requirement: &Requirement, value: Option<&str>) -> bool {
@@ -58,12 +59,12 @@ pub(in crate::brain) fn any_term(terms: &[NodeTerm], name: &str, labels: &Labels
 }
 
 /// Whether a label selector takes in `labels`; `None` selects nothing.
-pub(in crate::brain) fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
+pub(in crate::brain) fn selects(selector: Option<&LabelSelector>, labels: &impl LabelSet) -> bool {
     selector.is_some_and(|selector| {
         selector
             .labels
             .iter()
-            .all(|(key, value)| labels.get(key) == Some(value))
+            .all(|(key, value)| labels.value(key) == Some(value))
             && selector.expressions.iter().all(|r| requirement(r, labels))
     })
 }

@@ -87,7 +87,7 @@ fn build(tiny: &Tiny) -> Lab {
                     port: 80,
                 }),
                 2 => {
-                    shape.labels = Labels::from([("app".into(), "alone".into())]);
+                    shape.labels = [("app".into(), "alone".into())].into();
                     shape.pod_anti_affinity.push(PodTerm {
                         selector: Some(LabelSelector {
                             labels: Labels::from([("app".into(), "alone".into())]),

@@ -20,7 +20,7 @@ use crate::model::policy::{
 use crate::model::region::{GuestKind, Host, Machine, MachineVm, Region, Step, TemplateCopy, Vm};
 use crate::model::report::{NodeVerdict, PodVerdict};
 use crate::model::resources::Resources;
-use crate::model::scheduling::{LabelSelector, Labels, Owner, PodShape, Taint};
+use crate::model::scheduling::{LabelSelector, Labels, Owner, PodShape, PodTraits, Taint};
 use crate::model::snapshot::{self, Lease, Snapshot, SourceState};
 use crate::model::time::{Span, Time};
 
@@ -511,17 +511,20 @@ impl Lab {
 /// A pod's shape, of a ReplicaSet named like the pod without its number.
 pub(in crate::brain) fn shape(name: &str, milli: i64, mib: i64) -> PodShape {
     let app = name.rsplit_once('-').map_or(name, |(app, _)| app);
-    PodShape {
+    let traits = PodTraits {
         requests: Resources {
             cpu_milli: milli,
             memory: mib * MI,
             pods: 1,
             ..Resources::default()
         },
-        labels: Labels::from([("app".into(), app.into())]),
-        owner: Some(owner("ReplicaSet", app)),
         grace_seconds: 30,
-        ..PodShape::default()
+        ..PodTraits::default()
+    };
+    PodShape {
+        labels: [("app".into(), app.into())].into(),
+        owner: Some(owner("ReplicaSet", app)),
+        traits: Arc::new(traits),
     }
 }
 

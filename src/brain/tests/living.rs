@@ -499,6 +499,22 @@ proptest! {
         prop_assert!(places(&one) == places(&two), "{}", tell(&lab, &one));
     }
 
+    /// Labels that no selector names, and controllers that nothing is counted by, change no decision: pods that
+    /// have their own are decided on as those that have none.
+    #[test]
+    fn labels_that_nobody_names_change_nothing(world in wide(4, 12)) {
+        let lab = world.build();
+        let mut labelled = lab.clone();
+        for (number, pod) in (0..).zip(labelled.snapshot.cluster.pods.values_mut()) {
+            let shape = Arc::make_mut(&mut pod.shape);
+            shape.labels.insert("number".into(), format!("{number}").into());
+            shape.labels.insert(format!("own-{number}").into(), "yes".into());
+        }
+        let (before, after) = (decided(&lab), decided(&labelled));
+        let same = before.plan == after.plan && before.report == after.report;
+        prop_assert!(same, "{}\n=== with labels{}", tell(&lab, &before), tell(&labelled, &after));
+    }
+
     #[test]
     fn hostile_values_anywhere_never_panic(
         world in wide(4, 6),

@@ -10,7 +10,8 @@ use crate::conformance::scalars::{count, label_key, several, text};
 use crate::conformance::short;
 use crate::conformance::value::{Value, Wrong};
 use crate::model::cluster::{Pod, PodKey};
-use crate::model::scheduling::{LabelSelector, Labels, Operator, Requirement};
+use crate::model::label_list::LabelList;
+use crate::model::scheduling::{LabelSelector, Operator, Requirement};
 
 use super::Misses;
 use super::pods::domain;
@@ -211,7 +212,7 @@ fn compare(
 }
 
 /// Whether a selector selects these labels.
-pub(in crate::conformance) fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
+pub(in crate::conformance) fn selects(selector: &LabelSelector, labels: &LabelList) -> bool {
     let equal =
         |(key, value): (&std::sync::Arc<str>, &std::sync::Arc<str>)| labels.get(key) == Some(value);
     selector.labels.iter().all(equal)
@@ -221,7 +222,7 @@ pub(in crate::conformance) fn selects(selector: &LabelSelector, labels: &Labels)
             .all(|requirement| holds(requirement, labels))
 }
 
-fn holds(requirement: &Requirement, labels: &Labels) -> bool {
+fn holds(requirement: &Requirement, labels: &LabelList) -> bool {
     let value = labels.get(&requirement.key);
     let among = value.is_some_and(|value| requirement.values.contains(value));
     match requirement.operator {

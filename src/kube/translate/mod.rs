@@ -18,6 +18,7 @@ use std::sync::Arc;
 use super::intern::Interner;
 use super::wire;
 use crate::model::cluster::PodKey;
+use crate::model::label_list::LabelList;
 use crate::model::scheduling::{LabelSelector, Labels, NodeTerm, Operator, PodShape, Requirement};
 use crate::model::time::Time;
 
@@ -65,6 +66,13 @@ impl<'a> Reader<'a> {
 
     fn labels(&mut self, labels: Option<&wire::Map>) -> Labels {
         self.interner.labels(labels.into_iter().flatten())
+    }
+
+    fn label_list(&mut self, labels: Option<&wire::Map>) -> LabelList {
+        let labels = labels.into_iter().flatten();
+        labels
+            .map(|(key, value)| (self.interner.text(key), self.interner.text(value)))
+            .collect()
     }
 
     fn labels_if(&mut self, labels: Option<&wire::Map>, keep: fn(&str) -> bool) -> Labels {

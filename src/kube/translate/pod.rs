@@ -4,7 +4,7 @@ use super::{Reader, nonempty, uid};
 use crate::kube::wire::{self, Condition};
 use crate::model::cluster::{Phase, Pod, PodKey};
 use crate::model::resources::Resources;
-use crate::model::scheduling::{NodeTerm, Operator, PodShape};
+use crate::model::scheduling::{NodeTerm, Operator, PodShape, PodTraits};
 
 /// A pod's view; `None` when it lacks namespace or name.
 pub(in crate::kube) fn pod(reader: &mut Reader<'_>, pod: &wire::Pod) -> Option<(PodKey, Pod)> {
@@ -68,16 +68,17 @@ pub(in crate::kube) fn unreadable_pod(
     node: Option<&str>,
 ) -> Option<(PodKey, Pod)> {
     let key = reader.key(meta)?;
-    let shape = PodShape {
-        requests: Resources {
-            cpu_milli: i64::MAX,
-            memory: i64::MAX,
-            ephemeral: i64::MAX,
-            pods: 1,
-            ..Resources::default()
-        },
-        ..PodShape::default()
+    let requests = Resources {
+        cpu_milli: i64::MAX,
+        memory: i64::MAX,
+        ephemeral: i64::MAX,
+        pods: 1,
+        ..Resources::default()
     };
+    let shape = PodShape::from(PodTraits {
+        requests,
+        ..PodTraits::default()
+    });
     let view = Pod {
         uid: uid(meta),
         shape: reader.interner.shape(shape),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Reader, nonempty, pod_annotation};
 use crate::kube::wire::{self, Container, Meta, PodSpec, PodStatus};
 use crate::model::scheduling::{
-    Effect, HostPort, Owner, PodShape, PodTerm, SpreadConstraint, Toleration, Volume,
+    Effect, HostPort, Owner, PodShape, PodTerm, PodTraits, SpreadConstraint, Toleration, Volume,
 };
 
 /// `spec.terminationGracePeriodSeconds` when it is absent.
@@ -19,9 +19,9 @@ impl Reader<'_> {
         let apart = affinity.pod_anti_affinity.unwrap_or_default();
         let owner = self.owner(meta);
         let forever = matches!(spec.restart_policy.as_deref(), None | Some("Always" | ""));
-        PodShape {
+        let run_once = owner.is_none() && !forever;
+        let traits = PodTraits {
             requests: self.pod_requests(spec, status),
-            labels: self.labels(meta.labels.as_ref()),
             annotations: self.labels_if(meta.annotations.as_ref(), pod_annotation),
             node_selector: self.labels(spec.node_selector.as_ref()),
             node_affinity: nodes.required.as_ref().map(|terms| self.node_terms(terms)),
@@ -56,9 +56,8 @@ impl Reader<'_> {
                 .resource_claims
                 .as_ref()
                 .is_some_and(|claims| !claims.is_empty()),
-            run_once: owner.is_none() && !forever,
+            run_once,
             left_out: None,
-            owner,
             scheduler: self.text(
                 spec.scheduler_name
                     .as_deref()
@@ -67,6 +66,11 @@ impl Reader<'_> {
             grace_seconds: spec
                 .termination_grace_period_seconds
                 .unwrap_or(DEFAULT_GRACE),
+        };
+        PodShape {
+            labels: self.label_list(meta.labels.as_ref()),
+            owner,
+            traits: Arc::new(traits),
         }
     }
 

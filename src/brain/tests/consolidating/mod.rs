@@ -383,7 +383,11 @@ fn pods_that_each_need_a_host_of_their_own_are_consolidated_too() {
     let apart = |lab: Lab| {
         lab.shapes("web", |shape| {
             let selector = Some(LabelSelector {
-                labels: shape.labels.clone(),
+                labels: shape
+                    .labels
+                    .iter()
+                    .map(|(k, v)| (k.clone(), v.clone()))
+                    .collect(),
                 ..LabelSelector::default()
             });
             shape.pod_anti_affinity.push(PodTerm {

@@ -6,12 +6,19 @@ use std::sync::Arc;
 use super::filters::{bears, chosen, selects};
 use super::{Guest, Naive, Spot};
 use crate::model::cluster::PodKey;
+use crate::model::label_list::LabelList;
 use crate::model::scheduling::{
     LabelSelector, Labels, Operator, PodShape, PodTerm, Requirement, SpreadConstraint,
 };
 
 /// Whether a term of a pod of `from` means a pod.
-fn means(naive: &Naive<'_>, term: &PodTerm, from: &str, namespace: &str, labels: &Labels) -> bool {
+fn means(
+    naive: &Naive<'_>,
+    term: &PodTerm,
+    from: &str,
+    namespace: &str,
+    labels: &LabelList,
+) -> bool {
     let mut there = term.namespaces.iter().any(|name| **name == *namespace);
     if let Some(selector) = &term.namespace_selector {
         let known = naive.lab.snapshot.cluster.namespaces.get(namespace);
@@ -69,7 +76,7 @@ pub(super) fn affinity(
 /// wants itself may go wherever the keys are.
 fn wanted(naive: &Naive<'_>, key: &PodKey, shape: &PodShape, at: usize) -> Result<(), String> {
     let terms = &shape.pod_affinity;
-    let all = |namespace: &str, labels: &Labels| {
+    let all = |namespace: &str, labels: &LabelList| {
         terms
             .iter()
             .all(|term| means(naive, term, &key.namespace, namespace, labels))
@@ -177,7 +184,7 @@ pub(super) fn spread(
 }
 
 /// Pods of the same revision alone: each of `matchLabelKeys` that the pod has asks for the pod's value.
-fn merged(constraint: &SpreadConstraint, labels: &Labels) -> Option<LabelSelector> {
+fn merged(constraint: &SpreadConstraint, labels: &LabelList) -> Option<LabelSelector> {
     let alike = |key: &Arc<str>| {
         labels.get(key).map(|value| Requirement {
             key: key.clone(),

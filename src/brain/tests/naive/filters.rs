@@ -1,6 +1,7 @@
 //! What a node alone decides: cordon, taints, selectors, ports, resources.
 
 use super::Spot;
+use crate::model::label_list::LabelSet;
 use crate::model::scheduling::{
     Effect, HostPort, LabelSelector, Labels, NodeTerm, Operator, PodShape, Requirement, Taint,
 };
@@ -98,17 +99,17 @@ fn numbers(value: &str, values: &[&str]) -> Option<(i64, i64)> {
 }
 
 /// A label selector; none selects nothing.
-pub(super) fn selects(selector: Option<&LabelSelector>, labels: &Labels) -> bool {
+pub(super) fn selects(selector: Option<&LabelSelector>, labels: &impl LabelSet) -> bool {
     let Some(selector) = selector else {
         return false;
     };
     for (key, value) in &selector.labels {
-        if labels.get(key) != Some(value) {
+        if labels.value(key) != Some(value) {
             return false;
         }
     }
     for wanted in &selector.expressions {
-        if !satisfied(wanted, labels.get(&wanted.key).map(AsRef::as_ref)) {
+        if !satisfied(wanted, labels.value(&wanted.key).map(AsRef::as_ref)) {
             return false;
         }
     }

@@ -260,7 +260,7 @@ fn pod(mut lab: Lab, number: usize, recipe: &PodRecipe) -> Lab {
     let nodes: Vec<Arc<str>> = lab.snapshot.cluster.nodes.keys().cloned().collect();
     let at = |wanted: usize| nodes.get(wanted % nodes.len().max(1)).cloned();
     let mut made = shape(&name, recipe.milli, recipe.mib);
-    made.labels = Labels::from([("app".into(), app.as_str().into())]);
+    made.labels = [("app".into(), app.as_str().into())].into();
     made.labels
         .insert("version".into(), format!("v{}", number % 2).into());
     made.owner = Some(owner("ReplicaSet", &format!("{namespace}-{app}")));
