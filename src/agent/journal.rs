@@ -54,6 +54,10 @@ pub struct Entry {
     /// The task of this step, to be followed after a restart.
     #[serde(default)]
     pub upid: Option<String>,
+    /// When a clone was last asked for without an answer: the call may still be carried out for a while, whatever
+    /// became of the machine since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered_clone: Option<Time>,
     /// The VM was seen with our mark: from then on it is ours, before it is ours by intent alone.
     #[serde(default)]
     pub marked: bool,
@@ -81,6 +85,7 @@ impl Entry {
             spent: Span::ZERO,
             reached: Some(Step::Intent),
             upid: None,
+            unanswered_clone: None,
             marked: false,
             configured: false,
             uuid: None,

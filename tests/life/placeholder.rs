@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use pve_autoscaler::model::time::{Span, Time};
+use pve_autoscaler::sim::faults::Aim;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::pve::AdminAct;
 use pve_autoscaler::sim::workload::{Pods, Workload};
@@ -87,4 +88,57 @@ fn a_quarantine_is_not_begun_anew_with_every_life() {
     let took = cleared_after(Duration::from_secs(57));
     assert!(took >= QUARANTINE, "{took}");
     assert!(took < Span::minutes(3), "{took}");
+}
+
+/// A clone's answer is lost, a second call makes the VM, and somebody switches it off, so that its machine is removed. Then
+/// the first call is carried out after all, and cut short: what it leaves is known to be ours.
+#[test]
+fn what_a_clone_leaves_that_comes_late_goes() {
+    simulate(async {
+        let scene = Scene::new(3, HASTY, GuestSpec::default());
+        let faults = &scene.world.pve_faults;
+        faults.aim(Some(Aim::Delay("/clone", Duration::from_mins(3))));
+        let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(10));
+        let story = async {
+            let pve = &scene.world.pve;
+            let vmid = loop {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                let vms = pve.vms().into_iter();
+                let mut up = vms.filter(|vm| (9100..9121).contains(&vm.vmid) && vm.running);
+                if let Some(vm) = up.next() {
+                    break vm.vmid;
+                }
+            };
+            // It boots, and the daemon waits for its agent.
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            pve.administer(&AdminAct::PowerOff { vmid })
+                .expect("it runs");
+            let came = loop {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                let late = pve.vm(vmid).filter(|vm| vm.name.is_empty());
+                let clones = pve.running_tasks().into_iter();
+                let mut clones = clones.filter(|upid| upid.contains(":qmclone:"));
+                if let (Some(_), Some(upid)) = (late, clones.next()) {
+                    pve.administer(&AdminAct::KillTask { upid })
+                        .expect("it runs");
+                    break scene.world.clock.now();
+                }
+            };
+            while pve.vm(vmid).is_some() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            let took = scene.world.clock.now().since(came);
+            assert!(took >= QUARANTINE && took < Span::minutes(2), "{took}");
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, visit, Duration::from_mins(25)) => {}
+            () = async { story.await; std::future::pending::<()>().await } => {}
+        }
+        let pve = &scene.world.pve;
+        let changes = pve.changes().into_iter();
+        let destroyed = changes.filter(|change| change.vmid == 9100 && change.what == "destroy");
+        assert_eq!(destroyed.count(), 2, "{:#?}", pve.changes());
+        scene.nothing_is_left();
+    });
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::agent::journal::{Entry, UNKNOWN_TEMPLATE};
+use crate::agent::journal::UNKNOWN_TEMPLATE;
 use crate::model::region::{Failure, Step};
 use crate::pve::transport::Outcome;
 use crate::pve::{Cause, CloneVm, Task, TaskState, Upid};
@@ -158,7 +158,12 @@ fn still_wanted(work: &Work) -> Result<(), Stop> {
 }
 
 async fn ask(work: &Work) -> Result<(), Stop> {
-    work.record(Entry::forget_vm)?;
+    let before = work.entry()?.unanswered_clone;
+    let now = work.tools.clock.now();
+    work.record(|entry| {
+        entry.forget_vm();
+        entry.unanswered_clone = Some(now);
+    })?;
     let entry = work.entry()?;
     let settings = &work.tools.settings;
     let template = settings
@@ -179,12 +184,19 @@ async fn ask(work: &Work) -> Result<(), Stop> {
             .then(|| entry.target.host.to_string()),
         pool: template.resource_pool.clone(),
     };
-    match work
+    let answer = work
         .pve
         .clone_vm(&entry.birth.template_host, entry.birth.template_vmid, &call)
-        .await
-    {
-        Ok(upid) => work.record(|entry| entry.upid = Some(upid.as_str().to_owned())),
+        .await;
+    let lost = matches!(&answer, Err(error) if error.outcome == Outcome::Unknown);
+    work.record(|entry| {
+        if !lost {
+            entry.unanswered_clone = before;
+        }
+        entry.upid = answer.as_ref().ok().map(|upid| upid.as_str().to_owned());
+    })?;
+    match answer {
+        Ok(_) => Ok(()),
         Err(error) => match (error.outcome, error.cause()) {
             (Outcome::Unknown, _) if !planted!(LostReplyIsFailure) => {
                 work.note_outage(format!("{error}; looking whether it began"));

@@ -18,6 +18,7 @@ use crate::pve::{Cause, ConfigUpdate, Upid, VmConfig};
 
 use super::clone;
 use super::drain;
+use super::late::{self, LATE};
 use super::node;
 use super::tools::Tools;
 use super::work::{Look, Stop, TaskFailure, Work, passing};
@@ -27,9 +28,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The node is read right before its VM loses its power. A reading older than this is not acted on: the node may have
 /// been uncordoned since.
 const FRESH: Duration = Duration::from_secs(10);
-/// A call that was given up is carried out this long after it was sent at the latest: it waits in a proxy or in a
-/// connection that stalls.
-const LATE: Duration = Duration::from_mins(5);
 /// A stop must end within this time.
 const STOP_DEADLINE: Span = Span::minutes(2);
 /// Deleting the Node object.
@@ -112,10 +110,7 @@ pub(super) async fn take_down(
     )
     .await?;
     node::drop_token(&work).await;
-    work.tools
-        .journal
-        .remove(&work.machine)
-        .map_err(|error| work.failure(Step::Destroy, error.into()))
+    late::end_entry(&work)
 }
 
 /// Sees that the node has nothing to lose: empties it, or without a drain looks that it is empty.

@@ -8,6 +8,7 @@ mod clone;
 mod down;
 mod drain;
 mod guest;
+mod late;
 #[cfg(test)]
 #[path = "tests/looks.rs"]
 mod looks;

@@ -12,12 +12,15 @@ use crate::model::time::Span;
 use crate::pve::{Cause, GuestResource};
 
 use super::clone;
+use super::late;
 use super::node;
 use super::tools::Tools;
 use super::work::{Look, Stop, Work, kube_within, passing};
 
 /// Time for one sweep action; what is not done then is planned again.
 const DEADLINE: Span = Span::minutes(5);
+/// Time for dropping an intent: a clone that was not answered is waited for.
+const DROP_DEADLINE: Span = Span::minutes(10);
 /// Time for one Kubernetes call of a sweep, with all its tries.
 const KUBE_PATIENCE: Duration = Duration::from_mins(1);
 /// Between two tries.
@@ -43,10 +46,7 @@ pub(super) async fn clear_placeholder(tools: Tools, entry: &Entry) -> Result<(),
     work.attempt(Step::Destroy, DEADLINE, cleared(&work))
         .await?;
     node::drop_token(&work).await;
-    work.tools
-        .journal
-        .remove(&work.machine)
-        .map_err(|error| work.failure(Step::Destroy, error.into()))
+    late::end_entry(&work)
 }
 
 async fn cleared(work: &Work) -> Result<(), Stop> {
@@ -116,7 +116,7 @@ async fn placeholder_host(work: &Work) -> Result<std::sync::Arc<str>, Stop> {
 /// Drops the intent of a machine whose VM is not there.
 pub(super) async fn drop_intent(tools: Tools, entry: &Entry) -> Result<(), Failure> {
     let work = open(tools, entry)?;
-    work.attempt(Step::Destroy, DEADLINE, nothing_there(&work))
+    work.attempt(Step::Destroy, DROP_DEADLINE, nothing_there(&work))
         .await?;
     node::drop_token(&work).await;
     work.tools
@@ -126,6 +126,7 @@ pub(super) async fn drop_intent(tools: Tools, entry: &Entry) -> Result<(), Failu
 }
 
 async fn nothing_there(work: &Work) -> Result<(), Stop> {
+    late::no_clone_comes(work).await?;
     // What once carried our mark is not made by a clone any more.
     if !work.entry()?.was_ours() && clone::running(work).await? {
         return Err(Stop::Transient("a clone runs that may be its".to_owned()));

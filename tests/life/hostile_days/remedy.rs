@@ -178,12 +178,22 @@ pub(super) async fn put_right(stage: &Stage<'_>) {
     end_contradictions(stage, &nodes).await;
 }
 
-/// A VM's UUID is what the daemon says that it was: it came to know the machine while the UUID was edited.
+/// A VM's UUID is what the daemon says that it was: it came to know the machine while the UUID was edited. A VM that a
+/// call made which was carried out late, when somebody had destroyed the machine's own, never ran: it goes.
 fn put_back_uuids(stage: &Stage<'_>) {
     for vm in stage.machines() {
         let vmid = vm.vmid;
         let known = remembered_uuid(stage.scene.state(), &vm).filter(|uuid| *uuid != vm.uuid);
         if let Some(uuid) = known {
+            if stage.never_ran(vmid) {
+                stage.note(format!("a person destroys VM {vmid}, which never ran"));
+                let _ = stage
+                    .scene
+                    .world
+                    .pve
+                    .administer(&AdminAct::Destroy { vmid });
+                continue;
+            }
             stage.note(format!("a person puts back the UUID of VM {vmid}"));
             let (key, value) = ("smbios1".to_owned(), Some(format!("uuid={uuid}")));
             let act = AdminAct::Configure { vmid, key, value };

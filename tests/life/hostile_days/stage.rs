@@ -208,6 +208,14 @@ impl<'a> Stage<'a> {
         vms
     }
 
+    /// Whether the VM of this VMID was cloned and not started since.
+    pub(super) fn never_ran(&self, vmid: u32) -> bool {
+        let changes = self.scene.world.pve.changes().into_iter();
+        let mut own = changes.rev().filter(|change| change.vmid == vmid);
+        let last = own.find(|change| matches!(change.what.as_str(), "clone" | "start"));
+        last.is_some_and(|change| change.what == "clone")
+    }
+
     /// Which VM of this VMID it is: they are used again.
     pub(super) fn generation(&self, vmid: u32) -> usize {
         let changes = self.scene.world.pve.changes();
