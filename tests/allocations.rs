@@ -15,12 +15,12 @@ const SLACK_PERMILLE: u64 = 50;
 
 /// What one decision took when it was last recorded: workload, allocations, and the most bytes at a time.
 const RECORDED: [(&str, u64, u64); 6] = [
-    ("W1", 41_531, 3_822_186),
-    ("W2", 4_427, 1_669_126),
-    ("W3", 1_039, 949_940),
-    ("W4", 3_317, 1_497_126),
-    ("W4 one pod later", 3_317, 1_497_526),
-    ("W5", 14_097, 1_855_236),
+    ("W1", 43_160, 4_058_298),
+    ("W2", 4_481, 1_768_062),
+    ("W3", 1_061, 1_048_876),
+    ("W4", 4_504, 1_695_526),
+    ("W4 one pod later", 4_506, 1_696_054),
+    ("W5", 14_167, 1_955_724),
 ];
 
 fn world(workload: &str) -> World {

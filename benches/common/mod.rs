@@ -33,6 +33,7 @@
 #![allow(dead_code, reason = "each bench is a program and uses a part of this")]
 
 pub(crate) mod config;
+pub(crate) mod daemon;
 pub(crate) mod populated;
 pub(crate) mod process;
 pub(crate) mod scene;

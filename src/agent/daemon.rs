@@ -19,7 +19,7 @@ use crate::agent::journal::{Journal, JournalError};
 use crate::agent::nominations::Nominations;
 use crate::agent::observe::{self, Sources};
 use crate::agent::region::{Doubts, RegionView, RegionWatcher};
-use crate::agent::spacing::{SPACING, spacing};
+use crate::agent::spacing::{SPACING, called, spacing};
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::steps::{self, Steps};
 use crate::agent::turn::Turn;
@@ -276,6 +276,8 @@ struct Loop {
     journal: Journal,
     store: ClusterStore,
     changes: channel::Receiver<Changes>,
+    /// Those that the last turn saw.
+    seen: Changes,
     regions: BTreeMap<RegionName, channel::Receiver<RegionView>>,
     pokes: Vec<Arc<Notify>>,
     hurry: channel::Sender<bool>,
@@ -352,6 +354,7 @@ impl Loop {
             parts,
             journal,
             changes: store.changes(),
+            seen: Changes::default(),
             store,
             regions,
             pokes,
@@ -401,10 +404,12 @@ impl Loop {
     /// Waits for a reason to look again; a change in the cluster is one from `unhurried` on.
     async fn rest(&mut self, wake: Instant, unhurried: Instant) -> Option<Ended> {
         // The turn looks at all that changed, whatever calls for it.
-        let changed = async {
-            let _ = self.changes.changed().await;
-            sleep_until(unhurried).await;
-        };
+        let filling = self
+            .memory
+            .batch
+            .as_ref()
+            .is_some_and(|batch| !batch.closed);
+        let changed = called(&mut self.changes, self.seen, unhurried, filling);
         let region = async {
             let mut waits: Vec<_> = self
                 .regions
@@ -517,10 +522,10 @@ impl Loop {
             let view = regions.get(region)?;
             view.begun.filter(|_| view.source.complete)
         });
-        self.changes.mark_unchanged();
         let holder = self.holder.borrow_and_update().clone();
         self.awake = leader.then(|| self.awake.unwrap_or(now));
         let view = self.store.view();
+        self.seen = view.changes;
         let snapshot = observe::snapshot(Sources {
             now,
             cluster_id: self.cluster_id.borrow_and_update().clone(),

@@ -1,18 +1,73 @@
-//! How long a turn waits for the end of the one before.
+//! When the next turn comes: which changes of the cluster call for one, and how long it waits for the end of the one
+//! before.
 
 use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::kube::Changes;
 
 /// From the end of a turn to the next at least: a burst of changes is seen as one or two.
 pub(super) const SPACING: Duration = Duration::from_millis(50);
 /// After a turn a change in the cluster waits for so many times what the turn cost: where much runs, something
 /// changes all the time …
-const COSTS: u32 = 50;
+const COSTS: u32 = 150;
 /// … and no longer than this.
 const LONGEST_SPACING: Duration = Duration::from_secs(1);
+
+/// How soon changes of the cluster call for a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Call {
+    /// Not at all: who turns for another reason sees them.
+    None,
+    /// After the spacing.
+    Unhurried,
+    /// At once.
+    AtOnce,
+}
 
 /// From the end of a turn to the next one that a change in the cluster calls for.
 pub(super) fn spacing(cost: Duration) -> Duration {
     (cost * COSTS).clamp(SPACING, LONGEST_SPACING)
+}
+
+/// Waits for a change of the cluster since `seen` that calls for a turn; changes other than that a pod waits are answered
+/// from `unhurried` on. `filling`: a batch of pods is being waited for, and its end is known.
+pub(super) async fn called(
+    changes: &mut watch::Receiver<Changes>,
+    seen: Changes,
+    unhurried: Instant,
+    filling: bool,
+) {
+    loop {
+        let now = *changes.borrow_and_update();
+        match call(seen, now, filling) {
+            Call::AtOnce => return,
+            Call::Unhurried => {
+                tokio::select! {
+                    () = sleep_until(unhurried) => return,
+                    _ = changes.changed() => {}
+                }
+            }
+            Call::None => {
+                // The store outlives the loop.
+                let _ = changes.changed().await;
+            }
+        }
+    }
+}
+
+/// What the changes from one moment to another call for.
+fn call(before: Changes, after: Changes, filling: bool) -> Call {
+    let others = |changes: Changes| (changes.pods, changes.nodes, changes.other, changes.sources);
+    if after.unschedulable != before.unschedulable && !filling {
+        Call::AtOnce
+    } else if others(after) != others(before) {
+        Call::Unhurried
+    } else {
+        Call::None
+    }
 }
 
 #[cfg(test)]
@@ -23,13 +78,31 @@ mod tests {
     fn changes_wait_in_proportion_to_what_a_turn_costs() {
         for (micros, millis) in [
             (0, 50),
-            (1_000, 50),
-            (4_000, 200),
+            (300, 50),
+            (2_000, 300),
+            (6_000, 900),
             (22_000, 1_000),
             (9_000_000, 1_000),
         ] {
             let wait = spacing(Duration::from_micros(micros));
             assert_eq!(wait, Duration::from_millis(millis), "{micros} µs");
         }
+    }
+
+    #[test]
+    fn a_pod_that_waits_is_answered_at_once_unless_its_batch_fills() {
+        let before = Changes::default();
+        let pod = Changes {
+            unschedulable: 1,
+            ..before
+        };
+        assert_eq!(call(before, pod, false), Call::AtOnce);
+        assert_eq!(call(before, pod, true), Call::None);
+        let node = Changes { nodes: 1, ..pod };
+        assert_eq!(call(before, node, false), Call::AtOnce);
+        assert_eq!(call(before, node, true), Call::Unhurried);
+        let quiet = Changes { quiet: 9, ..before };
+        assert_eq!(call(before, quiet, false), Call::None);
+        assert_eq!(call(before, before, false), Call::None);
     }
 }

@@ -33,8 +33,8 @@ pub(super) struct Alike<'a> {
     kinds: BTreeMap<Features<'a>, KindId>,
     /// Equal shapes are mostly one allocation, and so are equal traits, and comparing addresses is cheap.
     /// Only ever looked up, never walked: addresses decide nothing.
-    seen_traits: Recent<usize>,
-    seen_shapes: Recent<(&'a str, KindId)>,
+    seen_traits: Recent<usize, TRAITS>,
+    seen_shapes: Recent<(&'a str, KindId), SHAPES>,
 }
 
 /// What makes a kind of pod.
@@ -117,7 +117,7 @@ fn named<'o>(
     others: impl Iterator<Item = &'o PodShape>,
 ) -> BTreeSet<Arc<str>> {
     let mut keys = BTreeSet::new();
-    let mut seen: Recent<()> = Recent::default();
+    let mut seen: Recent<(), TRAITS> = Recent::default();
     let mut look = |shape: &PodShape| {
         let address = Arc::as_ptr(&shape.traits).addr();
         if seen.get(address).is_none() {
@@ -156,39 +156,41 @@ fn selectors_keys(traits: &PodTraits) -> impl Iterator<Item = &Arc<str>> {
         .chain(own)
 }
 
-/// Values by address, as many as there is room for: a later one takes the place of an earlier one.
+/// Values by address, two to the power of `BITS` of them: a later one takes the place of an earlier one.
 #[derive(Debug)]
-struct Recent<T> {
+struct Recent<T, const BITS: u32> {
     slots: Vec<Option<(usize, T)>>,
 }
 
-/// How many addresses are remembered: two to the power of this.
-const SLOT_BITS: u32 = 14;
+/// So many bits for shapes: there may be as many as pods.
+const SHAPES: u32 = 14;
+/// … and for traits, of which there are about as many as workloads.
+const TRAITS: u32 = 12;
 
-impl<T> Default for Recent<T> {
-    fn default() -> Recent<T> {
+impl<T, const BITS: u32> Default for Recent<T, BITS> {
+    fn default() -> Recent<T, BITS> {
         let mut slots = Vec::new();
-        slots.resize_with(1 << SLOT_BITS, || None);
+        slots.resize_with(1 << BITS, || None);
         Recent { slots }
     }
 }
 
-impl<T> Recent<T> {
+impl<T, const BITS: u32> Recent<T, BITS> {
     fn get(&self, address: usize) -> Option<&T> {
-        let slot = self.slots[slot(address)].as_ref();
+        let slot = self.slots[Self::slot(address)].as_ref();
         slot.filter(|(of, _)| *of == address)
             .map(|(_, value)| value)
     }
 
     fn put(&mut self, address: usize, value: T) {
-        self.slots[slot(address)] = Some((address, value));
+        self.slots[Self::slot(address)] = Some((address, value));
     }
-}
 
-/// Where an address is remembered.
-fn slot(address: usize) -> usize {
-    let mixed = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    usize::try_from(mixed >> (u64::BITS - SLOT_BITS)).unwrap_or(0)
+    /// Where an address is remembered.
+    fn slot(address: usize) -> usize {
+        let mixed = (address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        usize::try_from(mixed >> (u64::BITS - BITS)).unwrap_or(0)
+    }
 }
 
 #[cfg(test)]

@@ -24,10 +24,8 @@ pub(super) fn update(turn: &mut Turn<'_>, pods: BTreeSet<Arc<str>>) -> Option<Ti
     }
     let batch = match turn.memory.batch.take() {
         Some(before) if pods.is_subset(&before.pods) => Batch { pods, ..before },
-        // It closes now, whoever came in the same moment.
-        Some(before) if !before.closed && closes(turn, &before) <= now => Batch { pods, ..before },
         Some(before) if !before.closed => Batch {
-            last: now,
+            last: came(turn, &before),
             pods,
             ..before
         },
@@ -48,6 +46,17 @@ pub(super) fn update(turn: &mut Turn<'_>, pods: BTreeSet<Arc<str>>) -> Option<Ti
         turn.wake_at(until);
     }
     open.then_some(until)
+}
+
+/// When the newest of the pods came. Nobody looks while a batch fills, so it may be a while ago. Where that is not known
+/// they come now, and those that come as the window closes keep it open no longer.
+fn came(turn: &Turn<'_>, before: &Batch) -> Time {
+    let now = turn.now();
+    match turn.view.snapshot.cluster.unschedulable_at {
+        Some(seen) => seen.min(now).max(before.last),
+        None if closes(turn, before) <= now => before.last,
+        None => now,
+    }
 }
 
 fn closes(turn: &Turn<'_>, batch: &Batch) -> Time {

@@ -10,7 +10,7 @@ use super::pods::read_pod;
 use super::store::State;
 use super::translate::{self, Reader};
 use super::wire;
-use crate::model::cluster::PodKey;
+use crate::model::cluster::{Pod, PodKey};
 
 /// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,19 +147,60 @@ impl Kind {
     }
 }
 
+/// What an object changed in the view: the further down, the more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Change {
+    /// Nothing.
+    #[default]
+    None,
+    /// Of a pod that is bound, whether it runs and is ready: no decision waits for that.
+    Quiet,
+    /// Something.
+    Plain,
+    /// A pod became unschedulable.
+    Unschedulable,
+}
+
+impl From<bool> for Change {
+    fn from(changed: bool) -> Change {
+        if changed { Change::Plain } else { Change::None }
+    }
+}
+
 /// What became of one object.
 #[derive(Debug, Default)]
 pub(super) struct Applied {
     /// Its key; cluster-wide objects have an empty namespace. `None` when it has no name.
     pub(super) key: Option<PodKey>,
-    /// The view changed.
-    pub(super) changed: bool,
-    /// A pod began to be unschedulable.
-    pub(super) unschedulable: bool,
+    /// What it changed in the view.
+    pub(super) changed: Change,
     /// What could not be understood, and was taken for the worst.
     pub(super) problems: Vec<String>,
     /// It could not be read at all, and nothing cautious can stand in for it.
     pub(super) unreadable: Option<String>,
+}
+
+/// What the view of a pod changes in the place of an older one.
+fn change(old: Option<&Pod>, new: &Pod) -> Change {
+    let waited = old.is_some_and(|old| old.unschedulable_since.is_some());
+    if new.unschedulable_since.is_some() && !waited {
+        return Change::Unschedulable;
+    }
+    let Some(old) = old else { return Change::Plain };
+    if old == new {
+        return Change::None;
+    }
+    let quiet = Pod {
+        phase: old.phase,
+        started: old.started,
+        ready: old.ready,
+        ..new.clone()
+    };
+    if new.node.is_some() && quiet == *old {
+        Change::Quiet
+    } else {
+        Change::Plain
+    }
 }
 
 /// Puts a view into a map; tells whether that changed anything.
@@ -183,7 +224,7 @@ macro_rules! named {
                 if let Some((name, view)) = $translate(&mut reader, &read) {
                     applied.problems = reader.problems;
                     applied.key = Some(PodKey::new("", name.clone()));
-                    applied.changed = put(&mut $map, name, view);
+                    applied.changed = put(&mut $map, name, view).into();
                 }
             }
             Err(error) => applied.damaged(error),
@@ -202,7 +243,7 @@ macro_rules! keyed {
                 if let Some((key, view)) = $translate(&mut reader, &read) {
                     applied.problems = reader.problems;
                     applied.key = Some(key.clone());
-                    applied.changed = put(&mut $map, key, view);
+                    applied.changed = put(&mut $map, key, view).into();
                 }
             }
             Err(error) => applied.damaged(error),
@@ -342,7 +383,8 @@ impl State {
                 self.runtimes
             )
         };
-        applied.changed = applied.changed && self.retranslate_daemon_sets();
+        let changed = applied.changed != Change::None && self.retranslate_daemon_sets();
+        applied.changed = changed.into();
         applied
     }
 
@@ -355,7 +397,7 @@ impl State {
                     self.early.tame_node(&mut node);
                     applied.problems = reader.problems;
                     applied.key = Some(PodKey::new("", name.clone()));
-                    applied.changed = put(&mut self.cluster.nodes, name, node);
+                    applied.changed = put(&mut self.cluster.nodes, name, node).into();
                 }
             }
             Err(error) => applied.damaged(error),
@@ -378,17 +420,11 @@ impl State {
         };
         self.early.tame_pod(&mut pod);
         if pod.phase.terminal() {
-            applied.changed = self.cluster.pods.remove(&key).is_some();
+            applied.changed = self.cluster.pods.remove(&key).is_some().into();
             return applied;
         }
-        let waited = self
-            .cluster
-            .pods
-            .get(&key)
-            .is_some_and(|old| old.unschedulable_since.is_some());
-        applied.unschedulable = pod.unschedulable_since.is_some() && !waited;
-        applied.changed = self.cluster.pods.get(&key) != Some(&pod);
-        if applied.changed {
+        applied.changed = change(self.cluster.pods.get(&key), &pod);
+        if applied.changed != Change::None {
             self.cluster.pods.insert(key, pod);
         }
         applied
@@ -405,7 +441,7 @@ impl State {
                     applied.problems = reader.problems;
                     applied.key = Some(key.clone());
                     self.daemon_templates.insert(key.clone(), Box::new(read));
-                    applied.changed = put(&mut self.cluster.daemon_sets, key, view);
+                    applied.changed = put(&mut self.cluster.daemon_sets, key, view).into();
                 }
             }
             Err(error) => applied.damaged(error),
@@ -478,5 +514,49 @@ impl State {
             Kind::PriorityClasses => named(&self.priorities),
             Kind::RuntimeClasses => named(&self.runtimes),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::cluster::Phase;
+    use crate::model::time::Time;
+
+    fn pod(json: serde_json::Value) -> Pod {
+        serde_json::from_value(json).expect("a pod")
+    }
+
+    #[test]
+    fn whether_a_bound_pod_runs_is_a_quiet_change() {
+        let bound = pod(serde_json::json!({
+            "uid": "u", "shape": {}, "node": "n", "created": "2026-01-01T00:00:00Z",
+        }));
+        let runs = Pod {
+            phase: Phase::Running,
+            started: Some(Time(1)),
+            ready: true,
+            ..bound.clone()
+        };
+        assert_eq!(change(Some(&bound), &bound), Change::None);
+        assert_eq!(change(Some(&bound), &runs), Change::Quiet);
+        assert_eq!(change(None, &runs), Change::Plain);
+        let leaving = Pod {
+            deletion: Some(Time(2)),
+            ..runs.clone()
+        };
+        assert_eq!(change(Some(&bound), &leaving), Change::Plain);
+        let waits = Pod {
+            node: None,
+            unschedulable_since: Some(Time(1)),
+            ..bound.clone()
+        };
+        assert_eq!(change(None, &waits), Change::Unschedulable);
+        assert_eq!(change(Some(&waits), &bound), Change::Plain);
+        let ready = Pod {
+            ready: true,
+            ..waits.clone()
+        };
+        assert_eq!(change(Some(&waits), &ready), Change::Plain);
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::early::Early;
 use super::intern::Interner;
-use super::kinds::{Applied, Kind};
+use super::kinds::{Applied, Change, Kind};
 use super::list::Item;
 use super::translate::{PriorityClass, RuntimeClass};
 use super::wire;
@@ -27,8 +27,10 @@ pub struct Changes {
     pub total: u64,
     /// Pods that became unschedulable.
     pub unschedulable: u64,
-    /// Pods otherwise.
+    /// Pods otherwise, in what decisions read.
     pub pods: u64,
+    /// Pods in what no decision waits for: they run now, or are ready, or no longer.
+    pub quiet: u64,
     /// Nodes.
     pub nodes: u64,
     /// The rest of the view.
@@ -244,12 +246,13 @@ impl ClusterStore {
         });
     }
 
-    fn notify_object(&self, kind: Kind, changed: bool, unschedulable: bool) {
-        if !changed {
+    fn notify_object(&self, kind: Kind, what: Change) {
+        if what == Change::None {
             return;
         }
         self.notify(|changes| match kind {
-            Kind::Pods if unschedulable => changes.unschedulable += 1,
+            Kind::Pods if what == Change::Unschedulable => changes.unschedulable += 1,
+            Kind::Pods if what == Change::Quiet => changes.quiet += 1,
             Kind::Pods => changes.pods += 1,
             Kind::Nodes => changes.nodes += 1,
             _ => changes.other += 1,
@@ -264,8 +267,7 @@ impl ClusterStore {
             Item::Whole(raw) => state.put_object(listed.kind, raw),
             Item::TooLarge(metadata) => State::pass_over(listed.kind, metadata),
         };
-        listed.changed |= applied.changed;
-        listed.unschedulable |= applied.unschedulable;
+        listed.changed = listed.changed.max(applied.changed);
         if let Some(key) = state.note(listed.kind, applied) {
             listed.seen.insert(key);
         }
@@ -302,9 +304,12 @@ impl ClusterStore {
         let mut changed = listed.changed;
         let mut state = self.state();
         for key in state.keys(kind) {
-            if !listed.seen.contains(&key) {
-                changed |= state.remove_object(kind, &key);
+            if !listed.seen.contains(&key) && state.remove_object(kind, &key) {
+                changed = changed.max(Change::Plain);
             }
+        }
+        if changed == Change::Unschedulable {
+            state.cluster.unschedulable_at = Some(as_of);
         }
         let mut recovered = false;
         let mut failed = false;
@@ -321,7 +326,7 @@ impl ClusterStore {
             state.back(kind);
         }
         drop(state);
-        self.notify_object(kind, changed, listed.unschedulable);
+        self.notify_object(kind, changed);
         if recovered {
             self.notify(|changes| changes.sources += 1);
         }
@@ -332,11 +337,14 @@ impl ClusterStore {
         let mut state = self.state();
         state.early.at(now);
         let applied = state.put_object(kind, raw);
-        let (changed, unschedulable) = (applied.changed, applied.unschedulable);
+        let changed = applied.changed;
+        if changed == Change::Unschedulable {
+            state.cluster.unschedulable_at = Some(now);
+        }
         state.note(kind, applied);
         state.alive(kind, now);
         drop(state);
-        self.notify_object(kind, changed, unschedulable);
+        self.notify_object(kind, changed);
     }
 
     /// Takes a deleted object of a watch.
@@ -353,7 +361,7 @@ impl ClusterStore {
         }
         state.alive(kind, now);
         drop(state);
-        self.notify_object(kind, changed, false);
+        self.notify_object(kind, changed.into());
     }
 
     /// A bookmark: nothing changed, and the view is right until now.
@@ -415,8 +423,7 @@ pub(super) struct Listed {
     /// The moment before it was asked for.
     asked: Time,
     seen: BTreeSet<PodKey>,
-    changed: bool,
-    unschedulable: bool,
+    changed: Change,
 }
 
 impl Listed {
@@ -426,8 +433,7 @@ impl Listed {
             kind,
             asked,
             seen: BTreeSet::new(),
-            changed: false,
-            unschedulable: false,
+            changed: Change::None,
         }
     }
 }

@@ -18,6 +18,9 @@ use super::time::Time;
 pub struct Cluster {
     /// Pods that have not ended: an ended pod holds nothing on its node any more.
     pub pods: Pods,
+    /// When a pod was last seen to become unschedulable; `None` where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unschedulable_at: Option<Time>,
     /// Nodes by name.
     pub nodes: BTreeMap<Arc<str>, Node>,
     /// DaemonSets: their pods are added to every new node they match.

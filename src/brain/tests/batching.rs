@@ -34,6 +34,35 @@ fn the_batch_window_waits_for_company() {
     assert!(lab.decide().plan.is_empty());
 }
 
+/// The daemon does not look while a batch fills: what came meanwhile came when it was seen.
+#[test]
+fn a_window_that_nobody_looked_into_closes_as_one_that_was_watched() {
+    let mut lab = gathering(plain(4, 4096, 110)).pod("a", 100, 100);
+    let start = lab.now;
+    lab.turn();
+    for (at, came, until) in [
+        (1_000, 400, 1_400),
+        (1_400, 1_300, 2_300),
+        (2_300, 2_300, 3_300),
+    ] {
+        lab = lab.pod(&format!("b-{at}"), 100, 100);
+        lab.now = start + Span(at);
+        lab.snapshot.cluster.unschedulable_at = Some(start + Span(came));
+        lab = lab.after(Span::ZERO);
+        let decision = lab.turn();
+        assert!(decision.plan.is_empty(), "at {at}");
+        assert_eq!(decision.wake, Some(start + Span(until)));
+    }
+    lab.now = start + Span(3_300);
+    assert_eq!(made(&lab.after(Span::ZERO).decide()), ["one"]);
+    // However long pods come, it closes.
+    let lab = gathering(plain(4, 4096, 110)).pod("a", 100, 100);
+    let mut lab = lab.with(|lab| drop(lab.turn())).pod("b", 100, 100);
+    lab.now = start + Span::seconds(10);
+    lab.snapshot.cluster.unschedulable_at = Some(lab.now);
+    assert_eq!(made(&lab.after(Span::ZERO).decide()), ["one"]);
+}
+
 #[test]
 fn pods_that_cannot_be_helped_open_no_window_of_their_own() {
     let mut lab = gathering(plain(4, 4096, 110))

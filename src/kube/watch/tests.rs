@@ -248,6 +248,8 @@ async fn pages_are_listed_and_events_followed() {
     );
     let changes = store.view().changes;
     assert_eq!((changes.unschedulable, changes.nodes), (1, 0));
+    let came = store.view().cluster.unschedulable_at;
+    assert!(came.is_some_and(|came| came >= EPOCH), "{came:?}");
     assert!(changes.pods >= 3, "{changes:?}");
     let queries = server.queries();
     assert!(
