@@ -50,7 +50,7 @@ async fn idle(broker: bool) -> Vec<Row> {
     if broker {
         services::furnish(directory.path(), HOST.0, HOST.1, HOST.2);
     }
-    let cluster = Populated::begin(NODES).await;
+    let cluster = Populated::begin(NODES, PODS_PER_NODE).await;
     note(format!("{NODES} nodes, {} pods", NODES * PODS_PER_NODE));
     let mut rows = Vec::new();
     if broker {

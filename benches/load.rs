@@ -18,6 +18,8 @@ use pve_autoscaler::sim::workload::{Act, Pods, Step, Workload};
 
 /// Nodes that are there while pods are replaced.
 const NODES: usize = 1_000;
+/// Pods on each of them.
+const PODS: usize = 10;
 /// Pods replaced a second: a pod that goes and its successor are some five events, with all that becomes of them.
 const REPLACED: u32 = 2;
 /// How long that is measured.
@@ -45,7 +47,7 @@ fn main() {
 
 /// 10,000 pods come at once, and machines are made for them.
 async fn burst() -> Row {
-    let cluster = Populated::begin(FEW).await;
+    let cluster = Populated::begin(FEW, PODS_PER_NODE).await;
     let directory = tempfile::tempdir().expect("a directory");
     let (place, _servers) = daemon::serve(directory.path(), &cluster, Channel::Token).await;
     let running = daemon::start(directory.path(), &place, Channel::Token).await;
@@ -65,8 +67,15 @@ async fn burst() -> Row {
     played.expect("the workload plays");
     tokio::time::sleep(WINDOW).await;
     let took = used(&running[0]).saturating_sub(before);
-    let clones = cluster.pve.vms().len();
-    note(format!("{clones} VMs are there a minute after the burst"));
+    let pods = cluster.kube.objects("v1", "Pod").len() - FEW * PODS_PER_NODE;
+    let before = FEW + cluster.pve.vms().iter().filter(|vm| vm.template).count();
+    let made = cluster.pve.vms().len().saturating_sub(before);
+    note(format!(
+        "{pods} pods have come and {made} VMs more are there a minute later"
+    ));
+    for line in running[0].said().lines().rev().take(3) {
+        note(line.to_owned());
+    }
     Row::new("burst", u64::from(BURST))
         .field("seconds", WINDOW.as_secs())
         .field("cpu_seconds", took.as_secs_f64())
@@ -75,8 +84,8 @@ async fn burst() -> Row {
 
 /// Pods are replaced all the time.
 async fn churn() -> Row {
-    let cluster = Populated::begin(NODES).await;
-    note(format!("{NODES} nodes, {} pods", NODES * PODS_PER_NODE));
+    let cluster = Populated::begin(NODES, PODS).await;
+    note(format!("{NODES} nodes, {} pods", NODES * PODS));
     let directory = tempfile::tempdir().expect("a directory");
     let (place, _servers) = daemon::serve(directory.path(), &cluster, Channel::Token).await;
     let running = daemon::start(directory.path(), &place, Channel::Token).await;
@@ -106,7 +115,7 @@ async fn churn() -> Row {
     let took = used(&running[0]).saturating_sub(before);
     Row::new("churn-cpu", NODES)
         .field("seconds", WINDOW.as_secs())
-        .field("pods", NODES * PODS_PER_NODE)
+        .field("pods", NODES * PODS)
         .field("replaced", turns)
         .field("cpu_seconds", took.as_secs_f64())
         .field(

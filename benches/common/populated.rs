@@ -21,8 +21,6 @@ use super::scene::roomy;
 pub(crate) const PODS_PER_NODE: usize = 30;
 /// Of these, one of each DaemonSet.
 const DAEMONS: usize = 3;
-/// The kinds of other pods there are.
-const DEPLOYMENTS: usize = 27;
 /// What each pod asks for: as many as stated fit on a node of four cores, and no more.
 const POD: (&str, &str) = ("130m", "200Mi");
 /// All pods run within this time; kubelets start them in earnest.
@@ -40,8 +38,9 @@ pub(crate) struct Populated {
 }
 
 impl Populated {
-    /// A cluster of `nodes` nodes, each a machine of ours, full of pods. Takes a minute.
-    pub(crate) async fn begin(nodes: usize) -> Populated {
+    /// A cluster of `nodes` nodes, each a machine of ours with so many pods; [`PODS_PER_NODE`] fill it. Takes a minute
+    /// for 3,000 pods.
+    pub(crate) async fn begin(nodes: usize, pods_per_node: usize) -> Populated {
         let kube = Kube::new(KubeSpec::default(), Clock::System, 1);
         let numbers: Vec<u32> = (1..=nodes)
             .map(|number| u32::try_from(number).expect("a small number"))
@@ -51,7 +50,11 @@ impl Populated {
             .map(|number| stand(&kube, &node(*number), *number, Clock::System))
             .collect();
         until("the nodes are registered", || {
-            let there = kube.objects("v1", "Node").len();
+            let all = kube.objects("v1", "Node");
+            let uuids = all
+                .iter()
+                .map(|node| &node["status"]["nodeInfo"]["systemUUID"]);
+            let there = uuids.filter(|uuid| uuid.is_string()).count();
             (there != nodes).then(|| format!("{there} of {nodes} are"))
         })
         .await;
@@ -63,13 +66,13 @@ impl Populated {
         let guests = std::sync::Arc::new(NoGuests::new(second, second));
         let pve = Pve::new(spec, guests, Clock::System, 1);
         // First what has to be on every node: Deployments' pods would take its room, to the last.
-        for (acts, pods_per_node) in [
+        for (acts, running) in [
             (daemon_sets(), DAEMONS),
-            (deployments(nodes), PODS_PER_NODE),
+            (deployments(nodes, pods_per_node - DAEMONS), pods_per_node),
         ] {
             let played = at_once(acts).play(kube.router()).await;
             played.expect("the workload plays");
-            let all = nodes * pods_per_node;
+            let all = nodes * running;
             until("all pods run", || waiting(&kube, all)).await;
         }
         Populated {
@@ -195,10 +198,9 @@ fn daemon_sets() -> Vec<Act> {
     (0..DAEMONS).map(daemon_set).collect()
 }
 
-/// Deployments whose pods fill what the DaemonSets leave of the nodes.
-fn deployments(nodes: usize) -> Vec<Act> {
-    let replicas = u32::try_from(nodes * (PODS_PER_NODE - DAEMONS) / DEPLOYMENTS);
-    let replicas = replicas.expect("a small number");
+/// So many Deployments, each with as many pods as there are nodes.
+fn deployments(nodes: usize, kinds: usize) -> Vec<Act> {
+    let replicas = u32::try_from(nodes).expect("a small number");
     let deployment = |number: usize| {
         let name = format!("service-{number}");
         let pods = Pods {
@@ -211,7 +213,7 @@ fn deployments(nodes: usize) -> Vec<Act> {
             pods,
         }
     };
-    (0..DEPLOYMENTS).map(deployment).collect()
+    (0..kinds).map(deployment).collect()
 }
 
 fn at_once(acts: Vec<Act>) -> Workload {

@@ -19,7 +19,7 @@ use crate::agent::journal::{Journal, JournalError};
 use crate::agent::nominations::Nominations;
 use crate::agent::observe::{self, Sources};
 use crate::agent::region::{Doubts, RegionView, RegionWatcher};
-use crate::agent::spacing::{SPACING, called, spacing};
+use crate::agent::spacing::{Answers, SPACING, called, spacing};
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::steps::{self, Steps};
 use crate::agent::turn::Turn;
@@ -378,9 +378,14 @@ impl Loop {
 
     async fn run(&mut self) -> DaemonError {
         let mut wake = Instant::now();
-        let (mut earliest, mut unhurried) = (wake, wake);
+        let mut earliest = wake;
+        let mut answers = Answers {
+            unhurried: wake,
+            hurried: wake,
+            filling: false,
+        };
         loop {
-            if let Some(ended) = self.rest(wake, unhurried).await {
+            if let Some(ended) = self.rest(wake, answers).await {
                 if let Some(last) = &self.last {
                     self.announcer.ended(&ended, last);
                 }
@@ -388,11 +393,19 @@ impl Loop {
             }
             // After a while of quiet the first change is looked at at once.
             sleep_until(earliest).await;
-            let began = Instant::now();
+            let (began, pods) = (Instant::now(), self.seen.unschedulable);
             let turned = self.turn();
             let cost = began.elapsed();
-            earliest = Instant::now() + SPACING;
-            unhurried = Instant::now() + spacing(cost);
+            let (ended, unhurried) = (Instant::now(), Instant::now() + spacing(cost));
+            earliest = ended + SPACING;
+            let batch = self.memory.batch.as_ref();
+            let filling = batch.is_some_and(|batch| !batch.closed);
+            let in_vain = self.seen.unschedulable != pods && !filling;
+            answers = Answers {
+                unhurried,
+                hurried: if in_vain { unhurried } else { ended },
+                filling,
+            };
             self.parts.observer.turned(cost);
             match turned {
                 Ok(next) => wake = next,
@@ -401,15 +414,10 @@ impl Loop {
         }
     }
 
-    /// Waits for a reason to look again; a change in the cluster is one from `unhurried` on.
-    async fn rest(&mut self, wake: Instant, unhurried: Instant) -> Option<Ended> {
+    /// Waits for a reason to look again.
+    async fn rest(&mut self, wake: Instant, answers: Answers) -> Option<Ended> {
         // The turn looks at all that changed, whatever calls for it.
-        let filling = self
-            .memory
-            .batch
-            .as_ref()
-            .is_some_and(|batch| !batch.closed);
-        let changed = called(&mut self.changes, self.seen, unhurried, filling);
+        let changed = called(&mut self.changes, self.seen, answers);
         let region = async {
             let mut waits: Vec<_> = self
                 .regions

@@ -335,6 +335,9 @@ impl Journal {
             if let Some(failure) = &mut entry.failure {
                 failure.at = (failure.at + step).min(now);
             }
+            if let Some(asked) = &mut entry.unanswered_clone {
+                *asked = (*asked + step).min(now);
+            }
             self.put(entry)?;
         }
         Ok(())

@@ -75,7 +75,8 @@ impl Nominations {
             ended: Some(sender),
         };
         nominations.plan(bookings);
-        (nominations, withdraw(kube.clone(), receiver))
+        let withdrawing = withdraw(kube.clone(), nominations.state.clone(), receiver);
+        (nominations, withdrawing)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -232,11 +233,17 @@ fn may_be_nominated(pod: &Pod) -> bool {
         && (scheduler.is_empty() || scheduler == DEFAULT_SCHEDULER)
 }
 
-/// Takes nominations back, one after the other. One that could not be within [`WITHDRAWN_WITHIN`] is left to
-/// kube-scheduler: the lease may be somebody else's by then.
-async fn withdraw(kube: Client, mut ended: mpsc::UnboundedReceiver<Ended>) {
+/// Takes nominations back, one after the other. One that could not be within [`WITHDRAWN_WITHIN`] waits for the next turn
+/// that leads: the lease may be somebody else's by then.
+async fn withdraw(
+    kube: Client,
+    state: Arc<Mutex<State>>,
+    mut ended: mpsc::UnboundedReceiver<Ended>,
+) {
     while let Some((since, given)) = ended.recv().await {
         if since.elapsed() > WITHDRAWN_WITHIN {
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.given.insert(given.uid.clone(), given);
             continue;
         }
         let Given { pod, uid, node, .. } = given;

@@ -32,25 +32,38 @@ pub(super) fn spacing(cost: Duration) -> Duration {
     (cost * COSTS).clamp(SPACING, LONGEST_SPACING)
 }
 
-/// Waits for a change of the cluster since `seen` that calls for a turn; changes other than that a pod waits are answered
-/// from `unhurried` on. `filling`: a batch of pods is being waited for, and its end is known.
+/// From when on changes of the cluster are answered, and which are not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answers {
+    /// Changes other than that a pod waits.
+    pub(super) unhurried: Instant,
+    /// That a pod waits: later than at once where the last such turn was for nothing.
+    pub(super) hurried: Instant,
+    /// A batch of pods is being waited for, and its end is known.
+    pub(super) filling: bool,
+}
+
+/// Waits for a change of the cluster since `seen` that calls for a turn.
 pub(super) async fn called(
     changes: &mut watch::Receiver<Changes>,
     seen: Changes,
-    unhurried: Instant,
-    filling: bool,
+    answers: Answers,
 ) {
     loop {
         let now = *changes.borrow_and_update();
-        match call(seen, now, filling) {
-            Call::AtOnce => return,
-            Call::Unhurried => {
+        let from = match call(seen, now, answers.filling) {
+            Call::AtOnce => Some(answers.hurried.min(answers.unhurried)),
+            Call::Unhurried => Some(answers.unhurried),
+            Call::None => None,
+        };
+        match from {
+            Some(from) => {
                 tokio::select! {
-                    () = sleep_until(unhurried) => return,
+                    () = sleep_until(from) => return,
                     _ = changes.changed() => {}
                 }
             }
-            Call::None => {
+            None => {
                 // The store outlives the loop.
                 let _ = changes.changed().await;
             }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::scheduling::{PodShape, PodTraits};
+use crate::model::scheduling::{LabelSelector, PodShape, PodTraits};
 use crate::model::snapshot::Snapshot;
 
 use super::world::Shape;
@@ -27,8 +27,7 @@ const COUNTED: [&str; 4] = [
 /// Kinds of pods.
 #[derive(Debug)]
 pub(super) struct Alike<'a> {
-    /// The keys of labels that some selector names.
-    named: BTreeSet<Arc<str>>,
+    named: Named,
     traits: BTreeMap<&'a PodTraits, usize>,
     kinds: BTreeMap<Features<'a>, KindId>,
     /// Equal shapes are mostly one allocation, and so are equal traits, and comparing addresses is cheap.
@@ -43,8 +42,8 @@ struct Features<'a> {
     /// Number of its traits.
     traits: usize,
     namespace: &'a str,
-    /// The UID of its controller, where that matters.
-    controller: Option<&'a str>,
+    /// Kind and UID of its controller, where that matters.
+    controller: Option<(&'a str, &'a str)>,
     /// Labels that some selector names.
     labels: Vec<(&'a str, &'a str)>,
 }
@@ -53,10 +52,10 @@ impl<'a> Alike<'a> {
     /// No kinds yet, of pods of a snapshot and of others that are given, and of none beside these.
     pub(super) fn of<'o>(
         snapshot: &Snapshot,
-        others: impl Iterator<Item = &'o PodShape>,
+        others: impl Iterator<Item = Shape<'o>>,
     ) -> Alike<'a> {
         Alike {
-            named: named(snapshot, others),
+            named: Named::of(snapshot, others),
             traits: BTreeMap::new(),
             kinds: BTreeMap::new(),
             seen_traits: Recent::default(),
@@ -73,10 +72,10 @@ impl<'a> Alike<'a> {
             return *id;
         }
         let features = Features {
-            traits: self.traits(&pod.shape.traits),
+            traits: self.traits(pod.namespace, &pod.shape.traits),
             namespace: pod.namespace,
             controller: controller(pod.shape),
-            labels: self.named_labels(pod.shape),
+            labels: self.named.of_pod(pod).collect(),
         };
         let next = self.kinds.len();
         let id = *self.kinds.entry(features).or_insert(next);
@@ -84,13 +83,21 @@ impl<'a> Alike<'a> {
         id
     }
 
-    fn traits(&mut self, traits: &'a PodTraits) -> usize {
+    /// Whether two pods are of one kind.
+    pub(super) fn same(&self, one: Shape<'_>, other: Shape<'_>) -> bool {
+        one.namespace == other.namespace
+            && one.shape.traits == other.shape.traits
+            && controller(one.shape) == controller(other.shape)
+            && self.named.of_pod(one).eq(self.named.of_pod(other))
+    }
+
+    fn traits(&mut self, namespace: &str, traits: &'a PodTraits) -> usize {
         let address = std::ptr::from_ref(traits).addr();
         if let Some(id) = self.seen_traits.get(address) {
             return *id;
         }
         debug_assert!(
-            selectors_keys(traits).all(|key| self.named.contains(key)),
+            self.named.know(namespace, traits),
             "its selectors are not among those that were looked at"
         );
         let next = self.traits.len();
@@ -98,62 +105,113 @@ impl<'a> Alike<'a> {
         self.seen_traits.put(address, id);
         id
     }
-
-    fn named_labels(&self, shape: &'a PodShape) -> Vec<(&'a str, &'a str)> {
-        let labels = shape.labels.iter();
-        let named = labels.filter(|(key, _)| self.named.contains(*key));
-        named.map(|(key, value)| (&**key, &**value)).collect()
-    }
 }
 
-fn controller(shape: &PodShape) -> Option<&str> {
+fn controller(shape: &PodShape) -> Option<(&str, &str)> {
     let owner = shape.owner.as_ref()?;
-    COUNTED.contains(&&*owner.kind).then_some(&*owner.uid)
+    let counted = COUNTED.contains(&&*owner.kind);
+    counted.then_some((&*owner.kind, &*owner.uid))
 }
 
-/// The keys of labels that some selector of a pod names.
-fn named<'o>(
-    snapshot: &Snapshot,
-    others: impl Iterator<Item = &'o PodShape>,
-) -> BTreeSet<Arc<str>> {
-    let mut keys = BTreeSet::new();
-    let mut seen: Recent<(), TRAITS> = Recent::default();
-    let mut look = |shape: &PodShape| {
-        let address = Arc::as_ptr(&shape.traits).addr();
-        if seen.get(address).is_none() {
-            seen.put(address, ());
-            for key in selectors_keys(&shape.traits) {
-                if !keys.contains(key) {
-                    keys.insert(key.clone());
+/// The keys of labels that selectors of pods name.
+#[derive(Debug, Default)]
+struct Named {
+    /// By terms that select namespaces.
+    everywhere: BTreeSet<Arc<str>>,
+    /// By other terms, in the namespaces that they are about.
+    within: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+}
+
+impl Named {
+    fn of<'o>(snapshot: &Snapshot, others: impl Iterator<Item = Shape<'o>>) -> Named {
+        let mut named = Named::default();
+        let mut seen: Recent<Arc<str>, TRAITS> = Recent::default();
+        for (rows, _) in snapshot.cluster.pods.rows() {
+            for kind in rows.kinds() {
+                let address = Arc::as_ptr(&kind.shape.traits).addr();
+                let before = seen.get(address);
+                if before.is_none_or(|namespace| *namespace != kind.namespace) {
+                    seen.put(address, kind.namespace.clone());
+                    named.add(&kind.namespace, &kind.shape.traits);
                 }
             }
         }
-    };
-    for (rows, _) in snapshot.cluster.pods.rows() {
-        rows.kinds().iter().for_each(|kind| look(&kind.shape));
+        for (key, set) in &snapshot.cluster.daemon_sets {
+            named.add(&key.namespace, &set.shape.traits);
+        }
+        for pod in others {
+            named.add(pod.namespace, &pod.shape.traits);
+        }
+        named
     }
-    let sets = snapshot.cluster.daemon_sets.values();
-    sets.for_each(|set| look(&set.shape));
-    others.for_each(&mut look);
-    keys
+
+    fn add(&mut self, namespace: &str, traits: &PodTraits) {
+        each_named(namespace, traits, |at, key| {
+            let keys = match at {
+                None => &mut self.everywhere,
+                Some(namespace) => self.within.entry(namespace.into()).or_default(),
+            };
+            if !keys.contains(key) {
+                keys.insert(key.clone());
+            }
+        });
+    }
+
+    /// Whether all that a pod's selectors name is known.
+    fn know(&self, namespace: &str, traits: &PodTraits) -> bool {
+        let mut all = true;
+        each_named(namespace, traits, |at, key| {
+            all &= match at {
+                None => self.everywhere.contains(key),
+                Some(namespace) => {
+                    let keys = self.within.get(namespace);
+                    keys.is_some_and(|keys| keys.contains(key))
+                }
+            };
+        });
+        all
+    }
+
+    /// The labels of a pod that some selector names, in the order of their keys.
+    fn of_pod<'p>(&self, pod: Shape<'p>) -> impl Iterator<Item = (&'p str, &'p str)> {
+        let within = self.within.get(pod.namespace);
+        let labels = pod.shape.labels.iter();
+        let named = labels.filter(move |(key, _)| {
+            self.everywhere.contains(*key) || within.is_some_and(|keys| keys.contains(*key))
+        });
+        named.map(|(key, value)| (&**key, &**value))
+    }
 }
 
-/// The keys that the selectors of a pod's terms and spread constraints name.
-fn selectors_keys(traits: &PodTraits) -> impl Iterator<Item = &Arc<str>> {
-    let terms = traits.terms().map(|term| term.selector.as_ref());
-    let spread = traits.spread.iter().map(|spread| spread.selector.as_ref());
-    let own = traits
-        .spread
-        .iter()
-        .flat_map(|spread| &spread.match_label_keys);
-    terms
-        .chain(spread)
-        .flatten()
-        .flat_map(|selector| {
-            let listed = selector.expressions.iter().map(|wanted| &wanted.key);
-            selector.labels.keys().chain(listed)
-        })
-        .chain(own)
+/// Each key of a label that selectors of a pod in a namespace name, with the namespace in which they look; `None` stands
+/// for any.
+fn each_named<'t>(
+    namespace: &'t str,
+    traits: &'t PodTraits,
+    mut found: impl FnMut(Option<&'t str>, &'t Arc<str>),
+) {
+    for term in traits.terms() {
+        let keys = || term.selector.iter().flat_map(keys);
+        if term.namespace_selector.is_some() {
+            keys().for_each(|key| found(None, key));
+        }
+        for at in &term.namespaces {
+            keys().for_each(|key| found(Some(at), key));
+        }
+        if term.namespace_selector.is_none() && term.namespaces.is_empty() {
+            keys().for_each(|key| found(Some(namespace), key));
+        }
+    }
+    for spread in &traits.spread {
+        let keys = spread.selector.iter().flat_map(keys);
+        let all = keys.chain(&spread.match_label_keys);
+        all.for_each(|key| found(Some(namespace), key));
+    }
+}
+
+fn keys(selector: &LabelSelector) -> impl Iterator<Item = &Arc<str>> {
+    let listed = selector.expressions.iter().map(|wanted| &wanted.key);
+    selector.labels.keys().chain(listed)
 }
 
 /// Values by address, two to the power of `BITS` of them: a later one takes the place of an earlier one.
@@ -199,19 +257,31 @@ mod tests {
 
     use super::*;
     use crate::brain::tests::lab::{lab, owner, shape};
-    use crate::model::scheduling::{
-        LabelSelector, Operator, PodTerm, Requirement, SpreadConstraint,
-    };
+    use crate::model::scheduling::{Operator, PodTerm, Requirement, SpreadConstraint};
 
     /// How many kinds these pods are, one of which is in a view with the others.
     fn kinds(shapes: &[PodShape]) -> usize {
-        let mut alike = Alike::of(&lab().snapshot, shapes.iter());
-        let all = shapes.iter().chain(shapes);
+        kinds_beside(shapes, None)
+    }
+
+    /// [`kinds`] beside a pod of another namespace.
+    fn kinds_beside(shapes: &[PodShape], other: Option<&PodShape>) -> usize {
         let of = |shape| Shape {
             namespace: "default",
             shape,
         };
+        let other = other.map(|shape| Shape {
+            namespace: "other",
+            shape,
+        });
+        let known = shapes.iter().map(of).chain(other);
+        let mut alike = Alike::of(&lab().snapshot, known);
+        let all = shapes.iter().chain(shapes);
         let ids: BTreeSet<KindId> = all.map(|shape| alike.kind(of(shape))).collect();
+        for (one, two) in shapes.iter().zip(&shapes[1..]) {
+            let same = alike.kind(of(one)) == alike.kind(of(two));
+            assert_eq!(alike.same(of(one), of(two)), same);
+        }
         assert!(ids.iter().copied().eq(0..ids.len()));
         ids.len()
     }
@@ -268,6 +338,26 @@ mod tests {
     }
 
     #[test]
+    fn a_selector_names_labels_in_the_namespaces_that_it_is_about() {
+        let plain = numbered(|_, _| {});
+        let beside = |change: &dyn Fn(&mut PodTerm)| {
+            let mut term = PodTerm {
+                selector: Some(names("number", Operator::Exists)),
+                ..PodTerm::default()
+            };
+            change(&mut term);
+            let mut other = shape("other", 100, 100);
+            other.pod_anti_affinity.push(term);
+            kinds_beside(&plain, Some(&other))
+        };
+        assert_eq!(beside(&|_| {}), 1);
+        assert_eq!(beside(&|term| term.namespaces.push("third".into())), 1);
+        assert_eq!(beside(&|term| term.namespaces.push("default".into())), 3);
+        let any = |term: &mut PodTerm| term.namespace_selector = Some(LabelSelector::default());
+        assert_eq!(beside(&any), 3);
+    }
+
+    #[test]
     fn labels_make_kinds_where_a_spread_reads_them() {
         let spread = |selector: LabelSelector, keys: &[&str]| SpreadConstraint {
             max_skew: 1,
@@ -307,6 +397,9 @@ mod tests {
             )),
             3
         );
-        assert_eq!(Alike::of(&lab().snapshot, iter::empty()).named.len(), 0);
+        assert_eq!(
+            Alike::of(&lab().snapshot, iter::empty()).named.within.len(),
+            0
+        );
     }
 }

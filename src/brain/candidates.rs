@@ -85,7 +85,7 @@ impl Mode {
     }
 }
 
-/// Equal pods that need another place.
+/// Pods that are alike and need another place.
 #[derive(Debug)]
 pub(super) struct Load<'a> {
     pub(super) shape: ShapeId,

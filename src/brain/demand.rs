@@ -1,5 +1,5 @@
 //! Which pods count: those that kube-scheduler found no place for and that a node could help, and
-//! those on nodes that are leaving. Equal pods are one group.
+//! those on nodes that are leaving. Pods that are alike are one group.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use super::world::{ShapeId, World};
 /// A pod with this annotation waits that long before it calls for a node.
 const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
 
-/// Equal pods that need a place.
+/// Pods that are alike and need a place.
 #[derive(Clone, Debug)]
 pub(super) struct Group<'a> {
     pub(super) shape: ShapeId,

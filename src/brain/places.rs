@@ -17,12 +17,15 @@ use super::slots;
 use super::stock::Gift;
 use super::turn::Turn;
 use super::view::{Known, Standing};
-use super::world::{Bin, Resident, ShapeId, Site, World};
+use super::world::{Bin, Resident, Shape, ShapeId, Site, World};
 
 /// Everything there is and that is on its way, with what runs on it.
 pub(super) fn build<'a>(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
     let cluster = &turn.view.snapshot.cluster;
-    let evicted = turn.memory.evicted.values().map(|pod| &*pod.shape);
+    let evicted = turn.memory.evicted.values().map(|pod| Shape {
+        namespace: &pod.pod.namespace,
+        shape: &pod.shape,
+    });
     let alike = Alike::of(turn.view.snapshot, evicted.chain(turn.beside));
     let mut world = World::empty(
         turn.view.snapshot,

@@ -21,7 +21,7 @@ use super::company::Rules;
 use super::fit::volumes::Need;
 use super::pack::{self, Lane};
 use super::view::View;
-use super::world::{Resident, Saved, ShapeId, World};
+use super::world::{Resident, Saved, Shape, ShapeId, World};
 
 /// What expendable pods of a place held in the beginning.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +75,11 @@ impl Forced {
         let of = |(id, before, count): &(ShapeId, u64, u64)| {
             let shape = world.shapes[*id];
             let same = move |key: &PodKey, pod: &crate::model::cluster::Pod| {
-                *key.namespace == *shape.namespace && *pod.shape == *shape.shape
+                let other = Shape {
+                    namespace: &key.namespace,
+                    shape: &pod.shape,
+                };
+                world.same_kind(shape, other)
             };
             let (before, count) = (at_most(*before), at_most(*count));
             let pods = on.iter().filter(move |(key, pod)| same(key, pod));

@@ -9,7 +9,6 @@ use crate::model::decision::Decision;
 use crate::model::memory::{self, Memory};
 use crate::model::policy::Policy;
 use crate::model::report::{PodVerdict, Report};
-use crate::model::scheduling::PodShape;
 use crate::model::snapshot::Snapshot;
 use crate::model::time::{Span, Time};
 
@@ -19,6 +18,7 @@ use super::demand::Asker;
 use super::holds::Holds;
 use super::provisioning;
 use super::view::{Known, View};
+use super::world::Shape;
 
 /// A decision in the making.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Turn<'a> {
     /// The budget of work.
     pub(super) steps: u64,
     /// A pod that is not in the view and is tried in its world: whoever explains one leaves it out.
-    pub(super) beside: Option<&'a PodShape>,
+    pub(super) beside: Option<Shape<'a>>,
     /// What this decision still finds in quarantine.
     in_quarantine: BTreeSet<Arc<str>>,
 }

@@ -218,6 +218,11 @@ impl<'a> World<'a> {
         id
     }
 
+    /// Whether two pods are of one kind.
+    pub(super) fn same_kind(&self, one: Shape<'_>, other: Shape<'_>) -> bool {
+        self.alike.same(one, other)
+    }
+
     /// What other pods ask of the place of a pod of a shape; `None` when they do not matter.
     pub(super) fn rules(&mut self, id: ShapeId) -> Option<Arc<Rules>> {
         self.company.rules(&self.shapes, &self.bins, id)

@@ -267,6 +267,7 @@ impl ClusterStore {
             Item::Whole(raw) => state.put_object(listed.kind, raw),
             Item::TooLarge(metadata) => State::pass_over(listed.kind, metadata),
         };
+        listed.plain |= applied.changed == Change::Plain;
         listed.changed = listed.changed.max(applied.changed);
         if let Some(key) = state.note(listed.kind, applied) {
             listed.seen.insert(key);
@@ -280,6 +281,9 @@ impl ClusterStore {
         let state = &mut *state;
         for source in state.sources.values_mut() {
             source.as_of = (source.as_of + step).min(now);
+        }
+        if let Some(came) = &mut state.cluster.unschedulable_at {
+            *came = (*came + step).min(now);
         }
         state.early.step(step);
         state.early.at(now);
@@ -301,11 +305,11 @@ impl ClusterStore {
     /// Ends a full list; it is as new as the moment before it was asked for.
     pub(super) fn end_list(&self, listed: &Listed) {
         let (kind, as_of) = (listed.kind, listed.asked);
-        let mut changed = listed.changed;
+        let (changed, mut plain) = (listed.changed, listed.plain);
         let mut state = self.state();
         for key in state.keys(kind) {
-            if !listed.seen.contains(&key) && state.remove_object(kind, &key) {
-                changed = changed.max(Change::Plain);
+            if !listed.seen.contains(&key) {
+                plain |= state.remove_object(kind, &key);
             }
         }
         if changed == Change::Unschedulable {
@@ -327,6 +331,9 @@ impl ClusterStore {
         }
         drop(state);
         self.notify_object(kind, changed);
+        if plain && changed != Change::Plain {
+            self.notify_object(kind, Change::Plain);
+        }
         if recovered {
             self.notify(|changes| changes.sources += 1);
         }
@@ -423,7 +430,10 @@ pub(super) struct Listed {
     /// The moment before it was asked for.
     asked: Time,
     seen: BTreeSet<PodKey>,
+    /// The most that an object changed.
     changed: Change,
+    /// Some object changed something plain.
+    plain: bool,
 }
 
 impl Listed {
@@ -434,6 +444,7 @@ impl Listed {
             asked,
             seen: BTreeSet::new(),
             changed: Change::None,
+            plain: false,
         }
     }
 }

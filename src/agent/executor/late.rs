@@ -14,7 +14,7 @@ use super::work::{Look, Stop, Work};
 /// A call that was given up is carried out this long after it was sent at the latest.
 pub(super) const LATE: Duration = Duration::from_mins(5);
 /// Between two looks whether a clone has come.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
 /// For how long a clone of the machine may still come whose call was not answered; nothing when none may.
 fn clone_may_come(work: &Work) -> Result<Option<Span>, Stop> {
@@ -36,6 +36,10 @@ pub(super) async fn no_clone_comes(work: &Work) -> Result<(), Stop> {
     while let Some(left) = clone_may_come(work)? {
         if !matches!(work.look().await?, Look::Absent) {
             break;
+        }
+        // A clone that comes is ours by intent, as the first was; what the one that is gone showed says nothing of it.
+        if work.entry()?.was_ours() {
+            work.record(Entry::forget_vm)?;
         }
         work.progress(format!(
             "PVE did not answer a clone and may still begin it: the VMID is kept for {left}"

@@ -9,6 +9,7 @@ use crate::model::action::{Action, NodeRef};
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::region::{Failure, GuestKind, Step};
 use crate::model::time::Span;
+use crate::pve::transport::Outcome;
 use crate::pve::{Cause, GuestResource};
 
 use super::clone;
@@ -92,6 +93,15 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
                         "the placeholder could not be destroyed: {text}; remove it by hand: qm unlock {vmid} && qm destroy {vmid}"
                     )
                 }));
+            }
+            // What a clone left that came late the broker may not know to be ours any more: it stays, and the entry with
+            // it would hold its place for ever.
+            Err(error)
+                if error.outcome == Outcome::RefusedByBroker
+                    && work.entry()?.unanswered_clone.is_some() =>
+            {
+                tracing::warn!(%error, vmid, "what a late clone left stays");
+                return Ok(());
             }
             Err(error) if passing(&error) || error.cause() == Cause::Gone => {
                 work.note(error.to_string());

@@ -11,7 +11,7 @@ use crate::brain::limits::Ledger;
 use crate::brain::offer::{Choice, Offer};
 use crate::brain::preempt;
 use crate::brain::turn::Turn;
-use crate::brain::world::{Bin, ShapeId, Site, World};
+use crate::brain::world::{Bin, Shape, ShapeId, Site, World};
 use crate::model::cluster::{Pod, PodKey};
 use crate::model::report::{Hold, PodVerdict};
 use crate::model::story::{NodeAnswer, OfferAnswer, PodStory};
@@ -39,7 +39,10 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         snapshot: &others,
         ..asked
     });
-    turn.beside = Some(&pod.shape);
+    turn.beside = Some(Shape {
+        namespace: &key.namespace,
+        shape: &pod.shape,
+    });
     let choices = super::choices(&turn);
     let mut world = super::settle(&mut turn, &choices);
     let shape = world.intern(&key.namespace, &pod.shape);

@@ -53,6 +53,33 @@ fn a_pod_goes_where_an_expendable_one_runs() {
     assert_eq!(made(&counts.decide()).len(), 1);
 }
 
+/// Pods that placing cannot tell from each other are one kind, and still each is named where it runs.
+#[test]
+fn victims_with_labels_of_their_own_are_named() {
+    let own = |name: &str| {
+        let label = (std::sync::Arc::from("job-name"), std::sync::Arc::from(name));
+        move |shape: &mut PodShape| {
+            shape.labels = [label.clone()].into();
+            shape.owner = Some(super::lab::owner("Job", &label.1));
+            shape.priority = -100;
+        }
+    };
+    let lab = world()
+        .bound("low-1", "n1", 0, 10)
+        .shape("low", own("one"))
+        .shape("low-1", own("two"))
+        .ours("n2", "p", "four")
+        .bound("low-2", "n2", 1500, 100)
+        .bound("low-3", "n2", 1500, 100)
+        .bound("web-2", "n2", 1000, 100)
+        .shape("low-2", own("three"))
+        .shape("low-3", own("four"))
+        .pod("a", 3000, 100)
+        .edit_node("n1", |node| node.unschedulable = true);
+    let victims = [("low-2", -100), ("low-3", -100)];
+    assert_eq!(goes(&lab, "a"), Some(at("n2", &victims)));
+}
+
 #[test]
 fn a_pod_that_preempts_nobody_finds_no_room_there() {
     let lab = world().pod("a", 3000, 100).shape("a", never);
