@@ -60,7 +60,7 @@ async fn idle(broker: bool) -> Vec<Row> {
     rows
 }
 
-/// What the services take that reach PVE in one way.
+/// Starts the services, which reach PVE by `channel`, and measures them: a row for each process.
 async fn measured(directory: &Path, cluster: &Populated, channel: Channel) -> Vec<Row> {
     let (place, _servers) = daemon::serve(directory, cluster, channel).await;
     let mut running = daemon::start(directory, &place, channel).await;

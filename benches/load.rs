@@ -1,5 +1,5 @@
-//! What the daemon takes while much happens: processor time with 1,000 nodes and ten events a second, and for 10,000 pods
-//! that come at once.
+//! Processor time that the daemon uses while much happens: at 1,000 nodes and ten events a second, and for 10,000 pods that
+//! come at once.
 //!
 //! The release program runs as a process, with an API token; the API servers are the simulators, in this process, on
 //! real sockets with TLS.
@@ -26,13 +26,13 @@ const REPLACED: u32 = 2;
 const WINDOW: Duration = Duration::from_mins(1);
 /// From ready to the beginning of a measurement.
 const SETTLING: Duration = Duration::from_secs(45);
-/// Of one core, in percent.
+/// Target: processor time of the daemon while pods are replaced, in percent of one core.
 const CHURN_PERCENT: f64 = 1.0;
 /// Nodes that are there when the burst comes.
 const FEW: usize = 10;
-/// Its pods.
+/// Pods of the burst.
 const BURST: u32 = 10_000;
-/// Seconds of a processor for it.
+/// Target: processor time of the daemon in the minute after the burst, in seconds.
 const BURST_SECONDS: f64 = 2.0;
 
 fn main() {

@@ -198,7 +198,7 @@ fn daemon_sets() -> Vec<Act> {
     (0..DAEMONS).map(daemon_set).collect()
 }
 
-/// So many Deployments, each with as many pods as there are nodes.
+/// As many Deployments as `kinds` says, each with one pod for every node.
 fn deployments(nodes: usize, kinds: usize) -> Vec<Act> {
     let replicas = u32::try_from(nodes).expect("a small number");
     let deployment = |number: usize| {

@@ -58,8 +58,8 @@ impl World {
         self.pod("one-more", &shape, None);
     }
 
-    /// The same with a label of each pod's own, as Jobs and StatefulSets give; what else there is to pods stays shared,
-    /// as the daemon shares it.
+    /// This world with a label of each pod's own, as Jobs and StatefulSets give them. What else there is to pods stays
+    /// shared, as the daemon shares it.
     pub(crate) fn numbered(mut self) -> World {
         for (key, pod) in &mut self.snapshot.cluster.pods {
             let mut shape = PodShape::clone(&pod.shape);

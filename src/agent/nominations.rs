@@ -243,7 +243,8 @@ async fn withdraw(
     while let Some((since, given)) = ended.recv().await {
         if since.elapsed() > WITHDRAWN_WITHIN {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.given.insert(given.uid.clone(), given);
+            // One that was given since is the newer.
+            state.given.entry(given.uid.clone()).or_insert(given);
             continue;
         }
         let Given { pod, uid, node, .. } = given;

@@ -97,7 +97,8 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
             // What a clone left that came late the broker may not know to be ours any more: it stays, and the entry with
             // it would hold its place for ever.
             Err(error)
-                if error.outcome == Outcome::RefusedByBroker
+                if !going
+                    && error.outcome == Outcome::RefusedByBroker
                     && work.entry()?.unanswered_clone.is_some() =>
             {
                 tracing::warn!(%error, vmid, "what a late clone left stays");
