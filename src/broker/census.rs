@@ -379,7 +379,7 @@ impl Service {
             // What is being made or destroyed shows no mark.
             None => {
                 !(lock == Some(super::removals::LOCK)
-                    || (lock == Some("clone") && !record.settled && bare))
+                    || (lock == Some("clone") && record.may_be_placeholder() && bare))
             }
         };
         if theirs {

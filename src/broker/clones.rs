@@ -45,12 +45,8 @@ impl Service {
         match &sent {
             Sent::Answer(answer) if answer.outcome().is_none() => {
                 if let Some(task) = task_of(answer) {
-                    let with_task = Intent {
-                        task: Some(task),
-                        ..intent
-                    };
                     // Without the task the intent is worth less, not wrong: the clone runs.
-                    if let Err(why) = self.intents.record(&with_task) {
+                    if let Err(why) = self.intents.record(&intent.answered(task)) {
                         tracing::error!(why, "the clone's task could not be noted");
                     }
                 }
@@ -106,15 +102,18 @@ impl Service {
             return Err(taken());
         }
         self.room_for(policy, mark, resources, end).await?;
-        let intent = Intent::new(mark, host, template, now);
+        let intent = Intent::new(mark, host, template, now).after(earlier.as_ref());
         let fail = |why: String| Reply::not_sent(&why);
         self.intents.record(&intent).map_err(fail)?;
         self.cluster.learn(&mark.cluster).map_err(fail)?;
         Ok((intent, earlier.filter(|_| same)))
     }
 
-    /// Whether the clone of `intent` may still be under way.
+    /// Whether a clone of `intent` may still be under way or come.
     pub(super) async fn may_run(&self, policy: &Policy, intent: &Intent, end: Instant) -> bool {
+        if intent.may_come(self.clock.now()) {
+            return true;
+        }
         if intent.settled || self.clock.now().since(intent.asked) >= policy.allow.quarantine {
             return false;
         }

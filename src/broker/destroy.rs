@@ -114,10 +114,18 @@ impl Service {
             Some(_) => SETTLED,
             None => policy.allow.quarantine,
         };
-        if now.since(record.asked) < wait {
+        let done = if !taken && record.may_come(now) {
+            if !record.settled {
+                return;
+            }
+            // What is recorded of the VM is forgotten with it; a clone of it that was not answered may still come.
+            self.intents.record(&record.of_open_clones())
+        } else if now.since(record.asked) < wait {
             return;
-        }
-        if let Err(why) = self.intents.forget(vmid) {
+        } else {
+            self.intents.forget(vmid)
+        };
+        if let Err(why) = done {
             tracing::warn!(why, "the record of a VM that is gone is still there");
         }
     }
@@ -181,7 +189,7 @@ impl Service {
     ) -> Result<Intent, Ends> {
         let refuse = |why: String| Reply::refused(&why);
         let intent = self.intents.get(vmid, self.clock.now()).map_err(refuse)?;
-        let Some(intent) = intent.filter(|intent| !intent.settled) else {
+        let Some(intent) = intent.filter(Intent::may_be_placeholder) else {
             return Err(refuse(format!(
                 "VM {vmid} is a clone under way that no intent of ours names; if it is dead, `qm destroy {vmid} --skiplock` on {host} removes it"
             )));
@@ -191,7 +199,8 @@ impl Service {
             return Err(refuse(why));
         }
         self.dead_clone(policy, host, &intent, end).await?;
-        let since = (intent.asked.0 / 1000 - owned::CLOCKS).max(0).to_string();
+        let (first, _) = intent.span();
+        let since = (first.0 / 1000 - owned::CLOCKS).max(0).to_string();
         let limit = TASKS.to_string();
         let params = [
             ("source", "all"),
@@ -282,7 +291,8 @@ impl Service {
         self.cluster
             .check(&intent.cluster)
             .map_err(|why| Reply::refused(&why))?;
-        let age = self.clock.now().since(intent.asked);
+        let (_, last) = intent.span();
+        let age = self.clock.now().since(last);
         if age < policy.allow.quarantine {
             return refuse(format!(
                 "VM {vmid} is a clone asked for {age} ago; it is in quarantine for {}",
@@ -300,7 +310,12 @@ impl Service {
         if let Some(task) = owned::clone_under_way(&tasks, intent, &self.claimed(vmid)) {
             return refuse(format!("VM {vmid}: clone task {task} is still under way"));
         }
-        if let Some(task) = &intent.task {
+        // What a call made that was not answered, the task of a later one says nothing of.
+        if let Some(task) = intent
+            .task
+            .as_ref()
+            .filter(|_| intent.unanswered.is_empty())
+        {
             let path = ["nodes", host, "tasks", task.as_str(), "status"];
             // A task that nobody remembers any more says nothing against it.
             if let Ok(data) = self.read(&path, &[], end).await {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::mark::Mark;
 use crate::model::time::Time;
-use crate::pve::Upid;
+use crate::pve::{LATE_CALL, Upid};
 
 use super::durable;
 use super::records::{Record, Records};
@@ -47,6 +47,10 @@ pub(super) struct Intent {
     /// It was configured or started through us: what is protected since then, a person protected.
     #[serde(default)]
     pub(super) configured: bool,
+    /// When the clones of this machine were passed on whose answer never came, oldest first. Each may still be begun
+    /// for [`LATE_CALL`] after that, also when a later call was answered or its VM is gone again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) unanswered: Vec<Time>,
 }
 
 impl Intent {
@@ -64,8 +68,75 @@ impl Intent {
             instance_type: mark.instance_type.clone(),
             settled: false,
             configured: false,
+            unanswered: vec![asked],
         }
     }
+
+    /// Adds the calls of `earlier` that may still be begun, when it is about the same machine in the same place.
+    pub(super) fn after(mut self, earlier: Option<&Intent>) -> Intent {
+        let same = earlier.filter(|earlier| {
+            earlier.machine == self.machine
+                && earlier.cluster == self.cluster
+                && earlier.host == self.host
+                && earlier.template == self.template
+        });
+        let calls = same.map_or(&[][..], |earlier| &earlier.unanswered);
+        let open = calls.iter().copied();
+        let mut open: Vec<Time> = open.filter(|call| is_open(*call, self.asked)).collect();
+        open.append(&mut self.unanswered);
+        self.unanswered = open;
+        self
+    }
+
+    /// PVE answered the last call with this task.
+    pub(super) fn answered(mut self, task: Upid) -> Intent {
+        self.task = Some(task);
+        self.unanswered.pop();
+        self
+    }
+
+    /// The VM shows its mark: its clone is over.
+    pub(super) fn settle(mut self) -> Intent {
+        self.settled = true;
+        if self.task.is_none() && !self.unanswered.is_empty() {
+            // One of the calls without answer made it. Which one is not known: the last one stays open longest.
+            self.unanswered.remove(0);
+        }
+        self
+    }
+
+    /// Whether PVE may still begin a clone of the machine whose answer never came.
+    pub(super) fn may_come(&self, now: Time) -> bool {
+        self.unanswered.iter().any(|call| is_open(*call, now))
+    }
+
+    /// What is left of the record when its VM is gone and a clone may still come: the intent of that clone.
+    pub(super) fn of_open_clones(self) -> Intent {
+        Intent {
+            asked: self.unanswered.last().copied().unwrap_or(self.asked),
+            task: None,
+            settled: false,
+            configured: false,
+            ..self
+        }
+    }
+
+    /// Whether a VM at its VMID that is locked and shows no mark may be what a clone of it left.
+    pub(super) fn may_be_placeholder(&self) -> bool {
+        !self.settled || !self.unanswered.is_empty()
+    }
+
+    /// When its first and its last clone were asked for that a VM without a mark may be of.
+    pub(super) fn span(&self) -> (Time, Time) {
+        let calls = || self.unanswered.iter().copied().chain([self.asked]);
+        let first = calls().min().unwrap_or(self.asked);
+        (first, calls().max().unwrap_or(self.asked))
+    }
+}
+
+/// Whether PVE may still begin what it was asked for at `call`.
+fn is_open(call: Time, now: Time) -> bool {
+    now.since(call) < LATE_CALL
 }
 
 impl Record for Intent {
@@ -149,6 +220,7 @@ mod tests {
             instance_type: "s2".into(),
             settled: false,
             configured: false,
+            unanswered: Vec::new(),
         }
     }
 

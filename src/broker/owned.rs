@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::model::mark::{Mark, Ownership};
 use crate::pve::perl::Fields;
-use crate::pve::{Cause, TaskState, Upid, VmConfig};
+use crate::pve::{Cause, LATE_CALL, TaskState, Upid, VmConfig};
 
 use super::allow::{self, Call, mark_of, our_cluster};
 use super::intents::Intent;
@@ -18,9 +18,8 @@ const LABEL: usize = 63;
 const TAIL: usize = 6;
 /// The clocks of two hosts may differ by this, in seconds.
 pub(super) const CLOCKS: i64 = 60;
-/// PVE begins a clone that it was asked for within this, in seconds.
-const ASKING: i64 = 60;
-
+/// [`LATE_CALL`] in seconds.
+const LATE_SECONDS: i64 = LATE_CALL.0 / 1000;
 /// The mark of a VM that is ours, or why it is not.
 pub(super) fn mark(policy: &Policy, vmid: u32, config: &VmConfig) -> Result<Mark, String> {
     if config.template {
@@ -114,7 +113,7 @@ pub(super) fn clone_tasks(data: &Value) -> Vec<CloneTask> {
         .collect()
 }
 
-/// A running clone task that may be `intent`'s: its own when it is known, else any of its template,
+/// A running clone task that may be `intent`'s: its own when no other can be, else any of its template,
 /// whose VMID the task carries, or of any template when that is not known either; but none that the
 /// record of another machine claims.
 pub(super) fn clone_under_way<'a>(
@@ -128,8 +127,8 @@ pub(super) fn clone_under_way<'a>(
         .filter(|task| task.running && !claimed.contains(&task.upid))
         .map(|task| &task.upid)
         .find(|upid| match &intent.task {
-            Some(known) => *upid == known,
-            None => (intent.template == 0 || upid.id() == template) && !claimed.contains(upid),
+            Some(known) if intent.unanswered.is_empty() => *upid == known,
+            _ => intent.template == 0 || upid.id() == template,
         })
 }
 
@@ -144,26 +143,31 @@ pub(super) fn others_clone<'a>(
         .iter()
         .filter(|task| (task.running || task.failed) && !claimed.contains(&task.upid))
         .map(|task| &task.upid);
-    if let Some(own) = &intent.task {
+    let known = intent.task.as_ref();
+    if let Some(own) = known.filter(|_| intent.unanswered.is_empty()) {
         let own_start = own.started();
         return open
             .filter(|upid| *upid != own)
             .find(|upid| upid.started() >= own_start);
     }
-    // Ours is not known: it is the only one that root made of the template when it was asked for.
-    let asked = intent.asked.0 / 1000;
+    // Ours are not all known: root made no more of the template than were asked for, while they could be begun.
+    let (first, last) = intent.span();
+    let (first, last) = (
+        first.0 / 1000 - CLOCKS,
+        last.0 / 1000 + LATE_SECONDS + CLOCKS,
+    );
     let template = intent.template.to_string();
+    let most = intent.unanswered.len().max(1);
     let mut ours = 0;
     let mut others = open
-        .filter(|upid| upid.started() >= asked - CLOCKS)
+        .filter(|upid| Some(*upid) != known && upid.started() >= first)
         .filter(|upid| {
-            let alike = upid.user() == "root@pam"
-                && upid.id() == template
-                && upid.started() <= asked + ASKING + CLOCKS;
+            let alike =
+                upid.user() == "root@pam" && upid.id() == template && upid.started() <= last;
             if alike {
                 ours += 1;
             }
-            !alike || ours > 1
+            !alike || ours > most
         });
     others.next()
 }

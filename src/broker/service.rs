@@ -396,10 +396,7 @@ impl Service {
         let same = |held: &Intent| held.machine == mark.machine && held.cluster == mark.cluster;
         let record = match held.filter(same) {
             Some(held) if held.settled => return Ok(held),
-            Some(held) => Intent {
-                settled: true,
-                ..held
-            },
+            Some(held) => held.settle(),
             // Our configuration always writes this tag.
             None => Intent {
                 settled: true,
@@ -407,6 +404,7 @@ impl Service {
                     .raw
                     .get("tags")
                     .is_some_and(|tags| tags.split([';', ',', ' ']).any(|tag| tag == TAG)),
+                unanswered: Vec::new(),
                 ..Intent::new(mark, host, 0, now)
             },
         };

@@ -24,7 +24,7 @@ pub use encode::{component, form, percent};
 pub use pem::certificates;
 pub use tasks::{Poll, TaskEnd, WaitError};
 pub use texts::Cause;
-pub use transport::{CallError, Method, Outcome, Request, Transport};
+pub use transport::{CallError, LATE_CALL, Method, Outcome, Request, Transport};
 pub use types::{
     BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, GuestResource, HostResource,
     Member, NodeStatus, Resources, StorageResource, Task, TaskState, Version, VmStatus,

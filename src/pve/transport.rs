@@ -20,9 +20,13 @@ use serde_json::Value;
 
 use super::texts::Cause;
 use crate::model::foreign::ForeignText;
+use crate::model::time::Span;
 
 /// Every PVE path begins with this on the wire.
 pub const BASE: &str = "/api2/json";
+/// A call that was given up is carried out this long after it was sent at the latest: it may wait in a proxy, or in a
+/// connection that stalls (docs/decisions/calls-that-come-late.md).
+pub const LATE_CALL: Span = Span::minutes(5);
 /// Largest request body in bytes: PVE refuses more with 501 (pve-http-server AnyEvent.pm).
 pub const MAX_BODY: usize = 512 * 1024;
 /// Largest answer read, in bytes: a guest command's output of 2 × 16 MiB is cut by PVE before, ten

@@ -13,7 +13,6 @@ use axum::{Json, Router};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::faults::LATE;
 use super::pve::{Pve, VmFacts, form_field};
 use crate::clock::Clock;
 use crate::model::time::{Span, Time};
@@ -22,8 +21,8 @@ use crate::model::time::{Span, Time};
 const MARK: &str = "pve-autoscaler:v1 ";
 /// Most of a body that is looked at: PVE takes no more.
 const MOST_BODY: usize = 512 << 10;
-/// Without an answer of PVE's a clone may be under way for so long; after that there is at least its placeholder.
-const UNANSWERED: Span = Span::minutes(1);
+/// PVE may begin a clone that it did not answer for so long after it was passed on.
+const UNANSWERED: Span = Span::minutes(5);
 
 /// The broker's stand-in. Clones are one.
 #[derive(Clone, Debug)]
@@ -49,11 +48,18 @@ struct Kept {
 struct Intent {
     pool: String,
     machine: String,
-    asked: Time,
-    /// PVE has answered: what it made of the clone shows.
+    /// When its clones were passed on that PVE has not answered.
+    unanswered: Vec<Time>,
+    /// PVE has answered the last one: what it made of the clone shows.
     answered: bool,
     /// The VM was seen with its mark.
     settled: bool,
+}
+
+impl Intent {
+    fn may_come(&self, now: Time) -> bool {
+        self.unanswered.iter().any(|at| now.since(*at) < UNANSWERED)
+    }
 }
 
 /// A clone that was refused because its pool has as many machines as it may have.
@@ -65,8 +71,6 @@ pub struct Refusal {
     pub pool: String,
     /// The machine that would have been made.
     pub machine: String,
-    /// The call came long after it was sent, when whoever sent it had given up.
-    pub late: bool,
 }
 
 impl Broker {
@@ -95,7 +99,7 @@ impl Broker {
     }
 
     /// Records a clone, if its pool has room for it. The second value is what was recorded of its VMID before.
-    fn intend(&self, form: &str, late: bool) -> Result<Option<(u32, Option<Intent>)>, String> {
+    fn intend(&self, form: &str) -> Result<Option<(u32, Option<Intent>)>, String> {
         let newid = form_field(form, "newid").and_then(|text| text.parse::<u32>().ok());
         let notes = form_field(form, "description").unwrap_or_default();
         let (Some(vmid), Some(mark)) = (newid, mark(&notes)) else {
@@ -111,17 +115,20 @@ impl Broker {
                 at,
                 pool: pool.clone(),
                 machine,
-                late,
             });
             let have = there + 1;
             return Err(format!(
                 "pool {pool} would have {have} machines with those being made, its most is {most}"
             ));
         }
+        let earlier = kept.intents.get(&vmid);
+        let earlier = earlier.filter(|earlier| earlier.machine == machine);
+        let mut unanswered = earlier.map_or_else(Vec::new, |earlier| earlier.unanswered.clone());
+        unanswered.push(at);
         let intent = Intent {
             pool,
             machine,
-            asked: at,
+            unanswered,
             answered: false,
             settled: false,
         };
@@ -130,33 +137,40 @@ impl Broker {
 }
 
 impl Kept {
-    /// The machines of the pool that a mark names, but for one VMID: those with a mark of it, and clones that were passed
-    /// on and have none yet.
-    fn count(&mut self, pve: &Pve, of: &Value, except: u32, now: Time) -> usize {
+    /// Forgets the clones that are over: those whose VM is gone or is another's, and which cannot come any more.
+    fn prune(&mut self, pve: &Pve, now: Time) -> BTreeMap<u32, VmFacts> {
         let vms = pve.vms().into_iter().filter(|vm| !vm.container);
         let vms: BTreeMap<u32, VmFacts> = vms.map(|vm| (vm.vmid, vm)).collect();
         self.intents.retain(|vmid, intent| match vms.get(vmid) {
             Some(vm) => match own_mark(vm) {
                 Some(mark) => {
-                    intent.settled |= mark["machine"] == *intent.machine;
-                    mark["machine"] == *intent.machine
+                    let same = mark["machine"] == *intent.machine;
+                    intent.settled |= same;
+                    same
                 }
-                // What a clone under way has made so far: a lock, and no name. A person's VM has one.
+                // What a clone or a removal under way shows: a lock, and no name. A person's VM has one.
                 None => {
-                    let placeholder = vm.lock.as_deref() == Some("clone") && vm.name.is_empty();
-                    placeholder && !intent.settled
+                    let lock = vm.lock.as_deref();
+                    let made = !intent.settled || !intent.unanswered.is_empty();
+                    vm.name.is_empty()
+                        && (lock == Some("destroyed") || (lock == Some("clone") && made))
                 }
             },
-            // One that failed, or whose VM somebody destroyed, takes no room.
-            None => {
-                let under_way = if intent.answered {
-                    pve.being_cloned_since(*vmid).is_some()
-                } else {
-                    now.since(intent.asked) < UNANSWERED
-                };
-                !intent.settled && under_way
+            None if intent.may_come(now) => {
+                intent.answered &= !intent.settled;
+                intent.settled = false;
+                true
             }
+            // One that failed, or whose VM somebody destroyed, takes no room.
+            None => !intent.settled && intent.answered && pve.being_cloned_since(*vmid).is_some(),
         });
+        vms
+    }
+
+    /// The machines of the pool that a mark names, but for one VMID: those with a mark of it, and clones that were passed
+    /// on and have none yet.
+    fn count(&mut self, pve: &Pve, of: &Value, except: u32, now: Time) -> usize {
+        let vms = self.prune(pve, now);
         let marked = vms.values().filter(|vm| vm.vmid != except && !vm.template);
         let marked = marked.filter(|vm| {
             own_mark(vm)
@@ -172,10 +186,13 @@ impl Kept {
 
 /// One call.
 async fn pass(State(broker): State<Broker>, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
     if *request.method() == Method::GET {
+        if path.ends_with("/cluster/resources") {
+            broker.kept().prune(&broker.pve, broker.clock.now());
+        }
         return next.run(request).await;
     }
-    let path = request.uri().path();
     if path.ends_with("/clone") {
         return clone(&broker, request, next).await;
     }
@@ -191,10 +208,9 @@ async fn pass(State(broker): State<Broker>, request: Request, next: Next) -> Res
 
 /// A clone is refused when its pool has no room for it, and is on record before it is passed on.
 async fn clone(broker: &Broker, request: Request, next: Next) -> Response {
-    let late = request.headers().contains_key(LATE);
     let (parts, body) = request.into_parts();
     let body = read(body).await;
-    let intended = match broker.intend(&body, late) {
+    let intended = match broker.intend(&body) {
         Ok(intended) => intended,
         Err(why) => return refuse(&why),
     };
@@ -202,10 +218,16 @@ async fn clone(broker: &Broker, request: Request, next: Next) -> Response {
     let Some((vmid, earlier)) = intended else {
         return answer;
     };
+    // An answer that breaks off is none.
+    let (parts, body) = answer.into_parts();
+    let Ok(body) = axum::body::to_bytes(body, MOST_BODY).await else {
+        return lost();
+    };
     let mut kept = broker.kept();
-    if answer.status().is_success() {
+    if parts.status.is_success() {
         if let Some(intent) = kept.intents.get_mut(&vmid) {
             intent.answered = true;
+            intent.unanswered.pop();
         }
     } else {
         // It surely was not carried out: whatever appears at that VMID is not ours.
@@ -214,7 +236,7 @@ async fn clone(broker: &Broker, request: Request, next: Next) -> Response {
             None => drop(kept.intents.remove(&vmid)),
         }
     }
-    answer
+    Response::from_parts(parts, body.into())
 }
 
 /// A change of a VM without our mark is refused; the remains of a clone, which lose their protection, and of a removal
@@ -228,6 +250,13 @@ async fn change(broker: &Broker, vm: &VmFacts, request: Request, next: Next) -> 
     let ours = own_mark(vm).is_some();
     if !locked && !ours && !planted!(MarkNotReRead) {
         return refuse("VM carries no mark");
+    }
+    if removal && !ours && !remains && !planted!(MarkNotReRead) {
+        let mut kept = broker.kept();
+        kept.prune(&broker.pve, broker.clock.now());
+        if !kept.intents.contains_key(&vm.vmid) {
+            return refuse("VM is a clone under way that no intent of ours names");
+        }
     }
     if ours && let Some(intent) = broker.kept().intents.get_mut(&vm.vmid) {
         intent.settled = true;
@@ -257,6 +286,13 @@ async fn change(broker: &Broker, vm: &VmFacts, request: Request, next: Next) -> 
 async fn read(body: Body) -> String {
     let bytes = axum::body::to_bytes(body, MOST_BODY).await;
     String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+}
+
+/// What the broker answers when PVE's answer never came: nobody knows whether the call was carried out.
+fn lost() -> Response {
+    let answer = json!({"data": null, "message": "the connection to PVE broke"});
+    let status = StatusCode::from_u16(596).unwrap_or(StatusCode::BAD_GATEWAY);
+    (status, Json(answer)).into_response()
 }
 
 fn refuse(message: &str) -> Response {

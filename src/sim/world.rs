@@ -114,10 +114,10 @@ impl World {
         })
     }
 
-    /// PVE as the daemon reaches it: what stands behind the broker, with the faults of the way.
+    /// PVE as the daemon reaches it: the broker, and behind it PVE with the faults of the way there.
     pub fn pve_way(&self) -> Router {
-        let pve = self.broker.wrap(self.pve.router_as("root@pam"));
-        self.pve_faults.wrap(pve, Style::Pve)
+        let pve = self.pve.router_as("root@pam");
+        self.broker.wrap(self.pve_faults.wrap(pve, Style::Pve))
     }
 
     /// Kubernetes as the daemon reaches it.

@@ -8,11 +8,12 @@ use tokio::time::sleep;
 use crate::agent::journal::Entry;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
+use crate::pve::LATE_CALL;
 
 use super::work::{Look, Stop, Work};
 
-/// A call that was given up is carried out this long after it was sent at the latest.
-pub(super) const LATE: Duration = Duration::from_mins(5);
+/// [`LATE_CALL`], for waiting.
+pub(super) const LATE: Duration = Duration::from_millis(LATE_CALL.0.unsigned_abs());
 /// Between two looks whether a clone has come.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
@@ -27,8 +28,7 @@ fn clone_may_come(work: &Work) -> Result<Option<Span>, Stop> {
         work.record(|entry| entry.unanswered_clone = Some(now))?;
     }
     let gone = now.since(asked.min(now));
-    let late = Span(i64::try_from(LATE.as_millis()).unwrap_or(i64::MAX));
-    Ok((gone < late).then(|| Span(late.0 - gone.0)))
+    Ok((gone < LATE_CALL).then(|| Span(LATE_CALL.0 - gone.0)))
 }
 
 /// Waits until no clone of the machine can come any more, or until something has its VMID.

@@ -326,6 +326,104 @@ async fn an_intent_becomes_a_record_when_the_machine_shows_its_mark() {
     assert!(said.contains("no intent of ours"), "{said}");
 }
 
+/// The first call for machine 9050 was lost, the second one made it; it is gone again.
+async fn with_an_open_clone() -> Rig {
+    let rig = rig::rig();
+    let path = format!("/nodes/{HOST}/qemu/9000/clone");
+    rig.world.answer(&path, 596, &Value::Null);
+    rig.clone_of(9000, 9050, &mark(9050)).await;
+    rig.world.answer(&path, 200, &json!({ "data": UPID }));
+    tokio::time::advance(Span::minutes(1).to_std()).await;
+    assert_eq!(rig.clone_of(9000, 9050, &mark(9050)).await.outcome, "done");
+    rig.world.put(9050, &mark(9050).line());
+    let start = format!("{DESTROY}/status/start");
+    assert_eq!(rig.send("POST", &start, &[]).await.outcome, "done");
+    rig.world.vms.lock().expect("held").remove(&9050);
+    rig
+}
+
+/// PVE shows which VMs there are.
+async fn region_is_read(rig: &Rig) {
+    let reply = rig.send("GET", "/cluster/resources", &[]).await;
+    assert_eq!(reply.status, 200);
+    rig.world.sent.lock().expect("held").clear();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_clone_leaves_that_comes_when_its_machine_is_gone_is_ours() {
+    let ended = json!({"data": {"status": "stopped", "exitstatus": "OK"}});
+    for seen_gone in [true, false] {
+        let rig = with_an_open_clone().await;
+        if seen_gone {
+            region_is_read(&rig).await;
+            let record = rig.intent(9050).expect("a clone may still come");
+            assert_eq!(record["settled"], json!(false));
+            assert_eq!(record["task"], Value::Null);
+        }
+        // Nobody else gets the VMID while it may come.
+        let other = Mark {
+            machine: "small-other".into(),
+            ..mark(9050)
+        };
+        if seen_gone {
+            let reply = rig.clone_of(9000, 9050, &other).await;
+            assert_eq!(reply.outcome, "refused-by-broker");
+        }
+        rig.world.placeholder(9050);
+        region_is_read(&rig).await;
+        let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
+        rig.refused(&reply, "in quarantine");
+        tokio::time::advance(Span::minutes(10).to_std()).await;
+        rig.world.answer(&task_path(), 200, &ended);
+        // The late clone is the template's only one that we do not know; it died.
+        let late = UPID.replace("66F0A1B2", &format!("{:X}", 1_795_000_000 + 200));
+        let died =
+            json!({"data": [{"upid": late, "status": "no space", "endtime": 1_795_000_300}]});
+        rig.world.answer("/nodes/pve1/tasks", 200, &died);
+        let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
+        assert_eq!(reply.outcome, "done", "{reply:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_elses_clone_left_stays_though_one_of_ours_may_have_come() {
+    let at = |seconds: i64, user: &str| {
+        let task = UPID.replace("66F0A1B2", &format!("{:X}", 1_795_000_000 + seconds));
+        let task = task.replace("root@pam", user);
+        json!({"upid": task, "status": "no space", "endtime": 1_795_000_900})
+    };
+    for (what, tasks) in [
+        ("a person's", vec![at(200, "mara@pam")]),
+        (
+            "one more than we asked for",
+            vec![at(200, "root@pam"), at(210, "root@pam")],
+        ),
+        ("one that began too late", vec![at(500, "root@pam")]),
+    ] {
+        let rig = with_an_open_clone().await;
+        region_is_read(&rig).await;
+        rig.world.placeholder(9050);
+        tokio::time::advance(Span::minutes(10).to_std()).await;
+        let tasks = json!({ "data": tasks });
+        rig.world.answer("/nodes/pve1/tasks", 200, &tasks);
+        let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
+        rig.refused(&reply, what);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_clone_is_forgotten_when_it_cannot_come_any_more() {
+    let rig = with_an_open_clone().await;
+    region_is_read(&rig).await;
+    assert!(rig.intent(9050).is_some());
+    tokio::time::advance(Span::minutes(10).to_std()).await;
+    region_is_read(&rig).await;
+    assert_eq!(rig.intent(9050), None);
+    rig.world.placeholder(9050);
+    let said = rig.said("DELETE", DESTROY, &[("purge", "1")]).await;
+    assert!(said.contains("no intent of ours"), "{said}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_dead_clone_of_a_protected_template_loses_its_protection_past_its_lock() {
     let rig = rig::rig();

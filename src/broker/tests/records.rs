@@ -89,7 +89,7 @@ async fn of_several_clones_whose_task_is_ours_is_not_guessed() {
     for list in [
         json!([at(1, "9000"), at(2, "9000")]),
         json!([at(1, "300")]),
-        json!([at(121, "9000")]),
+        json!([at(361, "9000")]),
     ] {
         tasks(&rig, &list);
         rig.refused(&rig.send("DELETE", VM, &[]).await, &list.to_string());

@@ -293,8 +293,7 @@ impl Judge {
     }
 
     /// The broker is the last who looks whether a machine is too many, not the first: the daemon asks for none that it
-    /// can know to be. Whoever sent a call that comes late could not know; and of machines whose intent or mark a person
-    /// took away it cannot know either.
+    /// can know to be. Of machines whose intent or mark a person took away it cannot know.
     pub(super) fn look_at_refusals(&mut self, now: Time) {
         let refusals = self.broker.as_ref().map(super::Broker::refusals);
         let refusals = refusals.unwrap_or_default();
@@ -306,7 +305,7 @@ impl Judge {
             || disowned.any(|vmid| self.pve.vm(*vmid).is_some())
             || self.pve.vms().iter().any(remains);
         for refused in refusals.iter().skip(self.refusals) {
-            if !refused.late && !hidden {
+            if !hidden {
                 self.find(format!(
                     "{}: machine {} was asked for, though pool {} has as many as it may have",
                     refused.at, refused.machine, refused.pool
