@@ -58,6 +58,9 @@ pub struct Entry {
     /// became of the machine since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unanswered_clone: Option<Time>,
+    /// When a shutdown or a stop was last asked for without an answer: it may still be carried out for a while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered_power_off: Option<Time>,
     /// The VM was seen with our mark: from then on it is ours, before it is ours by intent alone.
     #[serde(default)]
     pub marked: bool,
@@ -86,6 +89,7 @@ impl Entry {
             reached: Some(Step::Intent),
             upid: None,
             unanswered_clone: None,
+            unanswered_power_off: None,
             marked: false,
             configured: false,
             uuid: None,
@@ -106,6 +110,7 @@ impl Entry {
         self.configured = false;
         self.upid = None;
         self.uuid = None;
+        self.unanswered_power_off = None;
     }
 }
 

@@ -8,7 +8,7 @@ use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::{Aim, FaultPlan};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
-use pve_autoscaler::sim::pve::PveSpec;
+use pve_autoscaler::sim::pve::{AdminAct, PveSpec};
 use pve_autoscaler::sim::workload::{Act, Pods, Step, Workload};
 use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::json;
@@ -97,43 +97,90 @@ fn an_uncordon_alone_takes_a_node_back() {
 }
 
 /// The shutdown was sent and not answered when somebody uncordons the node, and it is carried out two minutes later. Until
-/// then no pod comes to the node; the VM is started again.
+/// then no pod comes to the node, also when the daemon was killed meanwhile; the VM is started again.
 #[test]
 fn a_node_is_not_given_back_while_a_shutdown_may_still_come() {
-    simulate(async {
-        let scene = Scene::new(5, HASTY, GuestSpec::default());
-        let faults = &scene.world.pve_faults;
-        let kube = &scene.world.kube;
-        faults.aim(Some(Aim::Delay("/status/shutdown", Duration::from_mins(2))));
-        let rescues = async {
-            let node = marked(&scene).await;
-            let sent = || {
-                let turn = scene.world.turns.borrow().clone();
-                let machines = turn.map(|turn| turn.snapshot.machines.clone());
-                let steps = machines.into_iter().flatten();
-                let mut steps = steps.filter_map(|(_, machine)| machine.step);
-                steps.any(|(step, _)| step == Reached::Shutdown)
-            };
-            while !sent() {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            kubectl_uncordon(&scene, &node).await;
-            let pods = Workload::visit("late", 1, Pods::of("1", "1Gi"), Span::minutes(9));
-            tokio::time::sleep(Duration::from_mins(1)).await;
-            assert!(leaves(&scene, &node), "it takes pods again");
-            pods.play(kube.router()).await.expect("it plays");
+    for killed in [false, true] {
+        simulate(not_given_back(killed));
+    }
+}
+
+async fn not_given_back(killed: bool) {
+    let scene = Scene::new(5, HASTY, GuestSpec::default());
+    let faults = &scene.world.pve_faults;
+    let kube = &scene.world.kube;
+    faults.aim(Some(Aim::Delay("/status/shutdown", Duration::from_mins(2))));
+    let leads_again = tokio::sync::Notify::new();
+    let sent = async {
+        let node = marked(&scene).await;
+        let sent = || {
+            let turn = scene.world.turns.borrow().clone();
+            let machines = turn.map(|turn| turn.snapshot.machines.clone());
+            let steps = machines.into_iter().flatten();
+            let mut steps = steps.filter_map(|(_, machine)| machine.step);
+            steps.any(|(step, _)| step == Reached::Shutdown)
         };
-        let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(90));
+        while !sent() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        node
+    };
+    let rescues = async |node: String| {
+        kubectl_uncordon(&scene, &node).await;
+        let pods = Workload::visit("late", 1, Pods::of("1", "1Gi"), Span::minutes(9));
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        assert!(leaves(&scene, &node), "it takes pods again");
+        pods.play(kube.router()).await.expect("it plays");
+        std::future::pending::<()>().await;
+    };
+    let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(90));
+    let rest = Duration::from_mins(25);
+    if killed {
+        let node = tokio::select! {
+            biased;
+            () = scene.live(None, 0, visit, rest) => panic!("no shutdown was sent"),
+            node = sent => node,
+        };
+        let late = async {
+            // A backup keeps the next life from another shutdown until the node is uncordoned.
+            let vms = scene.world.pve.vms();
+            let vm = vms.iter().find(|vm| vm.name == node).expect("its VM");
+            let lock = |lock: Option<&str>| {
+                let lock = lock.map(str::to_owned);
+                let act = AdminAct::Lock {
+                    vmid: vm.vmid,
+                    lock,
+                };
+                scene.world.pve.administer(&act).expect("it is there");
+            };
+            lock(Some("backup"));
+            leads_again.notified().await;
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            let unlock = async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                lock(None);
+            };
+            tokio::join!(unlock, rescues(node.clone()));
+        };
         tokio::select! {
             biased;
-            () = scene.live(None, 0, visit, Duration::from_mins(25)) => {}
-            () = async { rescues.await; std::future::pending::<()>().await } => {}
+            () = scene.live_on(1, |_| leads_again.notify_one()) => {}
+            () = scene.preside() => {}
+            () = late => {}
+            () = tokio::time::sleep(rest) => {}
         }
-        let told = events(&scene).await;
-        let words = "somebody uncordoned node";
-        assert!(told.iter().any(|event| event.contains(words)), "{told:#?}");
-        scene.nothing_is_left();
-    });
+    } else {
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, visit, rest) => {}
+            () = async { rescues(sent.await).await } => {}
+        }
+    }
+    let told = events(&scene).await;
+    let words = "somebody uncordoned node";
+    assert!(told.iter().any(|event| event.contains(words)), "{told:#?}");
+    scene.nothing_is_left();
 }
 
 /// No pod is asked to go any more from a node that somebody uncordoned.

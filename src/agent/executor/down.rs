@@ -1,8 +1,8 @@
 //! Taking a machine down: drain, detach, shut down, delete the Node, destroy the VM.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -13,12 +13,12 @@ use crate::model::action::{Action, NodeRef};
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
-use crate::pve::transport::Outcome;
+use crate::pve::transport::{CallError, Outcome};
 use crate::pve::{Cause, ConfigUpdate, Upid, VmConfig};
 
 use super::clone;
 use super::drain;
-use super::late::{self, LATE};
+use super::late;
 use super::node;
 use super::tools::Tools;
 use super::work::{Look, Stop, TaskFailure, Work, passing};
@@ -90,11 +90,11 @@ pub(super) async fn take_down(
             _ => limits.shutdown_timeout,
         };
         let limit = Span(patience.0 + STOP_DEADLINE.0);
-        let power_off = PowerOff::default();
-        let stopped = stopped(&work, node.as_ref(), patience, &power_off);
+        let wanted_back = AtomicBool::new(false);
+        let stopped = stopped(&work, node.as_ref(), patience, &wanted_back);
         let result = work.attempt(Step::Shutdown, limit, stopped).await;
-        if let Some(node) = node.as_ref().filter(|_| power_off.wanted_back()) {
-            power_off.settled(&work, node).await;
+        let wanted_back = wanted_back.load(Ordering::Relaxed);
+        if let Some(node) = node.as_ref().filter(|_| wanted_back) {
             taken_back(&work, node).await?;
         }
         result?;
@@ -170,6 +170,7 @@ async fn release(work: &Work, node: &NodeRef) {
     if planted!(NotReleased) {
         return;
     }
+    late::no_power_off_comes(work, node).await;
     if let Err(error) = work.tools.kube.release_node(node).await {
         tracing::warn!(node = %node.name, %error, "the node could not be uncordoned; it is tried again");
     }
@@ -305,14 +306,14 @@ async fn still_empty(
     work: &Work,
     config: &VmConfig,
     emptied: Option<&NodeRef>,
-    power_off: &PowerOff,
+    wanted_back: &AtomicBool,
 ) -> Result<(), Stop> {
     if planted!(NoFreshLook) {
         return Ok(());
     }
     loop {
         let began = Instant::now();
-        empty_now(work, config, emptied, power_off).await?;
+        empty_now(work, config, emptied, wanted_back).await?;
         // A call that was slow, or was made twice, leaves the readings before it old.
         if began.elapsed() < FRESH {
             return Ok(());
@@ -328,13 +329,13 @@ async fn empty_now(
     work: &Work,
     config: &VmConfig,
     emptied: Option<&NodeRef>,
-    power_off: &PowerOff,
+    wanted_back: &AtomicBool,
 ) -> Result<(), Stop> {
     match (node::own(work, config, false).await?, emptied) {
         (None, _) => Ok(()),
         (Some((_, node)), Some(emptied)) if node.uid == emptied.uid => {
             if drain::wanted_back(&node) && !planted!(NoCordon) {
-                power_off.wanted_back.store(true, Ordering::Relaxed);
+                wanted_back.store(true, Ordering::Relaxed);
                 return Err(drain::uncordoned(emptied));
             }
             nothing_to_lose(work, emptied, "it was emptied before").await
@@ -356,49 +357,6 @@ async fn taken_back(work: &Work, node: &NodeRef) -> Result<(), Failure> {
     back.map_err(|stop| work.failure(Step::Shutdown, stop))
 }
 
-/// What the calls of one removal that switch the VM off (shutdown, stop) leave open.
-#[derive(Debug, Default)]
-struct PowerOff {
-    /// When a call was last given up that may still be carried out.
-    unanswered: Mutex<Option<Instant>>,
-    /// Somebody wants the node back.
-    wanted_back: AtomicBool,
-}
-
-impl PowerOff {
-    fn gives_up(&self) {
-        *self.lock() = Some(Instant::now());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.unanswered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wanted_back(&self) -> bool {
-        self.wanted_back.load(Ordering::Relaxed)
-    }
-
-    /// Waits until no call that was given up is carried out any more. Until then the node keeps our taint, or pods
-    /// would come and lose their node to a shutdown that nobody wants.
-    async fn settled(&self, work: &Work, node: &NodeRef) {
-        loop {
-            let given_up = *self.lock();
-            let left = given_up.and_then(|at| LATE.checked_sub(at.elapsed()));
-            let Some(left) = left.filter(|left| !left.is_zero()) else {
-                return;
-            };
-            work.note(format!(
-                "node {} is wanted back, but a shutdown that PVE did not answer may still come: it takes no pods for {} s",
-                node.name,
-                left.as_secs() + 1
-            ));
-            sleep(left.min(PAUSE * 5)).await;
-        }
-    }
-}
-
 /// Whether the journal shows that the machine never came as far as to register a node: nothing was
 /// ever given to it that could be lost, and its guest may not even listen to a shutdown.
 fn never_a_node(work: &Work) -> bool {
@@ -412,7 +370,7 @@ async fn stopped(
     work: &Work,
     emptied: Option<&NodeRef>,
     patience: Span,
-    power_off: &PowerOff,
+    wanted_back: &AtomicBool,
 ) -> Result<(), Stop> {
     let mut asked = patience == Span::ZERO;
     // Of a VM that somebody gave to the HA manager there is no shutdown to overrule.
@@ -430,16 +388,9 @@ async fn stopped(
             sleep(PAUSE * 5).await;
             continue;
         }
-        still_empty(work, &config, emptied, power_off).await?;
+        still_empty(work, &config, emptied, wanted_back).await?;
         work.enter(Step::Shutdown)?;
-        let host = work.host()?;
-        let vmid = work.mark.vmid;
-        let call = if asked {
-            work.pve.stop(&host, vmid, overrule).await
-        } else {
-            work.pve.shutdown(&host, vmid, patience.to_std()).await
-        };
-        match call {
+        match ask_power_off(work, patience, asked, overrule).await? {
             Ok(upid) => {
                 let within = if asked {
                     STOP_DEADLINE
@@ -459,9 +410,6 @@ async fn stopped(
             }
             Err(error) if matches!(error.cause(), Cause::NotRunning | Cause::Gone) => {}
             Err(error) if passing(&error) => {
-                if error.outcome == Outcome::Unknown {
-                    power_off.gives_up();
-                }
                 work.note_outage(error.to_string());
                 work.wait_before_retry(&error, PAUSE).await?;
             }
@@ -476,6 +424,30 @@ async fn stopped(
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Asks PVE for a shutdown, or with `stop` to take the power away at once. The journal has it before: without an answer it
+/// may still be carried out for a while.
+async fn ask_power_off(
+    work: &Work,
+    patience: Span,
+    stop: bool,
+    overrule: bool,
+) -> Result<Result<Upid, CallError>, Stop> {
+    let host = work.host()?;
+    let vmid = work.mark.vmid;
+    let earlier = work.entry()?.unanswered_power_off;
+    let now = work.tools.clock.now();
+    work.record(|entry| entry.unanswered_power_off = Some(now))?;
+    let answer = if stop {
+        work.pve.stop(&host, vmid, overrule).await
+    } else {
+        work.pve.shutdown(&host, vmid, patience.to_std()).await
+    };
+    if !matches!(&answer, Err(error) if error.outcome == Outcome::Unknown) {
+        work.record(|entry| entry.unanswered_power_off = earlier)?;
+    }
+    Ok(answer)
 }
 
 /// Follows a task that takes the power away. The HA manager's only asks for it: there the VM is looked
@@ -549,7 +521,7 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
                 work.wait_before_retry(&error, pause).await?;
             }
             Err(error) if error.cause() == Cause::StillRunning => {
-                stopped(work, None, Span::ZERO, &PowerOff::default()).await?;
+                stopped(work, None, Span::ZERO, &AtomicBool::new(false)).await?;
             }
             Err(error) if error.cause() == Cause::Protected => unprotected(work, &config).await?,
             Err(error) => return Err(error.into()),

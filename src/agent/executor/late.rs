@@ -6,29 +6,52 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::agent::journal::Entry;
+use crate::model::action::NodeRef;
 use crate::model::region::{Failure, Step};
-use crate::model::time::Span;
+use crate::model::time::{Span, Time};
 use crate::pve::LATE_CALL;
 
 use super::work::{Look, Stop, Work};
 
-/// [`LATE_CALL`], for waiting.
-pub(super) const LATE: Duration = Duration::from_millis(LATE_CALL.0.unsigned_abs());
 /// Between two looks whether a clone has come.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
+/// Between two looks whether a node may be given back.
+const GIVE_BACK: Duration = Duration::from_secs(5);
 
-/// For how long a clone of the machine may still come whose call was not answered; nothing when none may.
-fn clone_may_come(work: &Work) -> Result<Option<Span>, Stop> {
-    let Some(asked) = work.entry()?.unanswered_clone else {
+/// For how long a call may still be carried out whose answer was lost, by when it was sent (`asked`, in the journal);
+/// nothing when it cannot any more.
+fn may_come(
+    work: &Work,
+    asked: impl Fn(&mut Entry) -> &mut Option<Time>,
+) -> Result<Option<Span>, Stop> {
+    let Some(sent) = *asked(&mut work.entry()?) else {
         return Ok(None);
     };
     let now = work.tools.clock.now();
-    if asked > now {
+    if sent > now {
         // The clock was set back: how long ago it was is not known any more.
-        work.record(|entry| entry.unanswered_clone = Some(now))?;
+        work.record(|entry| *asked(entry) = Some(now))?;
     }
-    let gone = now.since(asked.min(now));
+    let gone = now.since(sent.min(now));
     Ok((gone < LATE_CALL).then(|| Span(LATE_CALL.0 - gone.0)))
+}
+
+/// For how long a clone of the machine may still come whose call was not answered; nothing when none may.
+fn clone_may_come(work: &Work) -> Result<Option<Span>, Stop> {
+    may_come(work, |entry| &mut entry.unanswered_clone)
+}
+
+/// Waits until no shutdown that was not answered can come any more. Until then the node keeps our taint, or pods would
+/// come and lose their node to a shutdown that nobody wants.
+pub(super) async fn no_power_off_comes(work: &Work, node: &NodeRef) {
+    // A journal that cannot be read says nothing of a shutdown, and stops the work elsewhere.
+    while let Ok(Some(left)) = may_come(work, |entry| &mut entry.unanswered_power_off) {
+        work.note(format!(
+            "node {} is wanted back, but a shutdown that PVE did not answer may still come: it takes no pods for {left}",
+            node.name
+        ));
+        sleep(left.to_std().min(GIVE_BACK)).await;
+    }
 }
 
 /// Waits until no clone of the machine can come any more, or until something has its VMID.

@@ -388,7 +388,7 @@ async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
         }
         (Kind::DropIntent, Some(entry)) => sweep::drop_intent(tools.clone(), &entry).await,
         (Kind::Start, Some(entry)) => up::start(tools.clone(), &entry).await,
-        (Kind::Release, _) => sweep::release(&tools, &action).await,
+        (Kind::Release, entry) => sweep::release(&tools, &action, entry.as_ref()).await,
         (Kind::DeleteNode, _) => sweep::delete_node(&tools, &action).await,
         (_, None) => Err(Failure {
             step: Step::Intent,

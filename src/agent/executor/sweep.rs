@@ -9,7 +9,6 @@ use crate::model::action::{Action, NodeRef};
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::region::{Failure, GuestKind, Step};
 use crate::model::time::Span;
-use crate::pve::transport::Outcome;
 use crate::pve::{Cause, GuestResource};
 
 use super::clone;
@@ -93,16 +92,6 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
                         "the placeholder could not be destroyed: {text}; remove it by hand: qm unlock {vmid} && qm destroy {vmid}"
                     )
                 }));
-            }
-            // What a clone left that came late the broker may not know to be ours any more: it stays, and the entry with
-            // it would hold its place for ever.
-            Err(error)
-                if !going
-                    && error.outcome == Outcome::RefusedByBroker
-                    && work.entry()?.unanswered_clone.is_some() =>
-            {
-                tracing::warn!(%error, vmid, "what a late clone left stays");
-                return Ok(());
             }
             Err(error) if passing(&error) || error.cause() == Cause::Gone => {
                 work.note(error.to_string());
@@ -188,13 +177,20 @@ impl Sweep<'_> {
 }
 
 /// Takes our leaving taint off a node and uncordons it.
-pub(super) async fn release(tools: &Tools, action: &Action) -> Result<(), Failure> {
+pub(super) async fn release(
+    tools: &Tools,
+    action: &Action,
+    entry: Option<&Entry>,
+) -> Result<(), Failure> {
     let sweep = Sweep {
         tools,
         action,
         step: Step::Drain,
     };
     let node = sweep.node()?;
+    if let Some(entry) = entry.filter(|entry| entry.unanswered_power_off.is_some()) {
+        late::no_power_off_comes(&open(tools.clone(), entry)?, &node).await;
+    }
     sweep.patiently(|| tools.kube.release_node(&node)).await?;
     // A drain that stands in the journal without its cordon would never end.
     let now = tools.clock.now();
