@@ -4,11 +4,11 @@ use super::fill::{self, Way};
 use super::rates::Rates;
 use super::state::Draft;
 use super::units::Unit;
-use super::whole::Filler;
+use super::whole::{Filler, Values};
 use super::{Bits, Problem, Rank};
 
 /// Machines that are looked at for a pod while a plan is made cheaper: at most, and for each pod.
-const LOOKS: u64 = 250_000;
+const LOOKS: u64 = 150_000;
 const LOOKS_EACH: u64 = 2_500;
 /// So many machines at most are emptied at once, and so many at least.
 const MOST: usize = 5;
@@ -18,8 +18,10 @@ const PATIENCE: usize = 40;
 
 /// So often machines that were emptied are filled whole, before single pods are placed.
 const WHOLE: usize = 3;
-/// So often all is laid out anew in whole machines.
-const ANEW: usize = 2;
+/// So often all is laid out anew in whole machines, and so often of that with the pods in order of their values; after
+/// that the order is shaken a little.
+const ANEW: usize = 60;
+const STRAIGHT: usize = 8;
 
 /// Numbers that look thrown, the same in every run.
 struct Dice(u64);
@@ -42,7 +44,7 @@ pub(super) fn improve(draft: &mut Draft<'_>, rates: &Rates) {
     let filler = Filler::new(problem, rates);
     problem.allow(LOOKS, LOOKS_EACH.saturating_mul(problem.pods()));
     draft.commit();
-    all_anew(draft, &filler);
+    let values = all_anew(draft, &filler);
     let menus = menus(problem);
     let mut dice = Dice(1);
     let mut idle = 0;
@@ -57,7 +59,8 @@ pub(super) fn improve(draft: &mut Draft<'_>, rates: &Rates) {
         for victim in &victims {
             draft.unload(*victim, |lot| !problem.lots[lot].tied);
         }
-        if whole(draft, &filler, &menus[0], &victims, &mut dice, before) {
+        let fills = (&filler, &values);
+        if whole(draft, fills, &menus[0], &victims, &mut dice, before) {
             idle = 0;
             draft.commit();
         } else if piece_by_piece(draft, &menus, &victims, &mut dice, before) {
@@ -73,7 +76,7 @@ pub(super) fn improve(draft: &mut Draft<'_>, rates: &Rates) {
 /// Fills machines that were emptied whole; says whether the plan is better than `before`.
 fn whole(
     draft: &mut Draft<'_>,
-    filler: &Filler<'_>,
+    (filler, values): (&Filler<'_>, &Values),
     menu: &Bits,
     victims: &[usize],
     dice: &mut Dice,
@@ -81,7 +84,7 @@ fn whole(
 ) -> bool {
     let empty = draft.mark();
     for _ in 0..WHOLE {
-        filler.fill(draft, victims, 1 + dice.below(1 << 16));
+        filler.fill(draft, victims, (values, 1 + dice.below(1 << 16)));
         let way = Way {
             menu,
             cheapest: true,
@@ -128,18 +131,25 @@ fn piece_by_piece(
     false
 }
 
-/// Lays out anew all that hangs on nobody, in whole machines; kept where that is better.
-fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) {
+/// Lays out anew all that hangs on nobody, in whole machines, again and again with what the last plan taught; the best
+/// plan stays. Gives what was learnt.
+fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) -> Values {
     let problem = draft.problem;
-    let before = draft.rank();
-    let used = used(draft);
-    for turned in 0..ANEW {
+    let mut values = Values::plain(filler);
+    let floor = filler.floor();
+    let all = Bits::all(problem.models.len());
+    let enough = problem.looks.get() / 2;
+    for round in 0..ANEW {
+        let before = draft.rank();
+        if before.price <= floor || problem.looks.get() <= enough {
+            break;
+        }
         let mark = draft.mark();
+        let used = used(draft);
         for at in &used {
             draft.unload(*at, |lot| !problem.lots[lot].tied);
         }
-        filler.fill(draft, &used, turned);
-        let all = Bits::all(problem.models.len());
+        filler.fill(draft, &used, (&values, round.saturating_sub(STRAIGHT)));
         let way = Way {
             menu: &all,
             cheapest: true,
@@ -147,12 +157,14 @@ fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) {
             among: None,
         };
         lay(draft, way, 0);
+        values.learn(filler, draft);
         if draft.rank() < before && draft.is_fair() {
             draft.commit();
-            return;
+        } else {
+            draft.rollback(mark);
         }
-        draft.rollback(mark);
     }
+    values
 }
 
 fn used(draft: &Draft<'_>) -> Vec<usize> {

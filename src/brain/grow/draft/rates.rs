@@ -4,7 +4,7 @@
 use super::{Model, Problem};
 
 /// Parts of one unit of price: fine enough for a byte of memory.
-const WHOLE: i128 = 1 << 60;
+pub(super) const WHOLE: i128 = 1 << 60;
 /// Rounds of the search for the best rates of CPU and memory together: each leaves two thirds.
 const ROUNDS: usize = 200;
 /// The places of CPU and memory among the amounts.

@@ -1,6 +1,6 @@
 //! Whole machine fillings: what fills a machine best, by what pods are worth at the rates that bound the price.
 
-use super::rates::Rates;
+use super::rates::{Rates, WHOLE};
 use super::state::{Draft, Spot};
 use super::{Bits, Problem, To};
 
@@ -8,6 +8,10 @@ use super::{Bits, Problem, To};
 const STEPS: usize = 12_000;
 /// So many choices are filled on trial.
 const CHOICES: usize = 12;
+/// Values are compared with worths in parts of this.
+const PART: i128 = 1 << 12;
+/// What one plan teaches counts one in so many.
+const MEMORY: i128 = 4;
 /// A filling that wastes no more than one part in this many is good enough.
 const GOOD: i128 = 256;
 
@@ -38,12 +42,67 @@ struct PodWorth {
 /// The search for one filling.
 struct Search<'f, 'p> {
     filler: &'f Filler<'p>,
+    values: &'f Values,
     /// Lots with how many pods there are.
     lots: &'f [(usize, usize)],
+    /// By lot of `lots`: what it or a later one counts at most for a [`PART`] of what it is worth.
+    most: Vec<i128>,
     counts: Vec<usize>,
     best: (i128, Vec<usize>),
     steps: usize,
     enough: i128,
+}
+
+/// What a pod of each lot counts when machines are filled. It begins as what the pod is worth, and rises where pods of
+/// the lot came to lie on machines that carry little for their price: those are thought of earlier the next time.
+#[derive(Clone, Debug)]
+pub(super) struct Values {
+    /// By lot, in parts of the price unit.
+    of: Vec<i128>,
+}
+
+impl Values {
+    /// What pods are worth.
+    pub(super) fn plain(filler: &Filler<'_>) -> Values {
+        Values {
+            of: filler.pods.iter().map(|pod| pod.worth).collect(),
+        }
+    }
+
+    /// Learns from a plan: what each lot's pods cost there, when a machine's price is shared by what pods are worth.
+    pub(super) fn learn(&mut self, filler: &Filler<'_>, draft: &Draft<'_>) {
+        let lots = filler.pods.len();
+        let (mut paid, mut pods) = (vec![0_i128; lots], vec![0_i128; lots]);
+        for machine in &draft.machines {
+            let Some((model, _)) = machine.bound else {
+                continue;
+            };
+            let counts = machine.load.counts.iter();
+            let worths = counts.map(|(lot, count)| {
+                let worth = filler.pods[*lot].worth;
+                (*lot, *count as i128, worth)
+            });
+            let all = worths.clone().fold(0_i128, |sum, (_, count, worth)| {
+                sum.saturating_add(worth.saturating_mul(count))
+            });
+            let price = i128::from(filler.problem.models[model].price).saturating_mul(WHOLE);
+            // What the machine costs for a part of what is on it.
+            let rate = price / (all / PART).max(1);
+            for (lot, count, worth) in worths {
+                let cost = (worth / PART).saturating_mul(rate).saturating_mul(count);
+                paid[lot] = paid[lot].saturating_add(cost);
+                pods[lot] += count;
+            }
+        }
+        for (lot, value) in self.of.iter_mut().enumerate() {
+            if draft.left[lot] > 0 {
+                // Whoever found no place is thought of before the others.
+                *value = value.saturating_add(*value / MEMORY);
+            } else if pods[lot] > 0 {
+                *value = *value - *value / MEMORY + paid[lot] / pods[lot] / MEMORY;
+            }
+        }
+    }
 }
 
 /// Pods that fill a machine, and what they are worth.
@@ -87,9 +146,19 @@ impl<'p> Filler<'p> {
         }
     }
 
+    /// What a plan for all pods costs at least.
+    pub(super) fn floor(&self) -> i128 {
+        self.rates.floor().0
+    }
+
     /// Fills whole machines with what has no place and hangs on nobody, as long as some choice can be had:
     /// empty machines of `spare` first, then new ones. `turned` shifts what pods are thought of first.
-    pub(super) fn fill(&self, draft: &mut Draft<'_>, spare: &[usize], turned: usize) {
+    pub(super) fn fill(
+        &self,
+        draft: &mut Draft<'_>,
+        spare: &[usize],
+        (values, turned): (&Values, usize),
+    ) {
         let mut open = vec![true; self.choices.len()];
         let empty = |draft: &Draft<'_>, at: usize| draft.machines[at].load.counts.is_empty();
         let mut spare: Vec<usize> = spare
@@ -100,7 +169,7 @@ impl<'p> Filler<'p> {
         // What filled a machine best still does as long as all its pods are there.
         let mut known: Vec<Option<Filling>> = vec![None; self.choices.len()];
         loop {
-            let lots = self.waiting(draft, turned);
+            let lots = self.waiting(draft, values, turned);
             if lots.is_empty() {
                 return;
             }
@@ -118,7 +187,7 @@ impl<'p> Filler<'p> {
                         known[index] = None;
                         continue;
                     }
-                    known[index] = Some(self.filling(*model, &lots));
+                    known[index] = Some(self.filling(*model, &lots, values));
                 }
                 let price =
                     |index: usize| i128::from(self.problem.models[self.choices[index].0].price);
@@ -156,7 +225,7 @@ impl<'p> Filler<'p> {
     }
 
     /// Lots that have no place and hang on nobody: those that are worth most first, but for some.
-    fn waiting(&self, draft: &Draft<'_>, turned: usize) -> Vec<(usize, usize)> {
+    fn waiting(&self, draft: &Draft<'_>, values: &Values, turned: usize) -> Vec<(usize, usize)> {
         let lots = draft.left.iter().enumerate();
         let lots = lots.filter(|(lot, left)| **left > 0 && !self.problem.lots[*lot].tied);
         let mut lots: Vec<(usize, usize)> = lots.map(|(lot, left)| (lot, *left)).collect();
@@ -165,27 +234,38 @@ impl<'p> Filler<'p> {
             |lot: usize| (lot.wrapping_mul(0x9e37_79b9) ^ turned.wrapping_mul(0x85eb_ca6b)) % 97;
         lots.sort_by_key(|(lot, _)| {
             let shift = if turned == 0 { 0 } else { noise(*lot) };
-            let worth = self.pods[*lot].worth >> 20;
-            (std::cmp::Reverse(worth * (100 + shift as i128)), *lot)
+            let value = values.of[*lot] >> 20;
+            (std::cmp::Reverse(value * (100 + shift as i128)), *lot)
         });
         lots
     }
 
     /// What fills a machine of a model best.
-    fn filling(&self, model: usize, lots: &[(usize, usize)]) -> Filling {
+    fn filling(&self, model: usize, lots: &[(usize, usize)], values: &Values) -> Filling {
         let free = &self.problem.models[model].free;
         let usable = lots
             .iter()
             .filter(|(lot, _)| self.problem.lots[*lot].may.has(model));
         let usable: Vec<(usize, usize)> = usable.copied().collect();
         let whole = self.rates.worth_of(free);
+        let mut most: Vec<i128> = usable
+            .iter()
+            .map(|(lot, _)| values.of[*lot].saturating_mul(PART) / self.pods[*lot].worth.max(1) + 1)
+            .collect();
+        for at in (1..most.len()).rev() {
+            most[at - 1] = most[at - 1].max(most[at]);
+        }
+        let top = most.first().copied().unwrap_or(PART);
+        let enough = ((whole - whole / GOOD) / PART).saturating_mul(top);
         let mut search = Search {
             filler: self,
+            values,
             lots: &usable,
+            most,
             counts: vec![0; usable.len()],
             best: (0, Vec::new()),
             steps: (STEPS / usable.len().max(1)).clamp(30, 400),
-            enough: whole - whole / GOOD,
+            enough,
         };
         search.go_on(0, &mut free.clone(), (0, whole));
         let (worth, counts) = search.best;
@@ -213,7 +293,7 @@ impl Search<'_, '_> {
             }
             if self.steps == 0
                 || self.best.0 >= self.enough
-                || worth.saturating_add(rest) <= self.best.0
+                || worth.saturating_add((rest / PART).saturating_mul(self.most[at])) <= self.best.0
             {
                 return;
             }
@@ -226,8 +306,9 @@ impl Search<'_, '_> {
                 self.steps -= 1;
                 pod.take(free, some, -1);
                 self.counts[at] = some;
-                let more = pod.worth.saturating_mul(some as i128);
-                let after = (worth.saturating_add(more), rest.saturating_sub(more));
+                let more = self.values.of[lot].saturating_mul(some as i128);
+                let less = pod.worth.saturating_mul(some as i128);
+                let after = (worth.saturating_add(more), rest.saturating_sub(less));
                 self.go_on(at + 1, free, after);
                 pod.take(free, some, 1);
                 self.counts[at] = 0;

@@ -167,7 +167,7 @@ fn at_sixty_pods_hardly_anybody_waits() {
 #[ignore = "takes minutes"]
 fn plans_cost_little_more_than_the_best() {
     let cases = u64::from(Config::default().cases) / 16;
-    for (pods, most) in [(20, 60), (50, 60), (200, 60), (1000, 60)] {
+    for pods in [20, 50, 200, 1000] {
         let (mut sum, mut worst, mut best) = (0, 0, 0);
         let cases = cases.clamp(4, 60);
         for case in 0..cases {
@@ -185,6 +185,7 @@ fn plans_cost_little_more_than_the_best() {
         eprintln!(
             "{pods} pods: {mean} in ten thousand over the best in the mean, {worst} at worst, {best} of {cases} best"
         );
-        assert!(mean <= most * 100, "{pods} pods: {mean}");
+        // The aim: one per cent in the mean, five at worst.
+        assert!(mean <= 100 && worst <= 500, "{pods} pods: {mean}, {worst}");
     }
 }
