@@ -21,7 +21,7 @@ pub(super) const FILTER_VARIABLE: &str = "PVE_AUTOSCALER_LOG";
 const DEFAULT_FILTER: &str = "info,kube_client=off,kube_runtime=off,tower=warn,hyper=warn,hyper_util=warn,h2=warn,rustls=warn,reqwest=warn";
 
 /// Starts logging, once.
-pub(super) fn start() {
+pub(crate) fn start() {
     let (filter, complaint) = filter(std::env::var(FILTER_VARIABLE).ok());
     let registry = tracing_subscriber::registry().with(filter);
     // systemd sets this for a service whose output is the journal.
