@@ -487,11 +487,22 @@ fn every_dependency_comes_from_crates_io_and_earns_its_place() {
     none(&elsewhere);
     let manifest: toml::Table = read("Cargo.toml").parse().expect("it is TOML");
     let table = read("docs/dependencies.md");
-    let described: BTreeSet<&str> = table
+    let rows: Vec<(&str, &str)> = table
         .lines()
-        .filter_map(|line| line.strip_prefix("| `"))
-        .filter_map(|line| line.split('`').next())
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
         .collect();
+    let reasonless: Vec<String> = rows
+        .iter()
+        .filter(|(_, why)| why.trim_end_matches('|').trim().is_empty())
+        .map(|(name, _)| format!("docs/dependencies.md does not say what {name} is for"))
+        .collect();
+    none(&reasonless);
+    let described: BTreeSet<&str> = rows.iter().map(|(name, _)| *name).collect();
+    assert_eq!(
+        described.len(),
+        rows.len(),
+        "docs/dependencies.md names a crate twice"
+    );
     let wanted: BTreeSet<&str> = ["dependencies", "dev-dependencies", "build-dependencies"]
         .iter()
         .filter_map(|section| manifest.get(*section).and_then(toml::Value::as_table))
@@ -503,33 +514,48 @@ fn every_dependency_comes_from_crates_io_and_earns_its_place() {
     );
 }
 
-/// What nobody names is built for nothing.
+/// Whether the line names this crate: `NAME::` with nothing before it, or `::NAME::`. Where a module of ours has the same
+/// name (`kube`), the second alone is the crate.
+fn names_crate(line: &str, name: &str) -> bool {
+    let ours = root().join("src").join(name).is_dir();
+    line.match_indices(name).any(|(at, _)| {
+        let word = |c: char| c.is_alphanumeric() || c == '_';
+        let before = &line[..at];
+        let outer = before.strip_suffix("::");
+        let named = match outer {
+            Some(before) => !before.ends_with(|c: char| word(c) || c == '>'),
+            None => !ours && !before.ends_with(|c: char| word(c) || c == ':'),
+        };
+        named && line[at + name.len()..].starts_with("::")
+    })
+}
+
+/// What nobody names is built for nothing; what tests alone name belongs to the dev-dependencies.
 #[test]
 fn every_dependency_is_used() {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("it is there");
     let manifest: toml::Table = manifest.parse().expect("it is TOML");
-    let rust: Vec<String> = ["src", "tests", "benches"]
+    let program: Vec<String> = sources().into_iter().map(|(_, text)| text).collect();
+    let all: Vec<String> = ["src", "tests", "benches"]
         .iter()
         .flat_map(|folder| files(&root().join(folder), &is_rust))
         .map(|path| std::fs::read_to_string(path).expect("it is text"))
         .collect();
-    let names = |line: &str, name: &str| {
-        let said = line.match_indices(name);
-        said.into_iter().any(|(at, _)| {
-            let own = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-            !line[..at].ends_with(own) && line[at + name.len()..].starts_with("::")
-        })
-    };
     let mut complaints = Vec::new();
-    for section in ["dependencies", "dev-dependencies"] {
+    for (section, texts, where_) in [
+        ("dependencies", &program, "the program"),
+        ("dev-dependencies", &all, "tests and benches"),
+    ] {
         let table = manifest.get(section).and_then(toml::Value::as_table);
         for name in table.expect("a table").keys() {
-            let name = name.replace('-', "_");
-            let used = rust
+            let word = name.replace('-', "_");
+            let used = texts
                 .iter()
-                .any(|text| code(text).any(|line| names(line, &name)));
+                .any(|text| code(text).any(|line| names_crate(line, &word)));
             if !used {
-                complaints.push(format!("{name} is used nowhere"));
+                complaints.push(format!(
+                    "{name}: {where_} names it nowhere; take it out of Cargo.toml's [{section}]"
+                ));
             }
         }
     }
