@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds the Debian package into target/package/. The program is built by cargo in profile "deb"
-# (thin LTO, for size: five minutes on two cores); --profile dev is for trying the packaging itself.
+# Builds the Debian package into target/package/. The programs are built by cargo in profile "deb"
+# (thin LTO, for size: some ten minutes on two cores); --profile dev is for trying the packaging itself.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
@@ -34,10 +34,37 @@ build() {
         export RUSTFLAGS="-C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$PWD=/usr/src/pve-autoscaler --remap-path-prefix=$cargo=/usr/share/cargo"
         export CFLAGS="-ffile-prefix-map=$cargo=/usr/share/cargo -ffile-prefix-map=$PWD=/usr/src/pve-autoscaler"
     fi
-    cargo build --quiet --locked --profile "$profile" --bins
+    # What runs on a hypervisor is built without the simulator, and without what only that needs of the libraries
+    # (tokio's paused clock, a temporary directory). So these libraries and ours are compiled twice.
+    cargo build --quiet --locked --profile "$profile" --bin pve-autoscaler-simulator
+    cargo build --quiet --locked --profile "$profile" --no-default-features --bin pve-autoscaler --bin pve-autoscaler-broker
 }
 
-# What is linked into the program, with licences.
+# has_simulator PROGRAM: whether functions of the simulator or of the runner of cases are in it.
+has_simulator() {
+    local symbols
+    symbols="$(nm "$built/$1")"
+    grep -qE 'pve_autoscaler(3sim|9simulator|11conformance)[0-9]' <<<"$symbols"
+}
+
+# The daemon and the broker have nothing of the simulator in them; that the look finds it shows its own program.
+apart() {
+    local program
+    has_simulator pve-autoscaler-simulator || {
+        echo "build-deb: nm shows no function of the simulator in $built/pve-autoscaler-simulator, where it must be;" \
+            "how symbols are written has changed: mend has_simulator" >&2
+        exit 1
+    }
+    for program in pve-autoscaler pve-autoscaler-broker; do
+        if has_simulator "$program"; then
+            echo "build-deb: nm shows functions of the simulator in $built/$program; it belongs into" \
+                "pve-autoscaler-simulator alone (docs/decisions/simulator-apart.md)" >&2
+            exit 1
+        fi
+    done
+}
+
+# What is linked into the programs, with licences.
 libraries() {
     cargo tree --quiet --locked --edges normal --prefix none --format '{p} {l}' |
         sed -e 's/ (\*)$//' -e 's/ (proc-macro)//' | grep -v '^pve-autoscaler ' | LC_ALL=C sort -u
@@ -52,6 +79,7 @@ stage() {
     cp -a systemd "$src/systemd"
     install -m 0755 "$built/pve-autoscaler" "$tree/usr/bin/"
     install -D -m 0755 "$built/pve-autoscaler-broker" "$tree/usr/libexec/pve-autoscaler/broker"
+    install -D -m 0755 "$built/pve-autoscaler-simulator" "$tree/usr/libexec/pve-autoscaler/simulator"
     install -m 0644 contrib/pve-autoscaler.toml "$tree/etc/"
     cp -a contrib/kubernetes "$tree/usr/share/pve-autoscaler/"
     documentation "$tree/doc"
@@ -93,6 +121,7 @@ generated() {
 mkdir -p "$out"
 rm -f "$out"/*.deb "$out"/*.buildinfo "$out"/*.changes
 build
+apart
 stage
 (cd "$out/src" && dpkg-buildpackage --unsigned-source --unsigned-changes --build=binary >../build.log 2>&1) || {
     cat "$out/build.log"

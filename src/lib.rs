@@ -1,8 +1,11 @@
 //! A node autoscaler for Kubernetes on Proxmox VE.
 //!
 //! `docs/architecture.md` has the picture. Dependencies point inward: `cli`, `web` → `agent` →
-//! {`brain`, `kube`, `pve`}; the brain depends on `model` alone; nothing depends on `sim` but the
-//! demo and the tests. `tests/tidy.rs` holds these rules.
+//! {`brain`, `kube`, `pve`}; the brain depends on `model` alone; nothing depends on `sim` but
+//! `simulator` and the tests. `tests/tidy.rs` holds these rules.
+//!
+//! Without the feature `simulator`, which is on by default, there are no `sim`, `conformance` and `simulator`:
+//! so the package's daemon and broker are built.
 
 #[macro_use]
 pub mod planted;
@@ -13,9 +16,14 @@ pub mod broker;
 pub mod cli;
 pub mod clock;
 pub mod config;
+#[cfg(feature = "simulator")]
 pub mod conformance;
 pub mod kube;
 pub mod model;
 pub mod pve;
+#[cfg(feature = "simulator")]
 pub mod sim;
+#[cfg(feature = "simulator")]
+pub mod simulator;
+pub mod simulator_args;
 pub mod web;

@@ -110,6 +110,7 @@ installed_and_idle() {
     hold "state is the daemon's alone" owned /var/lib/pve-autoscaler pve-autoscaler:pve-autoscaler 700
     hold "pve-autoscaler status answers" pve-autoscaler status
     hold "pve-autoscaler check accepts the shipped file" pve-autoscaler check
+    hold "demo, sim and conformance find their program" pve-autoscaler conformance --fixtures
     hold "manual page and completions are there" ls /usr/share/man/man1/pve-autoscaler.1.gz \
         /usr/share/bash-completion/completions/pve-autoscaler
     hold "what units, configuration and README name is there" documented

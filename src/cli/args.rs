@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::DEFAULT_PATH;
 use crate::model::cluster::PodKey;
+use crate::simulator_args::{DemoOptions, SimCommand};
 
 /// Where the daemon listens for `status`, `pause`, `resume`, `snapshot`, `plan` and `explain`.
 pub(super) const CONTROL_SOCKET: &str = "/run/pve-autoscaler/control.sock";
@@ -77,8 +78,22 @@ pub(super) enum Command {
     Adopt(AdoptOptions),
     /// Print the JSON schema of the configuration file.
     Schema,
+    // Carried out by the simulator's program.
+    #[command(flatten)]
+    Simulator(SimulatorCommand),
+    /// Name the machines that stay when the package is removed; for the package's own script.
+    #[command(hide = true)]
+    Staying(StayingOptions),
+    /// Write man pages, completions, schema and reference manual into a directory.
+    #[command(hide = true)]
+    Generate(GenerateOptions),
+}
+
+/// The commands that the simulator's program carries out.
+#[derive(Debug, Subcommand)]
+pub enum SimulatorCommand {
     /// Run the real daemon on a simulated cluster, with a timeline in the terminal.
-    Demo(crate::sim::demo::Options),
+    Demo(DemoOptions),
     /// Run conformance cases: small worlds in files, and what must be decided in each.
     ///
     /// Every *.yaml, *.yml and *.toml below the directory is read; docs/conformance.md says how cases are
@@ -88,12 +103,6 @@ pub(super) enum Command {
     /// Serve a simulated Proxmox VE or Kubernetes on the network.
     #[command(subcommand)]
     Sim(SimCommand),
-    /// Name the machines that stay when the package is removed; for the package's own script.
-    #[command(hide = true)]
-    Staying(StayingOptions),
-    /// Write man pages, completions, schema and reference manual into a directory.
-    #[command(hide = true)]
-    Generate(GenerateOptions),
 }
 
 /// What to explain.
@@ -124,15 +133,6 @@ pub(super) struct ExplainOptions {
     /// Explain on a saved view instead of asking the daemon; timers begin with it, as for `plan`.
     #[arg(long, value_name = "FILE")]
     pub(super) snapshot: Option<PathBuf>,
-}
-
-/// What to simulate.
-#[derive(Debug, Subcommand)]
-pub(super) enum SimCommand {
-    /// A Proxmox VE cluster; its API on the wire as the original's.
-    Pve(crate::sim::pve::Options),
-    /// A Kubernetes cluster; its API on the wire as the original's.
-    Kube(crate::sim::kube::Options),
 }
 
 #[derive(Debug, Args)]
@@ -223,20 +223,21 @@ pub(super) struct KubeconfigOptions {
     pub(super) print_manifest: bool,
 }
 
+/// Which cases to run, and how to tell what came of them.
 #[derive(Debug, Args)]
-pub(super) struct ConformanceOptions {
+pub struct ConformanceOptions {
     /// Where the cases are, or one file of them.
     #[arg(value_name = "DIRECTORY", required_unless_present = "fixtures")]
-    pub(super) directory: Option<PathBuf>,
+    pub directory: Option<PathBuf>,
     /// Only cases whose id has this text in it.
     #[arg(long, value_name = "TEXT")]
-    pub(super) filter: Option<String>,
+    pub filter: Option<String>,
     /// Print the worlds that cases can begin with (`fixture: NAME`), and do nothing.
     #[arg(long)]
-    pub(super) fixtures: bool,
+    pub fixtures: bool,
     /// How to print; as JSON one object a line, without the counts.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
-    pub(super) output: Format,
+    pub output: Format,
 }
 
 /// How a command reaches the daemon.
@@ -282,7 +283,7 @@ pub(super) struct GenerateOptions {
 
 /// How to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub enum Format {
     /// For people.
     Table,
     /// For programs.

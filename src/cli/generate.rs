@@ -43,6 +43,9 @@ pve\-autoscaler.
 .TP
 /var/lib/pve\-autoscaler, /var/lib/pve\-autoscaler\-broker
 State of the daemon and of the broker.
+.TP
+/usr/libexec/pve\-autoscaler/simulator
+The program that \fBdemo\fR, \fBsim\fR and \fBconformance\fR run.
 .SH "SEE ALSO"
 /usr/share/doc/pve\-autoscaler/README.md: the way in; docs/operations.md there: how to run it and what to do when
 something is wrong.

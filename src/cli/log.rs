@@ -14,14 +14,14 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use super::journald::{self, Journal};
 use crate::model::foreign;
 
-/// The environment variable with another filter, such as `debug` or `info,pve_autoscaler::pve=trace`.
+/// The environment variable with another filter, such as `debug` or `info,pve_autoscaler::agent=debug`.
 pub(super) const FILTER_VARIABLE: &str = "PVE_AUTOSCALER_LOG";
 
 /// Crates that log on `info` or `warn` what we log ourselves, with more sense, or not at all.
 const DEFAULT_FILTER: &str = "info,kube_client=off,kube_runtime=off,tower=warn,hyper=warn,hyper_util=warn,h2=warn,rustls=warn,reqwest=warn";
 
 /// Starts logging, once.
-pub(super) fn start() {
+pub(crate) fn start() {
     let (filter, complaint) = filter(std::env::var(FILTER_VARIABLE).ok());
     let registry = tracing_subscriber::registry().with(filter);
     // systemd sets this for a service whose output is the journal.
@@ -95,12 +95,12 @@ mod tests {
             filter(Some("debug".into())),
             (everything(LevelFilter::DEBUG), None)
         );
-        let one = filter(Some("info,pve_autoscaler::pve=trace".into()));
+        let one = filter(Some("info,pve_autoscaler::agent=debug".into()));
         assert!(
             one.1.is_none()
                 && one
                     .0
-                    .would_enable("pve_autoscaler::pve", &tracing::Level::TRACE)
+                    .would_enable("pve_autoscaler::agent", &tracing::Level::DEBUG)
         );
         let (used, complaint) = filter(Some("a=b=c".into()));
         assert_eq!(used, filter(None).0);

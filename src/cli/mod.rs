@@ -7,7 +7,6 @@ mod answers;
 mod args;
 mod channels;
 mod check;
-mod conformance;
 mod control;
 mod crash;
 mod explain;
@@ -16,13 +15,13 @@ mod in_force;
 mod journald;
 mod kubeconfig;
 mod live;
-mod log;
+pub(crate) mod log;
 mod narrow;
 mod page;
 mod plan;
 mod render;
 mod service;
-mod sim;
+mod simulator;
 mod status;
 mod staying;
 mod story;
@@ -33,8 +32,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-pub use args::Cli;
 use args::{BrokerCli, Command};
+pub use args::{Cli, ConformanceOptions, Format, SimulatorCommand};
 
 use crate::agent::state::StateFiles;
 use crate::broker;
@@ -43,7 +42,7 @@ use crate::model::foreign;
 
 /// Why a command did not succeed.
 #[derive(Debug)]
-enum Failure {
+pub(crate) enum Failure {
     /// The configuration file is wrong.
     Config(ConfigErrors),
     /// Something else, with its causes.
@@ -76,12 +75,12 @@ pub fn broker() -> ExitCode {
 }
 
 /// Two rustls providers in one tree would make every TLS connection panic; naming one does not.
-fn name_provider() {
+pub(crate) fn name_provider() {
     // It fails only when one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-fn ended(outcome: Result<(), Failure>) -> ExitCode {
+pub(crate) fn ended(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Said) => ExitCode::from(EXIT_FAILED),
@@ -107,14 +106,12 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Status(options) => status::run(&options),
         Command::Staying(options) => staying::run(&options),
         Command::Check(options) => check::run(&cli.config, &options),
-        Command::Conformance(options) => conformance::run(&options),
         Command::Pause(options) => control::pause(&options),
         Command::Resume(options) => control::resume(&options),
         Command::Kubeconfig(options) => kubeconfig::run(options),
         Command::Adopt(options) => adopt::run(&cli.config, &options),
         Command::Schema => print(&config::schema::schema_text()),
-        Command::Demo(options) => Ok(crate::sim::demo::run(&options)?),
-        Command::Sim(command) => sim::run(command),
+        Command::Simulator(_) => Err(simulator::run().into()),
         Command::Generate(options) => Ok(generate::run(&options.directory)?),
     }
 }
@@ -148,7 +145,7 @@ fn load(path: &std::path::Path) -> Result<Settings, Failure> {
 }
 
 /// Writes text to standard output, and nothing that steers a terminal.
-fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     write(&foreign::lines(text))
 }
 
@@ -190,7 +187,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// A runtime on this thread alone: what the commands and the broker need, what the simulation runs
 /// on, and the smallest in memory.
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?)

@@ -1,5 +1,7 @@
 //! The demo from outside: it ends by itself, with nothing left, and a seed tells the same story twice.
 
+use std::process::Command;
+
 use super::{program, text};
 
 fn story() -> String {
@@ -38,4 +40,39 @@ fn the_demo_ends_with_nothing_left_and_a_seed_tells_the_same_story() {
         "{said}"
     );
     assert!(said == story(), "two runs of one seed differ");
+}
+
+#[test]
+fn without_the_simulators_program_it_says_where_it_looked_and_what_to_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let alone = folder.path().join("bin/pve-autoscaler");
+    std::fs::create_dir(folder.path().join("bin")).expect("made");
+    std::fs::copy(env!("CARGO_BIN_EXE_pve-autoscaler"), &alone).expect("copied");
+    for arguments in [
+        &["demo", "--once"][..],
+        &["conformance", "--fixtures"],
+        &["sim", "kube"],
+    ] {
+        let output = Command::new(&alone)
+            .args(arguments)
+            .output()
+            .expect("it runs");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let said = text(&output.stderr);
+        for words in [
+            "bin/pve-autoscaler-simulator nor ",
+            "libexec/pve-autoscaler/simulator; ",
+            "install the package",
+        ] {
+            assert!(said.contains(words), "{words:?} is not in {said}");
+        }
+    }
+    // Help and mistakes need no other program.
+    for (arguments, code) in [(["demo", "--help"], 0), (["demo", "--fly"], 2)] {
+        let output = Command::new(&alone)
+            .args(arguments)
+            .output()
+            .expect("it runs");
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+    }
 }

@@ -22,6 +22,7 @@ use crate::sim::judge::{Judge, PoolRule, Terms};
 use crate::sim::kube::KubeSpec;
 use crate::sim::pve::PveSpec;
 use crate::sim::world::{World, WorldError, WorldSpec};
+use crate::simulator_args::DemoOptions;
 
 /// The configuration that the simulated cluster's user wrote.
 pub const CONFIG: &str = include_str!("demo.toml");
@@ -30,20 +31,6 @@ pub const CONFIG: &str = include_str!("demo.toml");
 const PATIENCE: Duration = Duration::from_mins(45);
 /// How often it is looked whether all is gone.
 const LOOK: Duration = Duration::from_secs(5);
-
-/// What the demo is asked for.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Options {
-    /// End when the workload and its nodes are gone again: 0 when all went well.
-    #[arg(long)]
-    pub once: bool,
-    /// Everything that is left to chance comes from this number.
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub seed: u64,
-    /// Simulated seconds in a second.
-    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub speed: u32,
-}
 
 /// Why the demo did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +61,7 @@ pub enum DemoError {
 ///
 /// # Errors
 /// What did not go well.
-pub fn run(options: &Options) -> Result<(), DemoError> {
+pub fn run(options: &DemoOptions) -> Result<(), DemoError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -86,7 +73,7 @@ pub fn run(options: &Options) -> Result<(), DemoError> {
     runtime.block_on(play(options, state.path()))
 }
 
-async fn play(options: &Options, state: &Path) -> Result<(), DemoError> {
+async fn play(options: &DemoOptions, state: &Path) -> Result<(), DemoError> {
     let world = World::new(WorldSpec {
         seed: options.seed,
         pve: PveSpec::default(),
@@ -109,7 +96,7 @@ async fn play(options: &Options, state: &Path) -> Result<(), DemoError> {
 }
 
 /// Tells the story, once or for ever.
-async fn tell(world: &World, options: &Options, judge: &mut Judge) -> Result<(), DemoError> {
+async fn tell(world: &World, options: &DemoOptions, judge: &mut Judge) -> Result<(), DemoError> {
     let broken = |findings: Vec<String>| DemoError::Broken {
         seed: options.seed,
         findings,

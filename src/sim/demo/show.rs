@@ -7,12 +7,12 @@ use crate::agent::turn::Turn;
 use crate::model::foreign::{self, ForeignText};
 use crate::model::time::Time;
 use crate::sim::world::{EPOCH, World};
+use crate::simulator_args::DemoOptions;
 
-use super::Options;
 use super::timeline::{self, Tone};
 
 /// Printed before anything happens.
-pub(super) fn introduction(options: &Options) {
+pub(super) fn introduction(options: &DemoOptions) {
     say(&format!(
         "pve-autoscaler demo: the real daemon between a simulated Proxmox VE cluster (three hosts) and a\n\
          simulated Kubernetes cluster. Seed {}, {} simulated seconds in a second. Ctrl-C ends it.\n",

@@ -49,7 +49,7 @@ use pki::Pki;
 use store::State;
 
 pub use facts::Deed;
-pub use serve::{Options, World, serve};
+pub use serve::{World, serve};
 pub use spec::{KubeSpec, PolicyRule, UserSpec};
 
 pub(in crate::sim) use patch::merge as merge_patch;

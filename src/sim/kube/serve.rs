@@ -10,32 +10,7 @@ use super::{Kube, KubeSpec};
 use crate::clock::Clock;
 use crate::sim::guests::{StandingNode, stand};
 use crate::sim::listen::{Listener, Tls};
-
-/// How to serve.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Options {
-    /// Address to listen on
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443")]
-    pub listen: String,
-    /// World to begin with (JSON); what it does not name is the default
-    #[arg(long, value_name = "FILE")]
-    pub spec: Option<PathBuf>,
-    /// Where to write an administrator's kubeconfig once it listens
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Certificate chain (PEM); without one, the cluster's own authority makes one
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    pub tls_cert: Option<PathBuf>,
-    /// Its private key (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    pub tls_key: Option<PathBuf>,
-    /// Speak plain HTTP
-    #[arg(long, conflicts_with = "tls_cert")]
-    pub plain: bool,
-    /// Seed of all that is drawn by chance
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-}
+use crate::simulator_args::KubeOptions;
 
 /// What `--spec` names: the cluster, and nodes that stand from the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -48,7 +23,7 @@ pub struct World {
 }
 
 /// Serves until SIGINT or SIGTERM. Prints where once it listens.
-pub async fn serve(options: Options) -> anyhow::Result<()> {
+pub async fn serve(options: KubeOptions) -> anyhow::Result<()> {
     let mut world = match &options.spec {
         None => World::default(),
         Some(path) => read(path)?,

@@ -60,7 +60,7 @@ pub use self::facts::{Change, Seen, VmFacts};
 
 pub(super) use self::wire::form_field;
 
-pub use self::serve::{Options, serve};
+pub use self::serve::serve;
 pub use self::spec::{
     AclSpec, GIB, HostSpec, LOCAL_TEMPLATE, MachineSpec, PveSpec, StorageKind, StorageSpec,
     TEMPLATE, Timings, TokenSpec, UserSpec,

@@ -3,7 +3,6 @@
 //! Beside `/api2/json` it has `/sim/…` for drivers: `GET /sim/world` (everything there is),
 //! `POST /sim/act` (what an administrator does, see [`Act`]), `GET` and `PUT /sim/faults`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use crate::sim::guests::Guests;
 use crate::sim::guests::none::NoGuests;
 use crate::sim::guests::program::ProgramGuests;
 use crate::sim::listen::{Listener, Tls};
+use crate::simulator_args::PveOptions;
 
 /// Boot of guests with nothing in them.
 const EMPTY_BOOT: Duration = Duration::from_secs(2);
@@ -33,34 +33,8 @@ const REQUESTS_A_CONNECTION: u64 = 100;
 /// How long the guests get to go when the simulator ends.
 const GUESTS_STOP: Duration = Duration::from_secs(90);
 
-/// How to serve.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Options {
-    /// Address to listen on
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8006")]
-    pub listen: String,
-    /// World to begin with (JSON); what it does not name is the default
-    #[arg(long, value_name = "FILE")]
-    pub spec: Option<PathBuf>,
-    /// Certificate chain (PEM); without one, one is made
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    pub tls_cert: Option<PathBuf>,
-    /// Its private key (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    pub tls_key: Option<PathBuf>,
-    /// Program that runs the guests; without one they are empty
-    #[arg(long, value_name = "PROGRAM")]
-    pub guest_program: Option<PathBuf>,
-    /// Directory for the guests' own directories
-    #[arg(long, value_name = "DIRECTORY", requires = "guest_program")]
-    pub guest_dir: Option<PathBuf>,
-    /// Seed of all that is drawn by chance
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-}
-
 /// Serves until SIGINT or SIGTERM. Prints where, and the certificate's fingerprint, once it listens.
-pub async fn serve(options: Options) -> anyhow::Result<()> {
+pub async fn serve(options: PveOptions) -> anyhow::Result<()> {
     let spec = match &options.spec {
         None => PveSpec::default(),
         Some(path) => {

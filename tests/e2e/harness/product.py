@@ -27,6 +27,8 @@ PASSWORD = "simulated"
 BINARY = "/usr/bin/pve-autoscaler"
 # The program that the broker's unit runs; in the package it lies in /usr/libexec.
 BROKER = "/usr/bin/pve-autoscaler-broker"
+# What `pve-autoscaler sim` runs; it looks for it in its own folder first.
+SIMULATOR = "/usr/bin/pve-autoscaler-simulator"
 CONFIG = "/etc/pve-autoscaler.toml"
 KUBECONFIG = "/etc/pve-autoscaler/kubeconfig"
 WEB = "http://127.0.0.1:9808"
@@ -53,6 +55,7 @@ class Product:
         service.make_user()
         shutil.copy(self.built, BINARY)
         shutil.copy(f"{self.built}-broker", BROKER)
+        shutil.copy(f"{self.built}-simulator", SIMULATOR)
         self.start_simulator()
         self.pve = Pve(PVE_ADDRESS, "/etc/pve/pve-root-ca.pem", PASSWORD)
         until(ANSWER_SECONDS, "the simulator answers", self._simulator_answers)

@@ -2,8 +2,7 @@
 
 use std::io::Write as _;
 
-use super::args::{ConformanceOptions, Format};
-use super::{Failure, print};
+use crate::cli::{ConformanceOptions, Failure, Format, print};
 use crate::conformance::{self, Verdict};
 use crate::model::{foreign, words};
 

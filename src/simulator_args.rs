@@ -1,0 +1,83 @@
+//! What `demo` and `sim` are asked for on the command line. The comments are the help texts and the man pages.
+//!
+//! The daemon's program reads these command lines and has no simulator in it; the simulator's program carries them
+//! out. So the arguments stand apart from both.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// What the demo is asked for.
+#[derive(Clone, Debug, Args)]
+pub struct DemoOptions {
+    /// End when the workload and its nodes are gone again: 0 when all went well.
+    #[arg(long)]
+    pub once: bool,
+    /// Everything that is left to chance comes from this number.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// Simulated seconds in a second.
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub speed: u32,
+}
+
+/// What to simulate.
+#[derive(Clone, Debug, Subcommand)]
+pub enum SimCommand {
+    /// A Proxmox VE cluster; its API on the wire as the original's.
+    Pve(PveOptions),
+    /// A Kubernetes cluster; its API on the wire as the original's.
+    Kube(KubeOptions),
+}
+
+/// How to serve the simulated Proxmox VE.
+#[derive(Clone, Debug, Args)]
+pub struct PveOptions {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8006")]
+    pub listen: String,
+    /// World to begin with (JSON); what it does not name is the default
+    #[arg(long, value_name = "FILE")]
+    pub spec: Option<PathBuf>,
+    /// Certificate chain (PEM); without one, one is made
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Program that runs the guests; without one they are empty
+    #[arg(long, value_name = "PROGRAM")]
+    pub guest_program: Option<PathBuf>,
+    /// Directory for the guests' own directories
+    #[arg(long, value_name = "DIRECTORY", requires = "guest_program")]
+    pub guest_dir: Option<PathBuf>,
+    /// Seed of all that is drawn by chance
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// How to serve the simulated Kubernetes.
+#[derive(Clone, Debug, Args)]
+pub struct KubeOptions {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443")]
+    pub listen: String,
+    /// World to begin with (JSON); what it does not name is the default
+    #[arg(long, value_name = "FILE")]
+    pub spec: Option<PathBuf>,
+    /// Where to write an administrator's kubeconfig once it listens
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Certificate chain (PEM); without one, the cluster's own authority makes one
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Speak plain HTTP
+    #[arg(long, conflicts_with = "tls_cert")]
+    pub plain: bool,
+    /// Seed of all that is drawn by chance
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
