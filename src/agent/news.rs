@@ -101,7 +101,7 @@ fn of_pending(turn: &Turn) -> Vec<Event> {
     let mut told: BTreeMap<&str, usize> = BTreeMap::new();
     let mut all: Vec<(usize, &PodKey, &Reasons)> = Vec::new();
     for (key, verdict) in &turn.decision.report.pods {
-        let (PodVerdict::Hopeless { why } | PodVerdict::Held { why }) = verdict else {
+        let (PodVerdict::NoCompatiblePool { why } | PodVerdict::Held { why }) = verdict else {
             continue;
         };
         let before = told.entry(&*key.namespace).or_default();

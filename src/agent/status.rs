@@ -99,7 +99,8 @@ pub struct Pending {
     /// A machine would help but may not be made now.
     pub held: usize,
     /// No machine would help.
-    pub hopeless: usize,
+    #[serde(alias = "hopeless")]
+    pub no_compatible_pool: usize,
 }
 
 impl Status {
@@ -266,7 +267,7 @@ fn pending<'a>(verdicts: impl Iterator<Item = &'a PodVerdict>) -> Pending {
                 pending.awaited += 1;
             }
             PodVerdict::Held { .. } => pending.held += 1,
-            PodVerdict::Hopeless { .. } => pending.hopeless += 1,
+            PodVerdict::NoCompatiblePool { .. } => pending.no_compatible_pool += 1,
             PodVerdict::Batched { .. } | PodVerdict::Ignored { .. } | PodVerdict::Unread { .. } => {
             }
         }

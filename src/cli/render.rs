@@ -175,7 +175,7 @@ pub(super) fn pod_verdict(verdict: &PodVerdict, now: Time) -> (String, String) {
             String::new(),
         ),
         PodVerdict::Held { why } => ("has to wait".to_owned(), reasons(why)),
-        PodVerdict::Hopeless { why } => ("no pool can run it".to_owned(), reasons(why)),
+        PodVerdict::NoCompatiblePool { why } => ("no pool can run it".to_owned(), reasons(why)),
         PodVerdict::Ignored { why } => ("is left alone".to_owned(), one_line(why)),
         PodVerdict::Unread { why } => ("is not judged yet".to_owned(), one_line(why)),
     }
@@ -390,7 +390,7 @@ mod tests {
                 ),
                 (
                     pod("c"),
-                    PodVerdict::Hopeless {
+                    PodVerdict::NoCompatiblePool {
                         why: why("Insufficient nvidia.com/gpu: 1 asked, 0 there"),
                     },
                 ),

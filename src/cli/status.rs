@@ -150,7 +150,7 @@ fn pending(text: &mut String, status: &Status) {
             text,
             "Pods without a node: {}; {} wait for a node that is there or comes, {} are held back, \
              {} fit no pool. `pve-autoscaler plan` says why.\n",
-            pending.all, pending.awaited, pending.held, pending.hopeless
+            pending.all, pending.awaited, pending.held, pending.no_compatible_pool
         );
     }
 }
@@ -274,7 +274,7 @@ mod tests {
                 all: 4,
                 awaited: 2,
                 held: 1,
-                hopeless: 1,
+                no_compatible_pool: 1,
             },
             troubles: vec![Trouble {
                 cause: Some("pve1: connection refused".into()),

@@ -33,7 +33,7 @@ pub(super) fn pod(story: &PodStory, now: Time) -> String {
                 format!(" ({why})")
             };
             let _ = match verdict {
-                PodVerdict::Hopeless { .. } => writeln!(text, "No pool can run it{why}.\n"),
+                PodVerdict::NoCompatiblePool { .. } => writeln!(text, "No pool can run it{why}.\n"),
                 _ => writeln!(text, "It {what}{why}.\n"),
             };
         }

@@ -152,8 +152,9 @@ pub enum PodVerdict {
         /// Why, by `pool/type`.
         why: Reasons,
     },
-    /// No node of ours could ever run it.
-    Hopeless {
+    /// No machine that the pools allow could ever run it.
+    #[serde(alias = "hopeless")]
+    NoCompatiblePool {
         /// The first predicate that fails, with numbers, by `pool/type`.
         why: Reasons,
     },
@@ -178,7 +179,7 @@ impl PodVerdict {
             PodVerdict::Triggers { .. } => "triggers",
             PodVerdict::Batched { .. } => "batched",
             PodVerdict::Held { .. } => "held",
-            PodVerdict::Hopeless { .. } => "hopeless",
+            PodVerdict::NoCompatiblePool { .. } => "no_compatible_pool",
             PodVerdict::Ignored { .. } => "ignored",
             PodVerdict::Unread { .. } => "unread",
         }

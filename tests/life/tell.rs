@@ -50,7 +50,7 @@ fn premature(turn: &Turn) -> Vec<String> {
     let pods = report.pods.iter().filter(|(_, verdict)| {
         matches!(
             verdict,
-            PodVerdict::Held { .. } | PodVerdict::Hopeless { .. }
+            PodVerdict::Held { .. } | PodVerdict::NoCompatiblePool { .. }
         )
     });
     let pods = pods.map(|(pod, verdict)| format!("{pod}: {verdict:?}"));

@@ -148,7 +148,7 @@ impl Grower<'_, '_, '_, '_> {
         for (choice, most) in self.market.walk(tier, total) {
             let beaten = best.as_ref().is_some_and(|best| {
                 let best = (best.cost, best.worth);
-                trials >= TRIALS || self.market.hopeless(choice, most, WHOLE, best)
+                trials >= TRIALS || self.market.cannot_beat(choice, most, WHOLE, best)
             });
             if beaten {
                 break;

@@ -170,7 +170,7 @@ pub(super) fn plan<'a>(
 }
 
 impl<'a> Grower<'_, '_, '_, 'a> {
-    /// Finds out which choice could hold which group; groups that none could are hopeless.
+    /// Finds out which choice could hold which group; groups that none could hold have no compatible pool.
     fn sort_out(&mut self, groups: Vec<Group<'a>>) {
         for group in groups {
             let index = self.rows.of(self.world, self.choices, &group);
@@ -182,7 +182,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             }
             if !row.hopeful() {
                 let verdict = if row.known {
-                    PodVerdict::Hopeless { why }
+                    PodVerdict::NoCompatiblePool { why }
                 } else {
                     PodVerdict::Held { why }
                 };
@@ -367,7 +367,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         for group in waiting.iter().map(|group| &self.groups[*group]) {
             for asker in &group.pods[group.next..] {
                 self.turn
-                    .say(*asker, &PodVerdict::Hopeless { why: why.clone() });
+                    .say(*asker, &PodVerdict::NoCompatiblePool { why: why.clone() });
             }
         }
     }
@@ -496,7 +496,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let verdict = if held {
             PodVerdict::Held { why }
         } else {
-            PodVerdict::Hopeless { why }
+            PodVerdict::NoCompatiblePool { why }
         };
         for asker in &group.pods[group.next..] {
             self.turn.say(*asker, &verdict);

@@ -168,7 +168,7 @@ fn of_evil(decision: &Decision) -> impl Iterator<Item = &PodVerdict> {
 
 fn too_complex(verdict: &PodVerdict) -> bool {
     match verdict {
-        PodVerdict::Hopeless { why } => why
+        PodVerdict::NoCompatiblePool { why } => why
             .get("*")
             .is_some_and(|why| why.starts_with("too complex: ")),
         _ => false,

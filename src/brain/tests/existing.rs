@@ -171,7 +171,7 @@ fn if_17_a_device_that_has_not_come_up_yet_is_still_promised() {
     // Once the node works without it, that is the truth, and another would be no better.
     assert!(matches!(
         verdict(&gpu(true).decide(), "ml"),
-        PodVerdict::Hopeless { .. }
+        PodVerdict::NoCompatiblePool { .. }
     ));
 }
 
@@ -428,6 +428,6 @@ fn daemonsets_of_a_coming_node_are_counted_before_they_run() {
     assert_eq!(births(&lab.clone().pod("web", 1500, 10)), 0);
     assert!(matches!(
         verdict(&lab.pod("web", 1600, 10).decide(), "web"),
-        PodVerdict::Hopeless { .. }
+        PodVerdict::NoCompatiblePool { .. }
     ));
 }

@@ -578,10 +578,10 @@ pub(in crate::brain) fn kept<'a>(decision: &'a Decision, node: &str) -> &'a str 
     }
 }
 
-/// Why a pod is hopeless or held, for one choice.
+/// Why no pool is compatible with a pod, or why it is held, for one choice.
 pub(in crate::brain) fn why(decision: &Decision, pod: &str, choice: &str) -> String {
     match verdict(decision, pod) {
-        PodVerdict::Hopeless { why } | PodVerdict::Held { why } => {
+        PodVerdict::NoCompatiblePool { why } | PodVerdict::Held { why } => {
             why.get(choice).cloned().unwrap_or_default()
         }
         other => panic!("{pod}: {other:?}"),

@@ -283,7 +283,7 @@ impl Gauges {
             "triggers",
             "batched",
             "held",
-            "hopeless",
+            "no_compatible_pool",
             "ignored",
             "unread",
         ];
