@@ -99,7 +99,7 @@ pub(super) enum Command {
 /// What to explain.
 #[derive(Debug, Subcommand)]
 pub(super) enum ExplainCommand {
-    /// Why a pod is pending, what would run it, and which of its wishes (preferred affinity, `PreferNoSchedule`,
+    /// Why a pod is pending, what would run it, and which of its preferences (preferred affinity, `PreferNoSchedule`,
     /// `ScheduleAnyway`) the place that the plan has for it meets, and why not the others.
     Pod {
         /// The pod: NAMESPACE/NAME, or NAME for the namespace default.

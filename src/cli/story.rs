@@ -7,7 +7,7 @@ use super::render::{held, node_verdict, one_line, pod_verdict, preempted, sectio
 use crate::model::report::PodVerdict;
 use crate::model::resources::Resources;
 use crate::model::story::{
-    Fate, NodeAnswer, NodeStory, OfferAnswer, PodFate, PodStory, WishAnswer,
+    Fate, NodeAnswer, NodeStory, OfferAnswer, PodFate, PodStory, PreferenceAnswer,
 };
 use crate::model::time::Time;
 
@@ -63,9 +63,9 @@ pub(super) fn pod(story: &PodStory, now: Time) -> String {
     let place = story.place.as_deref().unwrap_or_default();
     section(
         &mut text,
-        &format!("What it wishes, on {place}"),
-        &["WISH", "WEIGHT", "MET", "WHY"],
-        story.wishes.iter().map(wish).collect(),
+        &format!("Preferences, on {place}"),
+        &["PREFERENCE", "WEIGHT", "MET", "WHY"],
+        story.preferences.iter().map(preference).collect(),
     );
     held(&mut text, &story.holds, now);
     text
@@ -174,21 +174,21 @@ fn offers(offers: &[OfferAnswer]) -> Vec<Vec<String>> {
         .collect()
 }
 
-fn wish(answer: &WishAnswer) -> Vec<String> {
+fn preference(answer: &PreferenceAnswer) -> Vec<String> {
     let pods: Vec<String> = answer
         .pods
         .iter()
         .map(|(domain, pods)| format!("{pods} in {domain}"))
         .collect();
     let pods: Vec<&str> = pods.iter().map(String::as_str).collect();
-    let mut wish = one_line(&answer.wish);
+    let mut preference = one_line(&answer.preference);
     if !pods.is_empty() {
-        let _ = write!(wish, ": {}", names(&pods));
+        let _ = write!(preference, ": {}", names(&pods));
     }
     let weight = answer.weight.map(|weight| weight.to_string());
     let met = if answer.met { "yes" } else { "no" };
     let why = answer.why.as_deref().map(one_line).unwrap_or_default();
-    vec![wish, weight.unwrap_or_default(), met.to_owned(), why]
+    vec![preference, weight.unwrap_or_default(), met.to_owned(), why]
 }
 
 /// One line for each answer.
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::model::cluster::{Phase, PodKey};
     use crate::model::report::{Hold, NodeVerdict};
-    use crate::model::story::{MachineFacts, WishKind};
+    use crate::model::story::{MachineFacts, PreferenceKind};
     use crate::model::time::Span;
 
     const NOW: Time = Time(1_795_000_000_000);
@@ -329,16 +329,16 @@ mod tests {
                 cause: None,
             }],
             place: None,
-            wishes: Vec::new(),
+            preferences: Vec::new(),
         };
         insta::assert_snapshot!(pod(&story, NOW));
     }
 
     #[test]
-    fn a_wish_is_a_line() {
-        let mut answer = WishAnswer {
-            kind: WishKind::Spread,
-            wish: "ScheduleAnyway over topology.kubernetes.io/zone, maxSkew 1".to_owned(),
+    fn a_preference_is_a_line() {
+        let mut answer = PreferenceAnswer {
+            kind: PreferenceKind::TopologySpread,
+            preference: "ScheduleAnyway over topology.kubernetes.io/zone, maxSkew 1".to_owned(),
             weight: None,
             met: false,
             pods: BTreeMap::from([(Arc::from("pve1"), 3), (Arc::from("pve2"), 1)]),
@@ -350,20 +350,20 @@ mod tests {
             "no",
             "no machine can be made on pve2",
         ];
-        assert_eq!(wish(&answer), line);
-        answer.kind = WishKind::Apart;
-        answer.wish = "would rather be away from pods app=web on the same node".to_owned();
+        assert_eq!(preference(&answer), line);
+        answer.kind = PreferenceKind::PodAntiAffinity;
+        answer.preference = "prefers to be away from pods app=web on the same node".to_owned();
         answer.weight = Some(100);
         answer.met = true;
         answer.pods.clear();
         answer.why = None;
         let line = [
-            "would rather be away from pods app=web on the same node",
+            "prefers to be away from pods app=web on the same node",
             "100",
             "yes",
             "",
         ];
-        assert_eq!(wish(&answer), line);
+        assert_eq!(preference(&answer), line);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::model::cluster::{Pod, PodKey};
 use crate::model::report::{Hold, PodVerdict};
 use crate::model::story::{NodeAnswer, OfferAnswer, PodStory};
 
-use super::{Asked, decided, wishes};
+use super::{Asked, decided, preferences};
 
 /// What is asked of every place.
 struct Question<'w, 'a> {
@@ -61,8 +61,8 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         Some(PodVerdict::Held { .. }) => decided::carry_out(&turn, &choices, asked.decision).ledger,
         _ => Ledger::of(&turn),
     };
-    let (place, wishes) = match wishes::weigh(asked, &turn, &choices, key, pod) {
-        Some((place, wishes)) => (Some(place), wishes),
+    let (place, preferences) = match preferences::weigh(asked, &turn, &choices, key, pod) {
+        Some((place, preferences)) => (Some(place), preferences),
         None => (None, Vec::new()),
     };
     PodStory {
@@ -76,7 +76,7 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         nodes: question.nodes(),
         holds: growth_holds(&asked.decision.report.holds),
         place,
-        wishes,
+        preferences,
     }
 }
 

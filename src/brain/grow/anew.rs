@@ -2,7 +2,7 @@
 //! after the other and settles its type at once; [`super::draft`] keeps machines open until the end.
 //!
 //! Nobody loses for a price alone: as long as every pod has a place, none comes into a lighter pool or to more unmet
-//! wishes about the node than its group had. What comes out is tried in the world, pod by pod; unless that is
+//! preferences about the node than its group had. What comes out is tried in the world, pod by pod; unless that is
 //! better the plan stays as it was.
 
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ pub(super) struct Loose {
     pub(super) pods: Vec<usize>,
     /// So many of them have a place.
     pub(super) placed: usize,
-    /// The lightest tier they may be in, and the most of their wishes that may not be met.
+    /// The lightest tier they may be in, and the most of their preferences that may not be met.
     pub(super) tier: usize,
     pub(super) unmet: i64,
 }
@@ -167,7 +167,7 @@ impl Grower<'_, '_, '_, '_> {
         let left = all.iter().any(|loose| self.groups[loose.group].left() > 0);
         for loose in &mut all {
             loose.placed = loose.pods.len();
-            // Where somebody has no place, that comes before wishes and weights.
+            // Where somebody has no place, that comes before preferences and weights.
             if left || loose.placed == 0 {
                 (loose.tier, loose.unmet) = (usize::MAX, i64::MAX);
             }

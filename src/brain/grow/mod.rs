@@ -13,11 +13,11 @@ pub(super) mod domains;
 mod draft;
 mod larger;
 mod market;
+mod preferences;
 mod question;
 mod refusals;
 mod retype;
 mod rows;
-mod wishes;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -32,7 +32,7 @@ use super::batch;
 use super::births::{Births, Cause};
 use super::budget;
 use super::company::topology::DomainId;
-use super::company::{Rules, Wishes};
+use super::company::{Preferences, Rules};
 use super::demand::{Asker, Group};
 use super::fit::volumes::Need;
 use super::limits::Ledger;
@@ -61,8 +61,8 @@ struct Queue<'a> {
     kind: usize,
     /// Other pods matter to it.
     dependent: bool,
-    /// What it wishes of the company of others.
-    wishes: Option<Arc<Wishes>>,
+    /// What it prefers of the company of others.
+    preferences: Option<Arc<Preferences>>,
     /// Every pod needs a node of its own.
     alone: bool,
     /// Why choices were not taken, for its verdicts.
@@ -92,7 +92,7 @@ struct Pick {
     lead: usize,
     /// The worth of all pods it might take.
     worth: i128,
-    /// What is paid for it, soft wishes that are not met included.
+    /// What is paid for it, preferences that are not met included.
     cost: i128,
     /// The planned machine that grows to this, instead of a new one.
     instead: Option<usize>,
@@ -152,7 +152,7 @@ pub(super) fn plan<'a>(
         grower.serve_all();
         grower.shrink_to_fit();
         grower.lay_anew();
-        grower.please();
+        grower.apply_preferences();
     }
     grower.world.company.close();
     let Grower {
@@ -193,7 +193,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 continue;
             }
             let rules = self.world.rules(group.shape);
-            let wishes = self.world.wishes(group.shape, false);
+            let preferences = self.world.preferences(group.shape, false);
             let ports = &self.world.shapes[group.shape].shape.host_ports;
             self.groups.push(Queue {
                 shape: group.shape,
@@ -203,7 +203,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 row: index,
                 kind: 0,
                 dependent: rules.is_some(),
-                wishes,
+                preferences,
                 alone: rules.is_some_and(|rules| rules.solitary()) || !ports.is_empty(),
                 why,
             });

@@ -1,6 +1,6 @@
-//! What pods wish of each other's company is weighed last: which planned machine takes which pod, and on
+//! What pods prefer of each other's company is weighed last: which planned machine takes which pod, and on
 //! which host each machine is made. How many machines there are, their types and their prices stand by
-//! then, so that no wish ever costs anything; whatever pods insist on stays as it is.
+//! then, so that no preference ever costs anything; whatever pods insist on stays as it is.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::Grower;
 use crate::brain::births::Cause;
-use crate::brain::company::Wishes;
+use crate::brain::company::Preferences;
 use crate::brain::company::topology::{DomainId, FRESH, KeyId};
-use crate::brain::fit::soft;
+use crate::brain::fit::node_preferences;
 use crate::brain::offer::{HOSTNAME_LABEL, Offer};
 use crate::brain::pack;
 use crate::brain::world::ShapeId;
@@ -20,21 +20,21 @@ use crate::model::report::PodVerdict;
 const ROUNDS: usize = 3;
 /// So many places are looked at: a plan of any size pays a few milliseconds.
 const LOOKS: usize = 20_000;
-/// With more groups on new machines than this, what kube-scheduler wishes of its own accord is left to it:
+/// With more groups on new machines than this, what kube-scheduler prefers of its own accord is left to it:
 /// so many spread over the hosts by themselves.
 const USUAL: usize = 64;
 
-/// The wishes of groups that have pods on planned machines.
-struct Wishing {
+/// The preferences of groups that have pods on planned machines.
+struct PreferenceSearch {
     /// Those that the pods name.
-    own: BTreeMap<usize, Arc<Wishes>>,
+    own: BTreeMap<usize, Arc<Preferences>>,
     /// With the scheduler's defaults: for hosts alone, among machines it will see to it itself.
-    all: BTreeMap<usize, Arc<Wishes>>,
+    all: BTreeMap<usize, Arc<Preferences>>,
     /// Places that may still be looked at.
     looks: usize,
 }
 
-impl Wishing {
+impl PreferenceSearch {
     /// Whether one more place may be looked at.
     fn look(&mut self) -> bool {
         self.looks = self.looks.saturating_sub(1);
@@ -43,34 +43,34 @@ impl Wishing {
 }
 
 impl Grower<'_, '_, '_, '_> {
-    /// Meets what wishes can be met with the machines that are planned.
-    pub(super) fn please(&mut self) {
-        let mut wishing = self.wishing();
-        if wishing.all.is_empty() {
+    /// Meets what preferences can be met with the machines that are planned.
+    pub(super) fn apply_preferences(&mut self) {
+        let mut search = self.preference_search();
+        if search.all.is_empty() {
             return;
         }
         self.locate();
         for _ in 0..ROUNDS {
-            let moved = self.change_machines(&mut wishing) | self.change_hosts(&mut wishing);
+            let moved = self.change_machines(&mut search) | self.change_hosts(&mut search);
             if !moved {
                 return;
             }
         }
     }
 
-    fn wishing(&mut self) -> Wishing {
+    fn preference_search(&mut self) -> PreferenceSearch {
         let cargo = self.births.born.iter().flat_map(|newborn| &newborn.cargo);
         let groups: BTreeSet<usize> = cargo.map(|cargo| cargo.group).collect();
-        let own = |group: &usize| Some((*group, self.groups[*group].wishes.clone()?));
-        let own: BTreeMap<usize, Arc<Wishes>> = groups.iter().filter_map(own).collect();
+        let own = |group: &usize| Some((*group, self.groups[*group].preferences.clone()?));
+        let own: BTreeMap<usize, Arc<Preferences>> = groups.iter().filter_map(own).collect();
         let mut all = own.clone();
         if groups.len() <= USUAL {
             for group in groups.into_iter().filter(|group| !own.contains_key(group)) {
-                let wishes = self.world.wishes(self.groups[group].shape, true);
-                all.extend(wishes.map(|wishes| (group, wishes)));
+                let preferences = self.world.preferences(self.groups[group].shape, true);
+                all.extend(preferences.map(|preferences| (group, preferences)));
             }
         }
-        Wishing {
+        PreferenceSearch {
             own,
             all,
             looks: LOOKS,
@@ -78,14 +78,14 @@ impl Grower<'_, '_, '_, '_> {
     }
 
     /// Moves pods among the planned machines; says whether any moved.
-    fn change_machines(&mut self, wishing: &mut Wishing) -> bool {
-        let mut groups: Vec<usize> = wishing.own.keys().copied().collect();
+    fn change_machines(&mut self, search: &mut PreferenceSearch) -> bool {
+        let mut groups: Vec<usize> = search.own.keys().copied().collect();
         groups.retain(|group| self.mobile(*group));
         let mut moved = false;
         for group in groups {
             self.world.prepare(self.groups[group].shape);
             for birth in 0..self.births.born.len() {
-                while self.births.born[birth].has(group) && self.change(group, birth, wishing) {
+                while self.births.born[birth].has(group) && self.change(group, birth, search) {
                     moved = true;
                 }
             }
@@ -100,32 +100,34 @@ impl Grower<'_, '_, '_, '_> {
         group.need.is_none() && self.world.shapes[group.shape].shape.host_ports.is_empty()
     }
 
-    /// What one more pod of a group counts on a place, wishes about the node included.
-    fn unease_on(&self, group: usize, bin: usize, wishing: &Wishing) -> i64 {
+    /// What one more pod of a group counts on a place, preferences about the node included.
+    fn penalty_on(&self, group: usize, bin: usize, search: &PreferenceSearch) -> i64 {
         let shape = self.world.shapes[self.groups[group].shape].shape;
-        let wishes = wishing.own.get(&group);
+        let preferences = search.own.get(&group);
         let company = &self.world.company;
-        let others = wishes.map_or(0, |wishes| company.unease(wishes, company.at(bin)));
-        others.saturating_add(soft::unmet(shape, self.world.bins[bin].place()))
+        let others = preferences.map_or(0, |preferences| {
+            company.penalty(preferences, company.at(bin))
+        });
+        others.saturating_add(node_preferences::unmet(shape, self.world.bins[bin].place()))
     }
 
     /// Moves one pod of a group from a planned machine to the one it likes best, or lets it change places
     /// with another pod; says whether it did.
-    fn change(&mut self, group: usize, birth: usize, wishing: &mut Wishing) -> bool {
+    fn change(&mut self, group: usize, birth: usize, search: &mut PreferenceSearch) -> bool {
         let shape = self.groups[group].shape;
         let from = self.births.born[birth].bin;
         // A machine that nothing is left on would be made for nothing.
         let last = self.births.born[birth].count() == 1;
         self.world.take(from, shape);
-        let here = self.unease_on(group, from, wishing);
+        let here = self.penalty_on(group, from, search);
         let mut best: Option<(i64, usize)> = None;
         let mut full = Vec::new();
         for other in (0..self.births.born.len()).filter(|other| *other != birth) {
-            if here == 0 || !wishing.look() {
+            if here == 0 || !search.look() {
                 break;
             }
             let to = self.births.born[other].bin;
-            let there = self.unease_on(group, to, wishing);
+            let there = self.penalty_on(group, to, search);
             if there >= best.map_or(here, |(best, _)| best) || self.pinned(shape, from, to) {
                 continue;
             }
@@ -143,7 +145,7 @@ impl Grower<'_, '_, '_, '_> {
         }
         let swapped = full
             .into_iter()
-            .any(|other| self.swap(group, (birth, other), here, wishing));
+            .any(|other| self.swap(group, (birth, other), here, search));
         if !swapped {
             self.world.put(from, shape, 1, false);
         }
@@ -157,7 +159,7 @@ impl Grower<'_, '_, '_, '_> {
         group: usize,
         (birth, other): (usize, usize),
         here: i64,
-        wishing: &mut Wishing,
+        search: &mut PreferenceSearch,
     ) -> bool {
         let (from, to) = (self.births.born[birth].bin, self.births.born[other].bin);
         let shape = self.groups[group].shape;
@@ -167,18 +169,18 @@ impl Grower<'_, '_, '_, '_> {
             if partner == group || !self.mobile(partner) || self.pinned(theirs, to, from) {
                 continue;
             }
-            if !wishing.look() {
+            if !search.look() {
                 return false;
             }
             // Their pod is asked while this one is away, then this one while theirs is.
             self.world.put(from, shape, 1, false);
             self.world.take(to, theirs);
-            let before = here.saturating_add(self.unease_on(partner, to, wishing));
+            let before = here.saturating_add(self.penalty_on(partner, to, search));
             self.world.take(from, shape);
-            let there = self.unease_on(group, to, wishing);
+            let there = self.penalty_on(group, to, search);
             let fits = self.admitted(group, to);
             self.world.put(to, shape, 1, false);
-            let after = there.saturating_add(self.unease_on(partner, from, wishing));
+            let after = there.saturating_add(self.penalty_on(partner, from, search));
             self.world.prepare(theirs);
             if fits && after < before && self.admitted(partner, from) {
                 self.world.put(from, theirs, 1, false);
@@ -217,25 +219,25 @@ impl Grower<'_, '_, '_, '_> {
     }
 
     /// Moves planned machines to other hosts; says whether any moved.
-    fn change_hosts(&mut self, wishing: &mut Wishing) -> bool {
+    fn change_hosts(&mut self, search: &mut PreferenceSearch) -> bool {
         let mut moved = false;
         for birth in 0..self.births.born.len() {
             let newborn = &self.births.born[birth];
-            let wishes = newborn
+            let preferences = newborn
                 .groups()
-                .any(|group| wishing.all.contains_key(&group));
-            if !wishes || !matches!(newborn.cause, Cause::Pods) {
+                .any(|group| search.all.contains_key(&group));
+            if !preferences || !matches!(newborn.cause, Cause::Pods) {
                 continue;
             }
             let offers: Vec<usize> = (0..self.choices[newborn.choice].offers.len())
                 .filter(|offer| self.could_be_at(birth, *offer))
                 .collect();
-            if offers.is_empty() || !wishing.look() {
+            if offers.is_empty() || !search.look() {
                 continue;
             }
             let bin = newborn.bin;
             self.world.close(bin);
-            if let Some(offer) = self.better_host(birth, offers, wishing) {
+            if let Some(offer) = self.better_host(birth, offers, search) {
                 self.move_to(birth, offer);
                 moved = true;
             }
@@ -268,16 +270,21 @@ impl Grower<'_, '_, '_, '_> {
         &self,
         birth: usize,
         offers: Vec<usize>,
-        wishing: &mut Wishing,
+        search: &mut PreferenceSearch,
     ) -> Option<usize> {
         let newborn = &self.births.born[birth];
         let choice = &self.choices[newborn.choice];
-        let unease = |offer: usize| {
+        let penalty = |offer: usize| {
             let at = self.domains_at(birth, offer);
             let of = newborn.cargo.iter().filter_map(|cargo| {
-                let wishes = wishing.all.get(&cargo.group)?;
+                let preferences = search.all.get(&cargo.group)?;
                 let pods = i64::try_from(cargo.pods.len()).unwrap_or(i64::MAX);
-                Some(self.world.company.unease(wishes, at).saturating_mul(pods))
+                Some(
+                    self.world
+                        .company
+                        .penalty(preferences, at)
+                        .saturating_mul(pods),
+                )
             });
             of.fold(0, i64::saturating_add)
         };
@@ -289,10 +296,10 @@ impl Grower<'_, '_, '_, '_> {
             let pinned = |shape: ShapeId| company.pinned(shape, here, there);
             company.may_move(here, there) && !residents.iter().any(|pods| pinned(pods.shape))
         };
-        let now = unease(newborn.offer);
-        wishing.looks = wishing.looks.saturating_sub(offers.len());
+        let now = penalty(newborn.offer);
+        search.looks = search.looks.saturating_sub(offers.len());
         let better = offers.into_iter().filter_map(|offer| {
-            let then = unease(offer);
+            let then = penalty(offer);
             let at = &choice.offers[offer];
             let free = Reverse(self.ledger.free_memory(at));
             let rank = (then, self.ledger.on_host(choice, at), free, at.host);

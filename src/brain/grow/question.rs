@@ -393,7 +393,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         (fixed, bins)
     }
 
-    /// How many pods of a group a place takes, other pods' wishes aside.
+    /// How many pods of a group a place takes, other pods' preferences aside.
     fn room_beside(&self, group: usize, bin: usize) -> u64 {
         let group = &self.groups[group];
         let need = group.need.as_deref();

@@ -96,7 +96,7 @@ impl Grower<'_, '_, '_, '_> {
         free
     }
 
-    /// Whether a planned machine would meet as many wishes of its pods if it were of this offer.
+    /// Whether a planned machine would meet as many preferences of its pods if it were of this offer.
     fn pleases(&self, birth: usize, choice: usize, offer: usize) -> bool {
         let newborn = &self.births.born[birth];
         newborn.cargo.iter().all(|cargo| {

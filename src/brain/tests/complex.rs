@@ -77,7 +77,7 @@ const TWISTS: [(&str, Twist); 10] = [
     ("affinity", |shape, pod| {
         shape.pod_affinity = each(pod, |pod, number| term(pod, number, true));
     }),
-    ("wishes", |shape, pod| {
+    ("preferences", |shape, pod| {
         shape.preferred_anti_pods = each(pod, |pod, number| (100, term(pod, number, true)));
         shape.preferred_pods = each(pod, |pod, number| (1, term(pod, number, true)));
     }),

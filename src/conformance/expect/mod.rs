@@ -5,8 +5,8 @@ mod births;
 mod nodes;
 mod numbers;
 mod pods;
+mod preferences;
 mod skew;
-mod wishes;
 pub(super) use skew::selects;
 
 use super::act::Outcome;
@@ -68,7 +68,7 @@ fn one(value: &Value, outcome: &Outcome) -> Result<Misses, Wrong> {
     births::judge(&mut fields, outcome, &mut misses)?;
     pods::judge(&mut fields, outcome, &mut misses)?;
     skew::judge(&mut fields, outcome, &mut misses)?;
-    wishes::judge(&mut fields, outcome, &mut misses)?;
+    preferences::judge(&mut fields, outcome, &mut misses)?;
     nodes::judge(&mut fields, outcome, &mut misses)?;
     numbers::judge(&mut fields, outcome, &mut misses)?;
     holds(&mut fields, outcome, &mut misses)?;
