@@ -45,7 +45,7 @@ pub struct Status {
     /// What was not read since the start: the numbers of pools and pods are not known without it.
     #[serde(default)]
     pub unread: BTreeSet<Arc<str>>,
-    /// What is held back, and why.
+    /// What is on hold, and why.
     pub holds: Vec<Hold>,
     /// What a person should look at.
     pub warnings: Vec<String>,
@@ -195,7 +195,7 @@ impl Status {
         text
     }
 
-    /// What a headline has to name: faults, then what is wrong with the daemon, else what is held back for another
+    /// What a headline has to name: faults, then what is wrong with the daemon, else what is on hold for another
     /// reason.
     fn reasons(&self) -> impl Iterator<Item = String> {
         let faults = self.troubles.iter().map(|trouble| match &trouble.cause {
@@ -205,7 +205,7 @@ impl Status {
         let problems = self.problems.iter().cloned();
         let known = !self.troubles.is_empty() || !self.problems.is_empty();
         let held = self.holds.first().filter(|_| !known);
-        let held = held.map(|hold| format!("holding {}: {}", hold.scope, hold.why));
+        let held = held.map(|hold| format!("{} on hold: {}", hold.scope, hold.why));
         faults.chain(problems).chain(held)
     }
 }

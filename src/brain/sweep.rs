@@ -49,7 +49,7 @@ fn former(turn: &mut Turn<'_>) {
 }
 
 /// Whether so many running machines have lost their Node at once that this is a fault of the API server,
-/// one that was set back to an older state for instance, and their pods run on (the brake's numbers:
+/// one that was set back to an older state for instance, and their pods run on (the limits of cluster health:
 /// `ok-total-unready-count`, `max-total-unready-percentage`). A Node comes back with its kubelet's next start.
 fn too_many_lost(turn: &mut Turn<'_>) -> bool {
     let runs = |known: &&Known<'_>| {
@@ -104,7 +104,7 @@ fn halves(turn: &mut Turn<'_>, known: &Known<'_>, lost: bool) {
     }
     let stays = lost && reason == Reason::NoNode;
     let may = match kind {
-        // Nothing is lost with it, and its node counts as dead only after that: the brake would hold both for ever.
+        // Nothing is lost with it, and its node counts as dead only after that: an unhealthy cluster would hold both for ever.
         Kind::DropIntent => turn.holds.may_clear(region),
         _ => turn.holds.may_shrink(region),
     };

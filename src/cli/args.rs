@@ -59,7 +59,7 @@ pub(super) enum Command {
     Explain(ExplainCommand),
     /// Save what the daemon sees, without secrets, for `plan --snapshot` and for bug reports.
     Snapshot(SnapshotOptions),
-    /// Show how things stand: pools, machines, what is held back and why.
+    /// Show how things stand: pools, machines, what is on hold and why.
     Status(OutputOptions),
     /// Stop making and removing machines until `resume`. What has begun is finished.
     Pause(PauseOptions),

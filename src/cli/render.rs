@@ -105,14 +105,14 @@ fn act(action: &Action) -> (&'static str, String) {
     }
 }
 
-/// What is held back.
+/// What is on hold.
 pub(super) fn held(text: &mut String, holds: &[Hold], now: Time) {
     let rows = holds.iter().map(|hold| {
         let until = hold.until.map(|until| when(until, now)).unwrap_or_default();
-        vec![hold.scope.clone(), one_line(&hold.why), until]
+        vec![hold.scope.to_string(), one_line(&hold.why), until]
     });
     let rows = rows.collect();
-    section(text, "Held back", &["WHAT", "WHY", "UNTIL"], rows);
+    section(text, "On hold", &["SCOPE", "WHY", "UNTIL"], rows);
 }
 
 /// The pools in numbers.
@@ -291,7 +291,7 @@ mod tests {
     use crate::model::action::{Birth, NodeRef, Precondition, Reason, Target, VERSION};
     use crate::model::mark::Mark;
     use crate::model::memory::Memory;
-    use crate::model::report::{Growth, Least, Report};
+    use crate::model::report::{Growth, Least, Report, Scope};
 
     const NOW: Time = Time(1_795_000_000_000);
 
@@ -369,7 +369,7 @@ mod tests {
         Report {
             unread: BTreeSet::new(),
             holds: vec![Hold {
-                scope: "scale-down".into(),
+                scope: Scope::ScaleDown,
                 why: "a node came 4m ago, delay_after_add is 10m".into(),
                 until: Some(NOW + Span::minutes(6)),
                 cause: None,

@@ -248,7 +248,7 @@ mod tests {
 
     use super::*;
     use crate::model::cluster::{Phase, PodKey};
-    use crate::model::report::{Hold, NodeVerdict};
+    use crate::model::report::{Hold, NodeVerdict, Scope};
     use crate::model::story::{MachineFacts, PreferenceKind};
     use crate::model::time::Span;
 
@@ -323,7 +323,7 @@ mod tests {
                 answer("workers-3", true, None),
             ],
             holds: vec![Hold {
-                scope: "pool workers".into(),
+                scope: Scope::Pool("workers".into()),
                 why: "a join failed".into(),
                 until: Some(NOW + Span::minutes(4)),
                 cause: None,

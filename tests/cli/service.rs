@@ -158,10 +158,7 @@ pub(crate) fn replace(file: &Path, from: &str, to: &str) {
 #[test]
 fn a_bad_file_is_not_taken_up_and_all_say_so_until_it_is_mended() {
     let daemon = Daemon::start(|simulators| simulators.path("admin.conf"));
-    daemon.status(
-        &["leader; 0 nodes, 0 pods pending"],
-        &["Wrong", "Held back"],
-    );
+    daemon.status(&["leader; 0 nodes, 0 pods pending"], &["Wrong", "On hold"]);
     daemon.page("/readyz", &["HTTP/1.1 200", "ok"]);
     daemon.page("/livez", &["HTTP/1.1 200"]);
 
@@ -242,7 +239,7 @@ fn a_changed_listen_takes_effect_on_reload_or_says_that_it_does_not() {
 #[test]
 fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
     let daemon = Daemon::start(|simulators| simulators.path("admin.conf"));
-    daemon.status(&["leader;"], &["Held back"]);
+    daemon.status(&["leader;"], &["On hold"]);
     assert_eq!(daemon.says(&["pause", "storage move"]).0, Some(0));
     let (_, status) = daemon.says(&["status"]);
     assert!(status.contains("paused: storage move"), "{status}");
@@ -475,7 +472,7 @@ fn a_poisoned_memory_neither_ends_the_daemon_nor_speaks_to_systemd() {
         let mut buffer = [0; 8192];
         if let Ok(length) = socket.recv(&mut buffer) {
             let told = text(&buffer[..length]);
-            if told.starts_with("STATUS=") && told.contains("holding pool general") {
+            if told.starts_with("STATUS=") && told.contains("pool general on hold") {
                 words = Some(told);
                 break;
             }

@@ -70,8 +70,8 @@ pub enum Rule {
     View,
     /// The region is configured, seen, and has quorum.
     Region,
-    /// Too many nodes are not Ready.
-    Brake,
+    /// Too many nodes are not Ready (`ClusterUnhealthy`).
+    ClusterUnhealthy,
     /// Pool, instance type and template are those of the configuration.
     Pool,
     /// The host is online and the pool may use it.

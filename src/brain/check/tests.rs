@@ -96,7 +96,7 @@ fn every_action_needs_a_leader_a_fresh_whole_view_and_quorum() {
     planted(&base, Rule::Region, &|lab, _| region(lab).quorate = false);
     planted(&base, Rule::Region, &|lab, _| lab.policy.regions.clear());
     planted(&base, Rule::Region, &|lab, _| lab.snapshot.regions.clear());
-    planted(&base, Rule::Brake, &|lab, _| {
+    planted(&base, Rule::ClusterUnhealthy, &|lab, _| {
         for n in 0..4 {
             let name = format!("sick{n}");
             *lab = lab.clone().node(&name, 1, 1).edit_node(&name, |node| {

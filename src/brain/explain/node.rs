@@ -15,7 +15,7 @@ use crate::brain::turn::Turn;
 use crate::brain::view::{Keyed, Known, Standing};
 use crate::brain::world::{ShapeId, Site, World};
 use crate::model::cluster::{Node, PodKey};
-use crate::model::report::{Hold, NodeVerdict, PodVerdict};
+use crate::model::report::{Hold, NodeVerdict, PodVerdict, Scope};
 use crate::model::story::{Fate, MachineFacts, NodeStory, PodFate};
 
 use super::Asked;
@@ -77,7 +77,7 @@ fn standing(standing: &Standing) -> String {
 
 /// The holds that have to do with removing nodes.
 fn shrink_holds(holds: &[Hold]) -> Vec<Hold> {
-    let concerns = |hold: &&Hold| hold.scope != "scale-up";
+    let concerns = |hold: &&Hold| hold.scope != Scope::ScaleUp;
     holds.iter().filter(concerns).cloned().collect()
 }
 

@@ -13,7 +13,7 @@ use crate::brain::preempt;
 use crate::brain::turn::Turn;
 use crate::brain::world::{Bin, Shape, ShapeId, Site, World};
 use crate::model::cluster::{Pod, PodKey};
-use crate::model::report::{Hold, PodVerdict};
+use crate::model::report::{Hold, PodVerdict, Scope};
 use crate::model::story::{NodeAnswer, OfferAnswer, PodStory};
 
 use super::{Asked, decided, preferences};
@@ -110,7 +110,7 @@ pub(super) fn domains(world: &mut World<'_>, choices: &[Choice<'_>]) -> Vec<Vec<
 
 /// The holds that have to do with adding nodes.
 fn growth_holds(holds: &[Hold]) -> Vec<Hold> {
-    let concerns = |hold: &&Hold| hold.scope != "scale-down";
+    let concerns = |hold: &&Hold| hold.scope != Scope::ScaleDown;
     holds.iter().filter(concerns).cloned().collect()
 }
 

@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::model::cluster::PodKey;
-use crate::model::report::{Hold, PodVerdict, Reasons};
+use crate::model::report::{Hold, PodVerdict, Reasons, Scope};
 use crate::model::resources::Resources;
 use crate::model::time::Time;
 
@@ -286,7 +286,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             for _ in have..pool.min {
                 if let Err(why) = self.open_cheapest(name, have, pool.min) {
                     self.turn.report.holds.push(Hold {
-                        scope: format!("pool {name}"),
+                        scope: Scope::Pool(name.clone()),
                         why: format!("it has {have} nodes, its min is {}, but {why}", pool.min),
                         until: None,
                         cause: None,

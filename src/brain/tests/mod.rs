@@ -2,9 +2,9 @@
 
 mod batching;
 mod bound;
-mod brake;
 mod carry;
 mod claims;
+mod cluster_health;
 mod complex;
 mod consolidating;
 mod constraints;

@@ -12,7 +12,7 @@ use super::LabelSet;
 use crate::agent::turn::Turn;
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::policy::STARTUP_TAINT;
-use crate::model::report::{NodeVerdict, PoolState, Report};
+use crate::model::report::{NodeVerdict, PoolState, Report, Scope};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
@@ -77,7 +77,7 @@ gauges! {
         unneeded: Number = "unneeded_nodes_count", "Nodes that are candidates for removal";
         unremovable: Numbers = "unremovable_nodes_count", "Nodes that stay, by reason";
         pending_deletions: Number = "pending_node_deletions", "Nodes being removed";
-        cooldown: Number = "scale_down_in_cooldown", "Whether scale-down is held back";
+        cooldown: Number = "scale_down_in_cooldown", "Whether scale-down is on hold";
         activity: Numbers = "last_activity", "When an activity was last begun, in Unix seconds; one that never was, since the memory began";
     }
     "pve_autoscaler" {
@@ -89,7 +89,7 @@ gauges! {
         view_complete: Numbers = "view_complete", "Whether each view was read completely";
         machines: Numbers = "machines", "Machines, by pool and step";
         verdicts: Numbers = "pending_pods", "Pods that are not bound, by what becomes of them";
-        holds: Numbers = "holds", "What is held back, by scope";
+        holds: Numbers = "holds", "What is on hold, by scope";
         warnings: Number = "warnings", "Things that a person should look at";
         kubeconfig_expiry: Number = "kubeconfig_expiry_timestamp_seconds", "When the kubeconfig's client certificate ends; 0 without one";
         config_valid: Number = "config_valid", "Whether the configuration file, as it is now, is valid";
@@ -311,11 +311,11 @@ impl Gauges {
 
     fn show_state(&self, turn: &Turn) {
         let (snapshot, report) = (&*turn.snapshot, &turn.decision.report);
-        let held = |scope: &str| report.holds.iter().any(|hold| hold.scope == scope);
-        self.safe.set(flag(!held("everything")));
+        let held = |scope: Scope| report.holds.iter().any(|hold| hold.scope == scope);
+        self.safe.set(flag(!held(Scope::Everything)));
         self.cooldown
-            .set(flag(held("scale-down") || held("everything")));
-        let mut holds: BTreeMap<&str, usize> = BTreeMap::new();
+            .set(flag(held(Scope::ScaleDown) || held(Scope::Everything)));
+        let mut holds: BTreeMap<&Scope, usize> = BTreeMap::new();
         for hold in &report.holds {
             *holds.entry(&hold.scope).or_default() += 1;
         }
@@ -323,7 +323,7 @@ impl Gauges {
             &self.holds,
             holds
                 .into_iter()
-                .map(|(scope, number)| (vec![("scope", scope.to_owned())], count(number))),
+                .map(|(scope, number)| (vec![("scope", scope.to_string())], count(number))),
         );
         self.warnings.set(count(report.warnings.len()));
         self.leader.set(flag(snapshot.leader));
