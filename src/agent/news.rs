@@ -132,8 +132,12 @@ pub fn of_beginning(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event>
     match &action.kind {
         Kind::Create(birth) => of_creation(action, birth, turn, namespace),
         Kind::Remove { .. } => of_removal(action, turn, namespace),
-        Kind::ClearPlaceholder | Kind::DropIntent | Kind::DeleteNode => {
-            let what = executor::kind(&action.kind);
+        Kind::DeletePlaceholder | Kind::DropIntent | Kind::DeleteNode => {
+            let what = match &action.kind {
+                Kind::DeletePlaceholder => "deleting the placeholder",
+                Kind::DropIntent => "dropping the intent",
+                _ => "deleting the node",
+            };
             let (machine, why) = (&action.target.machine, &action.reason);
             vec![Event {
                 about: About::status(namespace),

@@ -89,7 +89,7 @@ fn coming(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
         return failed(turn, known);
     }
     if placeholder(known) {
-        return clear_placeholder(turn, known).or_else(|| proceed(turn, known));
+        return delete_placeholder(turn, known).or_else(|| proceed(turn, known));
     }
     proceed(turn, known)
 }
@@ -98,7 +98,7 @@ fn failed(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     let region = &known.machine.region;
     let may_clear = turn.holds.may_clear(region).is_ok();
     if placeholder(known) {
-        return clear_placeholder(turn, known);
+        return delete_placeholder(turn, known);
     }
     // Without a journal it may be a working machine whose node just went: wait and see.
     let unsure = known.machine.step.is_none() || by_mark_alone(known);
@@ -148,7 +148,7 @@ fn why(known: &Known<'_>, limit: Span) -> ForeignText {
     }
 }
 
-fn clear_placeholder(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+fn delete_placeholder(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     let region = &known.machine.region;
     let good = turn.holds.may_observe_in(region);
     let vm = known.machine.vm.as_ref();
@@ -159,7 +159,7 @@ fn clear_placeholder(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
         (turn.quarantine_over(&key, good), Reason::DeadClone)
     };
     (over && known.machine.intended && turn.holds.may_clear(region).is_ok())
-        .then_some((Kind::ClearPlaceholder, reason))
+        .then_some((Kind::DeletePlaceholder, reason))
 }
 
 fn unfinished() -> Reason {
@@ -172,7 +172,7 @@ fn unfinished() -> Reason {
 /// others are working nodes with our leaving taint: scale-down decides anew.
 fn leaving(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     if placeholder(known) {
-        return clear_placeholder(turn, known);
+        return delete_placeholder(turn, known);
     }
     let never_worked = match known.node {
         Some((_, node)) => has_taint(node, STARTUP_TAINT),

@@ -82,7 +82,7 @@ fn act(action: &Action) -> (&'static str, String) {
                 birth.mark.instance_type, birth.mark.template
             ),
         ),
-        Kind::Continue => ("go on", place),
+        Kind::Continue => ("continue", place),
         Kind::Remove { drain: true } => ("remove", format!("{place}, its pods evicted first")),
         Kind::Remove { drain: false } => ("remove", place),
         Kind::Start => ("start", place),
@@ -100,8 +100,8 @@ fn act(action: &Action) -> (&'static str, String) {
                 .as_ref()
                 .map_or(place, |node| format!("node {}", node.name)),
         ),
-        Kind::ClearPlaceholder => ("clear", format!("placeholder {place}")),
-        Kind::DropIntent => ("forget", place),
+        Kind::DeletePlaceholder => ("delete placeholder", place),
+        Kind::DropIntent => ("drop intent", place),
     }
 }
 

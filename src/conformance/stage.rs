@@ -382,7 +382,7 @@ impl Stage {
             Kind::DeleteNode => {
                 self.snapshot.cluster.nodes.remove(name);
             }
-            Kind::ClearPlaceholder | Kind::DropIntent => {
+            Kind::DeletePlaceholder | Kind::DropIntent => {
                 self.region().vms.remove(&action.target.vmid);
                 self.snapshot.machines.remove(name);
             }

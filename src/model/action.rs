@@ -60,7 +60,8 @@ pub enum Kind {
     DeleteNode,
     /// Destroy the locked placeholder that a dead clone left. Precondition: an intent names it, no
     /// clone task runs, the quarantine has passed.
-    ClearPlaceholder,
+    #[serde(alias = "clear_placeholder")]
+    DeletePlaceholder,
     /// Drop the intent of a machine whose VM never came or is gone, and its token.
     DropIntent,
     /// Start the VM of a working node that is off, after its host's reboot for instance. Precondition:

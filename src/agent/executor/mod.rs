@@ -367,7 +367,7 @@ pub fn kind(kind: &Kind) -> &'static str {
         Kind::Start => "start",
         Kind::Release => "release",
         Kind::DeleteNode => "delete node",
-        Kind::ClearPlaceholder => "clear placeholder",
+        Kind::DeletePlaceholder => "delete placeholder",
         Kind::DropIntent => "drop intent",
     }
 }
@@ -383,8 +383,8 @@ async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
         (Kind::Remove { drain }, Some(entry)) => {
             down::take_down(tools.clone(), &action, &entry, *drain).await
         }
-        (Kind::ClearPlaceholder, Some(entry)) => {
-            sweep::clear_placeholder(tools.clone(), &entry).await
+        (Kind::DeletePlaceholder, Some(entry)) => {
+            sweep::delete_placeholder(tools.clone(), &entry).await
         }
         (Kind::DropIntent, Some(entry)) => sweep::drop_intent(tools.clone(), &entry).await,
         (Kind::Start, Some(entry)) => up::start(tools.clone(), &entry).await,

@@ -41,7 +41,7 @@ fn open(tools: Tools, entry: &Entry) -> Result<Work, Failure> {
 
 /// Destroys the locked placeholder of a dead clone, or what is left of a VM whose removal was cut
 /// short, and with it the intent.
-pub(super) async fn clear_placeholder(tools: Tools, entry: &Entry) -> Result<(), Failure> {
+pub(super) async fn delete_placeholder(tools: Tools, entry: &Entry) -> Result<(), Failure> {
     let work = open(tools, entry)?;
     work.attempt(Step::Destroy, DEADLINE, cleared(&work))
         .await?;

@@ -570,7 +570,7 @@ fn releasing_deleting_and_clearing_have_their_rules() {
         .ownership = Some(Ownership::Unmarked);
     clone.memory = clone.decide().memory;
     let base = decided(clone.after(Span::minutes(5)));
-    assert_eq!(base.1.kind, Kind::ClearPlaceholder);
+    assert_eq!(base.1.kind, Kind::DeletePlaceholder);
     planted(&base, Rule::Placeholder, &|lab, _| {
         *lab = lab
             .clone()

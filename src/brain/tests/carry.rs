@@ -96,7 +96,7 @@ impl Lab {
                     machine.node = None;
                 }
             }
-            Kind::ClearPlaceholder => {
+            Kind::DeletePlaceholder => {
                 self.machine_mut(&target.machine).vm = None;
                 let region = self.snapshot.regions.get_mut("home").expect("home");
                 region.vms.remove(&target.vmid);

@@ -72,8 +72,8 @@ pub fn lines(before: Option<&Turn>, after: &Turn) -> Vec<Line> {
             Kind::Start => (Tone::Trouble, "start"),
             Kind::Release => (Tone::Trouble, "release"),
             Kind::DeleteNode => (Tone::Decision, "delete the node of"),
-            Kind::ClearPlaceholder => (Tone::Trouble, "clear the placeholder of"),
-            Kind::DropIntent => (Tone::Trouble, "forget"),
+            Kind::DeletePlaceholder => (Tone::Trouble, "delete the placeholder of"),
+            Kind::DropIntent => (Tone::Trouble, "drop the intent of"),
         };
         Some(line(tone, format!("{verb} {machine}: {}", action.reason)))
     }));
