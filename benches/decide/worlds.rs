@@ -195,7 +195,7 @@ pub(crate) fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World 
         policy,
         memory: Memory {
             version: memory::VERSION,
-            born: Some(NOW - Span::minutes(24 * 60)),
+            began: Some(NOW - Span::minutes(24 * 60)),
             ..Memory::default()
         },
         namespace: "default".into(),

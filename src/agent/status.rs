@@ -99,7 +99,6 @@ pub struct Pending {
     /// A machine would help but may not be made now.
     pub held: usize,
     /// No machine would help.
-    #[serde(alias = "hopeless")]
     pub no_compatible_pool: usize,
 }
 
@@ -210,7 +209,7 @@ impl Status {
     }
 }
 
-/// What PVE and Kubernetes show to be wrong with a machine that became a node and that nobody is at.
+/// What PVE and Kubernetes show to be wrong with a machine that became a node and that no task works on.
 fn ails(snapshot: &Snapshot, machine: &Machine) -> Option<ForeignText> {
     let node = snapshot.cluster.nodes.get(machine.node.as_ref()?)?;
     if machine.busy.is_some() || node.ready.status == ReadyStatus::True {

@@ -255,7 +255,7 @@ fn latest(memory: &Memory) -> Option<Time> {
         .chain(memory.batch.iter().map(|batch| batch.last))
         .chain(memory.settled.values().map(|settled| settled.since))
         .chain(memory.replacements.values().map(|made| made.planned))
-        .chain(memory.born)
+        .chain(memory.began)
         .chain(memory.last_scale_up)
         .chain(memory.last_scale_down)
         .chain(memory.last_scale_down_failure)

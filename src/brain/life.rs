@@ -42,7 +42,7 @@ fn next(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     let name = known.name;
     if let Standing::Untouchable(why) = &known.standing {
         if turn.holds.unread_in(&known.machine.region).is_none() {
-            turn.warn(format!("machine {name}: hands off: {why}"));
+            turn.warn(format!("machine {name}: left alone: {why}"));
         }
         return None;
     }
@@ -168,8 +168,8 @@ fn unfinished() -> Reason {
     }
 }
 
-/// A removal that was begun and that nobody is at: where nothing can be taken back it goes on. The
-/// others are working nodes with our leaving taint: scale-down decides anew.
+/// A removal that was begun and that no task works on. It continues where it cannot be taken back. The others
+/// are working nodes with our leaving taint: scale-down decides about them again.
 fn leaving(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     if placeholder(known) {
         return delete_placeholder(turn, known);

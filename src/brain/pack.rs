@@ -316,7 +316,7 @@ pub(super) struct Seats {
 }
 
 impl Seats {
-    /// So many on a place as it is.
+    /// Places `count` pods in free room, without preemption.
     pub(super) fn free(bin: usize, count: usize) -> Seats {
         Seats {
             bin,

@@ -246,6 +246,6 @@ fn remember(memory: &Memory, now: Time) -> Memory {
     };
     memory.version = memory::VERSION;
     memory.end_future(now);
-    memory.born.get_or_insert(now);
+    memory.began.get_or_insert(now);
     memory
 }

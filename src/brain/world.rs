@@ -57,7 +57,7 @@ pub(super) enum Site {
     Node,
     /// A machine of ours on its way up, by name.
     Machine(Arc<str>),
-    /// A machine planned now: index into the plan's births.
+    /// A machine planned now: index into `PlannedMachines`.
     Planned(usize),
 }
 

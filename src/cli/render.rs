@@ -33,7 +33,7 @@ pub(super) fn decision(decision: &Decision, now: Time) -> String {
     section(
         &mut text,
         "Pods without a node",
-        &["POD", "WHAT BECOMES OF IT", "WHY"],
+        &["POD", "OUTCOME", "WHY"],
         pods(&report.pods, now),
     );
     section(
@@ -44,7 +44,7 @@ pub(super) fn decision(decision: &Decision, now: Time) -> String {
     );
     warnings(&mut text, &report.warnings);
     if let Some(wake) = decision.wake {
-        let _ = writeln!(text, "Decided again at the latest {}.", when(wake, now));
+        let _ = writeln!(text, "Next decision at the latest {}.", when(wake, now));
     }
     text
 }
@@ -75,11 +75,11 @@ fn act(action: &Action) -> (&'static str, String) {
     let target = &action.target;
     let place = format!("VMID {} on {}", target.vmid, target.host);
     match &action.kind {
-        Kind::Create(birth) => (
+        Kind::Create(spec) => (
             "create",
             format!(
                 "{} from {} as {place}",
-                birth.mark.instance_type, birth.mark.template
+                spec.mark.instance_type, spec.mark.template
             ),
         ),
         Kind::Continue => ("continue", place),
@@ -146,7 +146,7 @@ pub(super) fn warnings(text: &mut String, warnings: &[String]) {
         .iter()
         .map(|warning| vec![one_line(warning)])
         .collect();
-    section(text, "Look at", &[], rows);
+    section(text, "Warnings", &[], rows);
 }
 
 fn pods(pods: &BTreeMap<PodKey, PodVerdict>, now: Time) -> Vec<Vec<String>> {
@@ -288,7 +288,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::model::action::{Birth, NodeRef, Precondition, Reason, Target, VERSION};
+    use crate::model::action::{CreateSpec, NodeRef, Precondition, Reason, Target, VERSION};
     use crate::model::mark::Mark;
     use crate::model::memory::Memory;
     use crate::model::report::{Growth, Least, Report, Scope};
@@ -314,8 +314,8 @@ mod tests {
         }
     }
 
-    fn birth() -> Birth {
-        Birth {
+    fn spec() -> CreateSpec {
+        CreateSpec {
             mark: Mark {
                 cluster: "uid/default".into(),
                 machine: "small-k3x9p".into(),
@@ -458,7 +458,7 @@ mod tests {
         let made = Decision {
             plan: vec![
                 action(
-                    Kind::Create(birth()),
+                    Kind::Create(spec()),
                     "small-k3x9p",
                     Reason::PendingPods { pods },
                 ),

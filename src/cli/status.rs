@@ -247,7 +247,7 @@ mod tests {
         let status = Status {
             version: "1.2.3".into(),
             configured: true,
-            problems: vec!["the file has errors and the one before is in force".into()],
+            problems: vec!["the file has errors; the previous configuration is in force".into()],
             at: Some(NOW - Span::seconds(2)),
             turns: 12,
             cluster_id: Some("uid/default".into()),

@@ -41,23 +41,19 @@ pub(super) fn pod(story: &PodStory, now: Time) -> String {
             let _ = writeln!(text, "It is on the node {node}.\n");
         }
         (None, None) => {
-            let _ = writeln!(
-                text,
-                "It asks for nothing: its phase is {:?}.\n",
-                story.phase
-            );
+            let _ = writeln!(text, "It needs no node: its phase is {:?}.\n", story.phase);
         }
     }
     section(
         &mut text,
-        "What a new machine would be to it",
-        &["POOL/TYPE", "HOSTS", "OFFERS", "IT", "MADE NOW"],
+        "New machines",
+        &["POOL/TYPE", "HOSTS", "FREE", "POD", "POSSIBLE NOW"],
         offers(&story.offers),
     );
     section(
         &mut text,
-        "What there is",
-        &["IT", "NODES"],
+        "Existing nodes",
+        &["POD", "NODES"],
         nodes(&story.nodes),
     );
     let place = story.place.as_deref().unwrap_or_default();
@@ -114,13 +110,13 @@ pub(super) fn node(story: &NodeStory, now: Time) -> String {
     text.push('\n');
     section(
         &mut text,
-        "If it went now",
-        &["POD", "IT", "WHY"],
+        "If it were removed now",
+        &["POD", "OUTCOME", "WHY"],
         story.pods.iter().map(fate).collect(),
     );
     section(
         &mut text,
-        "Pending pods that are to come here",
+        "Pending pods expected here",
         &[],
         story
             .expected
@@ -135,9 +131,9 @@ pub(super) fn node(story: &NodeStory, now: Time) -> String {
 fn fate(pod: &PodFate) -> Vec<String> {
     let what = match &pod.fate {
         Fate::Stays => "does not matter".to_owned(),
-        Fate::Goes => "goes, nothing comes for it".to_owned(),
+        Fate::Goes => "ends, nothing replaces it".to_owned(),
         Fate::Moves { to } => format!("moves to {to}"),
-        Fate::Homeless => "finds no place".to_owned(),
+        Fate::Unplaced => "finds no place".to_owned(),
         Fate::Blocks { reason } => format!("blocks: {reason}"),
     };
     let why = pod.why.as_deref().map(one_line).unwrap_or_default();
@@ -413,7 +409,7 @@ mod tests {
                 ),
                 fate(
                     "web-2",
-                    Fate::Homeless,
+                    Fate::Unplaced,
                     Some("none of 2 other ready nodes holds it"),
                 ),
             ],

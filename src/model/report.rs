@@ -203,7 +203,6 @@ pub enum PodVerdict {
         why: Reasons,
     },
     /// No machine that the pools allow could ever run it.
-    #[serde(alias = "hopeless")]
     NoCompatiblePool {
         /// The first predicate that fails, with numbers, by `pool/type`.
         why: Reasons,

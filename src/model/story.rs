@@ -194,7 +194,7 @@ pub enum Fate {
         to: Arc<str>,
     },
     /// It finds no other place.
-    Homeless,
+    Unplaced,
     /// It forbids the removal, by cluster-autoscaler's `BlockingPodReason`.
     Blocks {
         /// The reason.

@@ -166,7 +166,7 @@ fn a_bad_file_is_not_taken_up_and_all_say_so_until_it_is_mended() {
     daemon.tell(Signal::SIGHUP);
     let status = daemon.status(
         &[
-            "the file has errors and the one before is in force",
+            "the file has errors; the previous configuration is in force",
             "general  0    2",
         ],
         &[],
@@ -187,7 +187,7 @@ fn a_bad_file_is_not_taken_up_and_all_say_so_until_it_is_mended() {
     daemon.page("/readyz", &["HTTP/1.1 200"]);
     let log = daemon.log();
     assert!(
-        log.contains("the configuration has errors and the one before stays in force"),
+        log.contains("the configuration has errors; the previous one stays in force"),
         "{log}"
     );
 
@@ -388,7 +388,10 @@ fn the_file_in_force_is_told(daemon: &Daemon, told: &Notified) {
     replace(&daemon.config, "max = 2", "max = two");
     status("it has errors since then", "");
     daemon.page("/metrics", &["\npve_autoscaler_config_valid 0"]);
-    daemon.status(&["the file has errors and the one before is in force"], &[]);
+    daemon.status(
+        &["the file has errors; the previous configuration is in force"],
+        &[],
+    );
     replace(&daemon.config, "max = two", "max = 4");
     status("it was changed since, and a reload takes it up", "errors");
     daemon.page(
@@ -457,7 +460,7 @@ fn a_poisoned_memory_neither_ends_the_daemon_nor_speaks_to_systemd() {
             };
             let memory = Memory {
                 version: VERSION,
-                born: Some(now),
+                began: Some(now),
                 backoff: [("general".into(), backoff)].into(),
                 ..Memory::default()
             };
@@ -504,7 +507,7 @@ fn a_journal_file_that_is_no_entry_is_told_until_it_is_removed() {
     });
     let told = [
         "leader;",
-        "a journal file is no entry",
+        "a journal file is not a valid entry",
         "general-x.json: unknown variant",
     ];
     let status = daemon.status(&told, &[]);

@@ -87,12 +87,12 @@ pub(super) fn report(
     let mut growth = Growth::default();
     let mut kept = vec![0i128; turn.view.policy.pools.len()];
     for action in &turn.plan {
-        let Kind::Create(birth) = &action.kind else {
+        let Kind::Create(spec) = &action.kind else {
             continue;
         };
         let choice = choices
             .iter()
-            .find(|c| **c.pool == *birth.mark.pool && **c.type_name == *birth.mark.instance_type);
+            .find(|c| **c.pool == *spec.mark.pool && **c.type_name == *spec.mark.instance_type);
         let Some(choice) = choice else {
             continue;
         };

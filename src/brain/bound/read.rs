@@ -107,7 +107,7 @@ fn lots<'a>(
     within: &[Vec<usize>],
     names: &Names,
 ) -> (Vec<Lot>, Vec<&'a PodShape>) {
-    let mut requirements: BTreeMap<NodeRequirements<'a>, usize> = BTreeMap::new();
+    let mut ids: BTreeMap<NodeRequirements<'a>, usize> = BTreeMap::new();
     let mut known: BTreeMap<Key, usize> = BTreeMap::new();
     let (mut lots, mut shapes): (Vec<Lot>, Vec<&PodShape>) = (Vec::new(), Vec::new());
     for ((pod, count), cliques) in pods.iter().zip(within) {
@@ -117,8 +117,8 @@ fn lots<'a>(
             &shape.node_affinity,
             &shape.tolerations[..],
         );
-        let next = requirements.len();
-        let requirements = *requirements.entry(requirements).or_insert(next);
+        let next = ids.len();
+        let requirements = *ids.entry(requirements).or_insert(next);
         let mut amounts = names.amounts(&shape.requests);
         // Every pod takes one slot, whatever it says.
         amounts[3] = 1;

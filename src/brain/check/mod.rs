@@ -194,8 +194,8 @@ pub fn check(action: &Action, snapshot: &Snapshot, policy: &Policy, now: Time) -
     };
     general::check(case, action)?;
     match &action.kind {
-        Kind::Create(birth) => {
-            create::check(case, action, birth)?;
+        Kind::Create(spec) => {
+            create::check(case, action, spec)?;
             together::creations(case, &[action])?;
             supply::check(case, &[action])
         }

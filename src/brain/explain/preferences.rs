@@ -387,7 +387,7 @@ impl<'a> Judge<'_, 'a> {
     /// What keeps the pod off the places that meet a preference.
     fn because(&self, meets: impl Fn(What) -> bool) -> String {
         if matches!(self.fate, Fate::Bound) {
-            return "it runs there: where pods go among nodes that are there, kube-scheduler decides".to_owned();
+            return "it runs there already: kube-scheduler chose that node".to_owned();
         }
         let better = || self.spots.iter().filter(|spot| meets(spot.what));
         let nodes: Vec<&Spot> = better()
@@ -399,7 +399,7 @@ impl<'a> Judge<'_, 'a> {
         let clauses = [self.of_nodes(&nodes), self.of_machines(&machines)];
         let clauses: Vec<String> = clauses.into_iter().flatten().collect();
         if clauses.is_empty() {
-            return "no other node does, and no machine that could be made".to_owned();
+            return "no other node would meet it, and no new machine would".to_owned();
         }
         clauses.join("; ")
     }
@@ -418,9 +418,9 @@ impl<'a> Judge<'_, 'a> {
         if let Some(free) = spots.iter().find(|spot| spot.misfit.is_none()) {
             let planned = matches!(self.fate, Fate::Planned { .. });
             let why = if planned {
-                "has room once all is placed: machines are filled first, preferences weighed after"
+                "has room once all pods are placed: machines are filled before preferences are weighed"
             } else {
-                "has room too: among nodes that are there kube-scheduler chooses"
+                "has room too: kube-scheduler chooses among existing nodes"
             };
             return Some(format!("{} {why}{more}", name(free)));
         }
@@ -450,7 +450,7 @@ impl<'a> Judge<'_, 'a> {
             ));
         }
         let Fate::Planned { mates, others } = &self.fate else {
-            return Some("no machine is made for a preference alone".to_owned());
+            return Some("a preference alone makes no machine".to_owned());
         };
         if *mates > 0 {
             let pods = if *mates == 1 {
@@ -459,7 +459,7 @@ impl<'a> Judge<'_, 'a> {
                 format!("{mates} other pods")
             };
             return Some(format!(
-                "its machine is made for {pods} too, and none more is made for a preference alone"
+                "its machine is made for {pods} too, and a preference alone makes no other one"
             ));
         }
         let all = format!("{}/*", choice.pool);
@@ -469,10 +469,10 @@ impl<'a> Judge<'_, 'a> {
         let there = node_preferences::unmet(self.pod, self.place(spot.what));
         let here = node_preferences::unmet(self.pod, self.place(What::Bin(self.own)));
         Some(if there >= here && here > 0 {
-            format!("on a machine of {label} on {host} other preferences would not be met")
+            format!("a machine of {label} on {host} would not meet other preferences")
         } else {
             format!(
-                "a machine of {label} on {host} costs {} an hour, and what the plan makes carries more for its price or pleases others more",
+                "a machine of {label} on {host} costs {} an hour, and the planned machines carry more for their price or meet other pods' preferences",
                 words::price(choice.price)
             )
         })

@@ -472,7 +472,7 @@ impl Grower<'_, '_, '_, '_> {
                 at: (pick.choice, pick.offer),
                 gift: Gift::default(),
             },
-            Some(birth) => self.room_as(birth, pick),
+            Some(machine) => self.room_as(machine, pick),
         };
         let mut fill = vec![(lead, pick.lead)];
         self.use_up(lead, pick.lead, &mut room);
@@ -520,10 +520,10 @@ impl Grower<'_, '_, '_, '_> {
             || fill.iter().any(|(other, _)| shares(*other))
     }
 
-    pub(super) fn room_as(&self, birth: usize, pick: &Pick) -> Room {
-        let bin = self.births.born[birth].bin;
+    pub(super) fn room_as(&self, machine: usize, pick: &Pick) -> Room {
+        let bin = self.planned.machines[machine].bin;
         Room {
-            free: self.free_as(birth, pick.choice, pick.offer),
+            free: self.free_as(machine, pick.choice, pick.offer),
             ports: self.world.bins[bin].ports.clone(),
             slots: self.slots_as(bin, pick.choice),
             at: (pick.choice, pick.offer),

@@ -29,7 +29,6 @@ use crate::model::resources::Resources;
 use crate::model::time::Time;
 
 use super::batch;
-use super::births::{Births, Cause};
 use super::budget;
 use super::company::topology::DomainId;
 use super::company::{Preferences, Rules};
@@ -38,6 +37,7 @@ use super::fit::volumes::Need;
 use super::limits::Ledger;
 use super::offer::{self, Choice};
 use super::pack::{self, Lane, Seats, Why};
+use super::planned::{CreateReason, PlannedMachines};
 use super::turn::Turn;
 use super::unread;
 use super::view::Standing;
@@ -109,7 +109,7 @@ struct Grower<'t, 'w, 'c, 'a> {
     /// The domain of every offer, by offer and topology key.
     domains: Vec<Vec<DomainId>>,
     ledger: Ledger,
-    births: Births,
+    planned: PlannedMachines,
     /// The places there are: pods put on planned machines may open them to others.
     existing: Lane,
     /// Pods that came to those, once machines were planned.
@@ -128,7 +128,7 @@ pub(super) fn plan<'a>(
     existing: Lane,
 ) -> Vec<(ShapeId, usize)> {
     let ledger = Ledger::of(turn);
-    let births = Births::begin();
+    let planned = PlannedMachines::begin();
     let mut grower = Grower {
         turn,
         world,
@@ -139,7 +139,7 @@ pub(super) fn plan<'a>(
         rows: Rows::default(),
         domains: Vec::new(),
         ledger,
-        births,
+        planned,
         existing,
         visits: Vec::new(),
         unplaced: Vec::new(),
@@ -157,14 +157,14 @@ pub(super) fn plan<'a>(
     grower.world.company.close();
     let Grower {
         turn,
-        births,
+        planned,
         groups,
         mut unplaced,
         ..
     } = grower;
     unplaced.extend(groups.iter().map(|group| (group.shape, group.left())));
-    births.finish(turn, choices, |cargo| {
-        &groups[cargo.group].pods[cargo.pods.clone()]
+    planned.finish(turn, choices, |assigned| {
+        &groups[assigned.group].pods[assigned.pods.clone()]
     });
     unplaced
 }
@@ -313,7 +313,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             match found {
                 Ok((offer, _)) => {
                     return self
-                        .open(index, offer, Cause::Min { have, min })
+                        .open(index, offer, CreateReason::Min { have, min })
                         .map(|_| ());
                 }
                 Err(why) => refusal = refusal.or(Some(self.words_of(why, None, &mut Vec::new()))),
@@ -326,14 +326,14 @@ impl<'a> Grower<'_, '_, '_, 'a> {
     }
 
     /// Opens one machine; says which place it is in the world.
-    fn open(&mut self, choice: usize, offer: usize, cause: Cause) -> Result<usize, String> {
+    fn open(&mut self, choice: usize, offer: usize, cause: CreateReason) -> Result<usize, String> {
         let chosen = &self.choices[choice];
         let vmid = self
             .ledger
             .vmid(self.turn, &chosen.policy.region)
             .ok_or_else(|| "no VMID is free".to_owned())?;
-        let (births, at) = (&mut self.births, (choice, offer));
-        let bin = births
+        let (planned, at) = (&mut self.planned, (choice, offer));
+        let bin = planned
             .add(self.turn, self.world, self.choices, at, vmid, cause)
             .ok_or_else(|| "no unused name was found".to_owned())?;
         self.ledger.book(chosen, &chosen.offers[offer], vmid);
@@ -403,7 +403,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             return self.turn.say(asker, &verdict);
         }
         self.locate();
-        if rules.is_some() && !self.births.lane.is_empty() {
+        if rules.is_some() && !self.planned.lane.is_empty() {
             self.fill_existing(lead);
         }
         let floor = self.floor(rules.as_deref());
@@ -508,7 +508,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let group = &self.groups[lead];
         let (shape, left) = (group.shape, group.left());
         let need = group.need.clone();
-        let lane = &mut self.births.lane;
+        let lane = &mut self.planned.lane;
         for (bin, count) in pack::place(self.world, shape, need.as_deref(), left, lane) {
             self.assign(lead, bin, count);
         }
@@ -526,7 +526,8 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         for asker in &pods {
             self.turn.say(*asker, &verdict);
         }
-        self.births.carry(&self.world.bins[bin].site, group, range);
+        self.planned
+            .assign(&self.world.bins[bin].site, group, range);
     }
 
     /// Opens what was picked, again and again as long as the same filling goes in.
@@ -535,8 +536,8 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let mut offer = pick.offer;
         loop {
             let bin = match pick.instead {
-                Some(birth) => self.enlarge(birth, pick.choice, offer),
-                None => self.open(pick.choice, offer, Cause::Pods)?,
+                Some(machine) => self.enlarge(machine, pick.choice, offer),
+                None => self.open(pick.choice, offer, CreateReason::Pods)?,
             };
             for (group, count) in &fill {
                 let id = self.groups[*group].shape;

@@ -117,10 +117,8 @@ fn a_preference_that_nothing_could_meet_says_so() {
     assert_eq!(
         said(&lab, "web"),
         [
-            "prefers nodes with topology.kubernetes.io/zone In [moon] not met: no other node does, and no \
-             machine that could be made",
-            "prefers nodes by a term without requirements, which no node meets not met: no other node does, \
-             and no machine that could be made",
+            "prefers nodes with topology.kubernetes.io/zone In [moon] not met: no other node would meet it, and no new machine would",
+            "prefers nodes by a term without requirements, which no node meets not met: no other node would meet it, and no new machine would",
         ]
     );
 }
@@ -134,8 +132,7 @@ fn where_a_node_has_room_no_machine_is_made_for_a_preference() {
     assert_eq!(
         said(&lab, "web"),
         [
-            "prefers nodes with topology.kubernetes.io/zone In [pve3] not met: no machine is made for a preference \
-             alone",
+            "prefers nodes with topology.kubernetes.io/zone In [pve3] not met: a preference alone makes no machine",
         ]
     );
     // A node that has it and is full comes first.
@@ -147,7 +144,7 @@ fn where_a_node_has_room_no_machine_is_made_for_a_preference() {
         said(&lab, "web"),
         [
             "prefers nodes with topology.kubernetes.io/zone In [pve3] not met: on n2: cpu: asks 1, 0.5 are \
-             free; no machine is made for a preference alone",
+             free; a preference alone makes no machine",
         ]
     );
 }
@@ -197,7 +194,7 @@ fn company_is_counted_as_the_decision_leaves_it() {
             "prefers to be near pods app=db within the same topology.kubernetes.io/zone not met: there is \
              no such pod",
             "prefers to be away from pods app=web on the same node not met: one such pod is there; its \
-             machine is made for another pod too, and none more is made for a preference alone",
+             machine is made for another pod too, and a preference alone makes no other one",
         ]
         .map(|line: &str| line.to_owned())
     );
@@ -227,7 +224,7 @@ fn a_spread_names_its_domains() {
         said(&lab, "web-0"),
         [
             "ScheduleAnyway over topology.kubernetes.io/zone, maxSkew 1 3 in pve1, 0 in pve2, 0 in pve3 not \
-             met: no machine is made for a preference alone",
+             met: a preference alone makes no machine",
         ]
     );
     // A machine is made all the same: it is made where there is none yet, and that is even enough.

@@ -476,10 +476,10 @@ fn a_local_template_is_cloned_on_its_host_only() {
     });
     for action in lab.decide().plan {
         assert_eq!(&*action.target.host, "pve2");
-        let Kind::Create(birth) = action.kind else {
+        let Kind::Create(spec) = action.kind else {
             panic!("{:?}", action.kind)
         };
-        assert_eq!(&*birth.template_host, "pve2");
+        assert_eq!(&*spec.template_host, "pve2");
     }
 }
 

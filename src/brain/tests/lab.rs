@@ -108,7 +108,7 @@ pub(in crate::brain) fn lab() -> Lab {
         },
         memory: Memory {
             version: memory::VERSION,
-            born: Some(START - Span::minutes(24 * 60)),
+            began: Some(START - Span::minutes(24 * 60)),
             ..Memory::default()
         },
         now: START,
@@ -542,7 +542,7 @@ pub(in crate::brain) fn made(decision: &Decision) -> Vec<String> {
         .plan
         .iter()
         .filter_map(|action| match &action.kind {
-            Kind::Create(birth) => Some(birth.mark.instance_type.clone()),
+            Kind::Create(spec) => Some(spec.mark.instance_type.clone()),
             _ => None,
         })
         .collect();

@@ -374,7 +374,7 @@ fn bill(decision: &Decision, policy: &Policy) -> (usize, i64, usize) {
         .plan
         .iter()
         .filter_map(|action| match &action.kind {
-            Kind::Create(birth) => policy.instance_types.get(birth.mark.instance_type.as_str()),
+            Kind::Create(spec) => policy.instance_types.get(spec.mark.instance_type.as_str()),
             _ => None,
         });
     let prices: Vec<i64> = kinds.map(|kind| i64::from(kind.cores)).collect();

@@ -324,7 +324,7 @@ fn un_08_nodes_of_others_stay() {
 }
 
 #[test]
-fn delays_after_additions_deletions_failures_and_births() {
+fn delays_after_additions_deletions_failures_and_creations() {
     let ready = || {
         let mut lab = nodes(1);
         lab.turn();

@@ -1,7 +1,7 @@
 //! `then`: what must have come of a step. Every key is one expectation; every miss is one text
 //! "expected …, got …".
 
-mod births;
+mod new_nodes;
 mod nodes;
 mod numbers;
 mod pods;
@@ -65,7 +65,7 @@ fn one(value: &Value, outcome: &Outcome) -> Result<Misses, Wrong> {
     let mut fields = Fields::of(value, "then")?;
     let mut misses = Misses::new();
     fields.take("note");
-    births::judge(&mut fields, outcome, &mut misses)?;
+    new_nodes::judge(&mut fields, outcome, &mut misses)?;
     pods::judge(&mut fields, outcome, &mut misses)?;
     skew::judge(&mut fields, outcome, &mut misses)?;
     preferences::judge(&mut fields, outcome, &mut misses)?;

@@ -60,10 +60,10 @@ pub fn lines(before: Option<&Turn>, after: &Turn) -> Vec<Line> {
     lines.extend(after.decision.plan.iter().filter_map(|action| {
         let machine = &action.target.machine;
         let (tone, verb) = match &action.kind {
-            Kind::Create(birth) => {
+            Kind::Create(spec) => {
                 let what = format!(
                     "create {machine} ({} on {}, VMID {})",
-                    birth.mark.instance_type, action.target.host, action.target.vmid
+                    spec.mark.instance_type, action.target.host, action.target.vmid
                 );
                 return Some(line(Tone::Decision, format!("{what}: {}", action.reason)));
             }

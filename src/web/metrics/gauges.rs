@@ -64,13 +64,13 @@ gauges! {
     "cluster_autoscaler" {
         safe: Number = "cluster_safe_to_autoscale", "Whether nothing holds everything back";
         nodes: Numbers = "nodes_count", "Nodes of the cluster, by state";
-        max_nodes: Number = "max_nodes_count", "The most nodes there may be: those that are not ours, and the max of all pools or of all together";
+        max_nodes: Number = "max_nodes_count", "Upper limit of nodes: those that are not ours, and the max of all pools or of all together";
         groups: Numbers = "node_groups_count", "Pools";
-        group_min: Numbers = "node_group_min_count", "The least nodes of a pool";
-        group_max: Numbers = "node_group_max_count", "The most nodes of a pool";
-        group_target: Numbers = "node_group_target_count", "Nodes of a pool, those that come included";
+        group_min: Numbers = "node_group_min_count", "Minimum number of nodes of a pool";
+        group_max: Numbers = "node_group_max_count", "Maximum number of nodes of a pool";
+        group_target: Numbers = "node_group_target_count", "Nodes of a pool, including machines on their way";
         group_backoff: Numbers = "node_group_backoff_status", "Whether a pool waits after a failure";
-        group_healthiness: Numbers = "node_group_healthiness", "Whether no more nodes of a pool are unready than are borne";
+        group_healthiness: Numbers = "node_group_healthiness", "Whether no more nodes of a pool are unready than allowed";
         unschedulable: Numbers = "unschedulable_pods_count", "Pods that wait for a node";
         cores: Number = "cluster_cpu_current_cores", "Cores of all nodes";
         memory: Number = "cluster_memory_current_bytes", "Memory of all nodes";
@@ -78,7 +78,7 @@ gauges! {
         unremovable: Numbers = "unremovable_nodes_count", "Nodes that stay, by reason";
         pending_deletions: Number = "pending_node_deletions", "Nodes being removed";
         cooldown: Number = "scale_down_in_cooldown", "Whether scale-down is on hold";
-        activity: Numbers = "last_activity", "When an activity was last begun, in Unix seconds; one that never was, since the memory began";
+        activity: Numbers = "last_activity", "When an activity last began, in Unix seconds; if it never did, when the memory began";
     }
     "pve_autoscaler" {
         build: Numbers = "build_info", "The program's version";
@@ -348,7 +348,7 @@ impl Gauges {
         );
         self.show_clocks(snapshot);
         let memory = &turn.decision.memory;
-        let since = |last: Option<Time>| last.or(memory.born).unwrap_or(turn.at);
+        let since = |last: Option<Time>| last.or(memory.began).unwrap_or(turn.at);
         for (activity, at) in [
             ("main", turn.at),
             ("autoscaling", turn.at),
