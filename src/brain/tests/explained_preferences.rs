@@ -265,7 +265,7 @@ fn a_pod_that_runs_is_told_of_where_it_runs_and_one_without_place_of_nothing() {
     let told = story(&lab, "web");
     assert_eq!(told.place.as_deref(), Some("n1"));
     let why = told.preferences[0].why.as_deref().unwrap_or_default();
-    assert!(why.contains("kube-scheduler decides"), "{why}");
+    assert!(why.contains("kube-scheduler chose that node"), "{why}");
     let lab = lab.edit("web", |pod| {
         *pod = crate::model::cluster::Pod {
             shape: Arc::new(shape("web", 64_000, 1)),
