@@ -57,7 +57,7 @@ impl Decider for Brain {
     fn decide(&mut self, model: &mut Model, now: Time) -> Option<Time> {
         let memory = self.memory.take().unwrap_or_else(|| Memory {
             version: memory::VERSION,
-            born: Some(now - DAY),
+            began: Some(now - DAY),
             ..Memory::default()
         });
         let decision = decide(&model.snapshot, &model.policy, &memory, now);

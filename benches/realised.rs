@@ -178,10 +178,10 @@ async fn watch_plans(scene: &Scene, made: &Mutex<Vec<(u64, f64)>>) {
             continue;
         };
         for action in &turn.decision.plan {
-            if let Kind::Create(birth) = &action.kind
+            if let Kind::Create(spec) = &action.kind
                 && names.insert(action.target.machine.clone())
             {
-                let kind = birth.mark.instance_type.as_str();
+                let kind = spec.mark.instance_type.as_str();
                 let kind = &turn.settings.policy.instance_types[kind];
                 #[expect(clippy::cast_precision_loss, reason = "prices are small")]
                 let price = kind.price.unwrap_or(0) as f64;

@@ -27,7 +27,7 @@ fn world(workload: &str) -> World {
     match workload {
         "W1" => worlds::diverse(1_000),
         "W2" => worlds::binpacking(2_500, 50),
-        "W3" => worlds::hopeless(100, 1_200, 10),
+        "W3" => worlds::no_compatible_pool(100, 1_200, 10),
         "W4" => worlds::large(150),
         "W4 one pod later" => {
             let mut world = worlds::large(150);

@@ -72,7 +72,7 @@ fn main() {
         (200, 60_000, 1),
     ] {
         let size = format!("{nodes} nodes, {pods} pods of {shapes} shapes");
-        let row = decided("W3", size, &worlds::hopeless(nodes, pods, shapes));
+        let row = decided("W3", size, &worlds::no_compatible_pool(nodes, pods, shapes));
         report.add(row.exactly("nodes", 0).at_most("seconds", 0.05));
     }
     for nodes in [500, 1_000, 5_000] {

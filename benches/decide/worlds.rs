@@ -195,7 +195,7 @@ pub(crate) fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World 
         policy,
         memory: Memory {
             version: memory::VERSION,
-            born: Some(NOW - Span::minutes(24 * 60)),
+            began: Some(NOW - Span::minutes(24 * 60)),
             ..Memory::default()
         },
         namespace: "default".into(),
@@ -457,7 +457,7 @@ pub(crate) fn binpacking(small: usize, large: usize) -> World {
 }
 
 /// W3: pods of some shapes that fit neither on the nodes there are nor on one of ours.
-pub(crate) fn hopeless(nodes: usize, pods: usize, shapes: usize) -> World {
+pub(crate) fn no_compatible_pool(nodes: usize, pods: usize, shapes: usize) -> World {
     let kind = InstanceType {
         cores: 1,
         memory: 2 * GI,

@@ -88,12 +88,12 @@ impl Announcer {
             .collect();
         for (machine, why) in &found {
             if self.contradicted.get(machine) != Some(why) {
-                tracing::warn!(%machine, %why, "hands off: which node is this machine's is contradicted");
+                tracing::warn!(%machine, %why, "the machine is left alone: its node and its VM contradict each other");
             }
         }
         let ended = self.contradicted.keys();
         for machine in ended.filter(|machine| !found.contains_key(*machine)) {
-            tracing::info!(%machine, "nothing contradicts any more which node is this machine's");
+            tracing::info!(%machine, "the machine's node and VM agree again");
         }
         self.contradicted = found;
     }
@@ -117,7 +117,7 @@ impl Announcer {
         let Overdue { machine, wait, .. } = overdue;
         let seconds = turn.at.since(wait.since).0 / 1000;
         if wait.hindered {
-            tracing::warn!(%machine, seconds, waits_for = %wait.what, "an action does not get on");
+            tracing::warn!(%machine, seconds, waits_for = %wait.what, "an action makes no progress");
         } else {
             tracing::info!(%machine, seconds, waits_for = %wait.what, "an action takes its time");
         }

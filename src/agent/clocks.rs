@@ -9,7 +9,7 @@ use crate::model::time::{Span, Time};
 
 /// A host's clock is asked for again after this long: clocks drift slowly.
 const AGAIN: Span = Span::minutes(30);
-/// PVE tells whole seconds; on average the true time is so much later.
+/// PVE truncates its time to seconds: half a second is added on average.
 const HALF_SECOND: Span = Span(500);
 
 /// What is known of the clocks.

@@ -205,7 +205,7 @@ async fn answer(stream: UnixStream, handler: Handler) {
     let answer = match read.map(|_| serde_json::from_str::<Command>(&line)) {
         Err(error) => Answer::Error(error.to_string()),
         Ok(Err(_)) if line.len() as u64 == MAX_REQUEST => {
-            Answer::Error(format!("a request has {MAX_REQUEST} bytes at most"))
+            Answer::Error(format!("a request may have at most {MAX_REQUEST} bytes"))
         }
         Ok(Err(error)) => Answer::Error(format!("not a command: {error}")),
         Ok(Ok(command)) if command.changes() && !may_change(peer) => {

@@ -137,7 +137,7 @@ pub async fn run_until(parts: Parts, stop: CancellationToken) -> Result<(), Daem
 fn journal(state: &StateFiles) -> Result<Journal, JournalError> {
     let (journal, unreadable) = Journal::open(&state.journal())?;
     for problem in unreadable {
-        tracing::error!(%problem, "a file in the journal is no entry: it counts for nothing");
+        tracing::error!(%problem, "a file in the journal is not a valid entry and is ignored");
     }
     Ok(journal)
 }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::action::{Birth, Target};
+use crate::model::action::{CreateSpec, Target};
 use crate::model::region::{Failure, Machine, Step, VMIDS};
 use crate::model::time::{Span, Time};
 use crate::pve::Upid;
@@ -39,7 +39,8 @@ pub struct Entry {
     /// Region, host, VMID, name.
     pub target: Target,
     /// Mark, template, instance type.
-    pub birth: Birth,
+    #[serde(alias = "birth")] // as older programs wrote it
+    pub spec: CreateSpec,
     /// The step reached.
     pub step: Step,
     /// Since when.
@@ -78,11 +79,11 @@ pub struct Entry {
 
 impl Entry {
     /// A new machine's entry.
-    pub fn new(target: Target, birth: Birth, now: Time) -> Entry {
+    pub fn new(target: Target, spec: CreateSpec, now: Time) -> Entry {
         Entry {
             version: VERSION,
             target,
-            birth,
+            spec,
             step: Step::Intent,
             since: now,
             spent: Span::ZERO,
@@ -101,7 +102,7 @@ impl Entry {
 impl Entry {
     /// Whether its VM was seen with our mark: from then on no clone of ours can make it any more.
     pub fn was_ours(&self) -> bool {
-        self.marked || self.birth.template_vmid == UNKNOWN_TEMPLATE
+        self.marked || self.spec.template_vmid == UNKNOWN_TEMPLATE
     }
 
     /// Forgets what belongs to a VM: there is none yet, or none any more.
@@ -230,7 +231,7 @@ impl Journal {
         let (journal, _) = Journal::open(&directory)?;
         let mut former = Former::default();
         for (name, entry) in journal.entries() {
-            let of = entry.birth.mark.cluster.clone();
+            let of = entry.spec.mark.cluster.clone();
             if of != cluster {
                 former.0.entry(of).or_default().push(name.to_string());
             }
@@ -379,10 +380,10 @@ impl Journal {
 /// machine it is about.
 fn read(path: &Path, text: &[u8]) -> Result<Entry, String> {
     let entry: Entry = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    let (target, birth) = (&entry.target, &entry.birth);
-    let (machine, mark) = (&*target.machine, &birth.mark);
+    let (target, spec) = (&entry.target, &entry.spec);
+    let (machine, mark) = (&*target.machine, &spec.mark);
     let own = file_name(machine);
-    let template = birth.template_vmid;
+    let template = spec.template_vmid;
     if entry.version != VERSION {
         Err(format!("version {} is unknown", entry.version))
     } else if path.file_name() != Some(own.as_ref()) {

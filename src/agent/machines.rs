@@ -67,7 +67,7 @@ pub fn machines(
             machines.insert(Arc::from(mark.machine.as_str()), machine);
         }
     }
-    let own = |entry: &Entry| cluster_id.is_empty() || entry.birth.mark.cluster == cluster_id;
+    let own = |entry: &Entry| cluster_id.is_empty() || entry.spec.mark.cluster == cluster_id;
     for (name, entry) in journal.iter().filter(|(_, entry)| own(entry)) {
         let machine = machines
             .entry(name.clone())
@@ -75,7 +75,7 @@ pub fn machines(
         machine.intended = true;
         machine.remembered.clone_from(&entry.uuid);
         machine.step = Some((entry.step, entry.since));
-        machine.terms.clone_from(&entry.birth.terms);
+        machine.terms.clone_from(&entry.spec.terms);
         machine.failure.clone_from(&entry.failure);
     }
     for (name, busy) in busy {
@@ -102,7 +102,7 @@ pub fn former(
 ) -> BTreeMap<Arc<str>, Vec<Arc<str>>> {
     let mut former: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
     for (name, entry) in journal {
-        let cluster = entry.birth.mark.cluster.as_str();
+        let cluster = entry.spec.mark.cluster.as_str();
         if !cluster_id.is_empty() && cluster != cluster_id {
             former.entry(cluster.into()).or_default().push(name.clone());
         }
@@ -152,7 +152,7 @@ fn intended(entry: &Entry, regions: &BTreeMap<RegionName, Observed>) -> Machine 
         terms: None,
         region: target.region.clone(),
         host: host.unwrap_or_else(|| target.host.clone()),
-        mark: entry.birth.mark.clone().into(),
+        mark: entry.spec.mark.clone().into(),
         intended: true,
         vm,
         node: None,
@@ -179,7 +179,7 @@ fn seen(vm: &Vm, facts: Option<&Facts>, marked: bool) -> MachineVm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::action::{Birth, Target};
+    use crate::model::action::{CreateSpec, Target};
     use crate::model::cluster::{Node, Readiness};
     use crate::model::resources::Resources;
     use crate::model::time::Time;
@@ -247,13 +247,13 @@ mod tests {
             machine: name.clone(),
             node: None,
         };
-        let birth = Birth {
+        let spec = CreateSpec {
             mark,
             template_vmid: 9000,
             template_host: "pve1".into(),
             terms: None,
         };
-        (name, Entry::new(target, birth, Time(0)))
+        (name, Entry::new(target, spec, Time(0)))
     }
 
     #[test]

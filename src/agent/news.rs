@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::agent::executor::{self, Ended, Overdue};
+use crate::agent::executor::{Ended, Overdue};
 use crate::agent::turn::Turn;
 use crate::kube::events::{About, Event, reason};
-use crate::model::action::{Action, Birth, Kind, NodeRef, Reason};
+use crate::model::action::{Action, CreateSpec, Kind, NodeRef, Reason};
 use crate::model::cluster::PodKey;
 use crate::model::identity::Contradiction;
 use crate::model::region::{Busy, Failure, Step};
@@ -30,7 +30,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// The news that are new: not told with the same words lately.
+    /// Drops events that were sent with the same text within [`AGAIN`].
     pub fn fresh(&mut self, news: Vec<Event>, now: Time) -> Vec<Event> {
         self.when
             .retain(|_, (at, _)| *at <= now && now.since(*at) < AGAIN);
@@ -74,7 +74,7 @@ fn of_contradictions(turn: &Turn, namespace: &str) -> Vec<Event> {
         message,
     };
     let said = |(name, found): &(&Arc<str>, &Contradiction)| {
-        format!("hands off machine {name}: {}", found.why)
+        format!("machine {name} is left alone: {}", found.why)
     };
     let all: Vec<String> = found.iter().map(said).collect();
     let mut news = vec![event(About::status(namespace), all.join("; "))];
@@ -101,7 +101,7 @@ fn of_pending(turn: &Turn) -> Vec<Event> {
     let mut told: BTreeMap<&str, usize> = BTreeMap::new();
     let mut all: Vec<(usize, &PodKey, &Reasons)> = Vec::new();
     for (key, verdict) in &turn.decision.report.pods {
-        let (PodVerdict::Hopeless { why } | PodVerdict::Held { why }) = verdict else {
+        let (PodVerdict::NoCompatiblePool { why } | PodVerdict::Held { why }) = verdict else {
             continue;
         };
         let before = told.entry(&*key.namespace).or_default();
@@ -130,10 +130,14 @@ fn of_pending(turn: &Turn) -> Vec<Event> {
 /// What is told when an action begins.
 pub fn of_beginning(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event> {
     match &action.kind {
-        Kind::Create(birth) => of_creation(action, birth, turn, namespace),
+        Kind::Create(spec) => of_creation(action, spec, turn, namespace),
         Kind::Remove { .. } => of_removal(action, turn, namespace),
-        Kind::ClearPlaceholder | Kind::DropIntent | Kind::DeleteNode => {
-            let what = executor::kind(&action.kind);
+        Kind::DeletePlaceholder | Kind::DropIntent | Kind::DeleteNode => {
+            let what = match &action.kind {
+                Kind::DeletePlaceholder => "deleting the placeholder",
+                Kind::DropIntent => "dropping the intent",
+                _ => "deleting the node",
+            };
             let (machine, why) = (&action.target.machine, &action.reason);
             vec![Event {
                 about: About::status(namespace),
@@ -155,11 +159,11 @@ pub fn of_beginning(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event>
     }
 }
 
-fn of_creation(action: &Action, birth: &Birth, turn: &Turn, namespace: &str) -> Vec<Event> {
+fn of_creation(action: &Action, spec: &CreateSpec, turn: &Turn, namespace: &str) -> Vec<Event> {
     let (target, why) = (&action.target, &action.reason);
     let what = format!(
         "machine {} ({}) of pool {} on host {}",
-        target.machine, birth.mark.instance_type, birth.mark.pool, target.host
+        target.machine, spec.mark.instance_type, spec.mark.pool, target.host
     );
     let mut news = vec![Event {
         about: About::status(namespace),

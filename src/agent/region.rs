@@ -199,7 +199,7 @@ impl RegionWatcher {
             .get(&self.name)
             .map_or(Span::seconds(30), |region| region.poll);
         loop {
-            // What is read now is true of now, not of when the last answer came.
+            // The timestamp is taken before the request: the answer may be older than its arrival.
             let begun = Instant::now();
             let as_of = self.clock.now();
             let polled = match timeout(POLL_DEADLINE, self.poll()).await {

@@ -151,12 +151,19 @@ mod tests {
         assert_eq!(files.load_memory(), (Memory::default(), None));
         let memory = Memory {
             version: memory::VERSION,
-            born: Some(Time(5)),
+            began: Some(Time(5)),
             ..Memory::default()
         };
         files.save_memory(&memory).expect("saved");
+        assert_eq!(files.load_memory(), (memory.clone(), None));
+        // An older program wrote `born`.
+        let file = directory.path().join("memory.json");
+        let text = std::fs::read_to_string(&file).expect("it is text");
+        let older = text.replace("\"began\"", "\"born\"");
+        assert_ne!(older, text);
+        std::fs::write(&file, older).expect("written");
         assert_eq!(files.load_memory(), (memory, None));
-        std::fs::write(directory.path().join("memory.json"), "{").expect("written");
+        std::fs::write(&file, "{").expect("written");
         assert!(
             files
                 .load_memory()

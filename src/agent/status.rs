@@ -45,7 +45,7 @@ pub struct Status {
     /// What was not read since the start: the numbers of pools and pods are not known without it.
     #[serde(default)]
     pub unread: BTreeSet<Arc<str>>,
-    /// What is held back, and why.
+    /// What is on hold, and why.
     pub holds: Vec<Hold>,
     /// What a person should look at.
     pub warnings: Vec<String>,
@@ -99,7 +99,7 @@ pub struct Pending {
     /// A machine would help but may not be made now.
     pub held: usize,
     /// No machine would help.
-    pub hopeless: usize,
+    pub no_compatible_pool: usize,
 }
 
 impl Status {
@@ -194,7 +194,7 @@ impl Status {
         text
     }
 
-    /// What a headline has to name: faults, then what is wrong with the daemon, else what is held back for another
+    /// What a headline has to name: faults, then what is wrong with the daemon, else what is on hold for another
     /// reason.
     fn reasons(&self) -> impl Iterator<Item = String> {
         let faults = self.troubles.iter().map(|trouble| match &trouble.cause {
@@ -204,12 +204,12 @@ impl Status {
         let problems = self.problems.iter().cloned();
         let known = !self.troubles.is_empty() || !self.problems.is_empty();
         let held = self.holds.first().filter(|_| !known);
-        let held = held.map(|hold| format!("holding {}: {}", hold.scope, hold.why));
+        let held = held.map(|hold| format!("{} on hold: {}", hold.scope, hold.why));
         faults.chain(problems).chain(held)
     }
 }
 
-/// What PVE and Kubernetes show to be wrong with a machine that became a node and that nobody is at.
+/// What PVE and Kubernetes show to be wrong with a machine that became a node and that no task works on.
 fn ails(snapshot: &Snapshot, machine: &Machine) -> Option<ForeignText> {
     let node = snapshot.cluster.nodes.get(machine.node.as_ref()?)?;
     if machine.busy.is_some() || node.ready.status == ReadyStatus::True {
@@ -266,7 +266,7 @@ fn pending<'a>(verdicts: impl Iterator<Item = &'a PodVerdict>) -> Pending {
                 pending.awaited += 1;
             }
             PodVerdict::Held { .. } => pending.held += 1,
-            PodVerdict::Hopeless { .. } => pending.hopeless += 1,
+            PodVerdict::NoCompatiblePool { .. } => pending.no_compatible_pool += 1,
             PodVerdict::Batched { .. } | PodVerdict::Ignored { .. } | PodVerdict::Unread { .. } => {
             }
         }

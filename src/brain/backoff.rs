@@ -28,8 +28,8 @@ pub(super) fn until(turn: &Turn<'_>, pool: &str) -> Option<Time> {
 /// A pool with machines from before this memory began, none of which works: its back-off may have
 /// been lost with the memory, so it waits out a first one.
 fn unremembered(turn: &Turn<'_>, pool: &str) -> Option<Time> {
-    let born = turn.memory.born?;
-    let until = born + turn.view.policy.scale_up.backoff_first;
+    let began = turn.memory.began?;
+    let until = began + turn.view.policy.scale_up.backoff_first;
     if until <= turn.now() {
         return None;
     }
@@ -43,7 +43,7 @@ fn unremembered(turn: &Turn<'_>, pool: &str) -> Option<Time> {
     let (mut working, mut older) = (false, false);
     for known in of_pool {
         working |= known.standing == Standing::Up && known.ready();
-        older |= known.machine.mark.created < born;
+        older |= known.machine.mark.created < began;
     }
     (older && !working).then_some(until)
 }

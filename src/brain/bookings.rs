@@ -85,7 +85,7 @@ impl<'a> Bookings<'a> {
         self.booked.is_empty()
     }
 
-    /// Whether somebody of these groups, in ascending order here as everywhere, has a place.
+    /// Whether a pod of one of these groups (in ascending order) is booked.
     pub(super) fn any(&self, groups: &[usize]) -> bool {
         let mut booked = self.booked.iter();
         booked.any(|booked| groups.binary_search(&booked.group).is_ok())

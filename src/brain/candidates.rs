@@ -227,7 +227,7 @@ fn judge<'a>(
         && matches!(mode, Mode::Consolidate)
         && consolidate::of(known).is_some_and(|how| how.policy == ConsolidationPolicy::WhenEmpty)
     {
-        let why = "pods run there, and its pool consolidates empty nodes alone";
+        let why = "pods run there, and its pool consolidates only empty nodes";
         return Err(Keep::because("NotUnneededOtherReason", why));
     }
     Ok(Candidate {
@@ -320,11 +320,11 @@ fn eligible(
         Standing::Up => {}
         Standing::Leaving if known.resumable() => {}
         Standing::Untouchable(why) => {
-            return Err(Keep::because("NotAutoscaled", format!("hands off: {why}")));
+            return Err(Keep::because("NotAutoscaled", format!("left alone: {why}")));
         }
         Standing::Coming => return other("it is still coming up"),
         Standing::Failed | Standing::Overdue => {
-            return other("its machine failed and is cleared away");
+            return other("its machine failed and is being removed");
         }
         Standing::Leaving | Standing::NoNode | Standing::NoVm => {
             return other("its VM is gone");

@@ -24,11 +24,11 @@ struct Class {
 }
 
 /// What a shape asks of labels and taints.
-type Wish<'a> = (&'a Labels, Option<&'a [NodeTerm]>, &'a [Toleration]);
+type NodeRequirements<'a> = (&'a Labels, Option<&'a [NodeTerm]>, &'a [Toleration]);
 
 #[derive(Debug)]
 struct Choosy<'a> {
-    /// Any shape with this wish.
+    /// Any shape with these requirements.
     shape: &'a PodShape,
     /// It asks for a node by name: classes do not answer that.
     by_name: bool,
@@ -42,7 +42,7 @@ pub(super) struct Classes<'a> {
     all: Vec<Class>,
     /// All of them in the order of what they share, so that one is found without making a key for it.
     sorted: Vec<ClassId>,
-    wishes: BTreeMap<Wish<'a>, ChoosyId>,
+    requirements: BTreeMap<NodeRequirements<'a>, ChoosyId>,
     choosy: Vec<Choosy<'a>>,
 }
 
@@ -82,14 +82,14 @@ impl<'a> Classes<'a> {
     }
 
     /// What a shape asks.
-    pub(super) fn wish(&mut self, shape: &'a PodShape) -> ChoosyId {
-        let wish = (
+    pub(super) fn requirements(&mut self, shape: &'a PodShape) -> ChoosyId {
+        let requirements = (
             &shape.node_selector,
             shape.node_affinity.as_deref(),
             &shape.tolerations[..],
         );
         let next = self.choosy.len();
-        let id = *self.wishes.entry(wish).or_insert(next);
+        let id = *self.requirements.entry(requirements).or_insert(next);
         if id == next {
             self.choosy.push(Choosy {
                 shape,
@@ -118,7 +118,7 @@ impl<'a> Classes<'a> {
         }
     }
 
-    /// Whether a wish is met by a place.
+    /// Whether requirements are met by a place.
     pub(super) fn fits(&self, id: ChoosyId, bin: &Bin) -> bool {
         let choosy = &self.choosy[id];
         match choosy.fits.get(bin.class) {

@@ -167,7 +167,7 @@ pub(super) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
                 }
                 Class::TooComplex(why) => {
                     let why = Reasons::new([("*".into(), why.to_string())].into());
-                    turn.answer(at, PodVerdict::Hopeless { why });
+                    turn.answer(at, PodVerdict::NoCompatiblePool { why });
                     continue;
                 }
                 Class::Fresh(why) => {

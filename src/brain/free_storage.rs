@@ -61,7 +61,7 @@ impl<'a> FreeStorage<'a> {
         FreeStorage(classes.map(|(name, _)| (&**name, of_class(name))).collect())
     }
 
-    /// Where there is room for a volume of a class; `None` where its driver does not say, and then anywhere.
+    /// Where a volume of a class finds free storage; `None`: its driver publishes no capacity, and every node passes.
     pub(super) fn room(&self, class: &str, asked: i64) -> Option<Room> {
         let of = self.0.get(class)?;
         let enough = of

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::model::cluster::ReadyStatus;
 use crate::model::memory::Memory;
-use crate::model::report::{CLUSTER_ID, Hold};
+use crate::model::report::{CLUSTER_ID, Hold, Scope};
 use crate::model::snapshot::{self, Lease, SourceState};
 use crate::model::time::{Span, Time};
 use crate::model::words;
@@ -27,7 +27,8 @@ pub(super) struct Holds {
     everything: Option<Arc<str>>,
     grow: Option<Arc<str>>,
     shrink: Option<Arc<str>>,
-    brake: Option<Arc<str>>,
+    /// Too many nodes are not Ready: cluster-autoscaler's `ClusterUnhealthy`.
+    unhealthy: Option<Arc<str>>,
     grow_in: BTreeMap<Arc<str>, Arc<str>>,
     shrink_in: BTreeMap<Arc<str>, Arc<str>>,
     configured: BTreeSet<Arc<str>>,
@@ -50,13 +51,13 @@ impl Holds {
         first([
             self.everything.as_ref(),
             self.grow.as_ref(),
-            self.brake.as_ref(),
+            self.unhealthy.as_ref(),
             self.grow_in.get(region),
             self.unknown(region),
         ])
     }
 
-    /// Whether machines under way may go on in a region: the brake does not stop them.
+    /// Whether machines under way may be continued in a region: an unhealthy cluster does not stop them.
     pub(super) fn may_continue(&self, region: &str) -> Held<'_> {
         first([
             self.everything.as_ref(),
@@ -66,7 +67,7 @@ impl Holds {
         ])
     }
 
-    /// Whether what never worked may be cleared away in a region: the brake does not stop that.
+    /// Whether what never worked may be deleted in a region: an unhealthy cluster does not stop that.
     pub(super) fn may_clear(&self, region: &str) -> Held<'_> {
         first([
             self.everything.as_ref(),
@@ -79,7 +80,7 @@ impl Holds {
     /// Whether working nodes, or what is left of them, may be removed in a region.
     pub(super) fn may_shrink(&self, region: &str) -> Held<'_> {
         self.may_clear(region)?;
-        first([self.brake.as_ref()])
+        first([self.unhealthy.as_ref()])
     }
 
     fn unknown(&self, region: &str) -> Option<&Arc<str>> {
@@ -135,10 +136,10 @@ pub(super) fn find(turn: &mut Turn<'_>, before: &Memory) {
     whole(&turn.view, before, &mut holds, &mut found);
     kubernetes(&turn.view, &mut holds, &mut found);
     regions(&turn.view, &mut holds, &mut found);
-    brake(&turn.view, &mut holds, &mut found);
+    cluster_health(&turn.view, &mut holds, &mut found);
     if !turn.view.policy.scale_down.enabled {
         found.push(hold(
-            "scale-down",
+            Scope::ScaleDown,
             "scale-down is switched off in the configuration",
         ));
     }
@@ -147,9 +148,9 @@ pub(super) fn find(turn: &mut Turn<'_>, before: &Memory) {
     turn.holds = holds;
 }
 
-fn hold(scope: &str, why: &str) -> Hold {
+fn hold(scope: Scope, why: &str) -> Hold {
     Hold {
-        scope: scope.to_owned(),
+        scope,
         why: why.to_owned(),
         cause: None,
         until: None,
@@ -178,7 +179,7 @@ impl Why {
         }
     }
 
-    fn hold(&self, scope: &str) -> Hold {
+    fn hold(&self, scope: Scope) -> Hold {
         Hold {
             cause: self.cause.clone(),
             ..hold(scope, &self.text())
@@ -230,7 +231,7 @@ fn whole(view: &View<'_>, before: &Memory, holds: &mut Holds, found: &mut Vec<Ho
         )));
     }
     holds.everything = whys.first().map(|why| why.text().into());
-    found.extend(whys.iter().map(|why| why.hold("everything")));
+    found.extend(whys.iter().map(|why| why.hold(Scope::Everything)));
 }
 
 /// Why we do not hold the lease.
@@ -254,7 +255,7 @@ fn latest(memory: &Memory) -> Option<Time> {
         .chain(memory.batch.iter().map(|batch| batch.last))
         .chain(memory.settled.values().map(|settled| settled.since))
         .chain(memory.replacements.values().map(|made| made.planned))
-        .chain(memory.born)
+        .chain(memory.began)
         .chain(memory.last_scale_up)
         .chain(memory.last_scale_down)
         .chain(memory.last_scale_down_failure)
@@ -304,11 +305,11 @@ fn kubernetes(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
     }
     let (up, down) = (&view.policy.scale_up, &view.policy.scale_down);
     for (scope, limit, slot) in [
-        ("scale-up", up.max_view_age, &mut holds.grow),
-        ("scale-down", down.max_view_age, &mut holds.shrink),
+        (Scope::ScaleUp, up.max_view_age, &mut holds.grow),
+        (Scope::ScaleDown, down.max_view_age, &mut holds.shrink),
     ] {
         for why in stale(&states, limit, view.now) {
-            found.push(why.hold(scope));
+            found.push(why.hold(scope.clone()));
             slot.get_or_insert(why.text().into());
         }
     }
@@ -319,7 +320,7 @@ fn regions(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
         let source = format!("pve/{name}");
         let state = view.snapshot.sources.get(source.as_str());
         let seen = view.snapshot.regions.get(name);
-        let scope = format!("region {name}");
+        let scope = Scope::Region(name.clone());
         let source = [(source.as_str(), state)];
         let unread = state.is_none_or(|state| !state.complete);
         if unread && let Some(why) = stale(&source, Span::ZERO, view.now).first() {
@@ -342,7 +343,7 @@ fn regions(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
                 .clone()
                 .or_else(|| stale(&source, limit, view.now).into_iter().next());
             if let Some(why) = why {
-                let hold = why.hold(&scope);
+                let hold = why.hold(scope.clone());
                 if !found.contains(&hold) {
                     found.push(hold);
                 }
@@ -373,7 +374,7 @@ fn unread(view: &View<'_>) -> BTreeSet<Arc<str>> {
 /// (`ok-total-unready-count`, `max-total-unready-percentage`). Nodes that are still coming up do not
 /// count as unready, nor do those of which PVE shows that nothing runs behind them: after a power cut
 /// the dead would otherwise stand in the way of those who replace them.
-fn brake(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
+fn cluster_health(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
     let scale_down = &view.policy.scale_down;
     let nodes = &view.snapshot.cluster.nodes;
     let unready = nodes
@@ -393,9 +394,9 @@ fn brake(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
             nodes.len(),
             scale_down.ok_total_unready
         );
-        for scope in ["scale-up", "scale-down"] {
+        for scope in [Scope::ScaleUp, Scope::ScaleDown] {
             found.push(hold(scope, &why));
         }
-        holds.brake = Some(why.into());
+        holds.unhealthy = Some(why.into());
     }
 }

@@ -116,7 +116,7 @@ pub fn utilization(
 
 /// What a new node of a pool and type on a host would be, as decisions take it to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Newborn {
+pub struct NodeTemplate {
     /// Its labels, with the host name `name`.
     pub labels: Labels,
     /// The taints it keeps.
@@ -125,15 +125,15 @@ pub struct Newborn {
     pub allocatable: Resources,
 }
 
-/// See [`Newborn`]; `None` when pool or type are not in the policy.
-pub fn newborn(
+/// See [`NodeTemplate`]; `None` when pool or type are not in the policy.
+pub fn node_template(
     snapshot: &Snapshot,
     policy: &Policy,
     pool: &str,
     instance_type: &str,
     host: &str,
     name: &str,
-) -> Option<Newborn> {
+) -> Option<NodeTemplate> {
     let (pool_name, pool) = policy.pools.get_key_value(pool)?;
     let (type_name, kind) = policy.instance_types.get_key_value(instance_type)?;
     let copies = snapshot
@@ -143,7 +143,7 @@ pub fn newborn(
     let disk = copies
         .and_then(|copies| copies.first())
         .map_or(0, |copy| copy.disk);
-    Some(Newborn {
+    Some(NodeTemplate {
         labels: offer::labels(pool_name, pool, type_name, kind, &host.into(), name),
         taints: pool.taints.clone(),
         allocatable: capacity::predicted(pool, kind, disk),

@@ -42,7 +42,7 @@ fn next(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     let name = known.name;
     if let Standing::Untouchable(why) = &known.standing {
         if turn.holds.unread_in(&known.machine.region).is_none() {
-            turn.warn(format!("machine {name}: hands off: {why}"));
+            turn.warn(format!("machine {name}: left alone: {why}"));
         }
         return None;
     }
@@ -89,7 +89,7 @@ fn coming(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
         return failed(turn, known);
     }
     if placeholder(known) {
-        return clear_placeholder(turn, known).or_else(|| proceed(turn, known));
+        return delete_placeholder(turn, known).or_else(|| proceed(turn, known));
     }
     proceed(turn, known)
 }
@@ -98,7 +98,7 @@ fn failed(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     let region = &known.machine.region;
     let may_clear = turn.holds.may_clear(region).is_ok();
     if placeholder(known) {
-        return clear_placeholder(turn, known);
+        return delete_placeholder(turn, known);
     }
     // Without a journal it may be a working machine whose node just went: wait and see.
     let unsure = known.machine.step.is_none() || by_mark_alone(known);
@@ -148,7 +148,7 @@ fn why(known: &Known<'_>, limit: Span) -> ForeignText {
     }
 }
 
-fn clear_placeholder(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+fn delete_placeholder(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     let region = &known.machine.region;
     let good = turn.holds.may_observe_in(region);
     let vm = known.machine.vm.as_ref();
@@ -159,7 +159,7 @@ fn clear_placeholder(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
         (turn.quarantine_over(&key, good), Reason::DeadClone)
     };
     (over && known.machine.intended && turn.holds.may_clear(region).is_ok())
-        .then_some((Kind::ClearPlaceholder, reason))
+        .then_some((Kind::DeletePlaceholder, reason))
 }
 
 fn unfinished() -> Reason {
@@ -168,11 +168,11 @@ fn unfinished() -> Reason {
     }
 }
 
-/// A removal that was begun and that nobody is at: where nothing can be taken back it goes on. The
-/// others are working nodes with our leaving taint: scale-down decides anew.
+/// A removal that was begun and that no task works on. It continues where it cannot be taken back. The others
+/// are working nodes with our leaving taint: scale-down decides about them again.
 fn leaving(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     if placeholder(known) {
-        return clear_placeholder(turn, known);
+        return delete_placeholder(turn, known);
     }
     let never_worked = match known.node {
         Some((_, node)) => has_taint(node, STARTUP_TAINT),

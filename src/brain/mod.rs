@@ -6,7 +6,6 @@
 mod alike;
 mod backoff;
 mod batch;
-mod births;
 mod bookings;
 mod bound;
 pub mod budget;
@@ -35,6 +34,7 @@ mod node_budgets;
 mod offer;
 mod pack;
 mod places;
+mod planned;
 mod pools;
 mod power;
 mod preempt;

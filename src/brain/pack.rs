@@ -231,7 +231,7 @@ fn leave_out<'a>(turn: &mut Turn<'a>, group: &mut Group<'a>) {
     let why = budget::chained();
     for asker in std::mem::take(&mut group.pods) {
         if group.calls() {
-            turn.say(asker, &PodVerdict::Hopeless { why: why.clone() });
+            turn.say(asker, &PodVerdict::NoCompatiblePool { why: why.clone() });
         }
     }
 }
@@ -316,7 +316,7 @@ pub(super) struct Seats {
 }
 
 impl Seats {
-    /// So many on a place as it is.
+    /// Places `count` pods in free room, without preemption.
     pub(super) fn free(bin: usize, count: usize) -> Seats {
         Seats {
             bin,

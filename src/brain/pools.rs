@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::report::{Hold, PoolState};
+use crate::model::report::{Hold, PoolState, Scope};
 
 use super::backoff;
 use super::turn::Turn;
@@ -40,7 +40,7 @@ pub(super) fn report(turn: &mut Turn<'_>) {
                 .get(name)
                 .map(|backoff| backoff.message.clone());
             turn.report.holds.push(Hold {
-                scope: format!("pool {name}"),
+                scope: Scope::Pool(name.clone()),
                 why: state.backoff_message.clone().map_or_else(
                     || {
                         "it has machines from before the memory began and none of them works"

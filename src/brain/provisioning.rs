@@ -15,7 +15,7 @@ const PART: Span = Span::seconds(10);
 
 /// Adds up the time until `now` for every machine on its way up, and forgets the others.
 pub(super) fn count(memory: &mut Memory, snapshot: &Snapshot, now: Time) {
-    let born = memory.born.unwrap_or(now);
+    let began = memory.began.unwrap_or(now);
     let before = std::mem::take(&mut memory.provisioning);
     let coming = snapshot
         .machines
@@ -26,7 +26,7 @@ pub(super) fn count(memory: &mut Memory, snapshot: &Snapshot, now: Time) {
             Some(before) => go_on(snapshot, machine, before, now),
             // What was lost counts from when the memory began.
             None => Provisioning {
-                worked: now.since(machine.mark.created.max(born)),
+                worked: now.since(machine.mark.created.max(began)),
                 as_of: now,
             },
         };

@@ -189,7 +189,7 @@ pub(super) fn no_place(
         Some(key) => Keep::because("NoPlaceToMovePods", nearest).pod(key),
         None => Keep::because(
             "NoPlaceToMovePods",
-            format!("pending pods are to come here, and {nearest}"),
+            format!("pending pods are expected here, and {nearest}"),
         ),
     }
 }

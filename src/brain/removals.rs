@@ -75,7 +75,7 @@ impl<'a> Removals<'a> {
             added: created.max(turn.memory.last_scale_up).max(
                 // What is not remembered counts from when the memory began.
                 turn.memory
-                    .born
+                    .began
                     .filter(|_| turn.memory.last_scale_up.is_none()),
             ),
         }
@@ -140,7 +140,7 @@ impl<'a> Removals<'a> {
         let settings = settings(turn, known);
         let reason = due(turn, known, candidate, settings)?;
         if candidate.loads.iter().any(|load| load.guests > 0) {
-            let why = "pending pods are about to come here";
+            let why = "pending pods are expected here";
             return Err(Keep::because("NotUnneededOtherReason", why));
         }
         self.delays(turn, candidate, settings)?;
@@ -262,12 +262,12 @@ impl<'a> Removals<'a> {
             ("an addition", added, settings.delay_after_add),
             (
                 "a deletion",
-                memory.last_scale_down.or(memory.born),
+                memory.last_scale_down.or(memory.began),
                 settings.delay_after_delete,
             ),
             (
                 "a failed deletion",
-                memory.last_scale_down_failure.or(memory.born),
+                memory.last_scale_down_failure.or(memory.began),
                 settings.delay_after_failure,
             ),
         ] {
@@ -449,7 +449,7 @@ fn consolidated(
 ) -> Result<Reason, Keep> {
     let now = turn.now();
     let Some((since, until)) = quiet::since(turn, known) else {
-        let why = "it is not known yet since when its pods are the same";
+        let why = "it is not known yet when its pods last changed";
         return Err(Keep::because("NotUnneededLongEnough", why));
     };
     if until > now {

@@ -282,7 +282,7 @@ impl Rehearsals {
         undo: &mut Undo,
     ) -> Result<(), Keep> {
         if world.bins[candidate.bin].receives {
-            let why = "pods of other nodes shall come here";
+            let why = "pods of other nodes will move here";
             return Err(Keep::because("NoPlaceToMovePods", why));
         }
         if candidate.empty() {
@@ -292,7 +292,7 @@ impl Rehearsals {
             && let Some((key, value)) = trial::lone_domains(world, candidate).first()
         {
             let why =
-                format!("its pods are spread over {key}, and nothing else is left of {value}");
+                format!("its pods are spread over {key}, and no other node is left in {value}");
             return Err(Keep::because("NoPlaceToMovePods", why));
         }
         let mut landing = BTreeMap::new();
@@ -327,7 +327,8 @@ impl Rehearsals {
             return Err(rehearsal::no_place(world, left.load, pod, &open));
         }
         if !sturdy {
-            let why = "its pods fit elsewhere in one order only, and may come in another";
+            let why =
+                "its pods fit elsewhere only in one order, and kube-scheduler may take another";
             return Err(Keep::because("NoPlaceToMovePods", why));
         }
         candidate.landing = landing;
@@ -468,7 +469,7 @@ fn remove(turn: &mut Turn<'_>, candidate: Candidate<'_>, reason: Reason) {
     turn.act(Kind::Remove { drain: true }, target, precondition, reason);
 }
 
-/// A removal that nobody is at and that is not wanted any more is taken back.
+/// Takes back removals that no task works on and that are not wanted any more.
 fn release(turn: &mut Turn<'_>) {
     if !turn.holds.may_observe() || planted!(NotReleased) {
         return;

@@ -40,7 +40,7 @@ struct Menu<'a> {
 }
 
 /// What claims of one menu ask alike: class, size, modes, block, selector, attributes.
-type Wish<'a> = (&'a str, i64, Asked<'a>);
+type ClaimRequest<'a> = (&'a str, i64, Asked<'a>);
 type Asked<'a> = (
     &'a [Arc<str>],
     bool,
@@ -107,7 +107,8 @@ impl<'a> Stock<'a> {
                 kept.entry(claim).or_default().push(id);
             }
         }
-        let mut known: BTreeMap<(Wish<'a>, Option<LotId>), Option<MenuId>> = BTreeMap::new();
+        let mut known: BTreeMap<(ClaimRequest<'a>, Option<LotId>), Option<MenuId>> =
+            BTreeMap::new();
         for (key, claim, class) in waiting {
             let Some(asks) = &claim.asks else {
                 continue;
@@ -118,16 +119,16 @@ impl<'a> Stock<'a> {
                 asks.selector.as_ref(),
                 &*asks.attributes,
             );
-            let wish: Wish<'a> = (class, asks.storage, asked);
+            let request: ClaimRequest<'a> = (class, asks.storage, asked);
             let mut own = kept.get(key).into_iter().flatten().copied();
             let kept = own.find(|lot| {
                 let free = stock.lots[*lot].free;
                 let uid = &free.claim_uid;
-                suits(free, wish) && (uid.is_empty() || *uid == asks.uid)
+                suits(free, request) && (uid.is_empty() || *uid == asks.uid)
             });
             let menu = *known
-                .entry((wish, kept))
-                .or_insert_with(|| stock.add_menu(wish, kept));
+                .entry((request, kept))
+                .or_insert_with(|| stock.add_menu(request, kept));
             if let Some(menu) = menu {
                 stock.of.insert(key, menu);
             }
@@ -138,11 +139,11 @@ impl<'a> Stock<'a> {
 
     /// Writes a menu; `None` where nothing would be on it. A volume that is kept for a claim is all that
     /// this claim can have.
-    fn add_menu(&mut self, wish: Wish<'a>, kept: Option<LotId>) -> Option<MenuId> {
+    fn add_menu(&mut self, request: ClaimRequest<'a>, kept: Option<LotId>) -> Option<MenuId> {
         let mut menu = Menu::default();
         let of_all = 0..self.lots.len();
         for (id, lot) in of_all.zip(&self.lots) {
-            let serves = kept.map_or_else(|| serves(lot.free, wish), |kept| kept == id);
+            let serves = kept.map_or_else(|| serves(lot.free, request), |kept| kept == id);
             if !serves {
                 continue;
             }
@@ -416,7 +417,7 @@ fn offered(volume: &PersistentVolume) -> Option<&Free> {
 
 /// Whether class, size, mode and attributes are as asked: this is asked of a volume that is kept for the
 /// claim too.
-fn suits(free: &Free, (class, storage, (_, block, _, attributes)): Wish<'_>) -> bool {
+fn suits(free: &Free, (class, storage, (_, block, _, attributes)): ClaimRequest<'_>) -> bool {
     *free.class == *class
         && free.storage >= storage
         && free.block == block
@@ -424,11 +425,11 @@ fn suits(free: &Free, (class, storage, (_, block, _, attributes)): Wish<'_>) -> 
 }
 
 /// Whether a volume that is kept for nobody serves a claim.
-fn serves(free: &Free, wish: Wish<'_>) -> bool {
-    let (_, _, (modes, _, wanted, _)) = wish;
+fn serves(free: &Free, request: ClaimRequest<'_>) -> bool {
+    let (_, _, (modes, _, wanted, _)) = request;
     free.claim.is_none()
         && free.available
-        && suits(free, wish)
+        && suits(free, request)
         && wanted.is_none_or(|wanted| selector::selects(Some(wanted), &free.labels))
         && modes.iter().all(|mode| free.modes.contains(mode))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::report::Hold;
+use crate::model::report::{Hold, Scope};
 use crate::model::words;
 
 use super::turn::Turn;
@@ -31,7 +31,7 @@ pub(super) fn by_pool(turn: &mut Turn<'_>) -> BTreeMap<Arc<str>, u32> {
             continue;
         }
         turn.report.holds.push(Hold {
-            scope: format!("pool {name}"),
+            scope: Scope::Pool(name.clone()),
             why: format!(
                 "it has {}, its max is {}: {over} to go, cheapest to take down first",
                 words::count(have, "node"),

@@ -42,14 +42,14 @@ pub(super) fn plan(turn: &mut Turn<'_>) {
 fn former(turn: &mut Turn<'_>) {
     for (cluster, machines) in &turn.view.snapshot.former {
         turn.warn(format!(
-            "the journal has {} of the cluster {cluster}, which is not this one: nothing is done to them, and they count nowhere; `pve-autoscaler adopt` shows what is left of that cluster and sets its journal aside",
+            "the journal has {} of the cluster {cluster}, which is not this one: they are left alone and not counted; `pve-autoscaler adopt` shows what is left of that cluster and sets its journal aside",
             words::count(machines.len(), "machine"),
         ));
     }
 }
 
 /// Whether so many running machines have lost their Node at once that this is a fault of the API server,
-/// one that was set back to an older state for instance, and their pods run on (the brake's numbers:
+/// one that was set back to an older state for instance, and their pods run on (the limits of cluster health:
 /// `ok-total-unready-count`, `max-total-unready-percentage`). A Node comes back with its kubelet's next start.
 fn too_many_lost(turn: &mut Turn<'_>) -> bool {
     let runs = |known: &&Known<'_>| {
@@ -104,7 +104,7 @@ fn halves(turn: &mut Turn<'_>, known: &Known<'_>, lost: bool) {
     }
     let stays = lost && reason == Reason::NoNode;
     let may = match kind {
-        // Nothing is lost with it, and its node counts as dead only after that: the brake would hold both for ever.
+        // Nothing is lost with it, and its node counts as dead only after that: an unhealthy cluster would hold both for ever.
         Kind::DropIntent => turn.holds.may_clear(region),
         _ => turn.holds.may_shrink(region),
     };
@@ -144,14 +144,14 @@ fn orphan_node(turn: &mut Turn<'_>, name: &Arc<str>, node: &Node) {
         }
     };
     let Some(target) = claimed(&turn.view, name, node) else {
-        let what = "it says it is ours, but no machine of ours is behind it and what it says cannot be followed";
+        let what = "it claims to be ours, but no machine of ours is behind it, and the claim cannot be checked";
         return warn(turn, what);
     };
     let gone = gone(&turn.view, &target, node);
     let known_pool = pool.is_some_and(|pool| turn.view.policy.pools.contains_key(pool));
     let ready = node.ready.status == ReadyStatus::True && !planted!(ReadyNodeDeleted);
     if !gone || !known_pool || ready || node.deletion.is_some() {
-        let what = "it says it is ours, but no machine of ours is behind it; it is left alone";
+        let what = "it claims to be ours, but no machine of ours is behind it; it is left alone";
         return warn(turn, what);
     }
     let good = turn.holds.may_observe_in(&target.region);
@@ -271,10 +271,10 @@ fn foreign(turn: &mut Turn<'_>) {
             let intended = || intents.contains(&(&**region_name, *vmid));
             let what = match &vm.ownership {
                 Some(Ownership::Damaged(why)) => {
-                    format!("its mark is damaged: {why}; hands off")
+                    format!("its mark is damaged: {why}; it is left alone")
                 }
                 Some(Ownership::UnknownVersion(version)) => {
-                    format!("its mark has the unknown version {version}; hands off")
+                    format!("its mark has the unknown version {version}; it is left alone")
                 }
                 Some(Ownership::Marked(mark))
                     if Some(&*mark.cluster) != snapshot.cluster_id.as_deref() =>
@@ -282,10 +282,13 @@ fn foreign(turn: &mut Turn<'_>) {
                     if !in_range {
                         continue;
                     }
-                    format!("it belongs to the cluster {}; hands off", mark.cluster)
+                    format!(
+                        "it belongs to the cluster {}; it is left alone",
+                        mark.cluster
+                    )
                 }
                 Some(Ownership::Marked(mark)) if mark.vmid != *vmid => format!(
-                    "it is a copy of VM {}, machine {}; hands off",
+                    "it is a copy of VM {}, machine {}; it is left alone",
                     mark.vmid, mark.machine
                 ),
                 Some(Ownership::Unmarked)

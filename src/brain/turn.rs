@@ -195,7 +195,7 @@ fn begin_vmids(memory: &mut Memory, snapshot: &Snapshot) {
 fn known(verdict: PodVerdict, holds: &Holds) -> PodVerdict {
     let unread = match &verdict {
         PodVerdict::Ignored { .. } | PodVerdict::Unread { .. } => None,
-        PodVerdict::Held { .. } | PodVerdict::Hopeless { .. } => holds.unread(),
+        PodVerdict::Held { .. } | PodVerdict::NoCompatiblePool { .. } => holds.unread(),
         PodVerdict::FitsNode { .. }
         | PodVerdict::FitsMachine { .. }
         | PodVerdict::Triggers { .. }
@@ -246,6 +246,6 @@ fn remember(memory: &Memory, now: Time) -> Memory {
     };
     memory.version = memory::VERSION;
     memory.end_future(now);
-    memory.born.get_or_insert(now);
+    memory.began.get_or_insert(now);
     memory
 }

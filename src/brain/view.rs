@@ -73,7 +73,7 @@ pub(super) enum Standing {
     Untouchable(String),
     /// It is on its way up.
     Coming,
-    /// It is on its way up for longer than it may take.
+    /// It is on its way up for longer than allowed.
     Overdue,
     /// It failed to become a node.
     Failed,
@@ -125,8 +125,8 @@ impl<'a> Known<'a> {
             .is_some_and(|(_, node)| node.ready.status == ReadyStatus::True)
     }
 
-    /// Whether its removal was begun, nobody is at it, and it can still be taken back: it is decided
-    /// on anew.
+    /// Whether its removal was begun, no task works on it, and it can still be taken back: scale-down
+    /// decides about it again.
     pub(super) fn resumable(&self) -> bool {
         let cordoned = self
             .node
@@ -390,10 +390,7 @@ fn untouchable(snapshot: &Snapshot, known: &Known<'_>, doubled: &BTreeSet<&str>)
         return Some("its VM does not carry its mark".to_owned());
     }
     let found = known.machine.contradiction.as_ref()?;
-    Some(format!(
-        "which node is its own is contradicted: {}",
-        found.why
-    ))
+    Some(format!("node and VM contradict each other: {}", found.why))
 }
 
 /// Whether a VM has the machine's VMID of which nobody knows whose it is: what was not read is not gone.

@@ -13,7 +13,7 @@ use crate::model::snapshot::Snapshot;
 
 use super::alike::{Alike, KindId};
 use super::classes::{ChoosyId, ClassId, Classes};
-use super::company::{Company, Rules, Wishes};
+use super::company::{Company, Preferences, Rules};
 use super::fit::attach::{self, Slots};
 use super::fit::volumes::{self, Need};
 use super::fit::{self, Misfit, Place, amounts};
@@ -57,7 +57,7 @@ pub(super) enum Site {
     Node,
     /// A machine of ours on its way up, by name.
     Machine(Arc<str>),
-    /// A machine planned now: index into the plan's births.
+    /// A machine planned now: index into `PlannedMachines`.
     Planned(usize),
 }
 
@@ -128,7 +128,7 @@ pub(super) struct World<'a> {
     pub(super) given: Given,
     classes: Classes<'a>,
     /// What each shape asks of labels and taints.
-    wishes: Vec<ChoosyId>,
+    requirements: Vec<ChoosyId>,
     alike: Alike<'a>,
 }
 
@@ -178,7 +178,7 @@ impl<'a> World<'a> {
             stock,
             given: Given::default(),
             classes: Classes::default(),
-            wishes: Vec::new(),
+            requirements: Vec::new(),
             alike,
         }
     }
@@ -211,8 +211,8 @@ impl<'a> World<'a> {
         let id = self.alike.kind(pod);
         if id == self.shapes.len() {
             self.shapes.push(pod);
-            let wish = self.classes.wish(shape);
-            self.wishes.push(wish);
+            let requirements = self.classes.requirements(shape);
+            self.requirements.push(requirements);
             self.company.add_shape(&self.shapes, &self.bins);
         }
         id
@@ -230,17 +230,17 @@ impl<'a> World<'a> {
 
     /// Makes [`World::admits`] ready for a shape.
     pub(super) fn prepare(&mut self, id: ShapeId) {
-        self.classes.ask(self.wishes[id]);
+        self.classes.ask(self.requirements[id]);
     }
 
     /// Whether the filters that look at the node alone let a shape in. See [`World::prepare`].
     pub(super) fn admits(&self, id: ShapeId, bin: usize) -> bool {
-        self.classes.fits(self.wishes[id], &self.bins[bin])
+        self.classes.fits(self.requirements[id], &self.bins[bin])
     }
 
     /// Whether two shapes ask the same of labels and taints.
-    pub(super) fn wish(&self, id: ShapeId) -> ChoosyId {
-        self.wishes[id]
+    pub(super) fn requirements(&self, id: ShapeId) -> ChoosyId {
+        self.requirements[id]
     }
 
     /// Whether pods of a shape are expendable.
@@ -486,9 +486,10 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What a shape wishes of the company of other pods; see [`Company::wishes`].
-    pub(super) fn wishes(&mut self, id: ShapeId, defaults: bool) -> Option<Arc<Wishes>> {
-        self.company.wishes(&self.shapes, &self.bins, id, defaults)
+    /// What a shape prefers of the company of other pods; see [`Company::preferences`].
+    pub(super) fn preferences(&mut self, id: ShapeId, defaults: bool) -> Option<Arc<Preferences>> {
+        self.company
+            .preferences(&self.shapes, &self.bins, id, defaults)
     }
 
     /// A closed place becomes one with other labels and so much free.

@@ -231,7 +231,7 @@ impl Service {
             .collect()
     }
 
-    /// The VM is what was left by a removal of ours that nobody is at any more.
+    /// Checks that the VM is left over from a removal of ours on which no task runs any more.
     async fn interrupted(
         &self,
         host: &str,

@@ -51,7 +51,7 @@ impl Record for Removal {
 /// The directory of removals.
 pub(super) type Removals = Records<Removal>;
 
-/// Of the VM is left what PVE leaves of one that it was destroying, and nothing that could be lost.
+/// Checks that the VM's configuration holds nothing but `lock: destroyed`: there is nothing to lose.
 pub(super) fn nothing_left(vmid: u32, config: &VmConfig) -> Result<(), String> {
     let known = |key: &&String| !matches!(key.as_str(), "lock" | "digest");
     let more: Vec<&str> = config.raw.keys().filter(known).map(|key| &**key).collect();

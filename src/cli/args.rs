@@ -60,7 +60,7 @@ pub(super) enum Command {
     Explain(ExplainCommand),
     /// Save what the daemon sees, without secrets, for `plan --snapshot` and for bug reports.
     Snapshot(SnapshotOptions),
-    /// Show how things stand: pools, machines, what is held back and why.
+    /// Show how things stand: pools, machines, what is on hold and why.
     Status(OutputOptions),
     /// Stop making and removing machines until `resume`. What has begun is finished.
     Pause(PauseOptions),
@@ -108,7 +108,7 @@ pub enum SimulatorCommand {
 /// What to explain.
 #[derive(Debug, Subcommand)]
 pub(super) enum ExplainCommand {
-    /// Why a pod is pending, what would run it, and which of its wishes (preferred affinity, `PreferNoSchedule`,
+    /// Why a pod is pending, what would run it, and which of its preferences (preferred affinity, `PreferNoSchedule`,
     /// `ScheduleAnyway`) the place that the plan has for it meets, and why not the others.
     Pod {
         /// The pod: NAMESPACE/NAME, or NAME for the namespace default.

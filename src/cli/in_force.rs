@@ -72,7 +72,7 @@ impl File {
         match self {
             File::AsRead | File::Changed => None,
             File::Wrong(errors) => Some(format!(
-                "the file has errors and the one before is in force: {}",
+                "the file has errors; the previous configuration is in force: {}",
                 errors.line()
             )),
         }
@@ -113,7 +113,10 @@ mod tests {
             }
             assert!(words().contains("it has errors since then"), "{}", words());
             let problem = in_force.file().problem().expect("it is wrong");
-            assert!(problem.contains("the one before is in force"), "{problem}");
+            assert!(
+                problem.contains("the previous configuration is in force"),
+                "{problem}"
+            );
         }
 
         std::fs::write(&path, "version = 1\n").expect("written");

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use crate::agent::status::Status;
 use crate::model::foreign::ForeignText;
+use crate::model::report::Scope;
 
 /// Columns of a terminal that people have at least.
 const COLUMNS: usize = 100;
@@ -19,7 +20,7 @@ pub(super) fn once(status: &Status) -> Status {
         let Some(message) = pool.backoff_message.clone() else {
             continue;
         };
-        let scope = format!("pool {name}");
+        let scope = Scope::Pool(name.clone());
         for hold in &mut short.holds {
             if hold.scope == scope && hold.why.contains(message.as_str()) {
                 "it backs off".clone_into(&mut hold.why);

@@ -33,7 +33,7 @@ pub(super) fn decision(decision: &Decision, now: Time) -> String {
     section(
         &mut text,
         "Pods without a node",
-        &["POD", "WHAT BECOMES OF IT", "WHY"],
+        &["POD", "OUTCOME", "WHY"],
         pods(&report.pods, now),
     );
     section(
@@ -44,7 +44,7 @@ pub(super) fn decision(decision: &Decision, now: Time) -> String {
     );
     warnings(&mut text, &report.warnings);
     if let Some(wake) = decision.wake {
-        let _ = writeln!(text, "Decided again at the latest {}.", when(wake, now));
+        let _ = writeln!(text, "Next decision at the latest {}.", when(wake, now));
     }
     text
 }
@@ -75,14 +75,14 @@ fn act(action: &Action) -> (&'static str, String) {
     let target = &action.target;
     let place = format!("VMID {} on {}", target.vmid, target.host);
     match &action.kind {
-        Kind::Create(birth) => (
+        Kind::Create(spec) => (
             "create",
             format!(
                 "{} from {} as {place}",
-                birth.mark.instance_type, birth.mark.template
+                spec.mark.instance_type, spec.mark.template
             ),
         ),
-        Kind::Continue => ("go on", place),
+        Kind::Continue => ("continue", place),
         Kind::Remove { drain: true } => ("remove", format!("{place}, its pods evicted first")),
         Kind::Remove { drain: false } => ("remove", place),
         Kind::Start => ("start", place),
@@ -100,19 +100,19 @@ fn act(action: &Action) -> (&'static str, String) {
                 .as_ref()
                 .map_or(place, |node| format!("node {}", node.name)),
         ),
-        Kind::ClearPlaceholder => ("clear", format!("placeholder {place}")),
-        Kind::DropIntent => ("forget", place),
+        Kind::DeletePlaceholder => ("delete placeholder", place),
+        Kind::DropIntent => ("drop intent", place),
     }
 }
 
-/// What is held back.
+/// What is on hold.
 pub(super) fn held(text: &mut String, holds: &[Hold], now: Time) {
     let rows = holds.iter().map(|hold| {
         let until = hold.until.map(|until| when(until, now)).unwrap_or_default();
-        vec![hold.scope.clone(), one_line(&hold.why), until]
+        vec![hold.scope.to_string(), one_line(&hold.why), until]
     });
     let rows = rows.collect();
-    section(text, "Held back", &["WHAT", "WHY", "UNTIL"], rows);
+    section(text, "On hold", &["SCOPE", "WHY", "UNTIL"], rows);
 }
 
 /// The pools in numbers.
@@ -146,7 +146,7 @@ pub(super) fn warnings(text: &mut String, warnings: &[String]) {
         .iter()
         .map(|warning| vec![one_line(warning)])
         .collect();
-    section(text, "Look at", &[], rows);
+    section(text, "Warnings", &[], rows);
 }
 
 fn pods(pods: &BTreeMap<PodKey, PodVerdict>, now: Time) -> Vec<Vec<String>> {
@@ -175,7 +175,7 @@ pub(super) fn pod_verdict(verdict: &PodVerdict, now: Time) -> (String, String) {
             String::new(),
         ),
         PodVerdict::Held { why } => ("has to wait".to_owned(), reasons(why)),
-        PodVerdict::Hopeless { why } => ("no pool can run it".to_owned(), reasons(why)),
+        PodVerdict::NoCompatiblePool { why } => ("no pool can run it".to_owned(), reasons(why)),
         PodVerdict::Ignored { why } => ("is left alone".to_owned(), one_line(why)),
         PodVerdict::Unread { why } => ("is not judged yet".to_owned(), one_line(why)),
     }
@@ -288,10 +288,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::model::action::{Birth, NodeRef, Precondition, Reason, Target, VERSION};
+    use crate::model::action::{CreateSpec, NodeRef, Precondition, Reason, Target, VERSION};
     use crate::model::mark::Mark;
     use crate::model::memory::Memory;
-    use crate::model::report::{Growth, Least, Report};
+    use crate::model::report::{Growth, Least, Report, Scope};
 
     const NOW: Time = Time(1_795_000_000_000);
 
@@ -314,8 +314,8 @@ mod tests {
         }
     }
 
-    fn birth() -> Birth {
-        Birth {
+    fn spec() -> CreateSpec {
+        CreateSpec {
             mark: Mark {
                 cluster: "uid/default".into(),
                 machine: "small-k3x9p".into(),
@@ -369,7 +369,7 @@ mod tests {
         Report {
             unread: BTreeSet::new(),
             holds: vec![Hold {
-                scope: "scale-down".into(),
+                scope: Scope::ScaleDown,
                 why: "a node came 4m ago, delay_after_add is 10m".into(),
                 until: Some(NOW + Span::minutes(6)),
                 cause: None,
@@ -390,7 +390,7 @@ mod tests {
                 ),
                 (
                     pod("c"),
-                    PodVerdict::Hopeless {
+                    PodVerdict::NoCompatiblePool {
                         why: why("Insufficient nvidia.com/gpu: 1 asked, 0 there"),
                     },
                 ),
@@ -458,7 +458,7 @@ mod tests {
         let made = Decision {
             plan: vec![
                 action(
-                    Kind::Create(birth()),
+                    Kind::Create(spec()),
                     "small-k3x9p",
                     Reason::PendingPods { pods },
                 ),

@@ -145,7 +145,7 @@ impl Shared {
             more => format!(" (and {more} more)"),
         };
         Some(format!(
-            "a journal file is no entry: {first}{rest}; it counts for nothing; remove it when `status` shows its machine as you know it"
+            "a journal file is not a valid entry and is ignored: {first}{rest}; remove it when `status` shows its machine as you know it"
         ))
     }
 
@@ -267,7 +267,7 @@ pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
             Why::Reloaded(next) => settings = next,
             Why::Asked | Why::Ended(Ok(())) => {}
             Why::Ended(Err(error)) => {
-                tracing::error!(%error, "the loop ended; it is begun again in {} s", RESTART_PAUSE.as_secs());
+                tracing::error!(%error, "the control loop ended; it restarts in {} s", RESTART_PAUSE.as_secs());
                 shared.problem("loop", Some(error.to_string()));
                 shared.health.send_modify(|health| {
                     health.problems = vec![format!("the loop ended: {error}")];
@@ -310,7 +310,7 @@ async fn one_loop(
         }
     };
     if matches!(why, Why::Told) {
-        tracing::info!("stopping; machines under way are taken up again at the next start");
+        tracing::info!("stopping; machines under way continue at the next start");
         systemd::stopping();
     }
     stop.cancel();
@@ -411,7 +411,7 @@ async fn reloaded(path: &Path, shared: &Shared, page: &mut Page) -> Option<Arc<S
         }
         Err(errors) => {
             tracing::error!(
-                "the configuration has errors and the one before stays in force:\n{errors}"
+                "the configuration has errors; the previous one stays in force:\n{errors}"
             );
             None
         }

@@ -57,7 +57,7 @@ fn text(whole: &Status, now: Time) -> String {
     text
 }
 
-/// What is held back; a fault that is named elsewhere is not named again.
+/// What is on hold; a fault that is named elsewhere is not named again.
 fn held(text: &mut String, status: &Status, now: Time) {
     let named = |cause: &str| {
         let causes = status
@@ -148,9 +148,9 @@ fn pending(text: &mut String, status: &Status) {
     if pending.all > 0 {
         let _ = writeln!(
             text,
-            "Pods without a node: {}; {} wait for a node that is there or comes, {} are held back, \
+            "Pods without a node: {}; {} wait for a node that is there or comes, {} are on hold, \
              {} fit no pool. `pve-autoscaler plan` says why.\n",
-            pending.all, pending.awaited, pending.held, pending.hopeless
+            pending.all, pending.awaited, pending.held, pending.no_compatible_pool
         );
     }
 }
@@ -182,7 +182,7 @@ mod tests {
     use crate::agent::status::Pending;
     use crate::agent::trouble::Trouble;
     use crate::model::region::{Failure, Step};
-    use crate::model::report::{Hold, PoolState};
+    use crate::model::report::{Hold, PoolState, Scope};
     use crate::model::time::Span;
 
     const NOW: Time = Time(1_795_000_000_000);
@@ -247,13 +247,13 @@ mod tests {
         let status = Status {
             version: "1.2.3".into(),
             configured: true,
-            problems: vec!["the file has errors and the one before is in force".into()],
+            problems: vec!["the file has errors; the previous configuration is in force".into()],
             at: Some(NOW - Span::seconds(2)),
             turns: 12,
             cluster_id: Some("uid/default".into()),
             leader: true,
             holds: vec![Hold {
-                scope: "scale-down".into(),
+                scope: Scope::ScaleDown,
                 why: "a node came".into(),
                 until: Some(NOW + Span::minutes(6)),
                 cause: None,
@@ -274,7 +274,7 @@ mod tests {
                 all: 4,
                 awaited: 2,
                 held: 1,
-                hopeless: 1,
+                no_compatible_pool: 1,
             },
             troubles: vec![Trouble {
                 cause: Some("pve1: connection refused".into()),
@@ -290,8 +290,8 @@ mod tests {
     #[test]
     fn one_fault_is_told_once() {
         let cause = "kubeconfig /etc/x: it cannot be read";
-        let hold = |scope: &str, effect: &str| Hold {
-            scope: scope.to_owned(),
+        let hold = |scope: Scope, effect: &str| Hold {
+            scope,
             why: format!("{effect}: {cause}"),
             cause: Some(cause.to_owned()),
             until: None,
@@ -301,13 +301,13 @@ mod tests {
             at: Some(NOW),
             unread: BTreeSet::from([Arc::from("kube/pods")]),
             holds: vec![
-                hold("everything", "this instance does not hold the lease"),
+                hold(Scope::Everything, "this instance does not hold the lease"),
                 hold(
-                    "scale-up",
+                    Scope::ScaleUp,
                     "kube/nodes and 13 others were not yet read completely",
                 ),
                 hold(
-                    "scale-down",
+                    Scope::ScaleDown,
                     "kube/nodes and 13 others were not yet read completely",
                 ),
             ],
@@ -361,7 +361,7 @@ mod tests {
             leader: true,
             at: Some(NOW),
             holds: vec![Hold {
-                scope: "pool general".into(),
+                scope: Scope::Pool("general".into()),
                 why: format!("it backs off after a failure: {backoff}"),
                 until: Some(NOW + Span::minutes(3)),
                 cause: None,

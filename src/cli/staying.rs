@@ -41,13 +41,12 @@ fn text(status: Option<&Status>, marked: &BTreeMap<u32, (String, Mark)>) -> Stri
     if lines.is_empty() {
         return String::new();
     }
-    let mut text =
-        "These machines stay as they are, and nobody looks after them any more:\n".to_owned();
+    let mut text = "These machines stay as they are and are not managed any more:\n".to_owned();
     for line in lines.values() {
         let _ = writeln!(text, "  {}", render::one_line(line));
     }
     text.push_str(
-        "A later installation goes on with them. To have them removed: install it again, set min = 0 and max = 0, drain \
+        "A later installation manages them again. To have them removed: install it again, set min = 0 and max = 0, drain \
          their nodes\nand wait until `pve-autoscaler status` shows no machine; or by hand, `kubectl delete node` and \
          `qm destroy`.\n",
     );

@@ -7,7 +7,7 @@ use super::render::{held, node_verdict, one_line, pod_verdict, preempted, sectio
 use crate::model::report::PodVerdict;
 use crate::model::resources::Resources;
 use crate::model::story::{
-    Fate, NodeAnswer, NodeStory, OfferAnswer, PodFate, PodStory, WishAnswer,
+    Fate, NodeAnswer, NodeStory, OfferAnswer, PodFate, PodStory, PreferenceAnswer,
 };
 use crate::model::time::Time;
 
@@ -33,7 +33,7 @@ pub(super) fn pod(story: &PodStory, now: Time) -> String {
                 format!(" ({why})")
             };
             let _ = match verdict {
-                PodVerdict::Hopeless { .. } => writeln!(text, "No pool can run it{why}.\n"),
+                PodVerdict::NoCompatiblePool { .. } => writeln!(text, "No pool can run it{why}.\n"),
                 _ => writeln!(text, "It {what}{why}.\n"),
             };
         }
@@ -41,31 +41,27 @@ pub(super) fn pod(story: &PodStory, now: Time) -> String {
             let _ = writeln!(text, "It is on the node {node}.\n");
         }
         (None, None) => {
-            let _ = writeln!(
-                text,
-                "It asks for nothing: its phase is {:?}.\n",
-                story.phase
-            );
+            let _ = writeln!(text, "It needs no node: its phase is {:?}.\n", story.phase);
         }
     }
     section(
         &mut text,
-        "What a new machine would be to it",
-        &["POOL/TYPE", "HOSTS", "OFFERS", "IT", "MADE NOW"],
+        "New machines",
+        &["POOL/TYPE", "HOSTS", "FREE", "POD", "POSSIBLE NOW"],
         offers(&story.offers),
     );
     section(
         &mut text,
-        "What there is",
-        &["IT", "NODES"],
+        "Existing nodes",
+        &["POD", "NODES"],
         nodes(&story.nodes),
     );
     let place = story.place.as_deref().unwrap_or_default();
     section(
         &mut text,
-        &format!("What it wishes, on {place}"),
-        &["WISH", "WEIGHT", "MET", "WHY"],
-        story.wishes.iter().map(wish).collect(),
+        &format!("Preferences, on {place}"),
+        &["PREFERENCE", "WEIGHT", "MET", "WHY"],
+        story.preferences.iter().map(preference).collect(),
     );
     held(&mut text, &story.holds, now);
     text
@@ -114,13 +110,13 @@ pub(super) fn node(story: &NodeStory, now: Time) -> String {
     text.push('\n');
     section(
         &mut text,
-        "If it went now",
-        &["POD", "IT", "WHY"],
+        "If it were removed now",
+        &["POD", "OUTCOME", "WHY"],
         story.pods.iter().map(fate).collect(),
     );
     section(
         &mut text,
-        "Pending pods that are to come here",
+        "Pending pods expected here",
         &[],
         story
             .expected
@@ -135,9 +131,9 @@ pub(super) fn node(story: &NodeStory, now: Time) -> String {
 fn fate(pod: &PodFate) -> Vec<String> {
     let what = match &pod.fate {
         Fate::Stays => "does not matter".to_owned(),
-        Fate::Goes => "goes, nothing comes for it".to_owned(),
+        Fate::Goes => "ends, nothing replaces it".to_owned(),
         Fate::Moves { to } => format!("moves to {to}"),
-        Fate::Homeless => "finds no place".to_owned(),
+        Fate::Unplaced => "finds no place".to_owned(),
         Fate::Blocks { reason } => format!("blocks: {reason}"),
     };
     let why = pod.why.as_deref().map(one_line).unwrap_or_default();
@@ -174,21 +170,21 @@ fn offers(offers: &[OfferAnswer]) -> Vec<Vec<String>> {
         .collect()
 }
 
-fn wish(answer: &WishAnswer) -> Vec<String> {
+fn preference(answer: &PreferenceAnswer) -> Vec<String> {
     let pods: Vec<String> = answer
         .pods
         .iter()
         .map(|(domain, pods)| format!("{pods} in {domain}"))
         .collect();
     let pods: Vec<&str> = pods.iter().map(String::as_str).collect();
-    let mut wish = one_line(&answer.wish);
+    let mut preference = one_line(&answer.preference);
     if !pods.is_empty() {
-        let _ = write!(wish, ": {}", names(&pods));
+        let _ = write!(preference, ": {}", names(&pods));
     }
     let weight = answer.weight.map(|weight| weight.to_string());
     let met = if answer.met { "yes" } else { "no" };
     let why = answer.why.as_deref().map(one_line).unwrap_or_default();
-    vec![wish, weight.unwrap_or_default(), met.to_owned(), why]
+    vec![preference, weight.unwrap_or_default(), met.to_owned(), why]
 }
 
 /// One line for each answer.
@@ -248,8 +244,8 @@ mod tests {
 
     use super::*;
     use crate::model::cluster::{Phase, PodKey};
-    use crate::model::report::{Hold, NodeVerdict};
-    use crate::model::story::{MachineFacts, WishKind};
+    use crate::model::report::{Hold, NodeVerdict, Scope};
+    use crate::model::story::{MachineFacts, PreferenceKind};
     use crate::model::time::Span;
 
     const NOW: Time = Time(1_795_000_000_000);
@@ -323,22 +319,22 @@ mod tests {
                 answer("workers-3", true, None),
             ],
             holds: vec![Hold {
-                scope: "pool workers".into(),
+                scope: Scope::Pool("workers".into()),
                 why: "a join failed".into(),
                 until: Some(NOW + Span::minutes(4)),
                 cause: None,
             }],
             place: None,
-            wishes: Vec::new(),
+            preferences: Vec::new(),
         };
         insta::assert_snapshot!(pod(&story, NOW));
     }
 
     #[test]
-    fn a_wish_is_a_line() {
-        let mut answer = WishAnswer {
-            kind: WishKind::Spread,
-            wish: "ScheduleAnyway over topology.kubernetes.io/zone, maxSkew 1".to_owned(),
+    fn a_preference_is_a_line() {
+        let mut answer = PreferenceAnswer {
+            kind: PreferenceKind::TopologySpread,
+            preference: "ScheduleAnyway over topology.kubernetes.io/zone, maxSkew 1".to_owned(),
             weight: None,
             met: false,
             pods: BTreeMap::from([(Arc::from("pve1"), 3), (Arc::from("pve2"), 1)]),
@@ -350,20 +346,20 @@ mod tests {
             "no",
             "no machine can be made on pve2",
         ];
-        assert_eq!(wish(&answer), line);
-        answer.kind = WishKind::Apart;
-        answer.wish = "would rather be away from pods app=web on the same node".to_owned();
+        assert_eq!(preference(&answer), line);
+        answer.kind = PreferenceKind::PodAntiAffinity;
+        answer.preference = "prefers to be away from pods app=web on the same node".to_owned();
         answer.weight = Some(100);
         answer.met = true;
         answer.pods.clear();
         answer.why = None;
         let line = [
-            "would rather be away from pods app=web on the same node",
+            "prefers to be away from pods app=web on the same node",
             "100",
             "yes",
             "",
         ];
-        assert_eq!(wish(&answer), line);
+        assert_eq!(preference(&answer), line);
     }
 
     #[test]
@@ -413,7 +409,7 @@ mod tests {
                 ),
                 fate(
                     "web-2",
-                    Fate::Homeless,
+                    Fate::Unplaced,
                     Some("none of 2 other ready nodes holds it"),
                 ),
             ],

@@ -247,10 +247,10 @@ fn carry_out(outcome: &mut Outcome, decision: Decision) {
                 .push(format!("{}: {refusal}", action.target.machine));
         }
         match &action.kind {
-            Kind::Create(birth) => outcome.planned.push(Planned {
+            Kind::Create(spec) => outcome.planned.push(Planned {
                 name: action.target.machine.clone(),
-                pool: stage.names.pool(&birth.mark.pool).to_owned(),
-                kind: stage.names.kind(&birth.mark.instance_type).to_owned(),
+                pool: stage.names.pool(&spec.mark.pool).to_owned(),
+                kind: stage.names.kind(&spec.mark.instance_type).to_owned(),
                 host: action.target.host.clone(),
             }),
             Kind::Remove { .. } => outcome.removed.push(action.target.machine.to_string()),

@@ -211,11 +211,14 @@ fn memory(value: &Value, stage: &mut Stage) -> Result<(), Wrong> {
             "last_scale_down_failure",
             &mut memory.last_scale_down_failure,
         ),
-        ("born", &mut memory.born),
     ] {
         if let Some(at) = fields.with(key, |value| time(value, now))? {
             *slot = Some(at);
         }
+    }
+    // `born` is what older cases say.
+    if let Some(value) = fields.any(&["began", "born"]) {
+        memory.began = Some(time(value, now)?);
     }
     if let Some(value) = fields.take("backoff") {
         for (name, item) in named(value)? {

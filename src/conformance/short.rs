@@ -362,7 +362,7 @@ pub(super) fn pod_affinity(value: &Value, own: &Json) -> Result<Json, Wrong> {
             pod_terms(item, own)?.into_iter().for_each(&mut put);
         }
         for item in fields.take("preferred").map(several).unwrap_or_default() {
-            wished_terms(item, own)?.into_iter().for_each(&mut put);
+            preferred_terms(item, own)?.into_iter().for_each(&mut put);
         }
         fields.done()?;
     } else {
@@ -379,7 +379,7 @@ pub(super) fn pod_affinity(value: &Value, own: &Json) -> Result<Json, Wrong> {
 type Weighted = (Option<i32>, Json);
 
 /// What stands under `preferred`: a term, with `weight` (1) in it or beside it.
-fn wished_terms(value: &Value, own: &Json) -> Result<Vec<Weighted>, Wrong> {
+fn preferred_terms(value: &Value, own: &Json) -> Result<Vec<Weighted>, Wrong> {
     let inner = ["term", "podAffinityTerm"].map(|key| value.get(key));
     if inner.iter().all(Option::is_none) {
         let terms = pod_terms(value, own)?.into_iter();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::brain::inspect;
-use crate::model::action::{Action, Birth, Kind};
+use crate::model::action::{Action, CreateSpec, Kind};
 use crate::model::cluster::{Cluster, Node, Phase, Pod, PodKey, Readiness, ReadyStatus};
 use crate::model::decision::Decision;
 use crate::model::mark::{Mark, Ownership};
@@ -107,7 +107,7 @@ impl Stage {
             },
             memory: Memory {
                 version: memory::VERSION,
-                born: Some(START - REMEMBERED),
+                began: Some(START - REMEMBERED),
                 ..Memory::default()
             },
             now: START,
@@ -124,7 +124,7 @@ impl Stage {
     /// The clock of the case; only before anything has a time.
     pub(super) fn set_clock(&mut self, now: Time) {
         self.now = now;
-        self.memory.born = Some(now - REMEMBERED);
+        self.memory.began = Some(now - REMEMBERED);
         self.refresh();
     }
 
@@ -275,7 +275,7 @@ impl Stage {
 
     /// The node of a machine on the stage, as its pool and type make it.
     pub(super) fn node_for(&self, cast: &Cast) -> Option<Node> {
-        let born = inspect::newborn(
+        let template = inspect::node_template(
             &self.snapshot,
             &self.policy,
             &cast.pool,
@@ -289,12 +289,12 @@ impl Stage {
             provider_id: None,
             created: cast.created,
             deletion: None,
-            labels: born.labels.into(),
+            labels: template.labels.into(),
             annotations: Shared::default(),
-            taints: born.taints,
+            taints: template.taints,
             unschedulable: false,
-            capacity: born.allocatable.clone(),
-            allocatable: born.allocatable,
+            capacity: template.allocatable.clone(),
+            allocatable: template.allocatable,
             ready: Readiness {
                 status: ReadyStatus::True,
                 since: Some(cast.created),
@@ -367,7 +367,7 @@ impl Stage {
     fn act(&mut self, action: &Action) {
         let name = &action.target.machine;
         match &action.kind {
-            Kind::Create(birth) => self.create(birth, &action.target.host, action),
+            Kind::Create(spec) => self.create(spec, &action.target.host, action),
             Kind::Continue => self.arrive(name),
             Kind::Remove { .. } => self.remove(action),
             Kind::Release => {
@@ -382,7 +382,7 @@ impl Stage {
             Kind::DeleteNode => {
                 self.snapshot.cluster.nodes.remove(name);
             }
-            Kind::ClearPlaceholder | Kind::DropIntent => {
+            Kind::DeletePlaceholder | Kind::DropIntent => {
                 self.region().vms.remove(&action.target.vmid);
                 self.snapshot.machines.remove(name);
             }
@@ -391,8 +391,8 @@ impl Stage {
         }
     }
 
-    fn create(&mut self, birth: &Birth, host: &Arc<str>, action: &Action) {
-        self.machine_of(birth.mark.clone(), host, Step::Start);
+    fn create(&mut self, spec: &CreateSpec, host: &Arc<str>, action: &Action) {
+        self.machine_of(spec.mark.clone(), host, Step::Start);
         self.arrive(&action.target.machine);
         // Pods of nodes that are leaving come here too; they are bound and have no verdict.
         if let crate::model::action::Reason::PendingPods { pods } = &action.reason {

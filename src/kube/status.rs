@@ -12,7 +12,7 @@ use serde_json::json;
 use super::client::{Client, Request, encode};
 use super::error::Error;
 use crate::model::foreign;
-use crate::model::report::{Hold, PoolState};
+use crate::model::report::{Hold, PoolState, Scope};
 use crate::model::time::{Span, Time};
 
 /// Name of the ConfigMap.
@@ -122,11 +122,16 @@ fn render(since: &mut Since, input: &StatusInput, now: Time) -> String {
         let _ = writeln!(lines.text, "- {}", quoted(&said));
     }
     lines.text.push_str("clusterWide:\n");
-    let brake = input
+    let stopped = input
         .holds
         .iter()
-        .any(|hold| hold.scope == "everything" || hold.scope == "scale-down");
-    lines.health("", &sum, if brake { "Unhealthy" } else { "Healthy" }, None);
+        .any(|hold| matches!(hold.scope, Scope::Everything | Scope::ScaleDown));
+    lines.health(
+        "",
+        &sum,
+        if stopped { "Unhealthy" } else { "Healthy" },
+        None,
+    );
     let growing = if sum.coming > 0 {
         "InProgress"
     } else {
@@ -292,7 +297,7 @@ mod tests {
         assert!(writer.render(&input(), start + MAX_INTERVAL).is_some());
         let mut changed = input();
         changed.holds.push(Hold {
-            scope: "everything".into(),
+            scope: Scope::Everything,
             why: "the view is stale".into(),
             until: None,
             cause: None,

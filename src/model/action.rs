@@ -42,7 +42,7 @@ pub struct Action {
 pub enum Kind {
     /// Make a new machine and bring it up until its node is initialised. Precondition: the VMID is
     /// free, no machine has this name, the region is quorate, the host online.
-    Create(Birth),
+    Create(CreateSpec),
     /// Bring an unfinished machine of ours further, from wherever it stands. Precondition: the VM
     /// carries our mark, or an intent names its placeholder.
     Continue,
@@ -60,7 +60,7 @@ pub enum Kind {
     DeleteNode,
     /// Destroy the locked placeholder that a dead clone left. Precondition: an intent names it, no
     /// clone task runs, the quarantine has passed.
-    ClearPlaceholder,
+    DeletePlaceholder,
     /// Drop the intent of a machine whose VM never came or is gone, and its token.
     DropIntent,
     /// Start the VM of a working node that is off, after its host's reboot for instance. Precondition:
@@ -71,7 +71,7 @@ pub enum Kind {
 /// All that is fixed when a machine is planned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Birth {
+pub struct CreateSpec {
     /// The mark it will carry.
     pub mark: Mark,
     /// The template's VMID.
@@ -252,7 +252,7 @@ impl std::fmt::Display for Reason {
                     words::count(*have, "node")
                 )
             }
-            Reason::Unfinished => write!(f, "it is half made"),
+            Reason::Unfinished => write!(f, "the machine is not finished"),
             Reason::Unneeded {
                 since,
                 utilization_permille,
@@ -301,7 +301,7 @@ impl std::fmt::Display for Reason {
                 let how = if gone.is_empty() {
                     "and is cheaper by"
                 } else {
-                    "as it did others, and stays for their pods: without this one it costs less by"
+                    "as it replaced others, and stays for their pods: without this node all costs less by"
                 };
                 let price = words::price(*saving);
                 write!(f, "consolidation: {by} replaces it {how} {price} an hour")

@@ -1,6 +1,6 @@
 //! What must be remembered between decisions and cannot be seen: timers, back-offs, lessons.
 //!
-//! Losing it may delay a removal, never hasten one: every timer that was lost counts from [`Memory::born`]. Of back-offs a
+//! Losing it may delay a removal, never hasten one: every timer that was lost counts from [`Memory::began`]. Of back-offs a
 //! part is lost with it: a pool that has machines and none that works waits out a first one from there, any other pool that
 //! waited is tried again at once, and lengths double from the first again. That costs a clone more that fails, which is
 //! counted again.
@@ -27,7 +27,8 @@ pub struct Memory {
     pub version: u32,
     /// When this memory began; set by the first decision. Timers that were lost count from here,
     /// and a pool that has machines but no healthy node waits out a first back-off from here.
-    pub born: Option<Time>,
+    #[serde(alias = "born")] // as older programs wrote it
+    pub began: Option<Time>,
     /// Node name to the time since when it is unneeded without a gap.
     pub unneeded_since: BTreeMap<Arc<str>, Time>,
     /// Last time a machine was planned or became a node.
@@ -96,7 +97,7 @@ impl Memory {
     fn moments(&mut self) -> impl Iterator<Item = &mut Time> {
         let evicted = self.evicted.values_mut();
         let batch = self.batch.iter_mut();
-        self.born
+        self.began
             .iter_mut()
             .chain(&mut self.last_scale_up)
             .chain(&mut self.last_scale_down)

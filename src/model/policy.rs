@@ -238,7 +238,7 @@ pub struct ScaleDown {
     pub max_parallel: u32,
     /// Of these, nodes being drained.
     pub max_parallel_drain: u32,
-    /// Brake: this many unready nodes are always fine …
+    /// Cluster health: this many unready nodes are always fine (`ok-total-unready-count`) …
     pub ok_total_unready: u32,
     /// … beyond that, at most this percentage (`max-total-unready-percentage`).
     pub max_total_unready_percent: u32,

@@ -18,7 +18,7 @@ pub type Reasons = Arc<BTreeMap<Arc<str>, String>>;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
-    /// What keeps the brain from acting at all or in part: stale views, no quorum, pause, brake.
+    /// What keeps the brain from acting at all or in part: stale views, no quorum, pause, an unhealthy cluster.
     pub holds: Vec<Hold>,
     /// Sources that were not read since the start, and `the cluster id`: of what depends on them nothing
     /// is said.
@@ -91,12 +91,62 @@ pub struct Least {
     pub price: i64,
 }
 
-/// Something that holds the brain back.
+/// What a [`Hold`] keeps back. In JSON, in the metric `holds` and on the terminal it is this text: `everything`,
+/// `scale-up`, `scale-down`, `region NAME` or `pool NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Scope {
+    /// `everything`: no action is planned at all.
+    Everything,
+    /// `scale-up`: no machine is made.
+    ScaleUp,
+    /// `scale-down`: no node is removed.
+    ScaleDown,
+    /// `region NAME`: what concerns machines in this region.
+    Region(Arc<str>),
+    /// `pool NAME`: what concerns machines of this pool.
+    Pool(Arc<str>),
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scope::Everything => f.write_str("everything"),
+            Scope::ScaleUp => f.write_str("scale-up"),
+            Scope::ScaleDown => f.write_str("scale-down"),
+            Scope::Region(name) => write!(f, "region {name}"),
+            Scope::Pool(name) => write!(f, "pool {name}"),
+        }
+    }
+}
+
+impl From<Scope> for String {
+    fn from(scope: Scope) -> String {
+        scope.to_string()
+    }
+}
+
+impl TryFrom<String> for Scope {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Scope, String> {
+        match (text.as_str(), text.split_once(' ')) {
+            ("everything", _) => Ok(Scope::Everything),
+            ("scale-up", _) => Ok(Scope::ScaleUp),
+            ("scale-down", _) => Ok(Scope::ScaleDown),
+            (_, Some(("region", name))) => Ok(Scope::Region(name.into())),
+            (_, Some(("pool", name))) => Ok(Scope::Pool(name.into())),
+            _ => Err(format!("{text:?} is no scope of a hold")),
+        }
+    }
+}
+
+/// What keeps the brain from acting, in full or in part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hold {
-    /// `everything`, `scale-up`, `scale-down`, `region NAME` or `pool NAME`.
-    pub scope: String,
+    /// What is on hold.
+    pub scope: Scope,
     /// Why, in words, with numbers.
     pub why: String,
     /// The fault behind it, with whose words `why` ends; `None` when there is none, or none is known.
@@ -152,8 +202,8 @@ pub enum PodVerdict {
         /// Why, by `pool/type`.
         why: Reasons,
     },
-    /// No node of ours could ever run it.
-    Hopeless {
+    /// No machine that the pools allow could ever run it.
+    NoCompatiblePool {
         /// The first predicate that fails, with numbers, by `pool/type`.
         why: Reasons,
     },
@@ -178,7 +228,7 @@ impl PodVerdict {
             PodVerdict::Triggers { .. } => "triggers",
             PodVerdict::Batched { .. } => "batched",
             PodVerdict::Held { .. } => "held",
-            PodVerdict::Hopeless { .. } => "hopeless",
+            PodVerdict::NoCompatiblePool { .. } => "no_compatible_pool",
             PodVerdict::Ignored { .. } => "ignored",
             PodVerdict::Unread { .. } => "unread",
         }
@@ -276,4 +326,25 @@ pub struct PoolState {
     /// The failure that began the back-off.
     #[serde(default)]
     pub backoff_message: Option<ForeignText>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_is_read_as_it_is_written() {
+        let scopes = [
+            (Scope::Everything, "everything"),
+            (Scope::ScaleUp, "scale-up"),
+            (Scope::ScaleDown, "scale-down"),
+            (Scope::Region("default".into()), "region default"),
+            (Scope::Pool("workers".into()), "pool workers"),
+        ];
+        for (scope, text) in scopes {
+            assert_eq!(serde_json::to_value(&scope).expect("plain data"), text);
+            assert_eq!(Scope::try_from(text.to_owned()), Ok(scope));
+        }
+        assert!(Scope::try_from("somewhere".to_owned()).is_err());
+    }
 }

@@ -37,22 +37,22 @@ pub struct PodStory {
     pub nodes: Vec<NodeAnswer>,
     /// What holds the brain back from adding nodes.
     pub holds: Vec<Hold>,
-    /// The node or machine that its wishes are weighed at: where it runs, or where the decision has it.
+    /// The node or machine that its preferences are weighed at: where it runs, or where the decision has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Arc<str>>,
-    /// What it wishes without insisting on it, and whether that is met there, the whole decision carried out.
+    /// What it prefers (soft constraints), and whether that is met there once the whole decision is carried out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub wishes: Vec<WishAnswer>,
+    pub preferences: Vec<PreferenceAnswer>,
 }
 
-/// One wish of a pod, at the place that the decision has for it.
+/// One preference of a pod, at the place that the decision has for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WishAnswer {
+pub struct PreferenceAnswer {
     /// What it is about.
-    pub kind: WishKind,
-    /// The wish in words.
-    pub wish: String,
+    pub kind: PreferenceKind,
+    /// The preference in words.
+    pub preference: String,
     /// Its weight, 1 to 100, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<i32>,
@@ -66,20 +66,20 @@ pub struct WishAnswer {
     pub why: Option<String>,
 }
 
-/// What a wish is about.
+/// What a preference is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WishKind {
+pub enum PreferenceKind {
     /// Preferred node affinity.
-    Node,
+    NodeAffinity,
     /// A `PreferNoSchedule` taint that it does not tolerate.
     Taint,
     /// Preferred pod affinity.
-    Near,
+    PodAffinity,
     /// Preferred pod anti-affinity.
-    Apart,
+    PodAntiAffinity,
     /// Topology spread with `ScheduleAnyway`.
-    Spread,
+    TopologySpread,
     /// kube-scheduler's own default spread over zones; said only where it is not met.
     DefaultSpread,
 }
@@ -194,7 +194,7 @@ pub enum Fate {
         to: Arc<str>,
     },
     /// It finds no other place.
-    Homeless,
+    Unplaced,
     /// It forbids the removal, by cluster-autoscaler's `BlockingPodReason`.
     Blocks {
         /// The reason.

@@ -14,7 +14,7 @@ use crate::model::mark::Mark;
 use crate::model::memory::Memory;
 use crate::model::pods::Pods;
 use crate::model::region::{Failure, Host, Machine, MachineVm, Region, Step, Vm};
-use crate::model::report::{Hold, NodeVerdict, PodVerdict, PoolState, Report};
+use crate::model::report::{Hold, NodeVerdict, PodVerdict, PoolState, Report, Scope};
 use crate::model::resources::Resources;
 use crate::model::scheduling::{PodShape, PodTraits};
 use crate::model::snapshot::{Lease, Snapshot, SourceState};
@@ -164,7 +164,7 @@ fn report() -> Report {
     Report {
         unread: BTreeSet::new(),
         holds: vec![Hold {
-            scope: "scale-down".into(),
+            scope: Scope::ScaleDown,
             why: "a node came".into(),
             until: None,
             cause: None,

@@ -143,7 +143,7 @@ fn check_live_tells_of_a_former_clusters_journal() {
         .output()
         .expect("it runs");
     let said = text(&output.stdout) + &text(&output.stderr);
-    let words = "warning: journal: 10 machines are of the cluster 11111111-former/default, which is not this one, and count nowhere; `pve-autoscaler adopt` sets them aside";
+    let words = "warning: journal: 10 machines are of the cluster 11111111-former/default, which is not this one: they are not counted; `pve-autoscaler adopt` sets them aside";
     assert!(said.contains(words), "{said}");
 }
 

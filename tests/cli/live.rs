@@ -69,7 +69,7 @@ fn check_live_says_that_all_is_well() {
         "ok: user: looked with the rights of ",
         "ok: file: kubeconfig /",
         "ok: file: token_secret_file /",
-        "ok: kubernetes: cluster-info, by which machines join at ",
+        "ok: kubernetes: cluster-info is there; machines join at ",
         "ok: region default: the cluster has quorum",
         "ok: region default: VMIDs 9100 to 9120: 0 machines of ours",
         "ok: region default: the token scaler@pve!sim has the privileges that it needs on /, ",

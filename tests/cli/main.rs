@@ -292,7 +292,7 @@ fn a_young_pod_calls_for_no_node_before_new_pod_scale_up_delay() {
     let why = "new_pod_scale_up_delay lets it wait until 2026-11-21T12:04:00Z";
     assert!(young.contains(why), "{young}");
     assert!(
-        young.contains("Decided again at the latest in 4m"),
+        young.contains("Next decision at the latest in 4m"),
         "{young}"
     );
 }

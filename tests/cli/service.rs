@@ -158,10 +158,7 @@ pub(crate) fn replace(file: &Path, from: &str, to: &str) {
 #[test]
 fn a_bad_file_is_not_taken_up_and_all_say_so_until_it_is_mended() {
     let daemon = Daemon::start(|simulators| simulators.path("admin.conf"));
-    daemon.status(
-        &["leader; 0 nodes, 0 pods pending"],
-        &["Wrong", "Held back"],
-    );
+    daemon.status(&["leader; 0 nodes, 0 pods pending"], &["Wrong", "On hold"]);
     daemon.page("/readyz", &["HTTP/1.1 200", "ok"]);
     daemon.page("/livez", &["HTTP/1.1 200"]);
 
@@ -169,7 +166,7 @@ fn a_bad_file_is_not_taken_up_and_all_say_so_until_it_is_mended() {
     daemon.tell(Signal::SIGHUP);
     let status = daemon.status(
         &[
-            "the file has errors and the one before is in force",
+            "the file has errors; the previous configuration is in force",
             "general  0    2",
         ],
         &[],
@@ -190,7 +187,7 @@ fn a_bad_file_is_not_taken_up_and_all_say_so_until_it_is_mended() {
     daemon.page("/readyz", &["HTTP/1.1 200"]);
     let log = daemon.log();
     assert!(
-        log.contains("the configuration has errors and the one before stays in force"),
+        log.contains("the configuration has errors; the previous one stays in force"),
         "{log}"
     );
 
@@ -242,14 +239,14 @@ fn a_changed_listen_takes_effect_on_reload_or_says_that_it_does_not() {
 #[test]
 fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
     let daemon = Daemon::start(|simulators| simulators.path("admin.conf"));
-    daemon.status(&["leader;"], &["Held back"]);
+    daemon.status(&["leader;"], &["On hold"]);
     assert_eq!(daemon.says(&["pause", "storage move"]).0, Some(0));
     let (_, status) = daemon.says(&["status"]);
     assert!(status.contains("paused: storage move"), "{status}");
     let (_, plan) = daemon.says(&["plan"]);
     assert!(plan.contains("everything  paused: storage move"), "{plan}");
     let (_, said) = daemon.says(&["pause", &"x".repeat(70_000)]);
-    assert!(said.contains("65536 bytes at most"), "{said}");
+    assert!(said.contains("at most 65536 bytes"), "{said}");
     let forged = "two\nlines \u{1b}[31mred\u{9b}1m";
     assert_eq!(daemon.says(&["pause", forged]).0, Some(0));
     for asked in ["status", "plan"] {
@@ -391,7 +388,10 @@ fn the_file_in_force_is_told(daemon: &Daemon, told: &Notified) {
     replace(&daemon.config, "max = 2", "max = two");
     status("it has errors since then", "");
     daemon.page("/metrics", &["\npve_autoscaler_config_valid 0"]);
-    daemon.status(&["the file has errors and the one before is in force"], &[]);
+    daemon.status(
+        &["the file has errors; the previous configuration is in force"],
+        &[],
+    );
     replace(&daemon.config, "max = two", "max = 4");
     status("it was changed since, and a reload takes it up", "errors");
     daemon.page(
@@ -460,7 +460,7 @@ fn a_poisoned_memory_neither_ends_the_daemon_nor_speaks_to_systemd() {
             };
             let memory = Memory {
                 version: VERSION,
-                born: Some(now),
+                began: Some(now),
                 backoff: [("general".into(), backoff)].into(),
                 ..Memory::default()
             };
@@ -475,7 +475,7 @@ fn a_poisoned_memory_neither_ends_the_daemon_nor_speaks_to_systemd() {
         let mut buffer = [0; 8192];
         if let Ok(length) = socket.recv(&mut buffer) {
             let told = text(&buffer[..length]);
-            if told.starts_with("STATUS=") && told.contains("holding pool general") {
+            if told.starts_with("STATUS=") && told.contains("pool general on hold") {
                 words = Some(told);
                 break;
             }
@@ -507,7 +507,7 @@ fn a_journal_file_that_is_no_entry_is_told_until_it_is_removed() {
     });
     let told = [
         "leader;",
-        "a journal file is no entry",
+        "a journal file is not a valid entry",
         "general-x.json: unknown variant",
     ];
     let status = daemon.status(&told, &[]);

@@ -281,9 +281,9 @@ fn the_journal_of_a_former_cluster_fills_no_pool() {
                 let mut old = entry.clone();
                 old["target"]["machine"] = name.clone().into();
                 old["target"]["vmid"] = vmid.into();
-                old["birth"]["mark"]["machine"] = name.clone().into();
-                old["birth"]["mark"]["vmid"] = vmid.into();
-                old["birth"]["mark"]["cluster"] = "former/test".into();
+                old["spec"]["mark"]["machine"] = name.clone().into();
+                old["spec"]["mark"]["vmid"] = vmid.into();
+                old["spec"]["mark"]["cluster"] = "former/test".into();
                 let text = serde_json::to_string(&old).expect("JSON");
                 std::fs::write(journal.join(format!("{name}.json")), text).expect("written");
             }

@@ -84,7 +84,10 @@ async fn stays_untouched(scene: &Scene, words: &str, act: impl AsyncFn(Turn, &[V
         assert_eq!(changes(scene), before, "{:#?}", scene.world.pve.changes());
         assert_eq!(running(scene).await, pods, "pods that ran");
         let told = warnings(scene);
-        assert!(told.contains("hands off") && told.contains(words), "{told}");
+        assert!(
+            told.contains("left alone") && told.contains(words),
+            "{told}"
+        );
         let wanted = [
             ("ConfigMap IdentityContradiction: ", words),
             ("Node IdentityContradiction: ", words),
@@ -340,13 +343,13 @@ fn an_edit_of_the_notes_is_noticed_within_a_poll_of_each_machine() {
     });
 }
 
-/// The API server is started anew in every second of the end of a machine's birth, and of its removal: it
+/// The API server is started anew in every second of the end of a machine's spec, and of its removal: it
 /// answers 403 for a while, and that costs no machine.
 #[test]
 fn an_api_server_that_is_started_anew_costs_no_machine() {
-    let births = (58_000..90_000).step_by(2_500);
+    let creations = (58_000..90_000).step_by(2_500);
     let removals = (135_000..185_000).step_by(4_000);
-    for at in births.chain(removals) {
+    for at in creations.chain(removals) {
         simulate(async {
             let scene = scene();
             let restarts = async {

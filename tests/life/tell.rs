@@ -50,7 +50,7 @@ fn premature(turn: &Turn) -> Vec<String> {
     let pods = report.pods.iter().filter(|(_, verdict)| {
         matches!(
             verdict,
-            PodVerdict::Held { .. } | PodVerdict::Hopeless { .. }
+            PodVerdict::Held { .. } | PodVerdict::NoCompatiblePool { .. }
         )
     });
     let pods = pods.map(|(pod, verdict)| format!("{pod}: {verdict:?}"));
@@ -297,7 +297,7 @@ fn a_refused_eviction_is_told_long_before_the_drain_is_given_up() {
                 wait.hindered && wait.what.contains("default/stays-"),
                 "{wait:?}"
             );
-            let words = ["does not get on", "may not be evicted", &machine];
+            let words = ["makes no progress", "may not be evicted", &machine];
             assert_eq!(log.with(&words), Vec::<String>::new());
             tokio::time::sleep(Duration::from_secs(100)).await;
             assert_eq!(log.with(&words).len(), 1, "{:#?}", log.with(&[]));

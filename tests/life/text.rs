@@ -157,7 +157,7 @@ fn a_poisoned_memory_is_taken_up_and_cleaned() {
         let now = scene.world.clock.now();
         let memory = Memory {
             version: VERSION,
-            born: Some(Time(now.0 - 60_000)),
+            began: Some(Time(now.0 - 60_000)),
             backoff: BTreeMap::from([(
                 Arc::from("general"),
                 Backoff {

@@ -1,4 +1,4 @@
-//! Pods with a few wishes each, out of everything that kube-scheduler filters on.
+//! Pods with a few constraints each, out of everything that kube-scheduler filters on.
 
 use serde_json::{Map, Value, json};
 
@@ -26,11 +26,11 @@ const TOPOLOGY: [&str; 6] = [
     "nobody-has-it",
 ];
 
-/// A wish of a pod.
-type Wish = fn(&mut Dice, &Setting<'_>, &mut Pod<'_>);
+/// Gives a pod one constraint.
+type Constraint = fn(&mut Dice, &Setting<'_>, &mut Pod<'_>);
 
-/// What pods that wait may wish for, and in how many of a hundred pods.
-const WISHES: [(u32, Wish); 11] = [
+/// What pods that wait may ask for, and in how many of a hundred pods.
+const CONSTRAINTS: [(u32, Constraint); 11] = [
     (20, node_selector),
     (25, node_affinity),
     (30, tolerations),
@@ -66,11 +66,11 @@ pub(crate) fn pending(
         company(dice, setting, &mut pod);
         return end(&pod);
     }
-    // A pod that wishes for everything fits nowhere, and says nothing of most of it.
+    // A pod that asks for everything fits nowhere, and says nothing of most of it.
     let scale = dice.one(&[0, 50, 100, 100, 150]);
-    for (percent, wish) in WISHES {
+    for (percent, constrain) in CONSTRAINTS {
         if dice.chance(percent * scale / 100) {
-            wish(dice, setting, &mut pod);
+            constrain(dice, setting, &mut pod);
         }
     }
     let class = dice.one(&["", "", "low", "high"]);
@@ -80,17 +80,17 @@ pub(crate) fn pending(
     end(&pod)
 }
 
-/// Wishes for the company of other pods alone, so that nothing else hides what becomes of them.
+/// Constraints about other pods alone, so that nothing else hides what becomes of them.
 fn company(dice: &mut Dice, setting: &Setting<'_>, pod: &mut Pod<'_>) {
     pod.spec.insert(
         "containers".into(),
         json!([{"name": "c0", "image": "none"}]),
     );
-    let wish: Wish = dice.one(&[spread, spread, pod_affinity, pod_anti_affinity]);
-    wish(dice, setting, pod);
-    for (percent, wish) in [(25, node_affinity as Wish), (30, tolerations)] {
+    let constrain: Constraint = dice.one(&[spread, spread, pod_affinity, pod_anti_affinity]);
+    constrain(dice, setting, pod);
+    for (percent, constrain) in [(25, node_affinity as Constraint), (30, tolerations)] {
         if dice.chance(percent) {
-            wish(dice, setting, pod);
+            constrain(dice, setting, pod);
         }
     }
 }
@@ -104,16 +104,16 @@ pub(crate) fn running(
     storage: &mut Storage,
 ) -> Value {
     let mut pod = begin(dice, setting, name, false, storage);
-    let wishes: [(u32, Wish); 5] = [
+    let constraints: [(u32, Constraint); 5] = [
         (25, pod_anti_affinity),
         (10, pod_affinity),
         (15, host_ports),
         (15, sidecars),
         (30, claims),
     ];
-    for (percent, wish) in wishes {
+    for (percent, constrain) in constraints {
         if dice.chance(percent) {
-            wish(dice, setting, &mut pod);
+            constrain(dice, setting, &mut pod);
         }
     }
     end(&pod)

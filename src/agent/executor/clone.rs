@@ -129,7 +129,7 @@ async fn absent(work: &Work, plan: Plan) -> Result<(), Stop> {
         ));
     }
     if running_clone(work).await? {
-        work.progress("a clone task runs that may be ours");
+        work.progress("a running clone task may be ours");
         sleep(LOOK_AGAIN).await;
         return Ok(());
     }
@@ -153,7 +153,7 @@ fn still_wanted(work: &Work) -> Result<(), Stop> {
         format!("at {planned}, before the clock was set back,")
     };
     Err(Stop::Transient(format!(
-        "it was planned {when} and its clone did not begin; whether anybody needs it is decided anew"
+        "it was planned {when} and its clone did not begin; the next turn decides whether it is still needed"
     )))
 }
 
@@ -180,13 +180,13 @@ async fn ask(work: &Work) -> Result<(), Stop> {
         name: work.machine.to_string(),
         description: work.mark.describe(human),
         full: template.full_clone.then(|| template.storage.clone()),
-        target: (entry.target.host != entry.birth.template_host)
+        target: (entry.target.host != entry.spec.template_host)
             .then(|| entry.target.host.to_string()),
         pool: template.resource_pool.clone(),
     };
     let answer = work
         .pve
-        .clone_vm(&entry.birth.template_host, entry.birth.template_vmid, &call)
+        .clone_vm(&entry.spec.template_host, entry.spec.template_vmid, &call)
         .await;
     let lost = matches!(&answer, Err(error) if error.outcome == Outcome::Unknown);
     work.record(|entry| {
@@ -285,9 +285,9 @@ async fn running_clone(work: &Work) -> Result<bool, Stop> {
 /// The templates, with their hosts, that the machine may have been cloned from: its own, or where that is not
 /// known (it is known by its mark alone) every one there is.
 async fn sources(work: &Work) -> Result<Vec<(Arc<str>, u32)>, Stop> {
-    let birth = work.entry()?.birth;
-    if birth.template_vmid != UNKNOWN_TEMPLATE {
-        return Ok(vec![(birth.template_host, birth.template_vmid)]);
+    let spec = work.entry()?.spec;
+    if spec.template_vmid != UNKNOWN_TEMPLATE {
+        return Ok(vec![(spec.template_host, spec.template_vmid)]);
     }
     let resources = work
         .patiently("reading the resources", || work.pve.resources())

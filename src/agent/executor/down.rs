@@ -125,7 +125,7 @@ async fn vacated(work: &Work, node: &NodeRef, action: &Action, drain: bool) -> R
     let cleared = if drain {
         drained(work, node, action).await
     } else {
-        let empty = nothing_to_lose(work, node, "it was to go without a drain");
+        let empty = nothing_to_lose(work, node, "its removal was planned without a drain");
         work.attempt(Step::Drain, limits.timeout, empty).await
     };
     if cleared.is_ok() {
@@ -190,7 +190,7 @@ async fn present(work: &Work) -> Result<Option<VmConfig>, Stop> {
             Look::Going => work.note(work.going()),
             Look::Absent if ours => return Ok(None),
             Look::Changed(how) => return Err(Stop::Failed(how)),
-            Look::Foreign(how) if ours => return Err(Stop::Failed(format!("hands off: {how}"))),
+            Look::Foreign(how) if ours => return Err(Stop::Failed(format!("left alone: {how}"))),
             // Never ours: the VMID was taken by somebody else before our clone came to it.
             Look::Absent | Look::Foreign(_) => {
                 if !clone::running(work).await? {
@@ -233,7 +233,7 @@ async fn node_of(
             Some(planned) if config.is_some() && work.entry()?.step < Step::Shutdown => {
                 let name = &planned.name;
                 Err(Stop::Transient(format!(
-                    "node {name} is gone, and not by us: it is looked at again"
+                    "node {name} is gone, and not by us: the next turn decides again"
                 )))
             }
             _ => Ok(None),
@@ -294,7 +294,7 @@ async fn nothing_to_lose(work: &Work, node: &NodeRef, why: &str) -> Result<(), S
     let pods = drain::pods(work, &node.name).await?;
     match crate::agent::drain_order::obstacle(&pods, &[], work.tools.clock.now()) {
         Some((pod, _)) => Err(Stop::Transient(format!(
-            "pod {pod} runs on the node, which is ready, and {why}: it is looked at again"
+            "pod {pod} runs on the node, which is ready, and {why}: the next turn decides again"
         ))),
         None => Ok(()),
     }
@@ -341,7 +341,7 @@ async fn empty_now(
             nothing_to_lose(work, emptied, "it was emptied before").await
         }
         (Some((name, _)), _) => Err(Stop::Transient(format!(
-            "node {name} has come since the removal began: it is looked at again"
+            "node {name} has come since the removal began: the next turn decides again"
         ))),
     }
 }
@@ -373,7 +373,7 @@ async fn stopped(
     wanted_back: &AtomicBool,
 ) -> Result<(), Stop> {
     let mut asked = patience == Span::ZERO;
-    // Of a VM that somebody gave to the HA manager there is no shutdown to overrule.
+    // PVE refuses `overrule-shutdown` for a VM that the HA manager manages.
     let mut overrule = true;
     loop {
         let Some(config) = present(work).await? else {

@@ -88,7 +88,7 @@ pub(super) fn wanted_back(node: &Node) -> bool {
 pub(super) fn uncordoned(node: &NodeRef) -> Stop {
     let name = &node.name;
     Stop::Transient(format!(
-        "somebody uncordoned node {name} while it was to go: it is looked at again"
+        "somebody uncordoned node {name} while it was to go: the next turn decides again"
     ))
 }
 
@@ -425,7 +425,7 @@ pub(super) async fn undelayed(work: &Work, node: &NodeRef) {
         }
     };
     if timeout(limit.to_std(), wait).await.is_err() {
-        tracing::warn!(node = %node.name, "the node's end is still asked to be delayed after {limit}; it goes all the same");
+        tracing::warn!(node = %node.name, "an annotation still asks to delay the node's deletion after {limit}; the node is removed anyway");
     }
 }
 

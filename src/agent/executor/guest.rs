@@ -107,7 +107,7 @@ pub(super) async fn system_ready(work: &Work) -> Result<Probe, Stop> {
             Some(probe) if probe.ready() => {
                 if probe.cloud_init == "error" || probe.cloud_init == "degraded" {
                     tracing::warn!(machine = %work.machine, cloud_init = %probe.cloud_init,
-                        "cloud-init did not end well; going on, see `cloud-init status --long` in the guest");
+                        "cloud-init reported errors; the machine continues; see `cloud-init status --long` in the guest");
                 }
                 return Ok(probe);
             }
@@ -224,7 +224,7 @@ async fn signed(work: &Work, id: &str, before: Option<&str>) -> Result<(), Stop>
     Ok(())
 }
 
-/// Sixteen of `[a-z0-9]`.
+/// A bootstrap token's secret: 16 characters of `[a-z0-9]`.
 fn secret(work: &Work) -> SecretString {
     const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
     let mut dice = work.tools.dice();

@@ -47,7 +47,7 @@ pub(super) async fn no_power_off_comes(work: &Work, node: &NodeRef) {
     // A journal that cannot be read says nothing of a shutdown, and stops the work elsewhere.
     while let Ok(Some(left)) = may_come(work, |entry| &mut entry.unanswered_power_off) {
         work.note(format!(
-            "node {} is wanted back, but a shutdown that PVE did not answer may still come: it takes no pods for {left}",
+            "node {} is needed again, but a shutdown that PVE did not answer may still happen: it takes no pods for {left}",
             node.name
         ));
         sleep(left.to_std().min(GIVE_BACK)).await;

@@ -224,14 +224,14 @@ impl Executor {
         let journal = &self.tools.journal;
         if let Some(mut entry) = journal.get(&action.target.machine) {
             let ours = match (&action.kind, machine) {
-                (Kind::Create(birth), _) => &*birth.mark.cluster,
+                (Kind::Create(spec), _) => &*spec.mark.cluster,
                 (_, Some(machine)) => &*machine.mark.cluster,
-                (_, None) => &*entry.birth.mark.cluster,
+                (_, None) => &*entry.spec.mark.cluster,
             };
-            if entry.birth.mark.cluster != ours {
+            if entry.spec.mark.cluster != ours {
                 return Err(NotBegun::Journal(format!(
                     "the journal has a machine {} of the cluster {}; `pve-autoscaler adopt` sets it aside",
-                    action.target.machine, entry.birth.mark.cluster
+                    action.target.machine, entry.spec.mark.cluster
                 )));
             }
             if entry.target.host != action.target.host && !matches!(action.kind, Kind::Create(_)) {
@@ -243,16 +243,16 @@ impl Executor {
             return Ok(Some(entry));
         }
         let mut entry = match (&action.kind, machine) {
-            (Kind::Create(birth), _) => Entry::new(action.target.clone(), birth.clone(), now),
+            (Kind::Create(spec), _) => Entry::new(action.target.clone(), spec.clone(), now),
             // A machine of an earlier installation: its mark says all that is needed from here on.
             (_, Some(machine)) => {
-                let birth = crate::model::action::Birth {
+                let spec = crate::model::action::CreateSpec {
                     mark: (*machine.mark).clone(),
                     template_vmid: UNKNOWN_TEMPLATE,
                     template_host: machine.host.clone(),
                     terms: None,
                 };
-                let mut entry = Entry::new(action.target.clone(), birth, now);
+                let mut entry = Entry::new(action.target.clone(), spec, now);
                 let vm = machine.vm.as_ref();
                 entry.marked = vm.is_some_and(|vm| vm.marked);
                 let uuid = vm.and_then(|vm| vm.uuid.clone());
@@ -310,7 +310,7 @@ impl Executor {
                 // what was done is seen by the next look.
                 Some(Err(error)) => {
                     if error.is_panic() {
-                        tracing::error!(%error, "an action panicked; it is looked at afresh");
+                        tracing::error!(%error, "an action panicked; the next turn decides on it again");
                     }
                     self.running
                         .retain(|_, running| !running.handle.is_finished());
@@ -367,7 +367,7 @@ pub fn kind(kind: &Kind) -> &'static str {
         Kind::Start => "start",
         Kind::Release => "release",
         Kind::DeleteNode => "delete node",
-        Kind::ClearPlaceholder => "clear placeholder",
+        Kind::DeletePlaceholder => "delete placeholder",
         Kind::DropIntent => "drop intent",
     }
 }
@@ -383,8 +383,8 @@ async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
         (Kind::Remove { drain }, Some(entry)) => {
             down::take_down(tools.clone(), &action, &entry, *drain).await
         }
-        (Kind::ClearPlaceholder, Some(entry)) => {
-            sweep::clear_placeholder(tools.clone(), &entry).await
+        (Kind::DeletePlaceholder, Some(entry)) => {
+            sweep::delete_placeholder(tools.clone(), &entry).await
         }
         (Kind::DropIntent, Some(entry)) => sweep::drop_intent(tools.clone(), &entry).await,
         (Kind::Start, Some(entry)) => up::start(tools.clone(), &entry).await,

@@ -38,7 +38,7 @@ impl Work {
     /// What the configuration promised when the machine was planned; without such terms what it says
     /// now. `None`: it does not know the machine's pool or type any more.
     pub(super) fn terms(&self) -> Result<Option<Arc<Terms>>, Stop> {
-        if let Some(terms) = self.entry()?.birth.terms {
+        if let Some(terms) = self.entry()?.spec.terms {
             return Ok(Some(terms));
         }
         let policy = &self.tools.settings.policy;
@@ -165,7 +165,7 @@ pub(super) async fn own(
 
 /// Nothing is done to a machine whose node is contradicted.
 fn hands_off(found: &Contradiction) -> Stop {
-    Stop::Failed(format!("hands off: {}", found.why))
+    Stop::Failed(format!("left alone: {}", found.why))
 }
 
 /// Whether a node is there that needs no join; a stop when nodes contradict each other.

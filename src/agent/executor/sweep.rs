@@ -41,7 +41,7 @@ fn open(tools: Tools, entry: &Entry) -> Result<Work, Failure> {
 
 /// Destroys the locked placeholder of a dead clone, or what is left of a VM whose removal was cut
 /// short, and with it the intent.
-pub(super) async fn clear_placeholder(tools: Tools, entry: &Entry) -> Result<(), Failure> {
+pub(super) async fn delete_placeholder(tools: Tools, entry: &Entry) -> Result<(), Failure> {
     let work = open(tools, entry)?;
     work.attempt(Step::Destroy, DEADLINE, cleared(&work))
         .await?;
@@ -57,11 +57,9 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
             Look::Going => true,
             Look::Ours(_) => {
                 work.doubt();
-                return Err(Stop::Transient(
-                    "the clone came to life after all".to_owned(),
-                ));
+                return Err(Stop::Transient("the clone finished after all".to_owned()));
             }
-            Look::Foreign(how) => return Err(Stop::Failed(format!("hands off: {how}"))),
+            Look::Foreign(how) => return Err(Stop::Failed(format!("left alone: {how}"))),
             Look::Changed(how) => return Err(Stop::Failed(how)),
         };
         if going && work.being_destroyed().await? {
@@ -71,7 +69,7 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
         }
         if !going && clone::running(work).await? {
             return Err(Stop::Transient(
-                "a clone of the template runs; the placeholder may be its".to_owned(),
+                "a clone of the template is running; the placeholder may belong to it".to_owned(),
             ));
         }
         let host = placeholder_host(work).await?;
@@ -129,7 +127,9 @@ async fn nothing_there(work: &Work) -> Result<(), Stop> {
     late::no_clone_comes(work).await?;
     // What once carried our mark is not made by a clone any more.
     if !work.entry()?.was_ours() && clone::running(work).await? {
-        return Err(Stop::Transient("a clone runs that may be its".to_owned()));
+        return Err(Stop::Transient(
+            "a running clone may belong to this machine".to_owned(),
+        ));
     }
     match work.look().await? {
         Look::Absent | Look::Foreign(_) => Ok(()),

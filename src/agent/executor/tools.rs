@@ -130,9 +130,9 @@ impl Tools {
         let storage = self
             .settings
             .templates
-            .get(entry.birth.mark.template.as_str())
+            .get(entry.spec.mark.template.as_str())
             .and_then(|template| template.storage.clone())
-            .unwrap_or_else(|| format!("template {}", entry.birth.template_vmid));
+            .unwrap_or_else(|| format!("template {}", entry.spec.template_vmid));
         let key = format!("{}/{storage}", entry.target.region);
         let limit = usize::try_from(region.max_clones_per_storage.max(1)).unwrap_or(1);
         // The semaphore is never closed.

@@ -161,7 +161,7 @@ impl Work {
             tools,
             number,
             machine: entry.target.machine.clone(),
-            mark: entry.birth.mark.clone(),
+            mark: entry.spec.mark.clone(),
             pve,
             last: Mutex::default(),
             spent: Mutex::default(),
@@ -370,7 +370,7 @@ impl Work {
                 if let Some(old) = known.filter(|old| Some(old) != config.uuid.as_ref()) {
                     let new = config.uuid.as_deref().unwrap_or("gone");
                     return Ok(Look::Changed(format!(
-                        "hands off: the SMBIOS UUID of VM {vmid} on {host} was {old} and is {new} now, so which node is on it cannot be told; put it back with `qm set {vmid} --smbios1 uuid={old}`"
+                        "left alone: the SMBIOS UUID of VM {vmid} on {host} was {old} and is {new} now, so its node cannot be identified; restore it with `qm set {vmid} --smbios1 uuid={old}`"
                     )));
                 }
                 self.record(|entry| {

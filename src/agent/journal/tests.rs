@@ -27,7 +27,7 @@ fn entry(machine: &str) -> Entry {
     };
     Entry::new(
         target,
-        Birth {
+        CreateSpec {
             mark,
             template_vmid: 9000,
             template_host: "pve1".into(),
@@ -65,6 +65,19 @@ fn what_cannot_be_read_is_said_and_kept() {
     assert!(bad.exists());
 }
 
+/// Older programs wrote `birth` for `spec`.
+#[test]
+fn an_entry_that_an_older_program_wrote_is_read() {
+    let directory = edited("small-aaaaa.json", |value| {
+        let fields = value.as_object_mut().expect("an object");
+        let spec = fields.remove("spec").expect("the key is there");
+        fields.insert("birth".to_owned(), spec);
+    });
+    let (journal, unreadable) = Journal::open(directory.path()).expect("opens");
+    assert!(unreadable.is_empty());
+    assert_eq!(journal.get("small-aaaaa"), Some(entry("small-aaaaa")));
+}
+
 /// A directory with an entry's file, of which `edit` changes the text.
 fn edited(file: &str, edit: impl Fn(&mut Value)) -> tempfile::TempDir {
     let mut value = serde_json::to_value(entry("small-aaaaa")).expect("it serialises");
@@ -81,7 +94,7 @@ fn a_file_whose_parts_contradict_each_other_is_no_entry() {
     let upid = "UPID:pve1:0000042E:0084E9D6:69562C42:qmclone:9000:root@pam:";
     for (file, key, value, why) in [
         (own, "/upid", json!(upid), None),
-        (own, "/birth/template_vmid", json!(0), None),
+        (own, "/spec/template_vmid", json!(0), None),
         (
             "small-aaaaa copy.json",
             "/step",
@@ -96,7 +109,7 @@ fn a_file_whose_parts_contradict_each_other_is_no_entry() {
         ),
         (
             own,
-            "/birth/mark/machine",
+            "/spec/mark/machine",
             json!("small-b"),
             Some("its mark of \"small-b\""),
         ),
@@ -106,12 +119,7 @@ fn a_file_whose_parts_contradict_each_other_is_no_entry() {
             json!(9002),
             Some("its mark of VM 9001"),
         ),
-        (
-            own,
-            "/birth/template_vmid",
-            json!(99),
-            Some("99 is no VMID"),
-        ),
+        (own, "/spec/template_vmid", json!(99), Some("99 is no VMID")),
         (own, "/upid", json!("UPID:../x:"), Some("PVE task id")),
         (own, "/version", json!(2), Some("version 2 is unknown")),
         (own, "/step", json!("fly"), Some("unknown variant `fly`")),
@@ -158,7 +166,7 @@ proptest::proptest! {
             journal.step(Span::minutes(-90), now).expect("written");
             let entries = journal.entries();
             proptest::prop_assert!(entries.values().all(|entry| entry.since <= now));
-            let of = entries.values().next().map_or("", |entry| entry.birth.mark.cluster.as_str());
+            let of = entries.values().next().map_or("", |entry| entry.spec.mark.cluster.as_str());
             let regions = BTreeMap::new();
             let found = machines(of, &regions, &Cluster::default(), &entries, &BTreeMap::new());
             proptest::prop_assert_eq!(found.len(), entries.len());

@@ -11,7 +11,7 @@
 //! kube-scheduler nominated for a node, stay where they are; what expendable ones hold counts as free.
 //!
 //! **What is left out,** so that the bound may be lower than the best plan: limits of pools, hosts and
-//! the cluster, back-offs, weights, soft wishes, volumes, affinity between pods, spread, anti-affinity
+//! the cluster, back-offs, weights, preferences, volumes, affinity between pods, spread, anti-affinity
 //! over anything but the host name; and that pods are not divisible, but for what the levies below see.
 //!
 //! **Why it holds.** Think of *levies*. In each, a pod pays by a fixed rule, and no machine or node,
@@ -87,12 +87,12 @@ pub(super) fn report(
     let mut growth = Growth::default();
     let mut kept = vec![0i128; turn.view.policy.pools.len()];
     for action in &turn.plan {
-        let Kind::Create(birth) = &action.kind else {
+        let Kind::Create(spec) = &action.kind else {
             continue;
         };
         let choice = choices
             .iter()
-            .find(|c| **c.pool == *birth.mark.pool && **c.type_name == *birth.mark.instance_type);
+            .find(|c| **c.pool == *spec.mark.pool && **c.type_name == *spec.mark.instance_type);
         let Some(choice) = choice else {
             continue;
         };

@@ -15,8 +15,8 @@ const MAX_ROUNDS: usize = 40;
 /// Steps from corner to corner in one round, for each levy and row.
 const STEPS_EACH: usize = 4;
 
-/// Levies that could bring something: rooms cannot collect them whole, and nobody who could be made for
-/// nothing does.
+/// The levies that can raise the bound: existing nodes do not cover them, and every machine that could cover
+/// them has a price.
 pub(super) fn useful<'l>(levies: &'l [Levy], prices: &[i128]) -> Vec<&'l Levy> {
     let useful = levies.iter().filter(|levy| {
         let mut machines = levy.machine.iter().zip(prices);

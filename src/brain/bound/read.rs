@@ -18,9 +18,9 @@ use crate::model::scheduling::{Labels, NodeTerm, PodShape, Toleration};
 const MAX_QUESTIONS: usize = 200_000;
 
 /// What the filters that look at labels and taints read of a pod.
-type Wish<'a> = (&'a Labels, &'a Option<Vec<NodeTerm>>, &'a [Toleration]);
+type NodeRequirements<'a> = (&'a Labels, &'a Option<Vec<NodeTerm>>, &'a [Toleration]);
 
-/// What makes a lot: its wish, amounts and cliques.
+/// What makes a lot: its requirements, amounts and cliques.
 type Key = (usize, Vec<i64>, Vec<usize>);
 
 /// The names of the resources that somebody asks for, in the order of amounts.
@@ -107,22 +107,22 @@ fn lots<'a>(
     within: &[Vec<usize>],
     names: &Names,
 ) -> (Vec<Lot>, Vec<&'a PodShape>) {
-    let mut wishes: BTreeMap<Wish<'a>, usize> = BTreeMap::new();
+    let mut ids: BTreeMap<NodeRequirements<'a>, usize> = BTreeMap::new();
     let mut known: BTreeMap<Key, usize> = BTreeMap::new();
     let (mut lots, mut shapes): (Vec<Lot>, Vec<&PodShape>) = (Vec::new(), Vec::new());
     for ((pod, count), cliques) in pods.iter().zip(within) {
         let shape = pod.shape;
-        let wish = (
+        let requirements = (
             &shape.node_selector,
             &shape.node_affinity,
             &shape.tolerations[..],
         );
-        let next = wishes.len();
-        let wish = *wishes.entry(wish).or_insert(next);
+        let next = ids.len();
+        let requirements = *ids.entry(requirements).or_insert(next);
         let mut amounts = names.amounts(&shape.requests);
         // Every pod takes one slot, whatever it says.
         amounts[3] = 1;
-        let key = (wish, amounts, cliques.clone());
+        let key = (requirements, amounts, cliques.clone());
         let lot = *known.entry(key).or_insert_with_key(|(_, amounts, _)| {
             lots.push(Lot {
                 amounts: amounts.clone(),

@@ -520,7 +520,7 @@ pub(super) fn report(turn: &mut Turn<'_>) {
         more => format!(" and {more} more"),
     };
     turn.warn(format!(
-        "pods of the namespaces {}{more} are too complex to be weighed within the budget of one decision: those that wait get no machine, those that run keep their nodes, and whom they keep away from themselves is not heeded",
+        "pods of the namespaces {}{more} are too complex to be weighed within the budget of one decision: pending ones get no machine, running ones keep their nodes, and their anti-affinity towards other pods is ignored",
         named.join(", ")
     ));
 }

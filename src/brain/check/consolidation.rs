@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Case, Rule, Verdict, drain, ensure, existing, newcomer, refuse, removal, together};
-use crate::model::action::{Action, Birth, Reason};
+use crate::model::action::{Action, CreateSpec, Reason};
 use crate::model::cluster::{Node, PodKey, ReadyStatus};
 use crate::model::disruption::{Cause, ConsolidationPolicy};
 use crate::model::policy::{InstanceType, LEAVING_TAINT, PoolPolicy, STARTUP_TAINT};
@@ -156,7 +156,7 @@ fn behind<'a>(case: Case<'a>, node: &str) -> Option<&'a Machine> {
 
 /// A machine that is made to replace nodes is cheaper by what its pools want, and all pods of the nodes
 /// have a place.
-pub(super) fn creation(case: Case<'_>, action: &Action, birth: &Birth) -> Verdict {
+pub(super) fn creation(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Verdict {
     let Reason::Replaces {
         nodes,
         pods,
@@ -172,20 +172,20 @@ pub(super) fn creation(case: Case<'_>, action: &Action, birth: &Birth) -> Verdic
     for name in nodes {
         let (machine, pool) = replaceable(case, action, name)?;
         let kind = machine.mark.instance_type.as_str();
-        ensure(kind != birth.mark.instance_type, Rule::Saving, || {
+        ensure(kind != spec.mark.instance_type, Rule::Saving, || {
             format!("{name} is of the type {kind} too")
         })?;
         let price = price_of(case, kind);
         old += price;
         wanted += least(pool, price);
     }
-    let saves = old - price_of(case, &birth.mark.instance_type);
+    let saves = old - price_of(case, &spec.mark.instance_type);
     ensure(
         saves >= wanted && i128::from(*saving) <= saves,
         Rule::Saving,
         || format!("it saves {saves} millionths an hour, {wanted} are wanted, {saving} promised"),
     )?;
-    fits(case, action, birth, nodes, pods)?;
+    fits(case, action, spec, nodes, pods)?;
     replaced_budgets(case, nodes)
 }
 
@@ -225,7 +225,7 @@ fn replaceable<'a>(
 fn fits(
     case: Case<'_>,
     action: &Action,
-    birth: &Birth,
+    spec: &CreateSpec,
     nodes: &[Arc<str>],
     pods: &[PodKey],
 ) -> Verdict {
@@ -241,7 +241,7 @@ fn fits(
         };
         found.push((key, pod));
     }
-    newcomer::holds(case, action, birth, &found, Rule::Replacement)
+    newcomer::holds(case, action, spec, &found, Rule::Replacement)
 }
 
 /// Every disruption budget that the pods count in allows an eviction.

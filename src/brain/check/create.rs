@@ -1,7 +1,7 @@
 //! Rules for a new machine.
 
 use super::{Case, Rule, Verdict, consolidation, ensure, newcomer, refuse};
-use crate::model::action::{Action, Birth, Reason};
+use crate::model::action::{Action, CreateSpec, Reason};
 use crate::model::policy::{LEAVING_TAINT, PoolPolicy, VOLUMES_VMID};
 use crate::model::region::{Busy, Region};
 
@@ -10,8 +10,8 @@ const TOKEN_ID: usize = 6;
 /// Longest DNS label.
 const DNS_LABEL: usize = 63;
 
-pub(super) fn check(case: Case<'_>, action: &Action, birth: &Birth) -> Verdict {
-    let pool = pool(case, birth)?;
+pub(super) fn check(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Verdict {
+    let pool = pool(case, spec)?;
     let target = &action.target;
     ensure(pool.region == target.region, Rule::Pool, || {
         format!(
@@ -23,15 +23,15 @@ pub(super) fn check(case: Case<'_>, action: &Action, birth: &Birth) -> Verdict {
         return refuse(Rule::Region, format!("{} was not seen", target.region));
     };
     host(region, pool, action)?;
-    template(region, pool, action, birth)?;
-    vmid(case, region, action, birth)?;
+    template(region, pool, action, spec)?;
+    vmid(case, region, action, spec)?;
     name(case, action)?;
-    mark(case, action, birth)?;
-    needed(case, action, birth, pool)
+    mark(case, action, spec)?;
+    needed(case, action, spec, pool)
 }
 
-fn pool<'a>(case: Case<'a>, birth: &Birth) -> Result<&'a PoolPolicy, super::Refusal> {
-    let mark = &birth.mark;
+fn pool<'a>(case: Case<'a>, spec: &CreateSpec) -> Result<&'a PoolPolicy, super::Refusal> {
+    let mark = &spec.mark;
     let Some(pool) = case.policy.pools.get(mark.pool.as_str()) else {
         return refuse(Rule::Pool, format!("no pool {} is configured", mark.pool));
     };
@@ -70,18 +70,18 @@ fn host(region: &Region, pool: &PoolPolicy, action: &Action) -> Verdict {
     })
 }
 
-fn template(region: &Region, pool: &PoolPolicy, action: &Action, birth: &Birth) -> Verdict {
+fn template(region: &Region, pool: &PoolPolicy, action: &Action, spec: &CreateSpec) -> Verdict {
     let copies = region.templates.get(&pool.template);
     let copy = copies
         .into_iter()
         .flatten()
-        .find(|copy| copy.vmid == birth.template_vmid && copy.host == birth.template_host);
+        .find(|copy| copy.vmid == spec.template_vmid && copy.host == spec.template_host);
     let Some(copy) = copy else {
         return refuse(
             Rule::Template,
             format!(
                 "VM {} on {} is no copy of the template {}",
-                birth.template_vmid, birth.template_host, pool.template
+                spec.template_vmid, spec.template_host, pool.template
             ),
         );
     };
@@ -98,7 +98,7 @@ fn template(region: &Region, pool: &PoolPolicy, action: &Action, birth: &Birth) 
     )
 }
 
-fn vmid(case: Case<'_>, region: &Region, action: &Action, birth: &Birth) -> Verdict {
+fn vmid(case: Case<'_>, region: &Region, action: &Action, spec: &CreateSpec) -> Verdict {
     let target = &action.target;
     let vmid = target.vmid;
     let range = case
@@ -113,7 +113,7 @@ fn vmid(case: Case<'_>, region: &Region, action: &Action, birth: &Birth) -> Verd
         format!("VMID {vmid} is the one that the Proxmox CSI plugin names its volumes after")
     })?;
     ensure(
-        !region.vms.contains_key(&vmid) && vmid != birth.template_vmid,
+        !region.vms.contains_key(&vmid) && vmid != spec.template_vmid,
         Rule::Vmid,
         || format!("VMID {vmid} is taken by a guest"),
     )?;
@@ -155,8 +155,8 @@ fn name(case: Case<'_>, action: &Action) -> Verdict {
     })
 }
 
-fn mark(case: Case<'_>, action: &Action, birth: &Birth) -> Verdict {
-    let (mark, target) = (&birth.mark, &action.target);
+fn mark(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Verdict {
+    let (mark, target) = (&spec.mark, &action.target);
     let agrees = Some(mark.cluster.as_str()) == case.snapshot.cluster_id.as_deref()
         && mark.machine == *target.machine
         && mark.vmid == target.vmid
@@ -183,7 +183,7 @@ fn mark(case: Case<'_>, action: &Action, birth: &Birth) -> Verdict {
 }
 
 /// Somebody must still need it.
-fn needed(case: Case<'_>, action: &Action, birth: &Birth, pool: &PoolPolicy) -> Verdict {
+fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy) -> Verdict {
     match &action.reason {
         Reason::PendingPods { pods } => {
             let waiting: Vec<_> = pods
@@ -194,14 +194,14 @@ fn needed(case: Case<'_>, action: &Action, birth: &Birth, pool: &PoolPolicy) -> 
             ensure(!waiting.is_empty(), Rule::Needed, || {
                 format!("none of its {} pods waits any more", pods.len())
             })?;
-            newcomer::holds(case, action, birth, &waiting, Rule::Unfit)
+            newcomer::holds(case, action, spec, &waiting, Rule::Unfit)
         }
         Reason::BelowMin { .. } => {
             let have = case
                 .snapshot
                 .machines
                 .values()
-                .filter(|machine| machine.mark.pool == birth.mark.pool)
+                .filter(|machine| machine.mark.pool == spec.mark.pool)
                 .filter(|machine| machine.failure.is_none() && machine.busy != Some(Busy::Down))
                 .filter(|machine| {
                     machine.vm.is_some()
@@ -223,7 +223,7 @@ fn needed(case: Case<'_>, action: &Action, birth: &Birth, pool: &PoolPolicy) -> 
                 format!("the pool has {have} machines already")
             })
         }
-        Reason::Replaces { .. } => consolidation::creation(case, action, birth),
+        Reason::Replaces { .. } => consolidation::creation(case, action, spec),
         other => refuse(
             Rule::Needed,
             format!("no reason to make a machine: {other}"),

@@ -290,7 +290,7 @@ pub(super) fn lifeless(case: Case<'_>, name: &str, node: &Node) -> bool {
     agrees && !there
 }
 
-pub(super) fn clear_placeholder(case: Case<'_>, action: &Action) -> Verdict {
+pub(super) fn delete_placeholder(case: Case<'_>, action: &Action) -> Verdict {
     let machine = machine(case, action)?;
     let lock = machine
         .vm

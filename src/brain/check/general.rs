@@ -46,7 +46,7 @@ pub(super) fn check(case: Case<'_>, action: &Action) -> Verdict {
     )?;
     views(case, action)?;
     region(case, action)?;
-    brake(case, action)
+    cluster_health(case, action)
 }
 
 /// The limit of the policy for what this action does.
@@ -102,7 +102,7 @@ fn region(case: Case<'_>, action: &Action) -> Verdict {
 }
 
 /// With too many nodes unready nothing is added and no working node removed.
-fn brake(case: Case<'_>, action: &Action) -> Verdict {
+fn cluster_health(case: Case<'_>, action: &Action) -> Verdict {
     let concerned = match &action.kind {
         Kind::Create(_) | Kind::DeleteNode => true,
         Kind::Remove { .. } => together::by_choice(action) || action.reason == Reason::NoNode,
@@ -129,7 +129,7 @@ fn brake(case: Case<'_>, action: &Action) -> Verdict {
     let settings = &case.policy.scale_down;
     let many = unready > u64::from(settings.ok_total_unready)
         && unready * 100 > u64::from(settings.max_total_unready_percent) * nodes.len() as u64;
-    ensure(!(concerned && many), Rule::Brake, || {
+    ensure(!(concerned && many), Rule::ClusterUnhealthy, || {
         format!("{unready} of {} nodes are not Ready", nodes.len())
     })
 }

@@ -70,8 +70,8 @@ pub enum Rule {
     View,
     /// The region is configured, seen, and has quorum.
     Region,
-    /// Too many nodes are not Ready.
-    Brake,
+    /// Too many nodes are not Ready (`ClusterUnhealthy`).
+    ClusterUnhealthy,
     /// Pool, instance type and template are those of the configuration.
     Pool,
     /// The host is online and the pool may use it.
@@ -194,8 +194,8 @@ pub fn check(action: &Action, snapshot: &Snapshot, policy: &Policy, now: Time) -
     };
     general::check(case, action)?;
     match &action.kind {
-        Kind::Create(birth) => {
-            create::check(case, action, birth)?;
+        Kind::Create(spec) => {
+            create::check(case, action, spec)?;
             together::creations(case, &[action])?;
             supply::check(case, &[action])
         }
@@ -207,7 +207,7 @@ pub fn check(action: &Action, snapshot: &Snapshot, policy: &Policy, now: Time) -
         Kind::Start => existing::may_start(case, action),
         Kind::Release => existing::release(case, action),
         Kind::DeleteNode => existing::delete_node(case, action),
-        Kind::ClearPlaceholder => existing::clear_placeholder(case, action),
+        Kind::DeletePlaceholder => existing::delete_placeholder(case, action),
         Kind::DropIntent => existing::drop_intent(case, action),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Case, Rule, Verdict, ensure, matching, neighbours, refuse, volumes};
-use crate::model::action::{Action, Birth};
+use crate::model::action::{Action, CreateSpec};
 use crate::model::cluster::{Pod, PodKey};
 use crate::model::policy::{
     INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, PoolPolicy, REGION_LABEL, ZONE_LABEL,
@@ -16,17 +16,17 @@ use crate::model::scheduling::{HostPort, Labels};
 pub(super) fn holds(
     case: Case<'_>,
     action: &Action,
-    birth: &Birth,
+    spec: &CreateSpec,
     pods: &[(&PodKey, &Pod)],
     rule: Rule,
 ) -> Verdict {
-    let mark = &birth.mark;
+    let mark = &spec.mark;
     let pool = case.policy.pools.get(mark.pool.as_str());
     let kind = case.policy.instance_types.get(mark.instance_type.as_str());
     let (Some(pool), Some(kind)) = (pool, kind) else {
         return refuse(Rule::Pool, format!("{}/{}", mark.pool, mark.instance_type));
     };
-    let labels = labels(action, birth, pool, kind);
+    let labels = labels(action, spec, pool, kind);
     let name = &*action.target.machine;
     let at = volumes::Place {
         name,
@@ -76,17 +76,17 @@ fn capacity(pool: &PoolPolicy, kind: &InstanceType) -> Resources {
 }
 
 /// The labels that a new machine's node will have.
-pub(super) fn labels_of(case: Case<'_>, action: &Action, birth: &Birth) -> Option<Labels> {
-    let mark = &birth.mark;
+pub(super) fn labels_of(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Option<Labels> {
+    let mark = &spec.mark;
     let pool = case.policy.pools.get(mark.pool.as_str())?;
     let kind = case
         .policy
         .instance_types
         .get(mark.instance_type.as_str())?;
-    Some(labels(action, birth, pool, kind))
+    Some(labels(action, spec, pool, kind))
 }
 
-fn labels(action: &Action, birth: &Birth, pool: &PoolPolicy, kind: &InstanceType) -> Labels {
+fn labels(action: &Action, spec: &CreateSpec, pool: &PoolPolicy, kind: &InstanceType) -> Labels {
     let mut labels = kind.labels.clone();
     labels.extend(pool.labels.clone());
     labels
@@ -94,11 +94,8 @@ fn labels(action: &Action, birth: &Birth, pool: &PoolPolicy, kind: &InstanceType
         .or_insert_with(|| "linux".into());
     let os = labels["kubernetes.io/os"].clone();
     let own: [(&str, Arc<str>); 8] = [
-        (POOL_LABEL, birth.mark.pool.as_str().into()),
-        (
-            INSTANCE_TYPE_LABEL,
-            birth.mark.instance_type.as_str().into(),
-        ),
+        (POOL_LABEL, spec.mark.pool.as_str().into()),
+        (INSTANCE_TYPE_LABEL, spec.mark.instance_type.as_str().into()),
         (ZONE_LABEL, action.target.host.clone()),
         (REGION_LABEL, action.target.region.clone()),
         ("kubernetes.io/hostname", action.target.machine.clone()),

@@ -99,9 +99,11 @@ fn few_lost(case: Case<'_>) -> Verdict {
     let settings = &case.policy.scale_down;
     let many = without > u64::from(settings.ok_total_unready)
         && without * 100 > u64::from(settings.max_total_unready_percent) * (with + without);
-    ensure(!many || planted!(ManyLostIgnored), Rule::Brake, || {
-        format!("{without} machines that run have no node")
-    })
+    ensure(
+        !many || planted!(ManyLostIgnored),
+        Rule::ClusterUnhealthy,
+        || format!("{without} machines that run have no node"),
+    )
 }
 
 fn unready(action: &Action, settings: &ScaleDown) -> Verdict {

@@ -133,11 +133,11 @@ pub(super) fn check(case: Case<'_>, creations: &[&Action]) -> Verdict {
     let cluster = &case.snapshot.cluster;
     let mut wanted = Wanted::new();
     for action in creations {
-        let (Kind::Create(birth), Reason::PendingPods { pods }) = (&action.kind, &action.reason)
+        let (Kind::Create(spec), Reason::PendingPods { pods }) = (&action.kind, &action.reason)
         else {
             continue;
         };
-        let Some(labels) = newcomer::labels_of(case, action, birth) else {
+        let Some(labels) = newcomer::labels_of(case, action, spec) else {
             continue;
         };
         let at = Place {

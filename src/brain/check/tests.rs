@@ -48,9 +48,9 @@ fn creation() -> (Lab, Action) {
     decided(pool().pod("web", 100, 100))
 }
 
-fn birth(action: &mut Action) -> &mut crate::model::action::Birth {
+fn spec(action: &mut Action) -> &mut crate::model::action::CreateSpec {
     match &mut action.kind {
-        Kind::Create(birth) => birth,
+        Kind::Create(spec) => spec,
         other => panic!("{other:?}"),
     }
 }
@@ -96,7 +96,7 @@ fn every_action_needs_a_leader_a_fresh_whole_view_and_quorum() {
     planted(&base, Rule::Region, &|lab, _| region(lab).quorate = false);
     planted(&base, Rule::Region, &|lab, _| lab.policy.regions.clear());
     planted(&base, Rule::Region, &|lab, _| lab.snapshot.regions.clear());
-    planted(&base, Rule::Brake, &|lab, _| {
+    planted(&base, Rule::ClusterUnhealthy, &|lab, _| {
         for n in 0..4 {
             let name = format!("sick{n}");
             *lab = lab.clone().node(&name, 1, 1).edit_node(&name, |node| {
@@ -111,10 +111,10 @@ fn a_new_machine_is_what_the_configuration_says_where_it_says() {
     let base = creation();
     planted(&base, Rule::Pool, &|lab, _| lab.policy.pools.clear());
     planted(&base, Rule::Pool, &|_, action| {
-        birth(action).mark.instance_type = "huge".into();
+        spec(action).mark.instance_type = "huge".into();
     });
     planted(&base, Rule::Pool, &|_, action| {
-        birth(action).mark.template = "windows".into();
+        spec(action).mark.template = "windows".into();
     });
     planted(&base, Rule::Host, &|lab, action| {
         region(lab)
@@ -135,7 +135,7 @@ fn a_new_machine_is_what_the_configuration_says_where_it_says() {
         lab.policy.pools.get_mut("p").expect("p").hosts = vec![host.into()];
     });
     planted(&base, Rule::Template, &|_, action| {
-        birth(action).template_vmid = 101;
+        spec(action).template_vmid = 101;
     });
     planted(&base, Rule::Template, &|lab, action| {
         action.target.host = "pve2".into();
@@ -174,22 +174,22 @@ fn a_new_machine_has_a_name_a_mark_and_a_token_of_its_own() {
         region(lab).vms.get_mut(&100).expect("there").name = name;
     });
     planted(&base, Rule::Mark, &|_, action| {
-        birth(action).mark.cluster = "uid/other".into();
+        spec(action).mark.cluster = "uid/other".into();
     });
     planted(&base, Rule::Mark, &|_, action| {
-        birth(action).mark.vmid += 1;
+        spec(action).mark.vmid += 1;
     });
     planted(&base, Rule::Mark, &|_, action| {
-        birth(action).mark.machine = "p-other".into();
+        spec(action).mark.machine = "p-other".into();
     });
     planted(&base, Rule::Token, &|_, action| {
-        birth(action).mark.token = "TOO-LONG".into();
+        spec(action).mark.token = "TOO-LONG".into();
     });
     planted(&base, Rule::Token, &|lab, action| {
         *lab = lab.clone().machine("other", "p", "one", Step::Agent);
         action.target.vmid = 9001;
-        birth(action).mark.vmid = 9001;
-        birth(action).mark.token = "009000".into();
+        spec(action).mark.vmid = 9001;
+        spec(action).mark.token = "009000".into();
     });
 }
 
@@ -570,7 +570,7 @@ fn releasing_deleting_and_clearing_have_their_rules() {
         .ownership = Some(Ownership::Unmarked);
     clone.memory = clone.decide().memory;
     let base = decided(clone.after(Span::minutes(5)));
-    assert_eq!(base.1.kind, Kind::ClearPlaceholder);
+    assert_eq!(base.1.kind, Kind::DeletePlaceholder);
     planted(&base, Rule::Placeholder, &|lab, _| {
         *lab = lab
             .clone()

@@ -23,8 +23,8 @@ pub(super) fn distinct<'a>(plan: impl IntoIterator<Item = &'a Action>) -> Verdic
                 .as_ref()
                 .map(|node| format!("node {}", node.name)),
         );
-        if let Kind::Create(birth) = &action.kind {
-            names.push(format!("token {}", birth.mark.token));
+        if let Kind::Create(spec) = &action.kind {
+            names.push(format!("token {}", spec.mark.token));
         }
         for name in names {
             if !seen.insert(name.clone()) {
@@ -54,15 +54,15 @@ pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> Verdict {
     if creations.is_empty() {
         return Ok(());
     }
-    let births: Vec<(&Action, &crate::model::mark::Mark)> = creations
+    let planned: Vec<(&Action, &crate::model::mark::Mark)> = creations
         .iter()
         .filter_map(|action| match &action.kind {
-            Kind::Create(birth) => Some((*action, &birth.mark)),
+            Kind::Create(spec) => Some((*action, &spec.mark)),
             _ => None,
         })
         .collect();
     let (machines, settings) = (&case.snapshot.machines, &case.policy.scale_up);
-    let flying = machines.values().filter(|m| in_flight(case, m)).count() + births.len();
+    let flying = machines.values().filter(|m| in_flight(case, m)).count() + planned.len();
     ensure(
         flying <= settings.max_in_flight as usize,
         Rule::InFlight,
@@ -78,37 +78,37 @@ pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> Verdict {
         .values()
         .filter(|m| m.node.as_ref().is_none_or(|name| !nodes.contains_key(name)))
         .count();
-    let total = nodes.len() + nodeless + births.len();
+    let total = nodes.len() + nodeless + planned.len();
     let max = settings.max_nodes_total as usize;
     ensure(max == 0 || total <= max, Rule::NodesTotal, || {
         format!("there would be {total} nodes, max_nodes_total is {max}")
     })?;
-    most(case, &births)?;
-    let pools: BTreeSet<&str> = births.iter().map(|(_, mark)| mark.pool.as_str()).collect();
+    most(case, &planned)?;
+    let pools: BTreeSet<&str> = planned.iter().map(|(_, mark)| mark.pool.as_str()).collect();
     for pool in pools {
-        pool_limits(case, pool, &births)?;
+        pool_limits(case, pool, &planned)?;
     }
-    let hosts: BTreeSet<_> = births
+    let hosts: BTreeSet<_> = planned
         .iter()
         .map(|(action, _)| (&action.target.region, &action.target.host))
         .collect();
     for (region, host) in hosts {
-        host_memory(case, region, host, &births)?;
+        host_memory(case, region, host, &planned)?;
     }
     Ok(())
 }
 
-type Births<'a> = [(&'a Action, &'a crate::model::mark::Mark)];
+type Planned<'a> = [(&'a Action, &'a crate::model::mark::Mark)];
 
 /// All pools together have no more than they may.
-fn most(case: Case<'_>, births: &Births<'_>) -> Verdict {
+fn most(case: Case<'_>, planned: &Planned<'_>) -> Verdict {
     let (mut cores, mut memory) = (0i128, 0i128);
     let there = case
         .snapshot
         .machines
         .values()
         .map(|machine| &*machine.mark);
-    for mark in there.chain(births.iter().map(|(_, mark)| *mark)) {
+    for mark in there.chain(planned.iter().map(|(_, mark)| *mark)) {
         if let Some(kind) = case.policy.instance_types.get(mark.instance_type.as_str()) {
             cores += i128::from(kind.cores);
             memory += i128::from(kind.memory);
@@ -126,7 +126,7 @@ fn most(case: Case<'_>, births: &Births<'_>) -> Verdict {
     })
 }
 
-fn pool_limits(case: Case<'_>, name: &str, births: &Births<'_>) -> Verdict {
+fn pool_limits(case: Case<'_>, name: &str, planned: &Planned<'_>) -> Verdict {
     let Some(pool) = case.policy.pools.get(name) else {
         return refuse(Rule::Pool, format!("no pool {name} is configured"));
     };
@@ -135,7 +135,7 @@ fn pool_limits(case: Case<'_>, name: &str, births: &Births<'_>) -> Verdict {
         .machines
         .values()
         .map(|machine| &*machine.mark)
-        .chain(births.iter().map(|(_, mark)| *mark))
+        .chain(planned.iter().map(|(_, mark)| *mark))
         .filter(|mark| mark.pool == name)
         .map(|mark| mark.instance_type.as_str())
         .collect();
@@ -163,7 +163,7 @@ fn pool_limits(case: Case<'_>, name: &str, births: &Births<'_>) -> Verdict {
     })
 }
 
-fn host_memory(case: Case<'_>, region: &str, host: &str, births: &Births<'_>) -> Verdict {
+fn host_memory(case: Case<'_>, region: &str, host: &str, planned: &Planned<'_>) -> Verdict {
     let size = |kind: &str| {
         case.policy
             .instance_types
@@ -189,7 +189,7 @@ fn host_memory(case: Case<'_>, region: &str, host: &str, births: &Births<'_>) ->
             sum += size(&machine.mark.instance_type);
         }
     }
-    for (action, mark) in births {
+    for (action, mark) in planned {
         if *action.target.region == *region && *action.target.host == *host {
             sum += size(&mark.instance_type);
         }

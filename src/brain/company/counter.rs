@@ -49,7 +49,7 @@ pub(super) struct Subject<'a> {
 #[derive(Debug)]
 pub(super) struct Counter<'a> {
     pub(super) subject: Subject<'a>,
-    /// Some rule that pods insist on reads it; wishes alone do not make it so.
+    /// Some rule that pods insist on reads it; preferences alone do not make it so.
     pub(super) hard: bool,
     /// Pods by domain.
     pods: Vec<i64>,

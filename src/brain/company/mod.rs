@@ -6,9 +6,9 @@
 
 mod counter;
 mod numbers;
+pub(super) mod preferences;
 mod rules;
 pub(super) mod topology;
-pub(super) mod wishes;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -23,10 +23,10 @@ use super::fit::selector;
 use super::world::{Bin, Shape, ShapeId};
 use counter::{Counter, Scope, Subject, Who};
 pub(super) use numbers::{Asks, Even, Numbers, Tally};
+pub(super) use preferences::{Evenness, Preferences};
 pub(super) use rules::Rules;
 use rules::{CounterId, Spread};
 use topology::{DomainId, KeyId, NOWHERE, Topology};
-pub(super) use wishes::{Evenness, Wishes};
 
 /// What counting looks at besides the counters.
 #[derive(Debug)]

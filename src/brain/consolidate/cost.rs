@@ -6,7 +6,7 @@ use crate::brain::view::{Keyed, Known};
 /// One eviction. In these units a deletion cost counts once and a priority four times (Karpenter's
 /// `1 + deletion-cost / 2^27 + priority / 2^25`), so that no fraction is ever needed.
 const ONE: i128 = 1 << 27;
-/// A pod costs at most ten evictions, and at least minus as many.
+/// The cost of a pod is clamped to ±10 evictions.
 const MOST: i128 = 10 * ONE;
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 

@@ -79,7 +79,7 @@ fn exchanged<'a>(
             Ok(unit) => {
                 let spare = unneeded.remove(index);
                 let name = unit.nodes[0].name;
-                let why = format!("pods of {name}, which costs more, shall come here");
+                let why = format!("pods of {name}, which costs more, will move here");
                 let keep = Keep::because("NotUnneededOtherReason", why);
                 for node in &spare.nodes {
                     shrink::stay(turn, node.name, keep.clone());

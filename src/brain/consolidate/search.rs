@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use super::trial::{self, Bench, Swap};
 use super::{SECOND_LOOK, quiet};
-use crate::brain::births::{Births, Cause as Birth};
 use crate::brain::budget;
 use crate::brain::candidates::{Candidate, Mode};
 use crate::brain::limits::Ledger;
 use crate::brain::offer::Choice;
+use crate::brain::planned::{CreateReason, PlannedMachines};
 use crate::brain::removals::{self, Removals};
 use crate::brain::shrink;
 use crate::brain::turn::Turn;
@@ -243,14 +243,14 @@ fn make<'a>(
     swap: &Swap,
 ) {
     let choice = &choices[swap.choice];
-    let mut births = Births::begin();
+    let mut planned = PlannedMachines::begin();
     let vmid = Ledger::of(turn).vmid(turn, &choice.policy.region);
-    let at = (swap.choice, swap.offer);
-    let born = vmid.and_then(|vmid| births.add(turn, world, choices, at, vmid, Birth::Pods));
-    if born.is_none() {
+    let (at, why) = ((swap.choice, swap.offer), CreateReason::Pods);
+    let made = vmid.and_then(|vmid| planned.add(turn, world, choices, at, vmid, why));
+    if made.is_none() {
         return turn.warn("no VMID or name is free for a replacement".to_owned());
     }
-    births.finish(turn, choices, |_| &[]);
+    planned.finish(turn, choices, |_| &[]);
     let names: Vec<Arc<str>> = nodes.iter().map(|node| node.name.clone()).collect();
     let max_view_age = turn.view.policy.scale_down.max_view_age;
     let now = turn.now();
@@ -274,7 +274,7 @@ fn make<'a>(
     precondition.landing.clone_from(&swap.moves);
     let machine = action.target.machine.clone();
     let why = format!(
-        "{machine} ({}) shall replace {} and saves {} an hour",
+        "{machine} ({}) will replace {} and saves {} an hour",
         choice.label,
         names.join(", "),
         words::price(swap.saving)

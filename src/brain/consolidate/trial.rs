@@ -224,7 +224,7 @@ fn eligible(
 ) -> Result<(), String> {
     if choice.price > most {
         return Err(format!(
-            "it costs {} an hour, what replaces them may cost {}",
+            "it costs {} an hour, the replacement may cost at most {}",
             words::price(choice.price),
             words::price(most.max(0))
         ));
@@ -272,7 +272,7 @@ fn host<'a>(
             .find(|(key, value)| offer.labels.get(key) != Some(value));
         let verdict = match elsewhere {
             Some((key, value)) => Err(format!(
-                "the pods are spread over {key}, and nothing else is left of {value}"
+                "the pods are spread over {key}, and no other node is left in {value}"
             )),
             None => bench
                 .ledger

@@ -38,10 +38,10 @@ pub(super) fn carry_out<'a>(
     let mut world = places::build(turn, choices);
     let mut ledger = Ledger::of(turn);
     for (index, action) in decision.plan.iter().enumerate() {
-        let Kind::Create(birth) = &action.kind else {
+        let Kind::Create(spec) = &action.kind else {
             continue;
         };
-        let (mark, host) = (&birth.mark, &action.target.host);
+        let (mark, host) = (&spec.mark, &action.target.host);
         let choice = choices
             .iter()
             .find(|c| **c.pool == *mark.pool && **c.type_name == *mark.instance_type);

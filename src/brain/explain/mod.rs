@@ -4,7 +4,7 @@
 mod decided;
 mod node;
 mod pod;
-mod wishes;
+mod preferences;
 
 use crate::model::cluster::PodKey;
 use crate::model::decision::Decision;

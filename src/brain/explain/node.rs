@@ -15,7 +15,7 @@ use crate::brain::turn::Turn;
 use crate::brain::view::{Keyed, Known, Standing};
 use crate::brain::world::{ShapeId, Site, World};
 use crate::model::cluster::{Node, PodKey};
-use crate::model::report::{Hold, NodeVerdict, PodVerdict};
+use crate::model::report::{Hold, NodeVerdict, PodVerdict, Scope};
 use crate::model::story::{Fate, MachineFacts, NodeStory, PodFate};
 
 use super::Asked;
@@ -64,9 +64,9 @@ fn facts(turn: &Turn<'_>, known: &Known<'_>) -> MachineFacts {
 
 fn standing(standing: &Standing) -> String {
     match standing {
-        Standing::Untouchable(why) => format!("hands off: {why}"),
+        Standing::Untouchable(why) => format!("left alone: {why}"),
         Standing::Coming => "on its way up".to_owned(),
-        Standing::Overdue => "on its way up for longer than it may take".to_owned(),
+        Standing::Overdue => "on its way up for longer than allowed".to_owned(),
         Standing::Failed => "it failed to become a node".to_owned(),
         Standing::Up => "up".to_owned(),
         Standing::Leaving => "being taken down".to_owned(),
@@ -77,7 +77,7 @@ fn standing(standing: &Standing) -> String {
 
 /// The holds that have to do with removing nodes.
 fn shrink_holds(holds: &[Hold]) -> Vec<Hold> {
-    let concerns = |hold: &&Hold| hold.scope != "scale-up";
+    let concerns = |hold: &&Hold| hold.scope != Scope::ScaleUp;
     holds.iter().filter(concerns).cloned().collect()
 }
 
@@ -197,13 +197,13 @@ fn as_decided(asked: Asked<'_>, name: &str, told: &mut BTreeMap<PodKey, (Fate, O
         _ => return,
     };
     for (key, (fate, why)) in told {
-        if !matches!(fate, Fate::Moves { .. } | Fate::Homeless) {
+        if !matches!(fate, Fate::Moves { .. } | Fate::Unplaced) {
             continue;
         }
         if let Some(to) = moves.get(key) {
             (*fate, *why) = (Fate::Moves { to: to.clone() }, None);
         } else if let Some(by) = by {
-            let once = "once that works, which is made for it".to_owned();
+            let once = "once the machine made for it works".to_owned();
             (*fate, *why) = (Fate::Moves { to: by.clone() }, Some(once));
         }
     }
@@ -240,7 +240,7 @@ fn land<'a>(
         load.pods = left.collect();
         for (key, _) in &load.pods {
             let why = rehearsal::no_place(world, &load, Some(key), &open).why;
-            told.insert((*key).clone(), (Fate::Homeless, Some(why)));
+            told.insert((*key).clone(), (Fate::Unplaced, Some(why)));
         }
     }
 }

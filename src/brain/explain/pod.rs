@@ -13,10 +13,10 @@ use crate::brain::preempt;
 use crate::brain::turn::Turn;
 use crate::brain::world::{Bin, Shape, ShapeId, Site, World};
 use crate::model::cluster::{Pod, PodKey};
-use crate::model::report::{Hold, PodVerdict};
+use crate::model::report::{Hold, PodVerdict, Scope};
 use crate::model::story::{NodeAnswer, OfferAnswer, PodStory};
 
-use super::{Asked, decided, wishes};
+use super::{Asked, decided, preferences};
 
 /// What is asked of every place.
 struct Question<'w, 'a> {
@@ -61,8 +61,8 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         Some(PodVerdict::Held { .. }) => decided::carry_out(&turn, &choices, asked.decision).ledger,
         _ => Ledger::of(&turn),
     };
-    let (place, wishes) = match wishes::weigh(asked, &turn, &choices, key, pod) {
-        Some((place, wishes)) => (Some(place), wishes),
+    let (place, preferences) = match preferences::weigh(asked, &turn, &choices, key, pod) {
+        Some((place, preferences)) => (Some(place), preferences),
         None => (None, Vec::new()),
     };
     PodStory {
@@ -76,7 +76,7 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         nodes: question.nodes(),
         holds: growth_holds(&asked.decision.report.holds),
         place,
-        wishes,
+        preferences,
     }
 }
 
@@ -110,7 +110,7 @@ pub(super) fn domains(world: &mut World<'_>, choices: &[Choice<'_>]) -> Vec<Vec<
 
 /// The holds that have to do with adding nodes.
 fn growth_holds(holds: &[Hold]) -> Vec<Hold> {
-    let concerns = |hold: &&Hold| hold.scope != "scale-down";
+    let concerns = |hold: &&Hold| hold.scope != Scope::ScaleDown;
     holds.iter().filter(concerns).cloned().collect()
 }
 

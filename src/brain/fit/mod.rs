@@ -5,9 +5,9 @@
 
 pub(super) mod amounts;
 pub(super) mod attach;
+pub(super) mod node_preferences;
 pub(super) mod ports;
 pub(super) mod selector;
-pub(super) mod soft;
 pub(super) mod taints;
 pub(super) mod volumes;
 

@@ -2,7 +2,7 @@
 //! after the other and settles its type at once; [`super::draft`] keeps machines open until the end.
 //!
 //! Nobody loses for a price alone: as long as every pod has a place, none comes into a lighter pool or to more unmet
-//! wishes about the node than its group had. What comes out is tried in the world, pod by pod; unless that is
+//! preferences about the node than its group had. What comes out is tried in the world, pod by pod; unless that is
 //! better the plan stays as it was.
 
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use super::Grower;
 use super::draft::{self, Answer, Problem, Rank, To};
-use crate::brain::births::{Cause, Newborn};
 use crate::brain::pack::{self, Lane, Seats};
+use crate::brain::planned::{CreateReason, PlannedMachine};
 use crate::brain::world::{self, Resident, Saved, ShapeId};
 use crate::model::report::PodVerdict;
 
@@ -32,7 +32,7 @@ pub(super) struct Loose {
     pub(super) pods: Vec<usize>,
     /// So many of them have a place.
     pub(super) placed: usize,
-    /// The lightest tier they may be in, and the most of their wishes that may not be met.
+    /// The lightest tier they may be in, and the most of their preferences that may not be met.
     pub(super) tier: usize,
     pub(super) unmet: i64,
 }
@@ -69,8 +69,8 @@ impl Grower<'_, '_, '_, '_> {
         let rank = self.rank(&withdrawn, &loose);
         let visits = std::mem::take(&mut self.visits);
         let visits = self.leave(visits);
-        for birth in &withdrawn {
-            self.cancel(*birth);
+        for machine in &withdrawn {
+            self.cancel(*machine);
         }
         let question = self.question(&withdrawn, &loose, rank);
         let answer = question.and_then(|(problem, bins)| {
@@ -81,8 +81,8 @@ impl Grower<'_, '_, '_, '_> {
             self.replace(&withdrawn, &loose, &answer, (&problem, &bins))
         });
         if !done {
-            for birth in withdrawn {
-                self.confirm(birth);
+            for machine in withdrawn {
+                self.confirm(machine);
             }
             self.come_again(visits);
         }
@@ -108,15 +108,15 @@ impl Grower<'_, '_, '_, '_> {
         if settled.any(|settled| settled) {
             return None;
         }
-        let births = (0..self.births.born.len()).filter(|birth| {
-            let newborn = &self.births.born[*birth];
-            let for_pods = matches!(newborn.cause, Cause::Pods);
-            for_pods && newborn.groups().all(|group| self.is_loose(group))
+        let machines = (0..self.planned.machines.len()).filter(|machine| {
+            let planned = &self.planned.machines[*machine];
+            let for_pods = matches!(planned.reason, CreateReason::Pods);
+            for_pods && planned.groups().all(|group| self.is_loose(group))
         });
-        let births: Vec<usize> = births.collect();
+        let machines: Vec<usize> = machines.collect();
         let left = (0..self.groups.len())
             .any(|group| self.is_loose(group) && self.groups[group].left() > 0);
-        (left || !births.is_empty()).then_some(births)
+        (left || !machines.is_empty()).then_some(machines)
     }
 
     /// Whether pods of a group may go anywhere as far as their claims are concerned.
@@ -146,15 +146,18 @@ impl Grower<'_, '_, '_, '_> {
             })
             .collect();
         let at: Vec<usize> = all.iter().map(|loose| loose.group).collect();
-        for newborn in withdrawn.iter().map(|birth| &self.births.born[*birth]) {
-            let tier = self.tier(newborn.choice);
-            for cargo in &newborn.cargo {
-                let Ok(index) = at.binary_search(&cargo.group) else {
+        for planned in withdrawn
+            .iter()
+            .map(|machine| &self.planned.machines[*machine])
+        {
+            let tier = self.tier(planned.choice);
+            for assigned in &planned.assigned {
+                let Ok(index) = at.binary_search(&assigned.group) else {
                     continue;
                 };
-                let unmet = self.unmet(cargo.group, newborn.choice, newborn.offer);
+                let unmet = self.unmet(assigned.group, planned.choice, planned.offer);
                 let loose = &mut all[index];
-                loose.pods.extend(cargo.pods.clone());
+                loose.pods.extend(assigned.pods.clone());
                 loose.unmet = loose.unmet.max(unmet);
                 loose.tier = loose.tier.max(tier);
             }
@@ -167,7 +170,7 @@ impl Grower<'_, '_, '_, '_> {
         let left = all.iter().any(|loose| self.groups[loose.group].left() > 0);
         for loose in &mut all {
             loose.placed = loose.pods.len();
-            // Where somebody has no place, that comes before wishes and weights.
+            // Where somebody has no place, that comes before preferences and weights.
             if left || loose.placed == 0 {
                 (loose.tier, loose.unmet) = (usize::MAX, i64::MAX);
             }
@@ -186,17 +189,21 @@ impl Grower<'_, '_, '_, '_> {
             let loss = losses.get(&self.priority(of.group)).copied().unwrap_or(1);
             loss.saturating_mul((of.pods.len() - of.placed) as u128)
         });
-        let born = || withdrawn.iter().map(|birth| &self.births.born[*birth]);
-        let price = |newborn: &Newborn| i128::from(self.choices[newborn.choice].price);
+        let made = || {
+            withdrawn
+                .iter()
+                .map(|machine| &self.planned.machines[*machine])
+        };
+        let price = |planned: &PlannedMachine| i128::from(self.choices[planned.choice].price);
         Rank {
             lost: lost.fold(0, u128::saturating_add),
-            lighter: born()
-                .map(|newborn| newborn.count() * self.tier(newborn.choice))
+            lighter: made()
+                .map(|planned| planned.count() * self.tier(planned.choice))
                 .sum(),
-            price: born().map(price).sum(),
+            price: made().map(price).sum(),
             machines: withdrawn.len(),
-            scarce: born()
-                .map(|newborn| u64::from(self.scarcity(newborn.choice, loose)))
+            scarce: made()
+                .map(|planned| u64::from(self.scarcity(planned.choice, loose)))
                 .sum(),
         }
     }
@@ -242,22 +249,22 @@ impl Grower<'_, '_, '_, '_> {
     }
 
     /// Takes back what limits were booked for a planned machine, and what volumes its pods took.
-    fn cancel(&mut self, birth: usize) {
-        let newborn = &self.births.born[birth];
-        let choice = &self.choices[newborn.choice];
-        let offer = &choice.offers[newborn.offer];
-        self.ledger.unbook(choice, offer, newborn.vmid);
-        let bin = newborn.bin;
+    fn cancel(&mut self, machine: usize) {
+        let planned = &self.planned.machines[machine];
+        let choice = &self.choices[planned.choice];
+        let offer = &choice.offers[planned.offer];
+        self.ledger.unbook(choice, offer, planned.vmid);
+        let bin = planned.bin;
         self.world.given.revoke(&self.world.bins[bin].gift);
         self.world.close(bin);
     }
 
-    fn confirm(&mut self, birth: usize) {
-        let newborn = &self.births.born[birth];
-        let choice = &self.choices[newborn.choice];
-        let offer = &choice.offers[newborn.offer];
-        self.ledger.book(choice, offer, newborn.vmid);
-        let bin = newborn.bin;
+    fn confirm(&mut self, machine: usize) {
+        let planned = &self.planned.machines[machine];
+        let choice = &self.choices[planned.choice];
+        let offer = &choice.offers[planned.offer];
+        self.ledger.book(choice, offer, planned.vmid);
+        let bin = planned.bin;
         self.world.reopen(bin);
         self.world.given.give(&self.world.bins[bin].gift);
     }
@@ -271,17 +278,17 @@ impl Grower<'_, '_, '_, '_> {
         answer: &Answer,
         (problem, bins): (&Problem, &[usize]),
     ) -> bool {
-        let all = std::mem::take(&mut self.births.born);
+        let all = std::mem::take(&mut self.planned.machines);
         let (mut old, mut kept) = (Vec::new(), Vec::new());
-        for (birth, newborn) in all.into_iter().enumerate() {
-            if withdrawn.contains(&birth) {
-                old.push(newborn);
+        for (machine, planned) in all.into_iter().enumerate() {
+            if withdrawn.contains(&machine) {
+                old.push(planned);
             } else {
-                kept.push(newborn);
+                kept.push(planned);
             }
         }
         let stay = kept.len();
-        self.births.born = kept;
+        self.planned.machines = kept;
         self.number();
         let mut undo = Vec::new();
         let seats = self.lay(loose, answer, (problem, bins), &mut undo);
@@ -296,12 +303,12 @@ impl Grower<'_, '_, '_, '_> {
         for (bin, saved) in undo.into_iter().rev() {
             self.world.restore(bin, saved);
         }
-        for birth in (stay..self.births.born.len()).rev() {
-            self.cancel(birth);
+        for machine in (stay..self.planned.machines.len()).rev() {
+            self.cancel(machine);
         }
-        self.births.born.truncate(stay);
-        for (newborn, at) in old.into_iter().zip(withdrawn) {
-            self.births.born.insert(*at, newborn);
+        self.planned.machines.truncate(stay);
+        for (planned, at) in old.into_iter().zip(withdrawn) {
+            self.planned.machines.insert(*at, planned);
         }
         self.number();
         false
@@ -309,12 +316,12 @@ impl Grower<'_, '_, '_, '_> {
 
     /// Numbers the planned machines anew.
     fn number(&mut self) {
-        let bins = self.births.born.iter().map(|newborn| newborn.bin);
+        let bins = self.planned.machines.iter().map(|planned| planned.bin);
         let bins: Vec<usize> = bins.collect();
-        for (birth, bin) in bins.iter().enumerate() {
-            self.world.bins[*bin].site = world::Site::Planned(birth);
+        for (machine, bin) in bins.iter().enumerate() {
+            self.world.bins[*bin].site = world::Site::Planned(machine);
         }
-        self.births.lane = Lane::over(&bins, self.world);
+        self.planned.lane = Lane::over(&bins, self.world);
     }
 
     /// Opens the machines of an answer and puts the pods on them, as far as the world lets them. Says how many
@@ -337,7 +344,7 @@ impl Grower<'_, '_, '_, '_> {
                     None => {
                         let (model, offer) = answer.made[at];
                         let choice = problem.models[model].choice;
-                        let bin = self.open(choice, offer, Cause::Pods).ok()?;
+                        let bin = self.open(choice, offer, CreateReason::Pods).ok()?;
                         opened[at] = Some(bin);
                         bin
                     }
@@ -356,7 +363,12 @@ impl Grower<'_, '_, '_, '_> {
             }
         }
         // Others may have opened it since; else any planned machine will do.
-        let planned: Vec<usize> = self.births.born.iter().map(|newborn| newborn.bin).collect();
+        let planned: Vec<usize> = self
+            .planned
+            .machines
+            .iter()
+            .map(|planned| planned.bin)
+            .collect();
         let mut before = usize::MAX;
         while before != waiting.len() && !waiting.is_empty() {
             before = waiting.len();
@@ -426,23 +438,23 @@ impl Grower<'_, '_, '_, '_> {
             let loss = losses.get(&self.priority(of.group)).copied().unwrap_or(1);
             lost = lost.saturating_add(loss.saturating_mul((of.pods.len() - placed) as u128));
         }
-        let used = |newborn: &&Newborn| seats.iter().any(|seat| seat.bin == newborn.bin);
-        let born = || self.births.born[stay..].iter().filter(used);
-        let pods = |newborn: &Newborn| {
-            let on = seats.iter().filter(|seat| seat.bin == newborn.bin);
+        let used = |planned: &&PlannedMachine| seats.iter().any(|seat| seat.bin == planned.bin);
+        let made = || self.planned.machines[stay..].iter().filter(used);
+        let pods = |planned: &PlannedMachine| {
+            let on = seats.iter().filter(|seat| seat.bin == planned.bin);
             on.map(|seat| seat.count).sum::<usize>()
         };
         let rank = Rank {
             lost,
-            lighter: born()
-                .map(|newborn| pods(newborn) * self.tier(newborn.choice))
+            lighter: made()
+                .map(|planned| pods(planned) * self.tier(planned.choice))
                 .sum(),
-            price: born()
-                .map(|newborn| i128::from(self.choices[newborn.choice].price))
+            price: made()
+                .map(|planned| i128::from(self.choices[planned.choice].price))
                 .sum(),
-            machines: born().count(),
-            scarce: born()
-                .map(|newborn| u64::from(self.scarcity(newborn.choice, loose)))
+            machines: made().count(),
+            scarce: made()
+                .map(|planned| u64::from(self.scarcity(planned.choice, loose)))
                 .sum(),
         };
         rank < than.rank
@@ -450,16 +462,16 @@ impl Grower<'_, '_, '_, '_> {
 
     /// Machines that nothing came to are not made.
     fn drop_empty(&mut self, stay: usize) {
-        for birth in (stay..self.births.born.len()).rev() {
-            let bin = self.births.born[birth].bin;
-            let daemons = self.choices[self.births.born[birth].choice].offers
-                [self.births.born[birth].offer]
+        for machine in (stay..self.planned.machines.len()).rev() {
+            let bin = self.planned.machines[machine].bin;
+            let daemons = self.choices[self.planned.machines[machine].choice].offers
+                [self.planned.machines[machine].offer]
                 .residents
                 .len();
             let pods: u64 = self.world.bins[bin].residents.iter().map(|r| r.count).sum();
             if pods <= daemons as u64 {
-                self.cancel(birth);
-                self.births.born.remove(birth);
+                self.cancel(machine);
+                self.planned.machines.remove(machine);
             }
         }
         self.number();
@@ -487,7 +499,7 @@ impl Grower<'_, '_, '_, '_> {
             };
             for pod in pods {
                 self.turn.say(self.groups[of.group].pods[*pod], &verdict);
-                self.births.carry(&site, of.group, *pod..pod + 1);
+                self.planned.assign(&site, of.group, *pod..pod + 1);
             }
         }
         for (of, placed) in loose.iter().zip(next) {
@@ -524,11 +536,11 @@ impl Grower<'_, '_, '_, '_> {
             let mut why = (*row.why).clone();
             let mine = seats.iter().filter(|seat| seat.loose == index);
             let sites = mine.map(|seat| &self.world.bins[seat.bin].site);
-            let births = sites.filter_map(|site| match site {
-                world::Site::Planned(birth) => Some(self.births.born[*birth].choice),
+            let machines = sites.filter_map(|site| match site {
+                world::Site::Planned(machine) => Some(self.planned.machines[*machine].choice),
                 _ => None,
             });
-            let taken: BTreeSet<usize> = births.collect();
+            let taken: BTreeSet<usize> = machines.collect();
             for (choice, of) in self.choices.iter().enumerate() {
                 if row.any[choice] && !taken.contains(&choice) {
                     let refused = self.ledger.admits(self.turn, of).err();

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::refusals::{No, Refusals, Words};
 use super::{Grower, Kind, Pick};
-use crate::brain::company::{Rules, Wishes};
+use crate::brain::company::{Preferences, Rules};
 use crate::brain::fit::attach::{self, Slots};
 use crate::brain::fit::volumes::Need;
-use crate::brain::fit::{self, amounts, soft};
+use crate::brain::fit::{self, amounts, node_preferences};
 use crate::brain::offer::{Daemon, Offer};
 use crate::brain::stock::Gift;
 use crate::model::report::Reasons;
@@ -19,7 +19,7 @@ use crate::model::scheduling::HostPort;
 /// So many choices are filled on trial: where there are more, those with the best prospects. The rest
 /// could hardly be better, and each trial goes through all that waits.
 const TRIALS: usize = 24;
-/// Parts of a price: an unmet soft wish of weight 100 counts as much as the price itself.
+/// Parts of a price: an unmet preference of weight 100 counts as much as the price itself.
 pub(super) const WHOLE: i128 = 100;
 
 /// A choice that may be opened, on its best host.
@@ -27,7 +27,7 @@ pub(super) const WHOLE: i128 = 100;
 struct Candidate {
     choice: usize,
     offer: usize,
-    /// Price, perhaps with soft wishes that are not met.
+    /// Price, perhaps with preferences that are not met.
     cost: i128,
 }
 
@@ -116,7 +116,7 @@ impl Grower<'_, '_, '_, '_> {
     }
 
     /// The choice of a tier that carries most for what it costs; of equals the one that carries more. A
-    /// wish makes a choice dearer, yet is no reason for more machines: one that meets more wishes must
+    /// preference makes a choice dearer, yet is no reason for more machines: one that meets more preferences must
     /// carry as much as the one that is best without.
     fn best(&self, search: &mut Search<'_>, tier: usize, total: i128) -> Option<Pick> {
         let mut best = self.carries_most(search, tier, total, None)?;
@@ -135,7 +135,7 @@ impl Grower<'_, '_, '_, '_> {
     }
 
     /// The choice of a tier that carries most for its price; where they must carry at least `least`, for
-    /// its price with wishes.
+    /// its price with preferences.
     fn carries_most(
         &self,
         search: &mut Search<'_>,
@@ -148,7 +148,7 @@ impl Grower<'_, '_, '_, '_> {
         for (choice, most) in self.market.walk(tier, total) {
             let beaten = best.as_ref().is_some_and(|best| {
                 let best = (best.cost, best.worth);
-                trials >= TRIALS || self.market.hopeless(choice, most, WHOLE, best)
+                trials >= TRIALS || self.market.cannot_beat(choice, most, WHOLE, best)
             });
             if beaten {
                 break;
@@ -170,10 +170,10 @@ impl Grower<'_, '_, '_, '_> {
         best
     }
 
-    /// Whether a choice costs and carries the same as the best so far and its hosts suit the wishes of the
+    /// Whether a choice costs and carries the same as the best so far and its hosts suit the preferences of the
     /// leading group better, while no group that waits could do with it alone.
     fn as_good_and_nicer(&self, search: &Search<'_>, pick: &Pick, best: &Pick) -> bool {
-        let Some(wishes) = self.groups[search.lead].wishes.as_deref() else {
+        let Some(preferences) = self.groups[search.lead].preferences.as_deref() else {
             return false;
         };
         let free = |pick: &Pick| &self.choices[pick.choice].offers[pick.offer].free;
@@ -185,32 +185,43 @@ impl Grower<'_, '_, '_, '_> {
             && pick.worth == best.worth
             && free(pick) == free(best)
             && self.kinds.iter().all(replaceable)
-            && self.least_unease(search, wishes, pick) < self.least_unease(search, wishes, best)
+            && self.least_penalty(search, preferences, pick)
+                < self.least_penalty(search, preferences, best)
     }
 
-    /// What a pod of the leading group counts on the host of a choice that suits its wishes best.
-    fn least_unease(&self, search: &Search<'_>, wishes: &Wishes, pick: &Pick) -> Option<i64> {
+    /// What a pod of the leading group counts on the host of a choice that suits its preferences best.
+    fn least_penalty(
+        &self,
+        search: &Search<'_>,
+        preferences: &Preferences,
+        pick: &Pick,
+    ) -> Option<i64> {
         let choice = &self.choices[pick.choice];
         let row = self.row(search.lead);
         let offers = choice.offers.iter().enumerate().filter(|(index, offer)| {
             row.fits[choice.first + index] && self.ledger.host_admits(choice, offer).is_ok()
         });
-        let unease = offers.map(|(index, _)| {
+        let penalty = offers.map(|(index, _)| {
             let slot = choice.first + index;
             let company = &self.world.company;
-            company.unease(wishes, |key| self.domains[slot][key])
+            company.penalty(preferences, |key| self.domains[slot][key])
         });
-        unease.min()
+        penalty.min()
     }
 
-    /// The price of a choice for pods of which wishes of this weight are not met.
+    /// The price of a choice for pods of which preferences of this weight are not met.
     fn cost(&self, choice: usize, unmet: i64) -> i128 {
         i128::from(self.choices[choice].price) * (WHOLE + i128::from(unmet))
     }
 
     /// A choice on its best host, if it may be opened for the leading group; what is said against it
     /// is noted.
-    fn candidate(&self, search: &mut Search<'_>, index: usize, wishes: bool) -> Option<Candidate> {
+    fn candidate(
+        &self,
+        search: &mut Search<'_>,
+        index: usize,
+        preferences: bool,
+    ) -> Option<Candidate> {
         let choice = &self.choices[index];
         if !self.row(search.lead).any[index] || search.refused[index] {
             return None;
@@ -234,7 +245,7 @@ impl Grower<'_, '_, '_, '_> {
             Ok((offer, unmet)) => Some(Candidate {
                 choice: index,
                 offer,
-                cost: self.cost(index, if wishes { unmet } else { 0 }),
+                cost: self.cost(index, if preferences { unmet } else { 0 }),
             }),
             Err(no) => {
                 search.held |= matches!(no, No::Held(_));
@@ -246,9 +257,9 @@ impl Grower<'_, '_, '_, '_> {
         }
     }
 
-    /// The host for one more machine of a choice: the one that meets most soft wishes, then the one
+    /// The host for one more machine of a choice: the one that meets most preferences, then the one
     /// with the fewest of the pool, then with the most free memory, then by name. With the weight of
-    /// the wishes it does not meet.
+    /// the preferences it does not meet.
     pub(super) fn host(
         &self,
         choice: usize,
@@ -345,11 +356,11 @@ impl Grower<'_, '_, '_, '_> {
         usize::try_from(may).unwrap_or(usize::MAX)
     }
 
-    /// The weight of a group's soft wishes that a new node of an offer does not meet.
+    /// The weight of a group's preferences that a new node of an offer does not meet.
     pub(super) fn unmet(&self, group: usize, choice: usize, offer: usize) -> i64 {
         let shape = self.world.shapes[self.groups[group].shape].shape;
         let place = self.choices[choice].place(&self.choices[choice].offers[offer]);
-        soft::unmet(shape, place)
+        node_preferences::unmet(shape, place)
     }
 
     /// The first kind of those that may fill up a node which is opened for `lead`. Where every pod of the
@@ -461,7 +472,7 @@ impl Grower<'_, '_, '_, '_> {
                 at: (pick.choice, pick.offer),
                 gift: Gift::default(),
             },
-            Some(birth) => self.room_as(birth, pick),
+            Some(machine) => self.room_as(machine, pick),
         };
         let mut fill = vec![(lead, pick.lead)];
         self.use_up(lead, pick.lead, &mut room);
@@ -509,10 +520,10 @@ impl Grower<'_, '_, '_, '_> {
             || fill.iter().any(|(other, _)| shares(*other))
     }
 
-    pub(super) fn room_as(&self, birth: usize, pick: &Pick) -> Room {
-        let bin = self.births.born[birth].bin;
+    pub(super) fn room_as(&self, machine: usize, pick: &Pick) -> Room {
+        let bin = self.planned.machines[machine].bin;
         Room {
-            free: self.free_as(birth, pick.choice, pick.offer),
+            free: self.free_as(machine, pick.choice, pick.offer),
             ports: self.world.bins[bin].ports.clone(),
             slots: self.slots_as(bin, pick.choice),
             at: (pick.choice, pick.offer),

@@ -22,39 +22,40 @@ impl Grower<'_, '_, '_, '_> {
             let now = &self.choices[choice];
             now.pool_slot == wanted.pool_slot && now.price < wanted.price
         };
-        let births = self.births.born.iter().enumerate();
-        let mut births = births.filter(|(_, newborn)| smaller(newborn.choice));
-        births.find_map(|(birth, _)| self.enlarged(search, birth, best.choice))
+        let machines = self.planned.machines.iter().enumerate();
+        let mut machines = machines.filter(|(_, planned)| smaller(planned.choice));
+        machines.find_map(|(machine, _)| self.enlarged(search, machine, best.choice))
     }
 
-    /// Of the planned machines that have most to spare the one that carries most for what it costs more
-    /// to become the next size that holds one pod more of the leading group: what it has to spare of one
-    /// resource is of use again once it has more of the other.
+    /// Finds a planned machine to make one size larger. Candidates are those with most free of what the leading
+    /// group asks; each would become the next size that holds one more of the group's pods. The one that then
+    /// carries most for the added price wins: what it has free of one resource is of use once it has more of the
+    /// other.
     pub(super) fn roomier(&self, search: &Search<'_>, best: &Pick) -> Option<Pick> {
         // Where each pod needs a node of its own there are as many in the end.
         search.others?;
         let roomy = self.roomy(search, best).into_iter();
-        let picks = roomy.filter_map(|birth| {
-            let choice = self.next_size(search.lead, birth)?;
-            self.enlarged(search, birth, choice)
+        let picks = roomy.filter_map(|machine| {
+            let choice = self.next_size(search.lead, machine)?;
+            self.enlarged(search, machine, choice)
         });
         picks.reduce(|best, pick| if cheaper(&pick, &best) { pick } else { best })
     }
 
     /// What more would go on a planned machine if it became one of a choice.
-    fn enlarged(&self, search: &Search<'_>, birth: usize, choice: usize) -> Option<Pick> {
+    fn enlarged(&self, search: &Search<'_>, machine: usize, choice: usize) -> Option<Pick> {
         let lead = search.lead;
-        let offer = self.may_become(birth, choice)?;
-        let newborn = &self.births.born[birth];
+        let offer = self.may_become(machine, choice)?;
+        let planned = &self.planned.machines[machine];
         let slot = self.choices[choice].first + offer;
         if !self.row(lead).fits[slot] {
             return None;
         }
-        let at = self.world.company.at(newborn.bin);
+        let at = self.world.company.at(planned.bin);
         let may = search.rules;
         let may = may.map_or(u64::MAX, |rules| self.world.company.most(rules, at));
         let more =
-            i128::from(self.choices[choice].price) - i128::from(self.choices[newborn.choice].price);
+            i128::from(self.choices[choice].price) - i128::from(self.choices[planned.choice].price);
         let unmet = i128::from(self.unmet(lead, choice, offer));
         let mut pick = Pick {
             choice,
@@ -62,9 +63,9 @@ impl Grower<'_, '_, '_, '_> {
             lead: 0,
             worth: 0,
             cost: more * (WHOLE + unmet),
-            instead: Some(birth),
+            instead: Some(machine),
         };
-        let room = self.room_as(birth, &pick);
+        let room = self.room_as(machine, &pick);
         let may = usize::try_from(may).unwrap_or(usize::MAX);
         self.weigh(&mut pick, (lead, may), search.others, room);
         (pick.lead > 0).then_some(pick)
@@ -80,15 +81,15 @@ impl Grower<'_, '_, '_, '_> {
         let by_cpu = offer::price_of_cpu(asked) > offer::price_of_memory(asked);
         let mut most: Vec<(i64, usize)> = Vec::with_capacity(ROOMY + 1);
         let mut refusals = 0;
-        for (birth, newborn) in self.births.born.iter().enumerate() {
-            let free = &self.world.bins[newborn.bin].free;
+        for (machine, planned) in self.planned.machines.iter().enumerate() {
+            let free = &self.world.bins[planned.bin].free;
             let spare = if by_cpu { free.cpu_milli } else { free.memory };
             let last = most.get(ROOMY - 1);
             let less = last.is_some_and(|(least, _)| spare <= *least);
-            if less || self.choices[newborn.choice].pool_slot != pool {
+            if less || self.choices[planned.choice].pool_slot != pool {
                 continue;
             }
-            let at = self.world.company.at(newborn.bin);
+            let at = self.world.company.at(planned.bin);
             let company = &self.world.company;
             if search
                 .rules
@@ -97,29 +98,29 @@ impl Grower<'_, '_, '_, '_> {
                 refusals += 1;
             } else {
                 let position = most.partition_point(|(other, _)| *other >= spare);
-                most.insert(position, (spare, birth));
+                most.insert(position, (spare, machine));
                 most.truncate(ROOMY);
             }
             if refusals == REFUSALS {
                 break;
             }
         }
-        most.into_iter().map(|(_, birth)| birth).collect()
+        most.into_iter().map(|(_, machine)| machine).collect()
     }
 
     /// The cheapest dearer choice of its pool as which a planned machine would hold one pod more of a
     /// group.
-    fn next_size(&self, group: usize, birth: usize) -> Option<usize> {
-        let newborn = &self.births.born[birth];
-        let now = &self.choices[newborn.choice];
+    fn next_size(&self, group: usize, machine: usize) -> Option<usize> {
+        let planned = &self.planned.machines[machine];
+        let now = &self.choices[planned.choice];
         let shape = self.world.shapes[self.groups[group].shape].shape;
-        let ports = &self.world.bins[newborn.bin].ports;
+        let ports = &self.world.bins[planned.bin].ports;
         let sizes = self.market.sizes(now.pool_slot);
         let above = sizes.partition_point(|choice| self.choices[*choice].price <= now.price);
         let mut above = sizes[above..].iter().take(STEPS).copied();
         above.find(|choice| {
-            let offer = self.same_host(birth, *choice);
-            let free = offer.map(|offer| self.free_as(birth, *choice, offer));
+            let offer = self.same_host(machine, *choice);
+            let free = offer.map(|offer| self.free_as(machine, *choice, offer));
             free.is_some_and(|free| fit::room(shape, &free, ports) > 0)
         })
     }

@@ -107,7 +107,7 @@ impl Market {
 
     /// Whether a choice that could carry `most` at best cannot be better than what costs `cost` in
     /// parts of `whole` and carries `worth`.
-    pub(super) fn hopeless(
+    pub(super) fn cannot_beat(
         &self,
         choice: usize,
         most: i128,

@@ -13,31 +13,31 @@ pub(super) mod domains;
 mod draft;
 mod larger;
 mod market;
+mod preferences;
 mod question;
 mod refusals;
 mod retype;
 mod rows;
-mod wishes;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::model::cluster::PodKey;
-use crate::model::report::{Hold, PodVerdict, Reasons};
+use crate::model::report::{Hold, PodVerdict, Reasons, Scope};
 use crate::model::resources::Resources;
 use crate::model::time::Time;
 
 use super::batch;
-use super::births::{Births, Cause};
 use super::budget;
 use super::company::topology::DomainId;
-use super::company::{Rules, Wishes};
+use super::company::{Preferences, Rules};
 use super::demand::{Asker, Group};
 use super::fit::volumes::Need;
 use super::limits::Ledger;
 use super::offer::{self, Choice};
 use super::pack::{self, Lane, Seats, Why};
+use super::planned::{CreateReason, PlannedMachines};
 use super::turn::Turn;
 use super::unread;
 use super::view::Standing;
@@ -61,8 +61,8 @@ struct Queue<'a> {
     kind: usize,
     /// Other pods matter to it.
     dependent: bool,
-    /// What it wishes of the company of others.
-    wishes: Option<Arc<Wishes>>,
+    /// What it prefers of the company of others.
+    preferences: Option<Arc<Preferences>>,
     /// Every pod needs a node of its own.
     alone: bool,
     /// Why choices were not taken, for its verdicts.
@@ -92,7 +92,7 @@ struct Pick {
     lead: usize,
     /// The worth of all pods it might take.
     worth: i128,
-    /// What is paid for it, soft wishes that are not met included.
+    /// What is paid for it, preferences that are not met included.
     cost: i128,
     /// The planned machine that grows to this, instead of a new one.
     instead: Option<usize>,
@@ -109,7 +109,7 @@ struct Grower<'t, 'w, 'c, 'a> {
     /// The domain of every offer, by offer and topology key.
     domains: Vec<Vec<DomainId>>,
     ledger: Ledger,
-    births: Births,
+    planned: PlannedMachines,
     /// The places there are: pods put on planned machines may open them to others.
     existing: Lane,
     /// Pods that came to those, once machines were planned.
@@ -128,7 +128,7 @@ pub(super) fn plan<'a>(
     existing: Lane,
 ) -> Vec<(ShapeId, usize)> {
     let ledger = Ledger::of(turn);
-    let births = Births::begin();
+    let planned = PlannedMachines::begin();
     let mut grower = Grower {
         turn,
         world,
@@ -139,7 +139,7 @@ pub(super) fn plan<'a>(
         rows: Rows::default(),
         domains: Vec::new(),
         ledger,
-        births,
+        planned,
         existing,
         visits: Vec::new(),
         unplaced: Vec::new(),
@@ -152,25 +152,25 @@ pub(super) fn plan<'a>(
         grower.serve_all();
         grower.shrink_to_fit();
         grower.lay_anew();
-        grower.please();
+        grower.apply_preferences();
     }
     grower.world.company.close();
     let Grower {
         turn,
-        births,
+        planned,
         groups,
         mut unplaced,
         ..
     } = grower;
     unplaced.extend(groups.iter().map(|group| (group.shape, group.left())));
-    births.finish(turn, choices, |cargo| {
-        &groups[cargo.group].pods[cargo.pods.clone()]
+    planned.finish(turn, choices, |assigned| {
+        &groups[assigned.group].pods[assigned.pods.clone()]
     });
     unplaced
 }
 
 impl<'a> Grower<'_, '_, '_, 'a> {
-    /// Finds out which choice could hold which group; groups that none could are hopeless.
+    /// Finds out which choice could hold which group; groups that none could hold have no compatible pool.
     fn sort_out(&mut self, groups: Vec<Group<'a>>) {
         for group in groups {
             let index = self.rows.of(self.world, self.choices, &group);
@@ -182,7 +182,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             }
             if !row.hopeful() {
                 let verdict = if row.known {
-                    PodVerdict::Hopeless { why }
+                    PodVerdict::NoCompatiblePool { why }
                 } else {
                     PodVerdict::Held { why }
                 };
@@ -193,7 +193,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 continue;
             }
             let rules = self.world.rules(group.shape);
-            let wishes = self.world.wishes(group.shape, false);
+            let preferences = self.world.preferences(group.shape, false);
             let ports = &self.world.shapes[group.shape].shape.host_ports;
             self.groups.push(Queue {
                 shape: group.shape,
@@ -203,7 +203,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 row: index,
                 kind: 0,
                 dependent: rules.is_some(),
-                wishes,
+                preferences,
                 alone: rules.is_some_and(|rules| rules.solitary()) || !ports.is_empty(),
                 why,
             });
@@ -286,7 +286,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             for _ in have..pool.min {
                 if let Err(why) = self.open_cheapest(name, have, pool.min) {
                     self.turn.report.holds.push(Hold {
-                        scope: format!("pool {name}"),
+                        scope: Scope::Pool(name.clone()),
                         why: format!("it has {have} nodes, its min is {}, but {why}", pool.min),
                         until: None,
                         cause: None,
@@ -313,7 +313,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             match found {
                 Ok((offer, _)) => {
                     return self
-                        .open(index, offer, Cause::Min { have, min })
+                        .open(index, offer, CreateReason::Min { have, min })
                         .map(|_| ());
                 }
                 Err(why) => refusal = refusal.or(Some(self.words_of(why, None, &mut Vec::new()))),
@@ -326,14 +326,14 @@ impl<'a> Grower<'_, '_, '_, 'a> {
     }
 
     /// Opens one machine; says which place it is in the world.
-    fn open(&mut self, choice: usize, offer: usize, cause: Cause) -> Result<usize, String> {
+    fn open(&mut self, choice: usize, offer: usize, cause: CreateReason) -> Result<usize, String> {
         let chosen = &self.choices[choice];
         let vmid = self
             .ledger
             .vmid(self.turn, &chosen.policy.region)
             .ok_or_else(|| "no VMID is free".to_owned())?;
-        let (births, at) = (&mut self.births, (choice, offer));
-        let bin = births
+        let (planned, at) = (&mut self.planned, (choice, offer));
+        let bin = planned
             .add(self.turn, self.world, self.choices, at, vmid, cause)
             .ok_or_else(|| "no unused name was found".to_owned())?;
         self.ledger.book(chosen, &chosen.offers[offer], vmid);
@@ -367,7 +367,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         for group in waiting.iter().map(|group| &self.groups[*group]) {
             for asker in &group.pods[group.next..] {
                 self.turn
-                    .say(*asker, &PodVerdict::Hopeless { why: why.clone() });
+                    .say(*asker, &PodVerdict::NoCompatiblePool { why: why.clone() });
             }
         }
     }
@@ -403,7 +403,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             return self.turn.say(asker, &verdict);
         }
         self.locate();
-        if rules.is_some() && !self.births.lane.is_empty() {
+        if rules.is_some() && !self.planned.lane.is_empty() {
             self.fill_existing(lead);
         }
         let floor = self.floor(rules.as_deref());
@@ -496,7 +496,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let verdict = if held {
             PodVerdict::Held { why }
         } else {
-            PodVerdict::Hopeless { why }
+            PodVerdict::NoCompatiblePool { why }
         };
         for asker in &group.pods[group.next..] {
             self.turn.say(*asker, &verdict);
@@ -508,7 +508,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let group = &self.groups[lead];
         let (shape, left) = (group.shape, group.left());
         let need = group.need.clone();
-        let lane = &mut self.births.lane;
+        let lane = &mut self.planned.lane;
         for (bin, count) in pack::place(self.world, shape, need.as_deref(), left, lane) {
             self.assign(lead, bin, count);
         }
@@ -526,7 +526,8 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         for asker in &pods {
             self.turn.say(*asker, &verdict);
         }
-        self.births.carry(&self.world.bins[bin].site, group, range);
+        self.planned
+            .assign(&self.world.bins[bin].site, group, range);
     }
 
     /// Opens what was picked, again and again as long as the same filling goes in.
@@ -535,8 +536,8 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let mut offer = pick.offer;
         loop {
             let bin = match pick.instead {
-                Some(birth) => self.enlarge(birth, pick.choice, offer),
-                None => self.open(pick.choice, offer, Cause::Pods)?,
+                Some(machine) => self.enlarge(machine, pick.choice, offer),
+                None => self.open(pick.choice, offer, CreateReason::Pods)?,
             };
             for (group, count) in &fill {
                 let id = self.groups[*group].shape;

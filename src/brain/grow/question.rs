@@ -364,17 +364,17 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             });
             bins.push(bin);
         };
-        for (birth, newborn) in self.births.born.iter().enumerate() {
-            if withdrawn.contains(&birth) {
+        for (machine, planned) in self.planned.machines.iter().enumerate() {
+            if withdrawn.contains(&machine) {
                 continue;
             }
-            let tier = self.tier(newborn.choice);
+            let tier = self.tier(planned.choice);
             let may = loose.iter().map(|of| {
                 tier <= of.tier
-                    && self.unmet(of.group, newborn.choice, newborn.offer) <= of.unmet
-                    && self.room_beside(of.group, newborn.bin) > 0
+                    && self.unmet(of.group, planned.choice, planned.offer) <= of.unmet
+                    && self.room_beside(of.group, planned.bin) > 0
             });
-            add(newborn.bin, tier, may.collect());
+            add(planned.bin, tier, may.collect());
         }
         let dependent = |of: &Loose| self.groups[of.group].dependent;
         let some = loose.iter().filter(|of| dependent(of)).count();
@@ -393,7 +393,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         (fixed, bins)
     }
 
-    /// How many pods of a group a place takes, other pods' wishes aside.
+    /// How many pods of a group a place takes, other pods' preferences aside.
     fn room_beside(&self, group: usize, bin: usize) -> u64 {
         let group = &self.groups[group];
         let need = group.need.as_deref();

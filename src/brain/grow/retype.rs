@@ -4,54 +4,54 @@
 use std::sync::Arc;
 
 use super::Grower;
-use crate::brain::births::{Cause, Newborn};
 use crate::brain::fit::attach::Slots;
 use crate::brain::offer::{HOSTNAME_LABEL, Offer};
+use crate::brain::planned::{CreateReason, PlannedMachine};
 use crate::model::resources::Resources;
 
 impl Grower<'_, '_, '_, '_> {
     /// On which offer a planned machine could become a dearer choice of its pool, if it could: its host
     /// has room, limits hold, and nothing that is on it depends on the type.
-    pub(super) fn may_become(&self, birth: usize, choice: usize) -> Option<usize> {
+    pub(super) fn may_become(&self, machine: usize, choice: usize) -> Option<usize> {
         let wanted = &self.choices[choice];
-        let newborn = &self.births.born[birth];
-        let now = &self.choices[newborn.choice];
+        let planned = &self.planned.machines[machine];
+        let now = &self.choices[planned.choice];
         if now.pool_slot != wanted.pool_slot || wanted.price <= now.price {
             return None;
         }
-        let offer = self.same_host(birth, choice)?;
+        let offer = self.same_host(machine, choice)?;
         let more = wanted.kind.memory.saturating_sub(now.kind.memory);
         let free = self.ledger.free_memory(&wanted.offers[offer])?;
         let admitted = free >= more && self.ledger.type_admits(wanted, Some(now.kind)).is_ok();
-        (admitted && self.indifferent(birth, choice, offer)).then_some(offer)
+        (admitted && self.indifferent(machine, choice, offer)).then_some(offer)
     }
 
     /// The offer of a choice on the host of a planned machine.
-    pub(super) fn same_host(&self, birth: usize, choice: usize) -> Option<usize> {
-        let newborn = &self.births.born[birth];
-        let slot = self.choices[newborn.choice].offers[newborn.offer].host_slot;
+    pub(super) fn same_host(&self, machine: usize, choice: usize) -> Option<usize> {
+        let planned = &self.planned.machines[machine];
+        let slot = self.choices[planned.choice].offers[planned.offer].host_slot;
         let offers = &self.choices[choice].offers;
         offers.iter().position(|offer| offer.host_slot == slot)
     }
 
     /// Whether all that is on a planned machine may be on one of this offer as well, resources aside.
-    fn indifferent(&self, birth: usize, choice: usize, offer: usize) -> bool {
-        let newborn = &self.births.born[birth];
+    fn indifferent(&self, machine: usize, choice: usize, offer: usize) -> bool {
+        let planned = &self.planned.machines[machine];
         let wanted = &self.choices[choice];
         let (old, new) = (
-            self.choices[newborn.choice].first + newborn.offer,
+            self.choices[planned.choice].first + planned.offer,
             wanted.first + offer,
         );
-        let slots = &self.world.bins[newborn.bin].slots;
-        let alike = self.choices[newborn.choice].slots == wanted.slots
+        let slots = &self.world.bins[planned.bin].slots;
+        let alike = self.choices[planned.choice].slots == wanted.slots
             || slots.as_ref().is_some_and(|slots| slots.unused());
         if !alike {
             return false;
         }
-        if !self.supplied(newborn, &wanted.offers[offer]) {
+        if !self.supplied(planned, &wanted.offers[offer]) {
             return false;
         }
-        let mut groups = newborn.cargo.iter().map(|cargo| cargo.group);
+        let mut groups = planned.assigned.iter().map(|assigned| assigned.group);
         let keys = self.world.company.keys();
         groups.all(|group| self.row(group).fits[new])
             && self.domains[old][..] == self.domains[new][..]
@@ -59,15 +59,15 @@ impl Grower<'_, '_, '_, '_> {
             && self
                 .world
                 .company
-                .indifferent(newborn.bin, &wanted.offers[offer].labels)
+                .indifferent(planned.bin, &wanted.offers[offer].labels)
     }
 
     /// Whether a planned machine would have the volumes that its pods took, and those that are made for them,
     /// if it were of this offer.
-    fn supplied(&self, newborn: &Newborn, offer: &Offer<'_>) -> bool {
-        let bin = &self.world.bins[newborn.bin];
+    fn supplied(&self, planned: &PlannedMachine, offer: &Offer<'_>) -> bool {
+        let bin = &self.world.bins[planned.bin];
         let (now, then) = (bin.at(), offer.at());
-        let needs = newborn.groups();
+        let needs = planned.groups();
         let needs = needs.filter_map(|group| self.groups[group].need.as_deref());
         let mut alike = needs.flat_map(|need| &need.waiting);
         bin.gift.in_reach(&self.world.stock, then)
@@ -87,40 +87,40 @@ impl Grower<'_, '_, '_, '_> {
     }
 
     /// What would be free on a planned machine if it were of this offer.
-    pub(super) fn free_as(&self, birth: usize, choice: usize, offer: usize) -> Resources {
-        let newborn = &self.births.born[birth];
+    pub(super) fn free_as(&self, machine: usize, choice: usize, offer: usize) -> Resources {
+        let planned = &self.planned.machines[machine];
         let mut free = self.choices[choice].offers[offer].free.clone();
-        let now = &self.choices[newborn.choice].offers[newborn.offer].free;
+        let now = &self.choices[planned.choice].offers[planned.offer].free;
         free.subtract(now);
-        free.add(&self.world.bins[newborn.bin].free);
+        free.add(&self.world.bins[planned.bin].free);
         free
     }
 
-    /// Whether a planned machine would meet as many wishes of its pods if it were of this offer.
-    fn pleases(&self, birth: usize, choice: usize, offer: usize) -> bool {
-        let newborn = &self.births.born[birth];
-        newborn.cargo.iter().all(|cargo| {
-            let now = self.unmet(cargo.group, newborn.choice, newborn.offer);
-            self.unmet(cargo.group, choice, offer) <= now
+    /// Whether a planned machine would meet as many preferences of its pods if it were of this offer.
+    fn pleases(&self, machine: usize, choice: usize, offer: usize) -> bool {
+        let planned = &self.planned.machines[machine];
+        planned.assigned.iter().all(|assigned| {
+            let now = self.unmet(assigned.group, planned.choice, planned.offer);
+            self.unmet(assigned.group, choice, offer) <= now
         })
     }
 
     /// Makes a planned machine one of this offer; says its place in the world.
-    pub(super) fn enlarge(&mut self, birth: usize, choice: usize, offer: usize) -> usize {
-        let free = self.free_as(birth, choice, offer);
-        let slots = self.slots_as(self.births.born[birth].bin, choice);
+    pub(super) fn enlarge(&mut self, machine: usize, choice: usize, offer: usize) -> usize {
+        let free = self.free_as(machine, choice, offer);
+        let slots = self.slots_as(self.planned.machines[machine].bin, choice);
         let wanted = &self.choices[choice];
-        let newborn = &mut self.births.born[birth];
-        let before = self.choices[newborn.choice].kind;
-        let bin = newborn.bin;
-        (newborn.choice, newborn.offer) = (choice, offer);
+        let planned = &mut self.planned.machines[machine];
+        let before = self.choices[planned.choice].kind;
+        let bin = planned.bin;
+        (planned.choice, planned.offer) = (choice, offer);
         self.ledger.rebook(wanted, &wanted.offers[offer], before);
         let mut labels = wanted.offers[offer].labels.clone();
         let name = self.world.bins[bin].name.clone();
         labels.insert(HOSTNAME_LABEL.into(), name);
         self.world.bins[bin].slots = slots;
         self.world.become_other(bin, labels, free);
-        self.births.lane.raise(birth, self.world);
+        self.planned.lane.raise(machine, self.world);
         bin
     }
 
@@ -129,19 +129,19 @@ impl Grower<'_, '_, '_, '_> {
     pub(super) fn shrink_to_fit(&mut self) {
         let mut order: Vec<usize> = (0..self.choices.len()).collect();
         order.sort_by_key(|choice| (self.choices[*choice].price, *choice));
-        for birth in 0..self.births.born.len() {
-            let newborn = &self.births.born[birth];
-            if !matches!(newborn.cause, Cause::Pods) {
+        for machine in 0..self.planned.machines.len() {
+            let planned = &self.planned.machines[machine];
+            if !matches!(planned.reason, CreateReason::Pods) {
                 continue;
             }
-            let now = &self.choices[newborn.choice];
+            let now = &self.choices[planned.choice];
             let cheaper = order.iter().copied();
             let cheaper = cheaper.take_while(|choice| self.choices[*choice].price < now.price);
             let found = cheaper
                 .filter(|choice| self.choices[*choice].pool_slot == now.pool_slot)
                 .find_map(|choice| {
-                    let offer = self.same_host(birth, choice)?;
-                    let fits = self.holds(birth, choice, offer)
+                    let offer = self.same_host(machine, choice)?;
+                    let fits = self.holds(machine, choice, offer)
                         && self
                             .ledger
                             .free_memory(&self.choices[choice].offers[offer])?
@@ -153,19 +153,19 @@ impl Grower<'_, '_, '_, '_> {
                             .ledger
                             .type_admits(&self.choices[choice], Some(now.kind))
                             .is_ok()
-                        && self.indifferent(birth, choice, offer)
-                        && self.pleases(birth, choice, offer);
+                        && self.indifferent(machine, choice, offer)
+                        && self.pleases(machine, choice, offer);
                     fits.then_some((choice, offer))
                 });
             if let Some((choice, offer)) = found {
-                self.enlarge(birth, choice, offer);
+                self.enlarge(machine, choice, offer);
             }
         }
     }
 
     /// Whether an offer has room for all that is on a planned machine.
-    pub(super) fn holds(&self, birth: usize, choice: usize, offer: usize) -> bool {
-        let free = self.free_as(birth, choice, offer);
+    pub(super) fn holds(&self, machine: usize, choice: usize, offer: usize) -> bool {
+        let free = self.free_as(machine, choice, offer);
         let fixed = [free.cpu_milli, free.memory, free.ephemeral, free.pods];
         fixed.iter().all(|amount| *amount >= 0) && free.extended.values().all(|n| *n >= 0)
     }

@@ -79,7 +79,7 @@ impl<'a> Rows<'a> {
             .collect();
         let shapes: Vec<Shape<'a>> = foes.iter().map(|index| daemons[*index]).collect();
         let question = (
-            world.wish(group.shape),
+            world.requirements(group.shape),
             &shape.requests,
             &shape.host_ports[..],
             group.need.clone(),

@@ -48,12 +48,12 @@ impl Lab {
     pub(in crate::brain) fn begin(&mut self, action: &Action) {
         let target = &action.target;
         match &action.kind {
-            Kind::Create(birth) => {
+            Kind::Create(spec) => {
                 let machine = Machine {
                     terms: None,
                     region: target.region.clone(),
                     host: target.host.clone(),
-                    mark: birth.mark.clone().into(),
+                    mark: spec.mark.clone().into(),
                     intended: true,
                     vm: None,
                     node: None,
@@ -96,7 +96,7 @@ impl Lab {
                     machine.node = None;
                 }
             }
-            Kind::ClearPlaceholder => {
+            Kind::DeletePlaceholder => {
                 self.machine_mut(&target.machine).vm = None;
                 let region = self.snapshot.regions.get_mut("home").expect("home");
                 region.vms.remove(&target.vmid);

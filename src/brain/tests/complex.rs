@@ -77,7 +77,7 @@ const TWISTS: [(&str, Twist); 10] = [
     ("affinity", |shape, pod| {
         shape.pod_affinity = each(pod, |pod, number| term(pod, number, true));
     }),
-    ("wishes", |shape, pod| {
+    ("preferences", |shape, pod| {
         shape.preferred_anti_pods = each(pod, |pod, number| (100, term(pod, number, true)));
         shape.preferred_pods = each(pod, |pod, number| (1, term(pod, number, true)));
     }),
@@ -168,7 +168,7 @@ fn of_evil(decision: &Decision) -> impl Iterator<Item = &PodVerdict> {
 
 fn too_complex(verdict: &PodVerdict) -> bool {
     match verdict {
-        PodVerdict::Hopeless { why } => why
+        PodVerdict::NoCompatiblePool { why } => why
             .get("*")
             .is_some_and(|why| why.starts_with("too complex: ")),
         _ => false,

@@ -98,7 +98,7 @@ fn rq_10_a_certain_host_name_never_makes_a_node() {
     });
     assert!(matches!(
         verdict(&lab.decide(), "web"),
-        PodVerdict::Hopeless { .. }
+        PodVerdict::NoCompatiblePool { .. }
     ));
     let by_field = NodeTerm {
         expressions: Vec::new(),
@@ -321,13 +321,13 @@ fn af_05_self_affinity_ends_with_its_node() {
         });
     let decision = lab.decide();
     assert_eq!(made(&decision).len(), 1);
-    let hopeless = decision
+    let incompatible = decision
         .report
         .pods
         .values()
-        .filter(|verdict| matches!(verdict, PodVerdict::Hopeless { .. }))
+        .filter(|verdict| matches!(verdict, PodVerdict::NoCompatiblePool { .. }))
         .count();
-    assert_eq!(hopeless, 5);
+    assert_eq!(incompatible, 5);
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn af_21_affinity_to_nothing_ends() {
     assert!(decision.plan.is_empty());
     assert!(matches!(
         verdict(&decision, "web-0"),
-        PodVerdict::Hopeless { .. }
+        PodVerdict::NoCompatiblePool { .. }
     ));
 }
 

@@ -14,7 +14,7 @@ fn pool() -> Lab {
     lab().kind("one", 2, 4096).pool("p", &["one"])
 }
 
-fn births(lab: &Lab) -> usize {
+fn created(lab: &Lab) -> usize {
     made(&lab.decide()).len()
 }
 
@@ -46,8 +46,8 @@ fn if_02_a_machine_on_its_way_has_its_zone() {
                     .insert("topology.kubernetes.io/zone".into(), zone.into());
             })
     };
-    assert_eq!(births(&zone("pve1")), 0);
-    assert_eq!(births(&zone("pve2")), 1);
+    assert_eq!(created(&zone("pve1")), 0);
+    assert_eq!(created(&zone("pve2")), 1);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn if_05_a_leaving_machine_is_no_place() {
         .ours("n1", "p", "one")
         .edit_machine("n1", |machine| machine.busy = Some(Busy::Down))
         .pod("web", 10, 10);
-    assert_eq!(births(&lab), 1);
+    assert_eq!(created(&lab), 1);
 }
 
 /// A node of ours that has just registered, with what the kubelet and we put on it.
@@ -95,7 +95,7 @@ fn if_11_a_startup_taint_that_came_back_counts() {
         .ours("n1", "p", "one")
         .edit_node("n1", |node| node.taints.push(Taint::no_schedule("cni", "")))
         .pod("web", 10, 10);
-    assert_eq!(births(&lab), 1);
+    assert_eq!(created(&lab), 1);
 }
 
 #[test]
@@ -111,8 +111,8 @@ fn if_12_a_node_that_lost_contact_is_expected_back_for_a_while() {
         })
         .pod("web", 10, 10)
     };
-    assert_eq!(births(&lost(Span::minutes(2))), 0);
-    assert_eq!(births(&lost(Span::minutes(16))), 1);
+    assert_eq!(created(&lost(Span::minutes(2))), 0);
+    assert_eq!(created(&lost(Span::minutes(16))), 1);
 }
 
 #[test]
@@ -127,13 +127,13 @@ fn if_12_a_node_whose_host_is_off_is_not_expected_back() {
                 .push(Taint::no_schedule("node.kubernetes.io/unreachable", ""));
         })
         .pod("web", 10, 10);
-    assert_eq!(births(&lost), 0);
+    assert_eq!(created(&lost), 0);
     let off = lost.with(|lab| {
         let region = lab.snapshot.regions.get_mut("home").expect("home");
         region.hosts.get_mut("pve1").expect("pve1").online = false;
         region.templates.get_mut("debian").expect("debian")[0].host = "pve2".into();
     });
-    assert_eq!(births(&off), 1);
+    assert_eq!(created(&off), 1);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn if_14_pods_that_run_are_counted_whatever_they_are() {
             shape.owner = Some(owner("DaemonSet", "agent"));
         })
         .pod("web", 1500, 10);
-    assert_eq!(births(&lab), 1);
+    assert_eq!(created(&lab), 1);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn if_17_a_device_that_has_not_come_up_yet_is_still_promised() {
     // Once the node works without it, that is the truth, and another would be no better.
     assert!(matches!(
         verdict(&gpu(true).decide(), "ml"),
-        PodVerdict::Hopeless { .. }
+        PodVerdict::NoCompatiblePool { .. }
     ));
 }
 
@@ -213,8 +213,8 @@ fn if_18_followers_join_the_zone_of_a_machine_on_its_way() {
 #[test]
 fn if_20_nodes_of_others_have_room_too() {
     let lab = pool().node("old", 1000, 4096).pods("web", 4, 250, 10);
-    assert_eq!(births(&lab), 0);
-    assert_eq!(births(&lab.pods("more", 1, 250, 10)), 1);
+    assert_eq!(created(&lab), 0);
+    assert_eq!(created(&lab.pods("more", 1, 250, 10)), 1);
 }
 
 /// Which of some pods, in this order of age, call for a machine on a node with so much free.
@@ -257,7 +257,7 @@ fn if_27_a_nominated_pod_is_placed() {
     ));
     // A nomination for a node that is gone is none.
     let gone = lab.edit("web", |pod| pod.nominated = Some("gone".into()));
-    assert_eq!(births(&gone), 1);
+    assert_eq!(created(&gone), 1);
 }
 
 #[test]
@@ -267,8 +267,8 @@ fn if_28_expendable_pods_never_call() {
             .pod("web", 10, 10)
             .shape("web", |shape| shape.priority = priority)
     };
-    assert_eq!(births(&with(-11)), 0);
-    assert_eq!(births(&with(-10)), 1);
+    assert_eq!(created(&with(-11)), 0);
+    assert_eq!(created(&with(-10)), 1);
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn if_30_a_pool_that_backs_off_gets_nothing_and_says_so() {
     assert!(why(&decision, "web", "p/one").starts_with("the pool backs off until"));
     assert_eq!(decision.wake, Some(until));
     assert_eq!(decision.report.pools["p"].backoff_until, Some(until));
-    assert_eq!(births(&lab.after(Span::minutes(5))), 1);
+    assert_eq!(created(&lab.after(Span::minutes(5))), 1);
 }
 
 #[test]
@@ -303,8 +303,8 @@ fn if_32_a_pod_may_ask_to_wait() {
     });
     let due = lab.now + Span::seconds(30);
     assert_eq!(lab.decide().wake, Some(due));
-    assert_eq!(births(&lab), 0);
-    assert_eq!(births(&lab.after(Span::seconds(30))), 1);
+    assert_eq!(created(&lab), 0);
+    assert_eq!(created(&lab.after(Span::seconds(30))), 1);
 }
 
 #[test]
@@ -316,11 +316,11 @@ fn if_33_all_young_pods_wait_and_an_annotation_only_lengthens_it() {
             let key = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
             shape.annotations.insert(key.into(), text.into());
         });
-        births(&asks.after(Span::seconds(seconds)))
+        created(&asks.after(Span::seconds(seconds)))
     };
     assert_eq!(lab.decide().wake, Some(lab.now + Span::seconds(20)));
-    assert_eq!(births(&lab), 0);
-    assert_eq!(births(&lab.clone().after(Span::seconds(20))), 1);
+    assert_eq!(created(&lab), 0);
+    assert_eq!(created(&lab.clone().after(Span::seconds(20))), 1);
     assert_eq!((after(&lab, "10s", 19), after(&lab, "10s", 20)), (0, 1));
     assert_eq!((after(&lab, "30s", 29), after(&lab, "30s", 30)), (0, 1));
     assert_eq!((after(&lab, "soon", 19), after(&lab, "soon", 20)), (0, 1));
@@ -342,21 +342,21 @@ fn dl_01_pods_of_a_leaving_node_are_counted() {
     let decision = draining().decide();
     assert_eq!(made(&decision).len(), 1);
     assert!(matches!(decision.plan[0].kind, Kind::Create(_)));
-    assert_eq!(births(&draining().node("old", 1000, 4096)), 0);
+    assert_eq!(created(&draining().node("old", 1000, 4096)), 0);
 }
 
 #[test]
 fn dl_02_dl_04_dl_05_which_of_them_come_back() {
     let ended = draining().edit("web", |pod| pod.phase = Phase::Succeeded);
-    assert_eq!(births(&ended), 0);
+    assert_eq!(created(&ended), 0);
     let evicted = || draining().edit("web", |pod| pod.deletion = Some(pod.created));
-    assert_eq!(births(&evicted()), 0, "its ReplicaSet has made another");
+    assert_eq!(created(&evicted()), 0, "its ReplicaSet has made another");
     let stateful = evicted().shape("web", |shape| {
         shape.owner = Some(owner("StatefulSet", "web"));
     });
-    assert_eq!(births(&stateful), 1, "the next one waits for it");
+    assert_eq!(created(&stateful), 1, "the next one waits for it");
     let naked = draining().shape("web", |shape| shape.owner = None);
-    assert_eq!(births(&naked), 0, "nobody makes it anew");
+    assert_eq!(created(&naked), 0, "nobody makes it anew");
 }
 
 #[test]
@@ -391,8 +391,8 @@ fn nx_11_a_node_that_came_up_smaller_is_a_lesson() {
         .expect("home")
         .vms
         .clear();
-    assert_eq!(births(&lab), 0);
-    assert_eq!(births(&lab.kind("one", 2, 5000)), 1);
+    assert_eq!(created(&lab), 0);
+    assert_eq!(created(&lab.kind("one", 2, 5000)), 1);
 }
 
 #[test]
@@ -425,9 +425,9 @@ fn daemonsets_of_a_coming_node_are_counted_before_they_run() {
         .machine("n1", "p", "one", Step::Initialize)
         .with(|lab| lab.register("n1", false))
         .edit_machine("n1", |machine| machine.busy = Some(Busy::Up));
-    assert_eq!(births(&lab.clone().pod("web", 1500, 10)), 0);
+    assert_eq!(created(&lab.clone().pod("web", 1500, 10)), 0);
     assert!(matches!(
         verdict(&lab.pod("web", 1600, 10).decide(), "web"),
-        PodVerdict::Hopeless { .. }
+        PodVerdict::NoCompatiblePool { .. }
     ));
 }

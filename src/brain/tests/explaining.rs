@@ -127,10 +127,10 @@ fn a_node_says_what_becomes_of_each_pod() {
 }
 
 #[test]
-fn a_pod_that_finds_no_other_place_is_homeless() {
+fn a_pod_that_finds_no_other_place_is_unplaced() {
     let (_, story) = asked(&world());
     let story = story.expect("the node is there");
-    assert_eq!(story.pods[0].fate, Fate::Homeless);
+    assert_eq!(story.pods[0].fate, Fate::Unplaced);
     let why = story.pods[0].why.as_deref();
     assert_eq!(why, Some("there is no other ready node"));
 }
@@ -164,7 +164,7 @@ fn a_node_that_pending_pods_are_to_come_to_says_what_the_verdict_says() {
         matches!(&verdict, Some(NodeVerdict::Kept { why: said, .. }) if said == why),
         "{verdict:?}"
     );
-    assert_eq!(fates(&lab), [(Fate::Homeless, Some(why.to_owned()))]);
+    assert_eq!(fates(&lab), [(Fate::Unplaced, Some(why.to_owned()))]);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn other_pods_are_a_reason_too() {
     let [(fate, why)] = &fates(&lab)[..] else {
         panic!("one pod");
     };
-    assert_eq!(*fate, Fate::Homeless);
+    assert_eq!(*fate, Fate::Unplaced);
     let why = why.as_deref().unwrap_or_default();
     assert!(
         why.ends_with("its pod anti-affinity over kubernetes.io/hostname is not met"),
@@ -204,7 +204,7 @@ fn pods_do_not_move_to_a_node_that_the_decision_takes_down() {
     let lab = lab.after(Span::minutes(11));
     assert_eq!(super::lab::removed(&lab.decide()), ["n0"]);
     let why = Some("there is no other ready node".to_owned());
-    assert_eq!(fates(&lab), [(Fate::Homeless, why)]);
+    assert_eq!(fates(&lab), [(Fate::Unplaced, why)]);
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn bp_10_pod_slots_bound_a_node() {
 }
 
 #[test]
-fn bp_12_what_no_type_offers_is_hopeless_with_numbers() {
+fn bp_12_what_no_type_offers_has_no_compatible_pool_and_numbers() {
     let decision = fixture().pod("web", 0, 1024 * 1024).decide();
     assert!(decision.plan.is_empty());
     assert_eq!(
@@ -340,7 +340,7 @@ fn lc_21_lc_27_every_pod_has_one_verdict_with_reasons_per_pool() {
     ));
     assert!(matches!(
         verdict(&decision, "b"),
-        PodVerdict::Hopeless { .. }
+        PodVerdict::NoCompatiblePool { .. }
     ));
     assert!(matches!(verdict(&decision, "c"), PodVerdict::Held { .. }));
     assert_eq!(
@@ -476,10 +476,10 @@ fn a_local_template_is_cloned_on_its_host_only() {
     });
     for action in lab.decide().plan {
         assert_eq!(&*action.target.host, "pve2");
-        let Kind::Create(birth) = action.kind else {
+        let Kind::Create(spec) = action.kind else {
             panic!("{:?}", action.kind)
         };
-        assert_eq!(&*birth.template_host, "pve2");
+        assert_eq!(&*spec.template_host, "pve2");
     }
 }
 

@@ -108,7 +108,7 @@ pub(in crate::brain) fn lab() -> Lab {
         },
         memory: Memory {
             version: memory::VERSION,
-            born: Some(START - Span::minutes(24 * 60)),
+            began: Some(START - Span::minutes(24 * 60)),
             ..Memory::default()
         },
         now: START,
@@ -542,7 +542,7 @@ pub(in crate::brain) fn made(decision: &Decision) -> Vec<String> {
         .plan
         .iter()
         .filter_map(|action| match &action.kind {
-            Kind::Create(birth) => Some(birth.mark.instance_type.clone()),
+            Kind::Create(spec) => Some(spec.mark.instance_type.clone()),
             _ => None,
         })
         .collect();
@@ -578,10 +578,10 @@ pub(in crate::brain) fn kept<'a>(decision: &'a Decision, node: &str) -> &'a str 
     }
 }
 
-/// Why a pod is hopeless or held, for one choice.
+/// Why no pool is compatible with a pod, or why it is held, for one choice.
 pub(in crate::brain) fn why(decision: &Decision, pod: &str, choice: &str) -> String {
     match verdict(decision, pod) {
-        PodVerdict::Hopeless { why } | PodVerdict::Held { why } => {
+        PodVerdict::NoCompatiblePool { why } | PodVerdict::Held { why } => {
             why.get(choice).cloned().unwrap_or_default()
         }
         other => panic!("{pod}: {other:?}"),

@@ -8,7 +8,7 @@ use crate::model::cluster::{PodKey, ReadyStatus};
 use crate::model::decision::Decision;
 use crate::model::policy::LEAVING_TAINT;
 use crate::model::region::Busy;
-use crate::model::report::{NodeVerdict, PodVerdict};
+use crate::model::report::{NodeVerdict, PodVerdict, Scope};
 use crate::model::scheduling::{Taint, Volume};
 use crate::model::time::Span;
 
@@ -399,7 +399,7 @@ fn a_pool_above_its_max_loses_the_nodes_that_are_cheapest_to_move() {
         .report
         .holds
         .iter()
-        .find(|hold| hold.scope == "pool p");
+        .find(|hold| hold.scope == Scope::Pool("p".into()));
     assert!(hold.is_some_and(|hold| hold.why.contains("2 to go")));
     let none = later(lab().pod("more", 900, 1));
     assert!(

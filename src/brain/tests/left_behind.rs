@@ -42,10 +42,10 @@ fn a_placeholder_is_followed_first_and_cleared_after_a_quarantine() {
     // Nobody is.
     lab.memory = lab.decide().memory;
     let lab = lab.after(Span::minutes(5));
-    assert_eq!(kinds(&lab.decide()), [Kind::ClearPlaceholder]);
+    assert_eq!(kinds(&lab.decide()), [Kind::DeletePlaceholder]);
     // What no intent names is not ours.
     let not_ours = lab.edit_machine("m", |machine| machine.intended = false);
-    assert!(!kinds(&not_ours.decide()).contains(&Kind::ClearPlaceholder));
+    assert!(!kinds(&not_ours.decide()).contains(&Kind::DeletePlaceholder));
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn what_a_removal_of_ours_left_is_cleared_at_once() {
     };
     assert_eq!(
         remains(Step::Destroy, "destroyed"),
-        [Kind::ClearPlaceholder]
+        [Kind::DeletePlaceholder]
     );
     // Another's removal, another's lock.
     assert_eq!(remains(Step::Destroy, "backup"), []);

@@ -142,7 +142,7 @@ fn held(decision: &Decision) -> bool {
     pods.any(|verdict| {
         matches!(
             verdict,
-            PodVerdict::Held { .. } | PodVerdict::Hopeless { .. }
+            PodVerdict::Held { .. } | PodVerdict::NoCompatiblePool { .. }
         )
     }) || !decision.report.holds.is_empty()
 }
@@ -549,7 +549,7 @@ proptest! {
         let same = before.report.pods.iter().eq(others);
         prop_assert!(same, "{}\n=== with it{}", tell(&lab, &before), tell(&more, &after));
         let liar = &after.report.pods[&PodKey::new("default", "zz-liar")];
-        prop_assert!(matches!(liar, PodVerdict::Hopeless { .. }), "{:?}{}", liar, story(&more));
+        prop_assert!(matches!(liar, PodVerdict::NoCompatiblePool { .. }), "{:?}{}", liar, story(&more));
     }
 }
 

@@ -436,7 +436,7 @@ proptest! {
             let plan = lab.decide().plan;
             let on = plan.iter().filter(|action| matches!(
                 &action.kind,
-                Kind::Create(birth) if birth.mark.pool == "p0"
+                Kind::Create(spec) if spec.mark.pool == "p0"
             ));
             on.count()
         };

@@ -47,7 +47,7 @@ fn placed(lab: &Lab) -> Result<(), String> {
     verdict.map_err(|(key, why)| format!("{key} {why}{}", tell(lab, &decision)))
 }
 
-/// Pods that are said to fit nowhere do not fit: on no node there is, and those that are hopeless on no
+/// Pods that are said to fit nowhere do not fit: on no node there is, and those without a compatible pool on no
 /// machine that could be made.
 fn unplaced(lab: &Lab) -> Result<(), String> {
     let decision = lab.try_decide()?;
@@ -59,8 +59,8 @@ fn unplaced(lab: &Lab) -> Result<(), String> {
         return Ok(());
     }
     for (key, verdict) in &decision.report.pods {
-        let hopeless = matches!(verdict, PodVerdict::Hopeless { .. });
-        if !hopeless && !matches!(verdict, PodVerdict::Held { .. }) || depends(lab, key) {
+        let incompatible = matches!(verdict, PodVerdict::NoCompatiblePool { .. });
+        if !incompatible && !matches!(verdict, PodVerdict::Held { .. }) || depends(lab, key) {
             continue;
         }
         for at in 0..naive.spots.len() {
@@ -70,7 +70,7 @@ fn unplaced(lab: &Lab) -> Result<(), String> {
                 return Err(format!("{key} fits on {name}{}", tell(lab, &decision)));
             }
         }
-        if let Some(offer) = naive.some_offer(key).filter(|_| hopeless) {
+        if let Some(offer) = naive.some_offer(key).filter(|_| incompatible) {
             return Err(format!("{key} fits on {offer}{}", tell(lab, &decision)));
         }
     }

@@ -241,7 +241,7 @@ fn cn_11_a_node_that_comes_up_is_no_destination() {
 }
 
 #[test]
-fn cn_04_a_hopeless_pod_does_not_stop_removals() {
+fn cn_04_a_pod_without_a_compatible_pool_does_not_stop_removals() {
     assert_eq!(gone(nodes(1).pod("huge", 99_000, 1)), ["n1"]);
 }
 
@@ -324,7 +324,7 @@ fn un_08_nodes_of_others_stay() {
 }
 
 #[test]
-fn delays_after_additions_deletions_failures_and_births() {
+fn delays_after_additions_deletions_failures_and_creations() {
     let ready = || {
         let mut lab = nodes(1);
         lab.turn();

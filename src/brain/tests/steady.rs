@@ -263,15 +263,15 @@ proptest! {
         for _ in 0..30 {
             let decision = lab.turn();
             for action in &decision.plan {
-                let (Kind::Create(birth), Reason::Replaces { nodes, saving: promised, .. }) = (&action.kind, &action.reason) else {
+                let (Kind::Create(spec), Reason::Replaces { nodes, saving: promised, .. }) = (&action.kind, &action.reason) else {
                     continue;
                 };
                 let types = nodes.iter().map(|node| lab.snapshot.machines[node].mark.instance_type.as_str());
                 let old: i64 = types.clone().map(|kind| kinds[kind]).sum();
                 let wanted: i64 = types.clone().map(|kind| (kinds[kind] * saving + 999) / 1000).map(|s| s.max(1)).sum();
-                let new = kinds[birth.mark.instance_type.as_str()];
+                let new = kinds[spec.mark.instance_type.as_str()];
                 prop_assert!(old - new >= wanted && *promised == old - new);
-                prop_assert!(types.into_iter().all(|kind| kind != birth.mark.instance_type));
+                prop_assert!(types.into_iter().all(|kind| kind != spec.mark.instance_type));
             }
             // Pods of a node that goes may call for a machine; nothing is consolidated twice.
             for action in &lab.decide().plan {

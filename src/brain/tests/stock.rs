@@ -128,7 +128,7 @@ fn a_volume_of_a_host_chooses_the_host_of_the_machine_until_it_is_used_up() {
     assert_eq!(&*decision.plan[0].target.host, "pve1");
     assert!(matches!(
         verdict(&decision, "b"),
-        PodVerdict::Hopeless { .. }
+        PodVerdict::NoCompatiblePool { .. }
     ));
 }
 

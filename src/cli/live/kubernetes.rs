@@ -37,7 +37,7 @@ pub(super) async fn look(
     rights(&client, settings, findings).await;
     match client.cluster_info().await {
         Ok(info) => findings.fine(format!(
-            "kubernetes: cluster-info, by which machines join at {}",
+            "kubernetes: cluster-info is there; machines join at {}",
             info.endpoint
         )),
         Err(error) => findings.wrong(format!(

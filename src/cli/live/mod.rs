@@ -127,7 +127,7 @@ fn journal(state: &Path, cluster: &str, findings: &mut Findings) {
         Ok(former) => {
             for (cluster, machines) in former.by_cluster() {
                 findings.warning(format!(
-                    "journal: {} of the cluster {cluster}, which is not this one, and count nowhere; `pve-autoscaler adopt` sets them aside",
+                    "journal: {} of the cluster {cluster}, which is not this one: they are not counted; `pve-autoscaler adopt` sets them aside",
                     words::are(machines.len(), "machine")
                 ));
             }

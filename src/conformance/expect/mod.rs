@@ -1,12 +1,12 @@
 //! `then`: what must have come of a step. Every key is one expectation; every miss is one text
 //! "expected …, got …".
 
-mod births;
+mod new_nodes;
 mod nodes;
 mod numbers;
 mod pods;
+mod preferences;
 mod skew;
-mod wishes;
 pub(super) use skew::selects;
 
 use super::act::Outcome;
@@ -65,10 +65,10 @@ fn one(value: &Value, outcome: &Outcome) -> Result<Misses, Wrong> {
     let mut fields = Fields::of(value, "then")?;
     let mut misses = Misses::new();
     fields.take("note");
-    births::judge(&mut fields, outcome, &mut misses)?;
+    new_nodes::judge(&mut fields, outcome, &mut misses)?;
     pods::judge(&mut fields, outcome, &mut misses)?;
     skew::judge(&mut fields, outcome, &mut misses)?;
-    wishes::judge(&mut fields, outcome, &mut misses)?;
+    preferences::judge(&mut fields, outcome, &mut misses)?;
     nodes::judge(&mut fields, outcome, &mut misses)?;
     numbers::judge(&mut fields, outcome, &mut misses)?;
     holds(&mut fields, outcome, &mut misses)?;
@@ -194,6 +194,14 @@ fn holds(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Res
 }
 
 /// `nothing: true` (no action at all), `actions: [{do: remove, machine: m1, reason: failed}]`.
+/// The name of an action in JSON; older cases say `clear_placeholder`.
+fn action_name(name: &str) -> &str {
+    match name {
+        "clear_placeholder" => "delete_placeholder",
+        other => other,
+    }
+}
+
 fn actions(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
     let done: Vec<(String, String, String)> = outcome
         .actions
@@ -230,14 +238,14 @@ fn actions(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> R
             misses.push(format!("expected no action, got {}", all()));
         }
         for item in items {
-            if let Some(kind) = item.scalar() {
+            if let Some(kind) = item.scalar().map(action_name) {
                 if !done.iter().any(|(known, ..)| known == kind) {
                     misses.push(format!("expected the action {kind}, got {}", all()));
                 }
                 continue;
             }
             let mut fields = Fields::of(item, "an action")?;
-            let kind = text(fields.need("do")?)?;
+            let kind = action_name(text(fields.need("do")?)?);
             let machine = fields.any(&["machine", "node"]).map(text).transpose()?;
             let reason = fields.take("reason");
             fields.done()?;

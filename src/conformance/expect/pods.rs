@@ -207,7 +207,7 @@ pub(super) fn reason(outcome: &Outcome, key: &PodKey) -> String {
         .and_then(|decision| decision.report.pods.get(key))
     {
         None => "no verdict".to_owned(),
-        Some(PodVerdict::Hopeless { why } | PodVerdict::Held { why }) => {
+        Some(PodVerdict::NoCompatiblePool { why } | PodVerdict::Held { why }) => {
             let all: Vec<String> = why.iter().map(|(of, why)| format!("{of}: {why}")).collect();
             if all.is_empty() {
                 "no pool is there".to_owned()
@@ -278,13 +278,16 @@ fn listed(
     Ok(())
 }
 
-/// `verdicts: {web: hopeless}`.
+/// `verdicts: {web: no_compatible_pool}`. Older cases call that verdict `hopeless`.
 fn verdicts(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
     let entries = value
         .map()
-        .ok_or_else(|| value.expected("verdicts by pod, as {web: hopeless}"))?;
+        .ok_or_else(|| value.expected("verdicts by pod, as {web: no_compatible_pool}"))?;
     for entry in entries {
-        let options = texts(&entry.value)?;
+        let mut options = texts(&entry.value)?;
+        for option in options.iter_mut().filter(|option| *option == "hopeless") {
+            *option = "no_compatible_pool".to_owned();
+        }
         for key in named(&entry.key, &entry.value, outcome)? {
             let verdict = outcome.last().and_then(|d| d.report.pods.get(key));
             let have = verdict.map_or("none", PodVerdict::name);
@@ -374,7 +377,7 @@ fn events(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Re
         ("NotTriggerScaleUp", |verdict| {
             matches!(
                 verdict,
-                PodVerdict::Hopeless { .. } | PodVerdict::Held { .. }
+                PodVerdict::NoCompatiblePool { .. } | PodVerdict::Held { .. }
             )
         }),
     ] {

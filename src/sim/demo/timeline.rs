@@ -60,10 +60,10 @@ pub fn lines(before: Option<&Turn>, after: &Turn) -> Vec<Line> {
     lines.extend(after.decision.plan.iter().filter_map(|action| {
         let machine = &action.target.machine;
         let (tone, verb) = match &action.kind {
-            Kind::Create(birth) => {
+            Kind::Create(spec) => {
                 let what = format!(
                     "create {machine} ({} on {}, VMID {})",
-                    birth.mark.instance_type, action.target.host, action.target.vmid
+                    spec.mark.instance_type, action.target.host, action.target.vmid
                 );
                 return Some(line(Tone::Decision, format!("{what}: {}", action.reason)));
             }
@@ -72,8 +72,8 @@ pub fn lines(before: Option<&Turn>, after: &Turn) -> Vec<Line> {
             Kind::Start => (Tone::Trouble, "start"),
             Kind::Release => (Tone::Trouble, "release"),
             Kind::DeleteNode => (Tone::Decision, "delete the node of"),
-            Kind::ClearPlaceholder => (Tone::Trouble, "clear the placeholder of"),
-            Kind::DropIntent => (Tone::Trouble, "forget"),
+            Kind::DeletePlaceholder => (Tone::Trouble, "delete the placeholder of"),
+            Kind::DropIntent => (Tone::Trouble, "drop the intent of"),
         };
         Some(line(tone, format!("{verb} {machine}: {}", action.reason)))
     }));

@@ -69,7 +69,7 @@ struct Inner {
 struct Machines {
     by_vmid: BTreeMap<u32, Machine>,
     /// How many new VMs were powered on.
-    born: u32,
+    made: u32,
 }
 
 impl KubeGuests {
@@ -373,11 +373,11 @@ impl Guests for KubeGuests {
         let known = machines
             .by_vmid
             .get(&vm.vmid)
-            .is_some_and(|m| m.vm.birth == vm.birth);
+            .is_some_and(|m| m.vm.incarnation == vm.incarnation);
         let vmid = vm.vmid;
         if !known {
-            let nth = machines.born;
-            machines.born += 1;
+            let nth = machines.made;
+            machines.made += 1;
             let fate = Fate::draw(&inner.spec, inner.seed, &vm.uuid, nth);
             let machine = Machine {
                 vm: vm.clone(),

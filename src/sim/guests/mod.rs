@@ -28,7 +28,7 @@ pub struct GuestVm {
     /// VMID.
     pub vmid: u32,
     /// Which VM of this VMID it is, by its disks: with another UUID or name it is the same.
-    pub birth: u64,
+    pub incarnation: u64,
     /// SMBIOS UUID, lower case.
     pub uuid: String,
     /// VM name: the guest's host name by cloud-init.

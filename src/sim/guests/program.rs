@@ -246,7 +246,7 @@ esac
     fn vm() -> GuestVm {
         GuestVm {
             vmid: 5000,
-            birth: 0,
+            incarnation: 0,
             uuid: "u-u".to_owned(),
             name: "web".to_owned(),
             cores: 2,

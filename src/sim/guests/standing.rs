@@ -57,7 +57,7 @@ pub fn stand(kube: &Kube, node: &StandingNode, number: u32, clock: Clock) -> Joi
     };
     let vm = GuestVm {
         vmid: 60_000 + number,
-        birth: 0,
+        incarnation: 0,
         uuid: format!("57a4d000-0000-4000-8000-{number:012}"),
         name: node.name.clone(),
         cores: node.cores,

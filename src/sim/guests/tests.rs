@@ -23,7 +23,7 @@ fn world(spec: GuestSpec) -> (Kube, Api, KubeGuests) {
 fn vm(vmid: u32) -> GuestVm {
     GuestVm {
         vmid,
-        birth: 0,
+        incarnation: 0,
         uuid: format!("00000000-0000-4000-8000-{vmid:012}"),
         name: format!("pool-{vmid}"),
         cores: 4,
@@ -114,10 +114,10 @@ async fn join(kube: &Kube, api: &Api, guests: &KubeGuests, vmid: u32) -> String 
 async fn a_joined_machine_comes_back_with_another_uuid_and_a_new_one_does_not() {
     let (kube, api, guests) = world(GuestSpec::default());
     join(&kube, &api, &guests, 100).await;
-    for (birth, uuid) in [(0, "another"), (1, "of-the-next")] {
+    for (incarnation, uuid) in [(0, "another"), (1, "of-the-next")] {
         guests.power_off(100, false).await;
         guests.power_on(GuestVm {
-            birth,
+            incarnation,
             uuid: uuid.to_owned(),
             ..vm(100)
         });
@@ -125,7 +125,7 @@ async fn a_joined_machine_comes_back_with_another_uuid_and_a_new_one_does_not() 
         // The disk is the same, and the kubelet tells what the firmware says; a new disk knows of no node.
         let node = api.get("/api/v1/nodes/pool-100").await.expect("the node");
         assert_eq!(node["status"]["nodeInfo"]["systemUUID"], "another");
-        assert_eq!(guests.node_on(100).is_some(), birth == 0);
+        assert_eq!(guests.node_on(100).is_some(), incarnation == 0);
     }
 }
 

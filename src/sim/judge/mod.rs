@@ -107,7 +107,7 @@ pub struct Judge {
     /// From here on, how long a pod may wait that a new node would take.
     patience: Option<Span>,
     /// When it looked first.
-    born: Option<Time>,
+    began: Option<Time>,
     /// Since when nothing goes wrong any more.
     calm: Option<Time>,
     /// Since when such pods wait, by UID.
@@ -182,7 +182,7 @@ impl Judge {
             busy: Time::default(),
             relief: need::Relief::default(),
             patience: None,
-            born: None,
+            began: None,
             calm: None,
             waiting: BTreeMap::new(),
             findings: BTreeSet::new(),
@@ -225,7 +225,7 @@ impl Judge {
 
     /// Looks at the world. Call it about every second.
     pub fn look(&mut self, now: Time) {
-        self.born = self.born.or(Some(now));
+        self.began = self.began.or(Some(now));
         if self.patience.is_some() {
             self.calm = self.calm.or(Some(now));
         }

@@ -32,7 +32,7 @@ impl Judge {
     /// beginning of a story on, with a patience that is told before it, is part of that story.
     pub(super) fn calms(&self, now: Time) -> bool {
         self.calm
-            .is_some_and(|since| self.calm == self.born || now.since(since) > LATE)
+            .is_some_and(|since| self.calm == self.began || now.since(since) > LATE)
     }
 
     /// Whether something made room lately, so that a machine may be made that is not needed any more.

@@ -110,7 +110,7 @@ async fn watch(client: kube::Client, seen: Arc<Mutex<BTreeMap<String, String>>>)
 fn vm(vmid: u32) -> GuestVm {
     GuestVm {
         vmid,
-        birth: 0,
+        incarnation: 0,
         uuid: format!("00000000-0000-4000-8000-{vmid:012}"),
         name: format!("node-{vmid}"),
         cores: 4,

@@ -331,7 +331,7 @@ async fn copy(worker: &Worker, plan: &Plan, made: &mut Vec<String>) -> Outcome {
                 written = before;
                 written.config.clone_from(&vm.config);
                 written.numbers.clone_from(&vm.numbers);
-                written.birth = vm.birth;
+                written.incarnation = vm.incarnation;
             }
             world.vms.insert(plan.newid, written);
             world.touch(plan.newid, now);

@@ -330,7 +330,7 @@ impl Vm {
         let address = properties(self.text("ipconfig0"), "").get("ip").copied();
         GuestVm {
             vmid: self.vmid,
-            birth: self.birth,
+            incarnation: self.incarnation,
             uuid: self.uuid(),
             name: self.text("name").to_owned(),
             cores: self.cpus(),

@@ -74,7 +74,7 @@ pub(super) struct Vm {
     pub(super) container: bool,
     pub(super) config: BTreeMap<String, String>,
     /// Tells it from those of its VMID before it: what lies on its disks is its own, whatever its configuration says.
-    pub(super) birth: u64,
+    pub(super) incarnation: u64,
     /// Keys that a JSON body set to a number; they are answered as numbers.
     pub(super) numbers: BTreeSet<String>,
     /// Changes that wait for the next start; `None` deletes.
@@ -93,7 +93,7 @@ impl Vm {
             host: host.to_owned(),
             container: false,
             config: BTreeMap::new(),
-            birth: 0,
+            incarnation: 0,
             numbers: BTreeSet::new(),
             pending: BTreeMap::new(),
             run: Run::Stopped,
@@ -211,7 +211,7 @@ pub(super) struct World {
     /// Requests ever, also those no more in `seen`.
     pub(super) requests: u64,
     /// VMs that were ever made.
-    births: u64,
+    incarnations: u64,
     pub(super) changes: Vec<Change>,
     /// The last clone task that was to make a VM, by the VM's id.
     pub(super) clones: BTreeMap<u32, String>,
@@ -260,7 +260,7 @@ impl World {
             next_pid: 1_000,
             seen: VecDeque::new(),
             requests: 0,
-            births: 0,
+            incarnations: 0,
             changes: Vec::new(),
             clones: BTreeMap::new(),
             killed: 0,
@@ -285,7 +285,7 @@ impl World {
             return Err(format!("no such cluster node '{}'", spec.host));
         }
         let mut vm = Vm::new(spec.vmid, &spec.host);
-        vm.birth = self.birth();
+        vm.incarnation = self.next_incarnation();
         vm.container = spec.container;
         vm.config.clone_from(&spec.config);
         let new = NewVolume {
@@ -345,9 +345,9 @@ impl World {
         Ok(())
     }
 
-    fn birth(&mut self) -> u64 {
-        self.births += 1;
-        self.births
+    fn next_incarnation(&mut self) -> u64 {
+        self.incarnations += 1;
+        self.incarnations
     }
 
     /// Gives a VM new identities: an SMBIOS UUID and, if wanted, a generation id.
@@ -358,7 +358,7 @@ impl World {
             .filter(|part| !part.is_empty() && !part.starts_with("uuid="))
             .map(|part| format!(",{part}"))
             .collect();
-        vm.birth = self.birth();
+        vm.incarnation = self.next_incarnation();
         let uuid = self.uuid();
         vm.config.insert(
             "smbios1".to_owned(),

@@ -12,7 +12,7 @@ use super::LabelSet;
 use crate::agent::turn::Turn;
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::policy::STARTUP_TAINT;
-use crate::model::report::{NodeVerdict, PoolState, Report};
+use crate::model::report::{NodeVerdict, PoolState, Report, Scope};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
@@ -64,21 +64,21 @@ gauges! {
     "cluster_autoscaler" {
         safe: Number = "cluster_safe_to_autoscale", "Whether nothing holds everything back";
         nodes: Numbers = "nodes_count", "Nodes of the cluster, by state";
-        max_nodes: Number = "max_nodes_count", "The most nodes there may be: those that are not ours, and the max of all pools or of all together";
+        max_nodes: Number = "max_nodes_count", "Upper limit of nodes: those that are not ours, and the max of all pools or of all together";
         groups: Numbers = "node_groups_count", "Pools";
-        group_min: Numbers = "node_group_min_count", "The least nodes of a pool";
-        group_max: Numbers = "node_group_max_count", "The most nodes of a pool";
-        group_target: Numbers = "node_group_target_count", "Nodes of a pool, those that come included";
+        group_min: Numbers = "node_group_min_count", "Minimum number of nodes of a pool";
+        group_max: Numbers = "node_group_max_count", "Maximum number of nodes of a pool";
+        group_target: Numbers = "node_group_target_count", "Nodes of a pool, including machines on their way";
         group_backoff: Numbers = "node_group_backoff_status", "Whether a pool waits after a failure";
-        group_healthiness: Numbers = "node_group_healthiness", "Whether no more nodes of a pool are unready than are borne";
+        group_healthiness: Numbers = "node_group_healthiness", "Whether no more nodes of a pool are unready than allowed";
         unschedulable: Numbers = "unschedulable_pods_count", "Pods that wait for a node";
         cores: Number = "cluster_cpu_current_cores", "Cores of all nodes";
         memory: Number = "cluster_memory_current_bytes", "Memory of all nodes";
         unneeded: Number = "unneeded_nodes_count", "Nodes that are candidates for removal";
         unremovable: Numbers = "unremovable_nodes_count", "Nodes that stay, by reason";
         pending_deletions: Number = "pending_node_deletions", "Nodes being removed";
-        cooldown: Number = "scale_down_in_cooldown", "Whether scale-down is held back";
-        activity: Numbers = "last_activity", "When an activity was last begun, in Unix seconds; one that never was, since the memory began";
+        cooldown: Number = "scale_down_in_cooldown", "Whether scale-down is on hold";
+        activity: Numbers = "last_activity", "When an activity last began, in Unix seconds; if it never did, when the memory began";
     }
     "pve_autoscaler" {
         build: Numbers = "build_info", "The program's version";
@@ -89,7 +89,7 @@ gauges! {
         view_complete: Numbers = "view_complete", "Whether each view was read completely";
         machines: Numbers = "machines", "Machines, by pool and step";
         verdicts: Numbers = "pending_pods", "Pods that are not bound, by what becomes of them";
-        holds: Numbers = "holds", "What is held back, by scope";
+        holds: Numbers = "holds", "What is on hold, by scope";
         warnings: Number = "warnings", "Things that a person should look at";
         kubeconfig_expiry: Number = "kubeconfig_expiry_timestamp_seconds", "When the kubeconfig's client certificate ends; 0 without one";
         config_valid: Number = "config_valid", "Whether the configuration file, as it is now, is valid";
@@ -283,7 +283,7 @@ impl Gauges {
             "triggers",
             "batched",
             "held",
-            "hopeless",
+            "no_compatible_pool",
             "ignored",
             "unread",
         ];
@@ -311,11 +311,11 @@ impl Gauges {
 
     fn show_state(&self, turn: &Turn) {
         let (snapshot, report) = (&*turn.snapshot, &turn.decision.report);
-        let held = |scope: &str| report.holds.iter().any(|hold| hold.scope == scope);
-        self.safe.set(flag(!held("everything")));
+        let held = |scope: Scope| report.holds.iter().any(|hold| hold.scope == scope);
+        self.safe.set(flag(!held(Scope::Everything)));
         self.cooldown
-            .set(flag(held("scale-down") || held("everything")));
-        let mut holds: BTreeMap<&str, usize> = BTreeMap::new();
+            .set(flag(held(Scope::ScaleDown) || held(Scope::Everything)));
+        let mut holds: BTreeMap<&Scope, usize> = BTreeMap::new();
         for hold in &report.holds {
             *holds.entry(&hold.scope).or_default() += 1;
         }
@@ -323,7 +323,7 @@ impl Gauges {
             &self.holds,
             holds
                 .into_iter()
-                .map(|(scope, number)| (vec![("scope", scope.to_owned())], count(number))),
+                .map(|(scope, number)| (vec![("scope", scope.to_string())], count(number))),
         );
         self.warnings.set(count(report.warnings.len()));
         self.leader.set(flag(snapshot.leader));
@@ -348,7 +348,7 @@ impl Gauges {
         );
         self.show_clocks(snapshot);
         let memory = &turn.decision.memory;
-        let since = |last: Option<Time>| last.or(memory.born).unwrap_or(turn.at);
+        let since = |last: Option<Time>| last.or(memory.began).unwrap_or(turn.at);
         for (activity, at) in [
             ("main", turn.at),
             ("autoscaling", turn.at),

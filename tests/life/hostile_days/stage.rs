@@ -219,10 +219,10 @@ impl<'a> Stage<'a> {
     /// Which VM of this VMID it is: they are used again.
     pub(super) fn generation(&self, vmid: u32) -> usize {
         let changes = self.scene.world.pve.changes();
-        let born = changes.iter().filter(|change| {
+        let made = changes.iter().filter(|change| {
             change.vmid == vmid && matches!(change.what.as_str(), "clone" | "create" | "destroy")
         });
-        born.count()
+        made.count()
     }
 }
 

@@ -59,7 +59,7 @@ impl Lab {
 
 #[test]
 fn a_sweep_that_finds_the_vm_alive_leaves_no_step_behind() {
-    for kind in [Kind::DropIntent, Kind::ClearPlaceholder] {
+    for kind in [Kind::DropIntent, Kind::DeletePlaceholder] {
         simulate(async {
             let lab = lab("").await;
             let before = lab.changes();
@@ -78,8 +78,8 @@ fn what_lost_its_notes_under_a_lock_is_no_placeholder_of_a_clone() {
         lab.edit("description", Some("mine"));
         lab.edit("lock", Some("clone"));
         let before = lab.changes();
-        let ended = lab.perform(Kind::ClearPlaceholder).await;
-        assert!(ended.is_err_and(|failure| failure.message.contains("hands off")));
+        let ended = lab.perform(Kind::DeletePlaceholder).await;
+        assert!(ended.is_err_and(|failure| failure.message.contains("left alone")));
         lab.in_service(0).await;
         assert_eq!(lab.changes(), before);
     });
@@ -138,7 +138,7 @@ fn a_machine_known_by_its_mark_alone_is_dropped_with_its_vm() {
             let lab = lab("").await;
             // As another host knows it that took over, and began to take it down.
             let lost = |entry: &mut Entry| {
-                entry.birth.template_vmid = UNKNOWN_TEMPLATE;
+                entry.spec.template_vmid = UNKNOWN_TEMPLATE;
                 entry.forget_vm();
                 entry.step = Step::Destroy;
             };

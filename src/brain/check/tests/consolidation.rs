@@ -292,7 +292,7 @@ fn consolidated_nodes_have_their_time_and_their_budgets() {
     planted(&base, Rule::Totals, &|lab, _| {
         lab.policy.totals.min_memory = 1;
     });
-    planted(&base, Rule::Brake, &|lab, _| {
+    planted(&base, Rule::ClusterUnhealthy, &|lab, _| {
         for n in 0..4 {
             let name = format!("sick{n}");
             *lab = lab.clone().node(&name, 1, 1).edit_node(&name, |node| {

@@ -198,8 +198,8 @@ fn the_pods_of_a_new_machine_bear_one_another() {
         lab.snapshot.cluster.csi_nodes.insert("n1".into(), limits);
         // That node has taken the VMID.
         action.target.vmid = 9100;
-        super::birth(action).mark.vmid = 9100;
-        super::birth(action).mark.token = "009100".into();
+        super::spec(action).mark.vmid = 9100;
+        super::spec(action).mark.token = "009100".into();
     });
 }
 

@@ -151,7 +151,7 @@ impl Search<'_, '_> {
     /// Places the units from `next` on. Alike units that nothing else hangs on go to places in their order:
     /// `from` is where the one before went, if it is such a one.
     fn place(&mut self, next: usize, from: Option<Went>, lost: u128) {
-        if self.steps == 0 || self.hopeless(next, lost) {
+        if self.steps == 0 || self.cannot_improve(next, lost) {
             return;
         }
         self.steps -= 1;
@@ -223,7 +223,7 @@ impl Search<'_, '_> {
     }
 
     /// Whether nothing better can come of what is placed, whatever becomes of the units from `next` on.
-    fn hopeless(&self, next: usize, lost: u128) -> bool {
+    fn cannot_improve(&self, next: usize, lost: u128) -> bool {
         if lost != self.best.lost {
             return lost > self.best.lost;
         }

@@ -154,7 +154,7 @@ pub(super) fn spread(
             let takes_part = keyed(spot)
                 && (!constraint.honor_affinity || chosen(shape, &spot.name, &spot.labels))
                 && (!constraint.honor_taints || bears(shape, &spot.taints))
-                && (!spot.unborn || index == at);
+                && (!spot.empty_planned || index == at);
             if takes_part {
                 let pods = spot.guests.iter();
                 let pods = pods

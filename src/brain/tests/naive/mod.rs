@@ -44,7 +44,7 @@ pub(super) struct Spot {
     /// Pods that were preempted here: their volumes are not detached at once.
     pub(super) preempted: Vec<Guest>,
     /// A planned node that nobody was laid on yet: it is no domain.
-    pub(super) unborn: bool,
+    pub(super) empty_planned: bool,
 }
 
 /// The world in which pods are laid down.
@@ -182,7 +182,7 @@ impl<'a> Naive<'a> {
         let found = volumes::found(self, key, pod, &self.spots[at]);
         self.gone.extend(found.into_iter().flatten());
         let spot = &mut self.spots[at];
-        spot.unborn = false;
+        spot.empty_planned = false;
         spot.guests.push(Guest {
             key: key.clone(),
             shape: pod.shape.clone(),

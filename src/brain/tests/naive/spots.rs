@@ -91,8 +91,8 @@ pub(super) fn all(lab: &Lab, decision: &Decision) -> Vec<Spot> {
         }
     }
     for action in &decision.plan {
-        if let Kind::Create(birth) = &action.kind {
-            let (pool, kind) = (birth.mark.pool.as_str(), birth.mark.instance_type.as_str());
+        if let Kind::Create(spec) = &action.kind {
+            let (pool, kind) = (spec.mark.pool.as_str(), spec.mark.instance_type.as_str());
             let target = &action.target;
             spots.push(template(
                 lab,
@@ -137,7 +137,7 @@ fn of_node(lab: &Lab, name: &Arc<str>, node: &Node) -> Spot {
         limits: said_limits(lab, name),
         guests: standing(lab, name),
         preempted: Vec::new(),
-        unborn: false,
+        empty_planned: false,
     };
     if let (Some(machine), true) = (machine, coming || lost) {
         spot.taints.retain(|taint| !PASSING.contains(&&*taint.key));
@@ -217,7 +217,7 @@ fn template(lab: &Lab, name: &Arc<str>, pool: &str, kind: &str, host: &str, site
         limits: promised_limits(lab, pool, kind),
         guests: Vec::new(),
         preempted: Vec::new(),
-        unborn: site == Site::Planned,
+        empty_planned: site == Site::Planned,
     };
     for (key, set) in &lab.snapshot.cluster.daemon_sets {
         let runs = bears(&set.shape, &spot.taints) && chosen(&set.shape, &spot.name, &spot.labels);

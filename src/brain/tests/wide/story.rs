@@ -14,8 +14,8 @@ pub(in crate::brain::tests) fn tell(lab: &Lab, decision: &Decision) -> String {
     for action in &decision.plan {
         let target = &action.target;
         let kind = match &action.kind {
-            crate::model::action::Kind::Create(birth) => {
-                format!("create {}/{}", birth.mark.pool, birth.mark.instance_type)
+            crate::model::action::Kind::Create(spec) => {
+                format!("create {}/{}", spec.mark.pool, spec.mark.instance_type)
             }
             other => format!("{other:?}"),
         };

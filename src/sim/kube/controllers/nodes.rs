@@ -42,8 +42,8 @@ fn lost(state: &State, node: &Value, grace: Span) -> bool {
     let lease = state.get(LEASES, "kube-node-lease", name(node));
     let renewed = lease.and_then(|l| time(&l, "/spec/renewTime"));
     let beat = condition(node, "Ready").and_then(|c| time(c, "/lastHeartbeatTime"));
-    let born = time(node, "/metadata/creationTimestamp");
-    let heard = [renewed, beat, born].into_iter().flatten().max();
+    let created = time(node, "/metadata/creationTimestamp");
+    let heard = [renewed, beat, created].into_iter().flatten().max();
     heard.is_some_and(|h| state.now.since(h) > grace)
 }
 

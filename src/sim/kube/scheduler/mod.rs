@@ -317,11 +317,11 @@ fn filter(
 
 fn resources(place: &Place, needs: &Needs) -> Result<(), No> {
     let mut reasons = Vec::new();
-    let mut hopeless = false;
+    let mut beyond_capacity = false;
     for (resource, wanted) in &needs.requests {
         let free = place.free.get(resource).copied().unwrap_or(0);
         if *wanted > 0 && *wanted > free {
-            hopeless |= *wanted > place.capacity.get(resource).copied().unwrap_or(0);
+            beyond_capacity |= *wanted > place.capacity.get(resource).copied().unwrap_or(0);
             reasons.push(if resource == "pods" {
                 "Too many pods".to_owned()
             } else {
@@ -331,7 +331,7 @@ fn resources(place: &Place, needs: &Needs) -> Result<(), No> {
     }
     if reasons.is_empty() {
         Ok(())
-    } else if hopeless {
+    } else if beyond_capacity {
         Err(No {
             reasons,
             preemptible: false,

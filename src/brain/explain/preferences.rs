@@ -1,8 +1,8 @@
-//! What one pod wishes without insisting on it: which of it the place meets that the decision has for
+//! What one pod prefers without insisting on it: which of it the place meets that the decision has for
 //! the pod, and why not the rest.
 //!
 //! Weighed in the world as the decision leaves it ([`super::decided`]). The reasons come from all
-//! other places where a wish would be met: what keeps the pod off each of them.
+//! other places where a preference would be met: what keeps the pod off each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,9 +11,9 @@ use std::sync::Arc;
 use super::decided::{self, Decided};
 use super::{Asked, pod};
 use crate::brain::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
-use crate::brain::company::{Evenness, Rules, Wishes};
+use crate::brain::company::{Evenness, Preferences, Rules};
 use crate::brain::fit::volumes::{self, Need};
-use crate::brain::fit::{self, Place, selector, soft};
+use crate::brain::fit::{self, Place, node_preferences, selector};
 use crate::brain::offer::{Choice, HOSTNAME_LABEL};
 use crate::brain::turn::Turn;
 use crate::brain::words;
@@ -21,15 +21,15 @@ use crate::brain::world::{ShapeId, Site, World};
 use crate::model::cluster::{Pod, PodKey};
 use crate::model::report::{PodVerdict, Reasons};
 use crate::model::scheduling::{Effect, LabelSelector, NodeTerm, PodShape, PodTerm, Taint};
-use crate::model::story::{WishAnswer, WishKind};
+use crate::model::story::{PreferenceAnswer, PreferenceKind};
 
-/// The place of the decision, and everything the pod wishes of it.
+/// The place of the decision, and everything the pod prefers there.
 struct Judge<'w, 'a> {
     world: &'w World<'a>,
     choices: &'w [Choice<'a>],
     pod: &'w PodShape,
     shape: ShapeId,
-    wishes: Option<Arc<Wishes>>,
+    preferences: Option<Arc<Preferences>>,
     /// Where it is, as an index.
     own: usize,
     /// The domain that a node of each offer would be in, by choice, offer and topology key.
@@ -68,7 +68,7 @@ enum What {
     Offer(usize, usize),
 }
 
-/// Weighs what a pod wishes; `None` where the decision has no place for it. `turn` must not know the
+/// Weighs what a pod prefers; `None` where the decision has no place for it. `turn` must not know the
 /// pod.
 pub(super) fn weigh<'a>(
     asked: Asked<'_>,
@@ -76,21 +76,21 @@ pub(super) fn weigh<'a>(
     choices: &[Choice<'a>],
     key: &'a PodKey,
     pod: &'a Pod,
-) -> Option<(Arc<str>, Vec<WishAnswer>)> {
+) -> Option<(Arc<str>, Vec<PreferenceAnswer>)> {
     let verdict = asked.decision.report.pods.get(key);
     let place = verdict.map_or(pod.node.as_ref(), decided::place)?;
     let Decided { mut world, ledger } = decided::carry_out(turn, choices, asked.decision);
     let own = *world.by_name.get(place)?;
     let shape = world.intern(&key.namespace, &pod.shape);
-    let named = world.wishes(shape, false);
+    let named = world.preferences(shape, false);
     let usual = named.is_none();
-    let wishes = named.or_else(|| world.wishes(shape, true));
+    let preferences = named.or_else(|| world.preferences(shape, true));
     let rules = world.rules(shape);
     let mut judge = Judge {
         choices,
         pod: &pod.shape,
         shape,
-        wishes,
+        preferences,
         own,
         domains: pod::domains(&mut world, choices),
         spots: Vec::new(),
@@ -194,40 +194,40 @@ impl<'a> Judge<'_, 'a> {
         }
     }
 
-    /// Every wish; with `usual` those about company are kube-scheduler's own.
-    fn answers(&self, usual: bool) -> Vec<WishAnswer> {
+    /// Every preference; with `usual` those about company are kube-scheduler's own.
+    fn answers(&self, usual: bool) -> Vec<PreferenceAnswer> {
         let mut answers = Vec::new();
         for (weight, term) in &self.pod.preferred_nodes {
             answers.push(self.node(*weight, term));
         }
         answers.extend(self.taints());
-        let Some(wishes) = self.wishes.clone() else {
+        let Some(preferences) = self.preferences.clone() else {
             return answers;
         };
         let spreads = self
             .world
             .company
-            .spreads(&wishes, self.world.shapes[self.shape]);
+            .spreads(&preferences, self.world.shapes[self.shape]);
         if usual {
-            let unmet = spreads.into_iter().map(|spread| WishAnswer {
-                kind: WishKind::DefaultSpread,
+            let unmet = spreads.into_iter().map(|spread| PreferenceAnswer {
+                kind: PreferenceKind::DefaultSpread,
                 ..self.spread(spread)
             });
             answers.extend(unmet.filter(|answer| !answer.met));
             return answers;
         }
         for (n, (weight, term)) in self.pod.preferred_pods.iter().enumerate() {
-            answers.push(self.near(&wishes, n, *weight, term));
+            answers.push(self.near(&preferences, n, *weight, term));
         }
         for (n, (weight, term)) in self.pod.preferred_anti_pods.iter().enumerate() {
-            answers.push(self.apart(&wishes, n, *weight, term));
+            answers.push(self.apart(&preferences, n, *weight, term));
         }
         answers.extend(spreads.into_iter().map(|spread| self.spread(spread)));
         answers
     }
 
     /// Preferred node affinity.
-    fn node(&self, weight: i32, term: &NodeTerm) -> WishAnswer {
+    fn node(&self, weight: i32, term: &NodeTerm) -> PreferenceAnswer {
         let meets = |what: What| {
             let place = self.place(what);
             selector::term(term, place.name, place.labels)
@@ -238,16 +238,21 @@ impl<'a> Judge<'_, 'a> {
             .chain(&term.fields)
             .map(selector::words)
             .collect();
-        let wish = if words.is_empty() {
+        let preference = if words.is_empty() {
             "prefers nodes by a term without requirements, which no node meets".to_owned()
         } else {
             format!("prefers nodes with {}", words.join(" and "))
         };
-        self.answer(WishKind::Node, wish, Some(weight), meets)
+        self.answer(
+            PreferenceKind::NodeAffinity,
+            preference,
+            Some(weight),
+            meets,
+        )
     }
 
     /// The `PreferNoSchedule` taints that the pod does not tolerate, on any place it could be on.
-    fn taints(&self) -> Vec<WishAnswer> {
+    fn taints(&self) -> Vec<PreferenceAnswer> {
         let unwanted = |taint: &&Taint| {
             taint.effect == Effect::PreferNoSchedule
                 && !self.pod.tolerations.iter().any(|t| t.tolerates(taint))
@@ -262,35 +267,57 @@ impl<'a> Judge<'_, 'a> {
             .map(|taint| {
                 let value = if taint.value.is_empty() { "" } else { "=" };
                 let (key, name) = (&taint.key, &taint.value);
-                let wish = format!("prefers no taint {key}{value}{name}:PreferNoSchedule");
+                let preference = format!("prefers no taint {key}{value}{name}:PreferNoSchedule");
                 let meets = |what: What| !self.place(what).taints.contains(taint);
-                self.answer(WishKind::Taint, wish, None, meets)
+                self.answer(PreferenceKind::Taint, preference, None, meets)
             })
             .collect()
     }
 
-    fn near(&self, wishes: &Wishes, n: usize, weight: i32, term: &PodTerm) -> WishAnswer {
+    fn near(
+        &self,
+        preferences: &Preferences,
+        n: usize,
+        weight: i32,
+        term: &PodTerm,
+    ) -> PreferenceAnswer {
         let pods = |what: What| {
             self.world
                 .company
-                .near(wishes, n, |key| self.domain(what, key))
+                .near(preferences, n, |key| self.domain(what, key))
         };
-        let wish = format!("would rather be near {}", company_words(term));
-        let mut answer = self.answer(WishKind::Near, wish, Some(weight), |what| pods(what).0 > 0);
+        let preference = format!("prefers to be near {}", company_words(term));
+        let mut answer = self.answer(
+            PreferenceKind::PodAffinity,
+            preference,
+            Some(weight),
+            |what| pods(what).0 > 0,
+        );
         if !answer.met && pods(What::Bin(self.own)).1 == 0 {
             answer.why = Some("there is no such pod".to_owned());
         }
         answer
     }
 
-    fn apart(&self, wishes: &Wishes, n: usize, weight: i32, term: &PodTerm) -> WishAnswer {
+    fn apart(
+        &self,
+        preferences: &Preferences,
+        n: usize,
+        weight: i32,
+        term: &PodTerm,
+    ) -> PreferenceAnswer {
         let pods = |what: What| {
             self.world
                 .company
-                .apart(wishes, n, |key| self.domain(what, key))
+                .apart(preferences, n, |key| self.domain(what, key))
         };
-        let wish = format!("would rather be away from {}", company_words(term));
-        let mut answer = self.answer(WishKind::Apart, wish, Some(weight), |what| pods(what) == 0);
+        let preference = format!("prefers to be away from {}", company_words(term));
+        let mut answer = self.answer(
+            PreferenceKind::PodAntiAffinity,
+            preference,
+            Some(weight),
+            |what| pods(what) == 0,
+        );
         if !answer.met {
             let here = match pods(What::Bin(self.own)) {
                 1 => "one such pod is there".to_owned(),
@@ -305,7 +332,7 @@ impl<'a> Judge<'_, 'a> {
         answer
     }
 
-    fn spread(&self, of: Evenness) -> WishAnswer {
+    fn spread(&self, of: Evenness) -> PreferenceAnswer {
         let company = &self.world.company;
         let key = company.key_name(of.key);
         let own = What::Bin(self.own);
@@ -324,8 +351,8 @@ impl<'a> Judge<'_, 'a> {
             let least = domains.iter().map(|domain| with(*domain)).min();
             at != NOWHERE && with(at) - least.unwrap_or(0).min(with(at)) <= of.skew
         };
-        let wish = format!("ScheduleAnyway over {key}, maxSkew {}", of.skew);
-        let mut answer = self.answer(WishKind::Spread, wish, None, even);
+        let preference = format!("ScheduleAnyway over {key}, maxSkew {}", of.skew);
+        let mut answer = self.answer(PreferenceKind::TopologySpread, preference, None, even);
         let at = self.domain(own, of.key);
         if at == NOWHERE {
             answer.why = Some(format!("the node does not carry the label {key}"));
@@ -341,15 +368,15 @@ impl<'a> Judge<'_, 'a> {
 
     fn answer(
         &self,
-        kind: WishKind,
-        wish: String,
+        kind: PreferenceKind,
+        preference: String,
         weight: Option<i32>,
         meets: impl Fn(What) -> bool,
-    ) -> WishAnswer {
+    ) -> PreferenceAnswer {
         let met = meets(What::Bin(self.own));
-        WishAnswer {
+        PreferenceAnswer {
             kind,
-            wish,
+            preference,
             weight,
             met,
             pods: BTreeMap::new(),
@@ -357,10 +384,10 @@ impl<'a> Judge<'_, 'a> {
         }
     }
 
-    /// What keeps the pod off the places that meet a wish.
+    /// What keeps the pod off the places that meet a preference.
     fn because(&self, meets: impl Fn(What) -> bool) -> String {
         if matches!(self.fate, Fate::Bound) {
-            return "it runs there: where pods go among nodes that are there, kube-scheduler decides".to_owned();
+            return "it runs there already: kube-scheduler chose that node".to_owned();
         }
         let better = || self.spots.iter().filter(|spot| meets(spot.what));
         let nodes: Vec<&Spot> = better()
@@ -372,12 +399,12 @@ impl<'a> Judge<'_, 'a> {
         let clauses = [self.of_nodes(&nodes), self.of_machines(&machines)];
         let clauses: Vec<String> = clauses.into_iter().flatten().collect();
         if clauses.is_empty() {
-            return "no other node does, and no machine that could be made".to_owned();
+            return "no other node would meet it, and no new machine would".to_owned();
         }
         clauses.join("; ")
     }
 
-    /// What keeps the pod off nodes, on which a wish would be met.
+    /// What keeps the pod off nodes, on which a preference would be met.
     fn of_nodes(&self, spots: &[&Spot]) -> Option<String> {
         let name = |spot: &Spot| match spot.what {
             What::Bin(bin) => self.world.bins[bin].name.clone(),
@@ -391,9 +418,9 @@ impl<'a> Judge<'_, 'a> {
         if let Some(free) = spots.iter().find(|spot| spot.misfit.is_none()) {
             let planned = matches!(self.fate, Fate::Planned { .. });
             let why = if planned {
-                "has room once all is placed: machines are filled first, wishes weighed after"
+                "has room once all pods are placed: machines are filled before preferences are weighed"
             } else {
-                "has room too: among nodes that are there kube-scheduler chooses"
+                "has room too: kube-scheduler chooses among existing nodes"
             };
             return Some(format!("{} {why}{more}", name(free)));
         }
@@ -402,7 +429,7 @@ impl<'a> Judge<'_, 'a> {
         Some(format!("on {}: {why}{more}", name(first)))
     }
 
-    /// What keeps the pod off machines that could be made, on which a wish would be met.
+    /// What keeps the pod off machines that could be made, on which a preference would be met.
     fn of_machines(&self, spots: &[&Spot]) -> Option<String> {
         let free = spots
             .iter()
@@ -423,7 +450,7 @@ impl<'a> Judge<'_, 'a> {
             ));
         }
         let Fate::Planned { mates, others } = &self.fate else {
-            return Some("no machine is made for a wish alone".to_owned());
+            return Some("a preference alone makes no machine".to_owned());
         };
         if *mates > 0 {
             let pods = if *mates == 1 {
@@ -432,20 +459,20 @@ impl<'a> Judge<'_, 'a> {
                 format!("{mates} other pods")
             };
             return Some(format!(
-                "its machine is made for {pods} too, and none more is made for a wish alone"
+                "its machine is made for {pods} too, and a preference alone makes no other one"
             ));
         }
         let all = format!("{}/*", choice.pool);
         if let Some(lost) = others.get(label).or_else(|| others.get(&*all)) {
             return Some(format!("a machine of {label} on {host}: {lost}"));
         }
-        let there = soft::unmet(self.pod, self.place(spot.what));
-        let here = soft::unmet(self.pod, self.place(What::Bin(self.own)));
+        let there = node_preferences::unmet(self.pod, self.place(spot.what));
+        let here = node_preferences::unmet(self.pod, self.place(What::Bin(self.own)));
         Some(if there >= here && here > 0 {
-            format!("on a machine of {label} on {host} other wishes would not be met")
+            format!("a machine of {label} on {host} would not meet other preferences")
         } else {
             format!(
-                "a machine of {label} on {host} costs {} an hour, and what the plan makes carries more for its price or pleases others more",
+                "a machine of {label} on {host} costs {} an hour, and the planned machines carry more for their price or meet other pods' preferences",
                 words::price(choice.price)
             )
         })

@@ -1,4 +1,4 @@
-//! What `explain` says of wishes: which are met at the place of the decision, and why not the others.
+//! What `explain` says of preferences: which are met at the place of the decision, and why not the others.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::model::scheduling::{
     Effect, LabelSelector, Labels, NodeTerm, Operator, PodTerm, Requirement, SpreadConstraint,
     Taint,
 };
-use crate::model::story::{PodStory, WishAnswer, WishKind};
+use crate::model::story::{PodStory, PreferenceAnswer, PreferenceKind};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -33,19 +33,19 @@ fn story(lab: &Lab, pod: &str) -> PodStory {
     told
 }
 
-/// What is said of the wishes of a pod, one line each.
+/// What is said of the preferences of a pod, one line each.
 fn said(lab: &Lab, pod: &str) -> Vec<String> {
-    let line = |wish: &WishAnswer| {
-        let pods = wish.pods.iter();
+    let line = |preference: &PreferenceAnswer| {
+        let pods = preference.pods.iter();
         let pods: Vec<String> = pods.map(|(at, n)| format!(" {n} in {at}")).collect();
-        let met = if wish.met { "met" } else { "not met" };
-        let why = wish
+        let met = if preference.met { "met" } else { "not met" };
+        let why = preference
             .why
             .as_ref()
             .map_or(String::new(), |why| format!(": {why}"));
-        format!("{}{} {met}{why}", wish.wish, pods.join(","))
+        format!("{}{} {met}{why}", preference.preference, pods.join(","))
     };
-    story(lab, pod).wishes.iter().map(line).collect()
+    story(lab, pod).preferences.iter().map(line).collect()
 }
 
 fn in_zones(zones: &[&str]) -> NodeTerm {
@@ -110,23 +110,21 @@ fn a_host_that_is_full_is_the_reason() {
 }
 
 #[test]
-fn a_wish_that_nothing_could_meet_says_so() {
+fn a_preference_that_nothing_could_meet_says_so() {
     let lab = world().pod("web", 1000, 100).shape("web", |shape| {
         shape.preferred_nodes = vec![(50, in_zones(&["moon"])), (1, NodeTerm::default())];
     });
     assert_eq!(
         said(&lab, "web"),
         [
-            "prefers nodes with topology.kubernetes.io/zone In [moon] not met: no other node does, and no \
-             machine that could be made",
-            "prefers nodes by a term without requirements, which no node meets not met: no other node does, \
-             and no machine that could be made",
+            "prefers nodes with topology.kubernetes.io/zone In [moon] not met: no other node would meet it, and no new machine would",
+            "prefers nodes by a term without requirements, which no node meets not met: no other node would meet it, and no new machine would",
         ]
     );
 }
 
 #[test]
-fn where_a_node_has_room_no_machine_is_made_for_a_wish() {
+fn where_a_node_has_room_no_machine_is_made_for_a_preference() {
     let lab = world().ours("n1", "p", "four").pod("web", 1000, 100);
     let lab = lab.shape("web", |shape| {
         shape.preferred_nodes = vec![(100, in_zones(&["pve3"]))];
@@ -134,8 +132,7 @@ fn where_a_node_has_room_no_machine_is_made_for_a_wish() {
     assert_eq!(
         said(&lab, "web"),
         [
-            "prefers nodes with topology.kubernetes.io/zone In [pve3] not met: no machine is made for a wish \
-             alone",
+            "prefers nodes with topology.kubernetes.io/zone In [pve3] not met: a preference alone makes no machine",
         ]
     );
     // A node that has it and is full comes first.
@@ -147,7 +144,7 @@ fn where_a_node_has_room_no_machine_is_made_for_a_wish() {
         said(&lab, "web"),
         [
             "prefers nodes with topology.kubernetes.io/zone In [pve3] not met: on n2: cpu: asks 1, 0.5 are \
-             free; no machine is made for a wish alone",
+             free; a preference alone makes no machine",
         ]
     );
 }
@@ -163,17 +160,17 @@ fn a_taint_that_is_cheaper_to_bear_says_what_the_others_lack() {
         .edit_pool("p", |pool| pool.taints.push(batch))
         .pool("q", &["four"])
         .pod("web", 1000, 100);
-    let wish = "prefers no taint dedicated=batch:PreferNoSchedule";
-    assert_eq!(said(&lab, "web"), [format!("{wish} met")]);
+    let preference = "prefers no taint dedicated=batch:PreferNoSchedule";
+    assert_eq!(said(&lab, "web"), [format!("{preference} met")]);
     let lab = lab.edit_pool("q", |pool| pool.max = 0);
     assert_eq!(
         said(&lab, "web"),
         [format!(
-            "{wish} not met: no machine of q/four can be made on pve1: pool limit: it has 0 machines, its \
+            "{preference} not met: no machine of q/four can be made on pve1: pool limit: it has 0 machines, its \
              max is 0"
         )]
     );
-    // Who tolerates it has no such wish.
+    // Who tolerates it has no such preference.
     let lab = lab.shape("web", |shape| {
         shape.tolerations = vec![crate::model::scheduling::Toleration {
             key: Some("dedicated".into()),
@@ -194,10 +191,10 @@ fn company_is_counted_as_the_decision_leaves_it() {
     assert_eq!(
         said(&lab, "web-0"),
         [
-            "would rather be near pods app=db within the same topology.kubernetes.io/zone not met: there is \
+            "prefers to be near pods app=db within the same topology.kubernetes.io/zone not met: there is \
              no such pod",
-            "would rather be away from pods app=web on the same node not met: one such pod is there; its \
-             machine is made for another pod too, and none more is made for a wish alone",
+            "prefers to be away from pods app=web on the same node not met: one such pod is there; its \
+             machine is made for another pod too, and a preference alone makes no other one",
         ]
         .map(|line: &str| line.to_owned())
     );
@@ -227,29 +224,32 @@ fn a_spread_names_its_domains() {
         said(&lab, "web-0"),
         [
             "ScheduleAnyway over topology.kubernetes.io/zone, maxSkew 1 3 in pve1, 0 in pve2, 0 in pve3 not \
-             met: no machine is made for a wish alone",
+             met: a preference alone makes no machine",
         ]
     );
     // A machine is made all the same: it is made where there is none yet, and that is even enough.
     let lab = lab.edit("web-0", |pod| {
         Arc::make_mut(&mut pod.shape).requests.cpu_milli = 4000;
     });
-    let [wish] = &story(&lab, "web-0").wishes[..] else {
-        panic!("one wish");
+    let [preference] = &story(&lab, "web-0").preferences[..] else {
+        panic!("one preference");
     };
-    assert!(wish.met, "{wish:?}");
-    assert_eq!(wish.pods["pve3"], 1);
-    assert_eq!(wish.kind, WishKind::Spread);
+    assert!(preference.met, "{preference:?}");
+    assert_eq!(preference.pods["pve3"], 1);
+    assert_eq!(preference.kind, PreferenceKind::TopologySpread);
 }
 
 #[test]
 fn the_default_spread_is_said_where_it_is_not_met() {
     let lab = world().ours("n1", "p", "four").pods("web", 7, 100, 10);
-    let [wish] = &story(&lab, "web-0").wishes[..] else {
-        panic!("one wish");
+    let [preference] = &story(&lab, "web-0").preferences[..] else {
+        panic!("one preference");
     };
-    assert_eq!((wish.kind, wish.met), (WishKind::DefaultSpread, false));
-    assert_eq!(wish.pods["pve1"], 7);
+    assert_eq!(
+        (preference.kind, preference.met),
+        (PreferenceKind::DefaultSpread, false)
+    );
+    assert_eq!(preference.pods["pve1"], 7);
     let lab = world().ours("n1", "p", "four").pods("web", 5, 100, 10);
     assert_eq!(said(&lab, "web-0"), [""; 0]);
 }
@@ -264,8 +264,8 @@ fn a_pod_that_runs_is_told_of_where_it_runs_and_one_without_place_of_nothing() {
         });
     let told = story(&lab, "web");
     assert_eq!(told.place.as_deref(), Some("n1"));
-    let why = told.wishes[0].why.as_deref().unwrap_or_default();
-    assert!(why.contains("kube-scheduler decides"), "{why}");
+    let why = told.preferences[0].why.as_deref().unwrap_or_default();
+    assert!(why.contains("kube-scheduler chose that node"), "{why}");
     let lab = lab.edit("web", |pod| {
         *pod = crate::model::cluster::Pod {
             shape: Arc::new(shape("web", 64_000, 1)),
@@ -273,13 +273,13 @@ fn a_pod_that_runs_is_told_of_where_it_runs_and_one_without_place_of_nothing() {
         };
     });
     let told = story(&lab, "web");
-    assert!(told.place.is_none() && told.wishes.is_empty());
+    assert!(told.place.is_none() && told.preferences.is_empty());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Every pod of every world can be told of; wishes are weighed where the decision has the pod, and
+    /// Every pod of every world can be told of; preferences are weighed where the decision has the pod, and
     /// whatever is not met has a reason.
     #[test]
     fn stories_agree_with_the_decision(wide in wide::wide(5, 14)) {
@@ -304,23 +304,23 @@ proptest! {
             if let Some(place) = &told.place {
                 prop_assert_eq!(Some(place), at);
             } else {
-                prop_assert!(told.wishes.is_empty());
+                prop_assert!(told.preferences.is_empty());
                 // A machine that became a node under another name is known by its own.
                 prop_assert!(at.is_none() || pod.node.is_some(), "{key} has a place: {at:?}");
             }
-            let kinds: Vec<WishKind> = told.wishes.iter().map(|wish| wish.kind).collect();
+            let kinds: Vec<PreferenceKind> = told.preferences.iter().map(|preference| preference.kind).collect();
             prop_assert!(kinds.is_sorted());
             let named = |kind| kinds.iter().filter(|of| **of == kind).count();
             if told.place.is_some() {
-                prop_assert_eq!(named(WishKind::Node), pod.shape.preferred_nodes.len());
-                prop_assert_eq!(named(WishKind::Near), pod.shape.preferred_pods.len());
-                prop_assert_eq!(named(WishKind::Apart), pod.shape.preferred_anti_pods.len());
+                prop_assert_eq!(named(PreferenceKind::NodeAffinity), pod.shape.preferred_nodes.len());
+                prop_assert_eq!(named(PreferenceKind::PodAffinity), pod.shape.preferred_pods.len());
+                prop_assert_eq!(named(PreferenceKind::PodAntiAffinity), pod.shape.preferred_anti_pods.len());
             }
-            for wish in &told.wishes {
-                prop_assert_eq!(wish.met, wish.why.is_none(), "{:?}", wish);
-                let spread = matches!(wish.kind, WishKind::Spread | WishKind::DefaultSpread);
-                prop_assert!(spread || wish.pods.is_empty());
-                prop_assert!(wish.pods.values().all(|pods| *pods >= 0), "{:?}", wish);
+            for preference in &told.preferences {
+                prop_assert_eq!(preference.met, preference.why.is_none(), "{:?}", preference);
+                let spread = matches!(preference.kind, PreferenceKind::TopologySpread | PreferenceKind::DefaultSpread);
+                prop_assert!(spread || preference.pods.is_empty());
+                prop_assert!(preference.pods.values().all(|pods| *pods >= 0), "{:?}", preference);
             }
         }
     }

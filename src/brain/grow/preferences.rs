@@ -1,18 +1,18 @@
-//! What pods wish of each other's company is weighed last: which planned machine takes which pod, and on
+//! What pods prefer of each other's company is weighed last: which planned machine takes which pod, and on
 //! which host each machine is made. How many machines there are, their types and their prices stand by
-//! then, so that no wish ever costs anything; whatever pods insist on stays as it is.
+//! then, so that no preference ever costs anything; whatever pods insist on stays as it is.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Grower;
-use crate::brain::births::Cause;
-use crate::brain::company::Wishes;
+use crate::brain::company::Preferences;
 use crate::brain::company::topology::{DomainId, FRESH, KeyId};
-use crate::brain::fit::soft;
+use crate::brain::fit::node_preferences;
 use crate::brain::offer::{HOSTNAME_LABEL, Offer};
 use crate::brain::pack;
+use crate::brain::planned::CreateReason;
 use crate::brain::world::ShapeId;
 use crate::model::report::PodVerdict;
 
@@ -20,21 +20,21 @@ use crate::model::report::PodVerdict;
 const ROUNDS: usize = 3;
 /// So many places are looked at: a plan of any size pays a few milliseconds.
 const LOOKS: usize = 20_000;
-/// With more groups on new machines than this, what kube-scheduler wishes of its own accord is left to it:
+/// With more groups on new machines than this, what kube-scheduler prefers of its own accord is left to it:
 /// so many spread over the hosts by themselves.
 const USUAL: usize = 64;
 
-/// The wishes of groups that have pods on planned machines.
-struct Wishing {
+/// The preferences of groups that have pods on planned machines.
+struct PreferenceSearch {
     /// Those that the pods name.
-    own: BTreeMap<usize, Arc<Wishes>>,
+    own: BTreeMap<usize, Arc<Preferences>>,
     /// With the scheduler's defaults: for hosts alone, among machines it will see to it itself.
-    all: BTreeMap<usize, Arc<Wishes>>,
+    all: BTreeMap<usize, Arc<Preferences>>,
     /// Places that may still be looked at.
     looks: usize,
 }
 
-impl Wishing {
+impl PreferenceSearch {
     /// Whether one more place may be looked at.
     fn look(&mut self) -> bool {
         self.looks = self.looks.saturating_sub(1);
@@ -43,34 +43,38 @@ impl Wishing {
 }
 
 impl Grower<'_, '_, '_, '_> {
-    /// Meets what wishes can be met with the machines that are planned.
-    pub(super) fn please(&mut self) {
-        let mut wishing = self.wishing();
-        if wishing.all.is_empty() {
+    /// Meets what preferences can be met with the machines that are planned.
+    pub(super) fn apply_preferences(&mut self) {
+        let mut search = self.preference_search();
+        if search.all.is_empty() {
             return;
         }
         self.locate();
         for _ in 0..ROUNDS {
-            let moved = self.change_machines(&mut wishing) | self.change_hosts(&mut wishing);
+            let moved = self.change_machines(&mut search) | self.change_hosts(&mut search);
             if !moved {
                 return;
             }
         }
     }
 
-    fn wishing(&mut self) -> Wishing {
-        let cargo = self.births.born.iter().flat_map(|newborn| &newborn.cargo);
-        let groups: BTreeSet<usize> = cargo.map(|cargo| cargo.group).collect();
-        let own = |group: &usize| Some((*group, self.groups[*group].wishes.clone()?));
-        let own: BTreeMap<usize, Arc<Wishes>> = groups.iter().filter_map(own).collect();
+    fn preference_search(&mut self) -> PreferenceSearch {
+        let assigned = self
+            .planned
+            .machines
+            .iter()
+            .flat_map(|planned| &planned.assigned);
+        let groups: BTreeSet<usize> = assigned.map(|assigned| assigned.group).collect();
+        let own = |group: &usize| Some((*group, self.groups[*group].preferences.clone()?));
+        let own: BTreeMap<usize, Arc<Preferences>> = groups.iter().filter_map(own).collect();
         let mut all = own.clone();
         if groups.len() <= USUAL {
             for group in groups.into_iter().filter(|group| !own.contains_key(group)) {
-                let wishes = self.world.wishes(self.groups[group].shape, true);
-                all.extend(wishes.map(|wishes| (group, wishes)));
+                let preferences = self.world.preferences(self.groups[group].shape, true);
+                all.extend(preferences.map(|preferences| (group, preferences)));
             }
         }
-        Wishing {
+        PreferenceSearch {
             own,
             all,
             looks: LOOKS,
@@ -78,14 +82,16 @@ impl Grower<'_, '_, '_, '_> {
     }
 
     /// Moves pods among the planned machines; says whether any moved.
-    fn change_machines(&mut self, wishing: &mut Wishing) -> bool {
-        let mut groups: Vec<usize> = wishing.own.keys().copied().collect();
+    fn change_machines(&mut self, search: &mut PreferenceSearch) -> bool {
+        let mut groups: Vec<usize> = search.own.keys().copied().collect();
         groups.retain(|group| self.mobile(*group));
         let mut moved = false;
         for group in groups {
             self.world.prepare(self.groups[group].shape);
-            for birth in 0..self.births.born.len() {
-                while self.births.born[birth].has(group) && self.change(group, birth, wishing) {
+            for machine in 0..self.planned.machines.len() {
+                while self.planned.machines[machine].has(group)
+                    && self.change(group, machine, search)
+                {
                     moved = true;
                 }
             }
@@ -100,32 +106,34 @@ impl Grower<'_, '_, '_, '_> {
         group.need.is_none() && self.world.shapes[group.shape].shape.host_ports.is_empty()
     }
 
-    /// What one more pod of a group counts on a place, wishes about the node included.
-    fn unease_on(&self, group: usize, bin: usize, wishing: &Wishing) -> i64 {
+    /// What one more pod of a group counts on a place, preferences about the node included.
+    fn penalty_on(&self, group: usize, bin: usize, search: &PreferenceSearch) -> i64 {
         let shape = self.world.shapes[self.groups[group].shape].shape;
-        let wishes = wishing.own.get(&group);
+        let preferences = search.own.get(&group);
         let company = &self.world.company;
-        let others = wishes.map_or(0, |wishes| company.unease(wishes, company.at(bin)));
-        others.saturating_add(soft::unmet(shape, self.world.bins[bin].place()))
+        let others = preferences.map_or(0, |preferences| {
+            company.penalty(preferences, company.at(bin))
+        });
+        others.saturating_add(node_preferences::unmet(shape, self.world.bins[bin].place()))
     }
 
     /// Moves one pod of a group from a planned machine to the one it likes best, or lets it change places
     /// with another pod; says whether it did.
-    fn change(&mut self, group: usize, birth: usize, wishing: &mut Wishing) -> bool {
+    fn change(&mut self, group: usize, machine: usize, search: &mut PreferenceSearch) -> bool {
         let shape = self.groups[group].shape;
-        let from = self.births.born[birth].bin;
+        let from = self.planned.machines[machine].bin;
         // A machine that nothing is left on would be made for nothing.
-        let last = self.births.born[birth].count() == 1;
+        let last = self.planned.machines[machine].count() == 1;
         self.world.take(from, shape);
-        let here = self.unease_on(group, from, wishing);
+        let here = self.penalty_on(group, from, search);
         let mut best: Option<(i64, usize)> = None;
         let mut full = Vec::new();
-        for other in (0..self.births.born.len()).filter(|other| *other != birth) {
-            if here == 0 || !wishing.look() {
+        for other in (0..self.planned.machines.len()).filter(|other| *other != machine) {
+            if here == 0 || !search.look() {
                 break;
             }
-            let to = self.births.born[other].bin;
-            let there = self.unease_on(group, to, wishing);
+            let to = self.planned.machines[other].bin;
+            let there = self.penalty_on(group, to, search);
             if there >= best.map_or(here, |(best, _)| best) || self.pinned(shape, from, to) {
                 continue;
             }
@@ -136,14 +144,14 @@ impl Grower<'_, '_, '_, '_> {
             }
         }
         if let Some((_, other)) = best {
-            let to = self.births.born[other].bin;
+            let to = self.planned.machines[other].bin;
             self.world.put(to, shape, 1, false);
-            self.transfer(group, birth, other);
+            self.transfer(group, machine, other);
             return true;
         }
         let swapped = full
             .into_iter()
-            .any(|other| self.swap(group, (birth, other), here, wishing));
+            .any(|other| self.swap(group, (machine, other), here, search));
         if !swapped {
             self.world.put(from, shape, 1, false);
         }
@@ -155,35 +163,38 @@ impl Grower<'_, '_, '_, '_> {
     fn swap(
         &mut self,
         group: usize,
-        (birth, other): (usize, usize),
+        (machine, other): (usize, usize),
         here: i64,
-        wishing: &mut Wishing,
+        search: &mut PreferenceSearch,
     ) -> bool {
-        let (from, to) = (self.births.born[birth].bin, self.births.born[other].bin);
+        let (from, to) = (
+            self.planned.machines[machine].bin,
+            self.planned.machines[other].bin,
+        );
         let shape = self.groups[group].shape;
-        let partners: BTreeSet<usize> = self.births.born[other].groups().collect();
+        let partners: BTreeSet<usize> = self.planned.machines[other].groups().collect();
         for partner in partners {
             let theirs = self.groups[partner].shape;
             if partner == group || !self.mobile(partner) || self.pinned(theirs, to, from) {
                 continue;
             }
-            if !wishing.look() {
+            if !search.look() {
                 return false;
             }
             // Their pod is asked while this one is away, then this one while theirs is.
             self.world.put(from, shape, 1, false);
             self.world.take(to, theirs);
-            let before = here.saturating_add(self.unease_on(partner, to, wishing));
+            let before = here.saturating_add(self.penalty_on(partner, to, search));
             self.world.take(from, shape);
-            let there = self.unease_on(group, to, wishing);
+            let there = self.penalty_on(group, to, search);
             let fits = self.admitted(group, to);
             self.world.put(to, shape, 1, false);
-            let after = there.saturating_add(self.unease_on(partner, from, wishing));
+            let after = there.saturating_add(self.penalty_on(partner, from, search));
             self.world.prepare(theirs);
             if fits && after < before && self.admitted(partner, from) {
                 self.world.put(from, theirs, 1, false);
-                self.transfer(group, birth, other);
-                self.transfer(partner, other, birth);
+                self.transfer(group, machine, other);
+                self.transfer(partner, other, machine);
                 return true;
             }
             self.world.take(to, shape);
@@ -205,38 +216,38 @@ impl Grower<'_, '_, '_, '_> {
 
     /// Writes down that a pod of a group goes to another planned machine.
     fn transfer(&mut self, group: usize, from: usize, to: usize) {
-        let Some(pod) = self.births.transfer(group, from, to) else {
+        let Some(pod) = self.planned.transfer(group, from, to) else {
             return;
         };
         let queue = &self.groups[group];
         let verdict = PodVerdict::Triggers {
-            machine: self.world.bins[self.births.born[to].bin].name.clone(),
+            machine: self.world.bins[self.planned.machines[to].bin].name.clone(),
             others: queue.why.clone(),
         };
         self.turn.say(queue.pods[pod], &verdict);
     }
 
     /// Moves planned machines to other hosts; says whether any moved.
-    fn change_hosts(&mut self, wishing: &mut Wishing) -> bool {
+    fn change_hosts(&mut self, search: &mut PreferenceSearch) -> bool {
         let mut moved = false;
-        for birth in 0..self.births.born.len() {
-            let newborn = &self.births.born[birth];
-            let wishes = newborn
+        for machine in 0..self.planned.machines.len() {
+            let planned = &self.planned.machines[machine];
+            let preferences = planned
                 .groups()
-                .any(|group| wishing.all.contains_key(&group));
-            if !wishes || !matches!(newborn.cause, Cause::Pods) {
+                .any(|group| search.all.contains_key(&group));
+            if !preferences || !matches!(planned.reason, CreateReason::Pods) {
                 continue;
             }
-            let offers: Vec<usize> = (0..self.choices[newborn.choice].offers.len())
-                .filter(|offer| self.could_be_at(birth, *offer))
+            let offers: Vec<usize> = (0..self.choices[planned.choice].offers.len())
+                .filter(|offer| self.could_be_at(machine, *offer))
                 .collect();
-            if offers.is_empty() || !wishing.look() {
+            if offers.is_empty() || !search.look() {
                 continue;
             }
-            let bin = newborn.bin;
+            let bin = planned.bin;
             self.world.close(bin);
-            if let Some(offer) = self.better_host(birth, offers, wishing) {
-                self.move_to(birth, offer);
+            if let Some(offer) = self.better_host(machine, offers, search) {
+                self.move_to(machine, offer);
                 moved = true;
             }
             self.world.reopen(bin);
@@ -246,53 +257,58 @@ impl Grower<'_, '_, '_, '_> {
 
     /// Whether a planned machine could be on the host of another offer of its choice, all that other pods
     /// matter to apart.
-    fn could_be_at(&self, birth: usize, offer: usize) -> bool {
-        let newborn = &self.births.born[birth];
-        let choice = &self.choices[newborn.choice];
-        let (now, then) = (&choice.offers[newborn.offer], &choice.offers[offer]);
+    fn could_be_at(&self, machine: usize, offer: usize) -> bool {
+        let planned = &self.planned.machines[machine];
+        let choice = &self.choices[planned.choice];
+        let (now, then) = (&choice.offers[planned.offer], &choice.offers[offer]);
         let fits = |group: usize| {
             self.row(group).fits[choice.first + offer]
-                && self.unmet(group, newborn.choice, offer)
-                    <= self.unmet(group, newborn.choice, newborn.offer)
+                && self.unmet(group, planned.choice, offer)
+                    <= self.unmet(group, planned.choice, planned.offer)
         };
-        offer != newborn.offer
+        offer != planned.offer
             && self.ledger.host_admits(choice, then).is_ok()
             && same_daemons(now, then)
-            && self.holds(birth, newborn.choice, offer)
-            && newborn.groups().all(fits)
+            && self.holds(machine, planned.choice, offer)
+            && planned.groups().all(fits)
     }
 
     /// Of these offers the one whose host the pods of a planned machine like best, if they like it better
     /// than where the machine is. Its place is closed.
     fn better_host(
         &self,
-        birth: usize,
+        machine: usize,
         offers: Vec<usize>,
-        wishing: &mut Wishing,
+        search: &mut PreferenceSearch,
     ) -> Option<usize> {
-        let newborn = &self.births.born[birth];
-        let choice = &self.choices[newborn.choice];
-        let unease = |offer: usize| {
-            let at = self.domains_at(birth, offer);
-            let of = newborn.cargo.iter().filter_map(|cargo| {
-                let wishes = wishing.all.get(&cargo.group)?;
-                let pods = i64::try_from(cargo.pods.len()).unwrap_or(i64::MAX);
-                Some(self.world.company.unease(wishes, at).saturating_mul(pods))
+        let planned = &self.planned.machines[machine];
+        let choice = &self.choices[planned.choice];
+        let penalty = |offer: usize| {
+            let at = self.domains_at(machine, offer);
+            let of = planned.assigned.iter().filter_map(|assigned| {
+                let preferences = search.all.get(&assigned.group)?;
+                let pods = i64::try_from(assigned.pods.len()).unwrap_or(i64::MAX);
+                Some(
+                    self.world
+                        .company
+                        .penalty(preferences, at)
+                        .saturating_mul(pods),
+                )
             });
             of.fold(0, i64::saturating_add)
         };
-        let here = self.domains_at(birth, newborn.offer);
+        let here = self.domains_at(machine, planned.offer);
         let company = &self.world.company;
-        let residents = &self.world.bins[newborn.bin].residents;
+        let residents = &self.world.bins[planned.bin].residents;
         let free_to_go = |offer: &usize| {
-            let there = self.domains_at(birth, *offer);
+            let there = self.domains_at(machine, *offer);
             let pinned = |shape: ShapeId| company.pinned(shape, here, there);
             company.may_move(here, there) && !residents.iter().any(|pods| pinned(pods.shape))
         };
-        let now = unease(newborn.offer);
-        wishing.looks = wishing.looks.saturating_sub(offers.len());
+        let now = penalty(planned.offer);
+        search.looks = search.looks.saturating_sub(offers.len());
         let better = offers.into_iter().filter_map(|offer| {
-            let then = unease(offer);
+            let then = penalty(offer);
             let at = &choice.offers[offer];
             let free = Reverse(self.ledger.free_memory(at));
             let rank = (then, self.ledger.on_host(choice, at), free, at.host);
@@ -302,10 +318,10 @@ impl Grower<'_, '_, '_, '_> {
     }
 
     /// The domains that a planned machine would be in on the host of an offer of its choice.
-    fn domains_at(&self, birth: usize, offer: usize) -> impl Fn(KeyId) -> DomainId + Copy {
-        let newborn = &self.births.born[birth];
-        let slot = self.choices[newborn.choice].first + offer;
-        let own = self.world.company.at(newborn.bin);
+    fn domains_at(&self, machine: usize, offer: usize) -> impl Fn(KeyId) -> DomainId + Copy {
+        let planned = &self.planned.machines[machine];
+        let slot = self.choices[planned.choice].first + offer;
+        let own = self.world.company.at(planned.bin);
         move |key| match self.domains[slot][key] {
             FRESH => own(key),
             domain => domain,
@@ -313,16 +329,16 @@ impl Grower<'_, '_, '_, '_> {
     }
 
     /// Moves a planned machine, whose place is closed, to the host of another offer.
-    fn move_to(&mut self, birth: usize, offer: usize) {
-        let newborn = &self.births.born[birth];
-        let choice = &self.choices[newborn.choice];
-        let free = self.free_as(birth, newborn.choice, offer);
-        let (from, to) = (&choice.offers[newborn.offer], &choice.offers[offer]);
+    fn move_to(&mut self, machine: usize, offer: usize) {
+        let planned = &self.planned.machines[machine];
+        let choice = &self.choices[planned.choice];
+        let free = self.free_as(machine, planned.choice, offer);
+        let (from, to) = (&choice.offers[planned.offer], &choice.offers[offer]);
         self.ledger.relocate(choice, from, to);
-        let bin = newborn.bin;
+        let bin = planned.bin;
         let mut labels = to.labels.clone();
         labels.insert(HOSTNAME_LABEL.into(), self.world.bins[bin].name.clone());
-        self.births.born[birth].offer = offer;
+        self.planned.machines[machine].offer = offer;
         self.world.relocate(bin, labels, free);
     }
 }

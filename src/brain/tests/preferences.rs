@@ -1,4 +1,4 @@
-//! Wishes about the company of other pods: they steer what costs nothing, and never make a machine.
+//! Preferences about the company of other pods: they steer what costs nothing, and never make a machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,13 +93,13 @@ fn pods_that_would_be_apart_share_the_machines_that_are_needed_anyway() {
         .pool("p", &["four"])
         .pods("web", 4, 1000, 100)
         .pods("fill", 3, 1000, 100);
-    let wish =
+    let preference =
         |shape: &mut PodShape| shape.preferred_anti_pods = vec![(100, term("web", HOSTNAME))];
     let plain = checked(&lab.clone().shapes("web", |shape| app(shape, "web")));
     assert_eq!(made(&plain), ["four"; 2]);
     let lab = lab.shapes("web", |shape| {
         app(shape, "web");
-        wish(shape);
+        preference(shape);
     });
     let decision = checked(&lab);
     assert_eq!(made(&decision), made(&plain));
@@ -156,7 +156,7 @@ fn a_machine_is_made_in_the_zone_of_friends_and_away_from_others() {
 
 #[test]
 fn schedule_anyway_counts_what_runs_already() {
-    let wish = |shape: &mut PodShape| {
+    let preference = |shape: &mut PodShape| {
         app(shape, "web");
         shape.spread = vec![spread("web", ZONE_LABEL, false)];
     };
@@ -168,9 +168,9 @@ fn schedule_anyway_counts_what_runs_already() {
         lab = lab.bound(&format!("old-{node}"), node, 10, 10);
     }
     let lab = lab
-        .shapes("old", wish)
+        .shapes("old", preference)
         .pods("web", 3, 1500, 1000)
-        .shapes("web", wish);
+        .shapes("web", preference);
     let decision = checked(&lab);
     assert_eq!(made(&decision), ["two"; 3]);
     let mut count = BTreeMap::from([("pve1", 1), ("pve2", 1)]);
@@ -183,7 +183,7 @@ fn schedule_anyway_counts_what_runs_already() {
 }
 
 #[test]
-fn the_schedulers_own_wish_puts_a_machine_where_the_controller_has_no_pod() {
+fn the_schedulers_own_preference_puts_a_machine_where_the_controller_has_no_pod() {
     let mut lab = lab().kind("two", 2, 4096).pool("p", &["two"]);
     for (node, zone) in [("n1", "pve1"), ("n2", "pve2")] {
         lab = lab
@@ -233,8 +233,8 @@ fn of_pools_that_are_alike_the_one_in_the_right_zone_is_taken() {
 }
 
 #[test]
-fn what_pods_insist_on_is_kept_when_others_wish() {
-    let wish = |shape: &mut PodShape| {
+fn what_pods_insist_on_is_kept_when_others_prefer() {
+    let preference = |shape: &mut PodShape| {
         app(shape, "web");
         shape.spread = vec![spread("web", ZONE_LABEL, true)];
         shape.preferred_pods = vec![(100, term("db", ZONE_LABEL))];
@@ -249,7 +249,7 @@ fn what_pods_insist_on_is_kept_when_others_wish() {
         .bound("db", "n1", 10, 10)
         .shape("db", |shape| app(shape, "db"))
         .pods("web", 3, 1500, 1000)
-        .shapes("web", wish);
+        .shapes("web", preference);
     let decision = checked(&lab);
     let at: BTreeSet<&str> = (0..3)
         .map(|n| host(&decision, &format!("web-{n}")))
@@ -258,7 +258,7 @@ fn what_pods_insist_on_is_kept_when_others_wish() {
 }
 
 #[test]
-fn a_wish_about_the_node_is_no_reason_for_more_machines() {
+fn a_preference_about_the_node_is_no_reason_for_more_machines() {
     let small = NodeTerm {
         expressions: vec![Requirement {
             key: "size".into(),
@@ -278,16 +278,16 @@ fn a_wish_about_the_node_is_no_reason_for_more_machines() {
         .pool("p", &["large", "small"])
         .pods("web", 10, 1000, 1000);
     assert_eq!(made(&lab.decide()), ["large"]);
-    let wishing = lab.shapes("web", |shape| {
+    let search = lab.shapes("web", |shape| {
         shape.preferred_nodes = vec![(100, small.clone())];
     });
-    assert_eq!(made(&wishing.decide()), ["large"]);
-    // One pod alone gets what it wishes: a dearer type, not more machines.
-    let one = lab_of_one(&wishing.policy, small);
+    assert_eq!(made(&search.decide()), ["large"]);
+    // One pod alone gets what it prefers: a dearer type, not more machines.
+    let one = lab_of_one(&search.policy, small);
     assert_eq!(made(&one.decide()), ["small"]);
 }
 
-/// One pod that wishes for a small node; a smaller one without the label is cheaper.
+/// One pod that prefers a small node; a smaller one without the label is cheaper.
 fn lab_of_one(policy: &Policy, small: NodeTerm) -> Lab {
     let mut lab = lab().pod("web", 500, 500).shape("web", |shape| {
         shape.preferred_nodes = vec![(100, small)];
@@ -317,8 +317,8 @@ fn recipes() -> impl Strategy<Value = Vec<Recipe>> {
     proptest::collection::vec(recipe, 1..25)
 }
 
-/// The same world, with wishes and without.
-fn world(recipes: &[Recipe], old: &[(u8, u8)], host_gib: i64, wishes: bool) -> Lab {
+/// The same world, with preferences and without.
+fn world(recipes: &[Recipe], old: &[(u8, u8)], host_gib: i64, preferences: bool) -> Lab {
     let mut lab = lab()
         .kind("two", 2, 4096)
         .kind("four", 4, 8192)
@@ -352,7 +352,7 @@ fn world(recipes: &[Recipe], old: &[(u8, u8)], host_gib: i64, wishes: bool) -> L
                 2 => {
                     shape.node_selector.insert(ZONE_LABEL.into(), "pve2".into());
                 }
-                _ if !wishes => {}
+                _ if !preferences => {}
                 3 => shape.preferred_anti_pods = vec![(recipe.weight, term(&own, HOSTNAME))],
                 4 => shape.preferred_pods = vec![(recipe.weight, term(&next, ZONE_LABEL))],
                 5 => shape.spread = vec![spread(&own, ZONE_LABEL, false)],
@@ -374,7 +374,7 @@ fn bill(decision: &Decision, policy: &Policy) -> (usize, i64, usize) {
         .plan
         .iter()
         .filter_map(|action| match &action.kind {
-            Kind::Create(birth) => policy.instance_types.get(birth.mark.instance_type.as_str()),
+            Kind::Create(spec) => policy.instance_types.get(spec.mark.instance_type.as_str()),
             _ => None,
         });
     let prices: Vec<i64> = kinds.map(|kind| i64::from(kind.cores)).collect();
@@ -387,16 +387,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn wishes_cost_nothing_and_break_no_rule(
+    fn preferences_cost_nothing_and_break_no_rule(
         recipes in recipes(),
         old in proptest::collection::vec((0..3u8, 0..3u8), 0..4),
         host_gib in prop_oneof![Just(4000i64), 8..40i64],
     ) {
         let plain = world(&recipes, &old, host_gib, false);
-        let wishing = world(&recipes, &old, host_gib, true);
-        let (without, with) = (plain.decide(), wishing.decide());
-        prop_assert_eq!(bill(&with, &wishing.policy), bill(&without, &plain.policy));
-        let refused = check::check_plan(&with.plan, &wishing.snapshot, &wishing.policy, wishing.now);
+        let search = world(&recipes, &old, host_gib, true);
+        let (without, with) = (plain.decide(), search.decide());
+        prop_assert_eq!(bill(&with, &search.policy), bill(&without, &plain.policy));
+        let refused = check::check_plan(&with.plan, &search.snapshot, &search.policy, search.now);
         prop_assert_eq!(refused, Ok(()));
         for action in &with.plan {
             let crate::model::action::Reason::PendingPods { pods } = &action.reason else {

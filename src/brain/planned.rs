@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::model::action::{Birth, Kind, Precondition, Reason, Target};
+use crate::model::action::{CreateSpec, Kind, Precondition, Reason, Target};
 use crate::model::cluster::PodKey;
 use crate::model::mark::Mark;
 use crate::model::policy::Terms;
@@ -18,7 +18,7 @@ use super::world::{Site, World};
 
 /// Why a machine is made.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Cause {
+pub(super) enum CreateReason {
     /// For pods.
     Pods,
     /// For the pool's `min`.
@@ -32,16 +32,16 @@ pub(super) enum Cause {
 
 /// A machine to be made.
 #[derive(Debug)]
-pub(super) struct Newborn {
+pub(super) struct PlannedMachine {
     /// Its choice, as an index.
     pub(super) choice: usize,
     /// Its offer within the choice.
     pub(super) offer: usize,
     /// Its place in the world.
     pub(super) bin: usize,
-    pub(super) cause: Cause,
+    pub(super) reason: CreateReason,
     /// The pods it is for.
-    pub(super) cargo: Vec<Cargo>,
+    pub(super) assigned: Vec<AssignedPods>,
     pub(super) vmid: u32,
     name: Arc<str>,
     token: String,
@@ -49,7 +49,7 @@ pub(super) struct Newborn {
 
 /// Pods of one group on a machine that is to be made.
 #[derive(Clone, Debug)]
-pub(super) struct Cargo {
+pub(super) struct AssignedPods {
     pub(super) group: usize,
     /// Which pods of the group, in its order.
     pub(super) pods: Range<usize>,
@@ -57,18 +57,18 @@ pub(super) struct Cargo {
 
 /// The machines planned so far.
 #[derive(Debug)]
-pub(super) struct Births {
-    /// What names and tokens are taken, once somebody is born: it is all there is.
+pub(super) struct PlannedMachines {
+    /// What names and tokens are taken, read from all there is when the first machine is planned.
     taken: Option<Taken>,
-    pub(super) born: Vec<Newborn>,
+    pub(super) machines: Vec<PlannedMachine>,
     /// Their places, in the order they were opened.
     pub(super) lane: Lane,
 }
 
-impl Newborn {
+impl PlannedMachine {
     /// The groups of its pods; one may come several times.
     pub(super) fn groups(&self) -> impl Iterator<Item = usize> + '_ {
-        self.cargo.iter().map(|cargo| cargo.group)
+        self.assigned.iter().map(|assigned| assigned.group)
     }
 
     /// Whether pods of a group are on it.
@@ -78,16 +78,19 @@ impl Newborn {
 
     /// How many pods it is for.
     pub(super) fn count(&self) -> usize {
-        self.cargo.iter().map(|cargo| cargo.pods.len()).sum()
+        self.assigned
+            .iter()
+            .map(|assigned| assigned.pods.len())
+            .sum()
     }
 }
 
-impl Births {
+impl PlannedMachines {
     /// None yet.
-    pub(super) fn begin() -> Births {
-        Births {
+    pub(super) fn begin() -> PlannedMachines {
+        PlannedMachines {
             taken: None,
-            born: Vec::new(),
+            machines: Vec::new(),
             lane: Lane::default(),
         }
     }
@@ -101,21 +104,21 @@ impl Births {
         choices: &[Choice<'a>],
         at: (usize, usize),
         vmid: u32,
-        cause: Cause,
+        reason: CreateReason,
     ) -> Option<usize> {
         let (choice, offer) = (&choices[at.0], &choices[at.0].offers[at.1]);
         turn.view.snapshot.cluster_id.as_ref()?;
         let taken = self.taken.get_or_insert_with(|| Taken::of(turn));
         let (name, token) = taken.fresh(turn, choice.pool)?;
-        let site = Site::Planned(self.born.len());
+        let site = Site::Planned(self.machines.len());
         let bin = offer::place(world, choice, offer, name.clone(), site);
         self.lane.push(bin, world);
-        self.born.push(Newborn {
+        self.machines.push(PlannedMachine {
             choice: at.0,
             offer: at.1,
             bin,
-            cause,
-            cargo: Vec::new(),
+            reason,
+            assigned: Vec::new(),
             vmid,
             name,
             token,
@@ -124,62 +127,64 @@ impl Births {
     }
 
     /// These pods of a group are what the machine at this site is for.
-    pub(super) fn carry(&mut self, site: &Site, group: usize, pods: Range<usize>) {
-        let Site::Planned(birth) = site else {
+    pub(super) fn assign(&mut self, site: &Site, group: usize, pods: Range<usize>) {
+        let Site::Planned(machine) = site else {
             return;
         };
-        let cargo = &mut self.born[*birth].cargo;
-        match cargo.last_mut() {
+        let assigned = &mut self.machines[*machine].assigned;
+        match assigned.last_mut() {
             Some(last) if last.group == group && last.pods.end == pods.start => {
                 last.pods.end = pods.end;
             }
-            _ => cargo.push(Cargo { group, pods }),
+            _ => assigned.push(AssignedPods { group, pods }),
         }
     }
 
     /// A pod of a group goes from one planned machine to another; says which pod of the group.
     pub(super) fn transfer(&mut self, group: usize, from: usize, to: usize) -> Option<usize> {
-        let cargo = &mut self.born[from].cargo;
-        let at = cargo.iter().rposition(|cargo| cargo.group == group)?;
-        cargo[at].pods.end -= 1;
-        let pod = cargo[at].pods.end;
-        if cargo[at].pods.is_empty() {
-            cargo.remove(at);
+        let assigned = &mut self.machines[from].assigned;
+        let at = assigned
+            .iter()
+            .rposition(|assigned| assigned.group == group)?;
+        assigned[at].pods.end -= 1;
+        let pod = assigned[at].pods.end;
+        if assigned[at].pods.is_empty() {
+            assigned.remove(at);
         }
-        self.carry(&Site::Planned(to), group, pod..pod + 1);
+        self.assign(&Site::Planned(to), group, pod..pod + 1);
         Some(pod)
     }
 
     /// Writes the plan.
-    /// The pods of a cargo are looked up with `pods`.
+    /// Assigned pods are looked up with `pods`.
     pub(super) fn finish<'k>(
         self,
         turn: &mut Turn<'_>,
         choices: &[Choice<'_>],
-        pods: impl Fn(&Cargo) -> &'k [Asker<'k>],
+        pods: impl Fn(&AssignedPods) -> &'k [Asker<'k>],
     ) {
-        if !self.born.is_empty() {
+        if !self.machines.is_empty() {
             turn.memory.last_scale_up = Some(turn.now());
         }
         let max_view_age = turn.view.policy.scale_up.max_view_age;
-        for newborn in self.born {
-            let choice = &choices[newborn.choice];
-            let offer = &choice.offers[newborn.offer];
-            let Some(birth) = birth(turn, &newborn, choice, offer) else {
+        for planned in self.machines {
+            let choice = &choices[planned.choice];
+            let offer = &choice.offers[planned.offer];
+            let Some(spec) = create_spec(turn, &planned, choice, offer) else {
                 continue;
             };
-            let pods = || newborn.cargo.iter().flat_map(&pods);
-            bookings::keep(turn, &newborn.name, pods().map(|asker| asker.pod));
+            let pods = || planned.assigned.iter().flat_map(&pods);
+            bookings::keep(turn, &planned.name, pods().map(|asker| asker.pod));
             let target = Target {
                 region: choice.policy.region.clone(),
                 host: offer.host.clone(),
-                vmid: newborn.vmid,
-                machine: newborn.name.clone(),
+                vmid: planned.vmid,
+                machine: planned.name.clone(),
                 node: None,
             };
-            let reason = match newborn.cause {
-                Cause::Min { have, min } => Reason::BelowMin { have, min },
-                Cause::Pods => Reason::PendingPods {
+            let reason = match planned.reason {
+                CreateReason::Min { have, min } => Reason::BelowMin { have, min },
+                CreateReason::Pods => Reason::PendingPods {
                     pods: sorted(pods().map(|asker| asker.key)),
                 },
             };
@@ -187,27 +192,27 @@ impl Births {
                 max_view_age,
                 ..Precondition::default()
             };
-            turn.act(Kind::Create(birth), target, precondition, reason);
+            turn.act(Kind::Create(spec), target, precondition, reason);
         }
     }
 }
 
-fn birth(
+fn create_spec(
     turn: &Turn<'_>,
-    newborn: &Newborn,
+    planned: &PlannedMachine,
     choice: &Choice<'_>,
     offer: &Offer<'_>,
-) -> Option<Birth> {
+) -> Option<CreateSpec> {
     let copy = *offer.copy.as_ref().ok()?;
-    Some(Birth {
+    Some(CreateSpec {
         mark: Mark {
             cluster: turn.view.snapshot.cluster_id.as_ref()?.to_string(),
-            machine: newborn.name.to_string(),
-            vmid: newborn.vmid,
+            machine: planned.name.to_string(),
+            vmid: planned.vmid,
             pool: choice.pool.to_string(),
             instance_type: choice.type_name.to_string(),
             template: choice.policy.template.to_string(),
-            token: newborn.token.clone(),
+            token: planned.token.clone(),
             created: turn.now(),
         },
         template_vmid: copy.vmid,

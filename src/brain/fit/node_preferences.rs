@@ -1,18 +1,18 @@
-//! Soft wishes about a node: preferred node affinity and `PreferNoSchedule`. They make a choice dearer,
+//! Preferences about a node: preferred node affinity and `PreferNoSchedule`. They make a choice dearer,
 //! never impossible.
 
 use super::{Place, selector};
 use crate::model::scheduling::{Effect, PodShape};
 
-/// What a `PreferNoSchedule` taint that is not tolerated weighs: as much as the strongest wish.
+/// What a `PreferNoSchedule` taint that is not tolerated weighs: as much as the strongest preference.
 const TAINT: i64 = 100;
-/// What all wishes together weigh at most.
+/// What all preferences together weigh at most.
 const MOST: i64 = 1000;
 
-/// The weight of a shape's wishes that a place does not meet.
+/// The weight of a shape's preferences that a place does not meet.
 pub(in crate::brain) fn unmet(shape: &PodShape, place: Place<'_>) -> i64 {
-    let wishes = shape.preferred_nodes.iter();
-    let missed = wishes.filter(|(_, term)| !selector::term(term, place.name, place.labels));
+    let preferences = shape.preferred_nodes.iter();
+    let missed = preferences.filter(|(_, term)| !selector::term(term, place.name, place.labels));
     let missed = missed.map(|(weight, _)| i64::from(*weight).clamp(0, 100));
     let taints = place
         .taints

@@ -1,7 +1,7 @@
-//! What pods wish of the company of others and do not insist on: preferred affinity and anti-affinity,
+//! What pods prefer of the company of others and do not insist on: preferred affinity and anti-affinity,
 //! and topology spread with `ScheduleAnyway`.
 //!
-//! In the units of `fit/soft`: a wish of weight 100 that is not met counts 100. Source: kube-scheduler's scoring of `InterPodAffinity` and
+//! In the units of `fit/node_preferences`: a preference of weight 100 that is not met counts 100. Source: kube-scheduler's scoring of `InterPodAffinity` and
 //! `PodTopologySpread`, in integers: what it compares are nodes for one pod, and so does this.
 
 use std::sync::Arc;
@@ -17,37 +17,40 @@ use crate::model::scheduling::{PodTerm, SpreadConstraint};
 
 /// What being spread evenly weighs: a pod more in the domain counts this by `maxSkew`.
 const EVEN: i64 = 100;
-/// More pods in a domain than this make it no worse.
+/// The penalty of a domain stops growing at this many pods.
 const MANY: i64 = 10_000;
 /// kube-scheduler spreads the pods of a controller that name no constraint with this skew over zones
 /// (`systemDefaultConstraints`). Over nodes it does so too, which nothing here depends on.
 const ZONE_SKEW: i32 = 5;
 
-/// The wishes of one shape, compiled to counters.
+/// The preferences of one shape, compiled to counters.
 #[derive(Clone, Debug, Default)]
-pub(in crate::brain) struct Wishes {
-    /// Of pods to be near to, with the weight.
+pub(in crate::brain) struct Preferences {
+    /// Preferred affinity terms: weight and counter.
     near: Vec<(i64, CounterId)>,
-    /// Of pods to be apart from, with the weight of each.
+    /// Preferred anti-affinity terms: weight (for each pod) and counter.
     apart: Vec<(i64, CounterId)>,
-    /// Of pods to be spread among, with the skew that is fine.
+    /// `ScheduleAnyway` spread constraints: `maxSkew` and counter.
     even: Vec<(i64, CounterId)>,
 }
 
-/// A wish to be spread, looked at.
+/// One `ScheduleAnyway` constraint, looked at.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::brain) struct Evenness {
     counter: CounterId,
     /// Over which key.
     pub(in crate::brain) key: KeyId,
-    /// The skew that is fine.
+    /// Its `maxSkew`.
     pub(in crate::brain) skew: i64,
     /// The pod is among those that are spread.
     pub(in crate::brain) itself: bool,
 }
 
-/// Whether pods of a shape wish something of the company of others, the cluster's defaults apart.
-pub(in crate::brain) fn wishful(pod: Shape<'_>, default_spread: &[SpreadConstraint]) -> bool {
+/// Whether pods of a shape prefer something of the company of others, the cluster's defaults apart.
+pub(in crate::brain) fn has_preferences(
+    pod: Shape<'_>,
+    default_spread: &[SpreadConstraint],
+) -> bool {
     let shape = pod.shape;
     !shape.preferred_pods.is_empty()
         || !shape.preferred_anti_pods.is_empty()
@@ -60,28 +63,30 @@ fn weight(weight: i32) -> i64 {
 }
 
 impl<'a> Company<'a> {
-    /// What a shape wishes of the company of others; `None` when nothing. With `defaults` also what
-    /// kube-scheduler wishes for it where it says nothing itself.
-    pub(in crate::brain) fn wishes(
+    /// What a shape prefers of the company of others; `None` when nothing. With `defaults` also what
+    /// kube-scheduler prefers for it where it says nothing itself.
+    pub(in crate::brain) fn preferences(
         &mut self,
         shapes: &[Shape<'a>],
         bins: &[Bin],
         id: ShapeId,
         defaults: bool,
-    ) -> Option<Arc<Wishes>> {
+    ) -> Option<Arc<Preferences>> {
         let pod = shapes[id];
-        let mut wishes = Wishes::default();
-        if wishful(pod, self.default_spread) {
+        let mut preferences = Preferences::default();
+        if has_preferences(pod, self.default_spread) {
             let term = |company: &mut Self, term: &'a PodTerm| {
                 let who = Who::Taken(pod.namespace, term);
                 let scope = Scope::default();
                 company.counter(shapes, bins, who, &term.topology_key, scope)
             };
             for (heavy, wanted) in &pod.shape.preferred_pods {
-                wishes.near.push((weight(*heavy), term(self, wanted)));
+                preferences.near.push((weight(*heavy), term(self, wanted)));
             }
             for (heavy, unwanted) in &pod.shape.preferred_anti_pods {
-                wishes.apart.push((weight(*heavy), term(self, unwanted)));
+                preferences
+                    .apart
+                    .push((weight(*heavy), term(self, unwanted)));
             }
             let soft = self.constraints(pod).iter().filter(|spread| !spread.hard);
             let soft: Vec<&SpreadConstraint> = soft.collect();
@@ -91,13 +96,17 @@ impl<'a> Company<'a> {
             keys.dedup();
             for constraint in soft {
                 let spread = self.spread(shapes, bins, pod, constraint, &keys);
-                wishes.even.push((spread.max_skew.max(1), spread.counter));
+                preferences
+                    .even
+                    .push((spread.max_skew.max(1), spread.counter));
             }
         } else if defaults && self.default_spread.is_empty() && pod.shape.spread.is_empty() {
-            wishes.even.extend(self.usual(shapes, bins, pod));
+            preferences.even.extend(self.usual(shapes, bins, pod));
         }
-        let none = wishes.near.is_empty() && wishes.apart.is_empty() && wishes.even.is_empty();
-        (!none).then(|| Arc::new(wishes))
+        let none = preferences.near.is_empty()
+            && preferences.apart.is_empty()
+            && preferences.even.is_empty();
+        (!none).then(|| Arc::new(preferences))
     }
 
     /// The default of kube-scheduler that has to do with where machines are made.
@@ -123,23 +132,23 @@ impl<'a> Company<'a> {
         })
     }
 
-    /// What one more pod with these wishes counts at a place: the less the better. Only places can be
+    /// What one more pod with these preferences counts at a place: the less the better. Only places can be
     /// compared, for the same pod.
-    pub(in crate::brain) fn unease(
+    pub(in crate::brain) fn penalty(
         &self,
-        wishes: &Wishes,
+        preferences: &Preferences,
         at: impl Fn(KeyId) -> DomainId + Copy,
     ) -> i64 {
-        self.work(wishes.near.len() + wishes.apart.len() + wishes.even.len());
-        let near = wishes.near.iter().map(|(weight, counter)| {
+        self.work(preferences.near.len() + preferences.apart.len() + preferences.even.len());
+        let near = preferences.near.iter().map(|(weight, counter)| {
             let met = self.mates(*counter, at).is_some_and(|pods| pods > 0);
             if met { 0 } else { *weight }
         });
-        let apart = wishes.apart.iter().map(|(weight, counter)| {
+        let apart = preferences.apart.iter().map(|(weight, counter)| {
             let pods = self.mates(*counter, at).unwrap_or(0);
             weight * pods.clamp(0, MANY)
         });
-        let even = wishes.even.iter().map(|(skew, counter)| {
+        let even = preferences.even.iter().map(|(skew, counter)| {
             let pods = self.mates(*counter, at).unwrap_or(MANY);
             EVEN * pods.clamp(0, MANY) / skew
         });
@@ -149,11 +158,11 @@ impl<'a> Company<'a> {
     /// The pods of the `n`-th preferred affinity term: in the domain of a place, and anywhere.
     pub(in crate::brain) fn near(
         &self,
-        wishes: &Wishes,
+        preferences: &Preferences,
         n: usize,
         at: impl Fn(KeyId) -> DomainId,
     ) -> (i64, i64) {
-        let (_, counter) = wishes.near[n];
+        let (_, counter) = preferences.near[n];
         let here = self.mates(counter, at).unwrap_or(0);
         (here, self.counters[counter].total())
     }
@@ -161,15 +170,19 @@ impl<'a> Company<'a> {
     /// The pods of the `n`-th preferred anti-affinity term in the domain of a place.
     pub(in crate::brain) fn apart(
         &self,
-        wishes: &Wishes,
+        preferences: &Preferences,
         n: usize,
         at: impl Fn(KeyId) -> DomainId,
     ) -> i64 {
-        self.mates(wishes.apart[n].1, at).unwrap_or(0)
+        self.mates(preferences.apart[n].1, at).unwrap_or(0)
     }
 
-    /// What a pod wishes to be spread over.
-    pub(in crate::brain) fn spreads(&self, wishes: &Wishes, pod: Shape<'a>) -> Vec<Evenness> {
+    /// What a pod prefers to be spread over.
+    pub(in crate::brain) fn spreads(
+        &self,
+        preferences: &Preferences,
+        pod: Shape<'a>,
+    ) -> Vec<Evenness> {
         let of = |(skew, counter): &(i64, CounterId)| {
             let subject = &self.counters[*counter].subject;
             Evenness {
@@ -179,7 +192,7 @@ impl<'a> Company<'a> {
                 itself: subject.who.counts(&self.around(), pod),
             }
         };
-        wishes.even.iter().map(of).collect()
+        preferences.even.iter().map(of).collect()
     }
 
     /// The pods that count for spreading in a domain.

@@ -1,4 +1,5 @@
-//! What pods wish and do not insist on: `met_wishes` and `unmet_wishes`, as `explain pod` tells of them.
+//! Preferences of pods: `met_preferences` and `unmet_preferences`, as `explain pod` tells of them. Older cases
+//! say `met_wishes` and `unmet_wishes`.
 
 use crate::brain::explain::{self, Asked};
 use crate::conformance::act::Outcome;
@@ -15,22 +16,31 @@ pub(super) fn judge(
     outcome: &Outcome,
     misses: &mut Misses,
 ) -> Result<(), Wrong> {
-    for (key, met) in [("met_wishes", true), ("unmet_wishes", false)] {
-        if let Some(value) = fields.take(key) {
-            wishes(value, met, outcome, misses)?;
+    let keys = [
+        (["met_preferences", "met_wishes"], true),
+        (["unmet_preferences", "unmet_wishes"], false),
+    ];
+    for (names, met) in keys {
+        if let Some(value) = fields.any(&names) {
+            preferences(value, met, outcome, misses)?;
         }
     }
     Ok(())
 }
 
-/// `unmet_wishes: {web: [zone In, app=db]}`: every wish of the pod that is not met has one of these
+/// `unmet_preferences: {web: [zone In, app=db]}`: every preference of the pod that is not met has one of these
 /// parts in its text, and every part is in one.
-fn wishes(value: &Value, met: bool, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn preferences(
+    value: &Value,
+    met: bool,
+    outcome: &Outcome,
+    misses: &mut Misses,
+) -> Result<(), Wrong> {
     let entries = value
         .map()
-        .ok_or_else(|| value.expected("parts of wishes by pod, as {web: [zone In]}"))?;
+        .ok_or_else(|| value.expected("parts of preferences by pod, as {web: [zone In]}"))?;
     if outcome.decisions.len() != 1 {
-        return Err(value.wrong("wishes are asked of one decision: when must be plan"));
+        return Err(value.wrong("preferences are asked of one decision: when must be plan"));
     }
     let what = if met { "met" } else { "unmet" };
     for entry in entries {
@@ -40,9 +50,9 @@ fn wishes(value: &Value, met: bool, outcome: &Outcome, misses: &mut Misses) -> R
             let (mut open, mut missing) = (have.clone(), Vec::new());
             for part in &parts {
                 let mut hit = false;
-                for wish in &have {
-                    if speaks_of(part, wish)? {
-                        open.retain(|other| other != wish);
+                for preference in &have {
+                    if speaks_of(part, preference)? {
+                        open.retain(|other| other != preference);
                         hit = true;
                     }
                 }
@@ -52,7 +62,7 @@ fn wishes(value: &Value, met: bool, outcome: &Outcome, misses: &mut Misses) -> R
             }
             if !missing.is_empty() || !open.is_empty() {
                 misses.push(format!(
-                    "expected {what} wishes of {}: {}, got {}",
+                    "expected {what} preferences of {}: {}, got {}",
                     key.name,
                     shown(parts.iter().map(|part| wanted(part))),
                     shown(have)
@@ -63,7 +73,7 @@ fn wishes(value: &Value, met: bool, outcome: &Outcome, misses: &mut Misses) -> R
     Ok(())
 }
 
-/// The wishes of a pod that are met, or those that are not, with the reason.
+/// The preferences of a pod that are met, or those that are not, with the reason.
 fn told(outcome: &Outcome, key: &PodKey, met: bool) -> Vec<String> {
     let before = &outcome.before;
     let story = outcome.last().and_then(|decision| {
@@ -76,12 +86,14 @@ fn told(outcome: &Outcome, key: &PodKey, met: bool) -> Vec<String> {
         };
         explain::pod(asked, key)
     });
-    let wishes = story.into_iter().flat_map(|story| story.wishes);
-    let wishes = wishes.filter(|wish| wish.met == met);
-    wishes
-        .map(|wish| {
-            let why = wish.why.map_or(String::new(), |why| format!(": {why}"));
-            format!("{}{why}", wish.wish)
+    let preferences = story.into_iter().flat_map(|story| story.preferences);
+    let preferences = preferences.filter(|preference| preference.met == met);
+    preferences
+        .map(|preference| {
+            let why = preference
+                .why
+                .map_or(String::new(), |why| format!(": {why}"));
+            format!("{}{why}", preference.preference)
         })
         .collect()
 }

@@ -1,4 +1,4 @@
-//! The brake: too many nodes that are not Ready stop both ways.
+//! Cluster health: too many nodes that are not Ready stop scale-up and scale-down.
 
 use super::holding::{creates, held};
 use super::lab::lab;
@@ -9,7 +9,7 @@ use crate::model::report::Hold;
 use crate::model::time::Span;
 
 #[test]
-fn nodes_that_pve_shows_to_be_dead_do_not_pull_the_brake() {
+fn nodes_that_pve_shows_to_be_dead_do_not_make_the_cluster_unhealthy() {
     let world = |running: bool, online: bool| {
         let mut lab = lab().kind("one", 2, 4096).pool("p", &["one"]);
         for n in 0..4 {
@@ -29,20 +29,20 @@ fn nodes_that_pve_shows_to_be_dead_do_not_pull_the_brake() {
         }
         lab.decide().report.holds
     };
-    let brake = |holds: &[Hold]| {
+    let unhealthy = |holds: &[Hold]| {
         holds
             .iter()
             .any(|hold| hold.why.contains("ClusterUnhealthy"))
     };
     assert!(
-        !brake(&world(false, true)),
+        !unhealthy(&world(false, true)),
         "switched off, as their host says"
     );
     assert!(
-        brake(&world(true, true)),
+        unhealthy(&world(true, true)),
         "they run, and nobody hears of them"
     );
-    assert!(brake(&world(false, false)), "nobody knows");
+    assert!(unhealthy(&world(false, false)), "nobody knows");
 }
 
 #[test]
