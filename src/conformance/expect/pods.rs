@@ -286,7 +286,7 @@ fn verdicts(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(),
     for entry in entries {
         let mut options = texts(&entry.value)?;
         for option in options.iter_mut().filter(|option| *option == "hopeless") {
-            *option = "no_compatible_pool".to_owned();
+            "no_compatible_pool".clone_into(option);
         }
         for key in named(&entry.key, &entry.value, outcome)? {
             let verdict = outcome.last().and_then(|d| d.report.pods.get(key));
