@@ -59,9 +59,10 @@ pub struct Entry {
     /// became of the machine since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unanswered_clone: Option<Time>,
-    /// When a shutdown or a stop was last asked for without an answer: it may still be carried out for a while.
+    /// When a shutdown or a stop was last sent that PVE did not refuse: without an answer it may still be carried out for
+    /// a while, and a guest may obey long after PVE has given up waiting for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unanswered_power_off: Option<Time>,
+    pub power_off_sent: Option<Time>,
     /// The VM was seen with our mark: from then on it is ours, before it is ours by intent alone.
     #[serde(default)]
     pub marked: bool,
@@ -90,7 +91,7 @@ impl Entry {
             reached: Some(Step::Intent),
             upid: None,
             unanswered_clone: None,
-            unanswered_power_off: None,
+            power_off_sent: None,
             marked: false,
             configured: false,
             uuid: None,
@@ -111,7 +112,7 @@ impl Entry {
         self.configured = false;
         self.upid = None;
         self.uuid = None;
-        self.unanswered_power_off = None;
+        self.power_off_sent = None;
     }
 }
 

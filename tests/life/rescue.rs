@@ -6,7 +6,7 @@ use pve_autoscaler::model::policy::LEAVING_TAINT;
 use pve_autoscaler::model::region::{Busy, Machine, Step as Reached};
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::{Aim, FaultPlan};
-use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::guests::{Fault, GuestSpec};
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{AdminAct, PveSpec};
 use pve_autoscaler::sim::workload::{Act, Pods, Step, Workload};
@@ -103,6 +103,51 @@ fn a_node_is_not_given_back_while_a_shutdown_may_still_come() {
     for killed in [false, true] {
         simulate(not_given_back(killed));
     }
+}
+
+/// PVE took the shutdown, and the guest is slow to obey when somebody uncordons the node: it may go off at any moment.
+#[test]
+fn a_node_is_not_given_back_while_its_guest_may_still_shut_down() {
+    simulate(async {
+        let guests = GuestSpec {
+            fates: [(0, Fault::IgnoresShutdown)].into(),
+            ..GuestSpec::default()
+        };
+        let config = format!("{HASTY}[pool.general.drain]\nshutdown_timeout = \"20s\"\n");
+        let scene = Scene::new(5, &config, guests);
+        let rescue = async {
+            let node = marked(&scene).await;
+            let asked = || {
+                let tasks = scene.world.pve.running_tasks().into_iter();
+                tasks
+                    .map(|upid| upid.contains(":qmshutdown:"))
+                    .any(|asked| asked)
+            };
+            while !asked() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            kubectl_uncordon(&scene, &node).await;
+            for _ in 0..200 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                assert!(leaves(&scene, &node), "it takes pods again");
+            }
+        };
+        let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(90));
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, visit, Duration::from_mins(25)) => panic!("no shutdown was sent"),
+            () = rescue => {}
+        }
+        assert!(
+            scene
+                .world
+                .pve
+                .vms()
+                .iter()
+                .any(|vm| vm.vmid == 9100 && vm.running)
+        );
+        assert!(scene.findings().is_empty(), "{:#?}", scene.findings());
+    });
 }
 
 async fn not_given_back(killed: bool) {

@@ -427,7 +427,7 @@ async fn stopped(
 }
 
 /// Asks PVE for a shutdown, or with `stop` to take the power away at once. The journal has it before: without an answer it
-/// may still be carried out for a while.
+/// may still be carried out for a while, and a guest that was asked may obey long after PVE has given up waiting.
 async fn ask_power_off(
     work: &Work,
     patience: Span,
@@ -436,16 +436,16 @@ async fn ask_power_off(
 ) -> Result<Result<Upid, CallError>, Stop> {
     let host = work.host()?;
     let vmid = work.mark.vmid;
-    let earlier = work.entry()?.unanswered_power_off;
+    let earlier = work.entry()?.power_off_sent;
     let now = work.tools.clock.now();
-    work.record(|entry| entry.unanswered_power_off = Some(now))?;
+    work.record(|entry| entry.power_off_sent = Some(now))?;
     let answer = if stop {
         work.pve.stop(&host, vmid, overrule).await
     } else {
         work.pve.shutdown(&host, vmid, patience.to_std()).await
     };
-    if !matches!(&answer, Err(error) if error.outcome == Outcome::Unknown) {
-        work.record(|entry| entry.unanswered_power_off = earlier)?;
+    if matches!(&answer, Err(error) if error.outcome != Outcome::Unknown) {
+        work.record(|entry| entry.power_off_sent = earlier)?;
     }
     Ok(answer)
 }

@@ -18,7 +18,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(15);
 /// Between two looks whether a node may be given back.
 const GIVE_BACK: Duration = Duration::from_secs(5);
 
-/// For how long a call may still be carried out whose answer was lost, by when it was sent (`asked`, in the journal);
+/// For how long a call may still take effect, by when it was sent (`asked`, in the journal);
 /// nothing when it cannot any more.
 fn may_come(
     work: &Work,
@@ -41,13 +41,13 @@ fn clone_may_come(work: &Work) -> Result<Option<Span>, Stop> {
     may_come(work, |entry| &mut entry.unanswered_clone)
 }
 
-/// Waits until no shutdown that was not answered can come any more. Until then the node keeps our taint, or pods would
+/// Waits until no shutdown that was sent can take effect any more. Until then the node keeps our taint, or pods would
 /// come and lose their node to a shutdown that nobody wants.
 pub(super) async fn no_power_off_comes(work: &Work, node: &NodeRef) {
     // A journal that cannot be read says nothing of a shutdown, and stops the work elsewhere.
-    while let Ok(Some(left)) = may_come(work, |entry| &mut entry.unanswered_power_off) {
+    while let Ok(Some(left)) = may_come(work, |entry| &mut entry.power_off_sent) {
         work.note(format!(
-            "node {} is needed again, but a shutdown that PVE did not answer may still happen: it takes no pods for {left}",
+            "node {} is needed again, but its VM was asked to shut down and may still do so: it takes no pods for {left}",
             node.name
         ));
         sleep(left.to_std().min(GIVE_BACK)).await;

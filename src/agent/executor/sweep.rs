@@ -188,7 +188,7 @@ pub(super) async fn release(
         step: Step::Drain,
     };
     let node = sweep.node()?;
-    if let Some(entry) = entry.filter(|entry| entry.unanswered_power_off.is_some()) {
+    if let Some(entry) = entry.filter(|entry| entry.power_off_sent.is_some()) {
         late::no_power_off_comes(&open(tools.clone(), entry)?, &node).await;
     }
     sweep.patiently(|| tools.kube.release_node(&node)).await?;

@@ -165,7 +165,10 @@ impl Pve {
     async fn switch_off(&self, vmid: u32, graceful: bool, by: &str, what: &str) {
         self.guests().power_off(vmid, graceful).await;
         self.world(|world, now| {
-            world.note(now, by, vmid, what);
+            // Somebody else may have taken its power meanwhile: then it was not this call that did.
+            if world.vms.get(&vmid).is_some_and(|vm| vm.run.is_on()) {
+                world.note(now, by, vmid, what);
+            }
             world.powered_off(vmid, now);
         });
     }
