@@ -118,10 +118,8 @@ fn a_node_is_not_given_back_while_its_guest_may_still_shut_down() {
         let rescue = async {
             let node = marked(&scene).await;
             let asked = || {
-                let tasks = scene.world.pve.running_tasks().into_iter();
-                tasks
-                    .map(|upid| upid.contains(":qmshutdown:"))
-                    .any(|asked| asked)
+                let tasks = scene.world.pve.running_tasks();
+                tasks.into_iter().any(|upid| upid.contains(":qmshutdown:"))
             };
             while !asked() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
