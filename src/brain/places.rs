@@ -225,6 +225,21 @@ fn patience(turn: &Turn<'_>) -> Span {
     turn.view.policy.scale_up.max_provision_time
 }
 
+/// Whether a node of ours that is not Ready is expected back: it lost contact a short while ago, and its host is on.
+fn expected_back(turn: &Turn<'_>, known: &Known<'_>, node: &Node) -> bool {
+    let waited = node.ready.since.map(|since| turn.now().since(since));
+    waited.is_none_or(|waited| waited <= patience(turn)) && !host_is_off(turn, known)
+}
+
+/// Whether a machine that was up has a node that is given up: it is not Ready, and not expected back.
+pub(super) fn is_given_up(turn: &Turn<'_>, known: &Known<'_>) -> bool {
+    let lost = known
+        .node
+        .filter(|(_, node)| node.ready.status != ReadyStatus::True);
+    known.standing == Standing::Up
+        && lost.is_some_and(|(_, node)| !expected_back(turn, known, node))
+}
+
 /// Whether PVE, with quorum, shows the host of a machine offline.
 fn host_is_off(turn: &Turn<'_>, known: &Known<'_>) -> bool {
     let region = turn.view.snapshot.regions.get(&known.machine.region);
@@ -243,14 +258,9 @@ fn node_bin(
     let standing = known.map(|known| &known.standing);
     let coming = standing == Some(&Standing::Coming);
     let ready = node.ready.status == ReadyStatus::True;
-    // A working node of ours that lost contact a short while ago is expected back, unless its host is off.
     let lost = standing == Some(&Standing::Up)
         && !ready
-        && !known.is_some_and(|known| host_is_off(turn, known))
-        && node
-            .ready
-            .since
-            .is_none_or(|since| turn.now().since(since) <= patience(turn));
+        && known.is_some_and(|known| expected_back(turn, known, node));
     let mut bin = Bin {
         name: name.clone(),
         site: Site::Node,

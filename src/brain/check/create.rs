@@ -2,8 +2,9 @@
 
 use super::{Case, Rule, Verdict, consolidation, ensure, newcomer, refuse};
 use crate::model::action::{Action, CreateSpec, Reason};
+use crate::model::cluster::ReadyStatus;
 use crate::model::policy::{LEAVING_TAINT, PoolPolicy, VOLUMES_VMID};
-use crate::model::region::{Busy, Region};
+use crate::model::region::{Busy, Machine, Region};
 
 /// Length of a bootstrap token's id.
 const TOKEN_ID: usize = 6;
@@ -216,7 +217,7 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
                     let over = machine
                         .step
                         .is_some_and(|(step, _)| step == crate::model::region::Step::Done);
-                    machine.node.is_some() || !(old || over)
+                    (machine.node.is_some() || !(old || over)) && !is_given_up(case, machine)
                 })
                 .count();
             ensure(have < pool.min as usize, Rule::Needed, || {
@@ -229,6 +230,24 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
             format!("no reason to make a machine: {other}"),
         ),
     }
+}
+
+/// Whether a machine's node has not been Ready for longer than a new one takes, or its host is off.
+fn is_given_up(case: Case<'_>, machine: &Machine) -> bool {
+    let node = machine.node.as_ref();
+    let Some(node) = node.and_then(|name| case.snapshot.cluster.nodes.get(name)) else {
+        return false;
+    };
+    let patience = case.policy.scale_up.max_provision_time.0;
+    let long = node
+        .ready
+        .since
+        .is_some_and(|since| case.now.0.saturating_sub(since.0) > patience);
+    let region = case.snapshot.regions.get(&machine.region);
+    let host = region
+        .filter(|region| region.quorate)
+        .and_then(|region| region.hosts.get(&machine.host));
+    node.ready.status != ReadyStatus::True && (long || host.is_some_and(|host| !host.online))
 }
 
 /// A pod that has no node, or one that is leaving.

@@ -37,6 +37,7 @@ use super::fit::volumes::Need;
 use super::limits::Ledger;
 use super::offer::{self, Choice};
 use super::pack::{self, Lane, Seats, Why};
+use super::places;
 use super::planned::{CreateReason, PlannedMachines};
 use super::turn::Turn;
 use super::unread;
@@ -277,7 +278,8 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 .filter(|known| {
                     // One whose drain was interrupted is let go on only where the pool keeps its `min`.
                     let stays = matches!(known.standing, Standing::Up | Standing::Coming);
-                    stays || known.resumable()
+                    // In the place of a node that is given up another one is made.
+                    (stays || known.resumable()) && !places::is_given_up(self.turn, known)
                 })
                 .count();
             let unread = unread::find(self.turn.view.snapshot, policy);

@@ -2,7 +2,7 @@
 //! of nodes that are leaving.
 
 use super::lab::{Lab, lab, made, owner, verdict, why};
-use crate::model::action::Kind;
+use crate::model::action::{Kind, Reason};
 use crate::model::cluster::{Phase, ReadyStatus};
 use crate::model::policy::LEAVING_TAINT;
 use crate::model::region::{Busy, Step};
@@ -134,6 +134,34 @@ fn if_12_a_node_whose_host_is_off_is_not_expected_back() {
         region.templates.get_mut("debian").expect("debian")[0].host = "pve2".into();
     });
     assert_eq!(created(&off), 1);
+}
+
+#[test]
+fn if_12_a_node_that_is_given_up_does_not_count_for_the_min() {
+    let lost = |ago: Span, host_on: bool| {
+        let lab = pool().ours("n1", "p", "one");
+        let lab = lab.edit_pool("p", |pool| pool.min = 1);
+        let since = lab.now - ago;
+        let lab = lab.edit_node("n1", |node| {
+            node.ready.status = ReadyStatus::Unknown;
+            node.ready.since = Some(since);
+        });
+        lab.with(|lab| {
+            let region = lab.snapshot.regions.get_mut("home").expect("home");
+            region.hosts.get_mut("pve1").expect("pve1").online = host_on;
+            if !host_on {
+                region.templates.get_mut("debian").expect("debian")[0].host = "pve2".into();
+            }
+        })
+    };
+    assert_eq!(created(&lost(Span::minutes(2), true)), 0);
+    for lab in [lost(Span::minutes(16), true), lost(Span::minutes(2), false)] {
+        let decision = lab.decide();
+        let action = &decision.plan[0];
+        assert_eq!(action.reason, Reason::BelowMin { have: 0, min: 1 });
+        let verdict = crate::brain::check::check(action, &lab.snapshot, &lab.policy, lab.now);
+        assert_eq!(verdict, Ok(()));
+    }
 }
 
 #[test]
