@@ -69,7 +69,7 @@ pub(super) struct Known<'a> {
 /// How a machine stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Hands off, and why.
+    /// It is left alone, and why.
     Untouchable(String),
     /// It is on its way up.
     Coming,

@@ -15,6 +15,10 @@ use crate::pve::{LATE_CALL, Upid};
 use super::durable;
 use super::records::{Record, Records};
 
+/// So many calls without answer are kept of a machine, the newest: a client that goes away before each answer must not
+/// make the record grow, nor account for more clones than it could have asked for in earnest.
+const MOST_UNANSWERED: usize = 8;
+
 /// A clone that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -84,6 +88,7 @@ impl Intent {
         let open = calls.iter().copied();
         let mut open: Vec<Time> = open.filter(|call| is_open(*call, self.asked)).collect();
         open.append(&mut self.unanswered);
+        open.drain(..open.len().saturating_sub(MOST_UNANSWERED));
         self.unanswered = open;
         self
     }
@@ -258,6 +263,26 @@ mod tests {
         let other = serde_json::to_vec(&intent(9002)).expect("json");
         std::fs::write(dir.path().join("9001.json"), other).expect("written");
         assert!(intents.get(9001, now).is_err());
+    }
+
+    #[test]
+    fn calls_without_answer_are_kept_as_long_as_they_may_come_and_not_without_end() {
+        let asked = |seconds: i64| Intent {
+            asked: Time(seconds * 1000),
+            unanswered: vec![Time(seconds * 1000)],
+            ..intent(9001)
+        };
+        let after = |earlier: Intent, seconds| asked(seconds).after(Some(&earlier)).unanswered;
+        assert_eq!(after(asked(0), 299), [Time(0), Time(299_000)]);
+        assert_eq!(after(asked(0), 300), [Time(300_000)]);
+        let other = Intent {
+            machine: "small-other".into(),
+            ..asked(0)
+        };
+        assert_eq!(after(other, 10), [Time(10_000)]);
+        let many = (1..100).fold(asked(0), |earlier, at| asked(at).after(Some(&earlier)));
+        assert_eq!(many.unanswered.len(), MOST_UNANSWERED);
+        assert_eq!(many.unanswered.last(), Some(&Time(99_000)));
     }
 
     #[test]

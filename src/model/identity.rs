@@ -37,7 +37,7 @@ pub enum NodeIdentity {
     None,
     /// This node shows every sign of it, and no other shows one.
     Agreed(Arc<str>),
-    /// The signs contradict each other: hands off.
+    /// The signs contradict each other: the machine is left alone.
     Contradiction(Contradiction),
 }
 

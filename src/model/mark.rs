@@ -1,7 +1,7 @@
 //! The mark: the proof that a VM is ours, in the last line of its description.
 //!
 //! `pve-autoscaler:v1 {"cluster":…,"machine":…,"pool":…,…,"sum":…}`. Human text above it survives.
-//! Tags are for people and prove nothing. A mark of an unknown version means hands off; a doubled
+//! Tags are for people and prove nothing. A VM with a mark of an unknown version is left alone; a doubled
 //! or edited one means quarantine. A copy of a VM carries its original's VMID and is seen by that.
 
 use std::fmt::Write as _;
@@ -48,7 +48,7 @@ pub enum Ownership {
     Unmarked,
     /// One intact mark in the last line. Whether it is *our* cluster's is the caller's question.
     Marked(Shared<Mark>),
-    /// A mark of another version: hands off.
+    /// A mark of another version: the VM is left alone.
     UnknownVersion(ForeignText),
     /// Doubled, misplaced, edited or unreadable: quarantine. The text says what is wrong.
     Damaged(ForeignText),

@@ -149,7 +149,7 @@ pub struct Machine {
     /// Its Kubernetes node, by the rule of [`identity`](super::identity).
     #[serde(default)]
     pub node: Option<Arc<str>>,
-    /// What the nodes, the VM and what is remembered of it say against each other: hands off. Then `node` is
+    /// What the nodes, the VM and what is remembered of it say against each other: the machine is left alone. Then `node` is
     /// `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contradiction: Option<Contradiction>,

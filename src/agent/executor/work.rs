@@ -98,7 +98,7 @@ pub(super) enum Look {
     Absent,
     /// Our machine, with the host it is on and its configuration.
     Ours(Box<VmConfig>),
-    /// Our machine, but its SMBIOS UUID is not the one it had: which node is on it cannot be told. Hands off.
+    /// Our machine, but its SMBIOS UUID is not the one it had: which node is on it cannot be told. It is left alone.
     Changed(String),
     /// A locked VM without a mark: the placeholder of a clone under way, or of a dead one.
     Placeholder,

@@ -20,7 +20,7 @@ const MAX_QUESTIONS: usize = 200_000;
 /// What the filters that look at labels and taints read of a pod.
 type NodeRequirements<'a> = (&'a Labels, &'a Option<Vec<NodeTerm>>, &'a [Toleration]);
 
-/// What makes a lot: its requirements, amounts and cliques.
+/// What pods of one lot have in common: who differs in one of these is in another lot.
 type Key = (usize, Vec<i64>, Vec<usize>);
 
 /// The names of the resources that somebody asks for, in the order of amounts.

@@ -40,7 +40,7 @@ pub(in crate::brain) struct Evenness {
     counter: CounterId,
     /// Over which key.
     pub(in crate::brain) key: KeyId,
-    /// Its `maxSkew`.
+    /// `maxSkew` of the spread constraint: pods by which a domain may be ahead of the emptiest.
     pub(in crate::brain) skew: i64,
     /// The pod is among those that are spread.
     pub(in crate::brain) itself: bool,

@@ -47,7 +47,8 @@ pub struct Pool {
     pub instance_types: Option<Vec<String>>,
     /// The hosts it may use. Default: all of the region.
     pub hosts: Vec<String>,
-    /// Nodes to keep.
+    /// Nodes to keep. One that is not Ready for longer than `scale_up.max_provision_time`, or whose host is off, does not
+    /// count: another one is made.
     pub min: u32,
     /// Nodes at most.
     pub max: Option<u32>,

@@ -4,7 +4,7 @@
 use super::{Model, Problem};
 
 /// Parts of one unit of price: fine enough for a byte of memory.
-pub(super) const WHOLE: i128 = 1 << 60;
+pub(super) const PRICE_UNIT: i128 = 1 << 60;
 /// Rounds of the search for the best rates of CPU and memory together: each leaves two thirds.
 const ROUNDS: usize = 200;
 /// The places of CPU and memory among the amounts.
@@ -14,7 +14,7 @@ const MEMORY: usize = 1;
 /// A price of resources.
 #[derive(Debug)]
 struct Rate {
-    /// By resource, in parts of [`WHOLE`].
+    /// By resource, in parts of [`PRICE_UNIT`].
     of: Vec<i128>,
     /// What the largest model is worth.
     most: i128,
@@ -80,7 +80,7 @@ impl Rates {
         let (mut price, mut machines) = (0, 0);
         for ((rate, all), fixed) in self.all.iter().zip(&self.worth).zip(&self.fixed) {
             let worth = all.saturating_sub(*fixed).max(0);
-            price = price.max(up(worth, WHOLE));
+            price = price.max(up(worth, PRICE_UNIT));
             if rate.most > 0 {
                 machines = machines.max(up(worth, rate.most));
             }
@@ -108,12 +108,15 @@ impl Rates {
                 .iter()
                 .map(|(free, sum)| rate.worth(free).saturating_sub(rate.worth(sum)).max(0));
             let free = free.fold(0, i128::saturating_add);
-            let room = loads
-                .iter()
-                .map(|(price, worth)| price.saturating_mul(WHOLE).saturating_sub(*worth).max(0));
+            let room = loads.iter().map(|(price, worth)| {
+                price
+                    .saturating_mul(PRICE_UNIT)
+                    .saturating_sub(*worth)
+                    .max(0)
+            });
             let room = room.fold(free, i128::saturating_add);
             let more = rest.saturating_sub(room).max(0);
-            least = least.max(paid.saturating_add(up(more, WHOLE)));
+            least = least.max(paid.saturating_add(up(more, PRICE_UNIT)));
             if rate.most > 0 {
                 let room = loads.iter().map(|(_, worth)| (rate.most - worth).max(0));
                 let room = room.fold(free, i128::saturating_add);
@@ -171,7 +174,7 @@ fn rates(problem: &Problem) -> Vec<Rate> {
 fn highest(models: &[Model], resource: usize, paid: impl Fn(&Model) -> i128) -> i128 {
     let rates = models.iter().filter(|model| model.free[resource] > 0);
     let rates = rates.map(|model| {
-        let left = i128::from(model.price).saturating_mul(WHOLE) - paid(model);
+        let left = i128::from(model.price).saturating_mul(PRICE_UNIT) - paid(model);
         left.max(0) / i128::from(model.free[resource])
     });
     rates.min().unwrap_or(0)

@@ -1,6 +1,6 @@
 //! Whole machine fillings: what fills a machine best, by what pods are worth at the rates that bound the price.
 
-use super::rates::{Rates, WHOLE};
+use super::rates::{PRICE_UNIT, Rates};
 use super::state::{Draft, Spot};
 use super::{Bits, Problem, To};
 
@@ -11,7 +11,7 @@ const CHOICES: usize = 12;
 /// Values are compared with worths in parts of this.
 const PART: i128 = 1 << 12;
 /// What one plan teaches counts one in so many.
-const MEMORY: i128 = 4;
+const LESSON: i128 = 4;
 /// A filling that wastes no more than one part in this many is good enough.
 const GOOD: i128 = 256;
 
@@ -46,7 +46,7 @@ struct Search<'f, 'p> {
     /// Lots with how many pods there are.
     lots: &'f [(usize, usize)],
     /// By lot of `lots`: what it or a later one counts at most for a [`PART`] of what it is worth.
-    most: Vec<i128>,
+    dearest: Vec<i128>,
     counts: Vec<usize>,
     best: (i128, Vec<usize>),
     steps: usize,
@@ -85,7 +85,7 @@ impl Values {
             let all = worths.clone().fold(0_i128, |sum, (_, count, worth)| {
                 sum.saturating_add(worth.saturating_mul(count))
             });
-            let price = i128::from(filler.problem.models[model].price).saturating_mul(WHOLE);
+            let price = i128::from(filler.problem.models[model].price).saturating_mul(PRICE_UNIT);
             // What the machine costs for a part of what is on it.
             let rate = price / (all / PART).max(1);
             for (lot, count, worth) in worths {
@@ -97,9 +97,9 @@ impl Values {
         for (lot, value) in self.of.iter_mut().enumerate() {
             if draft.left[lot] > 0 {
                 // Whoever found no place is thought of before the others.
-                *value = value.saturating_add(*value / MEMORY);
+                *value = value.saturating_add(*value / LESSON);
             } else if pods[lot] > 0 {
-                *value = *value - *value / MEMORY + paid[lot] / pods[lot] / MEMORY;
+                *value = *value - *value / LESSON + paid[lot] / pods[lot] / LESSON;
             }
         }
     }
@@ -248,20 +248,20 @@ impl<'p> Filler<'p> {
             .filter(|(lot, _)| self.problem.lots[*lot].may.has(model));
         let usable: Vec<(usize, usize)> = usable.copied().collect();
         let whole = self.rates.worth_of(free);
-        let mut most: Vec<i128> = usable
+        let mut dearest: Vec<i128> = usable
             .iter()
             .map(|(lot, _)| values.of[*lot].saturating_mul(PART) / self.pods[*lot].worth.max(1) + 1)
             .collect();
-        for at in (1..most.len()).rev() {
-            most[at - 1] = most[at - 1].max(most[at]);
+        for at in (1..dearest.len()).rev() {
+            dearest[at - 1] = dearest[at - 1].max(dearest[at]);
         }
-        let top = most.first().copied().unwrap_or(PART);
+        let top = dearest.first().copied().unwrap_or(PART);
         let enough = ((whole - whole / GOOD) / PART).saturating_mul(top);
         let mut search = Search {
             filler: self,
             values,
             lots: &usable,
-            most,
+            dearest,
             counts: vec![0; usable.len()],
             best: (0, Vec::new()),
             steps: (STEPS / usable.len().max(1)).clamp(30, 400),
@@ -293,7 +293,8 @@ impl Search<'_, '_> {
             }
             if self.steps == 0
                 || self.best.0 >= self.enough
-                || worth.saturating_add((rest / PART).saturating_mul(self.most[at])) <= self.best.0
+                || worth.saturating_add((rest / PART).saturating_mul(self.dearest[at]))
+                    <= self.best.0
             {
                 return;
             }
