@@ -8,10 +8,11 @@
 //! so the package's daemon and broker are built.
 
 #[macro_use]
-pub mod planted;
+pub extern crate planted;
+
+pub use {brain, model};
 
 pub mod agent;
-pub mod brain;
 pub mod broker;
 pub mod cli;
 pub mod clock;
@@ -19,7 +20,6 @@ pub mod config;
 #[cfg(feature = "simulator")]
 pub mod conformance;
 pub mod kube;
-pub mod model;
 pub mod pve;
 #[cfg(feature = "simulator")]
 pub mod sim;

@@ -8,13 +8,11 @@ use std::path::{Path, PathBuf};
 const MAX_FILE_LINES: usize = 600;
 const MAX_FUNCTION_LINES: usize = 70;
 
-/// What each module may use besides itself, `model`, `clock` and `planted`; docs/architecture.md has the
-/// picture. `lib` is not a module.
-const MAY_USE: [(&str, &[&str]); 19] = [
-    ("model", &[]),
+/// What each module of the program's own crate may use besides itself, `model`, `clock` and `planted`;
+/// docs/architecture.md has the picture. `lib` is not a module. What is a crate of its own has its list in
+/// its Cargo.toml.
+const MAY_USE: [(&str, &[&str]); 16] = [
     ("clock", &[]),
-    ("planted", &[]),
-    ("brain", &[]),
     ("config", &[]),
     ("pve", &[]),
     ("kube", &[]),
@@ -164,6 +162,23 @@ fn benches() -> Vec<(String, String)> {
         .collect()
 }
 
+/// Whether this folder of `src` is a crate of its own.
+fn is_member(module: &str) -> bool {
+    root().join("src").join(module).join("Cargo.toml").is_file()
+}
+
+/// Every Cargo.toml with its folder: of the program, and of each member.
+fn manifests() -> Vec<(PathBuf, toml::Table)> {
+    let found = files(root(), &|path| path.ends_with("Cargo.toml"));
+    assert!(found.len() >= 4, "{found:?}");
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).expect("it is text");
+        let folder = path.parent().expect("a folder").to_owned();
+        (folder, text.parse().expect("it is TOML"))
+    };
+    found.into_iter().map(read).collect()
+}
+
 fn module_of(name: &str) -> String {
     let mut parts = name.trim_end_matches(".rs").split('/');
     let first = parts.next().unwrap_or_default();
@@ -202,7 +217,7 @@ fn modules_use_only_what_lies_further_in() {
     let mut complaints = Vec::new();
     for (name, text) in sources() {
         let module = module_of(&name);
-        if module == "lib" {
+        if module == "lib" || is_member(&module) {
             continue;
         }
         let Some(allowed) = rules.get(module.as_str()) else {
@@ -228,7 +243,7 @@ fn modules_use_only_what_lies_further_in() {
                     .unwrap_or_default();
                 let fine = used.is_empty()
                     || used == own
-                    || matches!(used, "model" | "clock" | "planted") && own != "model"
+                    || matches!(used, "model" | "clock" | "planted")
                     || allowed.contains(&used);
                 if !fine {
                     complaints.push(format!("{name} uses crate::{used}"));
@@ -265,8 +280,8 @@ fn the_checker_shares_no_helper_with_the_deciding_code() {
         let within = name.starts_with("brain/check/") || name == "brain/check.rs";
         for line in code(&text).filter(|line| line.trim_start().starts_with("use ")) {
             let line = line.trim();
-            let reaches_out = line.contains("crate::brain::")
-                && !line.contains("crate::brain::check")
+            let reaches_out = line.contains("crate::")
+                && !line.contains("crate::check")
                 || name == "brain/check/mod.rs" && line.starts_with("use super::")
                 || line.starts_with("use super::super::");
             if within && reaches_out {
@@ -485,7 +500,7 @@ fn every_dependency_comes_from_crates_io_and_earns_its_place() {
         .map(ToString::to_string)
         .collect();
     none(&elsewhere);
-    let manifest: toml::Table = read("Cargo.toml").parse().expect("it is TOML");
+    let manifests = manifests();
     let table = read("docs/dependencies.md");
     let rows: Vec<(&str, &str)> = table
         .lines()
@@ -503,10 +518,14 @@ fn every_dependency_comes_from_crates_io_and_earns_its_place() {
         rows.len(),
         "docs/dependencies.md names a crate twice"
     );
-    let wanted: BTreeSet<&str> = ["dependencies", "dev-dependencies", "build-dependencies"]
+    let sections = ["dependencies", "dev-dependencies", "build-dependencies"];
+    let wanted: BTreeSet<&str> = manifests
         .iter()
-        .filter_map(|section| manifest.get(*section).and_then(toml::Value::as_table))
-        .flat_map(|section| section.keys().map(String::as_str))
+        .flat_map(|(_, manifest)| sections.iter().filter_map(|section| manifest.get(*section)))
+        .filter_map(toml::Value::as_table)
+        .flatten()
+        .filter(|(_, terms)| terms.get("path").is_none())
+        .map(|(name, _)| name.as_str())
         .collect();
     assert_eq!(
         described, wanted,
@@ -517,7 +536,7 @@ fn every_dependency_comes_from_crates_io_and_earns_its_place() {
 /// Whether the line names this crate: `NAME::` with nothing before it, or `::NAME::`. Where a module of ours has the same
 /// name (`kube`), the second alone is the crate.
 fn names_crate(line: &str, name: &str) -> bool {
-    let ours = root().join("src").join(name).is_dir();
+    let ours = root().join("src").join(name).is_dir() && !is_member(name);
     line.match_indices(name).any(|(at, _)| {
         let word = |c: char| c.is_alphanumeric() || c == '_';
         let before = &line[..at];
@@ -533,29 +552,52 @@ fn names_crate(line: &str, name: &str) -> bool {
 /// What nobody names is built for nothing; what tests alone name belongs to the dev-dependencies.
 #[test]
 fn every_dependency_is_used() {
-    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("it is there");
-    let manifest: toml::Table = manifest.parse().expect("it is TOML");
-    let program: Vec<String> = sources().into_iter().map(|(_, text)| text).collect();
-    let all: Vec<String> = ["src", "tests", "benches"]
-        .iter()
-        .flat_map(|folder| files(&root().join(folder), &is_rust))
-        .map(|path| std::fs::read_to_string(path).expect("it is text"))
-        .collect();
+    let src = root().join("src");
     let mut complaints = Vec::new();
-    for (section, texts, where_) in [
-        ("dependencies", &program, "the program"),
-        ("dev-dependencies", &all, "tests and benches"),
-    ] {
-        let table = manifest.get(section).and_then(toml::Value::as_table);
-        for name in table.expect("a table").keys() {
-            let word = name.replace('-', "_");
-            let used = texts
-                .iter()
-                .any(|text| code(text).any(|line| names_crate(line, &word)));
-            if !used {
-                complaints.push(format!(
-                    "{name}: {where_} names it nowhere; take it out of Cargo.toml's [{section}]"
-                ));
+    for (folder, manifest) in manifests() {
+        let own = folder.strip_prefix(&src).ok();
+        // The program's own crate is what no member is.
+        let is_ours = |path: &Path| match own {
+            Some(own) => path.starts_with(own),
+            None => {
+                let module = path.iter().next().and_then(|part| part.to_str());
+                !module.is_some_and(is_member)
+            }
+        };
+        let program: Vec<String> = sources()
+            .into_iter()
+            .filter(|(name, _)| is_ours(Path::new(name)))
+            .map(|(_, text)| text)
+            .collect();
+        let all: Vec<String> = ["src", "tests", "benches"]
+            .iter()
+            .flat_map(|name| files(&root().join(name), &is_rust))
+            .filter(|path| match path.strip_prefix(&src) {
+                Ok(path) => is_ours(path),
+                Err(_) => own.is_none(),
+            })
+            .map(|path| std::fs::read_to_string(path).expect("it is text"))
+            .collect();
+        for (section, texts, where_) in [
+            ("dependencies", &program, "the program"),
+            ("dev-dependencies", &all, "tests and benches"),
+        ] {
+            let table = manifest.get(section).and_then(toml::Value::as_table);
+            for name in table.into_iter().flat_map(toml::Table::keys) {
+                let word = name.replace('-', "_");
+                let used = texts.iter().any(|text| {
+                    code(text).any(|line| {
+                        names_crate(line, &word)
+                            || line.contains(&format!("{word}!("))
+                            || own.is_none() && line.contains(&format!("crate::{word}::"))
+                    })
+                });
+                if !used {
+                    complaints.push(format!(
+                        "{name}: {where_} names it nowhere; take it out of [{section}] in {}/Cargo.toml",
+                        folder.display()
+                    ));
+                }
             }
         }
     }
@@ -682,7 +724,7 @@ fn planted_bugs_are_tried_by_tests_and_are_in_no_release() {
     let sources = sources();
     let (_, list) = sources
         .iter()
-        .find(|(name, _)| name == "planted.rs")
+        .find(|(name, _)| name == "planted/lib.rs")
         .expect("it is there");
     let (_, list) = list.split_once("pub enum Bug {").expect("the list");
     let (list, _) = list.split_once("\n    }").expect("its end");
@@ -692,7 +734,7 @@ fn planted_bugs_are_tried_by_tests_and_are_in_no_release() {
         .collect();
     assert!(bugs.len() >= 20, "{bugs:?}");
     let trials = std::fs::read_to_string(root().join("tests/life/planted.rs")).expect("it is text");
-    let product = || sources.iter().filter(|(name, _)| name != "planted.rs");
+    let product = || sources.iter().filter(|(name, _)| name != "planted/lib.rs");
     for bug in bugs {
         let asked = format!("planted!({bug})");
         if !product().any(|(_, text)| code(text).any(|line| line.contains(&asked))) {

@@ -9,7 +9,7 @@ dev_lint() {
 
 part_lint() {
     if cargo fmt --version >/dev/null 2>&1; then
-        part "format" cargo fmt --check
+        part "format" cargo fmt --all --check
     else
         skip "format: this toolchain has no rustfmt"
     fi

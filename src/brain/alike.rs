@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::scheduling::{LabelSelector, PodShape, PodTraits};
-use crate::model::snapshot::Snapshot;
+use model::scheduling::{LabelSelector, PodShape, PodTraits};
+use model::snapshot::Snapshot;
 
 use super::world::Shape;
 
@@ -256,8 +256,8 @@ mod tests {
     use std::iter;
 
     use super::*;
-    use crate::brain::tests::lab::{lab, owner, shape};
-    use crate::model::scheduling::{Operator, PodTerm, Requirement, SpreadConstraint};
+    use crate::tests::lab::{lab, owner, shape};
+    use model::scheduling::{Operator, PodTerm, Requirement, SpreadConstraint};
 
     /// How many kinds these pods are, one of which is in a view with the others.
     fn kinds(shapes: &[PodShape]) -> usize {

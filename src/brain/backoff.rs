@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use crate::model::foreign::ForeignText;
-use crate::model::memory::Backoff;
-use crate::model::time::{Span, Time};
+use model::foreign::ForeignText;
+use model::memory::Backoff;
+use model::time::{Span, Time};
 
 use super::turn::Turn;
 use super::view::Standing;

@@ -9,8 +9,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::model::memory::Batch;
-use crate::model::time::Time;
+use model::memory::Batch;
+use model::time::Time;
 
 use super::turn::Turn;
 

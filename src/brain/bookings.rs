@@ -16,7 +16,7 @@ use super::demand::{Asker, Demand, Group};
 use super::pack::{self, Seats};
 use super::turn::Turn;
 use super::world::{Site, World};
-use crate::model::cluster::Pod;
+use model::cluster::Pod;
 
 /// Pods that have a place.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::cluster::Cluster;
+use model::cluster::Cluster;
 
 use super::view::Keyed;
 use super::world::Shape;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::cluster::{Node, PodKey};
-use crate::model::disruption::ConsolidationPolicy;
-use crate::model::guard::{DO_NOT_DISRUPT, Guard, SCALE_DOWN_DISABLED, disables_scale_down};
-use crate::model::report::NodeVerdict;
-use crate::model::time::{Span, Time};
+use model::cluster::{Node, PodKey};
+use model::disruption::ConsolidationPolicy;
+use model::guard::{DO_NOT_DISRUPT, Guard, SCALE_DOWN_DISABLED, disables_scale_down};
+use model::report::NodeVerdict;
+use model::time::{Span, Time};
 
 use super::consolidate::intents::{self, Rest};
 use super::consolidate::{self, cost};

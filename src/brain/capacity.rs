@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::model::policy::{InstanceType, PoolPolicy};
-use crate::model::resources::Resources;
+use model::policy::{InstanceType, PoolPolicy};
+use model::resources::Resources;
 
 use super::turn::Turn;
 use super::view::{Known, Standing};

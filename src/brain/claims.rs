@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::cluster::{Claim, Cluster, Pod, PodKey};
-use crate::model::policy::Policy;
-use crate::model::scheduling::Volume;
+use model::cluster::{Claim, Cluster, Pod, PodKey};
+use model::policy::Policy;
+use model::scheduling::Volume;
 
 use super::fit::volumes::Need;
 use super::free_storage::FreeStorage;

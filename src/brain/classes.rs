@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::scheduling::{Labels, NodeTerm, PodShape, Taint, Toleration};
+use model::scheduling::{Labels, NodeTerm, PodShape, Taint, Toleration};
 
 use super::fit::{self, Place};
 use super::offer::HOSTNAME_LABEL;

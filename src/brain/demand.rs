@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::cluster::{Phase, Pod, PodKey};
-use crate::model::report::{PodVerdict, Reasons};
-use crate::model::scheduling::DEFAULT_SCHEDULER;
-use crate::model::time::{Span, Time};
+use model::cluster::{Phase, Pod, PodKey};
+use model::report::{PodVerdict, Reasons};
+use model::scheduling::DEFAULT_SCHEDULER;
+use model::time::{Span, Time};
 
 use super::fit::volumes::{self, Need};
 use super::turn::Turn;

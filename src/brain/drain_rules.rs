@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::cluster::{DisruptionBudget, Phase, Pod, PodKey};
-use crate::model::guard::{DO_NOT_DISRUPT, Guard, SAFE_TO_EVICT};
-use crate::model::policy::ScaleDown;
-use crate::model::scheduling::{PodShape, Volume};
-use crate::model::time::{Span, Time};
-use crate::model::words;
+use model::cluster::{DisruptionBudget, Phase, Pod, PodKey};
+use model::guard::{DO_NOT_DISRUPT, Guard, SAFE_TO_EVICT};
+use model::policy::ScaleDown;
+use model::scheduling::{PodShape, Volume};
+use model::time::{Span, Time};
+use model::words;
 
 use super::fit::selector;
 use super::view::{Keyed, View};

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::cluster::{Pod, PodKey};
-use crate::model::memory::{Evicted, Memory};
-use crate::model::scheduling::PodShape;
-use crate::model::time::Span;
+use model::cluster::{Pod, PodKey};
+use model::memory::{Evicted, Memory};
+use model::scheduling::PodShape;
+use model::time::Span;
 
 use super::drain_rules;
 use super::pack;
@@ -59,7 +59,7 @@ pub(super) fn note(turn: &mut Turn<'_>) {
     turn.memory.evicted = evicted;
 }
 
-fn remembered(key: &PodKey, pod: &Pod, now: crate::model::time::Time) -> Evicted {
+fn remembered(key: &PodKey, pod: &Pod, now: model::time::Time) -> Evicted {
     Evicted {
         pod: key.clone(),
         shape: pod.shape.clone(),

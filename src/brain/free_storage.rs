@@ -10,9 +10,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::cluster::Cluster;
-use crate::model::scheduling::{LabelSelector, Labels};
-use crate::model::words;
+use model::cluster::Cluster;
+use model::scheduling::{LabelSelector, Labels};
+use model::words;
 
 use super::fit::selector;
 

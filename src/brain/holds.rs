@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::cluster::ReadyStatus;
-use crate::model::memory::Memory;
-use crate::model::report::{CLUSTER_ID, Hold, Scope};
-use crate::model::snapshot::{self, Lease, SourceState};
-use crate::model::time::{Span, Time};
-use crate::model::words;
+use model::cluster::ReadyStatus;
+use model::memory::Memory;
+use model::report::{CLUSTER_ID, Hold, Scope};
+use model::snapshot::{self, Lease, SourceState};
+use model::time::{Span, Time};
+use model::words;
 
 use super::sweep;
 use super::turn::Turn;

@@ -1,13 +1,13 @@
 //! Parts of a decision, asked for one at a time: what a drain of a node would do, how full a node is,
 //! what a node that does not exist yet would be. For explanations and for conformance cases.
 
-use crate::model::cluster::PodKey;
-use crate::model::memory::Memory;
-use crate::model::policy::Policy;
-use crate::model::resources::Resources;
-use crate::model::scheduling::{Labels, PodShape, Taint};
-use crate::model::snapshot::Snapshot;
-use crate::model::time::Time;
+use model::cluster::PodKey;
+use model::memory::Memory;
+use model::policy::Policy;
+use model::resources::Resources;
+use model::scheduling::{Labels, PodShape, Taint};
+use model::snapshot::Snapshot;
+use model::time::Time;
 
 use super::capacity;
 use super::consolidate;

@@ -5,12 +5,12 @@
 //! failed. Only a placeholder that nobody followed for a whole quarantine is cleared. What a removal
 //! of ours left that was cut short needs none: nothing is in it any more.
 
-use crate::model::action::{Kind, Reason};
-use crate::model::foreign::ForeignText;
-use crate::model::guard::{SCALE_DOWN_DISABLED, disables_scale_down};
-use crate::model::policy::STARTUP_TAINT;
-use crate::model::region::Step;
-use crate::model::time::Span;
+use model::action::{Kind, Reason};
+use model::foreign::ForeignText;
+use model::guard::{SCALE_DOWN_DISABLED, disables_scale_down};
+use model::policy::STARTUP_TAINT;
+use model::region::Step;
+use model::time::Span;
 
 use super::turn::{self, Turn};
 use super::view::{Known, Standing, has_taint};

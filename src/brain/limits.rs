@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::policy::{InstanceType, PoolPolicy, Totals, VOLUMES_VMID};
+use model::policy::{InstanceType, PoolPolicy, Totals, VOLUMES_VMID};
 
 use super::offer::{Choice, Offer};
 use super::turn::Turn;

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::disruption::{Cause, NodeBudget};
-use crate::model::time::Time;
+use model::disruption::{Cause, NodeBudget};
+use model::time::Time;
 
 use super::consolidate::intents;
 use super::turn::Turn;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::model::policy::{
+use model::policy::{
     INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, PoolPolicy, REGION_LABEL, ZONE_LABEL,
 };
-use crate::model::region::{Region, TemplateCopy};
-use crate::model::resources::Resources;
-use crate::model::scheduling::{HostPort, Labels, PodShape};
+use model::region::{Region, TemplateCopy};
+use model::resources::Resources;
+use model::scheduling::{HostPort, Labels, PodShape};
 
 use super::capacity;
 use super::fit::attach::Slots;

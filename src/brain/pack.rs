@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::cluster::PodKey;
-use crate::model::report::PodVerdict;
-use crate::model::resources::Resources;
+use model::cluster::PodKey;
+use model::report::PodVerdict;
+use model::resources::Resources;
 
 use super::bookings::{self, Bookings};
 use super::budget;

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::model::cluster::{Node, ReadyStatus};
-use crate::model::policy::{InstanceType, PoolPolicy};
-use crate::model::resources::Resources;
-use crate::model::scheduling::{Labels, PodShape, Taint};
-use crate::model::time::Span;
+use model::cluster::{Node, ReadyStatus};
+use model::policy::{InstanceType, PoolPolicy};
+use model::resources::Resources;
+use model::scheduling::{Labels, PodShape, Taint};
+use model::time::Span;
 
 use super::alike::Alike;
 use super::capacity;

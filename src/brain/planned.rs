@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::model::action::{CreateSpec, Kind, Precondition, Reason, Target};
-use crate::model::cluster::PodKey;
-use crate::model::mark::Mark;
-use crate::model::policy::Terms;
+use model::action::{CreateSpec, Kind, Precondition, Reason, Target};
+use model::cluster::PodKey;
+use model::mark::Mark;
+use model::policy::Terms;
 
 use super::bookings;
 use super::demand::Asker;

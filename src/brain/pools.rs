@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::report::{Hold, PoolState, Scope};
+use model::report::{Hold, PoolState, Scope};
 
 use super::backoff;
 use super::turn::Turn;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::model::action::{Kind, Reason};
-use crate::model::memory::Power;
-use crate::model::snapshot::Snapshot;
-use crate::model::time::{Span, Time};
+use model::action::{Kind, Reason};
+use model::memory::Power;
+use model::snapshot::Snapshot;
+use model::time::{Span, Time};
 
 use super::turn::{self, Turn};
 use super::view::{Known, Standing};

@@ -14,8 +14,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::cluster::PodKey;
-use crate::model::resources::Resources;
+use model::cluster::PodKey;
+use model::resources::Resources;
 
 use super::company::Rules;
 use super::fit::volumes::Need;
@@ -74,7 +74,7 @@ impl Forced {
         let on = view.pods(&world.bins[self.bin].name);
         let of = |(id, before, count): &(ShapeId, u64, u64)| {
             let shape = world.shapes[*id];
-            let same = move |key: &PodKey, pod: &crate::model::cluster::Pod| {
+            let same = move |key: &PodKey, pod: &model::cluster::Pod| {
                 let other = Shape {
                     namespace: &key.namespace,
                     shape: &pod.shape,

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::model::action::{Action, Kind};
-use crate::model::memory::{Memory, Provisioning};
-use crate::model::policy::STARTUP_TAINT;
-use crate::model::region::{Machine, Step};
-use crate::model::snapshot::Snapshot;
-use crate::model::time::{Span, Time};
+use model::action::{Action, Kind};
+use model::memory::{Memory, Provisioning};
+use model::policy::STARTUP_TAINT;
+use model::region::{Machine, Step};
+use model::snapshot::Snapshot;
+use model::time::{Span, Time};
 
 /// Time is added up in parts of this length at least, lest the memory is written with every turn.
 const PART: Span = Span::seconds(10);

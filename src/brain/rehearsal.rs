@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::cluster::PodKey;
+use model::cluster::PodKey;
 
 use super::candidates::{Candidate, Load};
 use super::pack::{self, Lane};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::action::Reason;
-use crate::model::disruption::Cause;
-use crate::model::policy::ScaleDown;
-use crate::model::time::{Span, Time};
+use model::action::Reason;
+use model::disruption::Cause;
+use model::policy::ScaleDown;
+use model::time::{Span, Time};
 
 use super::candidates::{Candidate, Mode};
 use super::consolidate::{SECOND_LOOK, quiet};

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::action::{Kind, Precondition, Reason};
-use crate::model::cluster::{Node, PodKey, ReadyStatus};
-use crate::model::memory::Memory;
-use crate::model::policy::ScaleDown;
-use crate::model::report::NodeVerdict;
-use crate::model::time::Time;
+use model::action::{Kind, Precondition, Reason};
+use model::cluster::{Node, PodKey, ReadyStatus};
+use model::memory::Memory;
+use model::policy::ScaleDown;
+use model::report::NodeVerdict;
+use model::time::Time;
 
 use super::bookings;
 use super::budget;
@@ -385,7 +385,7 @@ fn counts(turn: &Turn<'_>, unit: &Unit<'_>) -> bool {
 
 /// Failed removals start their own delay.
 fn note_failures(turn: &mut Turn<'_>) {
-    use crate::model::region::Step;
+    use model::region::Step;
     let failed = turn
         .view
         .machines
@@ -400,7 +400,7 @@ fn note_failures(turn: &mut Turn<'_>) {
         .machines
         .values()
         .any(|known| known.standing == Standing::Leaving && known.busy());
-    if removing && turn.view.policy.scale_down.delay_after_delete > crate::model::time::Span::ZERO {
+    if removing && turn.view.policy.scale_down.delay_after_delete > model::time::Span::ZERO {
         turn.memory.last_scale_down = Some(turn.view.now);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::policy::InstanceType;
+use model::policy::InstanceType;
 
 use super::fit::attach::Slots;
 use super::turn::Turn;

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::cluster::{Claim, Cluster, Free, PersistentVolume, PodKey};
-use crate::model::scheduling::{Labels, NodeTerm, Operator, Volume};
+use model::cluster::{Claim, Cluster, Free, PersistentVolume, PodKey};
+use model::scheduling::{Labels, NodeTerm, Operator, Volume};
 
 use super::claims::claim_name;
 use super::fit::selector;
@@ -44,7 +44,7 @@ type ClaimRequest<'a> = (&'a str, i64, Asked<'a>);
 type Asked<'a> = (
     &'a [Arc<str>],
     bool,
-    Option<&'a crate::model::scheduling::LabelSelector>,
+    Option<&'a model::scheduling::LabelSelector>,
     &'a str,
 );
 

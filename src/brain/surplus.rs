@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::report::{Hold, Scope};
-use crate::model::words;
+use model::report::{Hold, Scope};
+use model::words;
 
 use super::turn::Turn;
 use super::view::Standing;

@@ -5,14 +5,14 @@ use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::model::action::{Kind, NodeRef, Precondition, Reason, Target};
-use crate::model::cluster::{Node, ReadyStatus};
-use crate::model::identity;
-use crate::model::mark::Ownership;
-use crate::model::policy::{MACHINE_ANNOTATION, POOL_LABEL, Policy, REGION_LABEL};
-use crate::model::region::Vm;
-use crate::model::snapshot::Snapshot;
-use crate::model::words;
+use model::action::{Kind, NodeRef, Precondition, Reason, Target};
+use model::cluster::{Node, ReadyStatus};
+use model::identity;
+use model::mark::Ownership;
+use model::policy::{MACHINE_ANNOTATION, POOL_LABEL, Policy, REGION_LABEL};
+use model::region::Vm;
+use model::snapshot::Snapshot;
+use model::words;
 
 use super::turn::{self, Turn};
 use super::view::{Known, Standing, View};

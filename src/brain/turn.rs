@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::action::{self, Action, Kind, NodeRef, Precondition, Reason, Target};
-use crate::model::cluster::PodKey;
-use crate::model::decision::Decision;
-use crate::model::memory::{self, Memory};
-use crate::model::policy::Policy;
-use crate::model::report::{PodVerdict, Report};
-use crate::model::snapshot::Snapshot;
-use crate::model::time::{Span, Time};
+use model::action::{self, Action, Kind, NodeRef, Precondition, Reason, Target};
+use model::cluster::PodKey;
+use model::decision::Decision;
+use model::memory::{self, Memory};
+use model::policy::Policy;
+use model::report::{PodVerdict, Report};
+use model::snapshot::Snapshot;
+use model::time::{Span, Time};
 
 use super::budget;
 use super::claims::Promises;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::names;
-use crate::model::policy::Policy;
-use crate::model::region::{GuestKind, Region, Vm};
-use crate::model::snapshot::Snapshot;
+use model::policy::Policy;
+use model::region::{GuestKind, Region, Vm};
+use model::snapshot::Snapshot;
 
 /// A VM in the range of its region that has the name of a machine, and that no machine is known to be.
 #[derive(Clone, Copy, Debug)]

@@ -3,10 +3,10 @@
 //! Source: cluster-autoscaler's `simulator/utilization/info.go`: the larger of CPU and memory; on a node
 //! with GPUs their share alone. Fractions are compared exactly.
 
-use crate::model::cluster::Node;
-use crate::model::policy::{InstanceType, ScaleDown};
-use crate::model::resources::Resources;
-use crate::model::time::Time;
+use model::cluster::Node;
+use model::policy::{InstanceType, ScaleDown};
+use model::resources::Resources;
+use model::time::Time;
 
 use super::drain_rules;
 use super::view::View;

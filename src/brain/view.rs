@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::cluster::{Node, Pod, PodKey, ReadyStatus};
-use crate::model::mark::Ownership;
-use crate::model::memory::Memory;
-use crate::model::policy::{InstanceType, LEAVING_TAINT, Policy, PoolPolicy, STARTUP_TAINT};
-use crate::model::region::{Busy, GuestKind, Machine, Region, Step};
-use crate::model::resources::Resources;
-use crate::model::snapshot::Snapshot;
-use crate::model::time::{Span, Time};
+use model::cluster::{Node, Pod, PodKey, ReadyStatus};
+use model::mark::Ownership;
+use model::memory::Memory;
+use model::policy::{InstanceType, LEAVING_TAINT, Policy, PoolPolicy, STARTUP_TAINT};
+use model::region::{Busy, GuestKind, Machine, Region, Step};
+use model::resources::Resources;
+use model::snapshot::Snapshot;
+use model::time::{Span, Time};
 
 use super::by_node::{ByNode, Running};
 use super::claims::Claims;

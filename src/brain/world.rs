@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::cluster::{Pod, PodKey};
-use crate::model::policy::Policy;
-use crate::model::resources::Resources;
-use crate::model::scheduling::{HostPort, Labels, PodShape, Taint};
-use crate::model::shared::Shared;
-use crate::model::snapshot::Snapshot;
+use model::cluster::{Pod, PodKey};
+use model::policy::Policy;
+use model::resources::Resources;
+use model::scheduling::{HostPort, Labels, PodShape, Taint};
+use model::shared::Shared;
+use model::snapshot::Snapshot;
 
 use super::alike::{Alike, KindId};
 use super::classes::{ChoosyId, ClassId, Classes};

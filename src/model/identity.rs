@@ -233,11 +233,11 @@ impl<'a> NodeSigns<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::cluster::Readiness;
-    use crate::model::resources::Resources;
-    use crate::model::scheduling::Labels;
-    use crate::model::shared::Shared;
-    use crate::model::time::Time;
+    use crate::cluster::Readiness;
+    use crate::resources::Resources;
+    use crate::scheduling::Labels;
+    use crate::shared::Shared;
+    use crate::time::Time;
 
     const OURS: Signs<'static> = Signs {
         machine: "p-aaaaa",

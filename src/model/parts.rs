@@ -143,7 +143,7 @@ fn count(number: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::scheduling::Operator;
+    use crate::scheduling::Operator;
 
     #[test]
     fn what_is_beyond_the_bound_is_not_kept() {

@@ -362,8 +362,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::cluster::Phase;
-    use crate::model::time::Time;
+    use crate::cluster::Phase;
+    use crate::time::Time;
 
     fn key(n: u16) -> PodKey {
         PodKey::new(format!("ns-{}", n % 3), format!("pod-{:0>5}", n / 3))

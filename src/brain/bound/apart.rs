@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::brain::check::neighbours::selected;
-use crate::brain::offer::HOSTNAME_LABEL;
-use crate::brain::world::Shape;
-use crate::model::scheduling::{HostPort, Labels, PodTerm};
+use crate::check::neighbours::selected;
+use crate::offer::HOSTNAME_LABEL;
+use crate::world::Shape;
+use model::scheduling::{HostPort, Labels, PodTerm};
 
 /// So many cliques are looked at, the largest: each is a levy.
 const MAX_CLIQUES: usize = 16;

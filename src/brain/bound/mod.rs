@@ -33,9 +33,9 @@ mod proof;
 mod rates;
 mod read;
 
-use crate::model::action::{Kind, Reason};
-use crate::model::report::{Growth, Least};
-use crate::model::resources::Resources;
+use model::action::{Kind, Reason};
+use model::report::{Growth, Least};
+use model::resources::Resources;
 
 use super::demand::Demand;
 use super::offer::Choice;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::Before;
 use super::apart::{self, Clique};
 use super::problem::{Candidate, Lot, Problem, Room, holds};
-use crate::brain::check::matching::mismatch_with;
-use crate::brain::fit::NEW;
-use crate::brain::offer::Choice;
-use crate::brain::world::{Bin, Resident, Shape, World};
-use crate::model::resources::Resources;
-use crate::model::scheduling::{Labels, NodeTerm, PodShape, Toleration};
+use crate::check::matching::mismatch_with;
+use crate::fit::NEW;
+use crate::offer::Choice;
+use crate::world::{Bin, Resident, Shape, World};
+use model::resources::Resources;
+use model::scheduling::{Labels, NodeTerm, PodShape, Toleration};
 
 /// So often is asked whether a pod's selector and tolerations let it onto a node there is; what is not
 /// asked counts as a yes, which only lowers the bound.

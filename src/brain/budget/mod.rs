@@ -19,12 +19,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::sync::Arc;
 
-use crate::model::cluster::PodKey;
-use crate::model::parts::{self, MAX_PARTS};
-use crate::model::policy::Policy;
-use crate::model::report::Reasons;
-use crate::model::scheduling::{PodShape, PodTerm};
-use crate::model::snapshot::Snapshot;
+use model::cluster::PodKey;
+use model::parts::{self, MAX_PARTS};
+use model::policy::Policy;
+use model::report::Reasons;
+use model::scheduling::{PodShape, PodTerm};
+use model::snapshot::Snapshot;
 
 use super::alike::{Alike, KindId};
 use super::company::takes_in;

@@ -1,6 +1,6 @@
 //! What there is to the constraints of one kind of pod, as far as it makes decisions dear.
 
-use crate::model::scheduling::{LabelSelector, PodShape, PodTerm, SpreadConstraint, Volume};
+use model::scheduling::{LabelSelector, PodShape, PodTerm, SpreadConstraint, Volume};
 
 use super::count;
 

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Case, Rule, Verdict, drain, ensure, existing, newcomer, refuse, removal, together};
-use crate::model::action::{Action, CreateSpec, Reason};
-use crate::model::cluster::{Node, PodKey, ReadyStatus};
-use crate::model::disruption::{Cause, ConsolidationPolicy};
-use crate::model::policy::{InstanceType, LEAVING_TAINT, PoolPolicy, STARTUP_TAINT};
-use crate::model::region::Machine;
+use model::action::{Action, CreateSpec, Reason};
+use model::cluster::{Node, PodKey, ReadyStatus};
+use model::disruption::{Cause, ConsolidationPolicy};
+use model::policy::{InstanceType, LEAVING_TAINT, PoolPolicy, STARTUP_TAINT};
+use model::region::Machine;
 
 /// Price of a core and of a GiB, in millionths an hour, where a type names no price.
 const CORE: i128 = 20_000;

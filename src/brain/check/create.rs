@@ -1,10 +1,10 @@
 //! Rules for a new machine.
 
 use super::{Case, Rule, Verdict, consolidation, ensure, newcomer, refuse};
-use crate::model::action::{Action, CreateSpec, Reason};
-use crate::model::cluster::ReadyStatus;
-use crate::model::policy::{LEAVING_TAINT, PoolPolicy, VOLUMES_VMID};
-use crate::model::region::{Busy, Machine, Region};
+use model::action::{Action, CreateSpec, Reason};
+use model::cluster::ReadyStatus;
+use model::policy::{LEAVING_TAINT, PoolPolicy, VOLUMES_VMID};
+use model::region::{Busy, Machine, Region};
 
 /// Length of a bootstrap token's id.
 const TOKEN_ID: usize = 6;
@@ -208,7 +208,7 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
                     machine.vm.is_some()
                         || machine
                             .step
-                            .is_none_or(|s| s.0 < crate::model::region::Step::Configure)
+                            .is_none_or(|s| s.0 < model::region::Step::Configure)
                 })
                 .filter(|machine| {
                     let old = case.now.0.saturating_sub(machine.mark.created.0)
@@ -216,7 +216,7 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
                     // It was a node, and somebody deleted the node.
                     let over = machine
                         .step
-                        .is_some_and(|(step, _)| step == crate::model::region::Step::Done);
+                        .is_some_and(|(step, _)| step == model::region::Step::Done);
                     (machine.node.is_some() || !(old || over)) && !is_given_up(case, machine)
                 })
                 .count();
@@ -251,7 +251,7 @@ fn is_given_up(case: Case<'_>, machine: &Machine) -> bool {
 }
 
 /// A pod that has no node, or one that is leaving.
-fn homeless(case: Case<'_>, key: &crate::model::cluster::PodKey) -> bool {
+fn homeless(case: Case<'_>, key: &model::cluster::PodKey) -> bool {
     let cluster = &case.snapshot.cluster;
     let Some(pod) = cluster.pods.get(key) else {
         return false;
@@ -274,7 +274,7 @@ fn homeless(case: Case<'_>, key: &crate::model::cluster::PodKey) -> bool {
                 || machine.vm.is_none()
                 || machine
                     .step
-                    .is_none_or(|(step, _)| step != crate::model::region::Step::Done)
+                    .is_none_or(|(step, _)| step != model::region::Step::Done)
         });
     going || machine_going
 }

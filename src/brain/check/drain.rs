@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Case, Rule, Verdict, ensure, refuse};
-use crate::model::action::{Action, Reason};
-use crate::model::cluster::{DisruptionBudget, Node, Phase, Pod, PodKey};
-use crate::model::policy::{PoolPolicy, ScaleDown};
-use crate::model::scheduling::Volume;
-use crate::model::time::Time;
+use model::action::{Action, Reason};
+use model::cluster::{DisruptionBudget, Node, Phase, Pod, PodKey};
+use model::policy::{PoolPolicy, ScaleDown};
+use model::scheduling::Volume;
+use model::time::Time;
 
 const SAFE: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 const SAFE_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";

@@ -1,12 +1,12 @@
 //! Rules for machines there are: going on, releasing, clearing away.
 
 use super::{Case, Refusal, Rule, Verdict, ensure, refuse};
-use crate::model::action::{Action, Kind};
-use crate::model::cluster::{Node, ReadyStatus};
-use crate::model::identity::{self, NodeIdentity};
-use crate::model::mark::Ownership;
-use crate::model::policy::{LEAVING_TAINT, MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL};
-use crate::model::region::{Busy, Machine, Step, Vm};
+use model::action::{Action, Kind};
+use model::cluster::{Node, ReadyStatus};
+use model::identity::{self, NodeIdentity};
+use model::mark::Ownership;
+use model::policy::{LEAVING_TAINT, MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL};
+use model::region::{Busy, Machine, Step, Vm};
 
 /// The machine an action is about, where the action says it is, and ours.
 pub(super) fn machine<'a>(case: Case<'a>, action: &Action) -> Result<&'a Machine, Refusal> {

@@ -1,12 +1,12 @@
 //! What must hold for every action.
 
 use super::{Case, Rule, Verdict, ensure, existing, refuse, together};
-use crate::model::action::{self, Action, Kind, Reason};
-use crate::model::cluster::ReadyStatus;
-use crate::model::policy::STARTUP_TAINT;
-use crate::model::region::Step;
-use crate::model::snapshot;
-use crate::model::time::Span;
+use model::action::{self, Action, Kind, Reason};
+use model::cluster::ReadyStatus;
+use model::policy::STARTUP_TAINT;
+use model::region::Step;
+use model::snapshot;
+use model::time::Span;
 
 /// Two readings of one clock may be this far apart.
 const TOLERANCE_MS: i64 = 5_000;

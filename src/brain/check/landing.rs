@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Case, Rule, Verdict, drain, ensure, matching, neighbours, refuse, volumes};
-use crate::model::action::Action;
-use crate::model::cluster::{Node, Pod, PodKey, ReadyStatus};
-use crate::model::policy::{LEAVING_TAINT, STARTUP_TAINT};
-use crate::model::region::Busy;
-use crate::model::resources::Resources;
-use crate::model::scheduling::HostPort;
+use model::action::Action;
+use model::cluster::{Node, Pod, PodKey, ReadyStatus};
+use model::policy::{LEAVING_TAINT, STARTUP_TAINT};
+use model::region::Busy;
+use model::resources::Resources;
+use model::scheduling::HostPort;
 
 /// What is left of a destination.
 struct Left {

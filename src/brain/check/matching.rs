@@ -1,9 +1,9 @@
 //! Whether a pod may run on a node: a plain reading of kube-scheduler's filters, written apart from
 //! the one that decides, slow and simple.
 
-use crate::model::cluster::Node;
-use crate::model::resources::Resources;
-use crate::model::scheduling::{
+use model::cluster::Node;
+use model::resources::Resources;
+use model::scheduling::{
     Effect, HostPort, Labels, NodeTerm, Operator, PodShape, Requirement, Taint,
 };
 
@@ -17,7 +17,7 @@ pub(super) fn mismatch(shape: &PodShape, name: &str, node: &Node) -> Option<Stri
 }
 
 /// The same for a node that does not exist yet.
-pub(in crate::brain) fn mismatch_with(
+pub(crate) fn mismatch_with(
     shape: &PodShape,
     name: &str,
     labels: &Labels,

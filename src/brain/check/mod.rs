@@ -37,10 +37,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::action::{Action, Kind};
-use crate::model::policy::Policy;
-use crate::model::snapshot::Snapshot;
-use crate::model::time::Time;
+use model::action::{Action, Kind};
+use model::policy::Policy;
+use model::snapshot::Snapshot;
+use model::time::Time;
 
 /// Why an action is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]

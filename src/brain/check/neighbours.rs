@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Case, Rule, Verdict, landing, matching, refuse};
-use crate::model::cluster::{Pod, PodKey};
-use crate::model::label_list::LabelSet;
-use crate::model::scheduling::{LabelSelector, Labels, PodTerm};
+use model::cluster::{Pod, PodKey};
+use model::label_list::LabelSet;
+use model::scheduling::{LabelSelector, Labels, PodTerm};
 
 /// Whether a selector takes in a pod with these labels.
-pub(in crate::brain) fn selected(selector: Option<&LabelSelector>, labels: &impl LabelSet) -> bool {
+pub(crate) fn selected(selector: Option<&LabelSelector>, labels: &impl LabelSet) -> bool {
     let Some(selector) = selector else {
         return false;
     };

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Case, Rule, Verdict, ensure, matching, neighbours, refuse, volumes};
-use crate::model::action::{Action, CreateSpec};
-use crate::model::cluster::{Pod, PodKey};
-use crate::model::policy::{
+use model::action::{Action, CreateSpec};
+use model::cluster::{Pod, PodKey};
+use model::policy::{
     INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, PoolPolicy, REGION_LABEL, ZONE_LABEL,
 };
-use crate::model::resources::Resources;
-use crate::model::scheduling::{HostPort, Labels};
+use model::resources::Resources;
+use model::scheduling::{HostPort, Labels};
 
 pub(super) fn holds(
     case: Case<'_>,

@@ -1,10 +1,10 @@
 //! Rules for taking a machine down.
 
 use super::{Case, Rule, Verdict, consolidation, drain, ensure, existing, refuse, together};
-use crate::model::action::{Action, Reason};
-use crate::model::cluster::{Node, ReadyStatus};
-use crate::model::policy::{PoolPolicy, STARTUP_TAINT, ScaleDown};
-use crate::model::region::{Busy, Step};
+use model::action::{Action, Reason};
+use model::cluster::{Node, ReadyStatus};
+use model::policy::{PoolPolicy, STARTUP_TAINT, ScaleDown};
+use model::region::{Busy, Step};
 
 const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::volumes::{self, Place};
 use super::{Case, Rule, Verdict, matching, neighbours, newcomer, refuse};
-use crate::model::action::{Action, Kind, Reason};
-use crate::model::cluster::{Asks, Claim, Free, PersistentVolume, Pod, PodKey, StorageClass};
+use model::action::{Action, Kind, Reason};
+use model::cluster::{Asks, Claim, Free, PersistentVolume, Pod, PodKey, StorageClass};
 
 /// By claim, the volumes that could serve it wherever it is used; a claim that one can be made for is not
 /// there.

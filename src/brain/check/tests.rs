@@ -6,14 +6,14 @@ mod power;
 mod together;
 
 use super::{Rule, check};
-use crate::brain::tests::lab::{Lab, lab};
-use crate::model::action::{Action, Kind, NodeRef, Reason};
-use crate::model::cluster::ReadyStatus;
-use crate::model::mark::Ownership;
-use crate::model::policy::LEAVING_TAINT;
-use crate::model::region::{Busy, Failure, MachineVm, Step, Vm};
-use crate::model::scheduling::{HostPort, Taint, Volume};
-use crate::model::time::Span;
+use crate::tests::lab::{Lab, lab};
+use model::action::{Action, Kind, NodeRef, Reason};
+use model::cluster::ReadyStatus;
+use model::mark::Ownership;
+use model::policy::LEAVING_TAINT;
+use model::region::{Busy, Failure, MachineVm, Step, Vm};
+use model::scheduling::{HostPort, Taint, Volume};
+use model::time::Span;
 
 type Bug<'a> = &'a dyn Fn(&mut Lab, &mut Action);
 
@@ -48,14 +48,14 @@ fn creation() -> (Lab, Action) {
     decided(pool().pod("web", 100, 100))
 }
 
-fn spec(action: &mut Action) -> &mut crate::model::action::CreateSpec {
+fn spec(action: &mut Action) -> &mut model::action::CreateSpec {
     match &mut action.kind {
         Kind::Create(spec) => spec,
         other => panic!("{other:?}"),
     }
 }
 
-fn region(lab: &mut Lab) -> &mut crate::model::region::Region {
+fn region(lab: &mut Lab) -> &mut model::region::Region {
     lab.snapshot.regions.get_mut("home").expect("home")
 }
 
@@ -296,7 +296,7 @@ fn removal() -> (Lab, Action) {
     decided(lab.after(Span::minutes(11)))
 }
 
-fn edit_node(lab: &mut Lab, change: impl FnOnce(&mut crate::model::cluster::Node)) {
+fn edit_node(lab: &mut Lab, change: impl FnOnce(&mut model::cluster::Node)) {
     *lab = lab.clone().edit_node("n1", change);
 }
 
@@ -378,7 +378,7 @@ fn a_working_node_goes_only_for_a_reason_that_holds() {
     });
     planted(&base, Rule::Utilization, &|lab, action| {
         *lab = lab.clone().bound("more", "n1", 901, 1);
-        let key = crate::model::cluster::PodKey::new("default", "more");
+        let key = model::cluster::PodKey::new("default", "more");
         action.precondition.pods.push(key);
     });
     planted(&base, Rule::PoolMin, &|lab, _| {
@@ -395,7 +395,7 @@ fn a_working_node_goes_only_for_a_reason_that_holds() {
 #[test]
 fn no_pod_is_evicted_that_may_not_be_or_has_no_place() {
     let base = removal();
-    let shape = |lab: &mut Lab, change: &dyn Fn(&mut crate::model::scheduling::PodShape)| {
+    let shape = |lab: &mut Lab, change: &dyn Fn(&mut model::scheduling::PodShape)| {
         *lab = lab.clone().shape("web", change);
     };
     planted(&base, Rule::BlockingPod, &|lab, _| {
@@ -429,7 +429,7 @@ fn no_pod_is_evicted_that_may_not_be_or_has_no_place() {
             *node = "n1".into();
         }
     });
-    let other = |lab: &mut Lab, change: &dyn Fn(&mut crate::model::cluster::Node)| {
+    let other = |lab: &mut Lab, change: &dyn Fn(&mut model::cluster::Node)| {
         *lab = lab.clone().edit_node("other", change);
     };
     planted(&base, Rule::Landing, &|lab, _| {
@@ -458,8 +458,8 @@ fn no_pod_is_evicted_that_may_not_be_or_has_no_place() {
                 .shape(averse, |shape| {
                     shape
                         .pod_anti_affinity
-                        .push(crate::model::scheduling::PodTerm {
-                            selector: Some(crate::model::scheduling::LabelSelector {
+                        .push(model::scheduling::PodTerm {
+                            selector: Some(model::scheduling::LabelSelector {
                                 labels: [("app".into(), app.into())].into(),
                                 ..Default::default()
                             }),

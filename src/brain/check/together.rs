@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Case, Rule, Verdict, consolidation, drain, ensure, landing, refuse};
-use crate::model::action::{Action, Kind, Reason};
-use crate::model::cluster::Node;
-use crate::model::policy::{LEAVING_TAINT, STARTUP_TAINT};
-use crate::model::region::{Busy, Machine, Step};
+use model::action::{Action, Kind, Reason};
+use model::cluster::Node;
+use model::policy::{LEAVING_TAINT, STARTUP_TAINT};
+use model::region::{Busy, Machine, Step};
 
 /// No two actions are about the same machine, VMID, node or token.
 pub(super) fn distinct<'a>(plan: impl IntoIterator<Item = &'a Action>) -> Verdict {
@@ -54,7 +54,7 @@ pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> Verdict {
     if creations.is_empty() {
         return Ok(());
     }
-    let planned: Vec<(&Action, &crate::model::mark::Mark)> = creations
+    let planned: Vec<(&Action, &model::mark::Mark)> = creations
         .iter()
         .filter_map(|action| match &action.kind {
             Kind::Create(spec) => Some((*action, &spec.mark)),
@@ -98,7 +98,7 @@ pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> Verdict {
     Ok(())
 }
 
-type Planned<'a> = [(&'a Action, &'a crate::model::mark::Mark)];
+type Planned<'a> = [(&'a Action, &'a model::mark::Mark)];
 
 /// All pools together have no more than they may.
 fn most(case: Case<'_>, planned: &Planned<'_>) -> Verdict {

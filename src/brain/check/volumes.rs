@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Case, matching, supply};
-use crate::model::cluster::{Claim, Pod, PodKey, StorageClass};
-use crate::model::scheduling::{Labels, Volume};
+use model::cluster::{Claim, Pod, PodKey, StorageClass};
+use model::scheduling::{Labels, Volume};
 
 /// A volume as attach limits count it: driver, and handle or claim.
 type Attached = (Arc<str>, Arc<str>);

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::scheduling::{LabelSelector, NodeTerm, PodTerm, Toleration};
+use model::scheduling::{LabelSelector, NodeTerm, PodTerm, Toleration};
 
 use super::Surroundings;
 use super::topology::{DomainId, FRESH, KeyId, NOWHERE};
-use crate::brain::fit::{selector, taints};
-use crate::brain::world::{Bin, Shape};
-use crate::model::scheduling::Labels;
+use crate::fit::{selector, taints};
+use crate::world::{Bin, Shape};
+use model::scheduling::Labels;
 
 /// Which pods are counted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -14,8 +14,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::label_list::LabelList;
-use crate::model::scheduling::{
+use model::label_list::LabelList;
+use model::scheduling::{
     LabelSelector, Labels, Operator, PodTerm, Requirement, SpreadConstraint,
 };
 

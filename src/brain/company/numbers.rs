@@ -6,65 +6,65 @@ use super::Company;
 use super::counter::Counter;
 use super::rules::{CounterId, Rules};
 use super::topology::{DomainId, KeyId, NOWHERE};
-use crate::brain::fit::{NEW, selector, taints};
-use crate::brain::world::{Shape, ShapeId};
-use crate::model::scheduling::{Labels, Taint};
+use crate::fit::{NEW, selector, taints};
+use crate::world::{Shape, ShapeId};
+use model::scheduling::{Labels, Taint};
 
 /// Counters that the rules of some shapes read, and those rules.
 #[derive(Clone, Debug, Default)]
-pub(in crate::brain) struct Numbers {
-    pub(in crate::brain) counters: Vec<Tally>,
+pub(crate) struct Numbers {
+    pub(crate) counters: Vec<Tally>,
     /// By shape, in the order in which they were asked for.
-    pub(in crate::brain) shapes: Vec<Asks>,
+    pub(crate) shapes: Vec<Asks>,
 }
 
 /// What a counter has counted.
 #[derive(Clone, Debug, Hash)]
-pub(in crate::brain) struct Tally {
+pub(crate) struct Tally {
     id: CounterId,
-    pub(in crate::brain) key: KeyId,
+    pub(crate) key: KeyId,
     /// It is for topology spread: domains without a pod matter too.
-    pub(in crate::brain) spreads: bool,
+    pub(crate) spreads: bool,
     /// Pods by domain.
-    pub(in crate::brain) pods: Vec<i64>,
+    pub(crate) pods: Vec<i64>,
     /// Nodes that take part, by domain; for spread alone.
-    pub(in crate::brain) places: Vec<u32>,
+    pub(crate) places: Vec<u32>,
 }
 
 /// The rules of a shape; counters by their index in [`Numbers::counters`].
 #[derive(Clone, Debug, Default, Hash)]
-pub(in crate::brain) struct Asks {
+pub(crate) struct Asks {
     /// No pod of these may be in the domain.
-    pub(in crate::brain) forbidden: Vec<usize>,
+    pub(crate) forbidden: Vec<usize>,
     /// The same, for the shape's own terms: a node without the key is as good as any. And whether the shape
     /// is counted itself.
-    pub(in crate::brain) unwanted: Vec<(usize, bool)>,
+    pub(crate) unwanted: Vec<(usize, bool)>,
     /// A pod of each of these must be in the domain.
-    pub(in crate::brain) wanted: Vec<usize>,
+    pub(crate) wanted: Vec<usize>,
     /// The shape meets its own affinity: the first of its kind may go anywhere.
-    pub(in crate::brain) wants_itself: bool,
-    pub(in crate::brain) spread: Vec<Even>,
+    pub(crate) wants_itself: bool,
+    pub(crate) spread: Vec<Even>,
     /// The counters that a pod of the shape is counted in.
-    pub(in crate::brain) feeds: Vec<usize>,
+    pub(crate) feeds: Vec<usize>,
 }
 
 /// A hard spread constraint.
 #[derive(Clone, Debug, Hash)]
-pub(in crate::brain) struct Even {
-    pub(in crate::brain) counter: usize,
-    pub(in crate::brain) max_skew: i64,
-    pub(in crate::brain) min_domains: usize,
-    pub(in crate::brain) counts_itself: bool,
+pub(crate) struct Even {
+    pub(crate) counter: usize,
+    pub(crate) max_skew: i64,
+    pub(crate) min_domains: usize,
+    pub(crate) counts_itself: bool,
     /// Keys without which a node does not count.
-    pub(in crate::brain) keys: Vec<KeyId>,
+    pub(crate) keys: Vec<KeyId>,
     /// Domains that a new node for the shape could be in.
-    pub(in crate::brain) open: Vec<DomainId>,
+    pub(crate) open: Vec<DomainId>,
 }
 
 impl Company<'_> {
     /// The rules of these shapes, as far as they were asked for before, and what the counters hold that they
     /// read.
-    pub(in crate::brain) fn numbers(&self, shapes: &[ShapeId]) -> Numbers {
+    pub(crate) fn numbers(&self, shapes: &[ShapeId]) -> Numbers {
         let mut numbers = Numbers::default();
         let mut known: BTreeMap<CounterId, usize> = BTreeMap::new();
         for shape in shapes {
@@ -131,7 +131,7 @@ impl Company<'_> {
     }
 
     /// Whether a counter would count pods on a new node with these labels and taints, in these domains by key.
-    pub(in crate::brain) fn would_count(
+    pub(crate) fn would_count(
         &self,
         tally: &Tally,
         labels: &Labels,
@@ -144,13 +144,13 @@ impl Company<'_> {
     }
 
     /// Whether a counter counts pods of a shape.
-    pub(in crate::brain) fn would_take(&self, tally: &Tally, pod: Shape<'_>) -> bool {
+    pub(crate) fn would_take(&self, tally: &Tally, pod: Shape<'_>) -> bool {
         let who = &self.counters[tally.id].subject.who;
         who.counts(&self.around(), pod)
     }
 
     /// Whether a counter counts pods on a place.
-    pub(in crate::brain) fn counts_on(&self, tally: &Tally, place: usize) -> bool {
+    pub(crate) fn counts_on(&self, tally: &Tally, place: usize) -> bool {
         let domain = self.topology.of(tally.key, place);
         self.counters[tally.id].sees(place, domain)
     }

@@ -10,10 +10,10 @@ use super::counter::{Scope, Who};
 use super::rules::CounterId;
 use super::topology::{DomainId, KeyId, NOWHERE};
 use super::{Company, Shape};
-use crate::brain::world::Bin;
-use crate::brain::world::ShapeId;
-use crate::model::policy::ZONE_LABEL;
-use crate::model::scheduling::{PodTerm, SpreadConstraint};
+use crate::world::Bin;
+use crate::world::ShapeId;
+use model::policy::ZONE_LABEL;
+use model::scheduling::{PodTerm, SpreadConstraint};
 
 /// What being spread evenly weighs: a pod more in the domain counts this by `maxSkew`.
 const EVEN: i64 = 100;
@@ -25,7 +25,7 @@ const ZONE_SKEW: i32 = 5;
 
 /// The preferences of one shape, compiled to counters.
 #[derive(Clone, Debug, Default)]
-pub(in crate::brain) struct Preferences {
+pub(crate) struct Preferences {
     /// Preferred affinity terms: weight and counter.
     near: Vec<(i64, CounterId)>,
     /// Preferred anti-affinity terms: weight (for each pod) and counter.
@@ -36,18 +36,18 @@ pub(in crate::brain) struct Preferences {
 
 /// One `ScheduleAnyway` constraint, looked at.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::brain) struct Evenness {
+pub(crate) struct Evenness {
     counter: CounterId,
     /// Over which key.
-    pub(in crate::brain) key: KeyId,
+    pub(crate) key: KeyId,
     /// `maxSkew` of the spread constraint: pods by which a domain may be ahead of the emptiest.
-    pub(in crate::brain) skew: i64,
+    pub(crate) skew: i64,
     /// The pod is among those that are spread.
-    pub(in crate::brain) itself: bool,
+    pub(crate) itself: bool,
 }
 
 /// Whether pods of a shape prefer something of the company of others, the cluster's defaults apart.
-pub(in crate::brain) fn has_preferences(
+pub(crate) fn has_preferences(
     pod: Shape<'_>,
     default_spread: &[SpreadConstraint],
 ) -> bool {
@@ -65,7 +65,7 @@ fn weight(weight: i32) -> i64 {
 impl<'a> Company<'a> {
     /// What a shape prefers of the company of others; `None` when nothing. With `defaults` also what
     /// kube-scheduler prefers for it where it says nothing itself.
-    pub(in crate::brain) fn preferences(
+    pub(crate) fn preferences(
         &mut self,
         shapes: &[Shape<'a>],
         bins: &[Bin],
@@ -134,7 +134,7 @@ impl<'a> Company<'a> {
 
     /// What one more pod with these preferences counts at a place: the less the better. Only places can be
     /// compared, for the same pod.
-    pub(in crate::brain) fn penalty(
+    pub(crate) fn penalty(
         &self,
         preferences: &Preferences,
         at: impl Fn(KeyId) -> DomainId + Copy,
@@ -156,7 +156,7 @@ impl<'a> Company<'a> {
     }
 
     /// The pods of the `n`-th preferred affinity term: in the domain of a place, and anywhere.
-    pub(in crate::brain) fn near(
+    pub(crate) fn near(
         &self,
         preferences: &Preferences,
         n: usize,
@@ -168,7 +168,7 @@ impl<'a> Company<'a> {
     }
 
     /// The pods of the `n`-th preferred anti-affinity term in the domain of a place.
-    pub(in crate::brain) fn apart(
+    pub(crate) fn apart(
         &self,
         preferences: &Preferences,
         n: usize,
@@ -178,7 +178,7 @@ impl<'a> Company<'a> {
     }
 
     /// What a pod prefers to be spread over.
-    pub(in crate::brain) fn spreads(
+    pub(crate) fn spreads(
         &self,
         preferences: &Preferences,
         pod: Shape<'a>,
@@ -196,17 +196,17 @@ impl<'a> Company<'a> {
     }
 
     /// The pods that count for spreading in a domain.
-    pub(in crate::brain) fn spread_pods(&self, of: Evenness, domain: DomainId) -> i64 {
+    pub(crate) fn spread_pods(&self, of: Evenness, domain: DomainId) -> i64 {
         self.counters[of.counter].pods(domain)
     }
 
     /// The name of a topology key.
-    pub(in crate::brain) fn key_name(&self, key: KeyId) -> &Arc<str> {
+    pub(crate) fn key_name(&self, key: KeyId) -> &Arc<str> {
         self.topology.name(key)
     }
 
     /// The value that a domain of a key stands for.
-    pub(in crate::brain) fn domain_name(&self, key: KeyId, domain: DomainId) -> Arc<str> {
+    pub(crate) fn domain_name(&self, key: KeyId, domain: DomainId) -> Arc<str> {
         self.topology.value(key, domain).into()
     }
 
@@ -219,7 +219,7 @@ impl<'a> Company<'a> {
 
     /// Whether rules that pods insist on look at where a pod of a shape is, so that it matters which of two
     /// places has it.
-    pub(in crate::brain) fn pinned(
+    pub(crate) fn pinned(
         &self,
         id: ShapeId,
         here: impl Fn(KeyId) -> DomainId,
@@ -237,7 +237,7 @@ impl<'a> Company<'a> {
 
     /// Whether spreading that pods insist on sees the same domains when an empty, closed place moves from
     /// `here` to `there`.
-    pub(in crate::brain) fn may_move(
+    pub(crate) fn may_move(
         &self,
         here: impl Fn(KeyId) -> DomainId,
         there: impl Fn(KeyId) -> DomainId,
@@ -255,7 +255,7 @@ impl<'a> Company<'a> {
     }
 
     /// A closed place gets other labels, and so other domains.
-    pub(in crate::brain) fn relocate(&mut self, place: usize, bin: &Bin) {
+    pub(crate) fn relocate(&mut self, place: usize, bin: &Bin) {
         self.topology.relocate(place, &bin.labels);
         let around = super::Surroundings {
             namespaces: self.namespaces,

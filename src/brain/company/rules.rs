@@ -6,15 +6,15 @@
 
 use super::Company;
 use super::topology::{DomainId, KeyId, NOWHERE};
-use crate::brain::fit::Misfit;
-use crate::brain::world::Shape;
+use crate::fit::Misfit;
+use crate::world::Shape;
 
 /// Index of a counter.
 pub(super) type CounterId = usize;
 
 /// The rules of one shape, compiled to counters.
 #[derive(Clone, Debug, Default)]
-pub(in crate::brain) struct Rules {
+pub(crate) struct Rules {
     /// Of pods with anti-affinity against this shape: none may be in the domain.
     pub(super) forbidden: Vec<CounterId>,
     /// Of pods that this shape's anti-affinity is against, and whether that includes itself.
@@ -53,7 +53,7 @@ impl Rules {
     }
 
     /// The same by the domains alone that nodes are in, as kube-scheduler asks.
-    pub(in crate::brain) fn as_things_are(&self) -> Rules {
+    pub(crate) fn as_things_are(&self) -> Rules {
         let mut rules = self.clone();
         for spread in &mut rules.spread {
             spread.open.clear();
@@ -76,12 +76,12 @@ impl Rules {
 
     /// Whether one pod of the shape keeps the next from the same domain, whatever else there is:
     /// every pod needs a domain of its own.
-    pub(in crate::brain) fn solitary(&self) -> bool {
+    pub(crate) fn solitary(&self) -> bool {
         self.unwanted.iter().any(|(_, itself)| *itself)
     }
 
     /// Whether placing one pod of the shape may open a domain that was shut for the next.
-    pub(in crate::brain) fn loosens(&self) -> bool {
+    pub(crate) fn loosens(&self) -> bool {
         self.spread.iter().any(|spread| spread.counts_itself)
     }
 }
@@ -89,7 +89,7 @@ impl Rules {
 impl Company<'_> {
     /// How many more pods of a shape with these rules one place may take, as far as other pods are
     /// concerned; 0 where it may not take the next.
-    pub(in crate::brain) fn most(
+    pub(crate) fn most(
         &self,
         rules: &Rules,
         at: impl Fn(KeyId) -> DomainId + Copy,
@@ -98,7 +98,7 @@ impl Company<'_> {
     }
 
     /// The same on a node that will have these pods too: they may be the company that is wanted.
-    pub(in crate::brain) fn most_beside<'s>(
+    pub(crate) fn most_beside<'s>(
         &self,
         rules: &Rules,
         at: impl Fn(KeyId) -> DomainId + Copy,
@@ -210,7 +210,7 @@ impl Company<'_> {
     }
 
     /// The sum of what the least domains hold: it rises when a domain may have been opened.
-    pub(in crate::brain) fn floor(&self, rules: &Rules) -> i64 {
+    pub(crate) fn floor(&self, rules: &Rules) -> i64 {
         rules
             .spread
             .iter()
@@ -221,7 +221,7 @@ impl Company<'_> {
     }
 
     /// Why the next pod may not go to a place, in words, if it may not.
-    pub(in crate::brain) fn misfit(
+    pub(crate) fn misfit(
         &self,
         rules: &Rules,
         at: impl Fn(KeyId) -> DomainId + Copy,

@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use crate::model::scheduling::Labels;
+use model::scheduling::Labels;
 
 /// Index of a topology key.
-pub(in crate::brain) type KeyId = usize;
+pub(crate) type KeyId = usize;
 /// Index of a domain within its key.
-pub(in crate::brain) type DomainId = u32;
+pub(crate) type DomainId = u32;
 
 /// The node does not carry the key's label.
-pub(in crate::brain) const NOWHERE: DomainId = u32::MAX;
+pub(crate) const NOWHERE: DomainId = u32::MAX;
 /// A domain that no node has yet: the host name of a node to come.
-pub(in crate::brain) const FRESH: DomainId = u32::MAX - 1;
+pub(crate) const FRESH: DomainId = u32::MAX - 1;
 
 /// One topology key.
 #[derive(Debug)]
@@ -31,19 +31,19 @@ struct Key {
 
 /// The keys in use, with the domain of every place.
 #[derive(Debug, Default)]
-pub(in crate::brain) struct Topology {
+pub(crate) struct Topology {
     keys: Vec<Key>,
     places: usize,
 }
 
 impl Topology {
     /// The index of a key, if it is in use.
-    pub(in crate::brain) fn find(&self, name: &str) -> Option<KeyId> {
+    pub(crate) fn find(&self, name: &str) -> Option<KeyId> {
         self.keys.iter().position(|key| *key.name == *name)
     }
 
     /// Takes a key into use; `labels` are those of every place there is.
-    pub(in crate::brain) fn key<'l>(
+    pub(crate) fn key<'l>(
         &mut self,
         name: &Arc<str>,
         labels: impl Iterator<Item = &'l Labels>,
@@ -66,7 +66,7 @@ impl Topology {
     }
 
     /// A place more.
-    pub(in crate::brain) fn add_place(&mut self, labels: &Labels) {
+    pub(crate) fn add_place(&mut self, labels: &Labels) {
         self.places += 1;
         for key in &mut self.keys {
             let domain = key.domain_of(labels);
@@ -75,17 +75,17 @@ impl Topology {
     }
 
     /// How many keys are in use.
-    pub(in crate::brain) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
 
     /// The name of a key.
-    pub(in crate::brain) fn name(&self, key: KeyId) -> &Arc<str> {
+    pub(crate) fn name(&self, key: KeyId) -> &Arc<str> {
         &self.keys[key].name
     }
 
     /// The value of a domain.
-    pub(in crate::brain) fn value(&self, key: KeyId, domain: DomainId) -> &str {
+    pub(crate) fn value(&self, key: KeyId, domain: DomainId) -> &str {
         self.keys[key]
             .values
             .get(domain as usize)
@@ -93,19 +93,19 @@ impl Topology {
     }
 
     /// The domain of a place.
-    pub(in crate::brain) fn of(&self, key: KeyId, place: usize) -> DomainId {
+    pub(crate) fn of(&self, key: KeyId, place: usize) -> DomainId {
         self.keys[key].of_place[place]
     }
 
     /// A place gets other labels.
-    pub(in crate::brain) fn relocate(&mut self, place: usize, labels: &Labels) {
+    pub(crate) fn relocate(&mut self, place: usize, labels: &Labels) {
         for key in &mut self.keys {
             key.of_place[place] = key.domain_of(labels);
         }
     }
 
     /// The domain that a node with these labels would be in.
-    pub(in crate::brain) fn domain(&mut self, key: KeyId, labels: &Labels) -> DomainId {
+    pub(crate) fn domain(&mut self, key: KeyId, labels: &Labels) -> DomainId {
         self.keys[key].domain_of(labels)
     }
 }
@@ -115,7 +115,7 @@ impl Key {
         let Some(value) = labels.get(&self.name) else {
             return NOWHERE;
         };
-        if &**value == crate::brain::fit::NEW {
+        if &**value == crate::fit::NEW {
             return FRESH;
         }
         match self.known.entry(value.clone()) {

@@ -1,7 +1,7 @@
 //! What a node costs, and what it costs to move its pods.
 
-use crate::brain::offer;
-use crate::brain::view::{Keyed, Known};
+use crate::offer;
+use crate::view::{Keyed, Known};
 
 /// One eviction. In these units a deletion cost counts once and a priority four times (Karpenter's
 /// `1 + deletion-cost / 2^27 + priority / 2^25`), so that no fraction is ever needed.
@@ -11,7 +11,7 @@ const MOST: i128 = 10 * ONE;
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// The eviction cost of one pod, in parts of [`ONE`].
-pub(in crate::brain) fn of_pod(pod: &crate::model::cluster::Pod) -> i128 {
+pub(crate) fn of_pod(pod: &model::cluster::Pod) -> i128 {
     let deletion = pod
         .shape
         .annotations
@@ -23,7 +23,7 @@ pub(in crate::brain) fn of_pod(pod: &crate::model::cluster::Pod) -> i128 {
 }
 
 /// The eviction cost of a node with these pods: a pod that is better gone counts nothing.
-pub(in crate::brain) fn of_pods(pods: &[Keyed<'_>]) -> i128 {
+pub(crate) fn of_pods(pods: &[Keyed<'_>]) -> i128 {
     pods.iter()
         .filter(|(_, pod)| pod.deletion.is_none())
         .map(|(_, pod)| of_pod(pod).max(0))
@@ -31,13 +31,13 @@ pub(in crate::brain) fn of_pods(pods: &[Keyed<'_>]) -> i128 {
 }
 
 /// What moving the pods is worth: the price of the node by the evictions it takes.
-pub(in crate::brain) fn worth(price: i64, cost: i128) -> i128 {
+pub(crate) fn worth(price: i64, cost: i128) -> i128 {
     // A thousandth of an eviction's worth is more than prices in millionths tell apart.
     i128::from(price.max(0)) * ONE * 1000 / (ONE + cost.max(0))
 }
 
 /// The price of a machine, by its type; of one whose type is gone nothing is known.
-pub(in crate::brain) fn price(known: &Known<'_>) -> i64 {
+pub(crate) fn price(known: &Known<'_>) -> i64 {
     known.kind.map_or(0, |kind| {
         kind.price
             .unwrap_or_else(|| offer::price(&kind.capacity()))
@@ -48,8 +48,8 @@ pub(in crate::brain) fn price(known: &Known<'_>) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::brain::tests::lab::lab;
-    use crate::model::cluster::{Pod, PodKey};
+    use crate::tests::lab::lab;
+    use model::cluster::{Pod, PodKey};
 
     fn pod(priority: i32, deletion: Option<&str>) -> Pod {
         let lab = lab().pod("web", 1, 1).shape("web", |shape| {

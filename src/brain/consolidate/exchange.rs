@@ -1,19 +1,19 @@
 //! An empty node would go while a dearer one stays because its pods have no place: the other way round
 //! is cheaper, and nothing has to be made for it.
 
-use crate::brain::candidates::{Candidate, Mode};
-use crate::brain::node_budgets::NodeBudgets;
-use crate::brain::shrink::{self, Keep, Rehearsals};
-use crate::brain::turn::Turn;
-use crate::brain::units::{Bond, Unit};
-use crate::brain::world::World;
-use crate::model::disruption::Cause;
+use crate::candidates::{Candidate, Mode};
+use crate::node_budgets::NodeBudgets;
+use crate::shrink::{self, Keep, Rehearsals};
+use crate::turn::Turn;
+use crate::units::{Bond, Unit};
+use crate::world::World;
+use model::disruption::Cause;
 
 /// At most so many nodes are tried, those that save most for their evictions; each on as many empty ones.
 const MOST: usize = 20;
 
 /// Lets empty nodes stay for dearer ones that then can go. Gives back the candidates that still cannot.
-pub(in crate::brain) fn plan<'a>(
+pub(crate) fn plan<'a>(
     turn: &mut Turn<'a>,
     world: &mut World<'a>,
     rehearsals: &mut Rehearsals,

@@ -9,11 +9,11 @@
 use std::sync::Arc;
 
 use super::{cost, replaces, trial};
-use crate::brain::turn::Turn;
-use crate::brain::view::{Known, Standing};
-use crate::model::action::Reason;
-use crate::model::memory::Replacement;
-use crate::model::time::Span;
+use crate::turn::Turn;
+use crate::view::{Known, Standing};
+use model::action::Reason;
+use model::memory::Replacement;
+use model::time::Span;
 
 /// A planned machine must show in the view within this time; what begins it may have been refused.
 const SHOWN: Span = Span::minutes(1);
@@ -25,7 +25,7 @@ const PATIENCE: Span = Span::minutes(30);
 const TRUCE: Span = Span::minutes(6 * 60);
 
 /// Forgets what is done or came to nothing.
-pub(in crate::brain) fn tidy(turn: &mut Turn<'_>) {
+pub(crate) fn tidy(turn: &mut Turn<'_>) {
     let now = turn.now();
     turn.memory.unreplaceable.retain(|_, until| *until > now);
     for until in turn.memory.unreplaceable.values_mut() {
@@ -77,7 +77,7 @@ pub(in crate::brain) fn tidy(turn: &mut Turn<'_>) {
 }
 
 /// The machine that shall replace a node, if one shall.
-pub(in crate::brain) fn replacing<'t>(
+pub(crate) fn replacing<'t>(
     turn: &'t Turn<'_>,
     node: &str,
 ) -> Option<(&'t Arc<str>, &'t Replacement)> {
@@ -89,18 +89,18 @@ pub(in crate::brain) fn replacing<'t>(
 
 /// What is left to do of a replacement.
 #[derive(Clone, Debug)]
-pub(in crate::brain) struct Rest {
+pub(crate) struct Rest {
     /// What that saves, in millionths per hour.
-    pub(in crate::brain) saving: i64,
+    pub(crate) saving: i64,
     /// The nodes that are to go yet, without the one it was asked for.
-    pub(in crate::brain) others: Vec<Arc<str>>,
+    pub(crate) others: Vec<Arc<str>>,
     /// Those that went, or are going.
-    pub(in crate::brain) gone: Vec<Arc<str>>,
+    pub(crate) gone: Vec<Arc<str>>,
 }
 
 /// What is left to do of a replacement, if that is worth while by the prices of today; for a node of
 /// it whether or not that is going.
-pub(in crate::brain) fn rest(
+pub(crate) fn rest(
     turn: &Turn<'_>,
     machine: &str,
     replacement: &Replacement,
@@ -136,7 +136,7 @@ pub(in crate::brain) fn rest(
 }
 
 /// A node goes: if for the machine that replaces it, that machine stays.
-pub(in crate::brain) fn goes(turn: &mut Turn<'_>, node: &Arc<str>, reason: &Reason) {
+pub(crate) fn goes(turn: &mut Turn<'_>, node: &Arc<str>, reason: &Reason) {
     if let Reason::Replaced { by, .. } = reason
         && let Some(replacement) = turn.memory.replacements.get_mut(by)
     {
@@ -145,7 +145,7 @@ pub(in crate::brain) fn goes(turn: &mut Turn<'_>, node: &Arc<str>, reason: &Reas
 }
 
 /// Whether a machine works, so that the nodes it replaces may go.
-pub(in crate::brain) fn works(turn: &Turn<'_>, machine: &str) -> bool {
+pub(crate) fn works(turn: &Turn<'_>, machine: &str) -> bool {
     turn.view
         .machines
         .get(machine)

@@ -15,8 +15,8 @@ pub(super) mod quiet;
 pub(super) mod search;
 pub(super) mod trial;
 
-use crate::model::disruption::{Consolidation, ConsolidationPolicy};
-use crate::model::time::Span;
+use model::disruption::{Consolidation, ConsolidationPolicy};
+use model::time::Span;
 
 use super::view::Known;
 

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::brain::drain_rules;
-use crate::brain::turn::Turn;
-use crate::brain::view::{Keyed, Known, Standing};
-use crate::model::memory::Settled;
-use crate::model::time::Time;
+use crate::drain_rules;
+use crate::turn::Turn;
+use crate::view::{Keyed, Known, Standing};
+use model::memory::Settled;
+use model::time::Time;
 
 /// Brings what is remembered of the nodes of consolidated pools up to date. A view that is not good
 /// changes nothing, and one that does not show yet who is behind the nodes lets what came or went count alone.
-pub(in crate::brain) fn note(turn: &mut Turn<'_>) {
+pub(crate) fn note(turn: &mut Turn<'_>) {
     if !turn.holds.may_observe() {
         return;
     }
@@ -40,7 +40,7 @@ pub(in crate::brain) fn note(turn: &mut Turn<'_>) {
 }
 
 /// Since when a node is as it is, if that is known; and when its pool lets it be consolidated.
-pub(in crate::brain) fn since(turn: &Turn<'_>, known: &Known<'_>) -> Option<(Time, Time)> {
+pub(crate) fn since(turn: &Turn<'_>, known: &Known<'_>) -> Option<(Time, Time)> {
     let (name, _) = known.node?;
     let since = turn.memory.settled.get(name)?.since;
     Some((since, since + super::of(known)?.after))
@@ -48,7 +48,7 @@ pub(in crate::brain) fn since(turn: &Turn<'_>, known: &Known<'_>) -> Option<(Tim
 
 /// Whether something came or went so lately that the node at this position shall be left in peace: its pool is
 /// consolidated and its time is not over.
-pub(in crate::brain) fn restless(turn: &Turn<'_>, node: usize) -> bool {
+pub(crate) fn restless(turn: &Turn<'_>, node: usize) -> bool {
     let Some(known) = turn.view.behind_at(node) else {
         return false;
     };

@@ -10,21 +10,21 @@ use std::sync::Arc;
 
 use super::trial::{self, Bench, Swap};
 use super::{SECOND_LOOK, quiet};
-use crate::brain::budget;
-use crate::brain::candidates::{Candidate, Mode};
-use crate::brain::limits::Ledger;
-use crate::brain::offer::Choice;
-use crate::brain::planned::{CreateReason, PlannedMachines};
-use crate::brain::removals::{self, Removals};
-use crate::brain::shrink;
-use crate::brain::turn::Turn;
-use crate::brain::view::Standing;
-use crate::brain::words;
-use crate::brain::world::World;
-use crate::model::action::{Kind, Reason};
-use crate::model::disruption::Cause;
-use crate::model::memory::{Found, Replacement};
-use crate::model::report::NodeVerdict;
+use crate::budget;
+use crate::candidates::{Candidate, Mode};
+use crate::limits::Ledger;
+use crate::offer::Choice;
+use crate::planned::{CreateReason, PlannedMachines};
+use crate::removals::{self, Removals};
+use crate::shrink;
+use crate::turn::Turn;
+use crate::view::Standing;
+use crate::words;
+use crate::world::World;
+use model::action::{Kind, Reason};
+use model::disruption::Cause;
+use model::memory::{Found, Replacement};
+use model::report::NodeVerdict;
 
 /// At most so many nodes are replaced by one machine, as in Karpenter.
 const MOST_TOGETHER: usize = 100;
@@ -36,7 +36,7 @@ const MOST_ALONE: usize = 100;
 /// Looks for a replacement and plans it when it was found before. `stuck` are the candidates whose
 /// pods find no place on what there is, the nodes of `order`; those of `spare` are unneeded, or are to be
 /// let be for now.
-pub(in crate::brain) fn plan<'a>(
+pub(crate) fn plan<'a>(
     turn: &mut Turn<'a>,
     world: &mut World<'a>,
     choices: &[Choice<'a>],
@@ -292,7 +292,7 @@ fn make<'a>(
         },
     );
     for node in nodes {
-        let here = |(key, _): &(&crate::model::cluster::PodKey, &Arc<str>)| {
+        let here = |(key, _): &(&model::cluster::PodKey, &Arc<str>)| {
             node.pods.iter().any(|(pod, _)| pod == key)
         };
         let moves = swap.moves.iter().filter(here);

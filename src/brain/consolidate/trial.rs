@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::cost;
-use crate::brain::candidates::{Candidate, Load};
-use crate::brain::fit::NEW;
-use crate::brain::limits::Ledger;
-use crate::brain::offer::{self, Choice, HOSTNAME_LABEL};
-use crate::brain::pack::{self, Lane};
-use crate::brain::rehearsal::{self, Homeless, Undo};
-use crate::brain::turn::Turn;
-use crate::brain::view::Known;
-use crate::brain::words;
-use crate::brain::world::{Site, World};
-use crate::model::cluster::PodKey;
+use crate::candidates::{Candidate, Load};
+use crate::fit::NEW;
+use crate::limits::Ledger;
+use crate::offer::{self, Choice, HOSTNAME_LABEL};
+use crate::pack::{self, Lane};
+use crate::rehearsal::{self, Homeless, Undo};
+use crate::turn::Turn;
+use crate::view::Known;
+use crate::words;
+use crate::world::{Site, World};
+use model::cluster::PodKey;
 
 /// What trials are made with.
 pub(super) struct Bench<'b, 'a> {
@@ -345,7 +345,7 @@ impl<'a> Bench<'_, 'a> {
 
 /// Domains over which pods of a node must be spread and of which nothing is left without the node.
 /// kube-scheduler would forget such a domain and crowd the others; consolidation keeps it.
-pub(in crate::brain) fn lone_domains(world: &World<'_>, node: &Candidate<'_>) -> Vec<Domain> {
+pub(crate) fn lone_domains(world: &World<'_>, node: &Candidate<'_>) -> Vec<Domain> {
     let mut lone = Vec::new();
     let labels = &world.bins[node.bin].labels;
     for load in &node.loads {

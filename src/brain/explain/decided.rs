@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use crate::brain::fit::volumes;
-use crate::brain::limits::Ledger;
-use crate::brain::offer::{self, Choice};
-use crate::brain::places;
-use crate::brain::turn::Turn;
-use crate::brain::world::{Site, World};
-use crate::model::action::{Kind, Reason};
-use crate::model::decision::Decision;
-use crate::model::report::PodVerdict;
+use crate::fit::volumes;
+use crate::limits::Ledger;
+use crate::offer::{self, Choice};
+use crate::places;
+use crate::turn::Turn;
+use crate::world::{Site, World};
+use model::action::{Kind, Reason};
+use model::decision::Decision;
+use model::report::PodVerdict;
 
 /// A decision carried out.
 pub(super) struct Decided<'a> {

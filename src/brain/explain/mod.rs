@@ -6,13 +6,13 @@ mod node;
 mod pod;
 mod preferences;
 
-use crate::model::cluster::PodKey;
-use crate::model::decision::Decision;
-use crate::model::memory::Memory;
-use crate::model::policy::Policy;
-use crate::model::snapshot::Snapshot;
-use crate::model::story::{NodeStory, PodStory};
-use crate::model::time::Time;
+use model::cluster::PodKey;
+use model::decision::Decision;
+use model::memory::Memory;
+use model::policy::Policy;
+use model::snapshot::Snapshot;
+use model::story::{NodeStory, PodStory};
+use model::time::Time;
 
 use super::offer::{self, Choice};
 use super::turn::Turn;

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::brain::candidates::{self, Load};
-use crate::brain::consolidate;
-use crate::brain::drain_rules::{self, Bar, Budgets};
-use crate::brain::fit::volumes::{self, Need};
-use crate::brain::pack;
-use crate::brain::power;
-use crate::brain::rehearsal;
-use crate::brain::shrink;
-use crate::brain::turn::Turn;
-use crate::brain::view::{Keyed, Known, Standing};
-use crate::brain::world::{ShapeId, Site, World};
-use crate::model::cluster::{Node, PodKey};
-use crate::model::report::{Hold, NodeVerdict, PodVerdict, Scope};
-use crate::model::story::{Fate, MachineFacts, NodeStory, PodFate};
+use crate::candidates::{self, Load};
+use crate::consolidate;
+use crate::drain_rules::{self, Bar, Budgets};
+use crate::fit::volumes::{self, Need};
+use crate::pack;
+use crate::power;
+use crate::rehearsal;
+use crate::shrink;
+use crate::turn::Turn;
+use crate::view::{Keyed, Known, Standing};
+use crate::world::{ShapeId, Site, World};
+use model::cluster::{Node, PodKey};
+use model::report::{Hold, NodeVerdict, PodVerdict, Scope};
+use model::story::{Fate, MachineFacts, NodeStory, PodFate};
 
 use super::Asked;
 
@@ -83,7 +83,7 @@ fn shrink_holds(holds: &[Hold]) -> Vec<Hold> {
 
 /// Thousandths of each allocatable amount that the node's pods request.
 fn shares(turn: &Turn<'_>, name: &str, node: &Node) -> BTreeMap<Arc<str>, i64> {
-    let mut sum = crate::model::resources::Resources::default();
+    let mut sum = model::resources::Resources::default();
     for (_, pod) in turn.view.pods(name) {
         sum.add(&pod.shape.requests);
     }

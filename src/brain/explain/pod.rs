@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::brain::company::Rules;
-use crate::brain::company::topology::{DomainId, KeyId};
-use crate::brain::fit::volumes::{self, Need};
-use crate::brain::fit::{self, Misfit};
-use crate::brain::limits::Ledger;
-use crate::brain::offer::{Choice, Offer};
-use crate::brain::preempt;
-use crate::brain::turn::Turn;
-use crate::brain::world::{Bin, Shape, ShapeId, Site, World};
-use crate::model::cluster::{Pod, PodKey};
-use crate::model::report::{Hold, PodVerdict, Scope};
-use crate::model::story::{NodeAnswer, OfferAnswer, PodStory};
+use crate::company::Rules;
+use crate::company::topology::{DomainId, KeyId};
+use crate::fit::volumes::{self, Need};
+use crate::fit::{self, Misfit};
+use crate::limits::Ledger;
+use crate::offer::{Choice, Offer};
+use crate::preempt;
+use crate::turn::Turn;
+use crate::world::{Bin, Shape, ShapeId, Site, World};
+use model::cluster::{Pod, PodKey};
+use model::report::{Hold, PodVerdict, Scope};
+use model::story::{NodeAnswer, OfferAnswer, PodStory};
 
 use super::{Asked, decided, preferences};
 

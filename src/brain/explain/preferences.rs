@@ -10,18 +10,18 @@ use std::sync::Arc;
 
 use super::decided::{self, Decided};
 use super::{Asked, pod};
-use crate::brain::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
-use crate::brain::company::{Evenness, Preferences, Rules};
-use crate::brain::fit::volumes::{self, Need};
-use crate::brain::fit::{self, Place, node_preferences, selector};
-use crate::brain::offer::{Choice, HOSTNAME_LABEL};
-use crate::brain::turn::Turn;
-use crate::brain::words;
-use crate::brain::world::{ShapeId, Site, World};
-use crate::model::cluster::{Pod, PodKey};
-use crate::model::report::{PodVerdict, Reasons};
-use crate::model::scheduling::{Effect, LabelSelector, NodeTerm, PodShape, PodTerm, Taint};
-use crate::model::story::{PreferenceAnswer, PreferenceKind};
+use crate::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
+use crate::company::{Evenness, Preferences, Rules};
+use crate::fit::volumes::{self, Need};
+use crate::fit::{self, Place, node_preferences, selector};
+use crate::offer::{Choice, HOSTNAME_LABEL};
+use crate::turn::Turn;
+use crate::words;
+use crate::world::{ShapeId, Site, World};
+use model::cluster::{Pod, PodKey};
+use model::report::{PodVerdict, Reasons};
+use model::scheduling::{Effect, LabelSelector, NodeTerm, PodShape, PodTerm, Taint};
+use model::story::{PreferenceAnswer, PreferenceKind};
 
 /// The place of the decision, and everything the pod prefers there.
 struct Judge<'w, 'a> {

@@ -3,12 +3,12 @@
 //! Source: kube-scheduler's plugin `NodeResourcesFit`: an amount of zero always fits, whatever the
 //! node says of it; every pod takes one slot of `pods`.
 
-use crate::model::resources::Resources;
+use model::resources::Resources;
 
 /// Whether `free` lacks what every node has for a pod that asks `asked`. Most answers are "yes", and comparing
 /// is cheaper than dividing: who goes through many places asks this first.
 #[inline]
-pub(in crate::brain) fn full(asked: &Resources, free: &Resources) -> bool {
+pub(crate) fn full(asked: &Resources, free: &Resources) -> bool {
     let lacks = |asked: i64, free: i64| asked > 0 && asked > free;
     free.pods <= 0
         || lacks(asked.cpu_milli, free.cpu_milli)
@@ -17,7 +17,7 @@ pub(in crate::brain) fn full(asked: &Resources, free: &Resources) -> bool {
 }
 
 /// How many pods that ask `asked` fit into `free`.
-pub(in crate::brain) fn room(asked: &Resources, free: &Resources) -> u64 {
+pub(crate) fn room(asked: &Resources, free: &Resources) -> u64 {
     if full(asked, free) {
         return 0;
     }
@@ -47,14 +47,14 @@ fn at_most(most: u64, asked: i64, free: i64) -> u64 {
 }
 
 /// Takes what one pod asks beyond what was taken for it: no further slot of `pods`.
-pub(in crate::brain) fn take_more(free: &mut Resources, more: &Resources) {
+pub(crate) fn take_more(free: &mut Resources, more: &Resources) {
     let pods = free.pods;
     take(free, more, 1);
     free.pods = pods;
 }
 
 /// Gives back what one pod that asks `asked` took.
-pub(in crate::brain) fn give(free: &mut Resources, asked: &Resources) {
+pub(crate) fn give(free: &mut Resources, asked: &Resources) {
     free.pods = free.pods.saturating_add(1);
     free.cpu_milli = free.cpu_milli.saturating_add(asked.cpu_milli.max(0));
     free.memory = free.memory.saturating_add(asked.memory.max(0));
@@ -67,7 +67,7 @@ pub(in crate::brain) fn give(free: &mut Resources, asked: &Resources) {
 }
 
 /// Takes `count` pods that ask `asked` out of `free`. A negative request gives nothing back.
-pub(in crate::brain) fn take(free: &mut Resources, asked: &Resources, count: u64) {
+pub(crate) fn take(free: &mut Resources, asked: &Resources, count: u64) {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     let times = |asked: i64| asked.max(0).saturating_mul(count);
     free.pods = free.pods.saturating_sub(count);

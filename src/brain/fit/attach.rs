@@ -8,23 +8,23 @@ use std::sync::Arc;
 
 use super::Misfit;
 use super::volumes::Need;
-use crate::brain::claims::Attached;
+use crate::claims::Attached;
 
 /// Volumes of one driver that a pod needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::brain) struct Volumes {
+pub(crate) struct Volumes {
     /// By their handles.
-    pub(in crate::brain) known: BTreeSet<Arc<str>>,
+    pub(crate) known: BTreeSet<Arc<str>>,
     /// Claims whose volume is still to be made.
-    pub(in crate::brain) fresh: BTreeSet<Arc<str>>,
+    pub(crate) fresh: BTreeSet<Arc<str>>,
 }
 
 /// What a pod needs attached, by driver; drivers without any limit are left out.
-pub(in crate::brain) type Attach = BTreeMap<Arc<str>, Volumes>;
+pub(crate) type Attach = BTreeMap<Arc<str>, Volumes>;
 
 /// The limits of a node, and what counts against them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::brain) struct Slots {
+pub(crate) struct Slots {
     limits: BTreeMap<Arc<str>, i32>,
     /// Those of pods.
     used: BTreeSet<Attached>,
@@ -34,7 +34,7 @@ pub(in crate::brain) struct Slots {
 
 impl Slots {
     /// A node with these limits and volumes; `None` when it has no limit.
-    pub(in crate::brain) fn new(
+    pub(crate) fn new(
         limits: BTreeMap<Arc<str>, i32>,
         mut used: BTreeSet<Attached>,
         mut attached: BTreeSet<Attached>,
@@ -51,17 +51,17 @@ impl Slots {
     }
 
     /// Whether nothing is attached.
-    pub(in crate::brain) fn unused(&self) -> bool {
+    pub(crate) fn unused(&self) -> bool {
         self.used.is_empty() && self.attached.is_empty()
     }
 
     /// How many volumes of a driver it attaches, if that is limited.
-    pub(in crate::brain) fn limit(&self, driver: &str) -> Option<i32> {
+    pub(crate) fn limit(&self, driver: &str) -> Option<i32> {
         self.limits.get(driver).copied()
     }
 
     /// How many more volumes of a driver it attaches, if that is limited.
-    pub(in crate::brain) fn left(&self, driver: &Arc<str>) -> Option<i64> {
+    pub(crate) fn left(&self, driver: &Arc<str>) -> Option<i64> {
         let limit = i64::from(self.limit(driver)?);
         Some(limit - i64::try_from(self.used_of(driver)).unwrap_or(i64::MAX))
     }
@@ -80,7 +80,7 @@ impl Slots {
     }
 
     /// Why a pod that needs these may not come, if it may not.
-    pub(in crate::brain) fn misfit(&self, need: &Need) -> Option<Misfit> {
+    pub(crate) fn misfit(&self, need: &Need) -> Option<Misfit> {
         need.attach.iter().find_map(|(driver, volumes)| {
             let limit = *self.limits.get(driver)?;
             let (more, used) = (self.new_on(driver, volumes), self.used_of(driver));
@@ -105,7 +105,7 @@ impl Slots {
 }
 
 /// Pods that need these volumes come to a place with these slots.
-pub(in crate::brain) fn take(slots: &mut Option<Arc<Slots>>, need: Option<&Need>) {
+pub(crate) fn take(slots: &mut Option<Arc<Slots>>, need: Option<&Need>) {
     if let (Some(slots), Some(need)) = (slots, need)
         && !need.attach.is_empty()
     {

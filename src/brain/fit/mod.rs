@@ -14,8 +14,8 @@ pub(super) mod volumes;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::model::resources::Resources;
-use crate::model::scheduling::{HostPort, Labels, PodShape, Taint};
+use model::resources::Resources;
+use model::scheduling::{HostPort, Labels, PodShape, Taint};
 
 use super::words;
 

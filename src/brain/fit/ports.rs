@@ -1,14 +1,14 @@
 //! Host ports. Source: kube-scheduler's plugin `NodePorts`.
 
-use crate::model::scheduling::HostPort;
+use model::scheduling::HostPort;
 
 /// Whether two ports cannot live on one node.
-pub(in crate::brain) fn conflict(a: &HostPort, b: &HostPort) -> bool {
+pub(crate) fn conflict(a: &HostPort, b: &HostPort) -> bool {
     a.port == b.port && protocol(a) == protocol(b) && (wildcard(a) || wildcard(b) || a.ip == b.ip)
 }
 
 /// The first of `asked` that one of `taken` is in the way of.
-pub(in crate::brain) fn taken<'a>(
+pub(crate) fn taken<'a>(
     asked: &'a [HostPort],
     taken: &[HostPort],
 ) -> Option<&'a HostPort> {

@@ -3,14 +3,14 @@
 //!
 //! Source: `component-helpers/scheduling/corev1/nodeaffinity`, `apimachinery/pkg/labels/selector.go`.
 
-use crate::model::label_list::LabelSet;
-use crate::model::scheduling::{LabelSelector, Labels, NodeTerm, Operator, Requirement};
+use model::label_list::LabelSet;
+use model::scheduling::{LabelSelector, Labels, NodeTerm, Operator, Requirement};
 
 /// The one field that `matchFields` supports.
 const NAME_FIELD: &str = "metadata.name";
 
 /// Whether `labels` meet one requirement.
-pub(in crate::brain) fn requirement(requirement: &Requirement, labels: &impl LabelSet) -> bool {
+pub(crate) fn requirement(requirement: &Requirement, labels: &impl LabelSet) -> bool {
     holds(requirement, labels.value(&requirement.key).map(|v| &**v))
 }
 
@@ -42,7 +42,7 @@ fn compare(requirement: &Requirement, value: Option<&str>, op: fn(i64, i64) -> b
 
 /// Whether a node of this name and these labels meets one term. A term without any requirement
 /// matches nothing, as in Kubernetes.
-pub(in crate::brain) fn term(term: &NodeTerm, name: &str, labels: &Labels) -> bool {
+pub(crate) fn term(term: &NodeTerm, name: &str, labels: &Labels) -> bool {
     if term.expressions.is_empty() && term.fields.is_empty() {
         return false;
     }
@@ -54,12 +54,12 @@ pub(in crate::brain) fn term(term: &NodeTerm, name: &str, labels: &Labels) -> bo
 }
 
 /// Whether one of the terms matches.
-pub(in crate::brain) fn any_term(terms: &[NodeTerm], name: &str, labels: &Labels) -> bool {
+pub(crate) fn any_term(terms: &[NodeTerm], name: &str, labels: &Labels) -> bool {
     terms.iter().any(|t| term(t, name, labels))
 }
 
 /// Whether a label selector takes in `labels`; `None` selects nothing.
-pub(in crate::brain) fn selects(selector: Option<&LabelSelector>, labels: &impl LabelSet) -> bool {
+pub(crate) fn selects(selector: Option<&LabelSelector>, labels: &impl LabelSet) -> bool {
     selector.is_some_and(|selector| {
         selector
             .labels
@@ -70,7 +70,7 @@ pub(in crate::brain) fn selects(selector: Option<&LabelSelector>, labels: &impl 
 }
 
 /// A label selector in words: `zone=z1 and disk In [ssd nvme]`.
-pub(in crate::brain) fn in_words(selector: &LabelSelector) -> String {
+pub(crate) fn in_words(selector: &LabelSelector) -> String {
     let labels = selector.labels.iter();
     let labels = labels.map(|(key, value)| format!("{key}={value}"));
     let all = labels.chain(selector.expressions.iter().map(words));
@@ -82,7 +82,7 @@ pub(in crate::brain) fn in_words(selector: &LabelSelector) -> String {
 }
 
 /// A requirement in words: `zone In [z1 z2]`.
-pub(in crate::brain) fn words(requirement: &Requirement) -> String {
+pub(crate) fn words(requirement: &Requirement) -> String {
     let operator = match requirement.operator {
         Operator::In => "In",
         Operator::NotIn => "NotIn",

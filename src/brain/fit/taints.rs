@@ -2,7 +2,7 @@
 //!
 //! Source: kube-scheduler's plugins `TaintToleration` and `NodeUnschedulable`.
 
-use crate::model::scheduling::{Effect, Taint, Toleration};
+use model::scheduling::{Effect, Taint, Toleration};
 
 /// What the node controller sets for `spec.unschedulable`; a pod that tolerates it may come.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
@@ -19,12 +19,12 @@ const EPHEMERAL: [&str; 6] = [
 ];
 
 /// Whether Kubernetes sets and clears this taint by itself.
-pub(in crate::brain) fn ephemeral(taint: &Taint) -> bool {
+pub(crate) fn ephemeral(taint: &Taint) -> bool {
     EPHEMERAL.contains(&&*taint.key)
 }
 
 /// The first taint that keeps a pod with these tolerations away. `PreferNoSchedule` never does.
-pub(in crate::brain) fn untolerated<'a>(
+pub(crate) fn untolerated<'a>(
     taints: &'a [Taint],
     tolerations: &[Toleration],
 ) -> Option<&'a Taint> {
@@ -35,7 +35,7 @@ pub(in crate::brain) fn untolerated<'a>(
 }
 
 /// Whether a pod with these tolerations may go to a cordoned node.
-pub(in crate::brain) fn bears_cordon(tolerations: &[Toleration]) -> bool {
+pub(crate) fn bears_cordon(tolerations: &[Toleration]) -> bool {
     let cordon = Taint::no_schedule(UNSCHEDULABLE, "");
     tolerations.iter().any(|t| t.tolerates(&cordon))
 }

@@ -3,61 +3,61 @@
 //! Source: kube-scheduler's plugins `VolumeBinding` (`FindPodVolumes`), `VolumeZone` and, for
 //! `ReadWriteOncePod`, `VolumeRestrictions`. Attach limits: [`super::attach`]. A claim that no node can help (unbound with immediate binding, lost, being deleted,
 //! missing) is a refusal, with its reason: no node is ever made for it. A claim that waits for a consumer
-//! is served by a volume there is ([`crate::brain::stock`]), else by one that its class provisions.
+//! is served by a volume there is ([`crate::stock`]), else by one that its class provisions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::model::cluster::{
+use model::cluster::{
     Claim, Cluster, PersistentVolume, Pod, PodKey, StorageClass, ZoneLabel,
 };
-use crate::model::scheduling::{Labels, NodeTerm, Volume};
+use model::scheduling::{Labels, NodeTerm, Volume};
 
 use super::Misfit;
 use super::attach::Attach;
 use super::selector;
-use crate::brain::claims::claim_name;
-use crate::brain::free_storage::Room;
-use crate::brain::stock::{At, MenuId};
-use crate::brain::view::View;
-use crate::model::words;
+use crate::claims::claim_name;
+use crate::free_storage::Room;
+use crate::stock::{At, MenuId};
+use crate::view::View;
+use model::words;
 
 /// What the provisioner of classes without dynamic volumes is called.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// What a pod's claims ask of its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::brain) struct Need {
+pub(crate) struct Need {
     /// No node helps before this is settled.
-    pub(in crate::brain) refusal: Option<String>,
+    pub(crate) refusal: Option<String>,
     /// One set of alternatives for each bound volume or class: the node must match one of each.
-    pub(in crate::brain) alternatives: Vec<Vec<NodeTerm>>,
+    pub(crate) alternatives: Vec<Vec<NodeTerm>>,
     /// Where there is room for volumes that are to be made: the node must reach a place of each.
-    pub(in crate::brain) rooms: Vec<Room>,
+    pub(crate) rooms: Vec<Room>,
     /// Labels of bound volumes that a node must share, if it has any of them.
-    pub(in crate::brain) zones: Vec<ZoneLabel>,
+    pub(crate) zones: Vec<ZoneLabel>,
     /// Volumes that count against the node's limits.
-    pub(in crate::brain) attach: Attach,
+    pub(crate) attach: Attach,
     /// A bound volume that is being deleted: it stays until its claim goes, and nobody makes a node for it.
-    pub(in crate::brain) doomed: Option<Arc<str>>,
+    pub(crate) doomed: Option<Arc<str>>,
     /// A bound volume that lives on one node and nowhere else: never a new node.
-    pub(in crate::brain) local: Option<Arc<str>>,
+    pub(crate) local: Option<Arc<str>>,
     /// The scheduler has chosen this node already and its volume is being made there.
-    pub(in crate::brain) selected: Option<Arc<str>>,
+    pub(crate) selected: Option<Arc<str>>,
     /// Unbound claims that a volume there is could serve, in kube-scheduler's order: the smallest first.
-    pub(in crate::brain) waiting: Vec<Waiting>,
+    pub(crate) waiting: Vec<Waiting>,
     /// Claims that one pod alone may use (`ReadWriteOncePod`), by name.
-    pub(in crate::brain) alone: BTreeSet<Arc<str>>,
+    pub(crate) alone: BTreeSet<Arc<str>>,
 }
 
 /// A claim that waits for its consumer and that a volume there is could serve.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::brain) struct Waiting {
+pub(crate) struct Waiting {
     /// Bytes.
-    pub(in crate::brain) storage: i64,
-    pub(in crate::brain) menu: MenuId,
+    pub(crate) storage: i64,
+    pub(crate) menu: MenuId,
     /// The claim, where several pods wait with it.
-    pub(in crate::brain) shared: Option<PodKey>,
+    pub(crate) shared: Option<PodKey>,
     /// Where a volume is made if none serves; empty for anywhere, `None` where nobody makes any.
     provision: Option<Vec<NodeTerm>>,
     /// Where there is room for one, if its driver says so.
@@ -69,7 +69,7 @@ pub(in crate::brain) struct Waiting {
 
 impl Waiting {
     /// Whether a volume can be made for it on a node.
-    pub(in crate::brain) fn provides(&self, at: At<'_>) -> bool {
+    pub(crate) fn provides(&self, at: At<'_>) -> bool {
         let near = |terms: &Vec<NodeTerm>| {
             terms.is_empty() || selector::any_term(terms, at.name, at.labels)
         };
@@ -79,7 +79,7 @@ impl Waiting {
 }
 
 /// Why a claim finds no volume on a node; `others` have taken what it could have had.
-pub(in crate::brain) fn unserved(claim: &Waiting, at: At<'_>, others: bool) -> String {
+pub(crate) fn unserved(claim: &Waiting, at: At<'_>, others: bool) -> String {
     let whose = claim.name.as_ref();
     let whose = whose.map_or_else(|| "its claim".to_owned(), |name| format!("claim {name}"));
     let place = if at.new {
@@ -102,12 +102,12 @@ pub(in crate::brain) fn unserved(claim: &Waiting, at: At<'_>, others: bool) -> S
 }
 
 /// Reads what the claims of `pod` ask; `None` for a pod without claims.
-pub(in crate::brain) fn need(key: &PodKey, pod: &Pod, view: &View<'_>) -> Option<Need> {
+pub(crate) fn need(key: &PodKey, pod: &Pod, view: &View<'_>) -> Option<Need> {
     read(key, pod, view, false)
 }
 
 /// The same, with what names this pod's claims in words.
-pub(in crate::brain) fn told(key: &PodKey, pod: &Pod, view: &View<'_>) -> Option<Need> {
+pub(crate) fn told(key: &PodKey, pod: &Pod, view: &View<'_>) -> Option<Need> {
     read(key, pod, view, true)
 }
 
@@ -279,7 +279,7 @@ fn of_class(
 }
 
 /// The class that a claim names, else the default one.
-pub(in crate::brain) fn class<'c>(
+pub(crate) fn class<'c>(
     named: Option<&Arc<str>>,
     cluster: &'c Cluster,
 ) -> Option<(&'c Arc<str>, &'c StorageClass)> {
@@ -300,7 +300,7 @@ fn default_class(cluster: &Cluster) -> Option<(&Arc<str>, &StorageClass)> {
 }
 
 /// What keeps a pod with this need off a node; `new` for one that does not exist yet.
-pub(in crate::brain) fn misfit(
+pub(crate) fn misfit(
     need: &Need,
     name: &str,
     labels: &Labels,

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use super::Grower;
 use super::draft::{self, Answer, Problem, Rank, To};
-use crate::brain::pack::{self, Lane, Seats};
-use crate::brain::planned::{CreateReason, PlannedMachine};
-use crate::brain::world::{self, Resident, Saved, ShapeId};
-use crate::model::report::PodVerdict;
+use crate::pack::{self, Lane, Seats};
+use crate::planned::{CreateReason, PlannedMachine};
+use crate::world::{self, Resident, Saved, ShapeId};
+use model::report::PodVerdict;
 
 /// Plans for more pods, or more groups, stay as they are.
 const PODS: usize = 2_000;
@@ -519,7 +519,7 @@ impl Grower<'_, '_, '_, '_> {
     }
 
     /// Why a group has no place that others took.
-    fn crowded_out(&self, group: usize) -> crate::model::report::Reasons {
+    fn crowded_out(&self, group: usize) -> model::report::Reasons {
         let row = self.row(group);
         let mut why = (*row.why).clone();
         for (of, _) in self.choices.iter().zip(&row.any).filter(|(_, any)| **any) {

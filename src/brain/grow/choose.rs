@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use super::refusals::{No, Refusals, Words};
 use super::{Grower, Kind, Pick};
-use crate::brain::company::{Preferences, Rules};
-use crate::brain::fit::attach::{self, Slots};
-use crate::brain::fit::volumes::Need;
-use crate::brain::fit::{self, amounts, node_preferences};
-use crate::brain::offer::{Daemon, Offer};
-use crate::brain::stock::Gift;
-use crate::model::report::Reasons;
-use crate::model::resources::Resources;
-use crate::model::scheduling::HostPort;
+use crate::company::{Preferences, Rules};
+use crate::fit::attach::{self, Slots};
+use crate::fit::volumes::Need;
+use crate::fit::{self, amounts, node_preferences};
+use crate::offer::{Daemon, Offer};
+use crate::stock::Gift;
+use model::report::Reasons;
+use model::resources::Resources;
+use model::scheduling::HostPort;
 
 /// So many choices are filled on trial: where there are more, those with the best prospects. The rest
 /// could hardly be better, and each trial goes through all that waits.

@@ -7,15 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::Rows;
-use crate::brain::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
-use crate::brain::demand::{Demand, Group, Origin};
-use crate::brain::limits::Ledger;
-use crate::brain::offer::Choice;
-use crate::brain::turn::Turn;
-use crate::brain::world::World;
+use crate::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
+use crate::demand::{Demand, Group, Origin};
+use crate::limits::Ledger;
+use crate::offer::Choice;
+use crate::turn::Turn;
+use crate::world::World;
 
 /// Opens these domains to the pods that need a place; [`super::plan`] closes them.
-pub(in crate::brain) fn open<'a>(
+pub(crate) fn open<'a>(
     turn: &Turn<'a>,
     world: &mut World<'a>,
     choices: &[Choice<'a>],

@@ -2,7 +2,7 @@
 
 use super::choose::{Search, WHOLE, cheaper};
 use super::{Grower, Pick};
-use crate::brain::{fit, offer};
+use crate::{fit, offer};
 
 /// So many planned machines that have most to spare are tried in the next size, where one more would be made.
 const ROOMY: usize = 8;

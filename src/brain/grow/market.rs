@@ -1,6 +1,6 @@
 //! The choices in the order of their prospects: what they cost for the most that they could carry.
 
-use crate::brain::offer::{self, Choice};
+use crate::offer::{self, Choice};
 
 /// Choices of equal weight.
 #[derive(Debug)]

@@ -23,10 +23,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::model::cluster::PodKey;
-use crate::model::report::{Hold, PodVerdict, Reasons, Scope};
-use crate::model::resources::Resources;
-use crate::model::time::Time;
+use model::cluster::PodKey;
+use model::report::{Hold, PodVerdict, Reasons, Scope};
+use model::resources::Resources;
+use model::time::Time;
 
 use super::batch;
 use super::budget;

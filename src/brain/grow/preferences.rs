@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Grower;
-use crate::brain::company::Preferences;
-use crate::brain::company::topology::{DomainId, FRESH, KeyId};
-use crate::brain::fit::node_preferences;
-use crate::brain::offer::{HOSTNAME_LABEL, Offer};
-use crate::brain::pack;
-use crate::brain::planned::CreateReason;
-use crate::brain::world::ShapeId;
-use crate::model::report::PodVerdict;
+use crate::company::Preferences;
+use crate::company::topology::{DomainId, FRESH, KeyId};
+use crate::fit::node_preferences;
+use crate::offer::{HOSTNAME_LABEL, Offer};
+use crate::pack;
+use crate::planned::CreateReason;
+use crate::world::ShapeId;
+use model::report::PodVerdict;
 
 /// So often everything is gone through: what one moves may please another.
 const ROUNDS: usize = 3;

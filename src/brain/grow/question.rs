@@ -7,12 +7,12 @@ use std::sync::Arc;
 use super::Grower;
 use super::anew::Loose;
 use super::draft::{Bits, Class, Fixed, Lot, Model, Problem, Rank, Site};
-use crate::brain::company::topology::{DomainId, FRESH};
-use crate::brain::company::{Numbers, Tally};
-use crate::brain::fit::ports;
-use crate::brain::offer::{Choice, Daemon, Offer};
-use crate::brain::pack;
-use crate::model::resources::Resources;
+use crate::company::topology::{DomainId, FRESH};
+use crate::company::{Numbers, Tally};
+use crate::fit::ports;
+use crate::offer::{Choice, Daemon, Offer};
+use crate::pack;
+use model::resources::Resources;
 
 /// Nodes that are looked at for pods that others may open them to.
 const NODES: usize = 64;
@@ -122,7 +122,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         &self,
         loose: &[Loose],
         names: &Names,
-        asks: Vec<crate::brain::company::Asks>,
+        asks: Vec<crate::company::Asks>,
         may: Vec<Bits>,
     ) -> Vec<Lot> {
         let losses = self.losses(loose);

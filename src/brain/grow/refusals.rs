@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::brain::offer::Choice;
-use crate::brain::pack::Why;
-use crate::model::report::Reasons;
+use crate::offer::Choice;
+use crate::pack::Why;
+use model::report::Reasons;
 
 /// So many types of a pool are named one by one; more that share a reason are named together.
 const NAMED: usize = 8;

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use super::Grower;
-use crate::brain::fit::attach::Slots;
-use crate::brain::offer::{HOSTNAME_LABEL, Offer};
-use crate::brain::planned::{CreateReason, PlannedMachine};
-use crate::model::resources::Resources;
+use crate::fit::attach::Slots;
+use crate::offer::{HOSTNAME_LABEL, Offer};
+use crate::planned::{CreateReason, PlannedMachine};
+use model::resources::Resources;
 
 impl Grower<'_, '_, '_, '_> {
     /// On which offer a planned machine could become a dearer choice of its pool, if it could: its host

@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::brain::classes::ChoosyId;
-use crate::brain::demand::Group;
-use crate::brain::fit::Misfit;
-use crate::brain::fit::volumes::Need;
-use crate::brain::offer::{Choice, Daemon, Offer};
-use crate::brain::pack::Why;
-use crate::brain::stock::Given;
-use crate::brain::world::{Shape, World};
-use crate::model::resources::Resources;
-use crate::model::scheduling::HostPort;
+use crate::classes::ChoosyId;
+use crate::demand::Group;
+use crate::fit::Misfit;
+use crate::fit::volumes::Need;
+use crate::offer::{Choice, Daemon, Offer};
+use crate::pack::Why;
+use crate::stock::Given;
+use crate::world::{Shape, World};
+use model::resources::Resources;
+use model::scheduling::HostPort;
 
 /// What decides whether an empty node holds a pod; last, which DaemonSets it cannot be beside.
 type Question<'a> = (

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::growing::plain;
 use super::lab::{Lab, made, verdict};
-use crate::model::report::PodVerdict;
-use crate::model::time::Span;
+use model::report::PodVerdict;
+use model::time::Span;
 
 /// Windows of one second, ten at most.
 fn gathering(mut lab: Lab) -> Lab {

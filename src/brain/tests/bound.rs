@@ -5,9 +5,9 @@ use proptest::test_runner::{Config, TestRng, TestRunner};
 
 use super::lab::{Lab, lab, owner};
 use super::wide::wide;
-use crate::model::policy::POOL_LABEL;
-use crate::model::report::Growth;
-use crate::model::scheduling::{HostPort, LabelSelector, Labels, PodTerm};
+use model::policy::POOL_LABEL;
+use model::report::Growth;
+use model::scheduling::{HostPort, LabelSelector, Labels, PodTerm};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -201,7 +201,7 @@ fn growth(lab: &Lab) -> Option<Growth> {
 }
 
 fn all_placed(lab: &Lab) -> bool {
-    use crate::model::report::PodVerdict::{FitsMachine, FitsNode, Triggers};
+    use model::report::PodVerdict::{FitsMachine, FitsNode, Triggers};
     let report = lab.decide().report;
     let placed = |verdict| {
         matches!(

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use super::lab::Lab;
 use super::wide::story::tell;
-use crate::brain::{check, decide};
-use crate::model::action::{Action, Kind};
-use crate::model::decision::Decision;
-use crate::model::policy::LEAVING_TAINT;
-use crate::model::region::{Busy, Machine, Step};
-use crate::model::scheduling::Taint;
+use crate::{check, decide};
+use model::action::{Action, Kind};
+use model::decision::Decision;
+use model::policy::LEAVING_TAINT;
+use model::region::{Busy, Machine, Step};
+use model::scheduling::Taint;
 
 impl Lab {
     /// Decides; every plan must pass the checker.
-    pub(in crate::brain) fn decide(&self) -> Decision {
+    pub(crate) fn decide(&self) -> Decision {
         self.try_decide().unwrap_or_else(|why| panic!("{why}"))
     }
 
     /// Decides; a plan that does not pass the checker is an error, with the world in words.
-    pub(in crate::brain) fn try_decide(&self) -> Result<Decision, String> {
+    pub(crate) fn try_decide(&self) -> Result<Decision, String> {
         let decision = decide(&self.snapshot, &self.policy, &self.memory, self.now);
         let (view, policy, now) = (&self.snapshot, &self.policy, self.now);
         let mut begun: Vec<&Action> = Vec::new();
@@ -35,7 +35,7 @@ impl Lab {
     }
 
     /// Decides, remembers and lets the plan begin; gives the decision.
-    pub(in crate::brain) fn turn(&mut self) -> Decision {
+    pub(crate) fn turn(&mut self) -> Decision {
         let decision = self.decide();
         self.memory = decision.memory.clone();
         for action in &decision.plan {
@@ -45,7 +45,7 @@ impl Lab {
     }
 
     /// What a view shows right after an action began.
-    pub(in crate::brain) fn begin(&mut self, action: &Action) {
+    pub(crate) fn begin(&mut self, action: &Action) {
         let target = &action.target;
         match &action.kind {
             Kind::Create(spec) => {
@@ -113,7 +113,7 @@ impl Lab {
     }
 
     /// Every machine on its way becomes a working node; every one leaving is gone.
-    pub(in crate::brain) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let names: Vec<Arc<str>> = self.snapshot.machines.keys().cloned().collect();
         for name in names {
             match self.snapshot.machines[&name].busy {

@@ -1,9 +1,9 @@
 //! Claims for one pod alone, attach limits, zones of volumes, volumes that are being deleted.
 
 use super::lab::{Lab, lab, made, verdict, why};
-use crate::model::cluster::{Attachment, Claim, PersistentVolume, PodKey, StorageClass, ZoneLabel};
-use crate::model::report::PodVerdict;
-use crate::model::scheduling::{Labels, Volume};
+use model::cluster::{Attachment, Claim, PersistentVolume, PodKey, StorageClass, ZoneLabel};
+use model::report::PodVerdict;
+use model::scheduling::{Labels, Volume};
 
 const DRIVER: &str = "csi.example";
 

@@ -3,10 +3,10 @@
 use super::holding::{creates, held};
 use super::lab::lab;
 use super::lifecycle::kinds;
-use crate::model::action::Kind;
-use crate::model::cluster::ReadyStatus;
-use crate::model::report::Hold;
-use crate::model::time::Span;
+use model::action::Kind;
+use model::cluster::ReadyStatus;
+use model::report::Hold;
+use model::time::Span;
 
 #[test]
 fn nodes_that_pve_shows_to_be_dead_do_not_make_the_cluster_unhealthy() {

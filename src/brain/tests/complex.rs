@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::lab::{Lab, kept, lab, made, removed, shape, verdict};
-use crate::brain::budget::{self, within, within_steps};
-use crate::brain::{decide, decide_within};
-use crate::model::cluster::{DisruptionBudget, Phase, Pod, PodKey};
-use crate::model::decision::Decision;
-use crate::model::report::PodVerdict;
-use crate::model::scheduling::{
+use crate::budget::{self, within, within_steps};
+use crate::{decide, decide_within};
+use model::cluster::{DisruptionBudget, Phase, Pod, PodKey};
+use model::decision::Decision;
+use model::report::PodVerdict;
+use model::scheduling::{
     HostPort, LabelSelector, NodeTerm, Operator, PodShape, PodTerm, Requirement, SpreadConstraint,
     Toleration, Volume,
 };
@@ -280,7 +280,7 @@ fn a_node_with_a_pod_that_is_left_out_stays() {
         if done {
             break;
         }
-        lab = lab.after(crate::model::time::Span::minutes(1));
+        lab = lab.after(model::time::Span::minutes(1));
     }
     let decision = last.expect("decided");
     assert_eq!(removed(&decision), ["p-b"]);

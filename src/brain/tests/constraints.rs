@@ -1,9 +1,9 @@
 //! Node selectors, affinity, taints, volumes, other pods.
 
 use super::lab::{Lab, lab, made, owner, shape, verdict, why};
-use crate::model::cluster::{Claim, PersistentVolume, PodKey, StorageClass};
-use crate::model::report::PodVerdict;
-use crate::model::scheduling::{
+use model::cluster::{Claim, PersistentVolume, PodKey, StorageClass};
+use model::report::PodVerdict;
+use model::scheduling::{
     Effect, LabelSelector, Labels, NodeTerm, Operator, PodTerm, Requirement, SpreadConstraint,
     Taint, Toleration, Volume,
 };

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::lab::{Lab, lab, removed};
-use crate::brain::check::{self, Rule};
-use crate::model::action::{Action, Kind};
-use crate::model::cluster::{Phase, PodKey};
-use crate::model::policy::LEAVING_TAINT;
-use crate::model::region::{Busy, Step};
-use crate::model::scheduling::Taint;
-use crate::model::time::Span;
+use crate::check::{self, Rule};
+use model::action::{Action, Kind};
+use model::cluster::{Phase, PodKey};
+use model::policy::LEAVING_TAINT;
+use model::region::{Busy, Step};
+use model::scheduling::Taint;
+use model::time::Span;
 
 /// Every node could go: a pod of each application, small.
 const APPS: [&str; 2] = ["a", "b"];
@@ -328,7 +328,7 @@ fn a_removal_that_is_brought_to_an_end_counts() {
     // It never worked and is leaving: nobody is at it, and it goes on.
     let lab = cut_short(two(), "n0").edit_node("n0", |node| {
         node.taints
-            .push(Taint::no_schedule(crate::model::policy::STARTUP_TAINT, ""));
+            .push(Taint::no_schedule(model::policy::STARTUP_TAINT, ""));
     });
     let decision = lab.decide();
     assert_eq!(removed(&decision), ["n0"]);

@@ -7,9 +7,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::properties::{build, world};
-use crate::brain::{check, decide};
-use crate::model::memory::{Backoff, Batch, Evicted, Memory, Replacement, Settled};
-use crate::model::time::Span;
+use crate::{check, decide};
+use model::memory::{Backoff, Batch, Evicted, Memory, Replacement, Settled};
+use model::time::Span;
 
 const NUMBERS: [i64; 7] = [
     i64::MIN,

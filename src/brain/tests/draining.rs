@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::lab::{Lab, kept, lab, owner, removed};
-use crate::model::cluster::{Phase, Pod, PodKey};
-use crate::model::scheduling::Volume;
-use crate::model::time::Span;
+use model::cluster::{Phase, Pod, PodKey};
+use model::scheduling::Volume;
+use model::time::Span;
 
 const SAFE: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 

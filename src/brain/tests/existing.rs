@@ -2,13 +2,13 @@
 //! of nodes that are leaving.
 
 use super::lab::{Lab, lab, made, owner, verdict, why};
-use crate::model::action::{Kind, Reason};
-use crate::model::cluster::{Phase, ReadyStatus};
-use crate::model::policy::LEAVING_TAINT;
-use crate::model::region::{Busy, Step};
-use crate::model::report::PodVerdict;
-use crate::model::scheduling::Taint;
-use crate::model::time::Span;
+use model::action::{Kind, Reason};
+use model::cluster::{Phase, ReadyStatus};
+use model::policy::LEAVING_TAINT;
+use model::region::{Busy, Step};
+use model::report::PodVerdict;
+use model::scheduling::Taint;
+use model::time::Span;
 
 fn pool() -> Lab {
     lab().kind("one", 2, 4096).pool("p", &["one"])
@@ -159,7 +159,7 @@ fn if_12_a_node_that_is_given_up_does_not_count_for_the_min() {
         let decision = lab.decide();
         let action = &decision.plan[0];
         assert_eq!(action.reason, Reason::BelowMin { have: 0, min: 1 });
-        let verdict = crate::brain::check::check(action, &lab.snapshot, &lab.policy, lab.now);
+        let verdict = crate::check::check(action, &lab.snapshot, &lab.policy, lab.now);
         assert_eq!(verdict, Ok(()));
     }
 }
@@ -206,8 +206,8 @@ fn if_17_a_device_that_has_not_come_up_yet_is_still_promised() {
 #[test]
 fn if_18_followers_join_the_zone_of_a_machine_on_its_way() {
     let lab = pool().pods("web", 1, 1500, 10).shapes("web", |shape| {
-        shape.pod_affinity.push(crate::model::scheduling::PodTerm {
-            selector: Some(crate::model::scheduling::LabelSelector {
+        shape.pod_affinity.push(model::scheduling::PodTerm {
+            selector: Some(model::scheduling::LabelSelector {
                 labels: [("app".into(), "web".into())].into(),
                 ..Default::default()
             }),
@@ -225,10 +225,10 @@ fn if_18_followers_join_the_zone_of_a_machine_on_its_way() {
         .next()
         .expect("one")
         .clone();
-    let key = crate::model::cluster::PodKey::new("default", "web-1");
+    let key = model::cluster::PodKey::new("default", "web-1");
     lab.snapshot.cluster.pods.insert(
         key,
-        crate::model::cluster::Pod {
+        model::cluster::Pod {
             uid: "uid-2".into(),
             ..pod
         },
@@ -303,10 +303,10 @@ fn if_28_expendable_pods_never_call() {
 fn if_30_a_pool_that_backs_off_gets_nothing_and_says_so() {
     let mut lab = pool().pod("web", 10, 10);
     let until = lab.now + Span::minutes(5);
-    lab.memory.version = crate::model::memory::VERSION;
+    lab.memory.version = model::memory::VERSION;
     lab.memory.backoff.insert(
         "p".into(),
-        crate::model::memory::Backoff {
+        model::memory::Backoff {
             until,
             length: Span::minutes(5),
             failed: lab.now,

@@ -6,15 +6,15 @@ use proptest::prelude::*;
 
 use super::lab::{GI, Lab, lab, shape};
 use super::wide;
-use crate::brain::explain::{self, Asked};
-use crate::model::cluster::PodKey;
-use crate::model::policy::ZONE_LABEL;
-use crate::model::report::PodVerdict;
-use crate::model::scheduling::{
+use crate::explain::{self, Asked};
+use model::cluster::PodKey;
+use model::policy::ZONE_LABEL;
+use model::report::PodVerdict;
+use model::scheduling::{
     Effect, LabelSelector, Labels, NodeTerm, Operator, PodTerm, Requirement, SpreadConstraint,
     Taint,
 };
-use crate::model::story::{PodStory, PreferenceAnswer, PreferenceKind};
+use model::story::{PodStory, PreferenceAnswer, PreferenceKind};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -172,7 +172,7 @@ fn a_taint_that_is_cheaper_to_bear_says_what_the_others_lack() {
     );
     // Who tolerates it has no such preference.
     let lab = lab.shape("web", |shape| {
-        shape.tolerations = vec![crate::model::scheduling::Toleration {
+        shape.tolerations = vec![model::scheduling::Toleration {
             key: Some("dedicated".into()),
             value: "batch".into(),
             exists: false,
@@ -267,7 +267,7 @@ fn a_pod_that_runs_is_told_of_where_it_runs_and_one_without_place_of_nothing() {
     let why = told.preferences[0].why.as_deref().unwrap_or_default();
     assert!(why.contains("kube-scheduler chose that node"), "{why}");
     let lab = lab.edit("web", |pod| {
-        *pod = crate::model::cluster::Pod {
+        *pod = model::cluster::Pod {
             shape: Arc::new(shape("web", 64_000, 1)),
             ..world().pod("web", 1, 1).snapshot.cluster.pods[&PodKey::new("default", "web")].clone()
         };

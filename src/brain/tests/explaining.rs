@@ -1,13 +1,13 @@
 //! Stories: what `explain` says of a pod and of a node.
 
 use super::lab::{Lab, lab, owner};
-use crate::brain::explain::{self, Asked};
-use crate::model::cluster::PodKey;
-use crate::model::memory::Backoff;
-use crate::model::report::{NodeVerdict, PodVerdict};
-use crate::model::scheduling::{LabelSelector, PodShape, PodTerm};
-use crate::model::story::{Fate, NodeStory, PodStory};
-use crate::model::time::Span;
+use crate::explain::{self, Asked};
+use model::cluster::PodKey;
+use model::memory::Backoff;
+use model::report::{NodeVerdict, PodVerdict};
+use model::scheduling::{LabelSelector, PodShape, PodTerm};
+use model::story::{Fate, NodeStory, PodStory};
+use model::time::Span;
 
 fn asked(lab: &Lab) -> (Option<PodStory>, Option<NodeStory>) {
     let decision = lab.decide();
@@ -57,7 +57,7 @@ fn a_pending_pod_is_tried_everywhere_with_numbers() {
 #[test]
 fn a_pod_does_not_stand_in_its_own_way() {
     let fills = world().pod("web", 500, 100).shape("web", |shape| {
-        shape.host_ports.push(crate::model::scheduling::HostPort {
+        shape.host_ports.push(model::scheduling::HostPort {
             protocol: "TCP".into(),
             ip: "".into(),
             port: 80,

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::lab::{GI, Lab, MI, lab, made, verdict, why};
-use crate::model::action::{Kind, Reason};
-use crate::model::cluster::PodKey;
-use crate::model::policy::Reserved;
-use crate::model::report::PodVerdict;
-use crate::model::scheduling::HostPort;
-use crate::model::time::Span;
+use model::action::{Kind, Reason};
+use model::cluster::PodKey;
+use model::policy::Reserved;
+use model::report::PodVerdict;
+use model::scheduling::HostPort;
+use model::time::Span;
 
 /// The types of the scenarios' fixture: every one keeps 100m and 10Mi for itself.
 fn fixture() -> Lab {
@@ -213,7 +213,7 @@ fn bp_25_fifty_thousand_small_pods_fill_every_node() {
             lab.snapshot.cluster.pods.insert(key, pod);
         }
     }
-    let decision = crate::brain::decide(&lab.snapshot, &lab.policy, &lab.memory, lab.now);
+    let decision = crate::decide(&lab.snapshot, &lab.policy, &lab.memory, lab.now);
     assert_eq!(made(&decision).len(), 2595);
 }
 
@@ -381,13 +381,13 @@ fn a_young_machine_whose_node_was_deleted_does_not_count_for_the_min() {
     let lab = lab.with(|lab| {
         let region = lab.snapshot.regions.get_mut("home").expect("home");
         let vm = region.vms.get_mut(&mark.vmid).expect("its VM");
-        vm.ownership = Some(crate::model::mark::Ownership::Marked(mark.clone()));
+        vm.ownership = Some(model::mark::Ownership::Marked(mark.clone()));
     });
     let decision = lab.decide();
     assert_eq!(made(&decision), ["one"]);
     let action = &decision.plan[0];
     assert_eq!(
-        crate::brain::check::check(action, &lab.snapshot, &lab.policy, lab.now),
+        crate::check::check(action, &lab.snapshot, &lab.policy, lab.now),
         Ok(())
     );
 }
@@ -447,11 +447,11 @@ fn machines_spread_over_the_hosts_of_their_pool() {
 #[test]
 fn vmids_are_the_lowest_that_nothing_has() {
     let lab = plain(4, 4096, 1)
-        .machine("p-other", "p", "one", crate::model::region::Step::Agent)
+        .machine("p-other", "p", "one", model::region::Step::Agent)
         .pods("web", 2, 100, 100)
         .with(|lab| {
             let region = lab.snapshot.regions.get_mut("home").expect("home");
-            region.vms.insert(9002, crate::model::region::Vm::default());
+            region.vms.insert(9002, model::region::Vm::default());
         });
     let mut lab = lab;
     // The machine under way takes one of the pods.

@@ -2,9 +2,9 @@
 
 use super::lab::Lab;
 use super::lifecycle::{kinds, pool};
-use crate::model::action::Kind;
-use crate::model::region::{Busy, Step};
-use crate::model::time::Span;
+use model::action::Kind;
+use model::region::{Busy, Step};
+use model::time::Span;
 
 /// What a change to the view makes of a world with something to add, continue and remove.
 pub(super) fn held(change: impl Fn(&mut Lab)) -> (Vec<Kind>, Vec<String>) {
@@ -110,7 +110,7 @@ fn holds_stop_everything_and_say_why() {
         ),
         (
             |lab| {
-                let unread = crate::model::region::Region::default();
+                let unread = model::region::Region::default();
                 lab.snapshot.regions.insert("home".into(), unread.into());
                 let source = lab.snapshot.sources.get_mut("pve/home").expect("there");
                 source.complete = false;

@@ -7,35 +7,35 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::action::Kind;
-use crate::model::cluster::{
+use model::action::Kind;
+use model::cluster::{
     Cluster, DaemonSet, DisruptionBudget, Node, Phase, Pod, PodKey, Readiness, ReadyStatus,
 };
-use crate::model::decision::Decision;
-use crate::model::mark::{Mark, Ownership};
-use crate::model::memory::{self, Memory};
-use crate::model::policy::{
+use model::decision::Decision;
+use model::mark::{Mark, Ownership};
+use model::memory::{self, Memory};
+use model::policy::{
     InstanceType, Policy, PoolPolicy, RegionPolicy, STARTUP_TAINT, ScaleDown, ScaleUp,
 };
-use crate::model::region::{GuestKind, Host, Machine, MachineVm, Region, Step, TemplateCopy, Vm};
-use crate::model::report::{NodeVerdict, PodVerdict};
-use crate::model::resources::Resources;
-use crate::model::scheduling::{LabelSelector, Labels, Owner, PodShape, PodTraits, Taint};
-use crate::model::snapshot::{self, Lease, Snapshot, SourceState};
-use crate::model::time::{Span, Time};
+use model::region::{GuestKind, Host, Machine, MachineVm, Region, Step, TemplateCopy, Vm};
+use model::report::{NodeVerdict, PodVerdict};
+use model::resources::Resources;
+use model::scheduling::{LabelSelector, Labels, Owner, PodShape, PodTraits, Taint};
+use model::snapshot::{self, Lease, Snapshot, SourceState};
+use model::time::{Span, Time};
 
-pub(in crate::brain) const MI: i64 = 1 << 20;
-pub(in crate::brain) const GI: i64 = 1 << 30;
-pub(in crate::brain) const CLUSTER: &str = "uid/home";
+pub(crate) const MI: i64 = 1 << 20;
+pub(crate) const GI: i64 = 1 << 30;
+pub(crate) const CLUSTER: &str = "uid/home";
 const START: Time = Time(1_795_000_000_000);
 
 /// A small world and what is wanted and remembered of it.
 #[derive(Clone, Debug)]
-pub(in crate::brain) struct Lab {
-    pub(in crate::brain) snapshot: Snapshot,
-    pub(in crate::brain) policy: Policy,
-    pub(in crate::brain) memory: Memory,
-    pub(in crate::brain) now: Time,
+pub(crate) struct Lab {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) policy: Policy,
+    pub(crate) memory: Memory,
+    pub(crate) now: Time,
 }
 
 /// Three hosts and a template.
@@ -71,7 +71,7 @@ fn home() -> Region {
 }
 
 /// An empty world.
-pub(in crate::brain) fn lab() -> Lab {
+pub(crate) fn lab() -> Lab {
     let mut lab = Lab {
         snapshot: Snapshot {
             version: snapshot::VERSION,
@@ -119,7 +119,7 @@ pub(in crate::brain) fn lab() -> Lab {
 
 impl Lab {
     /// All sources are as of now.
-    pub(in crate::brain) fn refresh(&mut self) {
+    pub(crate) fn refresh(&mut self) {
         self.snapshot.taken = self.now;
         for name in [
             "kube/pods",
@@ -141,19 +141,19 @@ impl Lab {
     }
 
     /// Time passes; views stay fresh.
-    pub(in crate::brain) fn after(mut self, span: Span) -> Lab {
+    pub(crate) fn after(mut self, span: Span) -> Lab {
         self.now = self.now + span;
         self.refresh();
         self
     }
 
-    pub(in crate::brain) fn with(mut self, change: impl FnOnce(&mut Lab)) -> Lab {
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Lab)) -> Lab {
         change(&mut self);
         self
     }
 
     /// An instance type of `cores` and `mib` of memory.
-    pub(in crate::brain) fn kind(mut self, name: &str, cores: u32, mib: i64) -> Lab {
+    pub(crate) fn kind(mut self, name: &str, cores: u32, mib: i64) -> Lab {
         self.policy.instance_types.insert(
             name.into(),
             InstanceType {
@@ -165,7 +165,7 @@ impl Lab {
         self
     }
 
-    pub(in crate::brain) fn edit_kind(
+    pub(crate) fn edit_kind(
         mut self,
         name: &str,
         change: impl FnOnce(&mut InstanceType),
@@ -180,7 +180,7 @@ impl Lab {
     }
 
     /// A pool of these types, 0 to 1000 nodes of 110 pods.
-    pub(in crate::brain) fn pool(mut self, name: &str, kinds: &[&str]) -> Lab {
+    pub(crate) fn pool(mut self, name: &str, kinds: &[&str]) -> Lab {
         self.policy.pools.insert(
             name.into(),
             PoolPolicy {
@@ -196,7 +196,7 @@ impl Lab {
         self
     }
 
-    pub(in crate::brain) fn edit_pool(
+    pub(crate) fn edit_pool(
         mut self,
         name: &str,
         change: impl FnOnce(&mut PoolPolicy),
@@ -211,7 +211,7 @@ impl Lab {
     }
 
     /// A pod that kube-scheduler found no place for.
-    pub(in crate::brain) fn pod(mut self, name: &str, milli: i64, mib: i64) -> Lab {
+    pub(crate) fn pod(mut self, name: &str, milli: i64, mib: i64) -> Lab {
         let pod = Pod {
             uid: format!("uid-{name}").into(),
             shape: Arc::new(shape(name, milli, mib)),
@@ -235,7 +235,7 @@ impl Lab {
     }
 
     /// `count` equal pods, `NAME-0` and on.
-    pub(in crate::brain) fn pods(mut self, name: &str, count: usize, milli: i64, mib: i64) -> Lab {
+    pub(crate) fn pods(mut self, name: &str, count: usize, milli: i64, mib: i64) -> Lab {
         for index in 0..count {
             self = self.pod(&format!("{name}-{index}"), milli, mib);
         }
@@ -243,7 +243,7 @@ impl Lab {
     }
 
     /// A running pod of a ReplicaSet on a node.
-    pub(in crate::brain) fn bound(self, name: &str, node: &str, milli: i64, mib: i64) -> Lab {
+    pub(crate) fn bound(self, name: &str, node: &str, milli: i64, mib: i64) -> Lab {
         self.pod(name, milli, mib).edit(name, |pod| {
             pod.node = Some(node.into());
             pod.phase = Phase::Running;
@@ -253,7 +253,7 @@ impl Lab {
     }
 
     /// Changes a pod.
-    pub(in crate::brain) fn edit(mut self, name: &str, change: impl FnOnce(&mut Pod)) -> Lab {
+    pub(crate) fn edit(mut self, name: &str, change: impl FnOnce(&mut Pod)) -> Lab {
         let pods = &mut self.snapshot.cluster.pods;
         let pod = pods.get_mut(&PodKey::new("default", name));
         change(pod.expect("a pod of this name"));
@@ -261,12 +261,12 @@ impl Lab {
     }
 
     /// Changes a pod's shape.
-    pub(in crate::brain) fn shape(self, name: &str, change: impl FnOnce(&mut PodShape)) -> Lab {
+    pub(crate) fn shape(self, name: &str, change: impl FnOnce(&mut PodShape)) -> Lab {
         self.edit(name, |pod| change(Arc::make_mut(&mut pod.shape)))
     }
 
     /// Changes the shape of every pod whose name begins like this.
-    pub(in crate::brain) fn shapes(mut self, prefix: &str, change: impl Fn(&mut PodShape)) -> Lab {
+    pub(crate) fn shapes(mut self, prefix: &str, change: impl Fn(&mut PodShape)) -> Lab {
         for (key, pod) in &mut self.snapshot.cluster.pods {
             if key.name.starts_with(prefix) {
                 change(Arc::make_mut(&mut pod.shape));
@@ -276,7 +276,7 @@ impl Lab {
     }
 
     /// A DaemonSet.
-    pub(in crate::brain) fn daemon(mut self, name: &str, milli: i64, mib: i64) -> Lab {
+    pub(crate) fn daemon(mut self, name: &str, milli: i64, mib: i64) -> Lab {
         let mut shape = shape(name, milli, mib);
         shape.owner = Some(owner("DaemonSet", name));
         self.snapshot.cluster.daemon_sets.insert(
@@ -290,7 +290,7 @@ impl Lab {
     }
 
     /// A ready node that is not ours, a day old.
-    pub(in crate::brain) fn node(mut self, name: &str, milli: i64, mib: i64) -> Lab {
+    pub(crate) fn node(mut self, name: &str, milli: i64, mib: i64) -> Lab {
         let node = Node {
             uid: format!("uid-{name}").into(),
             system_uuid: format!("uuid-{name}").into(),
@@ -320,7 +320,7 @@ impl Lab {
         self
     }
 
-    pub(in crate::brain) fn edit_node(mut self, name: &str, change: impl FnOnce(&mut Node)) -> Lab {
+    pub(crate) fn edit_node(mut self, name: &str, change: impl FnOnce(&mut Node)) -> Lab {
         change(
             self.snapshot
                 .cluster
@@ -332,7 +332,7 @@ impl Lab {
     }
 
     /// A working node of ours on pve1, with its machine and VM, a day old.
-    pub(in crate::brain) fn ours(self, name: &str, pool: &str, kind: &str) -> Lab {
+    pub(crate) fn ours(self, name: &str, pool: &str, kind: &str) -> Lab {
         let mut lab = self.machine(name, pool, kind, Step::Done);
         lab.register(name, true);
         let day = Span::minutes(24 * 60);
@@ -353,7 +353,7 @@ impl Lab {
     }
 
     /// A machine of ours without a node, at a step, with a running VM.
-    pub(in crate::brain) fn machine(
+    pub(crate) fn machine(
         mut self,
         name: &str,
         pool: &str,
@@ -403,7 +403,7 @@ impl Lab {
     }
 
     /// The machine's VM is there, marked and running.
-    pub(in crate::brain) fn clone_vm(&mut self, name: &str) {
+    pub(crate) fn clone_vm(&mut self, name: &str) {
         let machine = self.snapshot.machines.get_mut(name).expect("a machine");
         machine.vm = Some(MachineVm {
             ha: false,
@@ -432,7 +432,7 @@ impl Lab {
     }
 
     /// The machine's node registers with all that was promised; initialised or with startup taints.
-    pub(in crate::brain) fn register(&mut self, name: &str, initialised: bool) {
+    pub(crate) fn register(&mut self, name: &str, initialised: bool) {
         let machine = self.snapshot.machines.get_mut(name).expect("a machine");
         let mark = machine.mark.clone();
         let host = machine.host.clone();
@@ -476,7 +476,7 @@ impl Lab {
         });
     }
 
-    pub(in crate::brain) fn edit_machine(
+    pub(crate) fn edit_machine(
         mut self,
         name: &str,
         change: impl FnOnce(&mut Machine),
@@ -491,7 +491,7 @@ impl Lab {
     }
 
     /// A disruption budget over pods with the label `app`.
-    pub(in crate::brain) fn budget(mut self, name: &str, app: &str, allowed: i32) -> Lab {
+    pub(crate) fn budget(mut self, name: &str, app: &str, allowed: i32) -> Lab {
         self.snapshot.cluster.budgets.insert(
             PodKey::new("default", name),
             DisruptionBudget {
@@ -509,7 +509,7 @@ impl Lab {
 }
 
 /// A pod's shape, of a ReplicaSet named like the pod without its number.
-pub(in crate::brain) fn shape(name: &str, milli: i64, mib: i64) -> PodShape {
+pub(crate) fn shape(name: &str, milli: i64, mib: i64) -> PodShape {
     let app = name.rsplit_once('-').map_or(name, |(app, _)| app);
     let traits = PodTraits {
         requests: Resources {
@@ -528,7 +528,7 @@ pub(in crate::brain) fn shape(name: &str, milli: i64, mib: i64) -> PodShape {
     }
 }
 
-pub(in crate::brain) fn owner(kind: &str, name: &str) -> Owner {
+pub(crate) fn owner(kind: &str, name: &str) -> Owner {
     Owner {
         kind: kind.into(),
         name: name.into(),
@@ -537,7 +537,7 @@ pub(in crate::brain) fn owner(kind: &str, name: &str) -> Owner {
 }
 
 /// The instance types that a plan makes, sorted.
-pub(in crate::brain) fn made(decision: &Decision) -> Vec<String> {
+pub(crate) fn made(decision: &Decision) -> Vec<String> {
     let mut kinds: Vec<String> = decision
         .plan
         .iter()
@@ -551,7 +551,7 @@ pub(in crate::brain) fn made(decision: &Decision) -> Vec<String> {
 }
 
 /// The nodes that a plan takes down, sorted.
-pub(in crate::brain) fn removed(decision: &Decision) -> Vec<String> {
+pub(crate) fn removed(decision: &Decision) -> Vec<String> {
     let mut nodes: Vec<String> = decision
         .plan
         .iter()
@@ -563,12 +563,12 @@ pub(in crate::brain) fn removed(decision: &Decision) -> Vec<String> {
 }
 
 /// The verdict on a pod of the namespace `default`.
-pub(in crate::brain) fn verdict<'a>(decision: &'a Decision, pod: &str) -> &'a PodVerdict {
+pub(crate) fn verdict<'a>(decision: &'a Decision, pod: &str) -> &'a PodVerdict {
     &decision.report.pods[&PodKey::new("default", pod)]
 }
 
 /// The reason for which a node is kept.
-pub(in crate::brain) fn kept<'a>(decision: &'a Decision, node: &str) -> &'a str {
+pub(crate) fn kept<'a>(decision: &'a Decision, node: &str) -> &'a str {
     match &decision.report.nodes[node] {
         NodeVerdict::Kept { reason, .. } => reason,
         NodeVerdict::NotAutoscaled => "NotAutoscaled",
@@ -579,7 +579,7 @@ pub(in crate::brain) fn kept<'a>(decision: &'a Decision, node: &str) -> &'a str 
 }
 
 /// Why no pool is compatible with a pod, or why it is held, for one choice.
-pub(in crate::brain) fn why(decision: &Decision, pod: &str, choice: &str) -> String {
+pub(crate) fn why(decision: &Decision, pod: &str, choice: &str) -> String {
     match verdict(decision, pod) {
         PodVerdict::NoCompatiblePool { why } | PodVerdict::Held { why } => {
             why.get(choice).cloned().unwrap_or_default()

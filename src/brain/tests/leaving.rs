@@ -2,15 +2,15 @@
 //! above their `max`, floors, and how many nodes become unneeded at once.
 
 use super::lab::{Lab, kept, lab, owner, removed};
-use crate::brain::decide;
-use crate::model::action::Reason;
-use crate::model::cluster::{PodKey, ReadyStatus};
-use crate::model::decision::Decision;
-use crate::model::policy::LEAVING_TAINT;
-use crate::model::region::Busy;
-use crate::model::report::{NodeVerdict, PodVerdict, Scope};
-use crate::model::scheduling::{Taint, Volume};
-use crate::model::time::Span;
+use crate::decide;
+use model::action::Reason;
+use model::cluster::{PodKey, ReadyStatus};
+use model::decision::Decision;
+use model::policy::LEAVING_TAINT;
+use model::region::Busy;
+use model::report::{NodeVerdict, PodVerdict, Scope};
+use model::scheduling::{Taint, Volume};
+use model::time::Span;
 
 fn pool() -> Lab {
     lab()
@@ -144,7 +144,7 @@ fn do_not_disrupt_ends_after_its_span() {
 
 #[test]
 fn dr_12_dr_14_dr_24_nx_02_exceptions_to_the_drain_rules() {
-    let web = |change: fn(&mut crate::model::scheduling::PodShape)| {
+    let web = |change: fn(&mut model::scheduling::PodShape)| {
         nodes(1)
             .bound("web", "n1", 100, 1)
             .shape("web", change)

@@ -2,11 +2,11 @@
 
 use super::lab::Lab;
 use super::lifecycle::{kinds, machine, pool, remove};
-use crate::model::action::Kind;
-use crate::model::cluster::ReadyStatus;
-use crate::model::mark::{Mark, Ownership};
-use crate::model::region::{Busy, MachineVm, Step, Vm};
-use crate::model::time::Span;
+use model::action::Kind;
+use model::cluster::ReadyStatus;
+use model::mark::{Mark, Ownership};
+use model::region::{Busy, MachineVm, Step, Vm};
+use model::time::Span;
 
 /// A locked, markless VM that an intent names.
 fn placeholder() -> Lab {

@@ -1,13 +1,13 @@
 //! Machines under way, failures, back-off, and what is no longer ours to touch.
 
 use super::lab::{CLUSTER, Lab, lab, made, verdict};
-use crate::model::action::{Kind, Reason};
-use crate::model::decision::Decision;
-use crate::model::mark::Ownership;
-use crate::model::memory::Memory;
-use crate::model::region::{Busy, Failure, Step, Vm};
-use crate::model::report::PodVerdict;
-use crate::model::time::Span;
+use model::action::{Kind, Reason};
+use model::decision::Decision;
+use model::mark::Ownership;
+use model::memory::Memory;
+use model::region::{Busy, Failure, Step, Vm};
+use model::report::PodVerdict;
+use model::time::Span;
 
 pub(super) fn pool() -> Lab {
     lab().kind("one", 2, 4096).pool("p", &["one"])

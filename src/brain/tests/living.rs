@@ -12,13 +12,13 @@ use super::lab::{Lab, lab};
 use super::naive::Naive;
 use super::wide::story::{tell, world as story};
 use super::wide::{Wide, wide};
-use crate::brain::{check, decide};
-use crate::model::action::{Action, Kind};
-use crate::model::cluster::{Phase, Pod, PodKey};
-use crate::model::decision::Decision;
-use crate::model::report::PodVerdict;
-use crate::model::snapshot::Snapshot;
-use crate::model::time::{Span, Time};
+use crate::{check, decide};
+use model::action::{Action, Kind};
+use model::cluster::{Phase, Pod, PodKey};
+use model::decision::Decision;
+use model::report::PodVerdict;
+use model::snapshot::Snapshot;
+use model::time::{Span, Time};
 
 fn decided(lab: &Lab) -> Decision {
     decide(&lab.snapshot, &lab.policy, &lab.memory, lab.now)

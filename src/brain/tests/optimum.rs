@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRng, TestRunner};
 
 use super::lab::{GI, Lab, lab};
-use crate::model::action::Kind;
-use crate::model::policy::POOL_LABEL;
-use crate::model::report::{Growth, PodVerdict};
-use crate::model::scheduling::{HostPort, LabelSelector, Labels, PodTerm};
+use model::action::Kind;
+use model::policy::POOL_LABEL;
+use model::report::{Growth, PodVerdict};
+use model::scheduling::{HostPort, LabelSelector, Labels, PodTerm};
 
 /// What plans are compared by: pods without a place, price, machines.
 type Rank = (usize, i64, usize);

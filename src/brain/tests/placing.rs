@@ -6,11 +6,11 @@ use super::lab::Lab;
 use super::naive::{Naive, Site, said, silent};
 use super::wide::story::tell;
 use super::wide::{Wide, wide};
-use crate::brain::decide;
-use crate::model::cluster::PodKey;
-use crate::model::decision::Decision;
-use crate::model::report::PodVerdict;
-use crate::model::time::Span;
+use crate::decide;
+use model::cluster::PodKey;
+use model::decision::Decision;
+use model::report::PodVerdict;
+use model::time::Span;
 
 /// The world some time after it was looked at first, so that timers have run.
 fn aged(world: &Wide) -> Lab {

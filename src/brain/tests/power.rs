@@ -1,8 +1,8 @@
 //! Machines whose VM is off: when one is started, and how often.
 
 use super::lifecycle::{kinds, pool};
-use crate::model::action::Kind;
-use crate::model::time::Span;
+use model::action::Kind;
+use model::time::Span;
 
 /// PVE shows for ten seconds after a start that the VM is off, and a daemon looks again at once.
 #[test]

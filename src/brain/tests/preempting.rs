@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::lab::{Lab, kept, lab, made, removed, verdict};
-use crate::brain::check::{Rule, check_plan};
-use crate::brain::explain::{self, Asked};
-use crate::model::cluster::PodKey;
-use crate::model::report::PodVerdict;
-use crate::model::scheduling::{HostPort, LabelSelector, PodShape, PodTerm};
-use crate::model::time::Span;
+use crate::check::{Rule, check_plan};
+use crate::explain::{self, Asked};
+use model::cluster::PodKey;
+use model::report::PodVerdict;
+use model::scheduling::{HostPort, LabelSelector, PodShape, PodTerm};
+use model::time::Span;
 
 /// A full node `n1` of four cores: `low` of three, which is expendable, and `web` of one.
 fn world() -> Lab {

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::lab::{Lab, lab, made, owner};
-use crate::brain::check;
-use crate::model::action::Kind;
-use crate::model::cluster::PodKey;
-use crate::model::decision::Decision;
-use crate::model::policy::{Policy, ZONE_LABEL};
-use crate::model::report::PodVerdict;
-use crate::model::scheduling::{
+use crate::check;
+use model::action::Kind;
+use model::cluster::PodKey;
+use model::decision::Decision;
+use model::policy::{Policy, ZONE_LABEL};
+use model::report::PodVerdict;
+use model::scheduling::{
     LabelSelector, Labels, NodeTerm, Operator, PodShape, PodTerm, Requirement, SpreadConstraint,
 };
 
@@ -399,7 +399,7 @@ proptest! {
         let refused = check::check_plan(&with.plan, &search.snapshot, &search.policy, search.now);
         prop_assert_eq!(refused, Ok(()));
         for action in &with.plan {
-            let crate::model::action::Reason::PendingPods { pods } = &action.reason else {
+            let model::action::Reason::PendingPods { pods } = &action.reason else {
                 continue;
             };
             prop_assert!(!pods.is_empty());

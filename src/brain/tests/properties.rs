@@ -5,15 +5,15 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::lab::{Lab, lab, owner};
-use crate::brain::{check, decide};
-use crate::model::action::Kind;
-use crate::model::cluster::{Phase, PodKey, ReadyStatus};
-use crate::model::policy::LEAVING_TAINT;
-use crate::model::region::{Busy, Failure, Step};
-use crate::model::scheduling::{
+use crate::{check, decide};
+use model::action::Kind;
+use model::cluster::{Phase, PodKey, ReadyStatus};
+use model::policy::LEAVING_TAINT;
+use model::region::{Busy, Failure, Step};
+use model::scheduling::{
     HostPort, LabelSelector, Labels, PodTerm, SpreadConstraint, Taint, Toleration,
 };
-use crate::model::time::{Span, Time};
+use model::time::{Span, Time};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";

@@ -1,14 +1,14 @@
 //! Scale-down: eligibility, utilisation, simulation, timers, budgets, removals that were begun.
 
 use super::lab::{Lab, kept, lab, owner, removed};
-use crate::model::action::{Kind, Reason};
-use crate::model::cluster::{Phase, ReadyStatus};
-use crate::model::decision::Decision;
-use crate::model::policy::LEAVING_TAINT;
-use crate::model::region::{Busy, Failure, Step};
-use crate::model::report::NodeVerdict;
-use crate::model::scheduling::Taint;
-use crate::model::time::Span;
+use model::action::{Kind, Reason};
+use model::cluster::{Phase, ReadyStatus};
+use model::decision::Decision;
+use model::policy::LEAVING_TAINT;
+use model::region::{Busy, Failure, Step};
+use model::report::NodeVerdict;
+use model::scheduling::Taint;
+use model::time::Span;
 
 /// A pool `p` of nodes with one core and 1024 MiB, or two of each.
 fn pool() -> Lab {
@@ -255,11 +255,11 @@ fn ts_41_a_removed_node_is_no_domain_any_more() {
     let lab = lab.shapes("web", |shape| {
         shape
             .spread
-            .push(crate::model::scheduling::SpreadConstraint {
+            .push(model::scheduling::SpreadConstraint {
                 max_skew: 1,
                 topology_key: "kubernetes.io/hostname".into(),
                 hard: true,
-                selector: Some(crate::model::scheduling::LabelSelector {
+                selector: Some(model::scheduling::LabelSelector {
                     labels: [("app".into(), "web".into())].into(),
                     ..Default::default()
                 }),
@@ -367,7 +367,7 @@ fn a_lost_memory_delays_and_never_hastens() {
     lab.turn();
     let lab = lab.after(Span::minutes(11));
     assert_eq!(removed(&lab.decide()), ["n1"]);
-    let mut lost = lab.with(|lab| lab.memory = crate::model::memory::Memory::default());
+    let mut lost = lab.with(|lab| lab.memory = model::memory::Memory::default());
     assert_eq!(removed(&lost.turn()), Vec::<String>::new());
     let lost = lost.after(Span::minutes(9));
     assert_eq!(removed(&lost.decide()), Vec::<String>::new());
@@ -494,7 +494,7 @@ fn cn_40_what_is_not_wanted_any_more_is_released() {
     busy.turn();
     assert!(busy.decide().plan.is_empty());
     // With the memory lost it is not known to be unneeded: rather released than drained.
-    let lost = interrupted().with(|lab| lab.memory = crate::model::memory::Memory::default());
+    let lost = interrupted().with(|lab| lab.memory = model::memory::Memory::default());
     assert_eq!(lost.decide().plan[0].kind, Kind::Release);
     // What cannot come back goes on.
     let shut = busy.with(|_| {});

@@ -8,11 +8,11 @@ use proptest::prelude::*;
 
 use super::consolidating::consolidated;
 use super::lab::{Lab, owner};
-use crate::model::action::{Kind, Reason};
-use crate::model::cluster::PodKey;
-use crate::model::decision::Decision;
-use crate::model::disruption::ConsolidationPolicy;
-use crate::model::time::Span;
+use model::action::{Kind, Reason};
+use model::cluster::PodKey;
+use model::decision::Decision;
+use model::disruption::ConsolidationPolicy;
+use model::time::Span;
 
 /// What one turn of the model world does: plans are carried out, machines come up and go down at once,
 /// evicted pods stand where they were to land, waiting pods are bound where they were to go.
@@ -27,7 +27,7 @@ fn live(lab: &mut Lab, every: Span) -> Decision {
     }
     lab.settle();
     for (key, verdict) in &decision.report.pods {
-        use crate::model::report::PodVerdict;
+        use model::report::PodVerdict;
         let (PodVerdict::FitsNode { node: name, .. }
         | PodVerdict::FitsMachine { machine: name }
         | PodVerdict::Triggers { machine: name, .. }) = verdict
@@ -56,7 +56,7 @@ fn succeed(lab: &mut Lab, key: &PodKey, to: &Arc<str>) {
 fn bind(lab: &mut Lab, key: &PodKey, to: &Arc<str>) {
     if let Some(pod) = lab.snapshot.cluster.pods.get_mut(key) {
         pod.node = Some(to.clone());
-        pod.phase = crate::model::cluster::Phase::Running;
+        pod.phase = model::cluster::Phase::Running;
         pod.unschedulable_since = None;
         pod.ready = true;
     }

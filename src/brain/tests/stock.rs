@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::lab::{Lab, lab, made, verdict, why};
 use super::wide::claims::within;
-use crate::model::cluster::{Asks, Claim, Free, PersistentVolume, PodKey, StorageClass};
-use crate::model::report::PodVerdict;
-use crate::model::scheduling::{Labels, Volume};
+use model::cluster::{Asks, Claim, Free, PersistentVolume, PodKey, StorageClass};
+use model::report::PodVerdict;
+use model::scheduling::{Labels, Volume};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";

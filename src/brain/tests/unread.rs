@@ -1,9 +1,9 @@
 //! VMs whose mark nobody can read count by their name.
 
 use super::lab::{GI, Lab, lab};
-use crate::model::mark::Ownership;
-use crate::model::region::{GuestKind, Vm};
-use crate::model::report::PodVerdict;
+use model::mark::Ownership;
+use model::region::{GuestKind, Vm};
+use model::report::PodVerdict;
 
 /// A pool of one machine at most, a pod that waits, and a VM on a host that is away.
 fn world(name: &str, edit: impl Fn(&mut Vm)) -> Lab {

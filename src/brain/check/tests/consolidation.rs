@@ -1,14 +1,14 @@
 //! One planted bug for each rule of consolidation, surpluses, floors and atomic pools.
 
 use super::planted;
-use crate::brain::check::{Rule, check_plan};
-use crate::brain::tests::lab::{Lab, lab, owner};
-use crate::model::action::{Action, Kind, Reason};
-use crate::model::cluster::ReadyStatus;
-use crate::model::disruption::{Consolidation, ConsolidationPolicy, NodeBudget, Saving, Share};
-use crate::model::policy::{LEAVING_TAINT, PoolPolicy};
-use crate::model::scheduling::Taint;
-use crate::model::time::Span;
+use crate::check::{Rule, check_plan};
+use crate::tests::lab::{Lab, lab, owner};
+use model::action::{Action, Kind, Reason};
+use model::cluster::ReadyStatus;
+use model::disruption::{Consolidation, ConsolidationPolicy, NodeBudget, Saving, Share};
+use model::policy::{LEAVING_TAINT, PoolPolicy};
+use model::scheduling::Taint;
+use model::time::Span;
 
 const LOOK: Span = Span::seconds(15);
 
@@ -59,7 +59,7 @@ fn replacement() -> (Lab, Action) {
     )
 }
 
-fn edit_node(lab: &mut Lab, change: impl FnOnce(&mut crate::model::cluster::Node)) {
+fn edit_node(lab: &mut Lab, change: impl FnOnce(&mut model::cluster::Node)) {
     *lab = lab.clone().edit_node("n1", change);
 }
 
@@ -90,7 +90,7 @@ fn a_replacement_saves_what_it_must_and_takes_the_pods() {
             .vms
             .get_mut(&machine.mark.vmid)
             .expect("its VM")
-            .ownership = Some(crate::model::mark::Ownership::Marked(machine.mark.clone()));
+            .ownership = Some(model::mark::Ownership::Marked(machine.mark.clone()));
     });
     planted(&base, Rule::Replacement, &|_, action| {
         if let Reason::Replaces { nodes, .. } = &mut action.reason {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::{Bug, creation, decided, planted, pool, removal};
-use crate::brain::check::{Rule, check};
-use crate::brain::tests::lab::Lab;
-use crate::model::action::Action;
-use crate::model::cluster::{
+use crate::check::{Rule, check};
+use crate::tests::lab::Lab;
+use model::action::Action;
+use model::cluster::{
     Claim, Free, PersistentVolume, PodKey, StorageCapacity, StorageClass, ZoneLabel,
 };
-use crate::model::scheduling::{
+use model::scheduling::{
     HostPort, LabelSelector, NodeTerm, Operator, PodShape, PodTerm, Requirement, Taint, Volume,
 };
 

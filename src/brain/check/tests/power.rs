@@ -1,13 +1,13 @@
 //! Starting a VM that is off.
 
 use super::{decided, edit_node, planted, pool, region};
-use crate::brain::check::Rule;
-use crate::brain::tests::lab::Lab;
-use crate::model::action::{Action, Kind};
-use crate::model::policy::LEAVING_TAINT;
-use crate::model::region::{Busy, Machine, Step};
-use crate::model::scheduling::Taint;
-use crate::model::time::Span;
+use crate::check::Rule;
+use crate::tests::lab::Lab;
+use model::action::{Action, Kind};
+use model::policy::LEAVING_TAINT;
+use model::region::{Busy, Machine, Step};
+use model::scheduling::Taint;
+use model::time::Span;
 
 /// A working node whose VM is off, and its start.
 fn off() -> (Lab, Action) {

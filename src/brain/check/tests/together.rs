@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{creation, pool};
-use crate::brain::check::{Rule, check_plan};
-use crate::brain::tests::lab::Lab;
-use crate::model::action::Action;
-use crate::model::time::Span;
+use crate::check::{Rule, check_plan};
+use crate::tests::lab::Lab;
+use model::action::Action;
+use model::time::Span;
 
 #[test]
 fn a_plan_is_refused_for_what_holds_only_one_by_one() {

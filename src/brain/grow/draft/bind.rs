@@ -2,7 +2,7 @@
 
 use super::state::Draft;
 use super::{Bits, Model, Problem};
-use crate::brain::limits::{Allowance, HostSpare};
+use crate::limits::{Allowance, HostSpare};
 
 /// So many other machines are asked whether one of them could be of another model or on another host, where
 /// limits leave none for the next.

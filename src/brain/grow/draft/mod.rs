@@ -26,9 +26,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(super) use bits::Bits;
 
-use crate::brain::company::topology::DomainId;
-use crate::brain::company::{Asks, Tally};
-use crate::brain::limits::{Allowance, HostSpare};
+use crate::company::topology::DomainId;
+use crate::company::{Asks, Tally};
+use crate::limits::{Allowance, HostSpare};
 use state::Draft;
 
 /// Machines that are looked at for a pod, over all plans that are laid out in one decision: at most, and for the

@@ -2,8 +2,8 @@
 
 use super::To;
 use super::state::{Draft, Spot};
-use crate::brain::company::Even;
-use crate::brain::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
+use crate::company::Even;
+use crate::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
 
 impl Draft<'_> {
     /// The domain of a spot.

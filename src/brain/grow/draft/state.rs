@@ -5,7 +5,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::bind::Books;
 use super::{Answer, Bits, Problem, Rank, Step, To};
-use crate::brain::company::topology::{DomainId, FRESH};
+use crate::company::topology::{DomainId, FRESH};
 
 /// Amounts by resource.
 pub(super) type Amounts = SmallVec<[i64; 6]>;

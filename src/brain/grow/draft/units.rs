@@ -2,7 +2,7 @@
 
 use super::Problem;
 use super::state::Load;
-use crate::brain::company::topology::FRESH;
+use crate::company::topology::FRESH;
 
 /// Pods that go to one place together.
 #[derive(Clone, Debug, PartialEq, Eq)]

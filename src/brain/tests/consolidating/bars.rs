@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::brain::tests::lab::{Lab, kept, made, owner, removed};
+use crate::tests::lab::{Lab, kept, made, owner, removed};
 
-use crate::model::cluster::Phase;
-use crate::model::disruption::ConsolidationPolicy;
-use crate::model::policy::LEAVING_TAINT;
-use crate::model::region::{Busy, Failure, Step};
-use crate::model::scheduling::{LabelSelector, SpreadConstraint, Taint};
-use crate::model::time::Span;
+use model::cluster::Phase;
+use model::disruption::ConsolidationPolicy;
+use model::policy::LEAVING_TAINT;
+use model::region::{Busy, Failure, Step};
+use model::scheduling::{LabelSelector, SpreadConstraint, Taint};
+use model::time::Span;
 
 use super::{LOOK, ZONE, consolidated, dear, how, looked, nothing};
 #[test]
@@ -53,7 +53,7 @@ fn cn_08_cn_25_do_not_disrupt() {
 
 #[test]
 fn cn_27_pods_of_daemonsets_and_static_pods() {
-    let with = |change: fn(&mut crate::model::cluster::Pod)| {
+    let with = |change: fn(&mut model::cluster::Pod)| {
         dear()
             .bound("agent", "n1", 1, 1)
             .edit("agent", change)

@@ -1,14 +1,14 @@
 //! Disruption budgets: of pods, and of pools.
 
-use crate::brain::tests::lab::{Lab, kept, made, removed};
+use crate::tests::lab::{Lab, kept, made, removed};
 
-use crate::model::cluster::{DisruptionBudget, PodKey, ReadyStatus};
-use crate::model::disruption::{Cause, NodeBudget, Share, Window};
-use crate::model::policy::LEAVING_TAINT;
-use crate::model::region::{Busy, Step};
-use crate::model::report::NodeVerdict;
-use crate::model::scheduling::Taint;
-use crate::model::time::Span;
+use model::cluster::{DisruptionBudget, PodKey, ReadyStatus};
+use model::disruption::{Cause, NodeBudget, Share, Window};
+use model::policy::LEAVING_TAINT;
+use model::region::{Busy, Step};
+use model::report::NodeVerdict;
+use model::scheduling::Taint;
+use model::time::Span;
 
 use super::{consolidated, dear, looked, nothing};
 #[test]

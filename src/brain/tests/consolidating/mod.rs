@@ -11,15 +11,15 @@ use bars::do_not_disrupt;
 use budgets::at_most;
 
 use super::lab::{Lab, kept, lab, made, removed};
-use crate::model::action::{Kind, Reason};
-use crate::model::cluster::PodKey;
-use crate::model::decision::Decision;
-use crate::model::disruption::{Consolidation, ConsolidationPolicy, Saving, Share};
-use crate::model::region::{Failure, Step};
-use crate::model::report::NodeVerdict;
+use model::action::{Kind, Reason};
+use model::cluster::PodKey;
+use model::decision::Decision;
+use model::disruption::{Consolidation, ConsolidationPolicy, Saving, Share};
+use model::region::{Failure, Step};
+use model::report::NodeVerdict;
 
-use crate::model::scheduling::{LabelSelector, PodTerm, SpreadConstraint};
-use crate::model::time::Span;
+use model::scheduling::{LabelSelector, PodTerm, SpreadConstraint};
+use model::time::Span;
 
 /// A second look is due after this.
 const LOOK: Span = Span::seconds(15);
@@ -332,7 +332,7 @@ fn losing_the_memory_delays_and_never_hastens() {
     lab.settle();
     let mut lab = lab.after(Span::minutes(2));
     assert_eq!(removed(&lab.decide()), ["n1"]);
-    lab.memory = crate::model::memory::Memory::default();
+    lab.memory = model::memory::Memory::default();
     for _ in 0..9 {
         assert_eq!(lab.turn().plan, []);
         lab = lab.after(Span::minutes(1));

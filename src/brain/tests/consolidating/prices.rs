@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::brain::check::{Rule, check};
-use crate::brain::tests::lab::{Lab, kept, made, removed};
-use crate::model::action::Reason;
-use crate::model::cluster::PodKey;
-use crate::model::decision::Decision;
-use crate::model::disruption::{ConsolidationPolicy, Saving};
-use crate::model::memory::Memory;
-use crate::model::time::Span;
+use crate::check::{Rule, check};
+use crate::tests::lab::{Lab, kept, made, removed};
+use model::action::Reason;
+use model::cluster::PodKey;
+use model::decision::Decision;
+use model::disruption::{ConsolidationPolicy, Saving};
+use model::memory::Memory;
+use model::time::Span;
 
 use super::{LOOK, consolidated, dear, how, land, maker};
 

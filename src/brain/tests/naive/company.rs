@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::filters::{bears, chosen, selects};
 use super::{Guest, Naive, Spot};
-use crate::model::cluster::PodKey;
-use crate::model::label_list::LabelList;
-use crate::model::scheduling::{
+use model::cluster::PodKey;
+use model::label_list::LabelList;
+use model::scheduling::{
     LabelSelector, Labels, Operator, PodShape, PodTerm, Requirement, SpreadConstraint,
 };
 

@@ -1,8 +1,8 @@
 //! What a node alone decides: cordon, taints, selectors, ports, resources.
 
 use super::Spot;
-use crate::model::label_list::LabelSet;
-use crate::model::scheduling::{
+use model::label_list::LabelSet;
+use model::scheduling::{
     Effect, HostPort, LabelSelector, Labels, NodeTerm, Operator, PodShape, Requirement, Taint,
 };
 

@@ -14,10 +14,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::lab::Lab;
-use crate::model::cluster::{Pod, PodKey};
-use crate::model::decision::Decision;
-use crate::model::report::PodVerdict;
-use crate::model::scheduling::PodShape;
+use model::cluster::{Pod, PodKey};
+use model::decision::Decision;
+use model::report::PodVerdict;
+use model::scheduling::PodShape;
 
 pub(super) use spots::Site;
 
@@ -34,10 +34,10 @@ pub(super) struct Guest {
 pub(super) struct Spot {
     pub(super) name: Arc<str>,
     pub(super) site: Site,
-    pub(super) labels: crate::model::scheduling::Labels,
-    pub(super) taints: Vec<crate::model::scheduling::Taint>,
+    pub(super) labels: model::scheduling::Labels,
+    pub(super) taints: Vec<model::scheduling::Taint>,
     pub(super) cordoned: bool,
-    pub(super) offers: crate::model::resources::Resources,
+    pub(super) offers: model::resources::Resources,
     /// Volumes it can attach, by driver.
     pub(super) limits: std::collections::BTreeMap<Arc<str>, i32>,
     pub(super) guests: Vec<Guest>,
@@ -73,7 +73,7 @@ pub(super) fn said(lab: &Lab, decision: &Decision) -> Vec<(PodKey, Arc<str>)> {
         }
     }
     for action in &decision.plan {
-        if let crate::model::action::Reason::PendingPods { pods } = &action.reason {
+        if let model::action::Reason::PendingPods { pods } = &action.reason {
             let displaced = |key: &&PodKey| lab.snapshot.cluster.pods[*key].node.is_some();
             let pods = pods.iter().filter(displaced);
             said.extend(pods.map(|key| (key.clone(), action.target.machine.clone())));

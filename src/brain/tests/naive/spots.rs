@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use super::filters::{bears, chosen};
 use super::{Guest, Spot};
-use crate::brain::tests::lab::Lab;
-use crate::model::action::Kind;
-use crate::model::cluster::{Node, PodKey, ReadyStatus};
-use crate::model::decision::Decision;
-use crate::model::policy::{LEAVING_TAINT, STARTUP_TAINT};
-use crate::model::region::{Busy, Machine, Step};
-use crate::model::resources::Resources;
-use crate::model::scheduling::{Labels, Taint};
+use crate::tests::lab::Lab;
+use model::action::Kind;
+use model::cluster::{Node, PodKey, ReadyStatus};
+use model::decision::Decision;
+use model::policy::{LEAVING_TAINT, STARTUP_TAINT};
+use model::region::{Busy, Machine, Step};
+use model::resources::Resources;
+use model::scheduling::{Labels, Taint};
 
 /// What stands behind a spot, in the order in which they are filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::brain::tests) enum Site {
+pub(in crate::tests) enum Site {
     Node,
     Coming,
     Planned,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::filters::{one_of, selects};
 use super::{Naive, Site, Spot};
-use crate::model::cluster::{Claim, Cluster, Pod, PodKey, StorageClass};
-use crate::model::scheduling::Volume;
+use model::cluster::{Claim, Cluster, Pod, PodKey, StorageClass};
+use model::scheduling::Volume;
 
 /// A pod's claims: their names, and the claims there are or will be.
 fn claims(cluster: &Cluster, key: &PodKey, volumes: &[Volume]) -> Vec<(PodKey, Option<Claim>)> {

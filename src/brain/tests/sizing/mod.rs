@@ -10,7 +10,7 @@ mod plant;
 use proptest::test_runner::Config;
 
 use super::lab::Lab;
-use crate::model::report::PodVerdict;
+use model::report::PodVerdict;
 use plant::{Kind, Limit, World};
 
 /// Numbers that look thrown, the same in every run.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::super::lab::{GI, Lab, lab};
 use super::Dice;
-use crate::model::cluster::{Claim, PersistentVolume, PodKey, StorageClass, ZoneLabel};
-use crate::model::scheduling::{
+use model::cluster::{Claim, PersistentVolume, PodKey, StorageClass, ZoneLabel};
+use model::scheduling::{
     LabelSelector, Labels, PodShape, PodTerm, SpreadConstraint, Volume,
 };
 
@@ -30,7 +30,7 @@ const SIZES: [(u32, i64); 10] = [
 
 /// What pods insist on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::brain::tests) enum Kind {
+pub(in crate::tests) enum Kind {
     Plain,
     Spread,
     Affinity,
@@ -40,7 +40,7 @@ pub(in crate::brain::tests) enum Kind {
 }
 
 impl Kind {
-    pub(in crate::brain::tests) const ALL: [Kind; 6] = [
+    pub(in crate::tests) const ALL: [Kind; 6] = [
         Kind::Plain,
         Kind::Spread,
         Kind::Affinity,
@@ -52,7 +52,7 @@ impl Kind {
 
 /// Which limit leaves room for the plan and no more, or for a little more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::brain::tests) enum Limit {
+pub(in crate::tests) enum Limit {
     None,
     Machines(u32),
     Total,
@@ -61,7 +61,7 @@ pub(in crate::brain::tests) enum Limit {
 }
 
 impl Limit {
-    pub(in crate::brain::tests) const ALL: [Limit; 7] = [
+    pub(in crate::tests) const ALL: [Limit; 7] = [
         Limit::Machines(0),
         Limit::None,
         Limit::Machines(1),
@@ -109,7 +109,7 @@ struct Machine {
 
 /// A world with the plan it was made around.
 #[derive(Clone, Debug)]
-pub(in crate::brain::tests) struct World {
+pub(in crate::tests) struct World {
     sizes: Vec<(u32, i64)>,
     machines: Vec<Machine>,
     groups: Vec<Group>,
@@ -120,7 +120,7 @@ pub(in crate::brain::tests) struct World {
 
 impl World {
     /// A world of so many types and pods at most.
-    pub(in crate::brain::tests) fn plant(
+    pub(in crate::tests) fn plant(
         kind: Kind,
         types: usize,
         pods: usize,
@@ -170,7 +170,7 @@ impl World {
     }
 
     /// A world of plain pods whose machines are full.
-    pub(in crate::brain::tests) fn full(types: usize, pods: usize, dice: &mut Dice) -> World {
+    pub(in crate::tests) fn full(types: usize, pods: usize, dice: &mut Dice) -> World {
         let mut world = World {
             sizes: SIZES[..types].to_vec(),
             machines: Vec::new(),
@@ -323,12 +323,12 @@ impl World {
         self.machines = used.iter().map(|at| self.machines[*at].clone()).collect();
     }
 
-    pub(in crate::brain::tests) fn pods(&self) -> usize {
+    pub(in crate::tests) fn pods(&self) -> usize {
         self.groups.iter().map(|group| group.on.len()).sum()
     }
 
     /// What the plan costs that it was made around.
-    pub(in crate::brain::tests) fn price(&self) -> i64 {
+    pub(in crate::tests) fn price(&self) -> i64 {
         let prices = self.machines.iter().map(|machine| {
             let (cores, gib) = self.sizes[machine.size];
             i64::from(cores) * 20_000 + gib * 10_000
@@ -336,7 +336,7 @@ impl World {
         prices.sum()
     }
 
-    pub(in crate::brain::tests) fn build(&self) -> Lab {
+    pub(in crate::tests) fn build(&self) -> Lab {
         let mut lab = lab();
         let names: Vec<String> = (0..self.sizes.len())
             .map(|size| format!("t{size}"))

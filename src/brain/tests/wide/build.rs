@@ -7,23 +7,23 @@ use super::{
     DRIVER, HOSTNAME, HOSTS, NAMESPACES, NodeRecipe, PodRecipe, PoolRecipe, State, Twist, Wide,
     ZONE,
 };
-use crate::brain::tests::lab::{GI, Lab, MI, lab, owner, shape};
-use crate::model::cluster::{DaemonSet, DisruptionBudget, Phase, Pod, PodKey, ReadyStatus};
-use crate::model::disruption::{Consolidation, ConsolidationPolicy, NodeBudget, Saving, Share};
-use crate::model::policy::LEAVING_TAINT;
-use crate::model::region::{Busy, Failure, Step};
-use crate::model::scheduling::{
+use crate::tests::lab::{GI, Lab, MI, lab, owner, shape};
+use model::cluster::{DaemonSet, DisruptionBudget, Phase, Pod, PodKey, ReadyStatus};
+use model::disruption::{Consolidation, ConsolidationPolicy, NodeBudget, Saving, Share};
+use model::policy::LEAVING_TAINT;
+use model::region::{Busy, Failure, Step};
+use model::scheduling::{
     Effect, HostPort, LabelSelector, Labels, NodeTerm, Operator, PodShape, PodTerm, Requirement,
     SpreadConstraint, Taint, Toleration, Volume,
 };
-use crate::model::time::Span;
+use model::time::Span;
 
 const CHOICES: [(&str, &str); 4] = [("p", "one"), ("p", "four"), ("q", "two"), ("r", "gpu")];
 const STARTUP: &str = "cni.example.com/starting";
 
 impl Wide {
     /// The world.
-    pub(in crate::brain::tests) fn build(&self) -> Lab {
+    pub(in crate::tests) fn build(&self) -> Lab {
         let mut lab = self.policy();
         for (name, team) in [("default", Some("a")), ("other", Some("b")), ("bare", None)] {
             let mut labels = Labels::from([("kubernetes.io/metadata.name".into(), name.into())]);
@@ -198,7 +198,7 @@ fn moved(mut lab: Lab, name: &str, host: usize) -> Lab {
 
 fn node(lab: Lab, name: &str, recipe: &NodeRecipe) -> Lab {
     let (pool, kind) = CHOICES[recipe.choice];
-    let leaving = |node: &mut crate::model::cluster::Node| {
+    let leaving = |node: &mut model::cluster::Node| {
         node.taints.push(Taint::no_schedule(LEAVING_TAINT, "0"));
         node.unschedulable = true;
     };

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::{DRIVER, NAMESPACES, ZONE};
-use crate::brain::tests::lab::Lab;
-use crate::model::cluster::{
+use crate::tests::lab::Lab;
+use model::cluster::{
     Asks, Attachment, Claim, Free, PersistentVolume, PodKey, StorageCapacity, StorageClass,
     ZoneLabel,
 };
-use crate::model::scheduling::{LabelSelector, NodeTerm, Operator, Requirement};
+use model::scheduling::{LabelSelector, NodeTerm, Operator, Requirement};
 
 /// How many kinds there are: `claim0` and on.
 pub(super) const COUNT: usize = 23;
@@ -18,7 +18,7 @@ const GI: i64 = 1 << 30;
 const COUNTED: &str = "counted.example.com";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-pub(in crate::brain::tests) fn within(key: &str, values: &[&str]) -> NodeTerm {
+pub(in crate::tests) fn within(key: &str, values: &[&str]) -> NodeTerm {
     NodeTerm {
         expressions: vec![Requirement {
             key: key.into(),

@@ -2,19 +2,19 @@
 
 use std::fmt::Write as _;
 
-use crate::brain::tests::lab::{Lab, MI};
-use crate::model::cluster::{Node, Pod};
-use crate::model::decision::Decision;
-use crate::model::scheduling::{NodeTerm, PodShape, PodTerm, SpreadConstraint, Taint, Volume};
+use crate::tests::lab::{Lab, MI};
+use model::cluster::{Node, Pod};
+use model::decision::Decision;
+use model::scheduling::{NodeTerm, PodShape, PodTerm, SpreadConstraint, Taint, Volume};
 
 /// The world, and what was decided on it.
-pub(in crate::brain::tests) fn tell(lab: &Lab, decision: &Decision) -> String {
+pub(in crate::tests) fn tell(lab: &Lab, decision: &Decision) -> String {
     let mut text = world(lab);
     text.push_str("plan:\n");
     for action in &decision.plan {
         let target = &action.target;
         let kind = match &action.kind {
-            crate::model::action::Kind::Create(spec) => {
+            model::action::Kind::Create(spec) => {
                 format!("create {}/{}", spec.mark.pool, spec.mark.instance_type)
             }
             other => format!("{other:?}"),
@@ -33,7 +33,7 @@ pub(in crate::brain::tests) fn tell(lab: &Lab, decision: &Decision) -> String {
 }
 
 /// The world.
-pub(in crate::brain::tests) fn world(lab: &Lab) -> String {
+pub(in crate::tests) fn world(lab: &Lab) -> String {
     let mut text = String::from("\npools:\n");
     for (name, pool) in &lab.policy.pools {
         let mut line = format!(

@@ -14,6 +14,9 @@
 //! Everything here serialises, so that a snapshot saved by one run can be decided on by another.
 //! Nothing here reads a clock, a file or a socket, and all maps are ordered.
 
+#[macro_use]
+extern crate planted;
+
 pub mod action;
 pub mod cluster;
 pub mod cron;

@@ -3,6 +3,9 @@
 //! [`decide`] is a straight list of steps; each has a file. [`check`] verifies any action anew and
 //! shares nothing with them. `README.md` beside this file tells the algorithm in a page.
 
+#[macro_use]
+extern crate planted;
+
 mod alike;
 mod backoff;
 mod batch;
@@ -55,12 +58,12 @@ mod utilization;
 mod view;
 mod world;
 
-use crate::model::decision::Decision;
-use crate::model::memory::Memory;
-use crate::model::policy::Policy;
-use crate::model::snapshot::Snapshot;
-use crate::model::time::Time;
-use crate::model::words;
+use model::decision::Decision;
+use model::memory::Memory;
+use model::policy::Policy;
+use model::snapshot::Snapshot;
+use model::time::Time;
+use model::words;
 
 use turn::Turn;
 

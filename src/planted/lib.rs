@@ -85,14 +85,16 @@ pub use on::{Bug, Planted, is_planted, plant};
 
 /// Whether a test of this thread has planted this bug; `false` in programs that people run.
 #[cfg(debug_assertions)]
+#[macro_export]
 macro_rules! planted {
     ($bug:ident) => {
-        $crate::planted::is_planted($crate::planted::Bug::$bug)
+        $crate::is_planted($crate::Bug::$bug)
     };
 }
 
 /// Whether a test of this thread has planted this bug; `false` in programs that people run.
 #[cfg(not(debug_assertions))]
+#[macro_export]
 macro_rules! planted {
     ($bug:ident) => {
         false
