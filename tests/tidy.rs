@@ -272,6 +272,53 @@ fn the_brain_is_a_function_of_plain_data() {
     none(&complaints);
 }
 
+/// The rooms of the brain, from the ground up: each uses only what lies below it, and `check` nothing at all.
+const ROOMS: [&str; 10] = [
+    "check",
+    "constraints",
+    "observed",
+    "decision",
+    "simulation",
+    "lifecycle",
+    "scale_up",
+    "scale_down",
+    "budget",
+    "report",
+];
+
+#[test]
+fn the_rooms_of_the_brain_use_only_what_lies_below() {
+    let mut complaints = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (name, text) in sources() {
+        let Some((room, _)) = name
+            .strip_prefix("brain/")
+            .and_then(|name| name.split_once('/'))
+        else {
+            continue;
+        };
+        let Some(floor) = ROOMS.iter().position(|other| *other == room) else {
+            complaints.push(format!("{name}: {room} is no room in tests/tidy.rs"));
+            continue;
+        };
+        seen.insert(room.to_owned());
+        for line in code(&text) {
+            for used in line.split("crate::").skip(1) {
+                let used = used
+                    .split(|c: char| !(c.is_alphanumeric() || c == '_'))
+                    .next()
+                    .unwrap_or_default();
+                let above = ROOMS.iter().skip(floor + 1).any(|other| *other == used);
+                if above || room == "check" && ROOMS.contains(&used) && used != room {
+                    complaints.push(format!("{name} uses {used}: {}", line.trim()));
+                }
+            }
+        }
+    }
+    assert_eq!(seen.len(), ROOMS.len(), "{seen:?}");
+    none(&complaints);
+}
+
 /// The checker judges the deciding code, so it may not share its mistakes.
 #[test]
 fn the_checker_shares_no_helper_with_the_deciding_code() {
@@ -280,8 +327,7 @@ fn the_checker_shares_no_helper_with_the_deciding_code() {
         let within = name.starts_with("brain/check/") || name == "brain/check.rs";
         for line in code(&text).filter(|line| line.trim_start().starts_with("use ")) {
             let line = line.trim();
-            let reaches_out = line.contains("crate::")
-                && !line.contains("crate::check")
+            let reaches_out = line.contains("crate::") && !line.contains("crate::check")
                 || name == "brain/check/mod.rs" && line.starts_with("use super::")
                 || line.starts_with("use super::super::");
             if within && reaches_out {

@@ -6,57 +6,20 @@
 #[macro_use]
 extern crate planted;
 
-mod alike;
-mod backoff;
-mod batch;
-mod bookings;
-mod bound;
 pub mod budget;
-mod by_node;
-mod candidates;
-mod capacity;
 pub mod check;
-mod claims;
-mod classes;
-mod company;
-mod consolidate;
-mod demand;
-mod drain_rules;
-mod evicted;
-pub mod explain;
-mod fit;
-mod free_storage;
-mod grow;
-mod holds;
-pub mod inspect;
-mod life;
-mod limits;
-mod machines;
-mod names;
-mod node_budgets;
-mod offer;
-mod pack;
-mod places;
-mod planned;
-mod pools;
-mod power;
-mod preempt;
-mod provisioning;
-mod rehearsal;
-mod removals;
-mod shrink;
-mod slots;
-mod stock;
-mod surplus;
-mod sweep;
+mod constraints;
+mod decision;
+mod lifecycle;
+mod observed;
+mod report;
+mod scale_down;
+mod scale_up;
+mod simulation;
 #[cfg(test)]
 mod tests;
-mod turn;
-mod units;
-mod unread;
-mod utilization;
-mod view;
-mod world;
+
+pub use report::{explain, inspect};
 
 use model::decision::Decision;
 use model::memory::Memory;
@@ -65,19 +28,24 @@ use model::snapshot::Snapshot;
 use model::time::Time;
 use model::words;
 
-use turn::Turn;
+use decision::turn::{STEPS, Turn};
+use lifecycle::{backoff, find_holds, life, power, sweep};
+use report::{bound, pools};
+use scale_down::shrink;
+use scale_up::grow;
+use simulation::{capacity, demand, offer, pack, places};
 
 /// Decides what to do at `now`, from one view of the world, what is wanted, and what is remembered.
 ///
 /// The same input yields the same output, to the byte. Once the plan is reflected in the view, the
 /// next plan is empty.
 pub fn decide(snapshot: &Snapshot, policy: &Policy, memory: &Memory, now: Time) -> Decision {
-    decide_within(budget::STEPS, snapshot, policy, memory, now).0
+    decide_within(STEPS, snapshot, policy, memory, now).0
 }
 
 /// [`decide`] on a view that is within the budget of work already: one that [`budget::within`] gave.
 pub fn decide_lean(lean: &Snapshot, policy: &Policy, memory: &Memory, now: Time) -> Decision {
-    decide_on(budget::STEPS, lean, policy, memory, now).0
+    decide_on(STEPS, lean, policy, memory, now).0
 }
 
 /// [`decide`] within another budget of work; says how many steps were made too.
@@ -102,7 +70,7 @@ fn decide_on(
     let mut turn = Turn::begin(snapshot, policy, memory, now);
     turn.steps = steps;
     budget::report(&mut turn);
-    holds::find(&mut turn, memory);
+    find_holds::find(&mut turn, memory);
     capacity::learn(&mut turn);
     backoff::count(&mut turn);
     let choices = offer::choices(&turn);

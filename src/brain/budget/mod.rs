@@ -14,6 +14,7 @@
 
 mod weight;
 
+use crate::decision::turn::STEPS;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
@@ -22,19 +23,15 @@ use std::sync::Arc;
 use model::cluster::PodKey;
 use model::parts::{self, MAX_PARTS};
 use model::policy::Policy;
-use model::report::Reasons;
 use model::scheduling::{PodShape, PodTerm};
 use model::snapshot::Snapshot;
 
-use super::alike::{Alike, KindId};
-use super::company::takes_in;
-use super::turn::Turn;
-use super::world::{Shape, World};
+use crate::constraints::alike::{Alike, KindId};
+use crate::constraints::shape::Shape;
+use crate::decision::turn::Turn;
+use crate::simulation::company::takes_in;
 use weight::Weight;
 
-/// Steps of one decision, for all pods together: reading one part of a selector, or asking one rule of one
-/// place. A step is some nanoseconds, and a decision makes each of them a few times.
-pub(super) const STEPS: u64 = 100_000_000;
 /// Namespaces that are named in the warning.
 const NAMED: usize = 5;
 /// Parts of constraints that are looked at at all, over all kinds of pods.
@@ -44,9 +41,6 @@ const KIND: u64 = 40;
 /// Whoever asks for a resource of a name of its own makes every other kind of pod have that resource too, in
 /// the reckoning of what no plan can do without: so often each.
 const NAMES: u64 = 40;
-/// What is made of the budget in fact, at most: each step a few times. Reached only by pods that hang together in long
-/// chains, and by removals.
-const OVER: u64 = 5;
 /// So many plain looks of a pod at a place are one step: most places are passed over in stretches.
 const PLAIN: u64 = 16;
 
@@ -485,18 +479,6 @@ fn without<'s>(
         .budgets
         .retain(|key, _| !crowded.contains(&*key.namespace));
     lean
-}
-
-/// Whether more was done since `began` than one decision may do.
-pub(super) fn used_up(turn: &Turn<'_>, world: &World<'_>, began: u64) -> bool {
-    let done = world.company.steps().saturating_sub(began);
-    done > turn.steps.saturating_mul(OVER)
-}
-
-/// What is said of a pod whose place hangs on others' in so long a chain that the budget was used up.
-pub(super) fn chained() -> Reasons {
-    let why = "too complex: its place hangs on those of other pods in too long a chain to be looked at within the budget of one decision";
-    Reasons::new([("*".into(), why.to_owned())].into())
 }
 
 /// Says of whose pods some are left out.

@@ -456,16 +456,14 @@ fn no_pod_is_evicted_that_may_not_be_or_has_no_place() {
                 .clone()
                 .bound("holder", "other", 1, 1)
                 .shape(averse, |shape| {
-                    shape
-                        .pod_anti_affinity
-                        .push(model::scheduling::PodTerm {
-                            selector: Some(model::scheduling::LabelSelector {
-                                labels: [("app".into(), app.into())].into(),
-                                ..Default::default()
-                            }),
-                            topology_key: "kubernetes.io/hostname".into(),
+                    shape.pod_anti_affinity.push(model::scheduling::PodTerm {
+                        selector: Some(model::scheduling::LabelSelector {
+                            labels: [("app".into(), app.into())].into(),
                             ..Default::default()
-                        });
+                        }),
+                        topology_key: "kubernetes.io/hostname".into(),
+                        ..Default::default()
+                    });
                 });
         });
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::lab::{Lab, kept, lab, made, removed, shape, verdict};
-use crate::budget::{self, within, within_steps};
+use crate::budget::{within, within_steps};
 use crate::{decide, decide_within};
 use model::cluster::{DisruptionBudget, Phase, Pod, PodKey};
 use model::decision::Decision;
@@ -322,7 +322,7 @@ fn a_long_chain_of_pods_is_cut_and_named() {
         lab
     };
     let lab = chain(100);
-    let (decision, free) = lab.decide_within(budget::STEPS);
+    let (decision, free) = lab.decide_within(crate::decision::turn::STEPS);
     assert!(of_evil(&decision).all(|verdict| matches!(verdict, PodVerdict::FitsNode { .. })));
     // So much that they are looked at, and too little for all rounds.
     let little = free / 10;

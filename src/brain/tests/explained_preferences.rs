@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::lab::{GI, Lab, lab, shape};
 use super::wide;
-use crate::explain::{self, Asked};
+use crate::report::explain::{self, Asked};
 use model::cluster::PodKey;
 use model::policy::ZONE_LABEL;
 use model::report::PodVerdict;

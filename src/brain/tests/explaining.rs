@@ -1,7 +1,7 @@
 //! Stories: what `explain` says of a pod and of a node.
 
 use super::lab::{Lab, lab, owner};
-use crate::explain::{self, Asked};
+use crate::report::explain::{self, Asked};
 use model::cluster::PodKey;
 use model::memory::Backoff;
 use model::report::{NodeVerdict, PodVerdict};

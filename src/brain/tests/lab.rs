@@ -165,11 +165,7 @@ impl Lab {
         self
     }
 
-    pub(crate) fn edit_kind(
-        mut self,
-        name: &str,
-        change: impl FnOnce(&mut InstanceType),
-    ) -> Lab {
+    pub(crate) fn edit_kind(mut self, name: &str, change: impl FnOnce(&mut InstanceType)) -> Lab {
         change(
             self.policy
                 .instance_types
@@ -196,11 +192,7 @@ impl Lab {
         self
     }
 
-    pub(crate) fn edit_pool(
-        mut self,
-        name: &str,
-        change: impl FnOnce(&mut PoolPolicy),
-    ) -> Lab {
+    pub(crate) fn edit_pool(mut self, name: &str, change: impl FnOnce(&mut PoolPolicy)) -> Lab {
         change(
             self.policy
                 .pools
@@ -353,13 +345,7 @@ impl Lab {
     }
 
     /// A machine of ours without a node, at a step, with a running VM.
-    pub(crate) fn machine(
-        mut self,
-        name: &str,
-        pool: &str,
-        kind: &str,
-        step: Step,
-    ) -> Lab {
+    pub(crate) fn machine(mut self, name: &str, pool: &str, kind: &str, step: Step) -> Lab {
         let vmid = self.free_vmid();
         let mark = Mark {
             cluster: CLUSTER.into(),
@@ -476,11 +462,7 @@ impl Lab {
         });
     }
 
-    pub(crate) fn edit_machine(
-        mut self,
-        name: &str,
-        change: impl FnOnce(&mut Machine),
-    ) -> Lab {
+    pub(crate) fn edit_machine(mut self, name: &str, change: impl FnOnce(&mut Machine)) -> Lab {
         change(
             self.snapshot
                 .machines

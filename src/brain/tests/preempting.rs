@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::lab::{Lab, kept, lab, made, removed, verdict};
 use crate::check::{Rule, check_plan};
-use crate::explain::{self, Asked};
+use crate::report::explain::{self, Asked};
 use model::cluster::PodKey;
 use model::report::PodVerdict;
 use model::scheduling::{HostPort, LabelSelector, PodShape, PodTerm};

@@ -253,21 +253,19 @@ fn ts_41_a_removed_node_is_no_domain_any_more() {
         lab = lab.ours(&node, "p", "one").bound(&pod, &node, 100, 1);
     }
     let lab = lab.shapes("web", |shape| {
-        shape
-            .spread
-            .push(model::scheduling::SpreadConstraint {
-                max_skew: 1,
-                topology_key: "kubernetes.io/hostname".into(),
-                hard: true,
-                selector: Some(model::scheduling::LabelSelector {
-                    labels: [("app".into(), "web".into())].into(),
-                    ..Default::default()
-                }),
-                min_domains: Some(2),
-                match_label_keys: Vec::new(),
-                honor_affinity: true,
-                honor_taints: false,
-            });
+        shape.spread.push(model::scheduling::SpreadConstraint {
+            max_skew: 1,
+            topology_key: "kubernetes.io/hostname".into(),
+            hard: true,
+            selector: Some(model::scheduling::LabelSelector {
+                labels: [("app".into(), "web".into())].into(),
+                ..Default::default()
+            }),
+            min_domains: Some(2),
+            match_label_keys: Vec::new(),
+            honor_affinity: true,
+            honor_taints: false,
+        });
     });
     assert_eq!(gone(lab), ["n1"]);
 }

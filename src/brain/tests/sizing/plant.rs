@@ -6,9 +6,7 @@ use std::sync::Arc;
 use super::super::lab::{GI, Lab, lab};
 use super::Dice;
 use model::cluster::{Claim, PersistentVolume, PodKey, StorageClass, ZoneLabel};
-use model::scheduling::{
-    LabelSelector, Labels, PodShape, PodTerm, SpreadConstraint, Volume,
-};
+use model::scheduling::{LabelSelector, Labels, PodShape, PodTerm, SpreadConstraint, Volume};
 
 const HOSTS: [&str; 3] = ["pve1", "pve2", "pve3"];
 const ZONE: &str = "topology.kubernetes.io/zone";

@@ -1,0 +1,345 @@
+//! Volumes: where a pod's claims let it run.
+//!
+//! Source: kube-scheduler's plugins `VolumeBinding` (`FindPodVolumes`), `VolumeZone` and, for
+//! `ReadWriteOncePod`, `VolumeRestrictions`. Attach limits: [`super::attach`]. A claim that no node can help (unbound with immediate binding, lost, being deleted,
+//! missing) is a refusal, with its reason: no node is ever made for it. A claim that waits for a consumer
+//! is served by a volume there is ([`crate::constraints::stock`]), else by one that its class provisions.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::cluster::{Claim, Cluster, PersistentVolume, Pod, PodKey, StorageClass, ZoneLabel};
+use model::scheduling::{Labels, NodeTerm, Volume};
+
+use super::Misfit;
+use super::attach::Attach;
+use super::selector;
+use crate::constraints::claims::{Claims, claim_name};
+use crate::constraints::free_storage::Room;
+use crate::constraints::stock::{At, MenuId};
+use model::words;
+
+/// What the provisioner of classes without dynamic volumes is called.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+/// What a pod's claims ask of its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Need {
+    /// No node helps before this is settled.
+    pub(crate) refusal: Option<String>,
+    /// One set of alternatives for each bound volume or class: the node must match one of each.
+    pub(crate) alternatives: Vec<Vec<NodeTerm>>,
+    /// Where there is room for volumes that are to be made: the node must reach a place of each.
+    pub(crate) rooms: Vec<Room>,
+    /// Labels of bound volumes that a node must share, if it has any of them.
+    pub(crate) zones: Vec<ZoneLabel>,
+    /// Volumes that count against the node's limits.
+    pub(crate) attach: Attach,
+    /// A bound volume that is being deleted: it stays until its claim goes, and nobody makes a node for it.
+    pub(crate) doomed: Option<Arc<str>>,
+    /// A bound volume that lives on one node and nowhere else: never a new node.
+    pub(crate) local: Option<Arc<str>>,
+    /// The scheduler has chosen this node already and its volume is being made there.
+    pub(crate) selected: Option<Arc<str>>,
+    /// Unbound claims that a volume there is could serve, in kube-scheduler's order: the smallest first.
+    pub(crate) waiting: Vec<Waiting>,
+    /// Claims that one pod alone may use (`ReadWriteOncePod`), by name.
+    pub(crate) alone: BTreeSet<Arc<str>>,
+}
+
+/// A claim that waits for its consumer and that a volume there is could serve.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Waiting {
+    /// Bytes.
+    pub(crate) storage: i64,
+    pub(crate) menu: MenuId,
+    /// The claim, where several pods wait with it.
+    pub(crate) shared: Option<PodKey>,
+    /// Where a volume is made if none serves; empty for anywhere, `None` where nobody makes any.
+    provision: Option<Vec<NodeTerm>>,
+    /// Where there is room for one, if its driver says so.
+    room: Option<Room>,
+    class: Arc<str>,
+    /// Its name, for words about one pod alone: equal claims are told by what they ask.
+    name: Option<Arc<str>>,
+}
+
+impl Waiting {
+    /// Whether a volume can be made for it on a node.
+    pub(crate) fn provides(&self, at: At<'_>) -> bool {
+        let near = |terms: &Vec<NodeTerm>| {
+            terms.is_empty() || selector::any_term(terms, at.name, at.labels)
+        };
+        let room = self.room.as_ref();
+        self.provision.as_ref().is_some_and(near) && room.is_none_or(|room| room.reached(at.labels))
+    }
+}
+
+/// Why a claim finds no volume on a node; `others` have taken what it could have had.
+pub(crate) fn unserved(claim: &Waiting, at: At<'_>, others: bool) -> String {
+    let whose = claim.name.as_ref();
+    let whose = whose.map_or_else(|| "its claim".to_owned(), |name| format!("claim {name}"));
+    let place = if at.new {
+        "a new node".to_owned()
+    } else {
+        format!("node {}", at.name)
+    };
+    let left = if others { " is left" } else { "" };
+    let no_room = claim.room.as_ref().filter(|room| !room.reached(at.labels));
+    let provision = match (&claim.provision, no_room) {
+        (None, _) => "nothing can provision one".to_owned(),
+        (Some(_), Some(room)) => room.words(),
+        (Some(terms), None) => format!("one is provisioned only where {}", in_words(terms)),
+    };
+    format!(
+        "{whose}: no existing volume of class {} with {} that {place} can reach{left}; {provision}",
+        claim.class,
+        words::bytes(claim.storage),
+    )
+}
+
+/// What is known of claims and volumes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClaimView<'v> {
+    pub(crate) cluster: &'v Cluster,
+    pub(crate) claims: &'v Claims<'v>,
+}
+
+/// Reads what the claims of `pod` ask; `None` for a pod without claims.
+pub(crate) fn need(key: &PodKey, pod: &Pod, view: ClaimView<'_>) -> Option<Need> {
+    read(key, pod, view, false)
+}
+
+/// Reads what the claims of `pod` ask, and names each claim in what is told of it; `None` for a pod without claims.
+pub(crate) fn told(key: &PodKey, pod: &Pod, view: ClaimView<'_>) -> Option<Need> {
+    read(key, pod, view, true)
+}
+
+fn read(key: &PodKey, pod: &Pod, view: ClaimView<'_>, tell: bool) -> Option<Need> {
+    let cluster = view.cluster;
+    let mut need: Option<Need> = None;
+    for volume in &pod.shape.volumes {
+        let Some(name) = claim_name(key, volume) else {
+            continue;
+        };
+        let need = need.get_or_insert_default();
+        let (ephemeral, class) = match volume {
+            Volume::Ephemeral { class, .. } => (true, class.as_ref()),
+            _ => (false, None),
+        };
+        let of = PodKey::new(key.namespace.clone(), name.clone());
+        match cluster.claims.get(&of) {
+            Some(claim) => {
+                if claim.once_pod && !ephemeral {
+                    if let Some(user) = view.claims.user(key, &name) {
+                        let why =
+                            format!("the claim {name} is for one pod alone, and {user} uses it");
+                        refuse(need, why);
+                    }
+                    need.alone.insert(name.clone());
+                }
+                of_claim(need, &of, claim, view, tell);
+                attach(need, view, &key.namespace, &name, claim);
+            }
+            // Its claim will be made for it once it is seen; the class is known.
+            None if ephemeral => {
+                of_class(need, &name, class, None, view);
+                let class = class.or_else(|| default_class(cluster).map(|(name, _)| name));
+                let claim = Claim {
+                    class: class.cloned(),
+                    ..Claim::default()
+                };
+                attach(need, view, &key.namespace, &name, &claim);
+            }
+            None => refuse(need, format!("the claim {name} does not exist")),
+        }
+    }
+    if let Some(need) = &mut need {
+        need.waiting.sort_by_key(|waiting| waiting.storage);
+    }
+    need
+}
+
+fn refuse(need: &mut Need, why: String) {
+    need.refusal.get_or_insert(why);
+}
+
+/// Notes the volume of a claim where its driver has limits.
+fn attach(need: &mut Need, view: ClaimView<'_>, namespace: &str, name: &str, claim: &Claim) {
+    let found = view.claims.volume(view.cluster, namespace, name, claim);
+    if let Some(((driver, handle), known)) = found {
+        let volumes = need.attach.entry(driver).or_default();
+        let list = if known {
+            &mut volumes.known
+        } else {
+            &mut volumes.fresh
+        };
+        list.insert(handle);
+    }
+}
+
+fn of_claim(need: &mut Need, key: &PodKey, claim: &Claim, view: ClaimView<'_>, tell: bool) {
+    let (name, cluster) = (&*key.name, view.cluster);
+    if claim.deleting {
+        return refuse(need, format!("the claim {name} is being deleted"));
+    }
+    if claim.lost {
+        return refuse(need, format!("the claim {name} has lost its volume"));
+    }
+    match &claim.volume {
+        Some(volume) if claim.bound => match cluster.volumes.get(volume) {
+            Some(found) => of_volume(need, volume, found),
+            None => refuse(
+                need,
+                format!("the volume {volume} of the claim {name} does not exist"),
+            ),
+        },
+        Some(volume) => refuse(
+            need,
+            format!("the claim {name} is not yet bound to its volume {volume}"),
+        ),
+        None => {
+            if let Some(node) = &claim.selected_node {
+                need.selected = Some(node.clone());
+            }
+            let stock = &view.claims.stock;
+            let storage = claim.asks.as_ref().map(|asks| asks.storage);
+            let serving = storage.zip(stock.menu(key));
+            let Some((storage, menu)) = serving else {
+                return of_class(need, name, claim.class.as_ref(), storage, view);
+            };
+            let Some((class, found)) = class(claim.class.as_ref(), cluster) else {
+                return;
+            };
+            need.waiting.push(Waiting {
+                storage,
+                menu,
+                shared: stock.shared(key).then(|| key.clone()),
+                provision: (&*found.provisioner != NO_PROVISIONER)
+                    .then(|| found.topologies.clone()),
+                room: view.claims.free.room(class, storage),
+                class: class.clone(),
+                name: tell.then(|| key.name.clone()),
+            });
+        }
+    }
+}
+
+fn of_volume(need: &mut Need, name: &Arc<str>, volume: &PersistentVolume) {
+    if volume.deleting {
+        need.doomed.get_or_insert_with(|| name.clone());
+    }
+    need.zones.extend(volume.zones.iter().cloned());
+    if let Some(terms) = &volume.node_affinity {
+        need.alternatives.push(terms.clone());
+    }
+    if volume.local {
+        need.local.get_or_insert_with(|| name.clone());
+    }
+}
+
+/// A claim that no volume there is can serve.
+fn of_class(
+    need: &mut Need,
+    claim: &str,
+    named: Option<&Arc<str>>,
+    storage: Option<i64>,
+    view: ClaimView<'_>,
+) {
+    let Some((name, class)) = class(named, view.cluster) else {
+        return refuse(
+            need,
+            match named {
+                Some(name) if !name.is_empty() => {
+                    format!("the storage class {name} of the claim {claim} does not exist")
+                }
+                _ => format!("the claim {claim} has no storage class and is not bound"),
+            },
+        );
+    };
+    if !class.wait_for_consumer {
+        return refuse(
+            need,
+            format!("the claim {claim} is not bound and its class {name} binds immediately"),
+        );
+    }
+    if &*class.provisioner == NO_PROVISIONER {
+        let size = storage.map_or_else(String::new, |n| format!(" with {}", words::bytes(n)));
+        return refuse(
+            need,
+            format!(
+                "claim {claim}: no existing volume of class {name}{size} is free; \
+                 nothing can provision one"
+            ),
+        );
+    }
+    if !class.topologies.is_empty() {
+        need.alternatives.push(class.topologies.clone());
+    }
+    let room = storage.and_then(|storage| view.claims.free.room(name, storage));
+    need.rooms.extend(room);
+}
+
+/// The class that a claim names, else the default one.
+pub(crate) fn class<'c>(
+    named: Option<&Arc<str>>,
+    cluster: &'c Cluster,
+) -> Option<(&'c Arc<str>, &'c StorageClass)> {
+    match named {
+        Some(name) if name.is_empty() => None,
+        Some(name) => cluster.storage_classes.get_key_value(name),
+        None => default_class(cluster),
+    }
+}
+
+/// The default class; the newest wins, then the name.
+fn default_class(cluster: &Cluster) -> Option<(&Arc<str>, &StorageClass)> {
+    cluster
+        .storage_classes
+        .iter()
+        .filter(|(_, class)| class.default)
+        .min_by_key(|(name, class)| (std::cmp::Reverse(class.created), (*name).clone()))
+}
+
+/// What keeps a pod with this need off a node; `new` for one that does not exist yet.
+pub(crate) fn misfit(need: &Need, name: &str, labels: &Labels, new: bool) -> Option<Misfit> {
+    if let Some(why) = &need.refusal {
+        return Some(Misfit::Volume(why.clone()));
+    }
+    if new && let Some(volume) = &need.local {
+        return Some(Misfit::Volume(format!(
+            "pinned by local volume {volume}: it lives on the node it was made on"
+        )));
+    }
+    if new && let Some(volume) = &need.doomed {
+        return Some(Misfit::Volume(format!(
+            "its volume {volume} is being deleted: no node is made for it"
+        )));
+    }
+    if let Some(zone) = need.zones.iter().find(|zone| !zone.admits(labels)) {
+        return Some(Misfit::Volume(format!(
+            "its volume is of {}={}",
+            zone.key,
+            zone.values.join(" or ")
+        )));
+    }
+    if let Some(node) = need.selected.as_ref().filter(|node| &***node != name) {
+        return Some(Misfit::Volume(format!(
+            "its volume is being made for the node {node}"
+        )));
+    }
+    let mut alternatives = need.alternatives.iter();
+    if let Some(unmet) = alternatives.find(|terms| !selector::any_term(terms, name, labels)) {
+        return Some(Misfit::Volume(format!(
+            "its volume can be reached only where {}",
+            in_words(unmet)
+        )));
+    }
+    let room = need.rooms.iter().find(|room| !room.reached(labels))?;
+    Some(Misfit::Volume(room.words()))
+}
+
+fn in_words(terms: &[NodeTerm]) -> String {
+    let all = terms.iter().flat_map(|term| &term.expressions);
+    all.map(selector::words).collect::<Vec<_>>().join(" or ")
+}

@@ -1,0 +1,42 @@
+//! Pods as the rules see them: kinds of pods, and how many of a kind are on a node.
+
+use model::cluster::{Pod, PodKey};
+use model::scheduling::PodShape;
+
+use super::alike::KindId;
+
+/// The host-name label of every node.
+pub(crate) const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+
+/// A pod with its key.
+pub(crate) type Keyed<'a> = (&'a PodKey, &'a Pod);
+
+/// Index of a kind of pods in [`World::shapes`].
+pub(crate) type ShapeId = KindId;
+
+/// A shape in a namespace: what filters read of a pod, and of all that are [`Alike`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Shape<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) shape: &'a PodShape,
+}
+
+/// Pods of one shape on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Resident {
+    pub(crate) shape: ShapeId,
+    pub(crate) count: u64,
+    /// Being deleted: it still holds its place and is not counted for spreading.
+    pub(crate) deleting: bool,
+}
+
+impl Resident {
+    /// So many pods of a shape that are not being deleted.
+    pub(crate) fn of(shape: ShapeId, count: u64) -> Resident {
+        Resident {
+            shape,
+            count,
+            deleting: false,
+        }
+    }
+}

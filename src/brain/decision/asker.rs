@@ -1,0 +1,12 @@
+//! A pod that needs a place, and where its verdict goes.
+
+use model::cluster::{Pod, PodKey};
+
+/// A pod that needs a place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker<'a> {
+    pub(crate) key: &'a PodKey,
+    pub(crate) pod: &'a Pod,
+    /// Where its verdict goes; `None` for a pod that is bound.
+    pub(crate) line: Option<usize>,
+}

@@ -1,0 +1,110 @@
+//! What a decision may not do now, by region, and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::observed::view::Known;
+
+/// What is held, and why. The first reason of a kind is kept for the verdicts.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    pub(crate) everything: Option<Arc<str>>,
+    pub(crate) grow: Option<Arc<str>>,
+    pub(crate) shrink: Option<Arc<str>>,
+    /// Too many nodes are not Ready: cluster-autoscaler's `ClusterUnhealthy`.
+    pub(crate) unhealthy: Option<Arc<str>>,
+    pub(crate) grow_in: BTreeMap<Arc<str>, Arc<str>>,
+    pub(crate) shrink_in: BTreeMap<Arc<str>, Arc<str>>,
+    pub(crate) configured: BTreeSet<Arc<str>>,
+    /// What was not read yet of Kubernetes since the start, if something was not, in words.
+    pub(crate) unread: Option<Arc<str>>,
+    /// Regions of which nothing was read yet since the start, in words.
+    pub(crate) unread_regions: BTreeMap<Arc<str>, Arc<str>>,
+    pub(crate) unknown_region: Arc<str>,
+}
+
+type Held<'a> = Result<(), &'a Arc<str>>;
+
+fn first<'a>(reasons: impl IntoIterator<Item = Option<&'a Arc<str>>>) -> Held<'a> {
+    reasons.into_iter().flatten().next().map_or(Ok(()), Err)
+}
+
+impl Holds {
+    /// Whether machines may be made in a region.
+    pub(crate) fn may_grow(&self, region: &str) -> Held<'_> {
+        first([
+            self.everything.as_ref(),
+            self.grow.as_ref(),
+            self.unhealthy.as_ref(),
+            self.grow_in.get(region),
+            self.unknown(region),
+        ])
+    }
+
+    /// Whether machines under way may be continued in a region: an unhealthy cluster does not stop them.
+    pub(crate) fn may_continue(&self, region: &str) -> Held<'_> {
+        first([
+            self.everything.as_ref(),
+            self.grow.as_ref(),
+            self.grow_in.get(region),
+            self.unknown(region),
+        ])
+    }
+
+    /// Whether what never worked may be deleted in a region: an unhealthy cluster does not stop that.
+    pub(crate) fn may_clear(&self, region: &str) -> Held<'_> {
+        first([
+            self.everything.as_ref(),
+            self.shrink.as_ref(),
+            self.shrink_in.get(region),
+            self.unknown(region),
+        ])
+    }
+
+    /// Whether working nodes, or what is left of them, may be removed in a region.
+    pub(crate) fn may_shrink(&self, region: &str) -> Held<'_> {
+        self.may_clear(region)?;
+        first([self.unhealthy.as_ref()])
+    }
+
+    fn unknown(&self, region: &str) -> Option<&Arc<str>> {
+        (!self.configured.contains(region)).then_some(&self.unknown_region)
+    }
+
+    /// Whether both views are good enough to begin a quarantine by.
+    pub(crate) fn may_observe_in(&self, region: &str) -> bool {
+        self.may_observe() && !self.shrink_in.contains_key(region) && self.unknown(region).is_none()
+    }
+
+    /// Whether who is behind a node cannot be known yet, for its region was not read yet since the start:
+    /// Kubernetes is read first. `known` is the machine behind it, if that is known all the same.
+    pub(crate) fn in_the_dark(&self, known: Option<&Known<'_>>) -> bool {
+        match known {
+            Some(known) => self.unread_regions.contains_key(&known.machine.region),
+            None => !self.unread_regions.is_empty(),
+        }
+    }
+
+    /// What was not read yet since the start, if something was not: of what depends on it nothing can be said.
+    pub(crate) fn unread(&self) -> Option<&Arc<str>> {
+        let regions = self.unread_regions.values();
+        self.unread.iter().chain(regions).next()
+    }
+
+    /// What was not read yet of Kubernetes.
+    pub(crate) fn unread_kubernetes(&self) -> Option<&Arc<str>> {
+        self.unread.as_ref()
+    }
+
+    /// What was not read yet of all that tells how things are in a region.
+    pub(crate) fn unread_in(&self, region: &str) -> Option<&Arc<str>> {
+        self.unread
+            .as_ref()
+            .or_else(|| self.unread_regions.get(region))
+    }
+
+    /// Whether the view of Kubernetes is good enough to keep timers by.
+    pub(crate) fn may_observe(&self) -> bool {
+        self.shrink.is_none() && self.grow.is_none()
+    }
+}

@@ -1,0 +1,9 @@
+//! One decision in the making: what every step reads and adds to.
+//!
+//! `README.md` beside this file tells more.
+
+pub(crate) mod asker;
+pub(crate) mod holds;
+pub(crate) mod names;
+pub(crate) mod turn;
+pub(crate) mod unread;

@@ -1,0 +1,254 @@
+//! One decision in the making: what the steps share and add to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::action::{self, Action, Kind, NodeRef, Precondition, Reason, Target};
+use model::cluster::PodKey;
+use model::decision::Decision;
+use model::memory::{self, Memory};
+use model::policy::Policy;
+use model::report::{PodVerdict, Report};
+use model::snapshot::Snapshot;
+use model::time::{Span, Time};
+
+use crate::constraints::claims::Promises;
+use crate::constraints::shape::Shape;
+use crate::decision::asker::Asker;
+use crate::decision::holds::Holds;
+use crate::observed::provisioning;
+use crate::observed::view::{Known, View};
+
+/// Steps of one decision, for all pods together: reading one part of a selector, or asking one rule of one
+/// place. A step is some nanoseconds, and a decision makes each of them a few times.
+pub(crate) const STEPS: u64 = 100_000_000;
+
+/// A decision in the making.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    pub(crate) view: View<'a>,
+    /// The memory as it will be.
+    pub(crate) memory: Memory,
+    /// What holds the brain back.
+    pub(crate) holds: Holds,
+    pub(crate) plan: Vec<Action>,
+    pub(crate) report: Report,
+    /// Claims for one pod alone that pods of this decision got.
+    pub(crate) promises: Promises<'a>,
+    /// The pods that are not bound, in the order of their keys, with their verdicts.
+    lines: Vec<(PodKey, Option<PodVerdict>)>,
+    wake: Option<Time>,
+    /// The budget of work.
+    pub(crate) steps: u64,
+    /// A pod that is not in the view and is tried in its world: whoever explains one leaves it out.
+    pub(crate) beside: Option<Shape<'a>>,
+    /// What this decision still finds in quarantine.
+    in_quarantine: BTreeSet<Arc<str>>,
+}
+
+impl<'a> Turn<'a> {
+    /// Begins with what is known and remembered.
+    pub(crate) fn begin(
+        snapshot: &'a Snapshot,
+        policy: &'a Policy,
+        memory: &Memory,
+        now: Time,
+    ) -> Turn<'a> {
+        let mut memory = remember(memory, now);
+        provisioning::count(&mut memory, snapshot, now);
+        begin_vmids(&mut memory, snapshot);
+        Turn {
+            view: View::new(snapshot, policy, &memory, now),
+            memory,
+            holds: Holds::default(),
+            plan: Vec::new(),
+            report: Report::default(),
+            promises: Promises::default(),
+            lines: Vec::new(),
+            wake: None,
+            steps: STEPS,
+            beside: None,
+            in_quarantine: BTreeSet::new(),
+        }
+    }
+
+    /// What time it is.
+    pub(crate) fn now(&self) -> Time {
+        self.view.now
+    }
+
+    /// Something may be due at `time`.
+    pub(crate) fn wake_at(&mut self, time: Time) {
+        if time > self.view.now {
+            self.wake = Some(self.wake.map_or(time, |wake| wake.min(time)));
+        }
+    }
+
+    /// So many pods will have a line in the report at most.
+    pub(crate) fn reserve_lines(&mut self, pods: usize) {
+        self.lines.reserve_exact(pods);
+    }
+
+    /// A line in the report for one more pod; pods come in the order of their keys.
+    pub(crate) fn line(&mut self, key: &PodKey) -> usize {
+        self.lines.push((key.clone(), None));
+        self.lines.len() - 1
+    }
+
+    /// Writes a pod's verdict; the last one counts.
+    pub(crate) fn answer(&mut self, line: usize, verdict: PodVerdict) {
+        self.lines[line].1 = Some(verdict);
+    }
+
+    /// Writes the verdict of a pod that needs a place; one that is bound gets none.
+    pub(crate) fn say(&mut self, asker: Asker<'a>, verdict: &PodVerdict) {
+        if let Some(line) = asker.line {
+            self.answer(line, verdict.clone());
+        }
+    }
+
+    /// Tells a person.
+    pub(crate) fn warn(&mut self, text: String) {
+        if !self.report.warnings.contains(&text) {
+            self.report.warnings.push(text);
+        }
+    }
+
+    /// Plans an action on a machine there is.
+    pub(crate) fn act(
+        &mut self,
+        kind: Kind,
+        target: Target,
+        precondition: Precondition,
+        reason: Reason,
+    ) {
+        self.plan.push(Action {
+            version: action::VERSION,
+            kind,
+            target,
+            precondition: Precondition {
+                planned: self.view.snapshot.taken,
+                ..precondition
+            },
+            reason,
+        });
+    }
+
+    /// Whether something has been in quarantine for long enough. It begins now if it had not, but
+    /// never on a view that is not good (`good`).
+    pub(crate) fn quarantine_over(&mut self, key: &str, good: bool) -> bool {
+        let now = self.view.now;
+        let key: Arc<str> = key.into();
+        let since = match self.memory.quarantine.get(&key) {
+            Some(since) => *since,
+            None if !good => return false,
+            None => now,
+        };
+        self.memory.quarantine.insert(key.clone(), since);
+        self.in_quarantine.insert(key);
+        let over = since + self.view.policy.scale_down.quarantine;
+        self.wake_at(over);
+        good && (over <= now || planted!(NoQuarantine))
+    }
+
+    /// The decision.
+    pub(crate) fn finish(mut self) -> Decision {
+        self.report.warnings.sort();
+        let lines = std::mem::take(&mut self.lines).into_iter();
+        let holds = &self.holds;
+        self.report.pods = lines
+            .filter_map(|(key, verdict)| Some((key, known(verdict?, holds))))
+            .collect();
+        let found = &self.in_quarantine;
+        self.memory.quarantine.retain(|key, _| found.contains(key));
+        for action in &self.plan {
+            if let Kind::Create(_) = action.kind {
+                let (region, vmid) = (action.target.region.clone(), action.target.vmid);
+                self.memory.last_vmids.insert(region, vmid);
+            }
+        }
+        provisioning::begin(&mut self.memory, &self.plan, self.view.now);
+        Decision {
+            plan: self.plan,
+            report: self.report,
+            memory: self.memory,
+            wake: self.wake,
+        }
+    }
+}
+
+/// In a region where the VMID planned last is not known, the highest that a machine has stands for it: one that is removed
+/// next must not be followed by another at its VMID.
+fn begin_vmids(memory: &mut Memory, snapshot: &Snapshot) {
+    let mut highest: BTreeMap<&Arc<str>, u32> = BTreeMap::new();
+    for machine in snapshot.machines.values() {
+        if !memory.last_vmids.contains_key(&machine.region) {
+            let highest = highest.entry(&machine.region).or_default();
+            *highest = machine.mark.vmid.max(*highest);
+        }
+    }
+    let begun = highest.into_iter();
+    memory
+        .last_vmids
+        .extend(begun.map(|(region, vmid)| (region.clone(), vmid)));
+}
+
+/// A verdict, as far as it can be given: not on what was not read yet. What other regions have no place
+/// for may well find one there.
+fn known(verdict: PodVerdict, holds: &Holds) -> PodVerdict {
+    let unread = match &verdict {
+        PodVerdict::Ignored { .. } | PodVerdict::Unread { .. } => None,
+        PodVerdict::Held { .. } | PodVerdict::NoCompatiblePool { .. } => holds.unread(),
+        PodVerdict::FitsNode { .. }
+        | PodVerdict::FitsMachine { .. }
+        | PodVerdict::Triggers { .. }
+        | PodVerdict::Batched { .. } => holds.unread_kubernetes(),
+    };
+    match unread {
+        Some(why) => PodVerdict::Unread {
+            why: why.to_string(),
+        },
+        None => verdict,
+    }
+}
+
+/// The target that names a machine of ours.
+pub(crate) fn target(known: &Known<'_>) -> Target {
+    Target {
+        region: known.machine.region.clone(),
+        host: known.machine.host.clone(),
+        vmid: known.machine.mark.vmid,
+        machine: known.name.clone(),
+        node: known.node.map(|(name, node)| NodeRef {
+            name: name.clone(),
+            uid: node.uid.clone(),
+        }),
+    }
+}
+
+/// The precondition of an action on a machine whose VM carries its mark.
+pub(crate) fn precondition(known: &Known<'_>, max_view_age: Span) -> Precondition {
+    let vm = known.machine.vm.as_ref();
+    Precondition {
+        mark: vm
+            .filter(|vm| vm.marked)
+            .map(|_| (*known.machine.mark).clone()),
+        digest: None,
+        max_view_age,
+        ..Precondition::default()
+    }
+}
+
+/// The memory to go on with. One of another version is lost; times that lie in the future (the
+/// clock was set back) are moved to now, so that their timers start anew and nothing comes early.
+fn remember(memory: &Memory, now: Time) -> Memory {
+    let mut memory = if memory.version == memory::VERSION {
+        memory.clone()
+    } else {
+        Memory::default()
+    };
+    memory.version = memory::VERSION;
+    memory.end_future(now);
+    memory.began.get_or_insert(now);
+    memory
+}

@@ -1,0 +1,193 @@
+//! Machines under way: they go on, or are cleared away when they failed.
+//!
+//! A machine whose clone was never seen, or whose placeholder stands locked while nobody works on
+//! it, is first continued: the executor looks for the clone task and follows it, or says that it
+//! failed. Only a placeholder that nobody followed for a whole quarantine is cleared. What a removal
+//! of ours left that was cut short needs none: nothing is in it any more.
+
+use model::action::{Kind, Reason};
+use model::foreign::ForeignText;
+use model::guard::{SCALE_DOWN_DISABLED, disables_scale_down};
+use model::policy::STARTUP_TAINT;
+use model::region::Step;
+use model::time::Span;
+
+use crate::decision::turn::{self, Turn};
+use crate::observed::view::{Known, Standing, has_taint};
+
+/// One step to take with a machine, and why.
+type Move = Option<(Kind, Reason)>;
+
+/// Plans what to do with every machine that is not a working node.
+pub(crate) fn plan(turn: &mut Turn<'_>) {
+    let machines = std::mem::take(&mut turn.view.machines);
+    for known in machines.values() {
+        if let Some((kind, reason)) = next(turn, known) {
+            let age = match kind {
+                Kind::Continue => turn.view.policy.scale_up.max_view_age,
+                _ => turn.view.policy.scale_down.max_view_age,
+            };
+            turn.act(
+                kind,
+                turn::target(known),
+                turn::precondition(known, age),
+                reason,
+            );
+        }
+    }
+    turn.view.machines = machines;
+}
+
+fn next(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+    let name = known.name;
+    if let Standing::Untouchable(why) = &known.standing {
+        if turn.holds.unread_in(&known.machine.region).is_none() {
+            turn.warn(format!("machine {name}: left alone: {why}"));
+        }
+        return None;
+    }
+    if known.pool.is_none() {
+        turn.warn(format!(
+            "machine {name}: its pool {} is not in the configuration any more; it is kept as it is",
+            known.pool_name()
+        ));
+        return None;
+    }
+    if known.standing == Standing::Coming {
+        // One moment later it is overdue.
+        let limit = turn.view.policy.scale_up.max_provision_time;
+        let left = Span(limit.0.saturating_sub(known.worked.0).max(0));
+        turn.wake_at(turn.now() + left + Span(1));
+    }
+    if known.busy() {
+        return None;
+    }
+    match known.standing {
+        Standing::Coming => coming(turn, known),
+        Standing::Failed | Standing::Overdue => failed(turn, known),
+        // The journal of a working node is one step behind: let it catch up.
+        Standing::Up if known.step().is_some_and(|step| step < Step::Done) => proceed(turn, known),
+        Standing::Leaving => leaving(turn, known),
+        Standing::Up | Standing::NoNode | Standing::NoVm | Standing::Untouchable(_) => None,
+    }
+}
+
+/// The locked, markless VM that a clone leaves until it is done, or a removal until it is.
+fn placeholder(known: &Known<'_>) -> bool {
+    known.machine.vm.as_ref().is_some_and(|vm| !vm.marked)
+}
+
+fn proceed(turn: &Turn<'_>, known: &Known<'_>) -> Move {
+    turn.holds
+        .may_continue(&known.machine.region)
+        .is_ok()
+        .then_some((Kind::Continue, Reason::Unfinished))
+}
+
+fn coming(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+    if !known.machine.intended && known.machine.vm.is_none() {
+        return failed(turn, known);
+    }
+    if placeholder(known) {
+        return delete_placeholder(turn, known).or_else(|| proceed(turn, known));
+    }
+    proceed(turn, known)
+}
+
+fn failed(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+    let region = &known.machine.region;
+    let may_clear = turn.holds.may_clear(region).is_ok();
+    if placeholder(known) {
+        return delete_placeholder(turn, known);
+    }
+    // Without a journal it may be a working machine whose node just went: wait and see.
+    let unsure = known.machine.step.is_none() || by_mark_alone(known);
+    if unsure {
+        let good = turn.holds.may_observe_in(region);
+        if !turn.quarantine_over(&format!("machine/{}", known.name), good) {
+            return None;
+        }
+    }
+    if !may_clear {
+        return None;
+    }
+    let message = why(known, turn.view.policy.scale_up.max_provision_time);
+    // Somebody may want to look into it.
+    if known
+        .node
+        .is_some_and(|(_, node)| disables_scale_down(node))
+    {
+        turn.warn(format!(
+            "machine {} failed: {message}; it is kept, because its node is annotated with {SCALE_DOWN_DISABLED}=true",
+            known.name
+        ));
+        return None;
+    }
+    let reason = Reason::Failed { message };
+    if known.machine.vm.is_none() {
+        return Some((Kind::DropIntent, reason));
+    }
+    let drain = known.node.is_some();
+    Some((Kind::Remove { drain }, reason))
+}
+
+/// Whether a machine that runs is known by its mark alone, and no node of it has been seen since: its journal was lost,
+/// and the one of now was begun with its registration, whether it had been a node before or not.
+fn by_mark_alone(known: &Known<'_>) -> bool {
+    let runs = known.machine.vm.as_ref();
+    let runs = runs.is_some_and(|vm| vm.marked && vm.running);
+    runs && known.machine.terms.is_none()
+        && known.node.is_none()
+        && known.step() == Some(Step::Register)
+}
+
+fn why(known: &Known<'_>, limit: Span) -> ForeignText {
+    match &known.machine.failure {
+        Some(failure) => failure.message.clone(),
+        None => format!("not initialised after {limit}").into(),
+    }
+}
+
+fn delete_placeholder(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+    let region = &known.machine.region;
+    let good = turn.holds.may_observe_in(region);
+    let vm = known.machine.vm.as_ref();
+    let (over, reason) = if vm.is_some_and(|vm| vm.lock.as_deref() == Some("destroyed")) {
+        (good, unfinished())
+    } else {
+        let key = format!("placeholder/{}", known.name);
+        (turn.quarantine_over(&key, good), Reason::DeadClone)
+    };
+    (over && known.machine.intended && turn.holds.may_clear(region).is_ok())
+        .then_some((Kind::DeletePlaceholder, reason))
+}
+
+fn unfinished() -> Reason {
+    Reason::NotWanted {
+        message: "its removal was begun and is brought to an end".to_owned(),
+    }
+}
+
+/// A removal that was begun and that no task works on. It continues where it cannot be taken back. The others
+/// are working nodes with our leaving taint: scale-down decides about them again.
+fn leaving(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+    if placeholder(known) {
+        return delete_placeholder(turn, known);
+    }
+    let never_worked = match known.node {
+        Some((_, node)) => has_taint(node, STARTUP_TAINT),
+        None => true,
+    };
+    let shut = known.step() >= Some(Step::Shutdown);
+    if !(never_worked || shut) || turn.holds.may_clear(&known.machine.region).is_err() {
+        return None;
+    }
+    let kind = match (&known.machine.vm, known.node) {
+        (Some(_), node) => Kind::Remove {
+            drain: node.is_some(),
+        },
+        (None, Some(_)) => Kind::DeleteNode,
+        (None, None) => Kind::DropIntent,
+    };
+    Some((kind, unfinished()))
+}

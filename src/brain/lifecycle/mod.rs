@@ -1,0 +1,9 @@
+//! What every machine and cluster needs besides pods: what holds everything back, back-off, machines that failed or were left behind, power.
+//!
+//! `README.md` beside this file tells more.
+
+pub(crate) mod backoff;
+pub(crate) mod find_holds;
+pub(crate) mod life;
+pub(crate) mod power;
+pub(crate) mod sweep;

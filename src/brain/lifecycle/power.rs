@@ -1,0 +1,150 @@
+//! Machines of ours that are off while their Node exists: after a host's reboot, mostly. Each is started
+//! once; whoever switches it off again means it.
+
+use std::sync::Arc;
+
+use model::action::{Kind, Reason};
+use model::memory::Power;
+use model::snapshot::Snapshot;
+use model::time::{Span, Time};
+
+use crate::decision::turn::{self, Turn};
+use crate::observed::view::{Known, Standing};
+
+/// A VM is off for this long before it is started: a reboot that PVE carries out switches it off and on.
+const SETTLED: Span = Span::minutes(1);
+/// After this long a start is planned again where the VM is still seen off: `/cluster/resources` shows for ten seconds how
+/// it was before, and a start that failed may succeed.
+const AGAIN: Span = Span::seconds(20);
+/// After this long without success a start counts as made: the machine is left to a person, or to the
+/// rules for nodes that are not Ready.
+const TRYING: Span = Span::minutes(30);
+/// A host's boot is known to a few seconds; one that is later than a start by less than this is not
+/// another one.
+const SLACK: Span = Span::minutes(1);
+
+/// Plans the starts, and tells of those that are not started again.
+pub(crate) fn plan(turn: &mut Turn<'_>) {
+    let machines = std::mem::take(&mut turn.view.machines);
+    for known in machines.values() {
+        look(turn, known);
+    }
+    let present = |name: &Arc<str>| machines.get(name).is_some();
+    turn.memory.power.retain(|name, _| present(name));
+    turn.view.machines = machines;
+}
+
+fn look(turn: &mut Turn<'_>, known: &Known<'_>) {
+    let now = turn.now();
+    let vm = known.machine.vm.as_ref().filter(|vm| vm.marked);
+    let Some(vm) = vm.filter(|_| known.standing == Standing::Up && known.node.is_some()) else {
+        // It is being removed, or was never a node. That it was started is not forgotten.
+        return;
+    };
+    let mut power = turn
+        .memory
+        .power
+        .get(known.name)
+        .cloned()
+        .unwrap_or_default();
+    if vm.running {
+        power.off = None;
+        power.tried = None;
+        power.started = power.asked.take().or(power.started);
+    } else if seen(turn.view.snapshot, known) {
+        power.off.get_or_insert(now);
+        if power.asked.is_some_and(|asked| now.since(asked) > TRYING) {
+            power.started = power.asked.take();
+        }
+        act(turn, known, &mut power);
+    }
+    if power == Power::default() {
+        turn.memory.power.remove(known.name);
+    } else {
+        turn.memory.power.insert(known.name.clone(), power);
+    }
+}
+
+/// Whether PVE shows how the VM is: its host answers, and its cluster has quorum.
+fn seen(snapshot: &Snapshot, known: &Known<'_>) -> bool {
+    let region = snapshot.regions.get(&known.machine.region);
+    region.is_some_and(|region| {
+        let host = region.hosts.get(&known.machine.host);
+        region.quorate && host.is_some_and(|host| host.online)
+    })
+}
+
+fn act(turn: &mut Turn<'_>, known: &Known<'_>, power: &mut Power) {
+    let now = turn.now();
+    let (Some(off), Some(vm)) = (power.off, known.machine.vm.as_ref()) else {
+        return;
+    };
+    let (name, vmid, host) = (known.name, known.machine.mark.vmid, &known.machine.host);
+    let about = format!("machine {name}: its VM {vmid} on {host} is off since {off}");
+    if vm.ha {
+        turn.warn(format!("{about}; the HA manager has it and decides"));
+        return;
+    }
+    if let Some(started) = power.started
+        && !booted_since(turn.view.snapshot, known, started)
+    {
+        turn.warn(format!(
+            "{about}; it was started at {started} and is not started again: `qm start {vmid}` on {host} does"
+        ));
+        return;
+    }
+    if vm.lock.is_some() || known.busy() || turn.holds.may_continue(&known.machine.region).is_err()
+    {
+        return;
+    }
+    if now.since(off) < SETTLED {
+        turn.wake_at(off + SETTLED);
+        return;
+    }
+    if let Some(tried) = power.tried.filter(|tried| now.since(*tried) < AGAIN) {
+        turn.wake_at(tried + AGAIN);
+        return;
+    }
+    power.asked.get_or_insert(now);
+    power.tried = Some(now);
+    let age = turn.view.policy.scale_up.max_view_age;
+    turn.act(
+        Kind::Start,
+        turn::target(known),
+        turn::precondition(known, age),
+        Reason::PoweredOff { since: off },
+    );
+}
+
+/// Whether the machine's host booted after a time.
+fn booted_since(snapshot: &Snapshot, known: &Known<'_>, time: Time) -> bool {
+    let region = &known.machine.region;
+    let source = snapshot.sources.get(format!("pve/{region}").as_str());
+    let host = snapshot
+        .regions
+        .get(region)
+        .and_then(|region| region.hosts.get(&known.machine.host));
+    let (Some(source), Some(host)) = (source, host) else {
+        return false;
+    };
+    host.uptime > Span::ZERO && source.as_of - host.uptime > time + SLACK
+}
+
+/// What is to say of a machine whose VM is off.
+pub(crate) fn off(turn: &Turn<'_>, known: &Known<'_>) -> Option<String> {
+    let vm = known.machine.vm.as_ref()?;
+    if vm.running || known.standing != Standing::Up {
+        return None;
+    }
+    let power = turn.memory.power.get(known.name);
+    let mut text = match power.and_then(|power| power.off) {
+        Some(since) => format!("its VM is off since {since}"),
+        None => "its VM is off".to_owned(),
+    };
+    if let Some(started) = power.and_then(|power| power.started) {
+        text = format!("{text}, after it was started at {started}");
+    } else if power.is_some_and(|power| power.asked.is_some()) {
+        text = format!("{text}; it is being started");
+    }
+    Some(text)
+}

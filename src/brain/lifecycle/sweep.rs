@@ -1,0 +1,333 @@
+//! What was left behind: VMs of ours without node, nodes of ours without VM, VMs that nobody may
+//! touch. Everything waits out a quarantine first.
+
+use std::cell::LazyCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::action::{Kind, NodeRef, Precondition, Reason, Target};
+use model::cluster::{Node, ReadyStatus};
+use model::identity;
+use model::mark::Ownership;
+use model::policy::{MACHINE_ANNOTATION, POOL_LABEL, Policy, REGION_LABEL};
+use model::region::Vm;
+use model::snapshot::Snapshot;
+use model::words;
+
+use crate::decision::turn::{self, Turn};
+use crate::observed::view::{Known, Standing, View};
+
+/// Sweeps both ways, and names what a person should look at.
+pub(crate) fn plan(turn: &mut Turn<'_>) {
+    let half = |known: &Known<'_>| matches!(known.standing, Standing::NoNode | Standing::NoVm);
+    let lost = too_many_lost(turn);
+    let machines = std::mem::take(&mut turn.view.machines);
+    for known in machines.values().filter(|known| half(known)) {
+        if known.pool.is_some() && !known.busy() {
+            halves(turn, known, lost);
+        }
+    }
+    turn.view.machines = machines;
+    let nodes = &turn.view.snapshot.cluster.nodes;
+    for (position, (name, node)) in nodes.iter().enumerate() {
+        if turn.view.behind_at(position).is_none() {
+            orphan_node(turn, name, node);
+        }
+    }
+    foreign(turn);
+    former(turn);
+}
+
+/// Says that the journal has machines of another cluster.
+fn former(turn: &mut Turn<'_>) {
+    for (cluster, machines) in &turn.view.snapshot.former {
+        turn.warn(format!(
+            "the journal has {} of the cluster {cluster}, which is not this one: they are left alone and not counted; `pve-autoscaler adopt` shows what is left of that cluster and sets its journal aside",
+            words::count(machines.len(), "machine"),
+        ));
+    }
+}
+
+/// Whether so many running machines have lost their Node at once that this is a fault of the API server,
+/// one that was set back to an older state for instance, and their pods run on (the limits of cluster health:
+/// `ok-total-unready-count`, `max-total-unready-percentage`). A Node comes back with its kubelet's next start.
+fn too_many_lost(turn: &mut Turn<'_>) -> bool {
+    let runs = |known: &&Known<'_>| {
+        let vm = known.machine.vm.as_ref();
+        vm.is_some_and(|vm| vm.marked && vm.running)
+    };
+    let running = turn.view.machines.values().filter(runs).count();
+    let lost = turn.view.machines.values().filter(runs);
+    let lost = lost
+        .filter(|known| known.standing == Standing::NoNode)
+        .count();
+    let settings = &turn.view.policy.scale_down;
+    let many = !planted!(ManyLostIgnored)
+        && lost > settings.ok_total_unready as usize
+        && lost * 100 > settings.max_total_unready_percent as usize * running;
+    if many && turn.holds.unread().is_none() {
+        turn.warn(format!(
+            "{lost} of {running} running machines have no Node any more; none of them is removed for that: a Node comes back when its kubelet is started anew"
+        ));
+    }
+    many
+}
+
+/// A machine that has lost its node or its VM. `lost`: too many have lost their node.
+fn halves(turn: &mut Turn<'_>, known: &Known<'_>, lost: bool) {
+    let region = &known.machine.region;
+    let good = turn.holds.may_observe_in(region);
+    let max_view_age = turn.view.policy.scale_down.max_view_age;
+    let (kind, reason) = match known.standing {
+        Standing::NoNode if known.machine.vm.as_ref().is_some_and(|vm| vm.marked) => {
+            (Kind::Remove { drain: false }, Reason::NoNode)
+        }
+        Standing::NoVm if known.node.is_none() => (Kind::DropIntent, Reason::NoVm),
+        Standing::NoVm if !known.ready() || planted!(ReadyNodeDeleted) => {
+            (Kind::DeleteNode, Reason::NoVm)
+        }
+        _ => return,
+    };
+    if !turn.quarantine_over(&format!("machine/{}", known.name), good) {
+        let what = match reason {
+            Reason::NoNode => "its node is gone",
+            _ if unmarked(known) => "its VM does not carry our mark any more",
+            _ => "its VM is gone",
+        };
+        if turn.holds.unread_in(region).is_none() {
+            turn.warn(format!(
+                "machine {}: {what}; it is in quarantine",
+                known.name
+            ));
+        }
+        return;
+    }
+    let stays = lost && reason == Reason::NoNode;
+    let may = match kind {
+        // Nothing is lost with it, and its node counts as dead only after that: an unhealthy cluster would hold both for ever.
+        Kind::DropIntent => turn.holds.may_clear(region),
+        _ => turn.holds.may_shrink(region),
+    };
+    if !stays && may.is_ok() {
+        turn.act(
+            kind,
+            turn::target(known),
+            turn::precondition(known, max_view_age),
+            reason,
+        );
+    }
+}
+
+/// Whether a VM has the machine's VMID that is not its own any more: somebody took the mark out of its notes.
+fn unmarked(known: &Known<'_>) -> bool {
+    let vmid = &known.machine.mark.vmid;
+    known
+        .region
+        .is_some_and(|region| region.vms.contains_key(vmid))
+}
+
+/// A node that says it is ours, and whose machine is not known.
+fn orphan_node(turn: &mut Turn<'_>, name: &Arc<str>, node: &Node) {
+    let pool = node.labels.get(POOL_LABEL);
+    if !says_ours(node) {
+        return;
+    }
+    // Its machine is told of by name, with all that contradicts.
+    if contradicted(&turn.view, name) {
+        return;
+    }
+    // Its machine may be in what was not read yet.
+    let unread = turn.holds.unread().is_some();
+    let warn = |turn: &mut Turn<'_>, what: &str| {
+        if !unread {
+            turn.warn(format!("node {name}: {what}"));
+        }
+    };
+    let Some(target) = claimed(&turn.view, name, node) else {
+        let what = "it claims to be ours, but no machine of ours is behind it, and the claim cannot be checked";
+        return warn(turn, what);
+    };
+    let gone = gone(&turn.view, &target, node);
+    let known_pool = pool.is_some_and(|pool| turn.view.policy.pools.contains_key(pool));
+    let ready = node.ready.status == ReadyStatus::True && !planted!(ReadyNodeDeleted);
+    if !gone || !known_pool || ready || node.deletion.is_some() {
+        let what = "it claims to be ours, but no machine of ours is behind it; it is left alone";
+        return warn(turn, what);
+    }
+    let good = turn.holds.may_observe_in(&target.region);
+    if !turn.quarantine_over(&format!("node/{name}/{}", node.uid), good) {
+        return warn(turn, "its VM is gone; it is in quarantine");
+    }
+    if turn.holds.may_shrink(&target.region).is_ok() {
+        let max_view_age = turn.view.policy.scale_down.max_view_age;
+        let precondition = Precondition {
+            max_view_age,
+            ..Precondition::default()
+        };
+        turn.act(Kind::DeleteNode, target, precondition, Reason::NoVm);
+    }
+}
+
+/// Whether a node shows a sign of a machine whose node is contradicted.
+fn contradicted(view: &View<'_>, name: &Arc<str>) -> bool {
+    let machines = view.machines.values();
+    let mut found = machines.filter_map(|known| known.machine.contradiction.as_ref());
+    found.any(|found| found.nodes.contains(name))
+}
+
+/// Whether a node says that it is ours.
+fn says_ours(node: &Node) -> bool {
+    node.annotations.contains_key(MACHINE_ANNOTATION) || node.labels.contains_key(POOL_LABEL)
+}
+
+/// Which VM a node says is behind it. The annotation must agree with what the kubelet read from the
+/// VM's firmware; without an annotation the labels tell the region, and the name must do.
+fn claimed(view: &View<'_>, name: &Arc<str>, node: &Node) -> Option<Target> {
+    let (region, vmid): (Arc<str>, u32) = match node.annotations.get(MACHINE_ANNOTATION) {
+        Some(text) => {
+            let named = identity::named(text)?;
+            if !named.uuid.eq_ignore_ascii_case(&node.system_uuid) {
+                return None;
+            }
+            (named.region.into(), named.vmid)
+        }
+        None => (node.labels.get(REGION_LABEL)?.clone(), 0),
+    };
+    view.policy.regions.get(&region)?;
+    Some(Target {
+        region,
+        host: Arc::from(""),
+        vmid,
+        machine: name.clone(),
+        node: Some(NodeRef {
+            name: name.clone(),
+            uid: node.uid.clone(),
+        }),
+    })
+}
+
+/// Whether nothing in the region can be the VM of this node: neither a VM with its UUID, nor one with its VMID
+/// or its name that does not show another UUID (VMIDs are used again), nor a machine of its name or with a
+/// UUID that was or is its own.
+fn gone(view: &View<'_>, target: &Target, node: &Node) -> bool {
+    let Some(region) = view.snapshot.regions.get(&target.region) else {
+        return false;
+    };
+    let same = |uuid: &Arc<str>| uuid.eq_ignore_ascii_case(&node.system_uuid);
+    let may_be = |(vmid, vm): (&u32, &Vm)| {
+        let called = *vmid == target.vmid || vm.name == target.machine;
+        vm.uuid.as_ref().map_or(called, same)
+    };
+    let same_uuid = |known: &Known<'_>| {
+        let uuid = known.machine.vm.as_ref().and_then(|vm| vm.uuid.as_ref());
+        let uuids = [uuid, known.machine.remembered.as_ref()];
+        uuids.into_iter().flatten().any(same)
+    };
+    !region.vms.iter().any(may_be)
+        && view.machines.get(&target.machine).is_none()
+        && !view.machines.values().any(same_uuid)
+}
+
+/// Whether PVE shows that nothing runs behind a node of ours: its VM is gone, or switched off on a
+/// host that answers. Such a node is no sign of a fault between us and the nodes.
+pub(crate) fn dead(view: &View<'_>, name: &Arc<str>, node: &Node) -> bool {
+    let Some(known) = view.behind(name) else {
+        let claimed = claimed(view, name, node).filter(|_| says_ours(node));
+        return claimed.is_some_and(|target| gone(view, &target, node));
+    };
+    let online = |host: &Arc<str>| {
+        known.region.is_some_and(|region| {
+            region.quorate && region.hosts.get(host).is_some_and(|host| host.online)
+        })
+    };
+    match &known.machine.vm {
+        None => known.standing == Standing::NoVm,
+        Some(vm) => !vm.running && online(&known.machine.host),
+    }
+}
+
+/// VMs in our range, or with our mark, that are not what they should be.
+fn foreign(turn: &mut Turn<'_>) {
+    let snapshot = turn.view.snapshot;
+    // Without the cluster's id nobody can tell our marks from others'.
+    if snapshot.cluster_id.is_none() {
+        return;
+    }
+    let mut warnings = Vec::new();
+    // Mostly every VM has its mark, and nobody asks.
+    let intents: LazyCell<BTreeSet<(&str, u32)>, _> = LazyCell::new(|| {
+        let machines = snapshot.machines.values();
+        let intended = machines.filter(|machine| machine.intended);
+        intended
+            .map(|machine| (&*machine.region, machine.mark.vmid))
+            .collect()
+    });
+    for (region_name, policy) in &turn.view.policy.regions {
+        let Some(region) = snapshot.regions.get(region_name) else {
+            continue;
+        };
+        for (vmid, vm) in &region.vms {
+            let in_range = (policy.vmid_first..=policy.vmid_last).contains(vmid);
+            let intended = || intents.contains(&(&**region_name, *vmid));
+            let what = match &vm.ownership {
+                Some(Ownership::Damaged(why)) => {
+                    format!("its mark is damaged: {why}; it is left alone")
+                }
+                Some(Ownership::UnknownVersion(version)) => {
+                    format!("its mark has the unknown version {version}; it is left alone")
+                }
+                Some(Ownership::Marked(mark))
+                    if Some(&*mark.cluster) != snapshot.cluster_id.as_deref() =>
+                {
+                    if !in_range {
+                        continue;
+                    }
+                    format!(
+                        "it belongs to the cluster {}; it is left alone",
+                        mark.cluster
+                    )
+                }
+                Some(Ownership::Marked(mark)) if mark.vmid != *vmid => format!(
+                    "it is a copy of VM {}, machine {}; it is left alone",
+                    mark.vmid, mark.machine
+                ),
+                Some(Ownership::Unmarked)
+                    if in_range && !intended() && vm.lock.as_deref() == Some("destroyed") =>
+                {
+                    format!(
+                        "what an interrupted removal left, and not known to be ours; `qm destroy {vmid} --skiplock` on {} finishes it",
+                        vm.host
+                    )
+                }
+                Some(Ownership::Unmarked) if in_range && !intended() && !vm.template => {
+                    "somebody else's, inside our VMID range".to_owned()
+                }
+                Some(Ownership::Unmarked | Ownership::Marked(_)) | None => continue,
+            };
+            let who = format!("region {region_name}: VM {vmid} ({})", vm.name);
+            warnings.push(format!("{who}: {what}"));
+        }
+    }
+    warnings.extend(unread(snapshot, turn.view.policy));
+    for warning in warnings {
+        turn.warn(warning);
+    }
+}
+
+/// What is to be said of VMs that nobody could read since the daemon began.
+fn unread(snapshot: &Snapshot, policy: &Policy) -> Vec<String> {
+    let named = crate::decision::unread::find(snapshot, policy).map(|unread| {
+        let (vm, (pool, _)) = (unread.vm, unread.pool);
+        format!(
+            "region {}: VM {} ({}): its configuration cannot be read; until {} answers it counts as a machine of the pool {pool}, by its name",
+            unread.region, unread.vmid, vm.name, vm.host
+        )
+    });
+    let nameless = crate::decision::unread::nameless(snapshot, policy).map(|(region, vmid, vm)| {
+        format!(
+            "region {region}: VM {vmid}: neither its configuration nor its name can be read until {} answers; if it is a machine of ours, its pool has one more than is counted",
+            vm.host
+        )
+    });
+    named.chain(nameless).collect()
+}

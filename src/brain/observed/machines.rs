@@ -1,0 +1,37 @@
+//! Our machines by name, side by side: every step walks over them, few look for one.
+
+use std::ops::Index;
+
+use crate::observed::view::Known;
+
+/// Machines in the order of their names.
+#[derive(Debug, Default)]
+pub(crate) struct Machines<'a>(Vec<Known<'a>>);
+
+impl<'a> Machines<'a> {
+    /// From machines that come in the order of their names.
+    pub(crate) fn in_order(machines: Vec<Known<'a>>) -> Machines<'a> {
+        debug_assert!(machines.is_sorted_by(|a, b| a.name < b.name));
+        Machines(machines)
+    }
+
+    /// All of them.
+    pub(crate) fn values(&self) -> std::slice::Iter<'_, Known<'a>> {
+        self.0.iter()
+    }
+
+    /// The one with a name.
+    pub(crate) fn get(&self, name: &str) -> Option<&Known<'a>> {
+        let found = self.0.binary_search_by(|known| (**known.name).cmp(name));
+        self.0.get(found.ok()?)
+    }
+}
+
+impl<'a> Index<usize> for Machines<'a> {
+    type Output = Known<'a>;
+
+    /// The one at a position in the order of names.
+    fn index(&self, position: usize) -> &Known<'a> {
+        &self.0[position]
+    }
+}

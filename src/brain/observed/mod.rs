@@ -1,0 +1,8 @@
+//! What the snapshot says, indexed: which pods run where, which machine is behind a node, how each machine stands.
+//!
+//! `README.md` beside this file tells more.
+
+pub(crate) mod by_node;
+pub(crate) mod machines;
+pub(crate) mod provisioning;
+pub(crate) mod view;

@@ -1,0 +1,482 @@
+//! The snapshot, indexed: which pods run where, which machine is behind a node, how each machine stands.
+
+use crate::constraints::fit::volumes::{self, ClaimView, Need};
+use crate::constraints::shape::Keyed;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::cluster::{Node, Pod, PodKey, ReadyStatus};
+use model::mark::Ownership;
+use model::memory::Memory;
+use model::policy::{InstanceType, LEAVING_TAINT, Policy, PoolPolicy, STARTUP_TAINT};
+use model::region::{Busy, GuestKind, Machine, Region, Step};
+use model::resources::Resources;
+use model::snapshot::Snapshot;
+use model::time::{Span, Time};
+
+use crate::constraints::claims::Claims;
+use crate::constraints::shape::Shape;
+use crate::observed::by_node::{ByNode, Running};
+use crate::observed::machines::Machines;
+use crate::observed::provisioning;
+
+/// A snapshot with what every step looks up. A node's position is its place among the nodes of the
+/// snapshot, in the order of their names; where all nodes are walked over, it is looked up by that.
+#[derive(Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) policy: &'a Policy,
+    pub(crate) now: Time,
+    /// The pods: by node, and those that are not bound.
+    pods: ByNode<'a>,
+    /// Which nodes' pods will soon need another place, by the nodes' positions.
+    leaving: Vec<bool>,
+    /// The most that pods of each DaemonSet ask for, by its UID.
+    pub(crate) daemon_requests: BTreeMap<&'a str, Resources>,
+    /// Our machines, by name.
+    pub(crate) machines: Machines<'a>,
+    /// The positions of the machines behind nodes, by the nodes' positions.
+    machine_of: Vec<Option<usize>>,
+    /// What claims hold.
+    pub(crate) claims: Claims<'a>,
+}
+
+/// A machine of ours, understood.
+#[derive(Debug)]
+pub(crate) struct Known<'a> {
+    pub(crate) name: &'a Arc<str>,
+    pub(crate) machine: &'a Machine,
+    /// Its pool, if it is still configured.
+    pub(crate) pool: Option<&'a PoolPolicy>,
+    /// The place of its pool in the policy.
+    pub(crate) pool_slot: Option<usize>,
+    /// Its instance type, by its own terms or else as it is configured, if it still is.
+    pub(crate) kind: Option<&'a InstanceType>,
+    /// Its node.
+    pub(crate) node: Option<(&'a Arc<str>, &'a Node)>,
+    /// The position of its node.
+    pub(crate) position: Option<usize>,
+    /// Its region as seen.
+    pub(crate) region: Option<&'a Region>,
+    /// How long it has been on its way up, the time left out in which no daemon led.
+    pub(crate) worked: Span,
+    /// How it stands.
+    pub(crate) standing: Standing,
+}
+
+/// How a machine stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It is left alone, and why.
+    Untouchable(String),
+    /// It is on its way up.
+    Coming,
+    /// It is on its way up for longer than allowed.
+    Overdue,
+    /// It failed to become a node.
+    Failed,
+    /// It is, or was, a working node.
+    Up,
+    /// It is being taken down, or that was begun.
+    Leaving,
+    /// It was a working node and the Node object is gone.
+    NoNode,
+    /// Its VM is gone.
+    NoVm,
+}
+
+impl<'a> Known<'a> {
+    /// Its pool's name.
+    pub(crate) fn pool_name(&self) -> &'a str {
+        &self.machine.mark.pool
+    }
+
+    /// The step its journal shows.
+    pub(crate) fn step(&self) -> Option<Step> {
+        self.machine.step.map(|(step, _)| step)
+    }
+
+    /// Its pool by the terms under which it was made, if it is still configured.
+    pub(crate) fn promised(&self) -> Option<Cow<'a, PoolPolicy>> {
+        let pool = self.pool?;
+        Some(match &self.machine.terms {
+            Some(terms) if !terms.agrees(pool) => Cow::Owned(terms.pool(pool)),
+            _ => Cow::Borrowed(pool),
+        })
+    }
+
+    /// Whether its node starts with a taint of this key, which goes by itself once it is initialised.
+    pub(crate) fn starts_with(&self, key: &str) -> bool {
+        let own = self
+            .machine
+            .terms
+            .as_ref()
+            .map(|terms| &terms.startup_taints);
+        let taints = own.or(self.pool.map(|pool| &pool.startup_taints));
+        key == STARTUP_TAINT
+            || taints.is_some_and(|taints| taints.iter().any(|taint| *taint.key == *key))
+    }
+
+    /// Whether its node is Ready now.
+    pub(crate) fn ready(&self) -> bool {
+        self.node
+            .is_some_and(|(_, node)| node.ready.status == ReadyStatus::True)
+    }
+
+    /// Whether its removal was begun, no task works on it, and it can still be taken back: scale-down
+    /// decides about it again.
+    pub(crate) fn resumable(&self) -> bool {
+        let cordoned = self
+            .node
+            .is_some_and(|(_, node)| node.deletion.is_none() && !has_taint(node, STARTUP_TAINT));
+        self.standing == Standing::Leaving
+            && !self.busy()
+            && cordoned
+            && self.machine.vm.is_some()
+            && self.step() < Some(Step::Shutdown)
+    }
+
+    /// Whether the executor is at work on it.
+    pub(crate) fn busy(&self) -> bool {
+        self.machine.busy.is_some()
+    }
+}
+
+impl<'a> View<'a> {
+    /// What the claims of `pod` ask; `None` for a pod without claims.
+    pub(crate) fn need(&self, key: &PodKey, pod: &Pod) -> Option<Need> {
+        volumes::need(key, pod, self.claim_view())
+    }
+
+    /// What is known of claims and volumes.
+    pub(crate) fn claim_view(&self) -> ClaimView<'_> {
+        ClaimView {
+            cluster: &self.snapshot.cluster,
+            claims: &self.claims,
+        }
+    }
+
+    /// Indexes a snapshot.
+    pub(crate) fn new(
+        snapshot: &'a Snapshot,
+        policy: &'a Policy,
+        memory: &Memory,
+        now: Time,
+    ) -> View<'a> {
+        let doubled = doubled(snapshot);
+        let nodes: Vec<_> = snapshot.cluster.nodes.iter().collect();
+        let mut machines = Vec::with_capacity(snapshot.machines.len());
+        let mut machine_of = vec![None; nodes.len()];
+        // Machines and their nodes mostly have the same names.
+        let mut next = 0;
+        for named in &snapshot.machines {
+            let position = named.1.node.as_ref();
+            let position = position.and_then(|name| find(&nodes, name, next));
+            let node = position.map(|position| (position, nodes[position]));
+            if let Some(position) = position {
+                machine_of[position] = Some(machines.len());
+                next = position + 1;
+            }
+            let worked = provisioning::worked(memory, named.0, named.1, now);
+            machines.push(know(snapshot, policy, worked, named, node, &doubled));
+        }
+        let pods = ByNode::of(&snapshot.cluster);
+        let mut view = View {
+            snapshot,
+            policy,
+            now,
+            daemon_requests: daemon_requests(&pods),
+            claims: Claims::new(&snapshot.cluster, policy, &pods.unbound),
+            pods,
+            leaving: Vec::new(),
+            machines: Machines::in_order(machines),
+            machine_of,
+        };
+        let nodes = nodes.iter().enumerate();
+        let leaving = nodes.map(|(position, (_, node))| view.goes(position, node));
+        view.leaving = leaving.collect();
+        view
+    }
+
+    /// The pods that run on a node.
+    pub(crate) fn pods(&self, node: &str) -> &[Keyed<'a>] {
+        let number = self.pods.number(node);
+        number.map_or(&[], |number| self.pods.on(number))
+    }
+
+    /// The pods that run on the node at a position.
+    pub(crate) fn pods_at(&self, position: usize) -> &[Keyed<'a>] {
+        self.pods.on(position)
+    }
+
+    /// The same pods, with what is asked of every one.
+    pub(crate) fn running_at(&self, position: usize) -> &[Running] {
+        self.pods.running(position)
+    }
+
+    /// What pods of a kind have in common; see [`Running`].
+    pub(crate) fn kind(&self, kind: usize) -> Shape<'a> {
+        self.pods.kinds[kind]
+    }
+
+    /// How many kinds there are.
+    pub(crate) fn kinds(&self) -> usize {
+        self.pods.kinds.len()
+    }
+
+    /// The position of a node that is in the snapshot.
+    pub(crate) fn position(&self, node: &str) -> Option<usize> {
+        let number = self.pods.number(node)?;
+        (number < self.machine_of.len()).then_some(number)
+    }
+
+    /// Pods that are not bound, or that run on a node that is leaving, in the order of their keys.
+    pub(crate) fn without_place(&self) -> Vec<Keyed<'a>> {
+        let mut pods = self.pods.unbound.clone();
+        let leaving = self.leaving.iter().enumerate();
+        for (position, _) in leaving.filter(|(_, leaving)| **leaving) {
+            pods.extend(self.pods_at(position));
+        }
+        if pods.len() > self.pods.unbound.len() {
+            pods.sort_unstable_by_key(|(key, _)| *key);
+        }
+        pods
+    }
+
+    /// The machine behind a node.
+    pub(crate) fn behind(&self, node: &str) -> Option<&Known<'a>> {
+        self.behind_at(self.pods.number(node)?)
+    }
+
+    /// The machine behind the node at a position.
+    pub(crate) fn behind_at(&self, position: usize) -> Option<&Known<'a>> {
+        let machine = *self.machine_of.get(position)?;
+        Some(&self.machines[machine?])
+    }
+
+    /// Whether pods of this node will soon need another place: it is being removed.
+    pub(crate) fn leaving(&self, name: &str) -> bool {
+        self.position(name)
+            .is_some_and(|position| self.leaving_at(position))
+    }
+
+    /// The same of the node at a position.
+    pub(crate) fn leaving_at(&self, position: usize) -> bool {
+        self.leaving[position]
+    }
+
+    fn goes(&self, position: usize, node: &Node) -> bool {
+        node.deletion.is_some()
+            || has_taint(node, LEAVING_TAINT)
+            || self.behind_at(position).is_some_and(|known| {
+                matches!(
+                    known.standing,
+                    Standing::Leaving | Standing::Failed | Standing::Overdue | Standing::NoVm
+                )
+            })
+    }
+}
+
+fn daemon_requests<'a>(pods: &ByNode<'a>) -> BTreeMap<&'a str, Resources> {
+    let mut most: BTreeMap<&str, Resources> = BTreeMap::new();
+    for pod in pods.alive() {
+        let owner = pod.shape.owner.as_ref();
+        if let Some(owner) = owner.filter(|owner| &*owner.kind == "DaemonSet") {
+            let asked = &pod.shape.requests;
+            match most.get_mut(&*owner.uid) {
+                Some(most) => most.raise_to(asked),
+                None => {
+                    most.insert(&owner.uid, asked.clone());
+                }
+            }
+        }
+    }
+    most
+}
+
+/// Whether a node carries a taint of this key.
+pub(crate) fn has_taint(node: &Node, key: &str) -> bool {
+    node.taints.iter().any(|taint| &*taint.key == key)
+}
+
+/// Machine names of ours that more than one VM claims.
+fn doubled(snapshot: &Snapshot) -> BTreeSet<&str> {
+    let marks = snapshot
+        .regions
+        .values()
+        .flat_map(|region| region.vms.values())
+        .filter_map(|vm| match &vm.ownership {
+            Some(Ownership::Marked(mark)) => Some(mark),
+            _ => None,
+        })
+        .filter(|mark| Some(&*mark.cluster) == snapshot.cluster_id.as_deref());
+    let mut names: Vec<&str> = marks.map(|mark| mark.machine.as_str()).collect();
+    names.sort_unstable();
+    let twice = names.windows(2).filter(|pair| pair[0] == pair[1]);
+    twice.map(|pair| pair[0]).collect()
+}
+
+/// The position of a node among all in the order of their names; it may well be this one.
+fn find(nodes: &[(&Arc<str>, &Node)], name: &Arc<str>, guess: usize) -> Option<usize> {
+    let right = nodes.get(guess).is_some_and(|(node, _)| *node == name);
+    if right {
+        return Some(guess);
+    }
+    nodes.binary_search_by(|(node, _)| (*node).cmp(name)).ok()
+}
+
+fn know<'a>(
+    snapshot: &'a Snapshot,
+    policy: &'a Policy,
+    worked: Span,
+    (name, machine): (&'a Arc<str>, &'a Machine),
+    node: Option<(usize, (&'a Arc<str>, &'a Node))>,
+    doubled: &BTreeSet<&str>,
+) -> Known<'a> {
+    let mut pools = policy.pools.iter().enumerate();
+    let pool = pools.find(|(_, (name, _))| ***name == *machine.mark.pool);
+    let mut known = Known {
+        name,
+        machine,
+        pool: pool.map(|(_, (_, pool))| pool),
+        pool_slot: pool.map(|(slot, _)| slot),
+        kind: match &machine.terms {
+            Some(terms) => Some(&terms.kind),
+            None => policy.instance_types.get(&*machine.mark.instance_type),
+        },
+        node: node.map(|(_, node)| node),
+        position: node.map(|(position, _)| position),
+        region: snapshot
+            .regions
+            .get(&machine.region)
+            .map(|region| &**region),
+        worked,
+        standing: Standing::Coming,
+    };
+    known.standing = match untouchable(snapshot, &known, doubled) {
+        Some(why) => Standing::Untouchable(why),
+        None => {
+            let early = machine.vm.is_none() && too_early(snapshot, machine);
+            standing(&known, policy, early)
+        }
+    };
+    known
+}
+
+/// Why a machine must be left alone, if it must.
+fn untouchable(snapshot: &Snapshot, known: &Known<'_>, doubled: &BTreeSet<&str>) -> Option<String> {
+    let mark = &known.machine.mark;
+    if Some(&*mark.cluster) != snapshot.cluster_id.as_deref() {
+        return Some(format!("its mark names the cluster {}", mark.cluster));
+    }
+    if **known.name != *mark.machine {
+        return Some(format!("its mark names the machine {}", mark.machine));
+    }
+    if doubled.contains(&**known.name) {
+        return Some("more than one VM carries its mark".to_owned());
+    }
+    match known
+        .region
+        .and_then(|region| region.vms.get(&mark.vmid))
+        .and_then(|vm| vm.ownership.as_ref())
+    {
+        Some(Ownership::Damaged(why)) => return Some(format!("its mark is damaged: {why}")),
+        Some(Ownership::UnknownVersion(version)) => {
+            return Some(format!("its mark has the unknown version {version}"));
+        }
+        // With another machine's own mark it is that one's VM, and this one has none.
+        Some(Ownership::Marked(seen))
+            if seen != mark && (seen.machine == mark.machine || seen.vmid != mark.vmid) =>
+        {
+            return Some("its VM carries another mark than its intent".to_owned());
+        }
+        _ => {}
+    }
+    if known.machine.vm.is_none() && known.step() >= Some(Step::Done) && unread(known) {
+        return Some("its VM is there, and its configuration could not be read".to_owned());
+    }
+    let vm = known.machine.vm.as_ref()?;
+    let remains = matches!(vm.lock.as_deref(), Some("clone" | "destroyed"));
+    if !(vm.marked || known.machine.intended && remains) {
+        return Some("its VM does not carry its mark".to_owned());
+    }
+    let found = known.machine.contradiction.as_ref()?;
+    Some(format!("node and VM contradict each other: {}", found.why))
+}
+
+/// Whether a VM has the machine's VMID of which nobody knows whose it is: what was not read is not gone.
+fn unread(known: &Known<'_>) -> bool {
+    let vms = known.region.map(|region| &region.vms);
+    let vm = vms.and_then(|vms| vms.get(&known.machine.mark.vmid));
+    vm.is_some_and(|vm| vm.kind == GuestKind::Qemu && vm.ownership.is_none())
+}
+
+/// Whether the region was last read before the machine's present step began: a VM that was cloned
+/// since then cannot be in that view, and is not gone.
+fn too_early(snapshot: &Snapshot, machine: &Machine) -> bool {
+    let source = snapshot
+        .sources
+        .get(format!("pve/{}", machine.region).as_str());
+    match (machine.step, source) {
+        (Some((_, since)), Some(source)) => source.as_of < since,
+        _ => false,
+    }
+}
+
+/// `early`: its VM is not seen, and may exist nonetheless.
+fn standing(known: &Known<'_>, policy: &Policy, early: bool) -> Standing {
+    let machine = known.machine;
+    let step = known.step();
+    let leaving = known
+        .node
+        .is_some_and(|(_, node)| node.deletion.is_some() || has_taint(node, LEAVING_TAINT));
+    if lost_its_node(known) {
+        return Standing::NoNode;
+    }
+    if machine.busy == Some(Busy::Down) || leaving || step >= Some(Step::Drain) {
+        return Standing::Leaving;
+    }
+    if !early && machine.vm.is_none() && (step > Some(Step::Clone) || known.node.is_some()) {
+        return Standing::NoVm;
+    }
+    if known
+        .node
+        .is_some_and(|(_, node)| step == Some(Step::Done) || initialised(node, known))
+    {
+        return Standing::Up;
+    }
+    // Its node is found by its VM's UUID.
+    if step == Some(Step::Done) && !early {
+        return Standing::NoNode;
+    }
+    if machine
+        .failure
+        .as_ref()
+        .is_some_and(|failure| failure.step < Step::Done)
+    {
+        return Standing::Failed;
+    }
+    if known.worked > policy.scale_up.max_provision_time {
+        return Standing::Overdue;
+    }
+    Standing::Coming
+}
+
+/// Whether somebody else took a machine's node away while it was emptied, and nobody empties it any more: its pods may
+/// still run.
+fn lost_its_node(known: &Known<'_>) -> bool {
+    let machine = known.machine;
+    let emptied = matches!(known.step(), Some(Step::Drain | Step::Detach));
+    let vm = machine.vm.as_ref();
+    emptied && known.node.is_none() && machine.busy.is_none() && vm.is_some_and(|vm| vm.marked)
+}
+
+/// Whether a node has once been made ready for pods: our startup taint is gone, and those of its
+/// pool. A node that loses contact later stays initialised.
+fn initialised(node: &Node, known: &Known<'_>) -> bool {
+    !node
+        .taints
+        .iter()
+        .any(|taint| known.starts_with(&taint.key))
+}

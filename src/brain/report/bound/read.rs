@@ -1,0 +1,217 @@
+//! Reads a world into plain numbers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Before;
+use super::apart::{self, Clique};
+use super::problem::{Candidate, Lot, Problem, Room, holds};
+use crate::check::matching::mismatch_with;
+use crate::constraints::fit::NEW;
+use crate::constraints::shape::{Resident, Shape};
+use crate::simulation::offer::Choice;
+use crate::simulation::world::{Bin, World};
+use model::resources::Resources;
+use model::scheduling::{Labels, NodeTerm, PodShape, Toleration};
+
+/// So often is asked whether a pod's selector and tolerations let it onto a node there is; what is not
+/// asked counts as a yes, which only lowers the bound.
+const MAX_QUESTIONS: usize = 200_000;
+
+/// What the filters that look at labels and taints read of a pod.
+type NodeRequirements<'a> = (&'a Labels, &'a Option<Vec<NodeTerm>>, &'a [Toleration]);
+
+/// What pods of one lot have in common: who differs in one of these is in another lot.
+type Key = (usize, Vec<i64>, Vec<usize>);
+
+/// The names of the resources that somebody asks for, in the order of amounts.
+struct Names(Vec<Arc<str>>);
+
+impl Names {
+    fn of<'n>(&'n self, of: &'n Resources) -> impl Iterator<Item = i64> + 'n {
+        let fixed = [of.cpu_milli, of.memory, of.ephemeral, of.pods];
+        let extended = self.0.iter().map(|name| of.get(name));
+        let all = fixed.into_iter().chain(extended);
+        all.map(|amount| amount.max(0))
+    }
+
+    fn amounts(&self, of: &Resources) -> Vec<i64> {
+        let mut amounts = Vec::with_capacity(4 + self.0.len());
+        amounts.extend(self.of(of));
+        amounts
+    }
+}
+
+/// The world as a problem. `kept` are the machines made for the `min` of each pool.
+pub(super) fn problem(
+    world: &World<'_>,
+    choices: &[Choice<'_>],
+    before: &Before,
+    kept: Vec<i128>,
+) -> Problem {
+    let asked = before.asked.iter().enumerate();
+    let asked = asked.filter(|(_, count)| **count > 0);
+    let pods: Vec<(Shape<'_>, u64)> = asked
+        .map(|(shape, count)| (world.shapes[shape], *count))
+        .collect();
+    let names = pods
+        .iter()
+        .flat_map(|(pod, _)| &pod.shape.requests.extended);
+    let names: BTreeSet<&Arc<str>> = names
+        .filter(|(_, n)| **n > 0)
+        .map(|(name, _)| name)
+        .collect();
+    let names = Names(names.into_iter().cloned().collect());
+    let candidates: Vec<Candidate> = choices.iter().map(|of| candidate(of, &names)).collect();
+    let (cliques, within) = apart::cliques(&pods);
+    let (mut lots, shapes) = lots(&pods, &within, &names);
+    for (lot, shape) in lots.iter_mut().zip(&shapes) {
+        lot.may = may_be_made(shape, &lot.amounts, choices, &candidates);
+    }
+    // One that only a node there is could take: that it is placed is all that is known.
+    let known: Vec<bool> = lots.iter().map(|lot| lot.may.contains(&true)).collect();
+    let mut keep = known.iter();
+    lots.retain(|_| *keep.next().unwrap_or(&false));
+    let shapes = shapes.into_iter().zip(&known);
+    let shapes: Vec<&PodShape> = shapes
+        .filter(|(_, known)| **known)
+        .map(|(s, _)| s)
+        .collect();
+    let rooms = rooms(world, before, &names, &lots, &shapes, &cliques);
+    Problem {
+        lots,
+        candidates,
+        rooms,
+        cliques: cliques.len(),
+        kept,
+    }
+}
+
+/// What a choice offers at most on a host it can be made on.
+fn candidate(choice: &Choice<'_>, names: &Names) -> Candidate {
+    let mut most = names.amounts(&Resources::default());
+    for offer in choice.offers.iter().filter(|offer| offer.copy.is_ok()) {
+        for (most, amount) in most.iter_mut().zip(names.of(&offer.free)) {
+            *most = amount.max(*most);
+        }
+    }
+    Candidate {
+        amounts: most,
+        price: i128::from(choice.price),
+        pool: choice.pool_slot,
+    }
+}
+
+/// Alike pods together, with a shape of each.
+fn lots<'a>(
+    pods: &[(Shape<'a>, u64)],
+    within: &[Vec<usize>],
+    names: &Names,
+) -> (Vec<Lot>, Vec<&'a PodShape>) {
+    let mut ids: BTreeMap<NodeRequirements<'a>, usize> = BTreeMap::new();
+    let mut known: BTreeMap<Key, usize> = BTreeMap::new();
+    let (mut lots, mut shapes): (Vec<Lot>, Vec<&PodShape>) = (Vec::new(), Vec::new());
+    for ((pod, count), cliques) in pods.iter().zip(within) {
+        let shape = pod.shape;
+        let requirements = (
+            &shape.node_selector,
+            &shape.node_affinity,
+            &shape.tolerations[..],
+        );
+        let next = ids.len();
+        let requirements = *ids.entry(requirements).or_insert(next);
+        let mut amounts = names.amounts(&shape.requests);
+        // Every pod takes one slot, whatever it says.
+        amounts[3] = 1;
+        let key = (requirements, amounts, cliques.clone());
+        let lot = *known.entry(key).or_insert_with_key(|(_, amounts, _)| {
+            lots.push(Lot {
+                amounts: amounts.clone(),
+                count: 0,
+                may: Vec::new(),
+                cliques: cliques.clone(),
+            });
+            shapes.push(shape);
+            lots.len() - 1
+        });
+        lots[lot].count += i128::from(*count);
+    }
+    (lots, shapes)
+}
+
+/// By choice: whether one such pod could be on some machine of it.
+fn may_be_made(
+    shape: &PodShape,
+    asked: &[i64],
+    choices: &[Choice<'_>],
+    candidates: &[Candidate],
+) -> Vec<bool> {
+    let both = choices.iter().zip(candidates);
+    both.map(|(choice, candidate)| {
+        let mut offers = choice.offers.iter().filter(|offer| offer.copy.is_ok());
+        let taints = &choice.policy.taints;
+        holds(&candidate.amounts, asked)
+            && offers.any(|offer| mismatch_with(shape, NEW, &offer.labels, taints).is_none())
+    })
+    .collect()
+}
+
+/// The places that could take any of the pods.
+fn rooms(
+    world: &World<'_>,
+    before: &Before,
+    names: &Names,
+    lots: &[Lot],
+    shapes: &[&PodShape],
+    cliques: &[Clique<'_>],
+) -> Vec<Room> {
+    let mut questions = 0;
+    let mut bars: Vec<Vec<Option<bool>>> = vec![vec![None; world.shapes.len()]; cliques.len()];
+    let mut rooms = Vec::new();
+    for (index, free) in &before.rooms {
+        let (bin, amounts) = (&world.bins[*index], names.amounts(free));
+        let fits = lots.iter().zip(shapes).map(|(lot, shape)| {
+            if !holds(&amounts, &lot.amounts) {
+                return false;
+            }
+            questions += 1;
+            questions > MAX_QUESTIONS
+                || mismatch_with(shape, &bin.name, &bin.labels, &bin.taints).is_none()
+        });
+        let may: Vec<bool> = fits.collect();
+        if !may.contains(&true) {
+            continue;
+        }
+        let barred = stays(bin, world, cliques, &mut bars);
+        let most = apart::most_in_room(cliques, &bin.labels, |clique| barred[clique]);
+        rooms.push(Room { amounts, may, most });
+    }
+    rooms
+}
+
+/// By clique: whether a pod that stays on a place keeps its pods off. `known` remembers the answers.
+fn stays(
+    bin: &Bin,
+    world: &World<'_>,
+    cliques: &[Clique<'_>],
+    known: &mut [Vec<Option<bool>>],
+) -> Vec<bool> {
+    // What this decision put there could be elsewhere in another plan.
+    let moves = |shape: usize| -> u64 {
+        let guests = bin.guests.iter().filter(|(guest, ..)| *guest == shape);
+        guests.map(|(_, _, count)| *count as u64).sum()
+    };
+    let stays = |r: &&Resident| !r.deleting && !world.expendable(r.shape);
+    let stay = bin.residents.iter().filter(stays);
+    let stay: Vec<usize> = stay
+        .filter(|resident| resident.count > moves(resident.shape))
+        .map(|resident| resident.shape)
+        .collect();
+    let of = cliques.iter().zip(known);
+    of.map(|(clique, known)| {
+        stay.iter().any(|shape| {
+            *known[*shape].get_or_insert_with(|| clique.barred_by(world.shapes[*shape]))
+        })
+    })
+    .collect()
+}

@@ -1,0 +1,70 @@
+//! The world as a decision leaves it: its machines are there, its pods have the places it names. One
+//! pod is left out, so that it does not meet itself.
+
+use std::sync::Arc;
+
+use crate::decision::turn::Turn;
+use crate::scale_up::limits::Ledger;
+use crate::simulation::offer::{self, Choice};
+use crate::simulation::places;
+use crate::simulation::world::{Site, World};
+use model::action::{Kind, Reason};
+use model::decision::Decision;
+use model::report::PodVerdict;
+
+/// A decision carried out.
+pub(super) struct Decided<'a> {
+    pub(super) world: World<'a>,
+    /// What limits and hosts still allow.
+    pub(super) ledger: Ledger,
+}
+
+/// Where a verdict has its pod.
+pub(super) fn place(verdict: &PodVerdict) -> Option<&Arc<str>> {
+    match verdict {
+        PodVerdict::FitsNode { node, .. } => Some(node),
+        PodVerdict::FitsMachine { machine } | PodVerdict::Triggers { machine, .. } => Some(machine),
+        _ => None,
+    }
+}
+
+/// Carries out a decision, as far as pods that are in the view wait for a place.
+pub(super) fn carry_out<'a>(
+    turn: &Turn<'a>,
+    choices: &[Choice<'a>],
+    decision: &Decision,
+) -> Decided<'a> {
+    let mut world = places::build(turn, choices);
+    let mut ledger = Ledger::of(turn);
+    for (index, action) in decision.plan.iter().enumerate() {
+        let Kind::Create(spec) = &action.kind else {
+            continue;
+        };
+        let (mark, host) = (&spec.mark, &action.target.host);
+        let choice = choices
+            .iter()
+            .find(|c| **c.pool == *mark.pool && **c.type_name == *mark.instance_type);
+        let offer = choice.and_then(|choice| choice.offers.iter().find(|o| o.host == host));
+        let (Some(choice), Some(offer)) = (choice, offer) else {
+            continue;
+        };
+        ledger.book(choice, offer, mark.vmid);
+        // What replaces nodes is full of their pods.
+        if !matches!(action.reason, Reason::Replaces { .. }) {
+            let name = action.target.machine.clone();
+            offer::place(&mut world, choice, offer, name, Site::Planned(index));
+        }
+    }
+    for (key, verdict) in &decision.report.pods {
+        let pod = turn.view.snapshot.cluster.pods.get_key_value(key);
+        let index = place(verdict).and_then(|name| world.by_name.get(name).copied());
+        let (Some((key, pod)), Some(index)) = (pod, index) else {
+            continue;
+        };
+        let need = turn.view.need(key, pod);
+        let shape = world.intern(&key.namespace, &pod.shape);
+        world.put(index, shape, 1, false);
+        world.supply(index, need.as_ref(), 1);
+    }
+    Decided { world, ledger }
+}

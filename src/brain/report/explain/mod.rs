@@ -1,0 +1,80 @@
+//! Why, in full: one pod tried on everything, one node taken for gone. Runs when somebody asks and
+//! never otherwise; uses the very steps that decide.
+
+mod decided;
+mod node;
+mod pod;
+mod preferences;
+
+use model::cluster::PodKey;
+use model::decision::Decision;
+use model::memory::Memory;
+use model::policy::Policy;
+use model::snapshot::Snapshot;
+use model::story::{NodeStory, PodStory};
+use model::time::Time;
+
+use crate::budget;
+use crate::decision::turn::Turn;
+use crate::lifecycle::{backoff, find_holds};
+use crate::simulation::offer::{self, Choice};
+use crate::simulation::world::World;
+use crate::simulation::{capacity, demand, pack, places};
+
+/// What a story is told of: everything a decision reads, and the decision made of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The view.
+    pub snapshot: &'a Snapshot,
+    /// What is wanted.
+    pub policy: &'a Policy,
+    /// What is remembered, as it was when the decision was made.
+    pub memory: &'a Memory,
+    /// The decision.
+    pub decision: &'a Decision,
+    /// When it was made.
+    pub now: Time,
+}
+
+/// Tells of one pod; `None` when the view has no such pod.
+pub fn pod(asked: Asked<'_>, key: &PodKey) -> Option<PodStory> {
+    let lean = budget::within(asked.snapshot, asked.policy);
+    let (key, pod) = lean.cluster.pods.get_key_value(key)?;
+    let asked = Asked {
+        snapshot: &lean,
+        ..asked
+    };
+    Some(pod::tell(asked, key, pod))
+}
+
+/// Tells of one node, or of a machine that is to become one; `None` when the view has neither.
+pub fn node(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
+    let lean = budget::within(asked.snapshot, asked.policy);
+    let asked = Asked {
+        snapshot: &lean,
+        ..asked
+    };
+    node::tell(asked, name)
+}
+
+/// The world as it is when all pods that fit on what there is are placed.
+fn settle<'a>(turn: &mut Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
+    let mut world = places::build(turn, choices);
+    let demand = demand::collect(turn, &mut world);
+    pack::existing(turn, &mut world, demand);
+    world
+}
+
+/// The steps before anything is placed.
+fn begin(asked: Asked<'_>) -> Turn<'_> {
+    let mut turn = Turn::begin(asked.snapshot, asked.policy, asked.memory, asked.now);
+    find_holds::find(&mut turn, asked.memory);
+    capacity::learn(&mut turn);
+    backoff::count(&mut turn);
+    turn
+}
+
+/// What could be made.
+fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
+    offer::choices(turn)
+}

@@ -1,0 +1,273 @@
+//! One node, taken for gone: what would become of each of its pods.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::constraints::fit::volumes::Need;
+use crate::constraints::shape::Keyed;
+use crate::constraints::shape::ShapeId;
+use crate::decision::turn::Turn;
+use crate::lifecycle::power;
+use crate::observed::view::{Known, Standing};
+use crate::scale_down::candidates::{self, Load};
+use crate::scale_down::consolidate;
+use crate::scale_down::drain_rules::{self, Bar, Budgets};
+use crate::scale_down::rehearsal;
+use crate::scale_down::shrink;
+use crate::simulation::pack;
+use crate::simulation::world::{Site, World};
+use model::cluster::{Node, PodKey};
+use model::report::{Hold, NodeVerdict, PodVerdict, Scope};
+use model::story::{Fate, MachineFacts, NodeStory, PodFate};
+
+use super::Asked;
+
+/// Tells of a node, or of a machine without one.
+pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
+    let mut turn = super::begin(asked);
+    let node = asked.snapshot.cluster.nodes.get_key_value(name);
+    let known = turn.view.behind(name).or(turn.view.machines.get(name));
+    let (full_name, machine) = match (node, known) {
+        (Some((name, _)), known) => (name.clone(), known.map(|known| facts(&turn, known))),
+        (None, Some(known)) => (known.name.clone(), Some(facts(&turn, known))),
+        (None, None) => return None,
+    };
+    let choices = super::choices(&turn);
+    let mut world = super::settle(&mut turn, &choices);
+    let report = &asked.decision.report;
+    Some(NodeStory {
+        verdict: report.nodes.get(&full_name).cloned(),
+        unneeded_since: asked.memory.unneeded_since.get(&full_name).copied(),
+        requested_permille: node
+            .map_or_else(BTreeMap::new, |(name, node)| shares(&turn, name, node)),
+        pods: fates(asked, &turn, &mut world, name),
+        expected: expected(asked, name),
+        holds: shrink_holds(&report.holds),
+        node: full_name,
+        machine,
+    })
+}
+
+fn facts(turn: &Turn<'_>, known: &Known<'_>) -> MachineFacts {
+    let mark = &known.machine.mark;
+    let mut standing = standing(&known.standing);
+    if let Some(off) = power::off(turn, known) {
+        standing = format!("{standing}, but {off}");
+    }
+    MachineFacts {
+        name: known.name.clone(),
+        pool: mark.pool.as_str().into(),
+        instance_type: mark.instance_type.as_str().into(),
+        host: known.machine.host.clone(),
+        vmid: mark.vmid,
+        standing,
+    }
+}
+
+fn standing(standing: &Standing) -> String {
+    match standing {
+        Standing::Untouchable(why) => format!("left alone: {why}"),
+        Standing::Coming => "on its way up".to_owned(),
+        Standing::Overdue => "on its way up for longer than allowed".to_owned(),
+        Standing::Failed => "it failed to become a node".to_owned(),
+        Standing::Up => "up".to_owned(),
+        Standing::Leaving => "being taken down".to_owned(),
+        Standing::NoNode => "its Node object is gone".to_owned(),
+        Standing::NoVm => "its VM is gone".to_owned(),
+    }
+}
+
+/// The holds that have to do with removing nodes.
+fn shrink_holds(holds: &[Hold]) -> Vec<Hold> {
+    let concerns = |hold: &&Hold| hold.scope != Scope::ScaleUp;
+    holds.iter().filter(concerns).cloned().collect()
+}
+
+/// Thousandths of each allocatable amount that the node's pods request.
+fn shares(turn: &Turn<'_>, name: &str, node: &Node) -> BTreeMap<Arc<str>, i64> {
+    let mut sum = model::resources::Resources::default();
+    for (_, pod) in turn.view.pods(name) {
+        sum.add(&pod.shape.requests);
+    }
+    let extended = node.allocatable.extended.keys().map(|name| &**name);
+    ["cpu", "memory", "ephemeral-storage", "pods"]
+        .into_iter()
+        .chain(extended)
+        .filter_map(|resource| {
+            let of = i128::from(node.allocatable.get(resource));
+            let share = i128::from(sum.get(resource)).saturating_mul(1000)
+                / Some(of).filter(|of| *of > 0)?;
+            Some((resource.into(), i64::try_from(share).unwrap_or(i64::MAX)))
+        })
+        .collect()
+}
+
+/// Pending pods that the decision counts on this node or machine.
+fn expected(asked: Asked<'_>, name: &str) -> Vec<PodKey> {
+    let comes = |verdict: &PodVerdict| match verdict {
+        PodVerdict::FitsNode { node, .. } => &**node == name,
+        PodVerdict::FitsMachine { machine } | PodVerdict::Triggers { machine, .. } => {
+            &**machine == name
+        }
+        _ => false,
+    };
+    let pods = asked.decision.report.pods.iter();
+    pods.filter(|(_, verdict)| comes(verdict))
+        .map(|(key, _)| key.clone())
+        .collect()
+}
+
+/// What would become of every pod of the node if it went now, alone.
+fn fates<'a>(asked: Asked<'a>, turn: &Turn<'a>, world: &mut World<'a>, name: &str) -> Vec<PodFate> {
+    let settings = turn
+        .view
+        .behind(name)
+        .map_or(&turn.view.policy.scale_down, |known| {
+            shrink::settings(turn, known)
+        });
+    let budgets = Budgets::of(&turn.view, &[]);
+    let expendable = turn.view.policy.scale_up.expendable_priority;
+    let bar = Bar {
+        settings,
+        expendable,
+        budgets: &budgets,
+        strict: turn
+            .view
+            .behind(name)
+            .is_some_and(|known| consolidate::of(known).is_some()),
+        now: turn.now(),
+    };
+    let mut told = BTreeMap::new();
+    let mut moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>> = BTreeMap::new();
+    for (key, pod) in turn.view.pods(name) {
+        let fate = drain_rules::fate(key, pod, bar);
+        let (fate, why) = match fate {
+            drain_rules::Fate::Stays => (Fate::Stays, None),
+            drain_rules::Fate::Goes => (Fate::Goes, None),
+            drain_rules::Fate::Blocks(block) => (
+                Fate::Blocks {
+                    reason: block.reason.into(),
+                },
+                Some(block.why),
+            ),
+            drain_rules::Fate::Moves => {
+                let id = world.intern(&key.namespace, &pod.shape);
+                let need = turn.view.need(key, pod);
+                moving.entry((id, need)).or_default().push((*key, *pod));
+                continue;
+            }
+        };
+        told.insert((*key).clone(), (fate, why));
+    }
+    others_go(asked, world, name);
+    land(world, name, moving, &mut told);
+    as_decided(asked, name, &mut told);
+    told.into_iter()
+        .map(|(pod, (fate, why))| PodFate { pod, fate, why })
+        .collect()
+}
+
+/// The other nodes that the decision takes down are gone, and their pods where they are to land.
+fn others_go<'a>(asked: Asked<'a>, world: &mut World<'a>, name: &str) {
+    for (node, verdict) in &asked.decision.report.nodes {
+        let NodeVerdict::Leaving { moves, .. } = verdict else {
+            continue;
+        };
+        if **node == *name {
+            continue;
+        }
+        if let Some(bin) = world.by_name.get(node).copied() {
+            world.close(bin);
+        }
+        for (key, to) in moves {
+            let pod = asked.snapshot.cluster.pods.get_key_value(key);
+            let bin = world.by_name.get(to).copied();
+            if let (Some((key, pod)), Some(bin)) = (pod, bin) {
+                let shape = world.intern(&key.namespace, &pod.shape);
+                world.put(bin, shape, 1, false);
+            }
+        }
+    }
+}
+
+/// Where the decision takes the node down, or has a machine made in its place, it says where the pods go.
+fn as_decided(asked: Asked<'_>, name: &str, told: &mut BTreeMap<PodKey, (Fate, Option<String>)>) {
+    let verdict = asked.decision.report.nodes.get(name);
+    let (moves, by) = match verdict {
+        Some(NodeVerdict::Leaving { moves, .. }) => (moves, None),
+        Some(NodeVerdict::Replaced { by, moves, .. }) => (moves, Some(by)),
+        _ => return,
+    };
+    for (key, (fate, why)) in told {
+        if !matches!(fate, Fate::Moves { .. } | Fate::Unplaced) {
+            continue;
+        }
+        if let Some(to) = moves.get(key) {
+            (*fate, *why) = (Fate::Moves { to: to.clone() }, None);
+        } else if let Some(by) = by {
+            let once = "once the machine made for it works".to_owned();
+            (*fate, *why) = (Fate::Moves { to: by.clone() }, Some(once));
+        }
+    }
+}
+
+/// Puts the pods that move elsewhere.
+fn land<'a>(
+    world: &mut World<'a>,
+    name: &str,
+    moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>>,
+    told: &mut BTreeMap<PodKey, (Fate, Option<String>)>,
+) {
+    if let Some(bin) = world.by_name.get(name).copied() {
+        world.close(bin);
+    }
+    let open: Vec<usize> = (0..world.bins.len())
+        .filter(|index| {
+            let bin = &world.bins[*index];
+            bin.ready && !bin.closed && bin.site == Site::Node
+        })
+        .collect();
+    for mut load in loads(world, name, moving) {
+        let (shape, need) = (load.shape, load.need.clone());
+        let count = load.pods.len().max(load.guests);
+        let mut undo = Vec::new();
+        let placed = pack::place_with_undo(world, shape, need.as_deref(), count, &open, &mut undo);
+        let mut left = std::mem::take(&mut load.pods).into_iter();
+        for (bin, count) in placed {
+            for (key, _) in left.by_ref().take(count) {
+                let to = world.bins[bin].name.clone();
+                told.insert(key.clone(), (Fate::Moves { to }, None));
+            }
+        }
+        load.pods = left.collect();
+        for (key, _) in &load.pods {
+            let why = rehearsal::no_place(world, &load, Some(key), &open).why;
+            told.insert((*key).clone(), (Fate::Unplaced, Some(why)));
+        }
+    }
+}
+
+/// What needs another place, in the order that scale-down tries it: pending pods that are to come here too.
+fn loads<'a>(
+    world: &World<'a>,
+    name: &str,
+    moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>>,
+) -> Vec<Load<'a>> {
+    let bin = world.by_name.get(name).map(|bin| &world.bins[*bin]);
+    let guests = bin.into_iter().flat_map(|bin| &bin.guests);
+    let guests = guests.map(|(shape, need, guests)| Load {
+        shape: *shape,
+        need: need.clone(),
+        pods: Vec::new(),
+        guests: *guests,
+    });
+    let moving = moving.into_iter().map(|((shape, need), pods)| Load {
+        shape,
+        need: need.map(Arc::new),
+        pods,
+        guests: 0,
+    });
+    let mut loads: Vec<Load<'a>> = moving.chain(guests).collect();
+    candidates::hardest_first(world, &mut loads);
+    loads
+}

@@ -1,0 +1,209 @@
+//! One pod, tried on every node, every machine under way and every offer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::constraints::fit::volumes::{self, Need};
+use crate::constraints::fit::{self, Misfit};
+use crate::constraints::shape::{Shape, ShapeId};
+use crate::decision::turn::Turn;
+use crate::scale_up::limits::Ledger;
+use crate::simulation::company::Rules;
+use crate::simulation::company::topology::{DomainId, KeyId};
+use crate::simulation::offer::{Choice, Offer};
+use crate::simulation::preempt;
+use crate::simulation::world::{Bin, Site, World};
+use model::cluster::{Pod, PodKey};
+use model::report::{Hold, PodVerdict, Scope};
+use model::story::{NodeAnswer, OfferAnswer, PodStory};
+
+use super::{Asked, decided, preferences};
+
+/// What is asked of every place.
+struct Question<'w, 'a> {
+    world: &'w World<'a>,
+    shape: ShapeId,
+    need: Option<Need>,
+    rules: Option<Arc<Rules>>,
+    /// The domain that a node of each offer would be in, by choice, offer and topology key.
+    domains: Vec<Vec<Vec<DomainId>>>,
+    /// Places where it fits, or would once expendable pods are preempted for it; and which.
+    victims: BTreeMap<usize, BTreeMap<PodKey, i32>>,
+}
+
+/// Tells of a pod that the view has.
+pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
+    // It must not meet itself where the others are placed, or where it runs.
+    let mut others = asked.snapshot.clone();
+    others.cluster.pods.remove(key);
+    let mut turn = super::begin(Asked {
+        snapshot: &others,
+        ..asked
+    });
+    turn.beside = Some(Shape {
+        namespace: &key.namespace,
+        shape: &pod.shape,
+    });
+    let choices = super::choices(&turn);
+    let mut world = super::settle(&mut turn, &choices);
+    let shape = world.intern(&key.namespace, &pod.shape);
+    let need = volumes::told(key, pod, turn.view.claim_view());
+    let victims = victims(&mut world, &turn, shape, need.as_ref());
+    let question = Question {
+        shape,
+        need,
+        rules: world.rules(shape),
+        domains: domains(&mut world, &choices),
+        victims,
+        world: &world,
+    };
+    // A pod that has to wait does so beside what is planned for others.
+    let ledger = match asked.decision.report.pods.get(key) {
+        Some(PodVerdict::Held { .. }) => decided::carry_out(&turn, &choices, asked.decision).ledger,
+        _ => Ledger::of(&turn),
+    };
+    let (place, preferences) = match preferences::weigh(asked, &turn, &choices, key, pod) {
+        Some((place, preferences)) => (Some(place), preferences),
+        None => (None, Vec::new()),
+    };
+    PodStory {
+        pod: key.clone(),
+        bound: pod.node.clone(),
+        phase: pod.phase,
+        priority: pod.shape.priority,
+        asks: pod.shape.requests.clone(),
+        verdict: asked.decision.report.pods.get(key).cloned(),
+        offers: question.offers(&turn, &choices, &ledger),
+        nodes: question.nodes(),
+        holds: growth_holds(&asked.decision.report.holds),
+        place,
+        preferences,
+    }
+}
+
+/// By place: whom kube-scheduler would preempt there for the pod.
+fn victims(
+    world: &mut World<'_>,
+    turn: &Turn<'_>,
+    shape: ShapeId,
+    need: Option<&Need>,
+) -> BTreeMap<usize, BTreeMap<PodKey, i32>> {
+    let soft: Vec<usize> = world.soft.keys().copied().collect();
+    let asked = soft.into_iter().filter_map(|index| {
+        let victims = preempt::ask(world, &turn.view, shape, need, index)?;
+        Some((index, victims))
+    });
+    asked.collect()
+}
+
+/// The domain that a node of each offer would be in, by choice, offer and topology key.
+pub(super) fn domains(world: &mut World<'_>, choices: &[Choice<'_>]) -> Vec<Vec<Vec<DomainId>>> {
+    let mut of = |offer: &Offer<'_>| {
+        (0..world.company.keys())
+            .map(|key| world.company.domain(key, &offer.labels))
+            .collect()
+    };
+    choices
+        .iter()
+        .map(|choice| choice.offers.iter().map(&mut of).collect())
+        .collect()
+}
+
+/// The holds that have to do with adding nodes.
+fn growth_holds(holds: &[Hold]) -> Vec<Hold> {
+    let concerns = |hold: &&Hold| hold.scope != Scope::ScaleDown;
+    holds.iter().filter(concerns).cloned().collect()
+}
+
+impl Question<'_, '_> {
+    fn nodes(&self) -> Vec<NodeAnswer> {
+        let mut answers: Vec<NodeAnswer> = self
+            .world
+            .bins
+            .iter()
+            .enumerate()
+            .filter(|(_, bin)| !matches!(bin.site, Site::Planned(_)))
+            .map(|(index, bin)| NodeAnswer {
+                name: bin.name.clone(),
+                coming: bin.site != Site::Node,
+                free: bin.free.clone(),
+                misfit: self.on(index, bin),
+                preempts: self.victims.get(&index).cloned().unwrap_or_default(),
+            })
+            .collect();
+        answers.sort_by(|a, b| a.name.cmp(&b.name));
+        answers
+    }
+
+    /// Why the pod does not go to a node there is.
+    fn on(&self, index: usize, bin: &Bin) -> Option<String> {
+        if bin.closed {
+            return Some("it is leaving".to_owned());
+        }
+        if self.victims.contains_key(&index) {
+            return None;
+        }
+        let shape = self.world.shapes[self.shape].shape;
+        self.world
+            .misfit(index, shape, self.need.as_ref())
+            .or_else(|| fit::crowded(shape, &bin.free, &bin.ports))
+            .or_else(|| self.company(self.world.company.at(index)))
+            .map(|misfit| misfit.here())
+    }
+
+    /// What other pods forbid.
+    fn company(&self, at: impl Fn(KeyId) -> DomainId + Copy) -> Option<Misfit> {
+        self.world.company.misfit(self.rules.as_deref()?, at)
+    }
+
+    fn offers(&self, turn: &Turn<'_>, choices: &[Choice<'_>], ledger: &Ledger) -> Vec<OfferAnswer> {
+        let mut answers = Vec::new();
+        for (choice, domains) in choices.iter().zip(&self.domains) {
+            let limit = ledger.admits(turn, choice).err();
+            for (offer, domains) in choice.offers.iter().zip(domains) {
+                answers.push(OfferAnswer {
+                    pool: choice.pool.clone(),
+                    instance_type: choice.type_name.clone(),
+                    host: offer.host.clone(),
+                    price: choice.price,
+                    free: offer.free.clone(),
+                    misfit: self.of(choice, offer, domains),
+                    held: limit
+                        .clone()
+                        .or_else(|| ledger.host_admits(choice, offer).err()),
+                });
+            }
+            if choice.offers.is_empty() {
+                answers.push(nowhere(choice, limit));
+            }
+        }
+        answers
+    }
+
+    /// Why the pod would not go to a new machine.
+    fn of(&self, choice: &Choice<'_>, offer: &Offer<'_>, domains: &[DomainId]) -> Option<String> {
+        let shape = self.world.shapes[self.shape].shape;
+        choice
+            .misfit(offer, shape)
+            .or_else(|| {
+                let given = &self.world.given;
+                choice.volume_misfit(offer, self.need.as_ref()?, &self.world.stock, given)
+            })
+            .or_else(|| self.company(|key| domains[key]))
+            .map(|misfit| misfit.to_string())
+    }
+}
+
+/// A pool whose region shows no host that it may use.
+fn nowhere(choice: &Choice<'_>, limit: Option<String>) -> OfferAnswer {
+    let why = choice.nowhere.to_string();
+    OfferAnswer {
+        pool: choice.pool.clone(),
+        instance_type: choice.type_name.clone(),
+        host: Arc::from(""),
+        price: choice.price,
+        free: choice.kind.capacity(),
+        misfit: None,
+        held: limit.or(Some(why)),
+    }
+}

@@ -1,0 +1,524 @@
+//! What one pod prefers without insisting on it: which of it the place meets that the decision has for
+//! the pod, and why not the rest.
+//!
+//! Weighed in the world as the decision leaves it ([`super::decided`]). The reasons come from all
+//! other places where a preference would be met: what keeps the pod off each of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::decided::{self, Decided};
+use super::{Asked, pod};
+use crate::constraints::fit::volumes::Need;
+use crate::constraints::fit::{self, Place, node_preferences, selector};
+use crate::constraints::shape::HOSTNAME_LABEL;
+use crate::constraints::shape::ShapeId;
+use crate::decision::turn::Turn;
+use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
+use crate::simulation::company::{Evenness, Preferences, Rules};
+use crate::simulation::offer::Choice;
+use crate::simulation::world::{Site, World};
+use crate::words;
+use model::cluster::{Pod, PodKey};
+use model::report::{PodVerdict, Reasons};
+use model::scheduling::{Effect, LabelSelector, NodeTerm, PodShape, PodTerm, Taint};
+use model::story::{PreferenceAnswer, PreferenceKind};
+
+/// The place of the decision, and everything the pod prefers there.
+struct Judge<'w, 'a> {
+    world: &'w World<'a>,
+    choices: &'w [Choice<'a>],
+    pod: &'w PodShape,
+    shape: ShapeId,
+    preferences: Option<Arc<Preferences>>,
+    /// Where it is, as an index.
+    own: usize,
+    /// The domain that a node of each offer would be in, by choice, offer and topology key.
+    domains: Vec<Vec<Vec<DomainId>>>,
+    /// Everywhere else.
+    spots: Vec<Spot>,
+    fate: Fate,
+}
+
+/// How the pod came to its place.
+enum Fate {
+    /// It runs there.
+    Bound,
+    /// The decision counts it on what there is.
+    Fits,
+    /// A machine is planned for it, and for so many others.
+    Planned { mates: u64, others: Reasons },
+}
+
+/// A place where the pod is not.
+struct Spot {
+    what: What,
+    /// Why it could not be there even if nothing else ran there.
+    never: Option<String>,
+    /// Why it cannot be there now.
+    misfit: Option<String>,
+    /// What keeps such a machine from being made.
+    held: Option<String>,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    /// A place in the world.
+    Bin(usize),
+    /// A machine that could be made: choice and offer.
+    Offer(usize, usize),
+}
+
+/// Weighs what a pod prefers; `None` where the decision has no place for it. `turn` must not know the
+/// pod.
+pub(super) fn weigh<'a>(
+    asked: Asked<'_>,
+    turn: &Turn<'a>,
+    choices: &[Choice<'a>],
+    key: &'a PodKey,
+    pod: &'a Pod,
+) -> Option<(Arc<str>, Vec<PreferenceAnswer>)> {
+    let verdict = asked.decision.report.pods.get(key);
+    let place = verdict.map_or(pod.node.as_ref(), decided::place)?;
+    let Decided { mut world, ledger } = decided::carry_out(turn, choices, asked.decision);
+    let own = *world.by_name.get(place)?;
+    let shape = world.intern(&key.namespace, &pod.shape);
+    let named = world.preferences(shape, false);
+    let usual = named.is_none();
+    let preferences = named.or_else(|| world.preferences(shape, true));
+    let rules = world.rules(shape);
+    let mut judge = Judge {
+        choices,
+        pod: &pod.shape,
+        shape,
+        preferences,
+        own,
+        domains: pod::domains(&mut world, choices),
+        spots: Vec::new(),
+        fate: fate(asked, &world, own, verdict),
+        world: &world,
+    };
+    let need = turn.view.need(key, pod);
+    let held = |choice: &Choice<'a>, offer: usize| {
+        let on_host = || ledger.host_admits(choice, &choice.offers[offer]);
+        ledger.admits(turn, choice).and_then(|()| on_host()).err()
+    };
+    judge.spots = judge.look_around(need.as_ref(), rules.as_deref(), held);
+    Some((place.clone(), judge.answers(usual)))
+}
+
+/// How the pod came to its place.
+fn fate(asked: Asked<'_>, world: &World<'_>, own: usize, verdict: Option<&PodVerdict>) -> Fate {
+    match verdict {
+        None => Fate::Bound,
+        Some(PodVerdict::Triggers { machine, others }) => {
+            let pods = asked.decision.report.pods.values();
+            let here = pods.filter(|other| decided::place(other) == Some(machine));
+            let here = here.count().saturating_sub(1);
+            let planned = matches!(world.bins[own].site, Site::Planned(_));
+            let mates = if planned { here as u64 } else { 0 };
+            let others = others.clone();
+            Fate::Planned { mates, others }
+        }
+        Some(_) => Fate::Fits,
+    }
+}
+
+impl<'a> Judge<'_, 'a> {
+    /// All places but its own.
+    fn look_around(
+        &self,
+        need: Option<&Need>,
+        rules: Option<&Rules>,
+        held: impl Fn(&Choice<'a>, usize) -> Option<String>,
+    ) -> Vec<Spot> {
+        let company = |what: What| {
+            let misfit = |rules| {
+                let at = |key| self.domain(what, key);
+                self.world.company.misfit(rules, at)
+            };
+            rules.and_then(misfit).map(|misfit| misfit.to_string())
+        };
+        let bins = self.world.by_name.values().copied();
+        let bins = bins.filter(|bin| *bin != self.own && !self.world.bins[*bin].closed);
+        let mut spots: Vec<Spot> = bins
+            .map(|index| {
+                let (what, bin) = (What::Bin(index), &self.world.bins[index]);
+                let fixed = self.world.misfit(index, self.pod, need);
+                let fixed = fixed.map(|misfit| misfit.here());
+                let never = fixed.or_else(|| company(what));
+                let crowded = || fit::crowded(self.pod, &bin.free, &bin.ports);
+                let misfit = never.clone().or_else(|| Some(crowded()?.here()));
+                Spot {
+                    what,
+                    never,
+                    misfit,
+                    held: None,
+                }
+            })
+            .collect();
+        for (at, choice) in self.choices.iter().enumerate() {
+            for (index, offer) in choice.offers.iter().enumerate() {
+                let what = What::Offer(at, index);
+                let misfit = choice.misfit(offer, self.pod);
+                let misfit = misfit.or_else(|| {
+                    let (stock, given) = (&self.world.stock, &self.world.given);
+                    choice.volume_misfit(offer, need?, stock, given)
+                });
+                let misfit = misfit.map(|misfit| misfit.to_string());
+                let misfit = misfit.or_else(|| company(what));
+                spots.push(Spot {
+                    what,
+                    never: misfit.clone(),
+                    misfit,
+                    held: held(choice, index),
+                });
+            }
+        }
+        spots
+    }
+
+    fn domain(&self, what: What, key: KeyId) -> DomainId {
+        match what {
+            What::Bin(bin) => self.world.company.at(bin)(key),
+            What::Offer(choice, offer) => self.domains[choice][offer][key],
+        }
+    }
+
+    fn place(&self, what: What) -> Place<'_> {
+        match what {
+            What::Bin(bin) => self.world.bins[bin].place(),
+            What::Offer(choice, offer) => {
+                let choice = &self.choices[choice];
+                choice.place(&choice.offers[offer])
+            }
+        }
+    }
+
+    /// Every preference; with `usual` those about company are kube-scheduler's own.
+    fn answers(&self, usual: bool) -> Vec<PreferenceAnswer> {
+        let mut answers = Vec::new();
+        for (weight, term) in &self.pod.preferred_nodes {
+            answers.push(self.node(*weight, term));
+        }
+        answers.extend(self.taints());
+        let Some(preferences) = self.preferences.clone() else {
+            return answers;
+        };
+        let spreads = self
+            .world
+            .company
+            .spreads(&preferences, self.world.shapes[self.shape]);
+        if usual {
+            let unmet = spreads.into_iter().map(|spread| PreferenceAnswer {
+                kind: PreferenceKind::DefaultSpread,
+                ..self.spread(spread)
+            });
+            answers.extend(unmet.filter(|answer| !answer.met));
+            return answers;
+        }
+        for (n, (weight, term)) in self.pod.preferred_pods.iter().enumerate() {
+            answers.push(self.near(&preferences, n, *weight, term));
+        }
+        for (n, (weight, term)) in self.pod.preferred_anti_pods.iter().enumerate() {
+            answers.push(self.apart(&preferences, n, *weight, term));
+        }
+        answers.extend(spreads.into_iter().map(|spread| self.spread(spread)));
+        answers
+    }
+
+    /// Preferred node affinity.
+    fn node(&self, weight: i32, term: &NodeTerm) -> PreferenceAnswer {
+        let meets = |what: What| {
+            let place = self.place(what);
+            selector::term(term, place.name, place.labels)
+        };
+        let words: Vec<String> = term
+            .expressions
+            .iter()
+            .chain(&term.fields)
+            .map(selector::words)
+            .collect();
+        let preference = if words.is_empty() {
+            "prefers nodes by a term without requirements, which no node meets".to_owned()
+        } else {
+            format!("prefers nodes with {}", words.join(" and "))
+        };
+        self.answer(
+            PreferenceKind::NodeAffinity,
+            preference,
+            Some(weight),
+            meets,
+        )
+    }
+
+    /// The `PreferNoSchedule` taints that the pod does not tolerate, on any place it could be on.
+    fn taints(&self) -> Vec<PreferenceAnswer> {
+        let unwanted = |taint: &&Taint| {
+            taint.effect == Effect::PreferNoSchedule
+                && !self.pod.tolerations.iter().any(|t| t.tolerates(taint))
+        };
+        let own = What::Bin(self.own);
+        let possible = self.spots.iter().filter(|spot| spot.never.is_none());
+        let places = possible.map(|spot| spot.what).chain([own]);
+        let all: BTreeSet<&Taint> = places
+            .flat_map(|what| self.place(what).taints.iter().filter(unwanted))
+            .collect();
+        all.into_iter()
+            .map(|taint| {
+                let value = if taint.value.is_empty() { "" } else { "=" };
+                let (key, name) = (&taint.key, &taint.value);
+                let preference = format!("prefers no taint {key}{value}{name}:PreferNoSchedule");
+                let meets = |what: What| !self.place(what).taints.contains(taint);
+                self.answer(PreferenceKind::Taint, preference, None, meets)
+            })
+            .collect()
+    }
+
+    fn near(
+        &self,
+        preferences: &Preferences,
+        n: usize,
+        weight: i32,
+        term: &PodTerm,
+    ) -> PreferenceAnswer {
+        let pods = |what: What| {
+            self.world
+                .company
+                .near(preferences, n, |key| self.domain(what, key))
+        };
+        let preference = format!("prefers to be near {}", company_words(term));
+        let mut answer = self.answer(
+            PreferenceKind::PodAffinity,
+            preference,
+            Some(weight),
+            |what| pods(what).0 > 0,
+        );
+        if !answer.met && pods(What::Bin(self.own)).1 == 0 {
+            answer.why = Some("there is no such pod".to_owned());
+        }
+        answer
+    }
+
+    fn apart(
+        &self,
+        preferences: &Preferences,
+        n: usize,
+        weight: i32,
+        term: &PodTerm,
+    ) -> PreferenceAnswer {
+        let pods = |what: What| {
+            self.world
+                .company
+                .apart(preferences, n, |key| self.domain(what, key))
+        };
+        let preference = format!("prefers to be away from {}", company_words(term));
+        let mut answer = self.answer(
+            PreferenceKind::PodAntiAffinity,
+            preference,
+            Some(weight),
+            |what| pods(what) == 0,
+        );
+        if !answer.met {
+            let here = match pods(What::Bin(self.own)) {
+                1 => "one such pod is there".to_owned(),
+                many => format!("{many} such pods are there"),
+            };
+            answer.why = Some(
+                answer
+                    .why
+                    .map_or(here.clone(), |why| format!("{here}; {why}")),
+            );
+        }
+        answer
+    }
+
+    fn spread(&self, of: Evenness) -> PreferenceAnswer {
+        let company = &self.world.company;
+        let key = company.key_name(of.key);
+        let own = What::Bin(self.own);
+        let possible = self.spots.iter().filter(|spot| spot.never.is_none());
+        let all = possible.map(|spot| spot.what).chain([own]);
+        let all = all.map(|what| self.domain(what, of.key));
+        let domains: BTreeSet<DomainId> = all.filter(|domain| *domain < FRESH).collect();
+        let itself = i64::from(of.itself);
+        // A domain with this pod in it may be ahead of the least by so much.
+        let even = |what: What| {
+            let at = self.domain(what, of.key);
+            let with = |domain: DomainId| {
+                let pods = company.spread_pods(of, domain);
+                if domain == at { pods + itself } else { pods }
+            };
+            let least = domains.iter().map(|domain| with(*domain)).min();
+            at != NOWHERE && with(at) - least.unwrap_or(0).min(with(at)) <= of.skew
+        };
+        let preference = format!("ScheduleAnyway over {key}, maxSkew {}", of.skew);
+        let mut answer = self.answer(PreferenceKind::TopologySpread, preference, None, even);
+        let at = self.domain(own, of.key);
+        if at == NOWHERE {
+            answer.why = Some(format!("the node does not carry the label {key}"));
+        }
+        let pods = domains.iter().map(|domain| {
+            let more = if *domain == at { itself } else { 0 };
+            let pods = company.spread_pods(of, *domain) + more;
+            (company.domain_name(of.key, *domain), pods)
+        });
+        answer.pods = pods.collect::<BTreeMap<_, _>>();
+        answer
+    }
+
+    fn answer(
+        &self,
+        kind: PreferenceKind,
+        preference: String,
+        weight: Option<i32>,
+        meets: impl Fn(What) -> bool,
+    ) -> PreferenceAnswer {
+        let met = meets(What::Bin(self.own));
+        PreferenceAnswer {
+            kind,
+            preference,
+            weight,
+            met,
+            pods: BTreeMap::new(),
+            why: if met { None } else { Some(self.because(meets)) },
+        }
+    }
+
+    /// What keeps the pod off the places that meet a preference.
+    fn because(&self, meets: impl Fn(What) -> bool) -> String {
+        if matches!(self.fate, Fate::Bound) {
+            return "it runs there already: kube-scheduler chose that node".to_owned();
+        }
+        let better = || self.spots.iter().filter(|spot| meets(spot.what));
+        let nodes: Vec<&Spot> = better()
+            .filter(|spot| matches!(spot.what, What::Bin(_)))
+            .collect();
+        let machines: Vec<&Spot> = better()
+            .filter(|spot| !matches!(spot.what, What::Bin(_)))
+            .collect();
+        let clauses = [self.of_nodes(&nodes), self.of_machines(&machines)];
+        let clauses: Vec<String> = clauses.into_iter().flatten().collect();
+        if clauses.is_empty() {
+            return "no other node would meet it, and no new machine would".to_owned();
+        }
+        clauses.join("; ")
+    }
+
+    /// What keeps the pod off nodes, on which a preference would be met.
+    fn of_nodes(&self, spots: &[&Spot]) -> Option<String> {
+        let name = |spot: &Spot| match spot.what {
+            What::Bin(bin) => self.world.bins[bin].name.clone(),
+            What::Offer(..) => Arc::from(""),
+        };
+        let more = match spots.len() {
+            0 => return None,
+            1 => String::new(),
+            many => format!(" ({many} nodes would meet it)"),
+        };
+        if let Some(free) = spots.iter().find(|spot| spot.misfit.is_none()) {
+            let planned = matches!(self.fate, Fate::Planned { .. });
+            let why = if planned {
+                "has room once all pods are placed: machines are filled before preferences are weighed"
+            } else {
+                "has room too: kube-scheduler chooses among existing nodes"
+            };
+            return Some(format!("{} {why}{more}", name(free)));
+        }
+        let first = spots.first()?;
+        let why = first.misfit.as_deref().unwrap_or_default();
+        Some(format!("on {}: {why}{more}", name(first)))
+    }
+
+    /// What keeps the pod off machines that could be made, on which a preference would be met.
+    fn of_machines(&self, spots: &[&Spot]) -> Option<String> {
+        let free = spots
+            .iter()
+            .find(|spot| spot.misfit.is_none() && spot.held.is_none());
+        let held = || spots.iter().find(|spot| spot.misfit.is_none());
+        let spot = free.or_else(held).or(spots.first())?;
+        let What::Offer(choice, offer) = spot.what else {
+            return None;
+        };
+        let choice = &self.choices[choice];
+        let (label, host) = (&choice.label, choice.offers[offer].host);
+        if let Some(why) = &spot.misfit {
+            return Some(format!("a new machine of {label} on {host}: {why}"));
+        }
+        if let Some(why) = &spot.held {
+            return Some(format!(
+                "no machine of {label} can be made on {host}: {why}"
+            ));
+        }
+        let Fate::Planned { mates, others } = &self.fate else {
+            return Some("a preference alone makes no machine".to_owned());
+        };
+        if *mates > 0 {
+            let pods = if *mates == 1 {
+                "another pod".to_owned()
+            } else {
+                format!("{mates} other pods")
+            };
+            return Some(format!(
+                "its machine is made for {pods} too, and a preference alone makes no other one"
+            ));
+        }
+        let all = format!("{}/*", choice.pool);
+        if let Some(lost) = others.get(label).or_else(|| others.get(&*all)) {
+            return Some(format!("a machine of {label} on {host}: {lost}"));
+        }
+        let there = node_preferences::unmet(self.pod, self.place(spot.what));
+        let here = node_preferences::unmet(self.pod, self.place(What::Bin(self.own)));
+        Some(if there >= here && here > 0 {
+            format!("a machine of {label} on {host} would not meet other preferences")
+        } else {
+            format!(
+                "a machine of {label} on {host} costs {} an hour, and the planned machines carry more for their price or meet other pods' preferences",
+                words::price(choice.price)
+            )
+        })
+    }
+}
+
+/// Which pods, and within what, a term of pod affinity means.
+fn company_words(term: &PodTerm) -> String {
+    let who = match &term.selector {
+        None => "no pods at all".to_owned(),
+        Some(selector) => format!("pods{}", selector_words(selector)),
+    };
+    let mut of = String::new();
+    if !term.namespaces.is_empty() {
+        of = format!(" of the namespaces {}", term.namespaces.join(", "));
+    }
+    if let Some(selector) = &term.namespace_selector {
+        let which = selector_words(selector);
+        let also = if of.is_empty() { " of" } else { " and of" };
+        let which = if which.is_empty() {
+            " of any kind".to_owned()
+        } else {
+            format!(" with{which}")
+        };
+        let _ = write!(of, "{also} namespaces{which}");
+    }
+    let within = if *term.topology_key == *HOSTNAME_LABEL {
+        "on the same node".to_owned()
+    } else {
+        format!("within the same {}", term.topology_key)
+    };
+    format!("{who}{of} {within}")
+}
+
+/// A label selector in words, with a space before it; empty for one that selects all.
+fn selector_words(selector: &LabelSelector) -> String {
+    let labels = selector
+        .labels
+        .iter()
+        .map(|(key, value)| format!(" {key}={value}"));
+    let more = selector
+        .expressions
+        .iter()
+        .map(|one| format!(" {}", selector::words(one)));
+    let all: Vec<String> = labels.chain(more).collect();
+    all.join(" and")
+}

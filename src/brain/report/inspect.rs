@@ -1,0 +1,164 @@
+//! Parts of a decision, asked for one at a time: what a drain of a node would do, how full a node is,
+//! what a node that does not exist yet would be. For explanations and for conformance cases.
+
+use model::cluster::PodKey;
+use model::memory::Memory;
+use model::policy::Policy;
+use model::resources::Resources;
+use model::scheduling::{Labels, PodShape, Taint};
+use model::snapshot::Snapshot;
+use model::time::Time;
+
+use crate::constraints::fit::{self, Place};
+use crate::decision::turn::Turn;
+use crate::scale_down::consolidate;
+use crate::scale_down::drain_rules::{self, Bar, Budgets, Fate};
+use crate::scale_down::shrink;
+use crate::scale_down::utilization::{self, Counting};
+use crate::simulation::capacity;
+use crate::simulation::offer;
+
+/// What a drain of one node would do to its pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drain {
+    /// They are evicted, or have ended and go.
+    pub evict: Vec<PodKey>,
+    /// A DaemonSet's, or said to be like that: they block nothing.
+    pub daemons: Vec<PodKey>,
+    /// Static, long dead or going already.
+    pub ignored: Vec<PodKey>,
+    /// These block: pod, cluster-autoscaler's `BlockingPodReason`, and the rule in words.
+    pub blocked: Vec<(PodKey, &'static str, String)>,
+}
+
+/// What a drain of `node` would do, by the rules that look at single pods. Ended pods of the node
+/// count as well.
+pub fn drain(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    memory: &Memory,
+    node: &str,
+    now: Time,
+) -> Drain {
+    let turn = Turn::begin(snapshot, policy, memory, now);
+    let budgets = Budgets::of(&turn.view, &[]);
+    let settings = turn
+        .view
+        .behind(node)
+        .map_or(&policy.scale_down, |known| shrink::settings(&turn, known));
+    let known = turn.view.behind(node);
+    let bar = Bar {
+        settings,
+        expendable: policy.scale_up.expendable_priority,
+        budgets: &budgets,
+        strict: known.is_some_and(|known| consolidate::of(known).is_some()),
+        now,
+    };
+    let mut drain = Drain::default();
+    let pods = &snapshot.cluster.pods;
+    for (key, pod) in pods.iter().filter(|(_, p)| p.node.as_deref() == Some(node)) {
+        if pod.phase.terminal() {
+            drain.evict.push(key.clone());
+            continue;
+        }
+        match drain_rules::fate(key, pod, bar) {
+            Fate::Stays if drain_rules::daemon(pod) => drain.daemons.push(key.clone()),
+            Fate::Stays => drain.ignored.push(key.clone()),
+            Fate::Goes if pod.deletion.is_some() => drain.ignored.push(key.clone()),
+            Fate::Goes | Fate::Moves => drain.evict.push(key.clone()),
+            Fate::Blocks(block) => drain.blocked.push((key.clone(), block.reason, block.why)),
+        }
+    }
+    drain
+}
+
+/// A share of a node that is requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Which resource decides.
+    pub resource: &'static str,
+    /// Requested, in millicores or units.
+    pub used: i128,
+    /// Of so much.
+    pub of: i128,
+}
+
+/// How full a node is; an amount that it does not report is an error.
+pub fn utilization(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    memory: &Memory,
+    node: &str,
+    now: Time,
+) -> Result<Share, String> {
+    let turn = Turn::begin(snapshot, policy, memory, now);
+    let known = turn.view.behind(node);
+    let of = snapshot.cluster.nodes.get(node);
+    let position = turn.view.position(node);
+    let (of, position) = of
+        .zip(position)
+        .ok_or_else(|| format!("there is no node {node}"))?;
+    let settings = known.map_or(&policy.scale_down, |known| shrink::settings(&turn, known));
+    let counting = Counting {
+        settings,
+        expendable: policy.scale_up.expendable_priority,
+        now,
+    };
+    let kind = known.and_then(|known| known.kind);
+    let share = utilization::of(of, (&turn.view, position), kind, counting)?;
+    let (used, of) = share.parts();
+    Ok(Share {
+        resource: share.resource,
+        used,
+        of,
+    })
+}
+
+/// What a new node of a pool and type on a host would be, as decisions take it to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeTemplate {
+    /// Its labels, with the host name `name`.
+    pub labels: Labels,
+    /// The taints it keeps.
+    pub taints: Vec<Taint>,
+    /// What pods can have of it.
+    pub allocatable: Resources,
+}
+
+/// See [`NodeTemplate`]; `None` when pool or type are not in the policy.
+pub fn node_template(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    pool: &str,
+    instance_type: &str,
+    host: &str,
+    name: &str,
+) -> Option<NodeTemplate> {
+    let (pool_name, pool) = policy.pools.get_key_value(pool)?;
+    let (type_name, kind) = policy.instance_types.get_key_value(instance_type)?;
+    let copies = snapshot
+        .regions
+        .get(&pool.region)
+        .and_then(|region| region.templates.get(&pool.template));
+    let disk = copies
+        .and_then(|copies| copies.first())
+        .map_or(0, |copy| copy.disk);
+    Some(NodeTemplate {
+        labels: offer::labels(pool_name, pool, type_name, kind, &host.into(), name),
+        taints: pool.taints.clone(),
+        allocatable: capacity::predicted(pool, kind, disk),
+    })
+}
+
+/// Whether a DaemonSet of this shape places a pod on a node.
+pub fn daemon_fits(snapshot: &Snapshot, shape: &PodShape, node: &str) -> bool {
+    snapshot.cluster.nodes.get(node).is_some_and(|of| {
+        let place = Place {
+            name: node,
+            labels: &of.labels,
+            taints: &of.taints,
+            unschedulable: of.unschedulable,
+        };
+        fit::misfit(shape, place).is_none()
+    })
+}

@@ -1,0 +1,478 @@
+//! Which nodes could go, before their pods are placed elsewhere: the rules that look at one node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::cluster::{Node, PodKey};
+use model::disruption::ConsolidationPolicy;
+use model::guard::{DO_NOT_DISRUPT, Guard, SCALE_DOWN_DISABLED, disables_scale_down};
+use model::report::NodeVerdict;
+use model::time::{Span, Time};
+
+use crate::constraints::fit::volumes::Need;
+use crate::constraints::shape::Keyed;
+use crate::constraints::shape::ShapeId;
+use crate::decision::turn::Turn;
+use crate::observed::view::{Known, Standing};
+use crate::scale_down::consolidate::intents::{self, Rest};
+use crate::scale_down::consolidate::{self, cost};
+use crate::scale_down::drain_rules::{self, Bar, Budgets, Fate};
+use crate::scale_down::shrink::{Keep, ready, settings};
+use crate::scale_down::surplus;
+use crate::scale_down::utilization::{self, Counting, Utilization};
+use crate::simulation::world::World;
+use crate::words;
+
+/// cluster-autoscaler's taint on a node it removes; the value is the Unix time …
+const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
+/// … and it means nothing any more after so long.
+const TAINT_HOLDS: Span = Span::minutes(5);
+
+/// A node that could go.
+#[derive(Debug)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) name: &'a Arc<str>,
+    pub(crate) node: &'a Node,
+    /// Its place in the world.
+    pub(crate) bin: usize,
+    pub(crate) utilization: Utilization,
+    /// Why it could go.
+    pub(crate) mode: Mode,
+    /// What it costs an hour, in millionths.
+    pub(crate) price: i64,
+    /// What its evictions cost.
+    pub(crate) cost: i128,
+    /// Pods that a drain has to do with.
+    pub(crate) pods: Vec<Keyed<'a>>,
+    /// What needs another place, by shape.
+    pub(crate) loads: Vec<Load<'a>>,
+    /// Draining it takes more evictions at once than its budgets allow.
+    pub(crate) risky: bool,
+    /// Where its pods would go.
+    pub(crate) landing: BTreeMap<PodKey, Arc<str>>,
+}
+
+/// Why a node could go.
+#[derive(Clone, Debug)]
+pub(crate) enum Mode {
+    /// It is underused, as cluster-autoscaler counts.
+    Unneeded,
+    /// Its pool is consolidated.
+    Consolidate,
+    /// Its pool has more nodes than its `max`; were it not so, it would be kept for this.
+    AboveMax {
+        /// Nodes it has.
+        have: u32,
+        /// Nodes it may have.
+        max: u32,
+        /// Why it would be kept.
+        otherwise: Keep,
+    },
+    /// The machine that was made to replace it works.
+    Replaced {
+        /// The machine.
+        by: Arc<str>,
+        /// What that saves still.
+        rest: Rest,
+    },
+}
+
+impl Mode {
+    /// Why the node is kept once its pool has not too many any more.
+    pub(crate) fn fallback(&self) -> Option<&Keep> {
+        match self {
+            Mode::AboveMax { otherwise, .. } => Some(otherwise),
+            _ => None,
+        }
+    }
+}
+
+/// Pods that are alike and need another place.
+#[derive(Debug)]
+pub(crate) struct Load<'a> {
+    pub(crate) shape: ShapeId,
+    pub(crate) need: Option<Arc<Need>>,
+    /// Pods that run there.
+    pub(crate) pods: Vec<Keyed<'a>>,
+    /// Pending pods that this decision has put there.
+    pub(crate) guests: usize,
+}
+
+impl Candidate<'_> {
+    /// Nothing needs another place.
+    pub(crate) fn empty(&self) -> bool {
+        self.loads.is_empty()
+    }
+}
+
+type Kept = Vec<(Arc<str>, Keep)>;
+/// How many nodes and machines each pool has.
+type Crowds<'a> = BTreeMap<&'a str, u32>;
+
+/// All candidates, and why the other nodes of ours stay. Nodes that are not ours, or are leaving, or
+/// being replaced, get their verdict here.
+pub(crate) fn find<'a>(
+    turn: &mut Turn<'a>,
+    world: &mut World<'a>,
+    budgets: &Budgets<'a>,
+) -> (Vec<Candidate<'a>>, Kept) {
+    let (mut candidates, mut kept) = (Vec::new(), Vec::new());
+    let crowds = surplus::have(turn);
+    let nodes = &turn.view.snapshot.cluster.nodes;
+    for (position, (name, node)) in nodes.iter().enumerate() {
+        if let Some(verdict) = settled(turn, position, name) {
+            turn.report.nodes.insert(name.clone(), verdict);
+            continue;
+        }
+        let judged = turn.view.behind_at(position).map(|known| {
+            judge(
+                turn,
+                world,
+                (budgets, &crowds),
+                known,
+                (position, name),
+                node,
+            )
+        });
+        match judged {
+            Some(Ok(candidate)) => candidates.push(candidate),
+            Some(Err(keep)) => kept.push((name.clone(), keep)),
+            None => {}
+        }
+    }
+    (candidates, kept)
+}
+
+/// The verdict on a node about which nothing is to be decided.
+fn settled(turn: &Turn<'_>, position: usize, name: &str) -> Option<NodeVerdict> {
+    let Some(known) = turn.view.behind_at(position) else {
+        // Its machine may be in what was not read yet.
+        return Some(match turn.holds.unread() {
+            Some(why) => NodeVerdict::Unread {
+                why: why.to_string(),
+            },
+            None => NodeVerdict::NotAutoscaled,
+        });
+    };
+    if known.standing == Standing::Leaving && !known.resumable() {
+        return Some(NodeVerdict::Leaving {
+            why: "it is being taken down".to_owned(),
+            moves: BTreeMap::new(),
+        });
+    }
+    let (by, replacement) = intents::replacing(turn, name)?;
+    (!intents::works(turn, by)).then(|| NodeVerdict::Replaced {
+        by: by.clone(),
+        why: format!(
+            "{by} is on its way up to replace it and saves {} an hour",
+            words::price(replacement.saving)
+        ),
+        moves: BTreeMap::new(),
+        others: BTreeMap::new(),
+    })
+}
+
+/// What is being replaced first; then empty ones; then those longest unneeded, then the least used; in
+/// pools above their `max` those that are cheapest to move; in consolidated pools those that save most
+/// for the evictions they take. By name in the end.
+pub(crate) fn sort(candidates: &mut [Candidate<'_>], turn: &Turn<'_>) {
+    candidates.sort_by_cached_key(|candidate| {
+        let since = turn.memory.unneeded_since.get(candidate.name);
+        let class = match candidate.mode {
+            Mode::Replaced { .. } => 0,
+            _ if candidate.empty() => 1,
+            Mode::Unneeded => 2,
+            Mode::AboveMax { .. } => 3,
+            Mode::Consolidate => 4,
+        };
+        let worth = match candidate.mode {
+            Mode::Consolidate => cost::worth(candidate.price, candidate.cost),
+            Mode::AboveMax { .. } => candidate.cost.saturating_neg(),
+            _ => 0,
+        };
+        (
+            class,
+            std::cmp::Reverse(worth),
+            since.is_none(),
+            since.copied(),
+            candidate.utilization.permille(),
+            candidate.pods.len(),
+            candidate.name.clone(),
+        )
+    });
+}
+
+fn judge<'a>(
+    turn: &Turn<'a>,
+    world: &mut World<'a>,
+    (budgets, crowds): (&Budgets<'a>, &Crowds<'_>),
+    known: &Known<'a>,
+    (bin, name): (usize, &'a Arc<str>),
+    node: &'a Node,
+) -> Result<Candidate<'a>, Keep> {
+    let (utilization, mode) = eligible(turn, crowds, known, (bin, name), node)?;
+    let now = turn.now();
+    let bar = Bar {
+        settings: settings(turn, known),
+        expendable: turn.view.policy.scale_up.expendable_priority,
+        budgets,
+        strict: consolidate::of(known).is_some(),
+        now,
+    };
+    let loads = loads(turn, world, bin, bar)?;
+    let on_node = turn.view.pods_at(bin).iter();
+    let pods: Vec<Keyed<'a>> = on_node
+        .filter(|(_, pod)| drain_rules::concerned(pod, now))
+        .copied()
+        .collect();
+    if !loads.is_empty()
+        && matches!(mode, Mode::Consolidate)
+        && consolidate::of(known).is_some_and(|how| how.policy == ConsolidationPolicy::WhenEmpty)
+    {
+        let why = "pods run there, and its pool consolidates only empty nodes";
+        return Err(Keep::because("NotUnneededOtherReason", why));
+    }
+    Ok(Candidate {
+        name,
+        node,
+        bin,
+        utilization,
+        mode,
+        price: cost::price(known),
+        cost: cost::of_pods(&pods),
+        risky: budgets.risky(&pods),
+        pods,
+        loads,
+        landing: BTreeMap::new(),
+    })
+}
+
+/// What needs another place when the node of a bin goes, or the pod that blocks.
+fn loads<'a>(
+    turn: &Turn<'a>,
+    world: &mut World<'a>,
+    bin: usize,
+    bar: Bar<'_, '_>,
+) -> Result<Vec<Load<'a>>, Keep> {
+    let mut moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>> = BTreeMap::new();
+    for (key, pod) in turn.view.pods_at(bin) {
+        match drain_rules::fate(key, pod, bar) {
+            Fate::Stays | Fate::Goes => {}
+            Fate::Blocks(block) => {
+                let mut keep =
+                    Keep::because(block.reason, format!("{key}: {}", block.why)).pod(key);
+                keep.until = block.until;
+                return Err(keep);
+            }
+            Fate::Moves => {
+                let id = world.intern(&key.namespace, &pod.shape);
+                let need = turn.view.need(key, pod);
+                moving.entry((id, need)).or_default().push((*key, *pod));
+            }
+        }
+    }
+    let moving = moving.into_iter().map(|((shape, need), pods)| Load {
+        shape,
+        need: need.map(Arc::new),
+        pods,
+        guests: 0,
+    });
+    let guests = world.bins[bin].guests.iter();
+    let guests = guests.map(|(shape, need, guests)| Load {
+        shape: *shape,
+        need: need.clone(),
+        pods: Vec::new(),
+        guests: *guests,
+    });
+    let mut loads: Vec<Load<'a>> = moving.chain(guests).collect();
+    hardest_first(world, &mut loads);
+    Ok(loads)
+}
+
+/// Important pods first, then large ones: they are hardest to place.
+pub(crate) fn hardest_first(world: &World<'_>, loads: &mut [Load<'_>]) {
+    loads.sort_by_cached_key(|load| {
+        let shape = world.shapes[load.shape];
+        let size = crate::simulation::offer::price(&shape.shape.requests);
+        let first = load.pods.first().map(|(key, _)| (*key).clone());
+        (
+            std::cmp::Reverse(shape.shape.priority),
+            std::cmp::Reverse(size),
+            first,
+        )
+    });
+}
+
+/// The rules that do not look at single pods.
+fn eligible(
+    turn: &Turn<'_>,
+    crowds: &Crowds<'_>,
+    known: &Known<'_>,
+    (position, name): (usize, &Arc<str>),
+    node: &Node,
+) -> Result<(Utilization, Mode), Keep> {
+    let other = |why: &str| Err(Keep::because("NotUnneededOtherReason", why));
+    let Some(pool) = known.pool else {
+        return Err(Keep::because(
+            "NotAutoscaled",
+            format!("its pool {} is not in the configuration", known.pool_name()),
+        ));
+    };
+    match &known.standing {
+        Standing::Up => {}
+        Standing::Leaving if known.resumable() => {}
+        Standing::Untouchable(why) => {
+            return Err(Keep::because("NotAutoscaled", format!("left alone: {why}")));
+        }
+        Standing::Coming => return other("it is still coming up"),
+        Standing::Failed | Standing::Overdue => {
+            return other("its machine failed and is being removed");
+        }
+        Standing::Leaving | Standing::NoNode | Standing::NoVm => {
+            return other("its VM is gone");
+        }
+    }
+    annotated(turn, node)?;
+    let settings = settings(turn, known);
+    if !settings.enabled || !turn.view.policy.scale_down.enabled || pool.scale_down_disabled {
+        return other("scale-down is switched off in the configuration");
+    }
+    if !ready(node) && !settings.unready_enabled {
+        return Err(Keep::because(
+            "ScaleDownUnreadyDisabled",
+            "it is not Ready, and removing such nodes is switched off in the configuration",
+        ));
+    }
+    if let Some(replacement) = turn.memory.replacements.get(known.name) {
+        let nodes: Vec<&str> = replacement.nodes.keys().map(|name| &**name).collect();
+        return other(&format!("it was made to replace {}", nodes.join(", ")));
+    }
+    moded(turn, crowds, known, (position, name), node)
+}
+
+/// The annotations that keep a node.
+fn annotated(turn: &Turn<'_>, node: &Node) -> Result<(), Keep> {
+    let value = |key: &str| node.annotations.get(key).map(|value| &**value);
+    if disables_scale_down(node) {
+        let why = format!("its annotation {SCALE_DOWN_DISABLED} is true");
+        return Err(Keep::because("ScaleDownDisabledAnnotation", why));
+    }
+    let guard = value(DO_NOT_DISRUPT);
+    if let Some(Guard { until }) = Guard::of(guard, node.created, turn.now()) {
+        let why = format!("it is annotated with {DO_NOT_DISRUPT}");
+        let mut keep = Keep::because("ScaleDownDisabledAnnotation", why);
+        keep.until = until;
+        return Err(keep);
+    }
+    let foreign = node
+        .taints
+        .iter()
+        .find(|taint| &*taint.key == TO_BE_DELETED)
+        .and_then(|taint| taint.value.parse::<i64>().ok())
+        .map(|seconds| Time(seconds.saturating_mul(1000)) + TAINT_HOLDS)
+        .filter(|until| *until > turn.now());
+    match foreign {
+        Some(until) => Err(Keep::because(
+            "CurrentlyBeingDeleted",
+            format!("another autoscaler's taint {TO_BE_DELETED} says that it is being removed"),
+        )
+        .until(until)),
+        None => Ok(()),
+    }
+}
+
+/// By which rules a node could go.
+fn moded(
+    turn: &Turn<'_>,
+    crowds: &Crowds<'_>,
+    known: &Known<'_>,
+    (position, name): (usize, &Arc<str>),
+    node: &Node,
+) -> Result<(Utilization, Mode), Keep> {
+    let utilization = utilization(turn, known, position, node)?;
+    let usual = usual(turn, known, node, utilization);
+    let pool = known.pool_name();
+    let max = known.pool.map_or(0, |pool| pool.max);
+    let have = crowds.get(pool).copied().unwrap_or(0);
+    let mode = match usual {
+        _ if ready(node)
+            && let Some((by, replacement)) = intents::replacing(turn, name)
+            && let Some(rest) = intents::rest(turn, by, replacement, Some(name)) =>
+        {
+            Mode::Replaced {
+                by: by.clone(),
+                rest,
+            }
+        }
+        Err(otherwise) if have > max && ready(node) => Mode::AboveMax {
+            have,
+            max,
+            otherwise,
+        },
+        usual => usual?,
+    };
+    Ok((utilization, mode))
+}
+
+/// By which rules a node could go, surpluses and replacements apart. A node that is not Ready is
+/// cluster-autoscaler's business in every pool.
+fn usual(
+    turn: &Turn<'_>,
+    known: &Known<'_>,
+    node: &Node,
+    utilization: Utilization,
+) -> Result<Mode, Keep> {
+    match consolidate::of(known).filter(|_| ready(node)) {
+        None => underused(turn, known, node, utilization).map(|()| Mode::Unneeded),
+        Some(how) if how.policy == ConsolidationPolicy::Never => Err(Keep::because(
+            "NotUnneededOtherReason",
+            "the consolidation of its pool is set to never",
+        )),
+        Some(_) => Ok(Mode::Consolidate),
+    }
+}
+
+fn utilization(
+    turn: &Turn<'_>,
+    known: &Known<'_>,
+    position: usize,
+    node: &Node,
+) -> Result<Utilization, Keep> {
+    let counting = Counting {
+        settings: settings(turn, known),
+        expendable: turn.view.policy.scale_up.expendable_priority,
+        now: turn.now(),
+    };
+    utilization::of(node, (&turn.view, position), known.kind, counting)
+        .map_err(|why| Keep::because("UnexpectedError", why))
+}
+
+/// The node is requested no more than its threshold.
+fn underused(
+    turn: &Turn<'_>,
+    known: &Known<'_>,
+    node: &Node,
+    utilization: Utilization,
+) -> Result<(), Keep> {
+    let threshold = settings(turn, known).utilization_threshold_permille;
+    if utilization.at_most(threshold) {
+        return Ok(());
+    }
+    let permille = utilization.permille();
+    let state = if ready(node) {
+        ""
+    } else {
+        ", though it is not Ready"
+    };
+    Err(Keep::because(
+        "NotUnderutilized",
+        format!(
+            "{}.{} % of its {} is requested, the threshold is {}.{} %{state}",
+            permille / 10,
+            permille % 10,
+            utilization.resource,
+            threshold / 10,
+            threshold % 10
+        ),
+    ))
+}

@@ -1,0 +1,86 @@
+//! What a node costs, and what it costs to move its pods.
+
+use crate::constraints::shape::Keyed;
+use crate::observed::view::Known;
+use crate::simulation::offer;
+
+/// One eviction. In these units a deletion cost counts once and a priority four times (Karpenter's
+/// `1 + deletion-cost / 2^27 + priority / 2^25`), so that no fraction is ever needed.
+const ONE: i128 = 1 << 27;
+/// The cost of a pod is clamped to ±10 evictions.
+const MOST: i128 = 10 * ONE;
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// The eviction cost of one pod, in parts of [`ONE`].
+pub(crate) fn of_pod(pod: &model::cluster::Pod) -> i128 {
+    let deletion = pod
+        .shape
+        .annotations
+        .get(DELETION_COST)
+        .and_then(|text| text.parse::<i32>().ok())
+        .unwrap_or(0);
+    let cost = ONE + i128::from(deletion) + 4 * i128::from(pod.shape.priority);
+    cost.clamp(-MOST, MOST)
+}
+
+/// The eviction cost of a node with these pods: a pod that is better gone counts nothing.
+pub(crate) fn of_pods(pods: &[Keyed<'_>]) -> i128 {
+    pods.iter()
+        .filter(|(_, pod)| pod.deletion.is_none())
+        .map(|(_, pod)| of_pod(pod).max(0))
+        .sum()
+}
+
+/// What moving the pods is worth: the price of the node by the evictions it takes.
+pub(crate) fn worth(price: i64, cost: i128) -> i128 {
+    // A thousandth of an eviction's worth is more than prices in millionths tell apart.
+    i128::from(price.max(0)) * ONE * 1000 / (ONE + cost.max(0))
+}
+
+/// The price of a machine, by its type; of one whose type is gone nothing is known.
+pub(crate) fn price(known: &Known<'_>) -> i64 {
+    known.kind.map_or(0, |kind| {
+        kind.price
+            .unwrap_or_else(|| offer::price(&kind.capacity()))
+            .max(0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::lab::lab;
+    use model::cluster::{Pod, PodKey};
+
+    fn pod(priority: i32, deletion: Option<&str>) -> Pod {
+        let lab = lab().pod("web", 1, 1).shape("web", |shape| {
+            shape.priority = priority;
+            if let Some(cost) = deletion {
+                shape.annotations.insert(DELETION_COST.into(), cost.into());
+            }
+        });
+        lab.snapshot.cluster.pods[&PodKey::new("default", "web")].clone()
+    }
+
+    #[test]
+    fn cn_35_deletion_costs_and_priorities_order_pods() {
+        let plain = of_pod(&pod(0, None));
+        assert_eq!(plain, ONE);
+        assert!(of_pod(&pod(0, Some("100"))) > plain);
+        assert!(of_pod(&pod(0, Some("-100"))) < plain);
+        assert!(of_pod(&pod(1, None)) > plain);
+        assert!(of_pod(&pod(-1, None)) < plain);
+        assert!(of_pod(&pod(0, Some("101"))) > of_pod(&pod(0, Some("100"))));
+        assert_eq!(of_pod(&pod(0, Some("dear"))), plain, "no number is none");
+        assert_eq!(of_pod(&pod(i32::MAX, Some("2147483647"))), MOST);
+        assert_eq!(of_pod(&pod(i32::MIN, Some("-2147483648"))), -MOST);
+    }
+
+    #[test]
+    fn the_price_by_the_evictions() {
+        assert!(worth(100, ONE) > worth(100, 2 * ONE));
+        assert!(worth(200, 2 * ONE) > worth(100, 2 * ONE));
+        assert_eq!(worth(100, 0), 100_000);
+        assert!(worth(i64::MAX, 0) > 0);
+    }
+}

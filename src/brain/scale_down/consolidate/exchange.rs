@@ -1,0 +1,111 @@
+//! An empty node would go while a dearer one stays because its pods have no place: the other way round
+//! is cheaper, and nothing has to be made for it.
+
+use crate::decision::turn::Turn;
+use crate::scale_down::candidates::{Candidate, Mode};
+use crate::scale_down::node_budgets::NodeBudgets;
+use crate::scale_down::shrink::{self, Keep, Rehearsals};
+use crate::scale_down::units::{Bond, Unit};
+use crate::simulation::world::World;
+use model::disruption::Cause;
+
+/// At most so many nodes are tried, those that save most for their evictions; each on as many empty ones.
+const MOST: usize = 20;
+
+/// Lets empty nodes stay for dearer ones that then can go. Gives back the candidates that still cannot.
+pub(crate) fn plan<'a>(
+    turn: &mut Turn<'a>,
+    world: &mut World<'a>,
+    rehearsals: &mut Rehearsals,
+    unneeded: &mut Vec<Unit<'a>>,
+    stuck: Vec<Candidate<'a>>,
+) -> Vec<Candidate<'a>> {
+    let mut left = Vec::new();
+    let mut tries = 0;
+    let mut budgets = None;
+    for candidate in stuck {
+        let wanted = matches!(candidate.mode, Mode::Consolidate)
+            && turn
+                .view
+                .behind(candidate.name)
+                .is_some_and(super::replaces)
+            && !candidate.empty()
+            && tries < MOST
+            && may_go(
+                turn,
+                budgets.get_or_insert_with(|| NodeBudgets::of(turn)),
+                &candidate,
+            );
+        if !wanted {
+            left.push(candidate);
+            continue;
+        }
+        tries += 1;
+        left.extend(exchanged(turn, world, rehearsals, unneeded, candidate));
+    }
+    left
+}
+
+/// Whether its pool's budgets would let a node go now: for one that has to wait nothing empty stays.
+fn may_go(turn: &Turn<'_>, budgets: &NodeBudgets<'_>, candidate: &Candidate<'_>) -> bool {
+    let Some(known) = turn.view.behind(candidate.name) else {
+        return false;
+    };
+    let of_pool = known.pool.map_or(&[][..], |pool| &pool.budgets);
+    let name = known.pool_name();
+    budgets
+        .admit(name, of_pool, Cause::Underused, 1, turn.now())
+        .is_ok()
+}
+
+/// Tries one candidate on each empty node that is cheaper, the cheapest first; gives it back when none
+/// will do.
+fn exchanged<'a>(
+    turn: &mut Turn<'a>,
+    world: &mut World<'a>,
+    rehearsals: &mut Rehearsals,
+    unneeded: &mut Vec<Unit<'a>>,
+    mut candidate: Candidate<'a>,
+) -> Option<Candidate<'a>> {
+    let mut spares: Vec<usize> = (0..unneeded.len())
+        .filter(|index| cheaper(turn, &unneeded[*index], &candidate))
+        .collect();
+    spares.sort_by_key(|index| (unneeded[*index].nodes[0].price, *index));
+    for index in spares.into_iter().take(MOST) {
+        let bin = unneeded[index].nodes[0].bin;
+        world.reopen(bin);
+        rehearsals.raise(world, &[bin]);
+        match rehearsals.attempt(turn, world, Unit::alone(candidate)) {
+            Ok(unit) => {
+                let spare = unneeded.remove(index);
+                let name = unit.nodes[0].name;
+                let why = format!("pods of {name}, which costs more, will move here");
+                let keep = Keep::because("NotUnneededOtherReason", why);
+                for node in &spare.nodes {
+                    shrink::stay(turn, node.name, keep.clone());
+                }
+                unneeded.push(unit);
+                return None;
+            }
+            Err(refused) => {
+                world.close(bin);
+                candidate = refused.0.into_iter().next()?.0;
+            }
+        }
+    }
+    Some(candidate)
+}
+
+/// Whether a unit is one empty node that goes for consolidation and is cheaper by what the candidate's
+/// pool wants.
+fn cheaper(turn: &Turn<'_>, unit: &Unit<'_>, candidate: &Candidate<'_>) -> bool {
+    let [spare] = &unit.nodes[..] else {
+        return false;
+    };
+    let how = turn.view.behind(candidate.name).and_then(super::of);
+    let wanted = how.map_or(i64::MAX, |how| how.min_saving.wanted(candidate.price));
+    unit.bond == Bond::None
+        && spare.empty()
+        && matches!(spare.mode, Mode::Consolidate)
+        && candidate.price.saturating_sub(spare.price) >= wanted
+}

@@ -1,0 +1,307 @@
+//! Which nodes one cheaper machine could replace.
+//!
+//! The nodes with the best price for their evictions come first. As many of them together as one
+//! machine can stand for are looked for by halving, then each alone. What is found is made only when a
+//! second look, a little later, finds the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::trial::{self, Bench, Swap};
+use super::{SECOND_LOOK, quiet};
+use crate::decision::turn::Turn;
+use crate::observed::view::Standing;
+use crate::scale_down::candidates::{Candidate, Mode};
+use crate::scale_down::removals::{self, Removals};
+use crate::scale_down::shrink;
+use crate::scale_up::limits::Ledger;
+use crate::simulation::offer::Choice;
+use crate::simulation::planned::{CreateReason, PlannedMachines};
+use crate::simulation::work;
+use crate::simulation::world::World;
+use crate::words;
+use model::action::{Kind, Reason};
+use model::disruption::Cause;
+use model::memory::{Found, Replacement};
+use model::report::NodeVerdict;
+
+/// At most so many nodes are replaced by one machine, as in Karpenter.
+const MOST_TOGETHER: usize = 100;
+/// Of so many nodes every number together is tried: a trial of some costs about as much as one alone.
+const FEW_TOGETHER: usize = 16;
+/// At most so many nodes are tried alone in one decision: those that save most for their evictions.
+const MOST_ALONE: usize = 100;
+
+/// Looks for a replacement and plans it when it was found before. `stuck` are the candidates whose
+/// pods find no place on what there is, the nodes of `order`; those of `spare` are unneeded, or are to be
+/// let be for now.
+pub(crate) fn plan<'a>(
+    turn: &mut Turn<'a>,
+    world: &mut World<'a>,
+    choices: &[Choice<'a>],
+    removals: &Removals<'a>,
+    stuck: &[Candidate<'a>],
+    (order, spare): (&[usize], &[usize]),
+) {
+    if !turn.holds.may_observe() {
+        return;
+    }
+    let before = turn.memory.consolidation.take();
+    let grows = turn
+        .plan
+        .iter()
+        .any(|action| matches!(action.kind, Kind::Create(_)));
+    let under_way = turn.memory.replacements.len();
+    let most = turn.view.policy.scale_down.max_parallel_drain as usize;
+    // What is being made may make room: first things first.
+    if grows || under_way >= most {
+        return;
+    }
+    let mut nodes: Vec<&Candidate<'a>> = Vec::new();
+    for candidate in stuck {
+        if movable(turn, world, removals, candidate) {
+            nodes.push(candidate);
+        }
+    }
+    if nodes.is_empty() {
+        return;
+    }
+    let now = turn.now();
+    if let Some(before) = before.clone()
+        && now.since(before.since) < SECOND_LOOK
+    {
+        turn.wake_at(before.since + SECOND_LOOK);
+        turn.memory.consolidation = Some(before);
+        return;
+    }
+    let ledger = Ledger::of(turn);
+    let mut bench = Bench {
+        choices,
+        ledger: &ledger,
+        order,
+        spare,
+        places: BTreeMap::new(),
+        began: world.company.steps(),
+    };
+    let found = together(turn, world, &mut bench, removals, &nodes)
+        .or_else(|| alone(turn, world, &mut bench, removals, &nodes));
+    let what = found
+        .as_ref()
+        .map(|(nodes, swap)| describe(turn, choices, nodes, swap))
+        .unwrap_or_default();
+    let same = before.is_some_and(|before| before.what == what);
+    match found {
+        Some((nodes, swap)) if same => make(turn, world, choices, &nodes, &swap),
+        found => {
+            turn.memory.consolidation = Some(Found { what, since: now });
+            if found.is_some() {
+                turn.wake_at(now + SECOND_LOOK);
+            }
+        }
+    }
+}
+
+type Plan<'c, 'a> = (Vec<&'c Candidate<'a>>, Swap);
+
+/// Whether a node may be replaced at all now.
+fn movable<'a>(
+    turn: &mut Turn<'a>,
+    world: &World<'a>,
+    removals: &Removals<'a>,
+    candidate: &Candidate<'a>,
+) -> bool {
+    let Some(known) = turn.view.behind(candidate.name) else {
+        return false;
+    };
+    let region = &known.machine.region;
+    let wanted = matches!(candidate.mode, Mode::Consolidate)
+        && super::replaces(known)
+        && known.standing == Standing::Up
+        && known.pool.is_some_and(|pool| !pool.atomic)
+        // Its last removal failed: what stood in the way then may do so again.
+        && known.machine.failure.is_none()
+        && !turn.memory.unreplaceable.contains_key(candidate.name)
+        && !candidate.empty()
+        && candidate.loads.iter().all(|load| load.guests == 0)
+        && !world.bins[candidate.bin].receives
+        && turn.holds.may_shrink(region).is_ok();
+    if !wanted {
+        return false;
+    }
+    let settings = shrink::settings(turn, known);
+    let due = quiet::since(turn, known).map(|(_, until)| until);
+    let keep = removals::old_enough(turn, candidate, settings)
+        .and_then(|()| removals.disruptable(turn, known, Cause::Underused, 1))
+        .err();
+    let free = keep.is_none() && removals.evictable(candidate);
+    let quiet = due.is_some_and(|due| due <= turn.now());
+    for time in due.into_iter().chain(keep.and_then(|keep| keep.until)) {
+        turn.wake_at(time);
+    }
+    free && quiet
+}
+
+/// The most nodes that one machine can stand for, two at least: the first of the list. Few are tried
+/// down from all of them, for two may be too few to pay for a larger machine and three enough; many by
+/// halving.
+fn together<'c, 'a>(
+    turn: &Turn<'a>,
+    world: &mut World<'a>,
+    bench: &mut Bench<'_, 'a>,
+    removals: &Removals<'a>,
+    nodes: &[&'c Candidate<'a>],
+) -> Option<Plan<'c, 'a>> {
+    if nodes.len() <= FEW_TOGETHER {
+        return (2..=nodes.len()).rev().find_map(|count| {
+            let swap = swap(turn, world, bench, removals, &nodes[..count])?;
+            Some((nodes[..count].to_vec(), swap))
+        });
+    }
+    let mut found = None;
+    let (mut few, mut many) = (2, nodes.len().min(MOST_TOGETHER));
+    while few <= many {
+        let middle = few + (many - few) / 2;
+        let some = &nodes[..middle];
+        match swap(turn, world, bench, removals, some) {
+            Some(swap) => {
+                found = Some((some.to_vec(), swap));
+                few = middle + 1;
+            }
+            None => many = middle - 1,
+        }
+    }
+    found
+}
+
+fn alone<'c, 'a>(
+    turn: &Turn<'a>,
+    world: &mut World<'a>,
+    bench: &mut Bench<'_, 'a>,
+    removals: &Removals<'a>,
+    nodes: &[&'c Candidate<'a>],
+) -> Option<Plan<'c, 'a>> {
+    nodes.iter().take(MOST_ALONE).find_map(|node| {
+        let swap = swap(turn, world, bench, removals, &[*node])?;
+        Some((vec![*node], swap))
+    })
+}
+
+/// A trial whose outcome the pools' floors and budgets allow.
+fn swap<'a>(
+    turn: &Turn<'a>,
+    world: &mut World<'a>,
+    bench: &mut Bench<'_, 'a>,
+    removals: &Removals<'a>,
+    nodes: &[&Candidate<'a>],
+) -> Option<Swap> {
+    let mut pools: BTreeMap<&str, u32> = BTreeMap::new();
+    for known in nodes.iter().filter_map(|node| turn.view.behind(node.name)) {
+        let count = pools.entry(known.pool_name()).or_insert(0);
+        *count += 1;
+        if removals
+            .disruptable(turn, known, Cause::Underused, *count)
+            .is_err()
+        {
+            return None;
+        }
+    }
+    if work::used_up(turn, world, bench.began) {
+        return None;
+    }
+    let swap = trial::swap(turn, world, bench, nodes)?;
+    let made = &bench.choices[swap.choice];
+    removals.outlast(turn, nodes, made).then_some(swap)
+}
+
+/// What was found, so that a second look can tell whether it is the same: the nodes, since when their
+/// pods are the same, and what takes their place where.
+fn describe(
+    turn: &Turn<'_>,
+    choices: &[Choice<'_>],
+    nodes: &[&Candidate<'_>],
+    swap: &Swap,
+) -> String {
+    let choice = &choices[swap.choice];
+    let mut text = String::new();
+    for node in nodes {
+        let settled = turn.memory.settled.get(node.name);
+        let since = settled.map_or(0, |settled| settled.since.0);
+        let _ = write!(text, "{} {} {since}, ", node.name, node.node.uid);
+    }
+    let host = &choice.offers[swap.offer].host;
+    let _ = write!(text, "by {} on {host} at {}", choice.label, choice.price);
+    text
+}
+
+/// Plans the machine, and remembers what it replaces.
+fn make<'a>(
+    turn: &mut Turn<'a>,
+    world: &mut World<'a>,
+    choices: &[Choice<'a>],
+    nodes: &[&Candidate<'a>],
+    swap: &Swap,
+) {
+    let choice = &choices[swap.choice];
+    let mut planned = PlannedMachines::begin();
+    let vmid = Ledger::of(turn).vmid(turn, &choice.policy.region);
+    let (at, why) = ((swap.choice, swap.offer), CreateReason::Pods);
+    let made = vmid.and_then(|vmid| planned.add(turn, world, choices, at, vmid, why));
+    if made.is_none() {
+        return turn.warn("no VMID or name is free for a replacement".to_owned());
+    }
+    planned.finish(turn, choices, |_| &[]);
+    let names: Vec<Arc<str>> = nodes.iter().map(|node| node.name.clone()).collect();
+    let max_view_age = turn.view.policy.scale_down.max_view_age;
+    let now = turn.now();
+    let Some(action) = turn.plan.last_mut() else {
+        return;
+    };
+    action.reason = Reason::Replaces {
+        nodes: names.clone(),
+        pods: swap.pods.clone(),
+        saving: swap.saving,
+    };
+    let precondition = &mut action.precondition;
+    precondition.max_view_age = precondition.max_view_age.min(max_view_age);
+    // Any other pod on these nodes means that somebody came in between.
+    let pods: BTreeSet<_> = nodes
+        .iter()
+        .flat_map(|node| &node.pods)
+        .map(|(key, _)| (*key).clone())
+        .collect();
+    precondition.pods = pods.into_iter().collect();
+    precondition.landing.clone_from(&swap.moves);
+    let machine = action.target.machine.clone();
+    let why = format!(
+        "{machine} ({}) will replace {} and saves {} an hour",
+        choice.label,
+        names.join(", "),
+        words::price(swap.saving)
+    );
+    turn.memory.replacements.insert(
+        machine.clone(),
+        Replacement {
+            nodes: nodes
+                .iter()
+                .map(|node| (node.name.clone(), node.node.uid.clone()))
+                .collect(),
+            gone: BTreeSet::new(),
+            planned: now,
+            saving: swap.saving,
+        },
+    );
+    for node in nodes {
+        let here = |(key, _): &(&model::cluster::PodKey, &Arc<str>)| {
+            node.pods.iter().any(|(pod, _)| pod == key)
+        };
+        let moves = swap.moves.iter().filter(here);
+        let verdict = NodeVerdict::Replaced {
+            by: machine.clone(),
+            why: why.clone(),
+            moves: moves.map(|(key, to)| (key.clone(), to.clone())).collect(),
+            others: swap.others.clone(),
+        };
+        turn.report.nodes.insert(node.name.clone(), verdict);
+    }
+}

@@ -1,0 +1,368 @@
+//! One trial: these nodes gone, their pods on what is left and on one machine that is cheaper.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::cost;
+use crate::constraints::fit::NEW;
+use crate::constraints::shape::HOSTNAME_LABEL;
+use crate::decision::turn::Turn;
+use crate::observed::view::Known;
+use crate::scale_down::candidates::{Candidate, Load};
+use crate::scale_down::rehearsal::{self, Homeless, Undo};
+use crate::scale_up::limits::Ledger;
+use crate::simulation::offer::{self, Choice};
+use crate::simulation::pack::{self, Lane};
+use crate::simulation::world::{Site, World};
+use crate::words;
+use model::cluster::PodKey;
+
+/// What trials are made with.
+pub(super) struct Bench<'b, 'a> {
+    pub(super) choices: &'b [Choice<'a>],
+    pub(super) ledger: &'b Ledger,
+    /// Where pods may be sent, in order.
+    pub(super) order: &'b [usize],
+    /// Nodes that count as gone or are let be for now, and are there all the same.
+    pub(super) spare: &'b [usize],
+    /// Places that stand for new machines, by choice and offer.
+    pub(super) places: BTreeMap<(usize, usize), usize>,
+    /// Steps of the decision before.
+    pub(super) began: u64,
+}
+
+/// A topology key and one of its values.
+type Domain = (Arc<str>, Arc<str>);
+
+/// A machine that would do.
+#[derive(Clone, Debug)]
+pub(super) struct Swap {
+    pub(super) choice: usize,
+    pub(super) offer: usize,
+    pub(super) saving: i64,
+    /// The pods it is for, sorted.
+    pub(super) pods: Vec<PodKey>,
+    /// Where the other pods would go.
+    pub(super) moves: BTreeMap<PodKey, Arc<str>>,
+    /// Why cheaper choices lost, and dearer ones.
+    pub(super) others: BTreeMap<Arc<str>, String>,
+}
+
+/// The cheapest machine that takes the place of these nodes, if it saves enough. The world is as it
+/// was afterwards.
+pub(super) fn swap<'a>(
+    turn: &Turn<'a>,
+    world: &mut World<'a>,
+    bench: &mut Bench<'_, 'a>,
+    nodes: &[&Candidate<'a>],
+) -> Option<Swap> {
+    let mut undo = Undo::default();
+    for node in nodes {
+        rehearsal::close(world, node.bin, &mut undo);
+    }
+    if spared(world, bench, nodes) {
+        undo.roll_back(world);
+        return None;
+    }
+    let open = rehearsal::open(world, bench.order, &BTreeSet::new(), None);
+    let mut lane = Lane::over(&open, world);
+    let mut domains: BTreeSet<Domain> = BTreeSet::new();
+    let mut moves = BTreeMap::new();
+    let mut homeless = Vec::new();
+    for node in nodes {
+        let lone = lone_domains(world, node);
+        if lone.is_empty() {
+            let left = rehearsal::resettle(world, node, &mut lane, &mut moves, &mut undo);
+            homeless.extend(left);
+            continue;
+        }
+        // Its pods would leave a domain that nothing else is in: only a machine there will do.
+        domains.extend(lone);
+        homeless.extend(node.loads.iter().map(|load| Homeless {
+            load,
+            pods: load.pods.clone(),
+        }));
+    }
+    let found = if homeless.is_empty() {
+        None
+    } else {
+        cheapest(turn, world, bench, nodes, &homeless, &domains)
+    };
+    undo.roll_back(world);
+    let swap = found?;
+    sturdy(world, bench, nodes, &swap, &open).then_some(Swap { moves, ..swap })
+}
+
+/// Whether the pods find room on what is left and the machine in whatever order they come.
+fn sturdy<'a>(
+    world: &mut World<'a>,
+    bench: &mut Bench<'_, 'a>,
+    nodes: &[&Candidate<'a>],
+    swap: &Swap,
+    open: &[usize],
+) -> bool {
+    let bin = bench.place(world, (swap.choice, swap.offer));
+    let mut undo = Undo::default();
+    for node in nodes {
+        rehearsal::close(world, node.bin, &mut undo);
+    }
+    world.reopen(bin);
+    // Nobody knows the new machine's name yet: it may be filled first, or last.
+    let rest = rehearsal::by_name(world, open.to_vec());
+    let first: Vec<usize> = [bin].into_iter().chain(rest.iter().copied()).collect();
+    let last: Vec<usize> = rest.into_iter().chain([bin]).collect();
+    let sturdy = [first, last].iter().all(|order| {
+        let mut lane = Lane::indexed(order, world);
+        rehearsal::sturdy(world, nodes, &mut lane)
+    });
+    world.close(bin);
+    undo.roll_back(world);
+    sturdy
+}
+
+/// Whether the pods would fit on what there is, with the nodes that are unneeded or not yet quiet: then
+/// no machine is made, and it shows in a while what goes.
+fn spared<'a>(world: &mut World<'a>, bench: &Bench<'_, 'a>, nodes: &[&Candidate<'a>]) -> bool {
+    if bench.spare.is_empty() {
+        return false;
+    }
+    let mut undo = Undo::default();
+    let mut opened = Vec::new();
+    for bin in bench.spare {
+        if world.bins[*bin].closed {
+            world.reopen(*bin);
+            opened.push(*bin);
+        }
+    }
+    let order: Vec<usize> = bench.order.iter().chain(bench.spare).copied().collect();
+    let gone: BTreeSet<usize> = nodes.iter().map(|node| node.bin).collect();
+    let open = rehearsal::open(world, &order, &gone, None);
+    let mut moves = BTreeMap::new();
+    let mut lane = Lane::over(&open, world);
+    let fits = nodes
+        .iter()
+        .all(|node| rehearsal::resettle(world, node, &mut lane, &mut moves, &mut undo).is_empty());
+    undo.roll_back(world);
+    for bin in opened {
+        world.close(bin);
+    }
+    fits
+}
+
+fn cheapest<'a>(
+    turn: &Turn<'a>,
+    world: &mut World<'a>,
+    bench: &mut Bench<'_, 'a>,
+    nodes: &[&Candidate<'a>],
+    homeless: &[Homeless<'_, 'a>],
+    domains: &BTreeSet<Domain>,
+) -> Option<Swap> {
+    let olds: Vec<&Known<'a>> = nodes
+        .iter()
+        .filter_map(|node| turn.view.behind(node.name))
+        .collect();
+    let price = nodes
+        .iter()
+        .fold(0i64, |sum, node| sum.saturating_add(node.price));
+    let most = price.saturating_sub(wanted(&olds));
+    let mut by_price: Vec<usize> = (0..bench.choices.len()).collect();
+    by_price.sort_by_key(|index| (bench.choices[*index].price, *index));
+    let mut others = BTreeMap::new();
+    let mut found: Option<Swap> = None;
+    for index in by_price {
+        let choice = &bench.choices[index];
+        let verdict = match &found {
+            Some(_) => Err("another is cheaper".to_owned()),
+            None => eligible(turn, bench.ledger, choice, &olds, most)
+                .and_then(|()| host(world, bench, index, homeless, domains)),
+        };
+        match verdict {
+            Err(why) => {
+                others.insert(choice.label.clone(), why);
+            }
+            Ok(offer) => {
+                found = Some(Swap {
+                    choice: index,
+                    offer,
+                    saving: price.saturating_sub(choice.price),
+                    pods: pods(homeless),
+                    moves: BTreeMap::new(),
+                    others: BTreeMap::new(),
+                });
+            }
+        }
+    }
+    found.map(|swap| Swap { others, ..swap })
+}
+
+/// What must be saved at least on these nodes.
+pub(super) fn wanted(olds: &[&Known<'_>]) -> i64 {
+    olds.iter()
+        .filter_map(|known| {
+            let how = super::of(known)?;
+            Some(how.min_saving.wanted(cost::price(known)))
+        })
+        .fold(0, i64::saturating_add)
+}
+
+fn pods(homeless: &[Homeless<'_, '_>]) -> Vec<PodKey> {
+    let mut pods: Vec<PodKey> = homeless
+        .iter()
+        .flat_map(|homeless| &homeless.pods)
+        .map(|(key, _)| (*key).clone())
+        .collect();
+    pods.sort();
+    pods
+}
+
+/// Whether a choice may take the place of these machines, whatever the host.
+fn eligible(
+    turn: &Turn<'_>,
+    ledger: &Ledger,
+    choice: &Choice<'_>,
+    olds: &[&Known<'_>],
+    most: i64,
+) -> Result<(), String> {
+    if choice.price > most {
+        return Err(format!(
+            "it costs {} an hour, the replacement may cost at most {}",
+            words::price(choice.price),
+            words::price(most.max(0))
+        ));
+    }
+    let same = |known: &&&Known<'_>| *known.machine.mark.instance_type == **choice.type_name;
+    if let Some(old) = olds.iter().find(same) {
+        return Err(format!("{} is of this type", old.name));
+    }
+    let heavier = |known: &&&Known<'_>| {
+        known
+            .pool
+            .is_some_and(|pool| pool.weight > choice.policy.weight)
+    };
+    if let Some(old) = olds.iter().find(heavier) {
+        return Err(format!("the pool of {} weighs more", old.name));
+    }
+    ledger.admits(turn, choice)
+}
+
+/// The host on which the machine holds the pods: of those, the one with the fewest of the pool, then
+/// the most free memory, then by name.
+fn host<'a>(
+    world: &mut World<'a>,
+    bench: &mut Bench<'_, 'a>,
+    index: usize,
+    homeless: &[Homeless<'_, 'a>],
+    domains: &BTreeSet<Domain>,
+) -> Result<usize, String> {
+    let choice = &bench.choices[index];
+    let mut refusal = None;
+    let mut offers: Vec<usize> = (0..choice.offers.len()).collect();
+    offers.sort_by_cached_key(|index| {
+        let offer = &choice.offers[*index];
+        let free = bench.ledger.free_memory(offer);
+        (
+            bench.ledger.on_host(choice, offer),
+            std::cmp::Reverse(free),
+            offer.host.clone(),
+        )
+    });
+    for at in offers {
+        let offer = &choice.offers[at];
+        let elsewhere = domains
+            .iter()
+            .find(|(key, value)| offer.labels.get(key) != Some(value));
+        let verdict = match elsewhere {
+            Some((key, value)) => Err(format!(
+                "the pods are spread over {key}, and no other node is left in {value}"
+            )),
+            None => bench
+                .ledger
+                .host_admits(choice, offer)
+                .and_then(|()| holds(world, bench, (index, at), homeless)),
+        };
+        match verdict {
+            Ok(()) => return Ok(at),
+            Err(why) => refusal = refusal.or(Some(why)),
+        }
+    }
+    Err(refusal.unwrap_or_else(|| "no host of its region may be used".to_owned()))
+}
+
+/// Whether one machine of an offer holds the pods.
+fn holds<'a>(
+    world: &mut World<'a>,
+    bench: &mut Bench<'_, 'a>,
+    at: (usize, usize),
+    homeless: &[Homeless<'_, 'a>],
+) -> Result<(), String> {
+    let choice = &bench.choices[at.0];
+    let offer = &choice.offers[at.1];
+    for Homeless { load, .. } in homeless {
+        let shape = world.shapes[load.shape].shape;
+        if let Some(misfit) = choice.misfit(offer, shape) {
+            return Err(misfit.to_string());
+        }
+    }
+    let bin = bench.place(world, at);
+    world.reopen(bin);
+    let mut undo = Vec::new();
+    let mut left = None;
+    for Homeless { load, pods } in homeless {
+        let Load { shape, need, .. } = load;
+        let need = need.as_deref();
+        let placed = pack::place_with_undo(world, *shape, need, pods.len(), &[bin], &mut undo);
+        let placed: usize = placed.iter().map(|(_, count)| count).sum();
+        if placed < pods.len() {
+            left = pods.get(placed).map(|(key, _)| *key);
+            break;
+        }
+    }
+    for (bin, saved) in undo.into_iter().rev() {
+        world.restore(bin, saved);
+    }
+    world.close(bin);
+    match left {
+        None => Ok(()),
+        Some(key) => Err(format!("one machine of it does not hold all pods: {key}")),
+    }
+}
+
+impl<'a> Bench<'_, 'a> {
+    /// The closed place that stands for a new machine of an offer in trials.
+    fn place(&mut self, world: &mut World<'a>, at: (usize, usize)) -> usize {
+        if let Some(bin) = self.places.get(&at) {
+            return *bin;
+        }
+        let choice = &self.choices[at.0];
+        let offer = &choice.offers[at.1];
+        // A name that no node has, and another for each place: a domain of its own.
+        let name = format!("{NEW}{}", self.places.len()).into();
+        let bin = offer::place(world, choice, offer, name, Site::Planned(0));
+        world.close(bin);
+        self.places.insert(at, bin);
+        bin
+    }
+}
+
+/// Domains over which pods of a node must be spread and of which nothing is left without the node.
+/// kube-scheduler would forget such a domain and crowd the others; consolidation keeps it.
+pub(crate) fn lone_domains(world: &World<'_>, node: &Candidate<'_>) -> Vec<Domain> {
+    let mut lone = Vec::new();
+    let labels = &world.bins[node.bin].labels;
+    for load in &node.loads {
+        let spreads = &world.shapes[load.shape].shape.spread;
+        for spread in spreads.iter().filter(|spread| spread.hard) {
+            let key = &spread.topology_key;
+            let Some(value) = labels.get(key).filter(|_| **key != *HOSTNAME_LABEL) else {
+                continue;
+            };
+            let others = world.bins.iter().enumerate().any(|(index, bin)| {
+                index != node.bin && bin.ready && !bin.closed && bin.labels.get(key) == Some(value)
+            });
+            if !others {
+                lone.push((key.clone(), value.clone()));
+            }
+        }
+    }
+    lone
+}

@@ -1,0 +1,364 @@
+//! Which pods of a node may be evicted: the first rule that decides wins.
+//!
+//! Source: cluster-autoscaler's `simulator/drainability/rules`. Two deviations: `safe-to-evict: false`
+//! and budgets are asked before the age of a system pod, and budgets even with `safe-to-evict: true`.
+
+use std::collections::BTreeMap;
+
+use model::cluster::{DisruptionBudget, Phase, Pod, PodKey};
+use model::guard::{DO_NOT_DISRUPT, Guard, SAFE_TO_EVICT};
+use model::policy::ScaleDown;
+use model::scheduling::{PodShape, Volume};
+use model::time::{Span, Time};
+use model::words;
+
+use crate::constraints::fit::selector;
+use crate::constraints::shape::Keyed;
+use crate::observed::view::View;
+
+const SAFE_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
+const DAEMON_POD: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
+/// A pod whose grace period ended so long ago does not go by itself any more.
+const LONG_TERMINATING: Span = Span::seconds(30);
+/// Controllers that are known to make their pods anew.
+const RECREATING: [&str; 4] = ["ReplicaSet", "ReplicationController", "StatefulSet", "Job"];
+
+/// What becomes of a pod when its node goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It does not matter: static, of a DaemonSet, long dead.
+    Stays,
+    /// It goes, and nothing that must be placed comes for it.
+    Goes,
+    /// It, or its successor, needs another place.
+    Moves,
+    /// It blocks.
+    Blocks(Block),
+}
+
+/// Why a pod blocks: cluster-autoscaler's `BlockingPodReason`, in words, and until when if that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) reason: &'static str,
+    pub(crate) why: String,
+    pub(crate) until: Option<Time>,
+}
+
+fn block(reason: &'static str, why: String) -> Block {
+    Block {
+        reason,
+        why,
+        until: None,
+    }
+}
+
+/// By what pods are judged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bar<'b, 'a> {
+    pub(crate) settings: &'b ScaleDown,
+    /// Pods of a lower priority need no other place.
+    pub(crate) expendable: i32,
+    pub(crate) budgets: &'b Budgets<'a>,
+    /// The pool is consolidated: budgets and `do-not-disrupt` of DaemonSet pods count too, as
+    /// Karpenter has it.
+    pub(crate) strict: bool,
+    pub(crate) now: Time,
+}
+
+fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
+    pod.shape.annotations.get(key).map(|value| &**value)
+}
+
+/// Whether a pod is a DaemonSet's, or says it is like one.
+pub(crate) fn daemon(pod: &Pod) -> bool {
+    daemonic(&pod.shape)
+}
+
+/// The same of all pods of a shape.
+pub(crate) fn daemonic(shape: &PodShape) -> bool {
+    let owned = shape
+        .owner
+        .as_ref()
+        .is_some_and(|owner| &*owner.kind == "DaemonSet");
+    let says = || shape.annotations.get(DAEMON_POD).map(|value| &**value);
+    owned || says() == Some("true")
+}
+
+/// Whether a pod should have been gone for a while.
+pub(crate) fn long_terminating(pod: &Pod, now: Time) -> bool {
+    let grace = pod
+        .deletion_grace_seconds
+        .unwrap_or(pod.shape.grace_seconds)
+        .max(0);
+    let grace = Span(
+        grace
+            .saturating_mul(1000)
+            .saturating_add(LONG_TERMINATING.0),
+    );
+    pod.deletion.is_some_and(|end| now.since(end) > grace)
+}
+
+/// Whether a drain has to do with a pod at all.
+pub(crate) fn concerned(pod: &Pod, now: Time) -> bool {
+    !pod.mirror && !daemon(pod) && !long_terminating(pod, now)
+}
+
+/// The disruption budgets, and how many evictions each has left.
+#[derive(Clone, Debug)]
+pub(crate) struct Budgets<'a> {
+    /// By namespace.
+    all: BTreeMap<&'a str, Vec<(&'a PodKey, &'a DisruptionBudget)>>,
+    left: BTreeMap<&'a PodKey, i64>,
+    /// Nodes that take of each, in this plan and under way.
+    nodes: BTreeMap<&'a PodKey, u32>,
+}
+
+impl<'a> Budgets<'a> {
+    /// What the budgets allow, minus what removals under way will still take.
+    pub(crate) fn of(view: &View<'a>, leaving: &[&str]) -> Budgets<'a> {
+        let seen = &view.snapshot.cluster.budgets;
+        let left = seen
+            .iter()
+            .map(|(key, budget)| (key, i64::from(budget.allowed)))
+            .collect();
+        let mut all: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+        for (key, budget) in seen {
+            all.entry(&*key.namespace).or_default().push((key, budget));
+        }
+        let mut budgets = Budgets {
+            all,
+            left,
+            nodes: BTreeMap::new(),
+        };
+        for node in leaving {
+            let pods: Vec<Keyed<'a>> = view
+                .pods(node)
+                .iter()
+                .filter(|(_, pod)| concerned(pod, view.now))
+                .copied()
+                .collect();
+            budgets.take(&pods);
+        }
+        budgets
+    }
+
+    /// The budgets that a pod counts in.
+    fn matching(&self, key: &PodKey, pod: &Pod) -> Vec<(&'a PodKey, &'a DisruptionBudget)> {
+        let of_namespace = self.all.get(&*key.namespace);
+        of_namespace
+            .map_or(&[][..], Vec::as_slice)
+            .iter()
+            .filter(|(_, budget)| selector::selects(budget.selector.as_ref(), &pod.shape.labels))
+            .copied()
+            .collect()
+    }
+
+    /// Why a pod may not be evicted now, if it may not.
+    fn refusal(&self, key: &PodKey, pod: &Pod) -> Option<String> {
+        if pod.phase == Phase::Pending {
+            return None;
+        }
+        let matching = self.matching(key, pod);
+        if matching.len() > 1 {
+            return Some(format!(
+                "it is in {} disruption budgets, which the API server refuses to evict",
+                matching.len()
+            ));
+        }
+        let (name, budget) = matching.first()?;
+        let left = self.left.get(name).copied().unwrap_or(0);
+        (spends(pod, budget) && left < 1).then(|| {
+            format!(
+                "the disruption budget {name} allows {}, {left} left",
+                words::count(budget.allowed, "eviction")
+            )
+        })
+    }
+
+    /// What a removal of a node with these pods takes, by budget.
+    fn cost(&self, pods: &[Keyed<'_>]) -> BTreeMap<&'a PodKey, i64> {
+        let mut cost = BTreeMap::new();
+        for (key, pod) in pods.iter().filter(|(_, pod)| pod.deletion.is_none()) {
+            for (name, budget) in self.matching(key, pod) {
+                if spends(pod, budget) {
+                    *cost.entry(name).or_insert(0) += 1;
+                }
+            }
+        }
+        cost
+    }
+
+    /// Whether a node with these pods can be drained beside what is planned already. One node alone
+    /// may need more evictions than are allowed at once: they come one after the other.
+    pub(crate) fn admit(&self, pods: &[Keyed<'_>]) -> Result<(), String> {
+        for (name, wanted) in self.cost(pods) {
+            let left = self.left.get(name).copied().unwrap_or(0);
+            let shared = self.nodes.get(name).is_some_and(|nodes| *nodes > 0);
+            if left < 1 || (wanted > left && shared) {
+                return Err(format!(
+                    "the disruption budget {name} has {} left beside other removals, {wanted} needed",
+                    words::count(left, "eviction")
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether draining these pods takes more evictions at once than are allowed.
+    pub(crate) fn risky(&self, pods: &[Keyed<'_>]) -> bool {
+        self.cost(pods)
+            .iter()
+            .any(|(name, wanted)| *wanted > self.left.get(name).copied().unwrap_or(0))
+    }
+
+    /// Counts a removal.
+    pub(crate) fn take(&mut self, pods: &[Keyed<'_>]) {
+        for (name, wanted) in self.cost(pods) {
+            let left = self.left.entry(name).or_insert(0);
+            *left = left.saturating_sub(wanted);
+            *self.nodes.entry(name).or_insert(0) += 1;
+        }
+    }
+}
+
+/// Whether an eviction takes one of a budget's disruptions. The API server asks no budget for a pod
+/// that has not begun to run, and lets one that is not ready go while the others suffice.
+fn spends(pod: &Pod, budget: &DisruptionBudget) -> bool {
+    let free = budget.always_allow_unhealthy || budget.healthy;
+    pod.phase != Phase::Pending && (pod.ready || !free)
+}
+
+/// The fate of one pod.
+pub(crate) fn fate(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Fate {
+    if !concerned(pod, bar.now) {
+        return match held_daemon(key, pod, bar) {
+            Some(block) => Fate::Blocks(block),
+            None => Fate::Stays,
+        };
+    }
+    let stateful = pod
+        .shape
+        .owner
+        .as_ref()
+        .is_some_and(|owner| &*owner.kind == "StatefulSet");
+    if pod.deletion.is_some() {
+        // Its successor is there already; a StatefulSet's waits for it to be gone.
+        return if stateful { Fate::Moves } else { Fate::Goes };
+    }
+    if let Some(block) = blocking(key, pod, bar) {
+        return Fate::Blocks(block);
+    }
+    if pod.shape.priority < bar.expendable {
+        return Fate::Goes;
+    }
+    Fate::Moves
+}
+
+/// Why a pod that no drain moves, a DaemonSet's or a static one, keeps its node from being consolidated, if
+/// it does. No disruption budget counts a static pod: nobody evicts it.
+fn held_daemon(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
+    if !bar.strict || pod.deletion.is_some() || !(pod.mirror || daemon(pod)) {
+        return None;
+    }
+    guarded(pod, bar.now).or_else(|| {
+        if pod.mirror {
+            return None;
+        }
+        let why = bar.budgets.refusal(key, pod)?;
+        Some(block("NotEnoughPdb", why))
+    })
+}
+
+/// `do-not-disrupt` on a pod.
+fn guarded(pod: &Pod, now: Time) -> Option<Block> {
+    let value = annotation(pod, DO_NOT_DISRUPT);
+    let Guard { until } = Guard::of_pod(pod, now)?;
+    Some(Block {
+        reason: "NotSafeToEvictAnnotation",
+        why: format!(
+            "its annotation {DO_NOT_DISRUPT} is {}",
+            value.unwrap_or_default()
+        ),
+        until,
+    })
+}
+
+fn blocking(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
+    let Bar {
+        settings,
+        budgets,
+        now,
+        ..
+    } = bar;
+    if let Some(why) = &pod.shape.left_out {
+        return Some(block("UnexpectedError", why.to_string()));
+    }
+    let safe = annotation(pod, SAFE_TO_EVICT);
+    if let Some(value) = safe.filter(|value| *value != "true") {
+        let why = format!("its annotation {SAFE_TO_EVICT} is {value}");
+        return Some(block("NotSafeToEvictAnnotation", why));
+    }
+    if let Some(guarded) = guarded(pod, now) {
+        return Some(guarded);
+    }
+    if let Some(why) = budgets.refusal(key, pod) {
+        return Some(block("NotEnoughPdb", why));
+    }
+    if pod.shape.devices {
+        let why = "it uses devices by ResourceClaim; where else they are is not known";
+        return Some(block("UnexpectedError", why.to_owned()));
+    }
+    if safe == Some("true") {
+        return None;
+    }
+    let Some(owner) = &pod.shape.owner else {
+        return Some(block(
+            "NotReplicated",
+            "no controller makes it anew".to_owned(),
+        ));
+    };
+    if settings.skip_custom_controllers && !RECREATING.contains(&&*owner.kind) {
+        let why = format!(
+            "its controller is a {}, which may not make it anew",
+            owner.kind
+        );
+        return Some(block("NotReplicated", why));
+    }
+    let age = now.since(pod.created);
+    if settings.skip_system_pods
+        && &*key.namespace == "kube-system"
+        && age <= settings.system_pod_timeout
+        && budgets.matching(key, pod).is_empty()
+    {
+        let why = format!(
+            "a kube-system pod without disruption budget blocks until it is {} old, it is {age}",
+            settings.system_pod_timeout
+        );
+        return Some(Block {
+            reason: "UnmovableKubeSystemPod",
+            why,
+            until: Some(pod.created + settings.system_pod_timeout + Span(1)),
+        });
+    }
+    if settings.skip_local_storage
+        && let Some(volume) = local_volume(pod)
+    {
+        let why = format!("its volume {volume} is on the node");
+        return Some(block("LocalStorageRequested", why));
+    }
+    None
+}
+
+fn local_volume(pod: &Pod) -> Option<&str> {
+    let excused: Vec<&str> = annotation(pod, SAFE_VOLUMES)
+        .unwrap_or_default()
+        .split(',')
+        .map(str::trim)
+        .collect();
+    pod.shape.volumes.iter().find_map(|volume| match volume {
+        Volume::EmptyDir(name) | Volume::HostPath(name) => {
+            Some(&**name).filter(|name| !excused.contains(name))
+        }
+        Volume::Claim(_) | Volume::Ephemeral { .. } => None,
+    })
+}

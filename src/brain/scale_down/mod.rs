@@ -1,0 +1,15 @@
+//! Nodes that may go: who may be evicted, where their pods would go, what is replaced by what.
+//!
+//! `README.md` beside this file tells more.
+
+pub(crate) mod candidates;
+pub(crate) mod consolidate;
+pub(crate) mod drain_rules;
+pub(crate) mod evicted;
+pub(crate) mod node_budgets;
+pub(crate) mod rehearsal;
+pub(crate) mod removals;
+pub(crate) mod shrink;
+pub(crate) mod surplus;
+pub(crate) mod units;
+pub(crate) mod utilization;

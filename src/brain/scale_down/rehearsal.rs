@@ -1,0 +1,195 @@
+//! Rehearsal of a removal: the node is taken for gone and its pods are put elsewhere, with the filters
+//! that scale-up uses; what does not work out is taken back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::cluster::PodKey;
+
+use crate::scale_down::candidates::{Candidate, Load};
+use crate::scale_down::shrink::Keep;
+use crate::simulation::pack::{self, Lane};
+use crate::simulation::world::{Saved, Site, World};
+
+/// What takes a rehearsal back.
+#[derive(Debug, Default)]
+pub(crate) struct Undo {
+    puts: Vec<(usize, Saved)>,
+    closed: Vec<usize>,
+}
+
+impl Undo {
+    /// Takes everything back; says which places have more free than before, or are open again.
+    pub(crate) fn roll_back(self, world: &mut World<'_>) -> Vec<usize> {
+        let mut touched = Vec::with_capacity(self.puts.len() + self.closed.len());
+        for (bin, saved) in self.puts.into_iter().rev() {
+            world.restore(bin, saved);
+            touched.push(bin);
+        }
+        for bin in self.closed.into_iter().rev() {
+            world.reopen(bin);
+            touched.push(bin);
+        }
+        touched
+    }
+
+    /// Takes nothing back: where pods were put there must be a node.
+    pub(crate) fn keep(self, world: &mut World<'_>) {
+        for (bin, _) in self.puts {
+            world.bins[bin].receives = true;
+        }
+    }
+}
+
+/// Pods that found no place: their shape, and the first of them; without one a pending pod that was
+/// to come to the node.
+pub(crate) struct Homeless<'c, 'a> {
+    pub(crate) load: &'c Load<'a>,
+    pub(crate) pods: Vec<crate::constraints::shape::Keyed<'a>>,
+}
+
+/// Where pods may be sent: ready nodes that stay; those first that are no candidates, and of the
+/// candidates first those that would be removed last.
+pub(crate) fn destinations(world: &World<'_>, candidates: &[Candidate<'_>]) -> Vec<usize> {
+    let rank: BTreeMap<usize, usize> = candidates
+        .iter()
+        .enumerate()
+        .map(|(rank, candidate)| (candidate.bin, rank + 1))
+        .collect();
+    let mut order: Vec<usize> = (0..world.bins.len())
+        .filter(|index| {
+            let bin = &world.bins[*index];
+            bin.ready && !bin.closed && bin.site == Site::Node
+        })
+        .collect();
+    order.sort_by(|a, b| {
+        let key = |bin: &usize| {
+            let rank = rank.get(bin).copied();
+            (rank.is_some(), std::cmp::Reverse(rank))
+        };
+        (key(a), &world.bins[*a].name).cmp(&(key(b), &world.bins[*b].name))
+    });
+    order
+}
+
+/// The destinations that are still open, those in `avoid` left out, `first` in front.
+pub(crate) fn open(
+    world: &World<'_>,
+    order: &[usize],
+    avoid: &BTreeSet<usize>,
+    first: Option<usize>,
+) -> Vec<usize> {
+    let rest = order
+        .iter()
+        .copied()
+        .filter(|bin| !avoid.contains(bin) && Some(*bin) != first);
+    first
+        .into_iter()
+        .chain(rest)
+        .filter(|bin| !world.bins[*bin].closed)
+        .collect()
+}
+
+/// Takes a node for gone.
+pub(crate) fn close(world: &mut World<'_>, bin: usize, undo: &mut Undo) {
+    if !world.bins[bin].closed {
+        world.close(bin);
+        undo.closed.push(bin);
+    }
+}
+
+/// Puts the pods of a candidate on the open nodes of a lane; those that find no place come back.
+pub(crate) fn resettle<'c, 'a>(
+    world: &mut World<'a>,
+    candidate: &'c Candidate<'a>,
+    lane: &mut Lane,
+    landing: &mut BTreeMap<PodKey, std::sync::Arc<str>>,
+    undo: &mut Undo,
+) -> Vec<Homeless<'c, 'a>> {
+    let mut homeless = Vec::new();
+    for load in &candidate.loads {
+        let count = load.pods.len() + load.guests;
+        let need = load.need.as_deref();
+        let placed = pack::lay_with_undo(world, load.shape, need, count, lane, &mut undo.puts);
+        let total: usize = placed.iter().map(|(_, count)| count).sum();
+        let mut pods = load.pods.iter();
+        for (bin, count) in placed {
+            for (key, _) in pods.by_ref().take(count) {
+                landing.insert((*key).clone(), world.bins[bin].name.clone());
+            }
+        }
+        if total < count {
+            homeless.push(Homeless {
+                load,
+                pods: pods.copied().collect(),
+            });
+        }
+    }
+    homeless
+}
+
+/// Whether the pods of some nodes find room on the open nodes of a lane as well when they come one group
+/// after the other in kube-scheduler's order. What fits only as it was laid out here would call for
+/// another machine. Nothing stays changed.
+pub(crate) fn sturdy<'a>(world: &mut World<'a>, nodes: &[&Candidate<'a>], lane: &mut Lane) -> bool {
+    let mut loads: Vec<&Load<'a>> = nodes.iter().flat_map(|node| &node.loads).collect();
+    loads.sort_by_cached_key(|load| {
+        let priority = world.shapes[load.shape].shape.priority;
+        let first = load.pods.iter().map(|(key, pod)| (pod.created, *key)).min();
+        (std::cmp::Reverse(priority), first)
+    });
+    let mut undo = Undo::default();
+    let all = loads.iter().all(|load| {
+        let count = load.pods.len() + load.guests;
+        let need = load.need.as_deref();
+        let placed = pack::lay_with_undo(world, load.shape, need, count, lane, &mut undo.puts);
+        placed.iter().map(|(_, count)| count).sum::<usize>() == count
+    });
+    let touched = undo.roll_back(world);
+    lane.lift(&touched, world);
+    all
+}
+
+/// Nodes in the order in which pods are put on what there is: by name.
+pub(crate) fn by_name(world: &World<'_>, mut nodes: Vec<usize>) -> Vec<usize> {
+    nodes.sort_by(|a, b| world.bins[*a].name.cmp(&world.bins[*b].name));
+    nodes
+}
+
+/// Why a pod of a candidate finds no other place; without a pod, one that was to come there.
+pub(crate) fn no_place(
+    world: &World<'_>,
+    load: &Load<'_>,
+    pod: Option<&PodKey>,
+    open: &[usize],
+) -> Keep {
+    let shape = world.shapes[load.shape].shape;
+    let nearest = open.first().map_or_else(
+        || "there is no other ready node".to_owned(),
+        |index| {
+            let bin = &world.bins[*index];
+            let misfit = world
+                .misfit(*index, shape, load.need.as_deref())
+                .or_else(|| crate::constraints::fit::crowded(shape, &bin.free, &bin.ports))
+                .or_else(|| {
+                    let rules = world.company.known_rules(load.shape)?;
+                    world.company.misfit(rules, world.company.at(*index))
+                });
+            match misfit {
+                Some(misfit) => format!(
+                    "none of {} other ready nodes holds it; {}: {}",
+                    open.len(),
+                    bin.name,
+                    misfit.here()
+                ),
+                None => format!("none of {} other ready nodes holds it", open.len()),
+            }
+        },
+    );
+    match pod {
+        Some(key) => Keep::because("NoPlaceToMovePods", nearest).pod(key),
+        None => Keep::because(
+            "NoPlaceToMovePods",
+            format!("pending pods are expected here, and {nearest}"),
+        ),
+    }
+}

@@ -1,0 +1,490 @@
+//! Which of the unneeded nodes go now: timers, delays, the pools' `min`, how many at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::action::Reason;
+use model::disruption::Cause;
+use model::policy::ScaleDown;
+use model::time::{Span, Time};
+
+use crate::decision::turn::Turn;
+use crate::observed::view::{Known, Standing};
+use crate::scale_down::candidates::{Candidate, Mode};
+use crate::scale_down::consolidate::{SECOND_LOOK, quiet};
+use crate::scale_down::drain_rules::{self, Budgets};
+use crate::scale_down::node_budgets::NodeBudgets;
+use crate::scale_down::shrink::{Keep, ready, settings};
+use crate::scale_down::units::{Bond, Unit};
+use crate::simulation::offer::Choice;
+use crate::words;
+
+/// What removals of this decision may still take.
+#[derive(Clone, Debug)]
+pub(crate) struct Removals<'a> {
+    budgets: Budgets<'a>,
+    node_budgets: NodeBudgets<'a>,
+    /// Removals, and drains among them.
+    all: u32,
+    drains: u32,
+    /// Working nodes by pool, those planned to go taken away.
+    working: BTreeMap<Arc<str>, u32>,
+    /// CPU and memory of the VMs of all working nodes, those planned to go taken away.
+    cpu_milli: i64,
+    memory: i64,
+    /// When a node of ours last came.
+    added: Option<Time>,
+}
+
+impl<'a> Removals<'a> {
+    /// Counts what is under way on the nodes `leaving`.
+    pub(crate) fn begin(turn: &Turn<'a>, budgets: Budgets<'a>, leaving: &[&str]) -> Removals<'a> {
+        let drains = leaving
+            .iter()
+            .filter(|node| {
+                let now = turn.now();
+                let mut pods = turn.view.pods(node).iter();
+                pods.any(|(_, pod)| drain_rules::concerned(pod, now))
+            })
+            .count();
+        let mut working: BTreeMap<Arc<str>, u32> = BTreeMap::new();
+        let (mut cpu_milli, mut memory) = (0i64, 0i64);
+        for known in turn.view.machines.values() {
+            if known.standing == Standing::Up {
+                *working.entry(known.pool_name().into()).or_insert(0) += 1;
+                let (cpu, ram) = size(known);
+                cpu_milli = cpu_milli.saturating_add(cpu);
+                memory = memory.saturating_add(ram);
+            }
+        }
+        let created = turn
+            .view
+            .machines
+            .values()
+            .filter_map(|known| known.node)
+            .map(|(_, node)| node.created.min(turn.now()))
+            .max();
+        Removals {
+            budgets,
+            node_budgets: NodeBudgets::of(turn),
+            all: u32::try_from(leaving.len()).unwrap_or(u32::MAX),
+            drains: u32::try_from(drains).unwrap_or(u32::MAX),
+            working,
+            cpu_milli,
+            memory,
+            added: created.max(turn.memory.last_scale_up).max(
+                // What is not remembered counts from when the memory began.
+                turn.memory
+                    .began
+                    .filter(|_| turn.memory.last_scale_up.is_none()),
+            ),
+        }
+    }
+
+    /// Whether the nodes of a unit go now, and for what reasons; they are booked if so. They go together
+    /// or not at all.
+    pub(crate) fn admit(
+        &mut self,
+        turn: &Turn<'a>,
+        unit: &Unit<'a>,
+    ) -> Result<Vec<Reason>, Vec<(Arc<str>, Keep)>> {
+        let saved = (unit.nodes.len() > 1).then(|| self.clone());
+        let together = matches!(unit.bond, Bond::Pool(_));
+        let room = if together {
+            self.room_for_all(turn, unit)
+        } else {
+            Ok(())
+        };
+        let mut reasons = Vec::new();
+        for candidate in &unit.nodes {
+            let parallel = match &room {
+                Ok(()) if together => Ok(()),
+                Ok(()) => self.parallel(turn, candidate),
+                Err(keep) => Err(keep.clone()),
+            };
+            match self.admit_one(turn, candidate, parallel) {
+                Ok(reason) => reasons.push(reason),
+                Err(keep) => {
+                    // One node alone is booked last of all.
+                    if let Some(saved) = saved {
+                        *self = saved;
+                    }
+                    let why = keep.why.clone();
+                    let nodes = unit.nodes.iter();
+                    return Err(nodes
+                        .map(|node| {
+                            let own = node.name == candidate.name;
+                            let keep = if own {
+                                keep.clone()
+                            } else {
+                                unit.bond.keep(candidate.name, &why)
+                            };
+                            (node.name.clone(), keep)
+                        })
+                        .collect());
+                }
+            }
+        }
+        Ok(reasons)
+    }
+
+    fn admit_one(
+        &mut self,
+        turn: &Turn<'a>,
+        candidate: &Candidate<'a>,
+        parallel: Result<(), Keep>,
+    ) -> Result<Reason, Keep> {
+        let Some(known) = turn.view.behind(candidate.name) else {
+            return Err(Keep::because("NoNodeInfo", "nothing is known of it"));
+        };
+        let settings = settings(turn, known);
+        let reason = due(turn, known, candidate, settings)?;
+        if candidate.loads.iter().any(|load| load.guests > 0) {
+            let why = "pending pods are expected here";
+            return Err(Keep::because("NotUnneededOtherReason", why));
+        }
+        self.delays(turn, candidate, settings)?;
+        self.keep_min(turn, known)?;
+        self.keep_totals(turn, known)?;
+        turn.holds
+            .may_shrink(&known.machine.region)
+            .map_err(|why| Keep::because("NotUnneededOtherReason", why.to_string()))?;
+        parallel?;
+        self.within_budget(turn, known, candidate)?;
+        self.budgets
+            .admit(&candidate.pods)
+            .map_err(|why| Keep::because("NotEnoughPdb", why))?;
+        self.book(known, candidate);
+        Ok(reason)
+    }
+
+    fn book(&mut self, known: &Known<'a>, candidate: &Candidate<'a>) {
+        self.budgets.take(&candidate.pods);
+        if !disrupted(known, candidate) {
+            self.node_budgets.take(known.pool_name());
+        }
+        self.all += 1;
+        self.drains += u32::from(!candidate.pods.is_empty());
+        if known.standing == Standing::Up {
+            if let Some(working) = self.working.get_mut(known.pool_name()) {
+                *working = working.saturating_sub(1);
+            }
+            let (cpu, memory) = size(known);
+            self.cpu_milli = self.cpu_milli.saturating_sub(cpu);
+            self.memory = self.memory.saturating_sub(memory);
+        }
+    }
+
+    /// The pool's own budgets. A node that is not Ready is disrupted already, and so is one that a
+    /// machine was made to replace.
+    fn within_budget(
+        &self,
+        turn: &Turn<'_>,
+        known: &Known<'_>,
+        candidate: &Candidate<'_>,
+    ) -> Result<(), Keep> {
+        if !ready(candidate.node) {
+            return Ok(());
+        }
+        let cause = if candidate.empty() {
+            Cause::Empty
+        } else {
+            Cause::Underused
+        };
+        let more = u32::from(!disrupted(known, candidate));
+        self.disruptable(turn, known, cause, more)
+    }
+
+    /// Whether so many more nodes of a machine's pool may be disrupted by the pool's budgets.
+    pub(crate) fn disruptable(
+        &self,
+        turn: &Turn<'_>,
+        known: &Known<'_>,
+        cause: Cause,
+        more: u32,
+    ) -> Result<(), Keep> {
+        let budgets = known.pool.map_or(&[][..], |pool| &pool.budgets);
+        let now = turn.now();
+        self.node_budgets
+            .admit(known.pool_name(), budgets, cause, more, now)
+            .map_err(|spent| {
+                let mut keep = Keep::because("NotUnneededOtherReason", spent.why);
+                keep.until = spent.until;
+                keep
+            })
+    }
+
+    /// Whether the pools keep their `min`, and all together the least they must have, when a machine
+    /// of this choice takes the place of these nodes.
+    pub(crate) fn outlast(
+        &self,
+        turn: &Turn<'_>,
+        nodes: &[&Candidate<'_>],
+        made: &Choice<'_>,
+    ) -> bool {
+        let mut working = self.working.clone();
+        *working.entry(made.pool.clone()).or_insert(0) += 1;
+        let mut cpu = self
+            .cpu_milli
+            .saturating_add(i64::from(made.kind.cores) * 1000);
+        let mut memory = self.memory.saturating_add(made.kind.memory);
+        for known in nodes.iter().filter_map(|node| turn.view.behind(node.name)) {
+            let (less_cpu, less_memory) = size(known);
+            cpu = cpu.saturating_sub(less_cpu);
+            memory = memory.saturating_sub(less_memory);
+            let min = known.pool.map_or(0, |pool| pool.min);
+            let left = working.entry(known.pool_name().into()).or_insert(0);
+            if *left <= min {
+                return false;
+            }
+            *left -= 1;
+        }
+        let totals = &turn.view.policy.totals;
+        cpu >= totals.min_cpu_milli && memory >= totals.min_memory
+    }
+
+    /// Whether the pods of some nodes may be evicted by the disruption budgets that are left.
+    pub(crate) fn evictable(&self, candidate: &Candidate<'_>) -> bool {
+        self.budgets.admit(&candidate.pods).is_ok()
+    }
+
+    fn delays(
+        &self,
+        turn: &Turn<'_>,
+        candidate: &Candidate<'_>,
+        settings: &ScaleDown,
+    ) -> Result<(), Keep> {
+        let memory = &turn.memory;
+        // What was added for its sake does not keep a node.
+        let replaced = matches!(candidate.mode, Mode::Replaced { .. });
+        let added = self.added.filter(|_| !replaced);
+        for (what, last, delay) in [
+            ("an addition", added, settings.delay_after_add),
+            (
+                "a deletion",
+                memory.last_scale_down.or(memory.began),
+                settings.delay_after_delete,
+            ),
+            (
+                "a failed deletion",
+                memory.last_scale_down_failure.or(memory.began),
+                settings.delay_after_failure,
+            ),
+        ] {
+            let Some(until) = last
+                .map(|last| last + delay)
+                .filter(|until| *until > turn.now() && delay > Span::ZERO)
+            else {
+                continue;
+            };
+            let why = format!("nothing is removed for {delay} after {what}, until {until}");
+            return Err(Keep::because("NotUnneededOtherReason", why).until(until));
+        }
+        Ok(())
+    }
+
+    fn keep_min(&self, turn: &Turn<'_>, known: &Known<'_>) -> Result<(), Keep> {
+        let name = known.pool_name();
+        let min = turn.view.policy.pools.get(name).map_or(0, |pool| pool.min);
+        let working = self.working.get(name).copied().unwrap_or(0);
+        let stay = working.saturating_sub(u32::from(known.standing == Standing::Up));
+        if stay >= min {
+            return Ok(());
+        }
+        let why = format!(
+            "the pool would keep {}, its min is {min}",
+            words::count(stay, "node")
+        );
+        Err(Keep::because("NodeGroupMinSizeReached", why))
+    }
+
+    fn keep_totals(&self, turn: &Turn<'_>, known: &Known<'_>) -> Result<(), Keep> {
+        let totals = &turn.view.policy.totals;
+        let (cpu, memory) = match known.standing {
+            Standing::Up => size(known),
+            _ => (0, 0),
+        };
+        let (cpu, memory) = (
+            self.cpu_milli.saturating_sub(cpu),
+            self.memory.saturating_sub(memory),
+        );
+        if cpu < totals.min_cpu_milli {
+            let why = format!(
+                "the pools would keep {} cores, {} is the least",
+                words::cores(cpu),
+                words::cores(totals.min_cpu_milli)
+            );
+            return Err(Keep::because("MinimalResourceLimitExceeded", why));
+        }
+        if memory < totals.min_memory {
+            let why = format!(
+                "the pools would keep {} of memory, {} is the least",
+                words::bytes(memory),
+                words::bytes(totals.min_memory)
+            );
+            return Err(Keep::because("MinimalResourceLimitExceeded", why));
+        }
+        Ok(())
+    }
+
+    fn parallel(&self, turn: &Turn<'_>, candidate: &Candidate<'_>) -> Result<(), Keep> {
+        self.in_parallel(turn, 1, u32::from(!candidate.pods.is_empty()))
+    }
+
+    /// A pool that goes as a whole may overshoot when nothing else is under way.
+    fn room_for_all(&self, turn: &Turn<'_>, unit: &Unit<'_>) -> Result<(), Keep> {
+        let nodes = u32::try_from(unit.nodes.len()).unwrap_or(u32::MAX);
+        let drains = unit.nodes.iter().filter(|node| !node.pods.is_empty());
+        let drains = u32::try_from(drains.count()).unwrap_or(u32::MAX);
+        let nodes = if self.all == 0 { 0 } else { nodes };
+        let drains = if self.drains == 0 { 0 } else { drains };
+        self.in_parallel(turn, nodes, drains)
+    }
+
+    fn in_parallel(&self, turn: &Turn<'_>, nodes: u32, drains: u32) -> Result<(), Keep> {
+        let limits = &turn.view.policy.scale_down;
+        let reason = "NodeGroupMaxDeletionCountReached";
+        if nodes > 0 && self.all.saturating_add(nodes) > limits.max_parallel {
+            let why = format!(
+                "{} leaving, max_parallelism is {}",
+                words::are(self.all, "node"),
+                limits.max_parallel
+            );
+            return Err(Keep::because(reason, why));
+        }
+        if drains > 0 && self.drains.saturating_add(drains) > limits.max_parallel_drain {
+            let why = format!(
+                "{} draining, max_drain_parallelism is {}",
+                words::are(self.drains, "node"),
+                limits.max_parallel_drain
+            );
+            return Err(Keep::because(reason, why));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a node counts as disrupted already: one that a machine was made to replace, and one whose drain
+/// was interrupted.
+fn disrupted(known: &Known<'_>, candidate: &Candidate<'_>) -> bool {
+    matches!(candidate.mode, Mode::Replaced { .. }) || known.standing == Standing::Leaving
+}
+
+/// CPU and memory of a machine's VM, by its type.
+fn size(known: &Known<'_>) -> (i64, i64) {
+    known.kind.map_or((0, 0), |kind| {
+        (
+            i64::from(kind.cores).saturating_mul(1000),
+            kind.memory.max(0),
+        )
+    })
+}
+
+/// The node could go for long enough by the rules it goes by, and is old enough.
+fn due(
+    turn: &Turn<'_>,
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    settings: &ScaleDown,
+) -> Result<Reason, Keep> {
+    let now = turn.now();
+    let node = candidate.node;
+    let unneeded = turn
+        .memory
+        .unneeded_since
+        .get(candidate.name)
+        .copied()
+        .unwrap_or(now);
+    let reason = match &candidate.mode {
+        Mode::Replaced { by, rest } => {
+            return Ok(Reason::Replaced {
+                by: by.clone(),
+                saving: rest.saving,
+                others: rest.others.clone(),
+                gone: rest.gone.clone(),
+            });
+        }
+        Mode::Consolidate => consolidated(turn, known, candidate, unneeded)?,
+        Mode::AboveMax { have, max, .. } => {
+            waited(
+                now,
+                unneeded,
+                settings.unneeded_time,
+                "NotUnneededLongEnough",
+            )?;
+            Reason::AboveMax {
+                since: unneeded,
+                have: *have,
+                max: *max,
+            }
+        }
+        Mode::Unneeded if ready(node) => {
+            waited(
+                now,
+                unneeded,
+                settings.unneeded_time,
+                "NotUnneededLongEnough",
+            )?;
+            Reason::Unneeded {
+                since: unneeded,
+                utilization_permille: candidate.utilization.permille(),
+            }
+        }
+        Mode::Unneeded => {
+            let since = unneeded.max(node.ready.since.unwrap_or(unneeded).min(now));
+            waited(now, since, settings.unready_time, "NotUnreadyLongEnough")?;
+            Reason::Unready { since }
+        }
+    };
+    old_enough(turn, candidate, settings)?;
+    Ok(reason)
+}
+
+/// In a consolidated pool: nothing came or went for long enough, and the second look found the same.
+fn consolidated(
+    turn: &Turn<'_>,
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    unneeded: Time,
+) -> Result<Reason, Keep> {
+    let now = turn.now();
+    let Some((since, until)) = quiet::since(turn, known) else {
+        let why = "it is not known yet when its pods last changed";
+        return Err(Keep::because("NotUnneededLongEnough", why));
+    };
+    if until > now {
+        let why = format!("a pod came or went at {since}, its pool lets it be until {until}");
+        return Err(Keep::because("NotUnneededLongEnough", why).until(until));
+    }
+    waited(now, unneeded, SECOND_LOOK, "NotUnneededLongEnough")?;
+    Ok(Reason::Consolidated {
+        since,
+        saving: candidate.price,
+    })
+}
+
+fn waited(now: Time, since: Time, wanted: Span, name: &'static str) -> Result<(), Keep> {
+    if now.since(since) >= wanted {
+        return Ok(());
+    }
+    let why = format!("since {since}, that is {} of {wanted}", now.since(since));
+    Err(Keep::because(name, why).until(since + wanted))
+}
+
+/// No node is removed right after it came.
+pub(crate) fn old_enough(
+    turn: &Turn<'_>,
+    candidate: &Candidate<'_>,
+    settings: &ScaleDown,
+) -> Result<(), Keep> {
+    let (now, created) = (turn.now(), candidate.node.created);
+    if now.since(created) >= settings.min_node_age {
+        return Ok(());
+    }
+    let why = format!(
+        "it is {} old, no node is removed before {}",
+        now.since(created),
+        settings.min_node_age
+    );
+    Err(Keep::because("NotUnneededOtherReason", why).until(created + settings.min_node_age))
+}

@@ -1,0 +1,533 @@
+//! Which nodes go: unneeded or unready for long enough, allowed to go, and with a place for every pod.
+//!
+//! Everything is simulated in one world: a node that is taken for removed is gone from it, its pods
+//! stand elsewhere, and the next candidate sees that. Source: cluster-autoscaler's `core/scaledown`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::action::{Kind, Precondition, Reason};
+use model::cluster::{Node, PodKey, ReadyStatus};
+use model::memory::Memory;
+use model::policy::ScaleDown;
+use model::report::NodeVerdict;
+use model::time::Time;
+
+use crate::decision::turn::{self, Turn};
+use crate::lifecycle::power;
+use crate::observed::view::{Known, Standing};
+use crate::scale_down::candidates::{self, Candidate, Mode};
+use crate::scale_down::consolidate::{exchange, intents, quiet, search, trial};
+use crate::scale_down::drain_rules::Budgets;
+use crate::scale_down::evicted;
+use crate::scale_down::rehearsal::{self, Undo};
+use crate::scale_down::removals::Removals;
+use crate::scale_down::surplus;
+use crate::scale_down::units::{self, Bond, Unit};
+use crate::simulation::bookings;
+use crate::simulation::offer::Choice;
+use crate::simulation::pack::Lane;
+use crate::simulation::work;
+use crate::simulation::world::World;
+
+/// Why a node stays.
+#[derive(Clone, Debug)]
+pub(crate) struct Keep {
+    pub(crate) reason: &'static str,
+    pub(crate) why: String,
+    pub(crate) pod: Option<PodKey>,
+    pub(crate) until: Option<Time>,
+}
+
+impl Keep {
+    pub(crate) fn because(reason: &'static str, why: impl Into<String>) -> Keep {
+        Keep {
+            reason,
+            why: why.into(),
+            pod: None,
+            until: None,
+        }
+    }
+
+    pub(crate) fn until(mut self, until: Time) -> Keep {
+        self.until = Some(until);
+        self
+    }
+
+    pub(crate) fn pod(mut self, pod: &PodKey) -> Keep {
+        self.pod = Some(pod.clone());
+        self
+    }
+}
+
+/// Plans removals and replacements, ends given-up ones, and gives every node its verdict.
+pub(crate) fn plan<'a>(
+    turn: &mut Turn<'a>,
+    world: &mut World<'a>,
+    choices: &[Choice<'a>],
+    before: &'a Memory,
+) {
+    note_failures(turn);
+    evicted::note(turn);
+    quiet::note(turn);
+    intents::tidy(turn);
+    let leaving = under_way(turn);
+    let budgets = Budgets::of(&turn.view, &leaving);
+    let (mut candidates, kept) = candidates::find(turn, world, &budgets);
+    stay_all(turn, kept);
+    candidates::sort(&mut candidates, turn);
+    let order = rehearsal::destinations(world, &candidates);
+    evicted::reserve(turn, world, before, &order);
+    let (units, kept) = units::bind(turn, candidates);
+    stay_all(turn, kept);
+    let mut rehearsals = Rehearsals::begin(turn, world, order);
+    let (mut unneeded, mut stuck) = (Vec::new(), Vec::new());
+    for unit in units {
+        match rehearsals.attempt(turn, world, unit) {
+            Ok(unit) => unneeded.push(unit),
+            Err(refused) => {
+                for (candidate, keep) in refused.0 {
+                    stay(turn, candidate.name, keep);
+                    stuck.push(candidate);
+                }
+            }
+        }
+    }
+    let stuck = exchange::plan(turn, world, &mut rehearsals, &mut unneeded, stuck);
+    remember(turn, &unneeded);
+    let mut removals = Removals::begin(turn, budgets, &leaving);
+    // Those that may need more evictions at once than are allowed come last.
+    unneeded.sort_by_key(|unit| unit.nodes.iter().any(|candidate| candidate.risky));
+    let (order, spare) = rehearsals.places(&unneeded);
+    for unit in unneeded {
+        dismiss(turn, &mut removals, unit);
+    }
+    search::plan(turn, world, choices, &removals, &stuck, (&order, &spare));
+    release(turn);
+}
+
+/// Lets a unit go if it may go now. Nodes that a machine replaces all have a place, so that they may
+/// follow one another.
+fn dismiss<'a>(turn: &mut Turn<'a>, removals: &mut Removals<'a>, unit: Unit<'a>) {
+    let units = match unit.bond {
+        Bond::Machine(_) => unit.nodes.into_iter().map(Unit::alone).collect(),
+        Bond::None | Bond::Pool(_) => vec![unit],
+    };
+    for unit in units {
+        match removals.admit(turn, &unit) {
+            Ok(reasons) => {
+                for (candidate, reason) in unit.nodes.into_iter().zip(reasons) {
+                    intents::goes(turn, candidate.name, &reason);
+                    remove(turn, candidate, reason);
+                }
+            }
+            Err(kept) => stay_all(turn, kept),
+        }
+    }
+}
+
+fn stay_all(turn: &mut Turn<'_>, kept: Vec<(Arc<str>, Keep)>) {
+    for (name, keep) in kept {
+        stay(turn, &name, keep);
+    }
+}
+
+/// Rehearsals one after the other in one world: the next sees what the last one left.
+pub(crate) struct Rehearsals {
+    order: Vec<usize>,
+    /// The same as a lane …
+    lane: Lane,
+    /// … without the restless, for consolidation …
+    quiet: Lane,
+    /// … and those by name.
+    named: Lane,
+    /// Nodes on which something came or went lately: consolidation sends nothing there.
+    restless: BTreeSet<usize>,
+    /// Nodes above a pool's `max`.
+    surplus: BTreeMap<Arc<str>, u32>,
+    /// How many nodes may become unneeded that were not before.
+    newcomers: u64,
+    /// Steps of the decision before.
+    began: u64,
+}
+
+/// Candidates that stay, and why.
+pub(crate) struct Refused<'a>(pub(crate) Vec<(Candidate<'a>, Keep)>);
+
+impl Rehearsals {
+    fn begin(turn: &mut Turn<'_>, world: &World<'_>, order: Vec<usize>) -> Rehearsals {
+        let restless: BTreeSet<usize> = order
+            .iter()
+            .copied()
+            .filter(|bin| quiet::restless(turn, *bin))
+            .collect();
+        let at_rest = order.iter().copied().filter(|bin| !restless.contains(bin));
+        let at_rest: Vec<usize> = at_rest.collect();
+        Rehearsals {
+            lane: Lane::indexed(&order, world),
+            quiet: Lane::indexed(&at_rest, world),
+            named: Lane::indexed(&rehearsal::by_name(world, at_rest), world),
+            order,
+            restless,
+            surplus: surplus::by_pool(turn),
+            newcomers: newcomers(turn),
+            began: world.company.steps(),
+        }
+    }
+
+    /// These places have more free than before, or are open again.
+    pub(crate) fn raise(&mut self, world: &World<'_>, bins: &[usize]) {
+        for lane in [&mut self.lane, &mut self.quiet, &mut self.named] {
+            lane.lift(bins, world);
+        }
+    }
+
+    /// Where consolidation may send pods; and the nodes where it may not for now, or that are unneeded.
+    fn places(self, unneeded: &[Unit<'_>]) -> (Vec<usize>, Vec<usize>) {
+        let restless = self.restless;
+        let order = self.order.into_iter();
+        let order = order.filter(|bin| !restless.contains(bin)).collect();
+        let unneeded = unneeded.iter().flat_map(|unit| &unit.nodes);
+        let mut spare: Vec<usize> = unneeded.map(|candidate| candidate.bin).collect();
+        spare.extend(restless);
+        (order, spare)
+    }
+
+    /// Takes the nodes of a unit for gone and puts their pods elsewhere; undoes it all when one pod
+    /// finds no place.
+    pub(crate) fn attempt<'a>(
+        &mut self,
+        turn: &mut Turn<'a>,
+        world: &mut World<'a>,
+        mut unit: Unit<'a>,
+    ) -> Result<Unit<'a>, Refused<'a>> {
+        if let Some(refused) = self.refuse(turn, world, &mut unit) {
+            return Err(refused);
+        }
+        let mut undo = Undo::default();
+        for node in &unit.nodes {
+            rehearsal::close(world, node.bin, &mut undo);
+        }
+        let mut failed = None;
+        for index in 0..unit.nodes.len() {
+            match self.resettle(world, &mut unit.nodes[index], &mut undo) {
+                Ok(()) => {}
+                Err(keep) => {
+                    failed = Some((index, keep));
+                    break;
+                }
+            }
+        }
+        let Some((at, keep)) = failed else {
+            undo.keep(world);
+            self.count(turn, &unit);
+            return Ok(unit);
+        };
+        let touched = undo.roll_back(world);
+        self.raise(world, &touched);
+        let (name, why) = (unit.nodes[at].name.clone(), keep.why.clone());
+        let bond = unit.bond;
+        let nodes = unit.nodes.into_iter().enumerate();
+        Err(Refused(
+            nodes
+                .map(|(index, mut candidate)| {
+                    candidate.landing.clear();
+                    let keep = if index == at {
+                        keep.clone()
+                    } else {
+                        bond.keep(&name, &why)
+                    };
+                    (candidate, keep)
+                })
+                .collect(),
+        ))
+    }
+
+    /// Why a unit is not even tried.
+    fn refuse<'a>(
+        &self,
+        turn: &Turn<'a>,
+        world: &World<'a>,
+        unit: &mut Unit<'a>,
+    ) -> Option<Refused<'a>> {
+        let pool = pool_of(turn, unit);
+        let surplus = self.surplus.get(&pool).copied().unwrap_or(0);
+        let enough = unit
+            .nodes
+            .iter()
+            .find_map(|node| node.mode.fallback().filter(|_| surplus == 0));
+        let keep = match enough {
+            Some(keep) => keep.clone(),
+            None if work::used_up(turn, world, self.began) => Keep::because(
+                "NotUnneededOtherReason",
+                "the budget of work of one decision is used up: to place the pods of other nodes took too much",
+            ),
+            None if self.newcomers == 0 && counts(turn, unit) => Keep::because(
+                "NotUnneededOtherReason",
+                "enough nodes have become unneeded for now; the others follow",
+            )
+            .until(turn.now() + turn.view.policy.scale_down.scan_interval),
+            None => return None,
+        };
+        let nodes = std::mem::take(&mut unit.nodes).into_iter();
+        Some(Refused(
+            nodes.map(|candidate| (candidate, keep.clone())).collect(),
+        ))
+    }
+
+    fn resettle<'a>(
+        &mut self,
+        world: &mut World<'a>,
+        candidate: &mut Candidate<'a>,
+        undo: &mut Undo,
+    ) -> Result<(), Keep> {
+        if world.bins[candidate.bin].receives {
+            let why = "pods of other nodes will move here";
+            return Err(Keep::because("NoPlaceToMovePods", why));
+        }
+        if candidate.empty() {
+            return Ok(());
+        }
+        if matches!(candidate.mode, Mode::Consolidate)
+            && let Some((key, value)) = trial::lone_domains(world, candidate).first()
+        {
+            let why =
+                format!("its pods are spread over {key}, and no other node is left in {value}");
+            return Err(Keep::because("NoPlaceToMovePods", why));
+        }
+        let mut landing = BTreeMap::new();
+        let (consolidates, first) = match &candidate.mode {
+            Mode::Consolidate => (true, None),
+            Mode::Replaced { by, .. } => (true, world.by_name.get(by).copied()),
+            Mode::Unneeded | Mode::AboveMax { .. } => (false, None),
+        };
+        let (sturdy, homeless) = match (consolidates, first) {
+            (false, _) => {
+                let lane = &mut self.lane;
+                let left = rehearsal::resettle(world, candidate, lane, &mut landing, undo);
+                (true, left)
+            }
+            (true, None) => {
+                let sturdy = rehearsal::sturdy(world, &[candidate], &mut self.named);
+                let lane = &mut self.quiet;
+                let left = rehearsal::resettle(world, candidate, lane, &mut landing, undo);
+                (sturdy, left)
+            }
+            (true, Some(_)) => {
+                let open = rehearsal::open(world, &self.order, &BTreeSet::new(), first);
+                let mut lane = Lane::indexed(&open, world);
+                let sturdy = rehearsal::sturdy(world, &[candidate], &mut lane);
+                let left = rehearsal::resettle(world, candidate, &mut lane, &mut landing, undo);
+                (sturdy, left)
+            }
+        };
+        if let Some(left) = homeless.first() {
+            let open = rehearsal::open(world, &self.order, &BTreeSet::new(), first);
+            let pod = left.pods.first().map(|(key, _)| *key);
+            return Err(rehearsal::no_place(world, left.load, pod, &open));
+        }
+        if !sturdy {
+            let why =
+                "its pods fit elsewhere only in one order, and kube-scheduler may take another";
+            return Err(Keep::because("NoPlaceToMovePods", why));
+        }
+        candidate.landing = landing;
+        Ok(())
+    }
+
+    /// Counts a unit that works out.
+    fn count(&mut self, turn: &Turn<'_>, unit: &Unit<'_>) {
+        if counts(turn, unit) {
+            self.newcomers = self.newcomers.saturating_sub(1);
+        }
+        if let Some(surplus) = self.surplus.get_mut(&pool_of(turn, unit)) {
+            let nodes = u32::try_from(unit.nodes.len()).unwrap_or(u32::MAX);
+            *surplus = surplus.saturating_sub(nodes);
+        }
+    }
+}
+
+fn pool_of(turn: &Turn<'_>, unit: &Unit<'_>) -> Arc<str> {
+    unit.nodes
+        .first()
+        .and_then(|node| turn.view.behind(node.name))
+        .map_or_else(|| "".into(), |known| known.pool_name().into())
+}
+
+/// How many nodes may become unneeded now that were not before: no more than can be removed by the
+/// time they may go, so that timers do not run for nodes that could be needed by then.
+///
+/// Source: cluster-autoscaler's `unneededNodesLimit`, `min(unneeded + 2N, N·U/I + N)`, never below 2N.
+fn newcomers(turn: &Turn<'_>) -> u64 {
+    let settings = &turn.view.policy.scale_down;
+    let known = turn.memory.unneeded_since.len() as u64;
+    let parallel = u64::from(settings.max_parallel);
+    let wait = u64::try_from(settings.unneeded_time.0).unwrap_or(0);
+    let interval = u64::try_from(settings.scan_interval.0).unwrap_or(0).max(1);
+    let loops = parallel
+        .saturating_mul(wait / interval)
+        .saturating_add(parallel);
+    let limit = loops
+        .min(known.saturating_add(2 * parallel))
+        .max(2 * parallel);
+    limit.saturating_sub(known)
+}
+
+/// Whether a unit takes one of the places of those that become unneeded: not what is unneeded already,
+/// and not what goes together.
+fn counts(turn: &Turn<'_>, unit: &Unit<'_>) -> bool {
+    unit.bond == Bond::None
+        && unit
+            .nodes
+            .iter()
+            .any(|node| !turn.memory.unneeded_since.contains_key(node.name))
+}
+
+/// Failed removals start their own delay.
+fn note_failures(turn: &mut Turn<'_>) {
+    use model::region::Step;
+    let failed = turn
+        .view
+        .machines
+        .values()
+        .filter_map(|known| known.machine.failure.as_ref())
+        .filter(|failure| failure.step > Step::Done)
+        .map(|failure| failure.at.min(turn.view.now))
+        .max();
+    turn.memory.last_scale_down_failure = turn.memory.last_scale_down_failure.max(failed);
+    let removing = turn
+        .view
+        .machines
+        .values()
+        .any(|known| known.standing == Standing::Leaving && known.busy());
+    if removing && turn.view.policy.scale_down.delay_after_delete > model::time::Span::ZERO {
+        turn.memory.last_scale_down = Some(turn.view.now);
+    }
+}
+
+/// Nodes whose removal is under way, those excepted that are decided on anew.
+fn under_way<'a>(turn: &Turn<'a>) -> Vec<&'a str> {
+    turn.view
+        .machines
+        .values()
+        .filter(|known| known.standing == Standing::Leaving && !known.resumable())
+        .filter_map(|known| known.node.map(|(name, _)| &**name))
+        .collect()
+}
+
+/// Timers run as long as a node stays unneeded without a gap; the oldest time wins. On a view that
+/// is not good nothing is known, and nothing changes; nor for nodes of a region that was not read yet after a start.
+fn remember(turn: &mut Turn<'_>, unneeded: &[Unit<'_>]) {
+    if !turn.holds.may_observe() {
+        return;
+    }
+    let now = turn.now();
+    let mut before = std::mem::take(&mut turn.memory.unneeded_since);
+    for candidate in unneeded.iter().flat_map(|unit| &unit.nodes) {
+        let since = before.get(candidate.name).copied().unwrap_or(now);
+        turn.memory
+            .unneeded_since
+            .insert(candidate.name.clone(), since);
+    }
+    let nodes = &turn.view.snapshot.cluster.nodes;
+    before.retain(|name, _| {
+        nodes.contains_key(name) && turn.holds.in_the_dark(turn.view.behind(name))
+    });
+    for (name, since) in before {
+        turn.memory.unneeded_since.entry(name).or_insert(since);
+    }
+}
+
+fn remove(turn: &mut Turn<'_>, candidate: Candidate<'_>, reason: Reason) {
+    let max_view_age = turn.view.policy.scale_down.max_view_age;
+    let Some(known) = turn.view.behind(candidate.name) else {
+        return;
+    };
+    let precondition = Precondition {
+        pods: candidate
+            .pods
+            .iter()
+            .map(|(key, _)| (*key).clone())
+            .collect(),
+        landing: candidate.landing,
+        ..turn::precondition(known, max_view_age)
+    };
+    let target = turn::target(known);
+    for (key, pod) in &candidate.pods {
+        if let Some(node) = precondition.landing.get(key) {
+            bookings::keep(turn, node, [*pod]);
+        }
+    }
+    turn.report.nodes.insert(
+        candidate.name.clone(),
+        NodeVerdict::Leaving {
+            why: reason.to_string(),
+            moves: precondition.landing.clone(),
+        },
+    );
+    turn.memory.last_scale_down = Some(turn.now());
+    turn.act(Kind::Remove { drain: true }, target, precondition, reason);
+}
+
+/// Takes back removals that no task works on and that are not wanted any more.
+fn release(turn: &mut Turn<'_>) {
+    if !turn.holds.may_observe() || planted!(NotReleased) {
+        return;
+    }
+    let max_view_age = turn.view.policy.scale_down.max_view_age;
+    let machines = std::mem::take(&mut turn.view.machines);
+    for known in machines.values().filter(|known| known.resumable()) {
+        let wanted = turn
+            .plan
+            .iter()
+            .any(|action| action.target.machine == *known.name);
+        if wanted || known.pool.is_none() || turn.holds.may_shrink(&known.machine.region).is_err() {
+            continue;
+        }
+        let (target, precondition) = (turn::target(known), turn::precondition(known, max_view_age));
+        let message = match turn.report.nodes.get(&**known.name) {
+            Some(NodeVerdict::Kept { reason, why, .. }) => format!("{reason}: {why}"),
+            _ => "it is not wanted any more".to_owned(),
+        };
+        turn.act(
+            Kind::Release,
+            target,
+            precondition,
+            Reason::Aborted { message },
+        );
+    }
+    turn.view.machines = machines;
+}
+
+pub(crate) fn stay(turn: &mut Turn<'_>, name: &Arc<str>, keep: Keep) {
+    if let Some(until) = keep.until {
+        turn.wake_at(until);
+    }
+    let off = turn
+        .view
+        .behind(name)
+        .and_then(|known| power::off(turn, known));
+    let verdict = NodeVerdict::Kept {
+        reason: keep.reason.into(),
+        why: match off {
+            Some(off) => format!("{off}; {}", keep.why),
+            None => keep.why,
+        },
+        pod: keep.pod,
+        until: keep.until,
+    };
+    turn.report.nodes.insert(name.clone(), verdict);
+}
+
+/// The settings that hold for a node's pool.
+pub(crate) fn settings<'a>(turn: &Turn<'a>, known: &Known<'a>) -> &'a ScaleDown {
+    known
+        .pool
+        .and_then(|pool| pool.scale_down.as_ref())
+        .unwrap_or(&turn.view.policy.scale_down)
+}
+
+/// Whether a node is Ready.
+pub(crate) fn ready(node: &Node) -> bool {
+    node.ready.status == ReadyStatus::True
+}

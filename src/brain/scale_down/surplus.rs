@@ -1,0 +1,46 @@
+//! Pools with more nodes than their `max`: by configuration, or after failures.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::report::{Hold, Scope};
+use model::words;
+
+use crate::decision::turn::Turn;
+use crate::observed::view::Standing;
+
+/// Nodes and machines that are there to stay, by pool.
+pub(crate) fn have<'a>(turn: &Turn<'a>) -> BTreeMap<&'a str, u32> {
+    let mut have = BTreeMap::new();
+    for known in turn.view.machines.values() {
+        if matches!(known.standing, Standing::Up | Standing::Coming) {
+            *have.entry(known.pool_name()).or_insert(0) += 1;
+        }
+    }
+    have
+}
+
+/// How many nodes each pool has above its `max`; said in the report.
+pub(crate) fn by_pool(turn: &mut Turn<'_>) -> BTreeMap<Arc<str>, u32> {
+    let mut surplus = BTreeMap::new();
+    let all = have(turn);
+    for (name, pool) in &turn.view.policy.pools {
+        let have = all.get(&**name).copied().unwrap_or(0);
+        let over = have.saturating_sub(pool.max);
+        if over == 0 {
+            continue;
+        }
+        turn.report.holds.push(Hold {
+            scope: Scope::Pool(name.clone()),
+            why: format!(
+                "it has {}, its max is {}: {over} to go, cheapest to take down first",
+                words::count(have, "node"),
+                pool.max
+            ),
+            until: None,
+            cause: None,
+        });
+        surplus.insert(name.clone(), over);
+    }
+    surplus
+}

@@ -1,0 +1,76 @@
+//! Where new nodes could be: pods that are spread reckon with every domain in which a node could be made
+//! for them, though none is there yet.
+//!
+//! kube-scheduler counts the domains of the nodes there are. Planning by that alone would put all pods of
+//! a new workload into the first zone: as long as it is the only one, any number may go there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::rows::Rows;
+use crate::decision::turn::Turn;
+use crate::scale_up::limits::Ledger;
+use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
+use crate::simulation::demand::{Demand, Group, Origin};
+use crate::simulation::offer::Choice;
+use crate::simulation::world::World;
+
+/// Opens these domains to the pods that need a place; [`super::plan`] closes them.
+pub(crate) fn open<'a>(
+    turn: &Turn<'a>,
+    world: &mut World<'a>,
+    choices: &[Choice<'a>],
+    demand: &Demand<'a>,
+) {
+    let spread = |world: &World<'_>, group: &Group<'_>| {
+        // Those that must leave their nodes go where the removal found room, by the domains there are.
+        if group.origin == Origin::Leaves {
+            return false;
+        }
+        let pod = world.shapes[group.shape];
+        let constraints = world.company.constraints(pod);
+        constraints.iter().any(|constraint| constraint.hard)
+    };
+    if !demand.groups.iter().any(|group| spread(world, group)) {
+        return;
+    }
+    let ledger = Ledger::of(turn);
+    let mut offers = Vec::new();
+    for choice in choices {
+        let admits = ledger.admits(turn, choice).is_ok();
+        for offer in &choice.offers {
+            let open = admits && ledger.host_admits(choice, offer).is_ok();
+            offers.push((open, &offer.labels));
+        }
+    }
+    let mut rows = Rows::default();
+    // Many groups ask the same.
+    let mut known: BTreeMap<(usize, KeyId, Vec<KeyId>), Vec<DomainId>> = BTreeMap::new();
+    // The domain that a node of each offer would be in.
+    let mut of_key: BTreeMap<KeyId, Vec<DomainId>> = BTreeMap::new();
+    for group in &demand.groups {
+        if !spread(world, group) {
+            continue;
+        }
+        world.rules(group.shape);
+        let row = rows.of(world, choices, group);
+        let fits = &rows.get(row).fits;
+        world.company.open(group.shape, |topology, key, keys| {
+            let found = known.entry((row, key, keys.to_vec())).or_insert_with(|| {
+                for key in keys.iter().chain([&key]) {
+                    of_key.entry(*key).or_insert_with(|| {
+                        let labels = offers.iter().map(|(_, labels)| *labels);
+                        labels.map(|labels| topology.domain(*key, labels)).collect()
+                    });
+                }
+                // A node without one of the keys counts for none of them.
+                let all = |offer: usize| keys.iter().all(|key| of_key[key][offer] != NOWHERE);
+                let open = offers.iter().zip(fits).enumerate();
+                let open = open.filter(|(offer, ((open, _), fits))| *open && **fits && all(*offer));
+                let open = open.map(|(offer, _)| of_key[&key][offer]);
+                let open: BTreeSet<_> = open.filter(|domain| *domain < FRESH).collect();
+                open.into_iter().collect()
+            });
+            found.clone()
+        });
+    }
+}

@@ -1,0 +1,166 @@
+//! What each planned machine would be made of, within all limits of pools, hosts and the cluster together.
+
+use super::state::Draft;
+use super::{Bits, Model, Problem};
+use crate::scale_up::limits::{Allowance, HostSpare};
+
+/// So many other machines are asked whether one of them could be of another model or on another host, where
+/// limits leave none for the next.
+const OTHERS: usize = 48;
+
+/// What limits leave.
+#[derive(Clone, Debug)]
+pub(super) struct Books {
+    pools: Vec<Allowance>,
+    total: Allowance,
+    hosts: Vec<HostSpare>,
+}
+
+impl Allowance {
+    fn admits(&self, model: &Model) -> bool {
+        self.machines > 0 && model.cpu_milli <= self.cpu_milli && model.memory <= self.memory
+    }
+
+    fn take(&mut self, model: &Model) {
+        // What is taken back may go below nothing on the way; and what is configured is no reason to panic,
+        // however absurd.
+        self.machines = self.machines.wrapping_sub(1);
+        self.cpu_milli = self.cpu_milli.wrapping_sub(model.cpu_milli);
+        self.memory = self.memory.wrapping_sub(model.memory);
+    }
+
+    fn give(&mut self, model: &Model) {
+        self.machines = self.machines.wrapping_add(1);
+        self.cpu_milli = self.cpu_milli.wrapping_add(model.cpu_milli);
+        self.memory = self.memory.wrapping_add(model.memory);
+    }
+}
+
+impl Books {
+    pub(super) fn of(problem: &Problem) -> Books {
+        Books {
+            pools: problem.pools.clone(),
+            total: problem.total.clone(),
+            hosts: problem.hosts.clone(),
+        }
+    }
+
+    /// Whether no further machine may be made at all.
+    pub(super) fn closed(&self) -> bool {
+        self.total.machines == 0
+    }
+
+    /// The site for one more machine of a model, as the plan takes hosts: fewest machines of the pool, most free
+    /// memory, name.
+    fn site(&self, problem: &Problem, model: usize) -> Option<usize> {
+        let of = &problem.models[model];
+        if !self.total.admits(of) || !self.pools[of.pool].admits(of) {
+            return None;
+        }
+        let sites = of.sites.iter().enumerate();
+        let sites = sites.filter(|(_, site)| self.hosts[site.host].memory >= of.memory);
+        let best = sites.min_by_key(|(_, site)| {
+            let host = &self.hosts[site.host];
+            (
+                host.machines[of.pool],
+                std::cmp::Reverse(host.memory),
+                site.host,
+            )
+        });
+        best.map(|(index, _)| index)
+    }
+
+    pub(super) fn take(&mut self, problem: &Problem, model: usize, site: usize) {
+        let of = &problem.models[model];
+        self.pools[of.pool].take(of);
+        self.total.take(of);
+        let host = &mut self.hosts[of.sites[site].host];
+        host.memory = host.memory.wrapping_sub(of.memory);
+        host.machines[of.pool] = host.machines[of.pool].wrapping_add(1);
+    }
+
+    pub(super) fn give(&mut self, problem: &Problem, model: usize, site: usize) {
+        let of = &problem.models[model];
+        self.pools[of.pool].give(of);
+        self.total.give(of);
+        let host = &mut self.hosts[of.sites[site].host];
+        host.memory = host.memory.wrapping_add(of.memory);
+        host.machines[of.pool] = host.machines[of.pool].wrapping_sub(1);
+    }
+
+    /// The first of these models that may be made, and where.
+    fn first(&self, problem: &Problem, models: &Bits) -> Option<(usize, usize)> {
+        let mut models = models.iter();
+        models.find_map(|model| Some((model, self.site(problem, model)?)))
+    }
+}
+
+impl Draft<'_> {
+    /// Binds a machine to the cheapest model that can carry it within all limits; where there is none, another
+    /// machine may have to become one of another model, or go to another host. Says whether it is bound; the
+    /// caller has saved the machine and takes all back if not.
+    pub(super) fn bind(&mut self, at: usize) -> bool {
+        if let Some((model, site)) = self.machines[at].bound.take() {
+            self.books.give(self.problem, model, site);
+        }
+        let found = self.books.first(self.problem, &self.machines[at].models);
+        if let Some(found) = found {
+            self.set(at, found);
+            return true;
+        }
+        !self.books.closed() && self.make_way(at)
+    }
+
+    fn set(&mut self, at: usize, (model, site): (usize, usize)) {
+        self.books.take(self.problem, model, site);
+        self.machines[at].bound = Some((model, site));
+    }
+
+    /// Binds a machine to a model that another gives up for its next best.
+    fn make_way(&mut self, at: usize) -> bool {
+        let mut asked = 0;
+        for other in 0..self.machines.len() {
+            let Some((model, site)) = self.machines[other].bound.filter(|_| other != at) else {
+                continue;
+            };
+            asked += 1;
+            if asked > OTHERS || !self.problem.look(1) {
+                return false;
+            }
+            self.books.give(self.problem, model, site);
+            let wanted = self.books.first(self.problem, &self.machines[at].models);
+            if let Some((mine, mine_site)) = wanted {
+                self.books.take(self.problem, mine, mine_site);
+                let instead = self.books.first(self.problem, &self.machines[other].models);
+                self.books.give(self.problem, mine, mine_site);
+                if let Some(instead) = instead {
+                    self.save(other);
+                    self.set(other, instead);
+                    self.set(at, (mine, mine_site));
+                    return true;
+                }
+            }
+            self.books.take(self.problem, model, site);
+        }
+        false
+    }
+
+    /// Binds every machine to the cheapest model that limits let it have now.
+    pub(super) fn rebind(&mut self) {
+        for at in (0..self.machines.len()).rev() {
+            if self.machines[at].load.counts.is_empty() {
+                continue;
+            }
+            let Some((model, site)) = self.machines[at].bound else {
+                continue;
+            };
+            if self.machines[at].models.first() == Some(model) {
+                continue;
+            }
+            self.save(at);
+            self.books.give(self.problem, model, site);
+            let found = self.books.first(self.problem, &self.machines[at].models);
+            self.set(at, found.unwrap_or((model, site)));
+        }
+    }
+}

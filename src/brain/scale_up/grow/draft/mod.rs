@@ -1,0 +1,255 @@
+//! A plan for pods that need new machines, made in plain numbers.
+//!
+//! A planned machine is its pods and the set of models (pool, type and hosts that are alike) that can still
+//! carry them all, narrowed by each pod that comes ([`state`]). Beside the set stands the best binding that all
+//! limits of pools, hosts and the cluster allow together ([`bind`]), so that no machine is planned that could not
+//! be made. Plans are laid out in several orders ([`fill`]), small ones searched through ([`exact`]), larger ones
+//! made cheaper a few machines at a time ([`cheapen`]). What is compared is always the same ([`Rank`]): fewest
+//! pods without a place, by priority; then the heavier pools; then price; then machines; then types that nobody
+//! asked for.
+//!
+//! Nothing here knows the world. Whoever asked tries the answer there before anything comes of it.
+
+mod bind;
+mod bits;
+mod cheapen;
+mod exact;
+mod fill;
+mod rates;
+mod rules;
+mod state;
+mod units;
+mod whole;
+
+use std::cell::Cell;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+pub(super) use bits::Bits;
+
+use crate::scale_up::limits::{Allowance, HostSpare};
+use crate::simulation::company::topology::DomainId;
+use crate::simulation::company::{Asks, Tally};
+use state::Draft;
+
+/// Machines that are looked at for a pod, over all plans that are laid out in one decision: at most, and for the
+/// square of the number of pods. Where limits leave somebody out for good, every decision pays for it.
+const LOOKS: u64 = 400_000;
+const LOOKS_EACH: u64 = 400;
+
+/// Plans of which the best is made cheaper, where none is better than the one there is.
+const TRIES: usize = 8;
+
+/// Pods of one group.
+#[derive(Debug, Hash)]
+pub(super) struct Lot {
+    /// What one asks, by resource: CPU, memory, disk, pods, others; never negative.
+    pub(super) asked: Vec<i64>,
+    pub(super) count: usize,
+    /// So many may be left without a place: nobody loses one to another of the same priority.
+    pub(super) spare: usize,
+    /// What it counts to leave one out: more than all of a lower priority together.
+    pub(super) loss: u128,
+    pub(super) priority: i32,
+    /// By lot: it may not share a machine with one of those, for their host ports.
+    pub(super) apart: Vec<bool>,
+    /// The models that it may be on.
+    pub(super) may: Bits,
+    /// What other pods ask of its place.
+    pub(super) asks: Asks,
+    /// Its place must be known down to the topology domain.
+    pub(super) zoned: bool,
+    /// Its place hangs on those of other pods, or theirs on its, by more than who may not share a machine: it is
+    /// put where it was put first, and stays.
+    pub(super) tied: bool,
+}
+
+/// A machine that could be made: a choice on hosts where it offers the same.
+#[derive(Debug, Hash)]
+pub(super) struct Model {
+    pub(super) choice: usize,
+    pub(super) sites: Vec<Site>,
+    pub(super) pool: usize,
+    pub(super) tier: usize,
+    pub(super) price: i64,
+    /// How much it has that nobody here asks for.
+    pub(super) scarce: u32,
+    pub(super) free: Vec<i64>,
+    /// What it takes of limits.
+    pub(super) cpu_milli: i64,
+    pub(super) memory: i64,
+    pub(super) class: usize,
+}
+
+/// Where a model can be made.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct Site {
+    pub(super) offer: usize,
+    pub(super) host: usize,
+}
+
+/// Models whose nodes are the same to what pods ask of each other's company.
+#[derive(Debug, Hash)]
+pub(super) struct Class {
+    /// By topology key.
+    pub(super) domains: Vec<DomainId>,
+    /// By counter: whether its pods are counted there.
+    pub(super) counts: Vec<bool>,
+    /// By counter: DaemonSet pods of a new node that it counts.
+    pub(super) daemons: Vec<i64>,
+    pub(super) models: Bits,
+}
+
+/// A place that stays as it is: a node, or a machine that is planned for something else.
+#[derive(Debug, Hash)]
+pub(super) struct Fixed {
+    pub(super) free: Vec<i64>,
+    pub(super) tier: usize,
+    /// By lot.
+    pub(super) may: Vec<bool>,
+    /// By topology key.
+    pub(super) domains: Vec<DomainId>,
+    /// By counter.
+    pub(super) counts: Vec<bool>,
+}
+
+/// The question.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub(super) lots: Vec<Lot>,
+    /// Those of heavier pools first, then the cheapest.
+    pub(super) models: Vec<Model>,
+    pub(super) classes: Vec<Class>,
+    pub(super) fixed: Vec<Fixed>,
+    pub(super) counters: Vec<Tally>,
+    pub(super) pools: Vec<Allowance>,
+    /// Over all pools.
+    pub(super) total: Allowance,
+    /// In the order of their names.
+    pub(super) hosts: Vec<HostSpare>,
+    /// The plan there is: only a better one is an answer.
+    pub(super) rank: Rank,
+    /// Machines that may still be looked at.
+    pub(super) looks: Cell<u64>,
+}
+
+/// What plans are compared by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Rank {
+    /// What the pods without a place count.
+    pub(super) lost: u128,
+    /// Pods by how much lighter their pools are than the heaviest.
+    pub(super) lighter: usize,
+    pub(super) price: i128,
+    pub(super) machines: usize,
+    /// What machines have that nobody asked for.
+    pub(super) scarce: u64,
+}
+
+/// A better plan.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    /// By machine: its model and offer.
+    pub(super) made: Vec<(usize, usize)>,
+    /// Which pods go where, in an order in which each may go there.
+    pub(super) steps: Vec<Step>,
+}
+
+/// Pods of one lot that go somewhere.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub(super) lot: usize,
+    pub(super) to: To,
+    pub(super) count: usize,
+}
+
+/// Where pods go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum To {
+    /// A place that stays as it is.
+    Fixed(usize),
+    /// A planned machine.
+    Machine(usize),
+}
+
+impl Problem {
+    /// A number that stands for the question: the same in every run of one version of the program. Another version may
+    /// find what this one did not.
+    pub(super) fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        env!("CARGO_PKG_VERSION").hash(&mut hasher);
+        (&self.lots, &self.models, &self.classes, &self.fixed).hash(&mut hasher);
+        (&self.counters, &self.pools, &self.total, &self.hosts).hash(&mut hasher);
+        self.rank.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Sets how many looks may be taken.
+    fn allow(&self, most: u64, each: u64) {
+        self.looks.set(most.min(each));
+    }
+
+    fn pods(&self) -> u64 {
+        self.lots.iter().map(|lot| lot.count as u64).sum()
+    }
+
+    /// One more machine was looked at; says whether more may be.
+    fn look(&self, machines: usize) -> bool {
+        let left = self.looks.get().saturating_sub(machines as u64);
+        self.looks.set(left);
+        left > 0
+    }
+}
+
+/// A plan better than the one there is, if one is found.
+pub(super) fn solve(problem: &Problem) -> Option<Answer> {
+    let pods = problem.pods();
+    problem.allow(LOOKS, LOOKS_EACH.saturating_mul(pods).saturating_mul(pods));
+    let least = rates::Rates::of(problem);
+    let floor = least.floor();
+    let mut best: Option<Draft<'_>> = None;
+    let mut rank = problem.rank;
+    let done = |rank: &Rank| {
+        rank.lost == 0 && rank.lighter == 0 && rank.price <= floor.0 && rank.machines <= floor.1
+    };
+    if done(&rank) && rank.scarce == 0 {
+        return None;
+    }
+    fill::plans(problem, &mut |draft| {
+        let found = draft.rank();
+        if found < rank && draft.is_fair() {
+            rank = found;
+            best = Some(draft.clone());
+        }
+        done(&rank)
+    });
+    if !done(&rank)
+        && let Some(found) = exact::search(problem, &least, rank)
+    {
+        best = Some(found);
+    }
+    // A plan that is made cheaper anyway may begin as the one there is, laid out once more.
+    let seen = best.is_some();
+    let mut draft = best.or_else(|| first(problem, rank));
+    if let Some(draft) = &mut draft {
+        cheapen::improve(draft, &least);
+    }
+    let better = |draft: &Draft<'_>| seen || (draft.rank() < problem.rank && draft.is_fair());
+    let best = draft.filter(better);
+    best.map(|draft| draft.answer())
+}
+
+/// The best plan of a few, where none was better than the one there is but may become so.
+fn first<'p>(problem: &'p Problem, rank: Rank) -> Option<Draft<'p>> {
+    let mut best: Option<(Rank, Draft<'p>)> = None;
+    let mut tries = 0;
+    problem.allow(LOOKS / 4, LOOKS_EACH.saturating_mul(problem.pods()));
+    fill::plans(problem, &mut |draft| {
+        tries += 1;
+        let found = draft.rank();
+        if found.lost <= rank.lost && best.as_ref().is_none_or(|(best, _)| found < *best) {
+            best = Some((found, draft.clone()));
+        }
+        tries >= TRIES
+    });
+    best.map(|(_, draft)| draft)
+}

@@ -1,0 +1,167 @@
+//! What pods that are placed ask of the place of the next one: `Company::most`, on numbers.
+
+use super::To;
+use super::state::{Draft, Spot};
+use crate::simulation::company::Even;
+use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
+
+impl Draft<'_> {
+    /// The domain of a spot.
+    fn domain(&self, spot: Spot, key: KeyId) -> DomainId {
+        match (spot.to, self.class_of(spot)) {
+            (Some(To::Fixed(at)), _) => self.problem.fixed[at].domains[key],
+            (_, Some(class)) => self.problem.classes[class].domains[key],
+            // Only the host name matters where no class was asked for.
+            (_, None) => FRESH,
+        }
+    }
+
+    fn class_of(&self, spot: Spot) -> Option<usize> {
+        match spot.to {
+            Some(To::Machine(at)) => self.machines[at].class.or(spot.class),
+            _ => spot.class,
+        }
+    }
+
+    /// Pods that a counter has counted in the domain of a spot.
+    fn pods(&self, counter: usize, spot: Spot) -> i64 {
+        let domain = self.domain(spot, self.problem.counters[counter].key);
+        if domain == FRESH {
+            let daemons = self.class_of(spot);
+            let daemons = daemons.map_or(0, |class| self.problem.classes[class].daemons[counter]);
+            return match spot.to {
+                Some(To::Machine(at)) => self.machines[at].load.pods_of(self.problem, counter),
+                _ => 0,
+            } + daemons;
+        }
+        self.pods[counter]
+            .get(domain as usize)
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// How many pods of a lot others let onto a spot, resources aside.
+    pub(super) fn may(&self, lot: usize, spot: Spot) -> usize {
+        let asks = &self.problem.lots[lot].asks;
+        let nowhere =
+            |counter: usize| self.domain(spot, self.problem.counters[counter].key) == NOWHERE;
+        let mut most = usize::MAX;
+        if asks.forbidden.iter().any(|id| self.pods(*id, spot) > 0) {
+            return 0;
+        }
+        for (counter, itself) in &asks.unwanted {
+            if nowhere(*counter) {
+                continue;
+            }
+            if self.pods(*counter, spot) > 0 {
+                return 0;
+            }
+            if *itself {
+                most = 1;
+            }
+        }
+        if asks.wanted.iter().any(|counter| nowhere(*counter)) {
+            return 0;
+        }
+        let met = asks
+            .wanted
+            .iter()
+            .all(|counter| self.pods(*counter, spot) > 0);
+        let first = || asks.wants_itself && asks.wanted.iter().all(|id| self.totals[*id] == 0);
+        if !met && !first() {
+            return 0;
+        }
+        for even in &asks.spread {
+            most = most.min(self.even_room(even, spot));
+            if most == 0 {
+                break;
+            }
+        }
+        most
+    }
+
+    /// Domains that a counter knows, with the pods of each; one of them left out.
+    fn levels(&self, counter: usize, but: Spot) -> (usize, Option<i64>) {
+        let key = self.problem.counters[counter].key;
+        let own = self.domain(but, key);
+        let places = self.places[counter].iter().enumerate();
+        let known = places.filter(|(domain, places)| **places > 0 && *domain != own as usize);
+        let pods = &self.pods[counter];
+        let known = known.map(|(domain, _)| pods.get(domain).copied().unwrap_or(0));
+        let fresh = self.machines.iter().enumerate().filter(|(at, machine)| {
+            but.to != Some(To::Machine(*at))
+                && machine.class.is_none_or(|class| {
+                    let class = &self.problem.classes[class];
+                    class.domains[key] == FRESH && class.counts[counter]
+                })
+                && machine.bound.is_some()
+        });
+        let hosts = self
+            .problem
+            .classes
+            .iter()
+            .any(|class| class.domains[key] == FRESH);
+        let fresh = fresh.filter(|_| hosts);
+        let fresh = fresh.map(|(_, machine)| machine.load.pods_of(self.problem, counter));
+        let (mut count, mut least) = (0, None);
+        for pods in known.chain(fresh) {
+            count += 1;
+            least = Some(least.map_or(pods, |least: i64| least.min(pods)));
+        }
+        (count, least)
+    }
+
+    fn knows(&self, counter: usize, domain: DomainId) -> bool {
+        let places = self.places[counter].get(domain as usize);
+        domain < FRESH && places.is_some_and(|places| *places > 0)
+    }
+
+    /// How many pods a spread constraint lets onto a spot: what `Company::spread_room` says.
+    fn even_room(&self, even: &Even, spot: Spot) -> usize {
+        let counter = even.counter;
+        let domain = self.domain(spot, self.problem.counters[counter].key);
+        let missing = |key: &KeyId| self.domain(spot, *key) == NOWHERE;
+        if domain == NOWHERE || even.keys.iter().any(missing) {
+            return 0;
+        }
+        let known = match (spot.to, domain) {
+            (Some(To::Machine(at)), FRESH) => self.machines[at].bound.is_some(),
+            _ => self.knows(counter, domain),
+        };
+        let here = if known { self.pods(counter, spot) } else { 0 };
+        let (beside, least) = self.levels(counter, spot);
+        let mut open = even.open.iter();
+        let too_few = beside + 1 < even.min_domains
+            || open.any(|other| *other != domain && !self.knows(counter, *other));
+        let room = |limit: i64| usize::try_from(limit.saturating_sub(here)).unwrap_or(0);
+        if !even.counts_itself {
+            let least = if known && !too_few {
+                least.map_or(here, |least| least.min(here))
+            } else {
+                0
+            };
+            let fits = here.saturating_sub(least) <= even.max_skew;
+            return if fits { usize::MAX } else { 0 };
+        }
+        if too_few {
+            return room(even.max_skew);
+        }
+        match least {
+            _ if even.max_skew < 1 => 0,
+            None => usize::MAX,
+            Some(least) => room(least.saturating_add(even.max_skew)),
+        }
+    }
+
+    /// Pods that spread constraints of a lot have counted in the domain of a spot, over any key but the host
+    /// name.
+    pub(super) fn crowd(&self, lot: usize, spot: Spot) -> i64 {
+        let wide = |even: &&Even| {
+            let key = self.problem.counters[even.counter].key;
+            let mut classes = self.problem.classes.iter();
+            classes.any(|class| class.domains[key] < FRESH)
+        };
+        let spread = self.problem.lots[lot].asks.spread.iter().filter(wide);
+        spread.map(|even| self.pods(even.counter, spot)).sum()
+    }
+}

@@ -1,0 +1,465 @@
+//! A plan while it is laid out: what each planned machine carries, what could still carry it, and what the
+//! counters of topology spread and affinity have counted. Whatever is done can be taken back.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::bind::Books;
+use super::{Answer, Bits, Problem, Rank, Step, To};
+use crate::simulation::company::topology::{DomainId, FRESH};
+
+/// Amounts by resource.
+pub(super) type Amounts = SmallVec<[i64; 6]>;
+
+/// Pods that share a place.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Load {
+    /// Lots with how many pods of each.
+    pub(super) counts: SmallVec<[(usize, usize); 6]>,
+    pub(super) sum: Amounts,
+}
+
+/// A planned machine.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    pub(super) load: Load,
+    /// The models that can carry it.
+    pub(super) models: Bits,
+    /// The class that its pods asked for; until one does, it may be of any.
+    pub(super) class: Option<usize>,
+    /// The model it would be made of, and on which of its sites, if all were made now.
+    pub(super) bound: Option<(usize, usize)>,
+}
+
+/// What takes back one change.
+#[derive(Clone, Debug)]
+enum Undo {
+    Fixed(usize, Load),
+    Machine(usize, Machine),
+    Made,
+    Pods(usize, DomainId, i64),
+    Total(usize, i64),
+    Place(usize, DomainId),
+    Left(usize, usize),
+    Step(usize),
+}
+
+/// The plan.
+#[derive(Clone, Debug)]
+pub(super) struct Draft<'p> {
+    pub(super) problem: &'p Problem,
+    pub(super) machines: Vec<Machine>,
+    pub(super) fixed: Vec<Load>,
+    pub(super) books: Books,
+    /// By lot: pods without a place.
+    pub(super) left: Vec<usize>,
+    /// By counter and domain.
+    pub(super) pods: Vec<Vec<i64>>,
+    pub(super) places: Vec<Vec<u32>>,
+    pub(super) totals: Vec<i64>,
+    steps: Vec<Step>,
+    undo: Vec<Undo>,
+}
+
+/// Where a pod is to be, as the counters see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spot {
+    pub(super) to: Option<To>,
+    pub(super) class: Option<usize>,
+}
+
+impl Load {
+    /// Nothing, in as many resources as pods of a problem ask.
+    pub(super) fn empty(problem: &Problem) -> Load {
+        let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
+        Load {
+            counts: SmallVec::new(),
+            sum: smallvec![0; resources],
+        }
+    }
+
+    pub(super) fn count(&self, lot: usize) -> usize {
+        let found = self.counts.iter().find(|(of, _)| *of == lot);
+        found.map_or(0, |(_, count)| *count)
+    }
+
+    pub(super) fn add(&mut self, problem: &Problem, lot: usize, count: usize) {
+        match self.counts.iter_mut().find(|(of, _)| *of == lot) {
+            Some((_, known)) => *known += count,
+            None => self.counts.push((lot, count)),
+        }
+        let times = i64::try_from(count).unwrap_or(i64::MAX);
+        for (sum, asked) in self.sum.iter_mut().zip(&problem.lots[lot].asked) {
+            *sum = sum.saturating_add(asked.saturating_mul(times));
+        }
+    }
+
+    /// Nothing of a resource fits everywhere, as kube-scheduler has it.
+    pub(super) fn within(&self, free: &[i64]) -> bool {
+        let mut both = self.sum.iter().zip(free);
+        both.all(|(sum, free)| *sum == 0 || sum <= free)
+    }
+
+    /// How many more pods that ask this fit.
+    pub(super) fn room(&self, asked: &[i64], free: &[i64]) -> usize {
+        let each = self.sum.iter().zip(asked).zip(free);
+        let each = each.filter(|((_, asked), _)| **asked > 0);
+        let room = each.map(|((sum, asked), free)| free.saturating_sub(*sum).max(0) / asked);
+        usize::try_from(room.min().unwrap_or(i64::MAX)).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn pods_of(&self, problem: &Problem, counter: usize) -> i64 {
+        let feeds = |lot: usize| problem.lots[lot].asks.feeds.contains(&counter);
+        let counts = self.counts.iter().filter(|(lot, _)| feeds(*lot));
+        counts.map(|(_, count)| signed(*count)).sum()
+    }
+}
+
+impl<'p> Draft<'p> {
+    pub(super) fn new(problem: &'p Problem) -> Draft<'p> {
+        let empty = Load::empty(problem);
+        let counters = problem.counters.iter();
+        Draft {
+            problem,
+            machines: Vec::new(),
+            fixed: vec![empty; problem.fixed.len()],
+            books: Books::of(problem),
+            left: problem.lots.iter().map(|lot| lot.count).collect(),
+            pods: counters.clone().map(|tally| tally.pods.clone()).collect(),
+            places: counters.clone().map(|tally| tally.places.clone()).collect(),
+            totals: counters.map(|tally| tally.pods.iter().sum()).collect(),
+            steps: Vec::new(),
+            undo: Vec::new(),
+        }
+    }
+
+    pub(super) fn mark(&self) -> usize {
+        self.undo.len()
+    }
+
+    /// Takes back what was done since a mark.
+    pub(super) fn rollback(&mut self, mark: usize) {
+        while self.undo.len() > mark {
+            match self.undo.pop() {
+                Some(Undo::Fixed(at, load)) => self.fixed[at] = load,
+                Some(Undo::Machine(at, machine)) => {
+                    self.unbook(at);
+                    self.machines[at] = machine;
+                    self.rebook(at);
+                }
+                Some(Undo::Made) => {
+                    self.unbook(self.machines.len() - 1);
+                    self.machines.pop();
+                }
+                Some(Undo::Pods(counter, domain, count)) => {
+                    self.pods[counter][domain as usize] -= count;
+                }
+                Some(Undo::Total(counter, count)) => self.totals[counter] -= count,
+                Some(Undo::Place(counter, domain)) => self.places[counter][domain as usize] -= 1,
+                Some(Undo::Left(lot, left)) => self.left[lot] = left,
+                Some(Undo::Step(0)) => {
+                    self.steps.pop();
+                }
+                Some(Undo::Step(count)) => {
+                    if let Some(last) = self.steps.last_mut() {
+                        last.count -= count;
+                    }
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// Keeps a machine as it is, for taking back what is done to it.
+    pub(super) fn save(&mut self, at: usize) {
+        self.undo.push(Undo::Machine(at, self.machines[at].clone()));
+    }
+
+    fn unbook(&mut self, at: usize) {
+        if let Some((model, site)) = self.machines[at].bound {
+            self.books.give(self.problem, model, site);
+        }
+    }
+
+    fn rebook(&mut self, at: usize) {
+        if let Some((model, site)) = self.machines[at].bound {
+            self.books.take(self.problem, model, site);
+        }
+    }
+
+    /// A machine with nothing on it.
+    fn make(&mut self) -> usize {
+        let models = self.problem.models.len();
+        self.machines.push(Machine {
+            load: Load::empty(self.problem),
+            models: Bits::all(models),
+            class: None,
+            bound: None,
+        });
+        self.undo.push(Undo::Made);
+        self.machines.len() - 1
+    }
+
+    /// Puts pods of a lot on a place or, where there is none, on a new machine, which may then be of these
+    /// models; says where. `None` where something is against it, and all is as it was.
+    pub(super) fn put(&mut self, lot: usize, count: usize, spot: Spot, menu: &Bits) -> Option<To> {
+        let mark = self.mark();
+        if self.may(lot, spot) < count {
+            return None;
+        }
+        let to = match spot.to {
+            Some(To::Fixed(at)) => self.put_fixed(at, lot, count),
+            Some(To::Machine(at)) => self.put_machine(at, lot, count, spot.class, menu),
+            None => {
+                let at = self.make();
+                self.put_machine(at, lot, count, spot.class, menu)
+            }
+        };
+        match to {
+            Some(to) => {
+                self.undo.push(Undo::Left(lot, self.left[lot]));
+                self.left[lot] -= count;
+                self.note(lot, to, count);
+            }
+            None => self.rollback(mark),
+        }
+        to
+    }
+
+    fn note(&mut self, lot: usize, to: To, count: usize) {
+        match self.steps.last_mut() {
+            Some(last) if last.lot == lot && last.to == to => {
+                last.count += count;
+                self.undo.push(Undo::Step(count));
+            }
+            _ => {
+                self.steps.push(Step { lot, to, count });
+                self.undo.push(Undo::Step(0));
+            }
+        }
+    }
+
+    fn put_fixed(&mut self, at: usize, lot: usize, count: usize) -> Option<To> {
+        let place = &self.problem.fixed[at];
+        let room = self.fixed[at].room(&self.problem.lots[lot].asked, &place.free);
+        if !place.may[lot] || room < count || self.apart(&self.fixed[at], lot, count) {
+            return None;
+        }
+        self.undo.push(Undo::Fixed(at, self.fixed[at].clone()));
+        self.fixed[at].add(self.problem, lot, count);
+        for counter in &self.problem.lots[lot].asks.feeds {
+            if place.counts[*counter] {
+                let domain = place.domains[self.problem.counters[*counter].key];
+                self.count(*counter, domain, signed(count));
+            }
+        }
+        Some(To::Fixed(at))
+    }
+
+    /// Whether host ports keep pods of a lot off a load, or from each other.
+    fn apart(&self, load: &Load, lot: usize, count: usize) -> bool {
+        let apart = &self.problem.lots[lot].apart;
+        (apart[lot] && count > 1) || load.counts.iter().any(|(other, _)| apart[*other])
+    }
+
+    fn put_machine(
+        &mut self,
+        at: usize,
+        lot: usize,
+        count: usize,
+        class: Option<usize>,
+        menu: &Bits,
+    ) -> Option<To> {
+        if self.apart(&self.machines[at].load, lot, count) {
+            return None;
+        }
+        self.save(at);
+        let problem = self.problem;
+        let machine = &mut self.machines[at];
+        machine.load.add(problem, lot, count);
+        machine.models.keep(&problem.lots[lot].may);
+        let settles = machine.class.is_none() && class.is_some();
+        if settles && let Some(class) = class {
+            machine.class = Some(class);
+            machine.models.keep(&problem.classes[class].models);
+        }
+        let mut models = std::mem::take(&mut machine.models);
+        for model in models.clone().iter() {
+            if !machine.load.within(&problem.models[model].free) {
+                models.remove(model);
+            }
+        }
+        let fits = models.meets(menu);
+        machine.models = models;
+        if !fits {
+            return None;
+        }
+        if settles {
+            self.settle(at);
+        }
+        self.count_on(at, lot, count);
+        let bound = self.machines[at].bound;
+        let holds = bound.is_some_and(|(model, _)| self.machines[at].models.has(model));
+        (holds || self.bind(at)).then_some(To::Machine(at))
+    }
+
+    /// A machine is of a class from now on: it is a place of the class's domains, and what is on it counts
+    /// there.
+    fn settle(&mut self, at: usize) {
+        let Some(class) = self.machines[at].class else {
+            return;
+        };
+        let class = &self.problem.classes[class];
+        for (counter, tally) in self.problem.counters.iter().enumerate() {
+            let domain = class.domains[tally.key];
+            if domain >= FRESH || !class.counts[counter] {
+                continue;
+            }
+            if tally.spreads {
+                let slot = domain as usize;
+                if self.places[counter].len() <= slot {
+                    self.places[counter].resize(slot + 1, 0);
+                }
+                self.places[counter][slot] += 1;
+                self.undo.push(Undo::Place(counter, domain));
+            }
+            if class.daemons[counter] > 0 {
+                self.count(counter, domain, class.daemons[counter]);
+            }
+        }
+    }
+
+    fn count_on(&mut self, at: usize, lot: usize, count: usize) {
+        let problem = self.problem;
+        for counter in &problem.lots[lot].asks.feeds {
+            let domain = match self.machines[at].class {
+                Some(class) if !problem.classes[class].counts[*counter] => continue,
+                Some(class) => problem.classes[class].domains[problem.counters[*counter].key],
+                None => FRESH,
+            };
+            self.count(*counter, domain, signed(count));
+        }
+    }
+
+    fn count(&mut self, counter: usize, domain: DomainId, count: i64) {
+        self.totals[counter] += count;
+        self.undo.push(Undo::Total(counter, count));
+        if domain < FRESH {
+            let slot = domain as usize;
+            if self.pods[counter].len() <= slot {
+                self.pods[counter].resize(slot + 1, 0);
+            }
+            self.pods[counter][slot] += count;
+            self.undo.push(Undo::Pods(counter, domain, count));
+        }
+    }
+
+    /// What it is compared by.
+    pub(super) fn rank(&self) -> Rank {
+        let problem = self.problem;
+        let lots = self.left.iter().zip(&problem.lots);
+        let lost = lots.map(|(left, lot)| lot.loss.saturating_mul(*left as u128));
+        let pods = |load: &Load| load.counts.iter().map(|(_, count)| count).sum::<usize>();
+        let fixed = self.fixed.iter().zip(&problem.fixed);
+        let fixed = fixed.map(|(load, fixed)| pods(load) * fixed.tier);
+        let made = self.machines.iter().filter_map(|machine| {
+            let (model, _) = machine.bound?;
+            (!machine.load.counts.is_empty()).then_some((machine, &problem.models[model]))
+        });
+        Rank {
+            lost: lost.fold(0, u128::saturating_add),
+            lighter: made
+                .clone()
+                .map(|(machine, model)| pods(&machine.load) * model.tier)
+                .chain(fixed)
+                .sum(),
+            price: made.clone().map(|(_, model)| i128::from(model.price)).sum(),
+            machines: made.clone().count(),
+            scarce: made.map(|(_, model)| u64::from(model.scarce)).sum(),
+        }
+    }
+
+    /// Whether no more of any lot are left out than may be.
+    pub(super) fn is_fair(&self) -> bool {
+        let mut lots = self.left.iter().zip(&self.problem.lots);
+        lots.all(|(left, lot)| *left <= lot.spare)
+    }
+
+    /// Takes pods off a machine that nothing but resources and host ports hangs on.
+    pub(super) fn unload(&mut self, at: usize, loose: impl Fn(usize) -> bool) {
+        self.save(at);
+        let problem = self.problem;
+        let machine = &mut self.machines[at];
+        let counts = machine.load.counts.clone();
+        let (away, stay): (Vec<_>, Vec<_>) = counts.into_iter().partition(|(lot, _)| loose(*lot));
+        machine.load.counts.clear();
+        machine.load.sum.fill(0);
+        machine.models = match machine.class {
+            Some(class) => problem.classes[class].models.clone(),
+            None => Bits::all(problem.models.len()),
+        };
+        for (lot, count) in stay {
+            machine.load.add(problem, lot, count);
+            machine.models.keep(&problem.lots[lot].may);
+        }
+        for model in machine.models.clone().iter() {
+            if !machine.load.within(&problem.models[model].free) {
+                machine.models.remove(model);
+            }
+        }
+        for (lot, count) in away {
+            self.undo.push(Undo::Left(lot, self.left[lot]));
+            self.left[lot] += count;
+        }
+        if self.machines[at].load.counts.is_empty() {
+            self.unbook(at);
+            self.machines[at].bound = None;
+        }
+    }
+
+    /// Nothing that was done so far is taken back any more.
+    pub(super) fn commit(&mut self) {
+        self.undo.clear();
+    }
+
+    /// What it comes to.
+    pub(super) fn answer(&self) -> Answer {
+        let mut index = vec![usize::MAX; self.machines.len()];
+        let mut made = Vec::new();
+        for (at, machine) in self.machines.iter().enumerate() {
+            if let Some((model, site)) = machine.bound.filter(|_| !machine.load.counts.is_empty()) {
+                index[at] = made.len();
+                made.push((model, self.problem.models[model].sites[site].offer));
+            }
+        }
+        let tied = |lot: usize| self.problem.lots[lot].tied;
+        let of_tied = self.steps.iter().filter(|step| tied(step.lot)).copied();
+        let fixed = self.fixed.iter().enumerate();
+        let fixed = fixed.map(|(at, load)| (To::Fixed(at), load));
+        let machines = self.machines.iter().enumerate();
+        let machines = machines.map(|(at, machine)| (To::Machine(at), &machine.load));
+        let loads = fixed.chain(machines);
+        let loose = loads.flat_map(|(to, load)| {
+            let counts = load.counts.iter().filter(|(lot, _)| !tied(*lot));
+            counts.map(move |(lot, count)| Step {
+                lot: *lot,
+                to,
+                count: *count,
+            })
+        });
+        let steps = of_tied.chain(loose).map(|step| match step.to {
+            To::Machine(at) => Step {
+                to: To::Machine(index[at]),
+                ..step
+            },
+            To::Fixed(_) => step,
+        });
+        Answer {
+            made,
+            steps: steps.collect(),
+        }
+    }
+}
+
+fn signed(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

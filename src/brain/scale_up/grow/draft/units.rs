@@ -1,0 +1,217 @@
+//! Who belongs together: pods that may only be on one machine are placed as one.
+
+use super::Problem;
+use super::state::Load;
+use crate::simulation::company::topology::FRESH;
+
+/// Pods that go to one place together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unit {
+    /// Lots with how many pods of each; who others insist on comes first.
+    pub(super) parts: Vec<(usize, usize)>,
+    /// So many of them there are.
+    pub(super) times: usize,
+}
+
+/// How pods are dealt to several that they could be with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deal {
+    /// As many as a machine holds to the first, then to the next.
+    Packed,
+    /// To each in turn.
+    Even,
+    /// They are placed one by one.
+    Apart,
+}
+
+/// Lots that insist on the company of others on their machine.
+struct Bonds {
+    /// By lot: a lot that it is placed with.
+    with: Vec<usize>,
+    /// Followers with those of whom one must be there.
+    choosy: Vec<(usize, Vec<usize>)>,
+}
+
+impl Bonds {
+    fn of(problem: &Problem) -> Bonds {
+        let mut bonds = Bonds {
+            with: (0..problem.lots.len()).collect(),
+            choosy: Vec::new(),
+        };
+        for (lot, of) in problem.lots.iter().enumerate() {
+            let local = |counter: &&usize| {
+                let key = problem.counters[**counter].key;
+                let mut classes = problem.classes.iter();
+                classes.all(|class| class.domains[key] == FRESH)
+            };
+            let Some(counter) = of.asks.wanted.iter().find(local) else {
+                continue;
+            };
+            // Where some are there already, they may follow those.
+            if problem.counters[*counter].pods.iter().any(|pods| *pods > 0) {
+                continue;
+            }
+            let all = problem.lots.iter().enumerate();
+            let targets = all.filter(|(_, other)| other.asks.feeds.contains(counter));
+            let targets: Vec<usize> = targets.map(|(target, _)| target).collect();
+            let pods: usize = targets.iter().map(|lot| problem.lots[*lot].count).sum();
+            if of.asks.wants_itself || pods == 1 {
+                for target in targets {
+                    bonds.join(lot, target);
+                }
+            } else if pods > 1 {
+                bonds.choosy.push((lot, targets));
+            }
+        }
+        bonds
+    }
+
+    fn root(&self, mut lot: usize) -> usize {
+        while self.with[lot] != lot {
+            lot = self.with[lot];
+        }
+        lot
+    }
+
+    fn join(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.root(a), self.root(b));
+        self.with[a.max(b)] = a.min(b);
+    }
+}
+
+/// What is placed, as it belongs together; and whether that hangs on how it is dealt.
+pub(super) fn of(problem: &Problem, deal: Deal) -> (Vec<Unit>, bool) {
+    let bonds = Bonds::of(problem);
+    let mut left: Vec<usize> = problem.lots.iter().map(|lot| lot.count).collect();
+    let mut units = Vec::new();
+    let choosy = !bonds.choosy.is_empty();
+    if deal != Deal::Apart {
+        dealt(problem, &bonds, deal, &mut left, &mut units);
+    }
+    for lot in 0..problem.lots.len() {
+        let members = (0..problem.lots.len()).filter(|other| bonds.root(*other) == lot);
+        let mut members: Vec<usize> = members.filter(|other| left[*other] > 0).collect();
+        if members.len() == 1 && !(problem.lots[members[0]].asks.wants_itself) {
+            let (lot, times) = (members[0], left[members[0]]);
+            units.push(single(lot, times));
+        } else if !members.is_empty() {
+            members.sort_by_key(|lot| !problem.lots[*lot].asks.wanted.is_empty());
+            together(problem, &members, &left, &mut units);
+        }
+    }
+    (units, choosy)
+}
+
+fn single(lot: usize, times: usize) -> Unit {
+    Unit {
+        parts: vec![(lot, 1)],
+        times,
+    }
+}
+
+/// One unit of as many pods of these lots as some machine holds; the others by themselves.
+fn together(problem: &Problem, members: &[usize], left: &[usize], units: &mut Vec<Unit>) {
+    let local = members.iter().any(|lot| {
+        let mut wanted = problem.lots[*lot].asks.wanted.iter();
+        wanted.any(|counter| {
+            let key = problem.counters[*counter].key;
+            let mut classes = problem.classes.iter();
+            classes.all(|class| class.domains[key] == FRESH)
+        })
+    });
+    if !local {
+        units.extend(members.iter().map(|lot| single(*lot, left[*lot])));
+        return;
+    }
+    let mut load = Load::empty(problem);
+    for lot in members {
+        for _ in 0..left[*lot] {
+            let mut more = load.clone();
+            more.add(problem, *lot, 1);
+            if !held(problem, &more) {
+                break;
+            }
+            load = more;
+        }
+    }
+    for lot in members {
+        let rest = left[*lot] - load.count(*lot);
+        if rest > 0 {
+            units.push(single(*lot, rest));
+        }
+    }
+    if !load.counts.is_empty() {
+        units.push(Unit {
+            parts: load.counts.into_vec(),
+            times: 1,
+        });
+    }
+}
+
+/// Deals followers to those of whom one must be with them.
+fn dealt(problem: &Problem, bonds: &Bonds, deal: Deal, left: &mut [usize], units: &mut Vec<Unit>) {
+    let mut hosts: Vec<Load> = Vec::new();
+    let alone = |lot: usize| {
+        (0..bonds.with.len())
+            .filter(|o| bonds.root(*o) == bonds.root(lot))
+            .count()
+            == 1
+    };
+    for (follower, targets) in &bonds.choosy {
+        let usable = |lot: &&usize| alone(**lot) && problem.lots[**lot].asks.wanted.is_empty();
+        for target in targets.iter().filter(usable) {
+            for _ in 0..std::mem::take(&mut left[*target]) {
+                let mut load = Load::empty(problem);
+                load.add(problem, *target, 1);
+                hosts.push(load);
+            }
+        }
+        let mut at = 0;
+        let mut misses = 0;
+        let with = |load: &Load| targets.iter().any(|target| load.count(*target) > 0);
+        while alone(*follower) && left[*follower] > 0 && misses < hosts.len() {
+            let index = at % hosts.len();
+            let mut more = hosts[index].clone();
+            more.add(problem, *follower, 1);
+            if with(&hosts[index]) && held(problem, &more) {
+                hosts[index] = more;
+                left[*follower] -= 1;
+                misses = 0;
+                at += usize::from(deal == Deal::Even);
+            } else {
+                misses += 1;
+                at += 1;
+            }
+        }
+    }
+    for host in hosts {
+        let parts = host.counts.into_vec();
+        match units.iter_mut().find(|unit| unit.parts == parts) {
+            Some(unit) => unit.times += 1,
+            None => units.push(Unit { parts, times: 1 }),
+        }
+    }
+}
+
+/// Whether some model or place could hold a load, empty as it is.
+fn held(problem: &Problem, load: &Load) -> bool {
+    let model = problem.models.iter().enumerate().any(|(index, model)| {
+        let mut lots = load.counts.iter();
+        load.within(&model.free) && lots.all(|(lot, _)| problem.lots[*lot].may.has(index))
+    });
+    let fixed = || {
+        problem.fixed.iter().any(|fixed| {
+            let mut lots = load.counts.iter();
+            load.within(&fixed.free) && lots.all(|(lot, _)| fixed.may[*lot])
+        })
+    };
+    let ports = load.counts.iter().all(|(lot, count)| {
+        let apart = &problem.lots[*lot].apart;
+        !(apart[*lot] && *count > 1)
+            && load
+                .counts
+                .iter()
+                .all(|(other, _)| other == lot || !apart[*other])
+    });
+    ports && (model || fixed())
+}

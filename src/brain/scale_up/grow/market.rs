@@ -1,0 +1,120 @@
+//! The choices in the order of their prospects: what they cost for the most that they could carry.
+
+use crate::simulation::offer::{self, Choice};
+
+/// Choices of equal weight.
+#[derive(Debug)]
+pub(super) struct Tier {
+    /// In the order of the policy.
+    pub(super) choices: Vec<usize>,
+    /// By price for what they hold when full.
+    by_ratio: Vec<usize>,
+    /// By price alone.
+    by_price: Vec<usize>,
+}
+
+/// All choices, heaviest first.
+#[derive(Debug)]
+pub(super) struct Market {
+    pub(super) tiers: Vec<Tier>,
+    /// By choice: price, and more than it can be worth to fill it.
+    sizes: Vec<(i128, i128)>,
+    /// By pool: its choices by price.
+    pools: Vec<Vec<usize>>,
+}
+
+/// Whether `a` of `(price, worth)` costs less for its worth than `b`, or as much.
+fn at_most(a: (i128, i128), b: (i128, i128)) -> bool {
+    a.0.saturating_mul(b.1) <= b.0.saturating_mul(a.1)
+}
+
+impl Market {
+    pub(super) fn of(choices: &[Choice<'_>]) -> Market {
+        let sizes: Vec<(i128, i128)> = choices
+            .iter()
+            .map(|choice| {
+                let full = choice.offers.iter().map(|offer| {
+                    // One for every pod, whatever it asks; one for rounding.
+                    let pods = i128::from(offer.free.pods.max(0));
+                    i128::from(offer::price(&offer.free)).saturating_add(pods + 1)
+                });
+                (i128::from(choice.price), full.max().unwrap_or(1))
+            })
+            .collect();
+        let mut weights: Vec<i32> = choices.iter().map(|choice| choice.policy.weight).collect();
+        weights.sort_unstable_by_key(|weight| std::cmp::Reverse(*weight));
+        weights.dedup();
+        let tiers = weights.into_iter().map(|weight| {
+            let of = |index: &usize| choices[*index].policy.weight == weight;
+            let choices: Vec<usize> = (0..choices.len()).filter(of).collect();
+            let (mut by_ratio, mut by_price) = (choices.clone(), choices.clone());
+            by_ratio.sort_by(|a, b| {
+                let (a, b) = (sizes[*a], sizes[*b]);
+                a.0.saturating_mul(b.1).cmp(&b.0.saturating_mul(a.1))
+            });
+            by_price.sort_by_key(|choice| sizes[*choice].0);
+            Tier {
+                choices,
+                by_ratio,
+                by_price,
+            }
+        });
+        let tiers = tiers.collect();
+        let count = choices.iter().map(|choice| choice.pool_slot + 1).max();
+        let mut pools = vec![Vec::new(); count.unwrap_or(0)];
+        for (index, choice) in choices.iter().enumerate() {
+            pools[choice.pool_slot].push(index);
+        }
+        for pool in &mut pools {
+            pool.sort_by_key(|choice| (choices[*choice].price, *choice));
+        }
+        Market {
+            tiers,
+            sizes,
+            pools,
+        }
+    }
+
+    /// The choices of a pool, the cheapest first.
+    pub(super) fn sizes(&self, pool: usize) -> &[usize] {
+        self.pools.get(pool).map_or(&[], |sizes| sizes)
+    }
+
+    /// The choices of a tier, those first that cost least for the most they could carry when `total` is
+    /// all there is to carry; with that most.
+    pub(super) fn walk(&self, tier: usize, total: i128) -> impl Iterator<Item = (usize, i128)> {
+        let tier = &self.tiers[tier];
+        let sizes = &self.sizes;
+        let small = tier.by_ratio.iter().copied();
+        let mut small = small
+            .filter(move |choice| sizes[*choice].1 <= total)
+            .map(|choice| (choice, sizes[choice].1))
+            .peekable();
+        let large = tier.by_price.iter().copied();
+        let mut large = large
+            .filter(move |choice| sizes[*choice].1 > total)
+            .map(move |choice| (choice, total))
+            .peekable();
+        std::iter::from_fn(move || {
+            let rate = |(choice, most): (usize, i128)| (sizes[choice].0, most);
+            match (small.peek(), large.peek()) {
+                (Some(a), Some(b)) if at_most(rate(*a), rate(*b)) => small.next(),
+                (Some(_), None) => small.next(),
+                _ => large.next(),
+            }
+        })
+    }
+
+    /// Whether a choice that could carry `most` at best cannot be better than what costs `cost` in
+    /// parts of `whole` and carries `worth`.
+    pub(super) fn cannot_beat(
+        &self,
+        choice: usize,
+        most: i128,
+        whole: i128,
+        best: (i128, i128),
+    ) -> bool {
+        let least = self.sizes[choice].0.saturating_mul(whole);
+        best.0.saturating_mul(most) < least.saturating_mul(best.1)
+    }
+}

@@ -1,0 +1,451 @@
+//! What is planned, as plain numbers for [`super::draft`].
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Grower;
+use super::anew::Loose;
+use super::draft::{Bits, Class, Fixed, Lot, Model, Problem, Rank, Site};
+use crate::constraints::fit::ports;
+use crate::simulation::company::topology::{DomainId, FRESH};
+use crate::simulation::company::{Numbers, Tally};
+use crate::simulation::offer::{Choice, Daemon, Offer};
+use crate::simulation::pack;
+use model::resources::Resources;
+
+/// Nodes that are looked at for pods that others may open them to.
+const NODES: usize = 64;
+/// With more models than this no plan is laid out anew, or with more offers for each rule that pods have for each
+/// other's company.
+const MODELS: usize = 1024;
+const OFFERS: usize = 60_000;
+
+/// What is counted of a pod or a node: resources, then volumes by driver.
+#[derive(Debug, Default)]
+struct Names {
+    resources: Vec<Arc<str>>,
+    drivers: Vec<Arc<str>>,
+}
+
+/// What makes offers one class: domains, which counters count there, and DaemonSet pods that they count.
+type Traits = (Vec<DomainId>, Vec<bool>, Vec<i64>);
+
+/// An offer with what decides which model it is of.
+struct Seen<'c, 'a> {
+    choice: usize,
+    at: usize,
+    of: &'c Offer<'a>,
+    class: usize,
+}
+
+impl<'a> Grower<'_, '_, '_, 'a> {
+    /// The question, where it is not too large; and the places that stay, by their bins.
+    pub(super) fn question(
+        &mut self,
+        withdrawn: &[usize],
+        loose: &[Loose],
+        rank: Rank,
+    ) -> Option<(Problem, Vec<usize>)> {
+        for of in loose {
+            let shape = self.groups[of.group].shape;
+            self.world.rules(shape);
+            self.world.prepare(shape);
+        }
+        self.locate();
+        let shapes: Vec<usize> = loose.iter().map(|of| self.groups[of.group].shape).collect();
+        let numbers = self.world.company.numbers(&shapes);
+        let offers: usize = self.choices.iter().map(|choice| choice.offers.len()).sum();
+        if offers.saturating_mul(1 + numbers.counters.len()) > OFFERS {
+            return None;
+        }
+        let names = self.names(loose);
+        let (classes, seen) = self.classes(&numbers);
+        let (models, may) = self.models(loose, &names, seen)?;
+        let (fixed, bins) = self.fixed(withdrawn, loose, &names, &numbers);
+        let mut classes = classes;
+        for class in &mut classes {
+            class.models = Bits::none(models.len());
+        }
+        for (index, model) in models.iter().enumerate() {
+            classes[model.class].models.insert(index);
+        }
+        let lots = self.lots(loose, &names, numbers.shapes, may);
+        let mut problem = Problem {
+            lots,
+            models,
+            classes,
+            fixed,
+            counters: numbers.counters,
+            pools: Vec::new(),
+            total: self.ledger.spare(self.turn, self.choices).total,
+            hosts: Vec::new(),
+            rank,
+            looks: Cell::default(),
+        };
+        let spare = self.ledger.spare(self.turn, self.choices);
+        (problem.pools, problem.hosts) = (spare.pools, spare.hosts);
+        tie(&mut problem);
+        Some((problem, bins))
+    }
+
+    fn names(&self, loose: &[Loose]) -> Names {
+        let asked = loose.iter().map(|loose| self.asked(loose.group));
+        let resources = asked.flat_map(|asked| asked.extended.keys());
+        let resources: BTreeSet<&Arc<str>> = resources.collect();
+        let needs = loose.iter();
+        let needs = needs.filter_map(|loose| self.groups[loose.group].need.as_deref());
+        let drivers: BTreeSet<&Arc<str>> = needs.flat_map(|need| need.attach.keys()).collect();
+        Names {
+            resources: resources.into_iter().cloned().collect(),
+            drivers: drivers.into_iter().cloned().collect(),
+        }
+    }
+
+    pub(super) fn asked(&self, group: usize) -> &'a Resources {
+        &self.world.shapes[self.groups[group].shape].shape.requests
+    }
+
+    /// What one pod of a group asks.
+    fn asks(&self, group: usize, names: &Names) -> Vec<i64> {
+        let mut asked = amounts(self.asked(group), names, true);
+        let need = self.groups[group].need.as_deref();
+        asked.extend(names.drivers.iter().map(|driver| {
+            let volumes = need.and_then(|need| need.attach.get(driver));
+            let count = volumes.map_or(0, |volumes| volumes.known.len() + volumes.fresh.len());
+            i64::try_from(count).unwrap_or(i64::MAX)
+        }));
+        asked
+    }
+
+    fn lots(
+        &self,
+        loose: &[Loose],
+        names: &Names,
+        asks: Vec<crate::simulation::company::Asks>,
+        may: Vec<Bits>,
+    ) -> Vec<Lot> {
+        let losses = self.losses(loose);
+        // Whoever waits may take the place of those of a lower priority.
+        let waiting = loose.iter().filter(|of| of.pods.len() > of.placed);
+        let first = waiting.map(|of| self.priority(of.group)).max();
+        let both = loose.iter().zip(asks).zip(may);
+        let lots = both.map(|((of, asks), may)| {
+            let priority = self.priority(of.group);
+            Lot {
+                asked: self.asks(of.group, names),
+                count: of.pods.len(),
+                spare: if first.is_some_and(|first| first > priority) {
+                    of.pods.len()
+                } else {
+                    of.pods.len() - of.placed
+                },
+                loss: losses.get(&priority).copied().unwrap_or(1),
+                priority,
+                apart: loose
+                    .iter()
+                    .map(|other| self.clash(of.group, other.group))
+                    .collect(),
+                may,
+                asks,
+                zoned: false,
+                tied: false,
+            }
+        });
+        lots.collect()
+    }
+
+    /// By priority, what one pod without a place counts: more than all of lower priorities together.
+    pub(super) fn losses(&self, loose: &[Loose]) -> BTreeMap<i32, u128> {
+        let mut pods: BTreeMap<i32, usize> = BTreeMap::new();
+        for of in loose {
+            *pods.entry(self.priority(of.group)).or_default() += of.pods.len();
+        }
+        let mut below = 0u128;
+        let losses = pods.into_iter().map(|(priority, pods)| {
+            let loss = below.saturating_add(1);
+            below = below.saturating_add(loss.saturating_mul(pods as u128));
+            (priority, loss)
+        });
+        losses.collect()
+    }
+
+    pub(super) fn priority(&self, group: usize) -> i32 {
+        self.world.shapes[self.groups[group].shape].shape.priority
+    }
+
+    /// Whether host ports keep pods of two groups from one node.
+    fn clash(&self, one: usize, other: usize) -> bool {
+        let ports = |group: usize| &self.world.shapes[self.groups[group].shape].shape.host_ports;
+        ports::taken(ports(one), ports(other)).is_some()
+    }
+
+    /// What offers are to the rules that pods have for each other's company.
+    fn classes(&self, numbers: &Numbers) -> (Vec<Class>, Vec<Seen<'_, 'a>>) {
+        let mut known: BTreeMap<Traits, usize> = BTreeMap::new();
+        let (mut classes, mut seen) = (Vec::new(), Vec::new());
+        let choices: &[Choice<'a>] = self.choices;
+        for (index, choice) in choices.iter().enumerate() {
+            for (at, offer) in choice.offers.iter().enumerate() {
+                if self.ledger.host_admits(choice, offer).is_err() {
+                    continue;
+                }
+                let row = &self.domains[choice.first + at];
+                let used = |key: usize| numbers.counters.iter().any(|tally| tally.key == key);
+                let domains = row.iter().enumerate();
+                let domains = domains.map(|(key, domain)| if used(key) { *domain } else { FRESH });
+                let domains: Vec<DomainId> = domains.collect();
+                let counts = |tally: &Tally| {
+                    let company = &self.world.company;
+                    company.would_count(tally, &offer.labels, &choice.policy.taints, row)
+                };
+                let counts: Vec<bool> = numbers.counters.iter().map(counts).collect();
+                let daemons = |tally: &Tally| {
+                    let of = offer.residents.iter().map(Daemon::pod);
+                    let of = of.filter(|pod| self.world.company.would_take(tally, *pod));
+                    i64::try_from(of.count()).unwrap_or(i64::MAX)
+                };
+                let daemons: Vec<i64> = numbers.counters.iter().map(daemons).collect();
+                let class = *known
+                    .entry((domains.clone(), counts.clone(), daemons.clone()))
+                    .or_insert_with(|| {
+                        classes.push(Class {
+                            domains,
+                            counts,
+                            daemons,
+                            models: Bits::default(),
+                        });
+                        classes.len() - 1
+                    });
+                seen.push(Seen {
+                    choice: index,
+                    at,
+                    of: offer,
+                    class,
+                });
+            }
+        }
+        (classes, seen)
+    }
+
+    /// The models, and by group which of them it may be on.
+    fn models(
+        &self,
+        loose: &[Loose],
+        names: &Names,
+        seen: Vec<Seen<'_, 'a>>,
+    ) -> Option<(Vec<Model>, Vec<Bits>)> {
+        let spare = self.ledger.spare(self.turn, self.choices);
+        let wanted = self.wanted(loose, names);
+        let mut models: Vec<(Model, Vec<bool>)> = Vec::new();
+        let mut first = 0;
+        for offer in seen {
+            let choice = &self.choices[offer.choice];
+            if spare.pools[choice.pool_slot].machines == 0 {
+                continue;
+            }
+            if models
+                .last()
+                .is_none_or(|(last, _)| last.choice != offer.choice)
+            {
+                first = models.len();
+            }
+            let Some((model, may)) = self.model(&offer, loose, names, &wanted) else {
+                continue;
+            };
+            let alike = models[first..].iter_mut().find(|(other, also)| {
+                other.class == model.class && other.free == model.free && *also == may
+            });
+            match alike {
+                Some((other, _)) => other.sites.extend(model.sites),
+                None => models.push((model, may)),
+            }
+            if models.len() > MODELS {
+                return None;
+            }
+        }
+        models.sort_by_key(|(model, _)| (model.tier, model.price, model.scarce, model.choice));
+        let may = (0..loose.len()).map(|lot| {
+            let mut bits = Bits::none(models.len());
+            for (index, (_, may)) in models.iter().enumerate() {
+                if may[lot] {
+                    bits.insert(index);
+                }
+            }
+            bits
+        });
+        let may = may.collect();
+        let models: Vec<Model> = models.into_iter().map(|(model, _)| model).collect();
+        (!models.is_empty()).then_some((models, may))
+    }
+
+    /// The model of an offer by itself, and by group whether it may be on it; none where no group may.
+    fn model(
+        &self,
+        offer: &Seen<'_, 'a>,
+        loose: &[Loose],
+        names: &Names,
+        wanted: &BTreeSet<&Arc<str>>,
+    ) -> Option<(Model, Vec<bool>)> {
+        let choice = &self.choices[offer.choice];
+        let tier = self.tier(offer.choice);
+        let may = loose.iter().map(|of| {
+            self.row(of.group).fits[choice.first + offer.at]
+                && tier <= of.tier
+                && self.unmet(of.group, offer.choice, offer.at) <= of.unmet
+        });
+        let may: Vec<bool> = may.collect();
+        let mut free = amounts(&offer.of.free, names, false);
+        free.extend(names.drivers.iter().map(|driver| {
+            let limit = choice.slots.as_ref().and_then(|slots| slots.limit(driver));
+            limit.map_or(i64::MAX, i64::from)
+        }));
+        let site = Site {
+            offer: offer.at,
+            host: offer.of.host_slot,
+        };
+        let model = Model {
+            choice: offer.choice,
+            sites: vec![site],
+            pool: choice.pool_slot,
+            tier,
+            price: choice.price,
+            scarce: scarce(choice, wanted),
+            free,
+            cpu_milli: i64::from(choice.kind.cores) * 1000,
+            memory: choice.kind.memory,
+            class: offer.class,
+        };
+        may.contains(&true).then_some((model, may))
+    }
+
+    /// The extended resources that some group asks for.
+    fn wanted<'n>(&self, loose: &[Loose], names: &'n Names) -> BTreeSet<&'n Arc<str>> {
+        let asks = |name: &&Arc<str>| loose.iter().any(|of| self.asked(of.group).get(name) > 0);
+        names.resources.iter().filter(asks).collect()
+    }
+
+    /// How much a choice has that none of these groups asks for.
+    pub(super) fn scarcity(&self, choice: usize, loose: &[Loose]) -> u32 {
+        let names = self.names(loose);
+        scarce(&self.choices[choice], &self.wanted(loose, &names))
+    }
+
+    /// The places that stay, and their bins: machines that are planned for something else, and nodes that
+    /// others may open to pods.
+    fn fixed(
+        &self,
+        withdrawn: &[usize],
+        loose: &[Loose],
+        names: &Names,
+        numbers: &Numbers,
+    ) -> (Vec<Fixed>, Vec<usize>) {
+        let mut fixed = Vec::new();
+        let mut bins = Vec::new();
+        let mut add = |bin: usize, tier: usize, may: Vec<bool>| {
+            if !may.contains(&true) {
+                return;
+            }
+            let at = self.world.company.at(bin);
+            let mut free = amounts(&self.world.bins[bin].free, names, false);
+            let slots = self.world.bins[bin].slots.as_ref();
+            free.extend(names.drivers.iter().map(|driver| {
+                let left = slots.and_then(|slots| slots.left(driver));
+                left.unwrap_or(i64::MAX)
+            }));
+            let counts = numbers.counters.iter();
+            let counts = counts.map(|tally| self.world.company.counts_on(tally, bin));
+            fixed.push(Fixed {
+                free,
+                tier,
+                may,
+                domains: (0..self.world.company.keys()).map(at).collect(),
+                counts: counts.collect(),
+            });
+            bins.push(bin);
+        };
+        for (machine, planned) in self.planned.machines.iter().enumerate() {
+            if withdrawn.contains(&machine) {
+                continue;
+            }
+            let tier = self.tier(planned.choice);
+            let may = loose.iter().map(|of| {
+                tier <= of.tier
+                    && self.unmet(of.group, planned.choice, planned.offer) <= of.unmet
+                    && self.room_beside(of.group, planned.bin) > 0
+            });
+            add(planned.bin, tier, may.collect());
+        }
+        let dependent = |of: &Loose| self.groups[of.group].dependent;
+        let some = loose.iter().filter(|of| dependent(of)).count();
+        if some == 0 || some.saturating_mul(self.existing.len()) > NODES * NODES {
+            return (fixed, bins);
+        }
+        for position in 0..self.existing.len() {
+            let bin = self.existing.at(position);
+            if self.world.bins[bin].closed {
+                continue;
+            }
+            let may = loose.iter();
+            let may = may.map(|of| dependent(of) && self.room_beside(of.group, bin) > 0);
+            add(bin, 0, may.collect());
+        }
+        (fixed, bins)
+    }
+
+    /// How many pods of a group a place takes, other pods' preferences aside.
+    fn room_beside(&self, group: usize, bin: usize) -> u64 {
+        let group = &self.groups[group];
+        let need = group.need.as_deref();
+        pack::admitted(self.world, group.shape, need, bin, None).unwrap_or(0)
+    }
+}
+
+/// How much a choice has that nobody asks for: resources of its own, taints and labels of its pool.
+fn scarce(choice: &Choice<'_>, wanted: &BTreeSet<&Arc<str>>) -> u32 {
+    let extended = choice.offers.first().map(|offer| &offer.free.extended);
+    let extra = extended.into_iter().flatten();
+    let extra = extra
+        .filter(|(name, amount)| **amount > 0 && !wanted.contains(name))
+        .count();
+    let labels = choice.policy.labels.len() + choice.kind.labels.len();
+    let all = extra * 16 + choice.policy.taints.len() * 4 + labels;
+    u32::try_from(all).unwrap_or(u32::MAX)
+}
+
+/// Finds whose places must be known to the domain, and whose hang on others'.
+fn tie(problem: &mut Problem) {
+    let local = |(index, tally): (usize, &Tally)| {
+        problem.classes.iter().all(|class| {
+            class.domains[tally.key] == FRESH && class.counts[index] && class.daemons[index] == 0
+        })
+    };
+    let local: Vec<bool> = problem.counters.iter().enumerate().map(local).collect();
+    let mut binding = vec![false; problem.counters.len()];
+    for lot in &problem.lots {
+        let spread = lot.asks.spread.iter().map(|even| even.counter);
+        for counter in lot.asks.wanted.iter().copied().chain(spread) {
+            binding[counter] = true;
+        }
+    }
+    for lot in &mut problem.lots {
+        let asks = &lot.asks;
+        let unwanted = asks.unwanted.iter().map(|(counter, _)| *counter);
+        let spread = asks.spread.iter().map(|even| even.counter);
+        let others = asks.feeds.iter().chain(&asks.forbidden).chain(&asks.wanted);
+        let all = others.copied().chain(unwanted).chain(spread);
+        let all: Vec<usize> = all.collect();
+        lot.zoned = all.iter().any(|counter| !local[*counter]);
+        lot.tied = lot.zoned || all.iter().any(|counter| binding[*counter]);
+    }
+}
+
+/// What a group asks or an offer has, by resource.
+fn amounts(of: &Resources, names: &Names, asked: bool) -> Vec<i64> {
+    let pods = if asked { 1 } else { of.pods };
+    let fixed = [of.cpu_milli, of.memory, of.ephemeral, pods];
+    let extended = names.resources.iter().map(|name| of.get(name));
+    let all = fixed.into_iter().chain(extended);
+    all.map(|amount| if asked { amount.max(0) } else { amount })
+        .collect()
+}

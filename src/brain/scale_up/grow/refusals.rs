@@ -1,0 +1,115 @@
+//! Why no machine is made somewhere, in words that many pods share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::simulation::offer::Choice;
+use crate::simulation::pack::Why;
+use model::report::Reasons;
+
+/// So many types of a pool are named one by one; more that share a reason are named together.
+const NAMED: usize = 8;
+
+/// Why no machine is made somewhere.
+#[derive(Clone, Debug)]
+pub(super) enum No {
+    /// A limit, a hold, a host that is full: that may change.
+    Held(String),
+    /// Other pods forbid it, on the offer with this index over all choices.
+    Misfit(usize),
+    /// The volumes that its claims could have are given to other pods.
+    Volume(String),
+}
+
+/// What was said of the choices that were not taken: pool, text, choices.
+#[derive(Debug, Default)]
+pub(super) struct Words {
+    said: Vec<(usize, Arc<str>, Vec<usize>)>,
+}
+
+/// Reasons put together before, by the index of a group's row and what was said since.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    known: BTreeMap<Said, Reasons>,
+}
+
+/// A group's row, and what was said of choices since.
+type Said = (usize, Vec<(Arc<str>, Arc<str>)>);
+
+impl Words {
+    /// Says something of a choice.
+    pub(super) fn say(&mut self, choices: &[Choice<'_>], choice: usize, text: &Arc<str>) {
+        let pool = choices[choice].pool_slot;
+        let found = self.said.iter_mut().rev();
+        let mut found = found.filter(|(of, said, _)| *of == pool && said == text);
+        if let Some((_, _, of)) = found.next() {
+            of.push(choice);
+        } else {
+            self.said.push((pool, text.clone(), vec![choice]));
+        }
+    }
+
+    /// Says the same of several choices.
+    pub(super) fn say_all(
+        &mut self,
+        choices: &[Choice<'_>],
+        of: impl Iterator<Item = usize>,
+        text: &Arc<str>,
+    ) {
+        let mut of = of.peekable();
+        while let Some(first) = of.next() {
+            let pool = choices[first].pool_slot;
+            let mut all = vec![first];
+            while let Some(more) = of.next_if(|choice| choices[*choice].pool_slot == pool) {
+                all.push(more);
+            }
+            self.said.push((pool, text.clone(), all));
+        }
+    }
+
+    /// By `pool/type`, or `pool/*` where many types of a pool share a reason.
+    fn lines(&self, choices: &[Choice<'_>]) -> Vec<(Arc<str>, Arc<str>)> {
+        let mut lines = Vec::new();
+        for (_, text, of) in &self.said {
+            if of.len() > NAMED {
+                let pool = choices[of[0]].pool;
+                lines.push((format!("{pool}/*").into(), text.clone()));
+            } else {
+                let labels = of.iter().map(|choice| choices[*choice].label.clone());
+                lines.extend(labels.map(|label| (label, text.clone())));
+            }
+        }
+        lines
+    }
+}
+
+impl Refusals {
+    /// What was said, with what the row `row` says of choices that cannot hold the pod at all.
+    pub(super) fn reasons(
+        &mut self,
+        choices: &[Choice<'_>],
+        row: usize,
+        misfits: &Arc<Why>,
+        words: &Words,
+    ) -> Reasons {
+        if words.said.is_empty() {
+            return misfits.clone();
+        }
+        let key = (row, words.lines(choices));
+        if let Some(known) = self.known.get(&key) {
+            return known.clone();
+        }
+        let mut why = (**misfits).clone();
+        for (label, text) in &key.1 {
+            why.entry(label.clone())
+                .and_modify(|said| {
+                    said.push_str("; ");
+                    said.push_str(text);
+                })
+                .or_insert_with(|| text.to_string());
+        }
+        let why = Arc::new(why);
+        self.known.insert(key, why.clone());
+        why
+    }
+}

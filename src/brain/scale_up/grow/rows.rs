@@ -1,0 +1,169 @@
+//! Which offers an empty node of would hold a pod, and why the others do not: asked once for all
+//! groups that ask the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::constraints::fit::Misfit;
+use crate::constraints::fit::volumes::Need;
+use crate::constraints::shape::Shape;
+use crate::constraints::stock::Given;
+use crate::simulation::classes::ChoosyId;
+use crate::simulation::demand::Group;
+use crate::simulation::offer::{Choice, Daemon, Offer};
+use crate::simulation::pack::Why;
+use crate::simulation::world::World;
+use model::resources::Resources;
+use model::scheduling::HostPort;
+
+/// What decides whether an empty node holds a pod; last, which DaemonSets it cannot be beside.
+type Question<'a> = (
+    ChoosyId,
+    &'a Resources,
+    &'a [HostPort],
+    Option<Arc<Need>>,
+    Vec<usize>,
+);
+
+/// The answers for groups that ask the same.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// By offer, over all choices ([`Choice::first`]).
+    pub(super) fits: Vec<bool>,
+    /// By choice: whether any of its offers holds the pod.
+    pub(super) any: Vec<bool>,
+    /// Why a choice does not.
+    pub(super) why: Arc<Why>,
+    /// Every choice could be judged.
+    pub(super) known: bool,
+}
+
+/// All rows.
+#[derive(Debug, Default)]
+pub(super) struct Rows<'a> {
+    all: Vec<Row>,
+    asked: BTreeMap<Question<'a>, usize>,
+    /// The DaemonSets of all offers, once somebody asked.
+    daemons: Option<Vec<Shape<'a>>>,
+}
+
+impl Row {
+    /// Whether anything holds the pod.
+    pub(super) fn hopeful(&self) -> bool {
+        self.any.contains(&true)
+    }
+}
+
+impl<'a> Rows<'a> {
+    /// A row by its index.
+    pub(super) fn get(&self, row: usize) -> &Row {
+        &self.all[row]
+    }
+
+    /// The row of a group.
+    pub(super) fn of(
+        &mut self,
+        world: &World<'a>,
+        choices: &[Choice<'a>],
+        group: &Group<'a>,
+    ) -> usize {
+        let pod = world.shapes[group.shape];
+        let shape = pod.shape;
+        let daemons = self.daemons.get_or_insert_with(|| daemons(choices));
+        let foes: Vec<usize> = (0..daemons.len())
+            .filter(|index| {
+                world
+                    .company
+                    .at_odds(pod, daemons[*index], |_| true)
+                    .is_some()
+            })
+            .collect();
+        let shapes: Vec<Shape<'a>> = foes.iter().map(|index| daemons[*index]).collect();
+        let question = (
+            world.requirements(group.shape),
+            &shape.requests,
+            &shape.host_ports[..],
+            group.need.clone(),
+            foes,
+        );
+        let next = self.all.len();
+        let row = *self.asked.entry(question).or_insert(next);
+        if row == next {
+            self.all.push(examine(world, choices, group, &shapes));
+        }
+        row
+    }
+}
+
+/// The DaemonSets that run on new nodes, each once.
+fn daemons<'a>(choices: &[Choice<'a>]) -> Vec<Shape<'a>> {
+    let mut known = BTreeSet::new();
+    let offers = choices.iter().flat_map(|choice| &choice.offers);
+    let residents = offers.flat_map(|offer| &offer.residents);
+    let new = residents.filter(|daemon| known.insert(Arc::as_ptr(daemon.shape)));
+    new.map(Daemon::pod).collect()
+}
+
+/// Why a pod cannot be beside the DaemonSets of an offer: machines made for it would stay empty.
+fn beside(
+    world: &World<'_>,
+    offer: &Offer<'_>,
+    pod: Shape<'_>,
+    foes: &[Shape<'_>],
+) -> Option<Misfit> {
+    foes.iter().find_map(|foe| {
+        let mut residents = offer.residents.iter();
+        residents.find(|daemon| std::ptr::eq(&raw const **daemon.shape, foe.shape))?;
+        let has = |key: &str| offer.labels.contains_key(key);
+        let key = world.company.at_odds(pod, *foe, has)?;
+        Some(Misfit::Others(format!(
+            "anti-affinity over {key} keeps it from a DaemonSet's pod of the namespace {} on each new one",
+            foe.namespace
+        )))
+    })
+}
+
+fn examine(
+    world: &World<'_>,
+    choices: &[Choice<'_>],
+    group: &Group<'_>,
+    foes: &[Shape<'_>],
+) -> Row {
+    let pod = world.shapes[group.shape];
+    let shape = pod.shape;
+    let (mut fits, mut any) = (Vec::new(), Vec::new());
+    let (mut why, mut known) = (Why::new(), true);
+    let untouched = Given::default();
+    for choice in choices {
+        let mut misfit = None;
+        let before = fits.len();
+        for offer in &choice.offers {
+            let found = choice.misfit(offer, shape).or_else(|| {
+                let need = group.need.as_deref()?;
+                choice.volume_misfit(offer, need, &world.stock, &untouched)
+            });
+            let found = found.or_else(|| beside(world, offer, pod, foes));
+            fits.push(found.is_none());
+            misfit = misfit.or(found);
+        }
+        let row = &fits[before..];
+        any.push(row.contains(&true));
+        if row.is_empty() {
+            known = false;
+            why.insert(choice.label.clone(), choice.nowhere.to_string());
+        } else if !row.contains(&true)
+            && let Some(misfit) = misfit
+        {
+            why.insert(choice.label.clone(), misfit.to_string());
+        }
+    }
+    if choices.is_empty() {
+        why.insert("*".into(), "no pool is configured".to_owned());
+    }
+    Row {
+        fits,
+        any,
+        why: Arc::new(why),
+        known,
+    }
+}

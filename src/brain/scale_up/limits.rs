@@ -1,0 +1,462 @@
+//! What may be made at most: every limit is counted through one decision, so that it holds inside
+//! one batch too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::policy::{InstanceType, PoolPolicy, Totals, VOLUMES_VMID};
+
+use crate::decision::turn::Turn;
+use crate::observed::view::{Known, Standing};
+use crate::simulation::offer::{Choice, Offer};
+use crate::words;
+
+/// What is taken, machines planned in this decision included.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    /// By pool, in the order of the policy.
+    pools: Vec<PoolUse>,
+    /// What pools that are not configured have.
+    others: PoolUse,
+    totals: Totals,
+    nodes: u64,
+    in_flight: u64,
+    /// By host, in the order of regions and of their hosts.
+    hosts: Vec<HostUse>,
+    host_slots: BTreeMap<Arc<str>, BTreeMap<Arc<str>, usize>>,
+    vmids: BTreeMap<Arc<str>, BTreeSet<u32>>,
+    /// Below this, every VMID of the region's range is taken.
+    first_free: BTreeMap<Arc<str>, u32>,
+}
+
+/// What limits still allow, in numbers that a search can reckon with.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    /// By pool, in the order of the policy.
+    pub(crate) pools: Vec<Allowance>,
+    /// Over all pools.
+    pub(crate) total: Allowance,
+    /// In the order of regions and of their hosts.
+    pub(crate) hosts: Vec<HostSpare>,
+}
+
+/// What may still be made.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct Allowance {
+    pub(crate) machines: u64,
+    /// Cores of all of them, in thousandths.
+    pub(crate) cpu_milli: i64,
+    /// Memory of all of them.
+    pub(crate) memory: i64,
+}
+
+/// What a host still holds.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct HostSpare {
+    /// Memory that is not promised to any VM; none where its size is not known.
+    pub(crate) memory: i64,
+    /// Machines it has, by pool.
+    pub(crate) machines: Vec<u64>,
+}
+
+/// What a pool has.
+#[derive(Clone, Debug, Default)]
+struct PoolUse {
+    machines: u64,
+    /// Those of them that this decision makes.
+    planned: u64,
+    cpu_milli: i64,
+    memory: i64,
+}
+
+/// What a host holds.
+#[derive(Debug)]
+struct HostUse {
+    /// What machines may take at most; `None` when its size is not known.
+    size: Option<i64>,
+    /// Configured memory of what runs and of what is on its way.
+    memory: i64,
+    /// Machines by pool, for spreading.
+    machines: Vec<u64>,
+}
+
+impl Ledger {
+    /// Counts what there is.
+    pub(crate) fn of(turn: &Turn<'_>) -> Ledger {
+        let snapshot = turn.view.snapshot;
+        let pools = turn.view.policy.pools.len();
+        let mut ledger = Ledger {
+            pools: vec![PoolUse::default(); pools],
+            totals: turn.view.policy.totals.clone(),
+            nodes: snapshot.cluster.nodes.len() as u64,
+            ..Ledger::default()
+        };
+        for (name, region) in &snapshot.regions {
+            let reserve = turn.view.policy.regions.get(name);
+            let reserve = reserve.map_or(0, |region| region.host_memory_reserve.max(0));
+            let slots = region.hosts.keys().cloned().zip(ledger.hosts.len()..);
+            ledger.host_slots.insert(name.clone(), slots.collect());
+            for host in region.hosts.values() {
+                let known = host.memory > 0;
+                ledger.hosts.push(HostUse {
+                    size: known.then(|| host.memory.saturating_sub(reserve)),
+                    memory: 0,
+                    machines: vec![0; pools],
+                });
+            }
+            // Templates are VMs too and are in the list; a copy that is not seen is still taken.
+            let copies = region.templates.values().flatten().map(|copy| copy.vmid);
+            let taken = region.vms.keys().copied().chain(copies);
+            ledger.vmids.insert(name.clone(), taken.collect());
+            for vm in region.vms.values().filter(|vm| vm.running) {
+                if let Some(host) = ledger.host(name, &vm.host) {
+                    host.memory = host.memory.saturating_add(vm.memory.max(0));
+                }
+            }
+        }
+        for known in turn.view.machines.values() {
+            ledger.count(known);
+        }
+        for unread in crate::decision::unread::find(snapshot, turn.view.policy) {
+            ledger.count_unread(&unread);
+            let node = snapshot.cluster.nodes.contains_key(&unread.vm.name);
+            ledger.nodes += u64::from(!node);
+        }
+        ledger
+    }
+
+    /// One that cannot be read: what PVE lists of it counts.
+    fn count_unread(&mut self, unread: &crate::decision::unread::Unread<'_>) {
+        let (vm, (_, slot)) = (unread.vm, unread.pool);
+        let pool = &mut self.pools[slot];
+        pool.machines += 1;
+        pool.cpu_milli = pool.cpu_milli.saturating_add(i64::from(vm.cpus) * 1000);
+        pool.memory = pool.memory.saturating_add(vm.memory.max(0));
+        if let Some(host) = self.host(unread.region, &vm.host) {
+            host.machines[slot] += 1;
+        }
+    }
+
+    fn count(&mut self, known: &Known<'_>) {
+        let machine = known.machine;
+        let cores = known.kind.map_or(0, |kind| kind.cores);
+        let memory = known.kind.map_or(0, |kind| kind.memory);
+        if !self
+            .vmids
+            .get(&machine.region)
+            .is_some_and(|taken| taken.contains(&machine.mark.vmid))
+        {
+            let taken = self.vmids.entry(machine.region.clone()).or_default();
+            taken.insert(machine.mark.vmid);
+        }
+        if known.node.is_none() {
+            self.nodes += 1;
+        }
+        if matches!(known.standing, Standing::Coming | Standing::Overdue) {
+            self.in_flight += 1;
+        }
+        let pool = known.pool_slot;
+        let taken = match pool {
+            Some(pool) => &mut self.pools[pool],
+            None => &mut self.others,
+        };
+        taken.machines += 1;
+        taken.cpu_milli = taken.cpu_milli.saturating_add(i64::from(cores) * 1000);
+        taken.memory = taken.memory.saturating_add(memory);
+        // What runs is in the region's list; what does not run yet will take its type's memory.
+        let running = machine.vm.as_ref().is_some_and(|vm| vm.running);
+        let going_up = !matches!(known.standing, Standing::Leaving | Standing::NoVm);
+        if let Some(host) = self.host(&machine.region, &machine.host) {
+            if let Some(pool) = pool {
+                host.machines[pool] += 1;
+            }
+            if !running && going_up {
+                host.memory = host.memory.saturating_add(memory);
+            }
+        }
+    }
+
+    fn host(&mut self, region: &Arc<str>, host: &Arc<str>) -> Option<&mut HostUse> {
+        let slot = *self.host_slots.get(region)?.get(host)?;
+        self.hosts.get_mut(slot)
+    }
+
+    /// Whether one more machine of a choice's pool may be made at all, whatever its type and host.
+    pub(crate) fn pool_admits(&self, turn: &Turn<'_>, choice: &Choice<'_>) -> Result<(), String> {
+        let (name, pool) = (choice.pool, choice.policy);
+        turn.holds
+            .may_grow(&pool.region)
+            .map_err(ToString::to_string)?;
+        let PoolUse {
+            machines, planned, ..
+        } = self.pools[choice.pool_slot];
+        if machines >= u64::from(pool.max) {
+            let planned = match planned {
+                0 => String::new(),
+                planned => format!(", {planned} of them planned now"),
+            };
+            return Err(format!(
+                "pool limit: it has {}, its max is {}{planned}",
+                words::count(machines, "machine"),
+                pool.max
+            ));
+        }
+        let scale_up = &turn.view.policy.scale_up;
+        if scale_up.max_nodes_total > 0 && self.nodes >= u64::from(scale_up.max_nodes_total) {
+            return Err(format!(
+                "the cluster has {} with those on their way, max_nodes_total is {}",
+                words::count(self.nodes, "node"),
+                scale_up.max_nodes_total
+            ));
+        }
+        // What passes by itself is said after what does not.
+        if let Some(until) = crate::lifecycle::backoff::until(turn, name) {
+            return Err(format!("the pool backs off until {until}"));
+        }
+        if self.in_flight >= u64::from(scale_up.max_in_flight) {
+            return Err(format!(
+                "{} being made, max_in_flight is {}",
+                words::are(self.in_flight, "machine"),
+                scale_up.max_in_flight
+            ));
+        }
+        if self.vmid(turn, &pool.region).is_none() {
+            return Err(format!(
+                "the region {} has no free VMID in its range",
+                pool.region
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the ceilings of a choice's pool leave room for one machine of its type, in the place of
+    /// one of another type where `instead` is given.
+    pub(crate) fn type_admits(
+        &self,
+        choice: &Choice<'_>,
+        instead: Option<&InstanceType>,
+    ) -> Result<(), String> {
+        let (have, pool): (_, &PoolPolicy) = (&self.pools[choice.pool_slot], choice.policy);
+        let more = |mine: i64, other: Option<i64>| mine.saturating_sub(other.unwrap_or(0));
+        let cores = |kind: &InstanceType| i64::from(kind.cores) * 1000;
+        let cpu = more(cores(choice.kind), instead.map(cores));
+        let cpu = have.cpu_milli.saturating_add(cpu);
+        if let Some(max) = pool.max_cpu_milli.filter(|max| cpu > *max) {
+            return Err(format!(
+                "pool limit: its VMs would have {} cores, its ceiling is {}",
+                words::cores(cpu),
+                words::cores(max)
+            ));
+        }
+        let memory = more(choice.kind.memory, instead.map(|kind| kind.memory));
+        let memory = have.memory.saturating_add(memory);
+        if let Some(max) = pool.max_memory.filter(|max| memory > *max) {
+            return Err(format!(
+                "pool limit: its VMs would have {} of memory, its ceiling is {}",
+                words::bytes(memory),
+                words::bytes(max)
+            ));
+        }
+        self.totals_admit(
+            more(cores(choice.kind), instead.map(cores)),
+            more(choice.kind.memory, instead.map(|kind| kind.memory)),
+        )
+    }
+
+    /// The ceilings over the VMs of all pools.
+    fn totals_admit(&self, more_cpu: i64, more_memory: i64) -> Result<(), String> {
+        let all = || self.pools.iter().chain([&self.others]);
+        let cpu = all().fold(more_cpu, |sum, used| sum.saturating_add(used.cpu_milli));
+        if let Some(max) = self.totals.max_cpu_milli.filter(|max| cpu > *max) {
+            return Err(format!(
+                "cluster limit: all VMs would have {} cores, {} is the most",
+                words::cores(cpu),
+                words::cores(max)
+            ));
+        }
+        let memory = all().fold(more_memory, |sum, used| sum.saturating_add(used.memory));
+        if let Some(max) = self.totals.max_memory.filter(|max| memory > *max) {
+            return Err(format!(
+                "cluster limit: all VMs would have {} of memory, {} is the most",
+                words::bytes(memory),
+                words::bytes(max)
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether one more machine of a choice may be made at all, whatever the host.
+    pub(crate) fn admits(&self, turn: &Turn<'_>, choice: &Choice<'_>) -> Result<(), String> {
+        self.pool_admits(turn, choice)?;
+        self.type_admits(choice, None)
+    }
+
+    /// Whether the host of an offer can take one more machine of the choice.
+    pub(crate) fn host_admits(&self, choice: &Choice<'_>, offer: &Offer<'_>) -> Result<(), String> {
+        if let Err(why) = &offer.copy {
+            return Err(why.clone());
+        }
+        match self.free_memory(offer) {
+            None => Err(format!(
+                "the memory of the host {} is not known",
+                offer.host
+            )),
+            Some(free) if free < choice.kind.memory => Err(format!(
+                "the host {} has {} of memory left for VMs, one of this type takes {}",
+                offer.host,
+                words::bytes(free),
+                words::bytes(choice.kind.memory)
+            )),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Memory of the host that is not promised to any VM; `None` when its size is not known.
+    pub(crate) fn free_memory(&self, offer: &Offer<'_>) -> Option<i64> {
+        let host = self.hosts.get(offer.host_slot)?;
+        Some(host.size?.saturating_sub(host.memory))
+    }
+
+    /// How many machines of a pool are on a host.
+    pub(crate) fn on_host(&self, choice: &Choice<'_>, offer: &Offer<'_>) -> u64 {
+        self.hosts
+            .get(offer.host_slot)
+            .map_or(0, |host| host.machines[choice.pool_slot])
+    }
+
+    /// The next VMID of the region's range that nothing has, after that of the machine planned last: a call to PVE that was
+    /// given up, and is carried out minutes later all the same, finds no other machine at its VMID.
+    pub(crate) fn vmid(&self, turn: &Turn<'_>, region: &Arc<str>) -> Option<u32> {
+        let range = turn.view.policy.regions.get(region)?;
+        let taken = self.vmids.get(region);
+        let (lowest, highest) = (range.vmid_first, range.vmid_last);
+        let after = |last: &u32| last.saturating_add(1);
+        let first = self.first_free.get(region).copied();
+        let first = first.or_else(|| turn.memory.last_vmids.get(region).map(after));
+        let first = first.filter(|first| (lowest..=highest).contains(first));
+        let first = first.unwrap_or(lowest);
+        let free =
+            |vmid: &u32| *vmid != VOLUMES_VMID && !taken.is_some_and(|taken| taken.contains(vmid));
+        (first..=highest).chain(lowest..first).find(free)
+    }
+
+    /// Books one machine.
+    pub(crate) fn book(&mut self, choice: &Choice<'_>, offer: &Offer<'_>, vmid: u32) {
+        self.pools[choice.pool_slot].machines += 1;
+        self.pools[choice.pool_slot].planned += 1;
+        self.nodes += 1;
+        self.in_flight += 1;
+        if let Some(host) = self.hosts.get_mut(offer.host_slot) {
+            host.machines[choice.pool_slot] += 1;
+        }
+        self.size(choice, offer, choice.kind, 1);
+        let region = &choice.policy.region;
+        self.vmids.entry(region.clone()).or_default().insert(vmid);
+        // It was the next that was free.
+        self.first_free
+            .insert(region.clone(), vmid.saturating_add(1));
+    }
+
+    /// Takes back what [`Ledger::book`] booked.
+    pub(crate) fn unbook(&mut self, choice: &Choice<'_>, offer: &Offer<'_>, vmid: u32) {
+        let pool = &mut self.pools[choice.pool_slot];
+        pool.machines -= 1;
+        pool.planned -= 1;
+        self.nodes -= 1;
+        self.in_flight -= 1;
+        if let Some(host) = self.hosts.get_mut(offer.host_slot) {
+            host.machines[choice.pool_slot] -= 1;
+        }
+        self.size(choice, offer, choice.kind, -1);
+        let region = &choice.policy.region;
+        if let Some(taken) = self.vmids.get_mut(region) {
+            taken.remove(&vmid);
+        }
+        if let Some(first) = self.first_free.get_mut(region) {
+            *first = vmid.min(*first);
+        }
+    }
+
+    /// What limits still allow.
+    pub(crate) fn spare(&self, turn: &Turn<'_>, choices: &[Choice<'_>]) -> Spare {
+        let left =
+            |max: Option<i64>, used: i64| max.map_or(i64::MAX, |max| max.saturating_sub(used));
+        let policies = turn.view.policy.pools.values();
+        let pools = policies.zip(&self.pools).enumerate();
+        let pools = pools.map(|(slot, (policy, used))| {
+            let mut choices = choices.iter();
+            let choice = choices.find(|choice| choice.pool_slot == slot);
+            let open = choice.is_some_and(|choice| self.pool_admits(turn, choice).is_ok());
+            let most = if open { u64::from(policy.max) } else { 0 };
+            Allowance {
+                machines: most.saturating_sub(used.machines),
+                cpu_milli: left(policy.max_cpu_milli, used.cpu_milli),
+                memory: left(policy.max_memory, used.memory),
+            }
+        });
+        let pools = pools.collect();
+        let all = || self.pools.iter().chain([&self.others]);
+        let cpu = all().fold(0, |sum: i64, used| sum.saturating_add(used.cpu_milli));
+        let memory = all().fold(0, |sum: i64, used| sum.saturating_add(used.memory));
+        let scale_up = &turn.view.policy.scale_up;
+        let nodes = match u64::from(scale_up.max_nodes_total) {
+            0 => u64::MAX,
+            most => most.saturating_sub(self.nodes),
+        };
+        let in_flight = u64::from(scale_up.max_in_flight).saturating_sub(self.in_flight);
+        let hosts = self.hosts.iter().map(|host| HostSpare {
+            memory: host.size.map_or(0, |size| size.saturating_sub(host.memory)),
+            machines: host.machines.clone(),
+        });
+        Spare {
+            pools,
+            total: Allowance {
+                machines: nodes.min(in_flight),
+                cpu_milli: left(self.totals.max_cpu_milli, cpu),
+                memory: left(self.totals.max_memory, memory),
+            },
+            hosts: hosts.collect(),
+        }
+    }
+
+    /// Books that a planned machine becomes one of this choice instead of another type, on the same
+    /// host.
+    pub(crate) fn rebook(
+        &mut self,
+        choice: &Choice<'_>,
+        offer: &Offer<'_>,
+        instead: &InstanceType,
+    ) {
+        self.size(choice, offer, instead, -1);
+        self.size(choice, offer, choice.kind, 1);
+    }
+
+    /// Books that a planned machine of a choice is made on another host.
+    pub(crate) fn relocate(&mut self, choice: &Choice<'_>, from: &Offer<'_>, to: &Offer<'_>) {
+        for (offer, more) in [(from, false), (to, true)] {
+            let Some(host) = self.hosts.get_mut(offer.host_slot) else {
+                continue;
+            };
+            let machines = &mut host.machines[choice.pool_slot];
+            let memory = choice.kind.memory;
+            if more {
+                *machines += 1;
+                host.memory = host.memory.saturating_add(memory);
+            } else {
+                *machines = machines.saturating_sub(1);
+                host.memory = host.memory.saturating_sub(memory);
+            }
+        }
+    }
+
+    fn size(&mut self, choice: &Choice<'_>, offer: &Offer<'_>, kind: &InstanceType, times: i64) {
+        let pool = &mut self.pools[choice.pool_slot];
+        let cpu = i64::from(kind.cores) * 1000 * times;
+        let memory = kind.memory.saturating_mul(times);
+        pool.cpu_milli = pool.cpu_milli.saturating_add(cpu);
+        pool.memory = pool.memory.saturating_add(memory);
+        if let Some(host) = self.hosts.get_mut(offer.host_slot) {
+            host.memory = host.memory.saturating_add(memory);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! New machines: which ones, within which limits, for which pods.
+//!
+//! `README.md` beside this file tells more.
+
+pub(crate) mod batch;
+pub(crate) mod grow;
+pub(crate) mod limits;

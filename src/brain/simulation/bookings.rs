@@ -1,0 +1,179 @@
+//! Places that pods have been given: on machines on their way, until they are bound, and on the nodes that
+//! they go to when their own is removed, until they are evicted. Pods that were laid out one way
+//! and are laid out another way the next time may not all fit any more, and would call for one more machine
+//! while the first is still coming.
+//!
+//! Among pods of one priority those with a place come first; a pod of a higher priority goes before
+//! them, as it does for kube-scheduler. A place is lost with its machine, or when the pod does not fit there
+//! any more. With the memory lost, pods are laid out in kube-scheduler's order, as those are that were
+//! never given a place.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use crate::decision::asker::Asker;
+use crate::decision::turn::Turn;
+use crate::simulation::demand::{Demand, Group};
+use crate::simulation::pack::{self, Seats};
+use crate::simulation::world::{Site, World};
+use model::cluster::Pod;
+
+/// Pods that have a place.
+#[derive(Debug, Default)]
+pub(crate) struct Bookings<'a> {
+    booked: Vec<Booked<'a>>,
+}
+
+/// Pods of one group with a place on one node or machine.
+#[derive(Debug)]
+struct Booked<'a> {
+    group: usize,
+    bin: usize,
+    pods: Vec<Asker<'a>>,
+}
+
+impl<'a> Bookings<'a> {
+    /// Takes those out of their groups who have a place, on a node or machine that is there. It is remembered
+    /// on for those alone that get it again.
+    ///
+    /// A pod that is nominated for its place needs none; it keeps its own for when kube-scheduler clears the
+    /// nomination.
+    pub(crate) fn recall(
+        turn: &mut Turn<'a>,
+        world: &World<'a>,
+        demand: &mut Demand<'a>,
+    ) -> Bookings<'a> {
+        let (groups, nominated) = (&mut demand.groups, &demand.nominated);
+        let mut places = BTreeMap::new();
+        for (name, mut pods) in std::mem::take(&mut turn.memory.bookings) {
+            let kept = pods.extract_if(.., |pod| nominated.get(pod) == Some(&name));
+            keep_uids(turn, &name, kept.collect());
+            let bin = world.by_name.get(&name).copied();
+            if let Some(bin) = bin.filter(|bin| !world.bins[*bin].closed) {
+                places.extend(pods.into_iter().map(|pod| (pod, bin)));
+            }
+        }
+        let mut bookings = Bookings::default();
+        if places.is_empty() {
+            return bookings;
+        }
+        for (index, group) in groups.iter_mut().enumerate() {
+            if !group.calls() {
+                continue;
+            }
+            let mut found: BTreeMap<usize, Vec<Asker<'a>>> = BTreeMap::new();
+            group.pods.retain(|asker| {
+                let bin = places.get(&asker.pod.uid);
+                if let Some(bin) = bin {
+                    found.entry(*bin).or_default().push(*asker);
+                }
+                bin.is_none()
+            });
+            bookings
+                .booked
+                .extend(found.into_iter().map(|(bin, pods)| Booked {
+                    group: index,
+                    bin,
+                    pods,
+                }));
+        }
+        bookings
+    }
+
+    /// Whether nobody has a place.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.booked.is_empty()
+    }
+
+    /// Whether a pod of one of these groups (in ascending order) is booked.
+    pub(crate) fn any(&self, groups: &[usize]) -> bool {
+        let mut booked = self.booked.iter();
+        booked.any(|booked| groups.binary_search(&booked.group).is_ok())
+    }
+
+    /// Places those of these groups whose place is on a working node (`working`), or on a machine on its way;
+    /// those first whom other pods may be in the way of. Says whether there was anybody.
+    pub(crate) fn come_back(
+        &mut self,
+        turn: &mut Turn<'a>,
+        world: &mut World<'a>,
+        groups: &mut [Group<'a>],
+        rank: &[usize],
+        working: bool,
+    ) -> bool {
+        let mut anybody = false;
+        // Pods that need each other's company are tried again after the others: every round but the last
+        // places a pod.
+        loop {
+            let mut placed = false;
+            for ruled in [true, false] {
+                for booked in &mut self.booked {
+                    let node = world.bins[booked.bin].site == Site::Node;
+                    if node == working && rank.binary_search(&booked.group).is_ok() {
+                        let group = &groups[booked.group];
+                        if world.rules(group.shape).is_some() == ruled {
+                            placed |= booked.resume(turn, world, group);
+                        }
+                    }
+                }
+            }
+            anybody |= placed;
+            if !placed {
+                return anybody;
+            }
+        }
+    }
+
+    /// Those of these groups who did not get their place again are like all the others.
+    pub(crate) fn give_up(&mut self, groups: &mut [Group<'a>], rank: &[usize]) {
+        for booked in &mut self.booked {
+            if rank.binary_search(&booked.group).is_ok() && !booked.pods.is_empty() {
+                let pods = &mut groups[booked.group].pods;
+                pods.append(&mut booked.pods);
+                pods.sort_by_key(|asker| (asker.pod.created, asker.key));
+            }
+        }
+        self.booked
+            .retain(|booked| rank.binary_search(&booked.group).is_err());
+    }
+}
+
+impl<'a> Booked<'a> {
+    fn resume(&mut self, turn: &mut Turn<'a>, world: &mut World<'a>, group: &Group<'a>) -> bool {
+        let (bin, pods) = (self.bin, &self.pods);
+        let placed = pack::seat(turn, world, group, pods, |_, world, need| {
+            let count = pack::put_at(world, group.shape, need, pods.len(), bin);
+            Vec::from([Seats::free(bin, count)])
+        });
+        let name = world.bins[bin].name.clone();
+        keep(
+            turn,
+            &name,
+            self.pods.drain(..placed).map(|asker| asker.pod),
+        );
+        placed > 0
+    }
+}
+
+/// These pods have a place on a node or machine.
+pub(crate) fn keep<'p>(
+    turn: &mut Turn<'_>,
+    name: &Arc<str>,
+    pods: impl IntoIterator<Item = &'p Pod>,
+) {
+    let pods = pods.into_iter().map(|pod| pod.uid.clone());
+    keep_uids(turn, name, pods.collect());
+}
+
+fn keep_uids(turn: &mut Turn<'_>, name: &Arc<str>, mut pods: Vec<Arc<str>>) {
+    if pods.is_empty() {
+        return;
+    }
+    match turn.memory.bookings.entry(name.clone()) {
+        Entry::Vacant(entry) => {
+            entry.insert(pods);
+        }
+        Entry::Occupied(mut entry) => entry.get_mut().append(&mut pods),
+    }
+}

@@ -1,0 +1,177 @@
+//! What a node that does not exist yet will offer: modelled, then learned from those that came.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use model::policy::{InstanceType, PoolPolicy};
+use model::resources::Resources;
+
+use crate::decision::turn::Turn;
+use crate::observed::view::{Known, Standing};
+
+/// Thousandths of a whole.
+const WHOLE: i64 = 1000;
+
+/// Allocatable by the model: capacity minus what kernel, kubelet, system and eviction keep.
+/// `template_disk` is used where the type keeps the template's disk.
+pub(crate) fn predicted(pool: &PoolPolicy, kind: &InstanceType, template_disk: i64) -> Resources {
+    let mut offer = kind.capacity();
+    let reserved = &pool.reserved;
+    offer.cpu_milli = offer.cpu_milli.saturating_sub(reserved.cpu_milli).max(0);
+    offer.memory = offer
+        .memory
+        .saturating_sub(reserved.kernel_memory)
+        .saturating_sub(permille(kind.memory, reserved.kernel_memory_permille))
+        .saturating_sub(reserved.memory)
+        .saturating_sub(reserved.eviction_memory)
+        .max(0);
+    let disk = if kind.disk > 0 {
+        kind.disk
+    } else {
+        template_disk
+    };
+    offer.ephemeral = disk
+        .saturating_sub(permille(disk, reserved.disk_permille))
+        .max(0);
+    offer.pods = i64::from(pool.max_pods);
+    offer
+}
+
+fn permille(of: i64, permille: i64) -> i64 {
+    let part = i128::from(of) * i128::from(permille) / i128::from(WHOLE);
+    i64::try_from(part).unwrap_or(i64::MAX)
+}
+
+/// Under which name a lesson is remembered. The end stands for what was promised: sizes and
+/// reservations that are changed make a new promise, and old lessons do not apply to it.
+pub(crate) fn lesson_key(
+    pool_name: &str,
+    type_name: &str,
+    pool: &PoolPolicy,
+    kind: &InstanceType,
+) -> Arc<str> {
+    let reserved = &pool.reserved;
+    let mut text = format!(
+        "{} {} {} {} {} {} {} {} {} {}",
+        kind.cores,
+        kind.memory,
+        kind.disk,
+        pool.max_pods,
+        reserved.kernel_memory,
+        reserved.kernel_memory_permille,
+        reserved.cpu_milli,
+        reserved.memory,
+        reserved.eviction_memory,
+        reserved.disk_permille,
+    );
+    for (name, amount) in &kind.extended {
+        let _ = write!(text, " {name}={amount}");
+    }
+    let sum = Sha256::digest(text.as_bytes());
+    let promise = sum.iter().take(4).fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    });
+    format!("{pool_name}/{type_name}/{}#{promise}", pool.template).into()
+}
+
+/// Reads the truth from every node of ours that has come, and remembers it by pool, type and
+/// template. Of several nodes the least of each amount counts. Pods that the kubelet brings along
+/// (static pods) are part of the truth.
+pub(crate) fn learn(turn: &mut Turn<'_>) {
+    let mut seen: BTreeMap<(&str, &str), (Arc<str>, Resources)> = BTreeMap::new();
+    for known in turn.view.machines.values() {
+        // A machine with terms of its own teaches nothing about those to come, unless it has their size.
+        let kind = turn
+            .view
+            .policy
+            .instance_types
+            .get(&*known.machine.mark.instance_type);
+        let (Some(pool), Some(kind)) = (known.pool, kind) else {
+            continue;
+        };
+        let Some(truth) = lesson(turn, known, pool, kind) else {
+            continue;
+        };
+        let mark = &known.machine.mark;
+        match seen.get_mut(&(&*mark.pool, &*mark.instance_type)) {
+            Some((_, least)) => lower_to(least, &truth),
+            None => {
+                let key = lesson_key(&mark.pool, &mark.instance_type, pool, kind);
+                seen.insert((&mark.pool, &mark.instance_type), (key, truth));
+            }
+        }
+    }
+    for (key, truth) in seen.into_values() {
+        turn.memory.learned.insert(key, truth);
+    }
+}
+
+fn lesson(
+    turn: &Turn<'_>,
+    known: &Known<'_>,
+    pool: &PoolPolicy,
+    kind: &InstanceType,
+) -> Option<Resources> {
+    let ((_, node), position) = (known.node?, known.position?);
+    let working = known.standing == Standing::Up && known.ready();
+    if !(working || known.standing == Standing::Coming) {
+        return None;
+    }
+    let mark = &known.machine.mark;
+    let vm = known.region?.vms.get(&mark.vmid)?;
+    // A VM that was made with another size teaches nothing about this one.
+    let same =
+        vm.cpus == kind.cores && vm.memory == kind.memory && *mark.template == *pool.template;
+    let known_size = node.allocatable.cpu_milli > 0 && node.allocatable.memory > 0;
+    if !same || !known_size {
+        return None;
+    }
+    let mut truth = node.allocatable.clone();
+    for pod in turn.view.running_at(position) {
+        if !pod.mirror {
+            continue;
+        }
+        let pods = truth.pods;
+        truth.subtract(&turn.view.kind(pod.kind).shape.requests);
+        truth.pods = pods.saturating_sub(1);
+    }
+    // Device plugins report late: until the node works the promise stands (see `promised`).
+    truth
+        .extended
+        .retain(|name, _| working && kind.extended.contains_key(name));
+    if !working {
+        truth.extended.clone_from(&kind.extended);
+    }
+    Some(truth)
+}
+
+fn lower_to(least: &mut Resources, truth: &Resources) {
+    least.cpu_milli = least.cpu_milli.min(truth.cpu_milli);
+    least.memory = least.memory.min(truth.memory);
+    least.ephemeral = least.ephemeral.min(truth.ephemeral);
+    least.pods = least.pods.min(truth.pods);
+    for (name, amount) in &mut least.extended {
+        *amount = (*amount).min(truth.get(name));
+    }
+    least.extended.retain(|_, amount| *amount != 0);
+}
+
+/// What a node that is not initialised yet counts for: what it says, and what was promised where
+/// it says nothing yet (a device plugin that has not started, a kubelet that has not reported).
+pub(crate) fn promised(says: &Resources, promise: &Resources) -> Resources {
+    let or = |says: i64, promise: i64| if says > 0 { says } else { promise };
+    let mut amounts = says.clone();
+    amounts.cpu_milli = or(says.cpu_milli, promise.cpu_milli);
+    amounts.memory = or(says.memory, promise.memory);
+    amounts.ephemeral = or(says.ephemeral, promise.ephemeral);
+    amounts.pods = or(says.pods, promise.pods);
+    for (name, amount) in &promise.extended {
+        let mine = amounts.extended.entry(name.clone()).or_insert(0);
+        *mine = or(*mine, *amount);
+    }
+    amounts
+}

@@ -1,0 +1,141 @@
+//! Nodes that are alike to every filter that looks at labels, taints and cordon alone, so that such
+//! a filter is asked once for each kind of pod and class of nodes.
+
+use std::collections::BTreeMap;
+
+use model::scheduling::{Labels, NodeTerm, PodShape, Taint, Toleration};
+
+use crate::constraints::fit::{self, Place};
+use crate::constraints::shape::HOSTNAME_LABEL;
+use crate::simulation::world::Bin;
+
+/// Index of a class.
+pub(crate) type ClassId = usize;
+/// Index of a demand.
+pub(crate) type ChoosyId = usize;
+
+/// What the nodes of one class share.
+#[derive(Debug)]
+struct Class {
+    /// Without the host name.
+    labels: Labels,
+    taints: Vec<Taint>,
+    unschedulable: bool,
+}
+
+/// What a shape asks of labels and taints.
+type NodeRequirements<'a> = (&'a Labels, Option<&'a [NodeTerm]>, &'a [Toleration]);
+
+#[derive(Debug)]
+struct Choosy<'a> {
+    /// Any shape with these requirements.
+    shape: &'a PodShape,
+    /// It asks for a node by name: classes do not answer that.
+    by_name: bool,
+    /// By class.
+    fits: Vec<bool>,
+}
+
+/// All classes, and what was asked of them.
+#[derive(Debug, Default)]
+pub(crate) struct Classes<'a> {
+    all: Vec<Class>,
+    /// All of them in the order of what they share, so that one is found without making a key for it.
+    sorted: Vec<ClassId>,
+    requirements: BTreeMap<NodeRequirements<'a>, ChoosyId>,
+    choosy: Vec<Choosy<'a>>,
+}
+
+impl<'a> Classes<'a> {
+    /// The class of a node.
+    pub(crate) fn class(
+        &mut self,
+        labels: &Labels,
+        taints: &[Taint],
+        unschedulable: bool,
+    ) -> ClassId {
+        let found = self.sorted.binary_search_by(|id| {
+            let class = &self.all[*id];
+            let shared = labels.iter().filter(|(key, _)| ***key != *HOSTNAME_LABEL);
+            class
+                .labels
+                .iter()
+                .cmp(shared)
+                .then_with(|| class.taints[..].cmp(taints))
+                .then_with(|| class.unschedulable.cmp(&unschedulable))
+        });
+        match found {
+            Ok(position) => self.sorted[position],
+            Err(position) => {
+                let mut labels = labels.clone();
+                labels.remove(HOSTNAME_LABEL);
+                let id = self.all.len();
+                self.all.push(Class {
+                    labels,
+                    taints: taints.to_vec(),
+                    unschedulable,
+                });
+                self.sorted.insert(position, id);
+                id
+            }
+        }
+    }
+
+    /// What a shape asks.
+    pub(crate) fn requirements(&mut self, shape: &'a PodShape) -> ChoosyId {
+        let requirements = (
+            &shape.node_selector,
+            shape.node_affinity.as_deref(),
+            &shape.tolerations[..],
+        );
+        let next = self.choosy.len();
+        let id = *self.requirements.entry(requirements).or_insert(next);
+        if id == next {
+            self.choosy.push(Choosy {
+                shape,
+                by_name: by_name(shape),
+                fits: Vec::new(),
+            });
+        }
+        id
+    }
+
+    /// Asks all classes there are, so that [`Classes::fits`] can answer.
+    pub(crate) fn ask(&mut self, id: ChoosyId) {
+        let choosy = &mut self.choosy[id];
+        if choosy.by_name {
+            return;
+        }
+        for class in &self.all[choosy.fits.len()..] {
+            let place = Place {
+                name: "",
+                labels: &class.labels,
+                taints: &class.taints,
+                unschedulable: class.unschedulable,
+            };
+            let fits = fit::misfit(choosy.shape, place).is_none();
+            choosy.fits.push(fits);
+        }
+    }
+
+    /// Whether requirements are met by a place.
+    pub(crate) fn fits(&self, id: ChoosyId, bin: &Bin) -> bool {
+        let choosy = &self.choosy[id];
+        match choosy.fits.get(bin.class) {
+            Some(fits) => *fits,
+            None => fit::misfit(choosy.shape, bin.place()).is_none(),
+        }
+    }
+}
+
+/// Whether a shape looks at names of nodes.
+fn by_name(shape: &PodShape) -> bool {
+    shape.node_selector.contains_key(HOSTNAME_LABEL)
+        || shape.node_affinity.iter().flatten().any(|term| {
+            !term.fields.is_empty()
+                || term
+                    .expressions
+                    .iter()
+                    .any(|requirement| &*requirement.key == HOSTNAME_LABEL)
+        })
+}

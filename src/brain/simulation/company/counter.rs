@@ -1,0 +1,275 @@
+//! Counting pods by domain, kept up to date as pods are put and taken.
+
+use std::collections::BTreeMap;
+
+use model::scheduling::{LabelSelector, NodeTerm, PodTerm, Toleration};
+
+use super::Surroundings;
+use super::topology::{DomainId, FRESH, KeyId, NOWHERE};
+use crate::constraints::fit::{selector, taints};
+use crate::constraints::shape::Shape;
+use crate::simulation::world::Bin;
+use model::scheduling::Labels;
+
+/// Which pods are counted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Who<'a> {
+    /// For topology spread: those of a namespace that a selector takes in, and that are not being
+    /// deleted.
+    Selected(&'a str, Option<LabelSelector>),
+    /// For the default spread, which has no selector: those of one controller.
+    Owned(&'a str, &'a str),
+    /// Those that all affinity terms of a pod in a namespace take in.
+    All(&'a str, &'a [PodTerm]),
+    /// Those that one term of a pod in a namespace takes in.
+    Taken(&'a str, &'a PodTerm),
+    /// Those that have this anti-affinity term themselves.
+    Holding(&'a str, &'a PodTerm),
+}
+
+/// Which nodes a spread constraint looks at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Scope<'a> {
+    /// They carry all these keys.
+    pub(super) keys: Vec<KeyId>,
+    /// `nodeAffinityPolicy: Honor`: the pod's selector and affinity match.
+    pub(super) chosen: Option<(&'a Labels, Option<&'a [NodeTerm]>)>,
+    /// `nodeTaintsPolicy: Honor`: these tolerations cover their taints.
+    pub(super) tolerating: Option<&'a [Toleration]>,
+}
+
+/// What a counter counts: which pods, over which key, on which nodes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Subject<'a> {
+    pub(super) who: Who<'a>,
+    pub(super) key: KeyId,
+    pub(super) scope: Scope<'a>,
+}
+
+/// Pods of one subject, by domain.
+#[derive(Debug)]
+pub(super) struct Counter<'a> {
+    pub(super) subject: Subject<'a>,
+    /// Some rule that pods insist on reads it; preferences alone do not make it so.
+    pub(super) hard: bool,
+    /// Pods by domain.
+    pods: Vec<i64>,
+    /// Places that take part, by domain; kept for spreading alone.
+    places: Vec<u32>,
+    /// Whether a place takes part; kept for spreading alone. In any other counter those with the key do.
+    member: Vec<bool>,
+    total: i64,
+    /// How many domains have how many pods; kept for spreading alone.
+    levels: BTreeMap<i64, u32>,
+}
+
+impl Who<'_> {
+    /// Whether pods that are being deleted are left out.
+    pub(super) fn living(&self) -> bool {
+        matches!(self, Who::Selected(..) | Who::Owned(..))
+    }
+
+    /// Whether those are counted that hold a term.
+    pub(super) fn holding(&self) -> bool {
+        matches!(self, Who::Holding(..))
+    }
+
+    /// Whether pods of a shape are counted.
+    pub(super) fn counts(&self, around: &Surroundings<'_, '_>, pod: Shape<'_>) -> bool {
+        match self {
+            Who::Selected(namespace, selector) => {
+                *namespace == pod.namespace
+                    && selector::selects(selector.as_ref(), &pod.shape.labels)
+            }
+            Who::Owned(namespace, uid) => {
+                *namespace == pod.namespace
+                    && pod.shape.owner.as_ref().is_some_and(|o| *o.uid == **uid)
+            }
+            Who::All(namespace, terms) => {
+                terms.iter().all(|term| around.takes(term, namespace, pod))
+            }
+            Who::Taken(namespace, term) => around.takes(term, namespace, pod),
+            Who::Holding(namespace, term) => {
+                *namespace == pod.namespace && pod.shape.pod_anti_affinity.contains(term)
+            }
+        }
+    }
+}
+
+impl Scope<'_> {
+    fn takes(&self, around: &Surroundings<'_, '_>, bin: &Bin, place: usize) -> bool {
+        let keys = &self.keys;
+        let chosen = || {
+            self.chosen.is_none_or(|(wanted, terms)| {
+                let all = wanted
+                    .iter()
+                    .all(|(key, value)| bin.labels.get(key) == Some(value));
+                all && terms.is_none_or(|terms| selector::any_term(terms, &bin.name, &bin.labels))
+            })
+        };
+        let tolerated = || {
+            self.tolerating
+                .is_none_or(|own| taints::untolerated(&bin.taints, own).is_none())
+        };
+        keys.iter()
+            .all(|key| around.topology.of(*key, place) != NOWHERE)
+            && chosen()
+            && tolerated()
+    }
+}
+
+impl<'a> Counter<'a> {
+    /// A counter that has counted nothing; it knows no place.
+    pub(super) fn new(subject: Subject<'a>) -> Counter<'a> {
+        Counter {
+            subject,
+            hard: false,
+            pods: Vec::new(),
+            places: Vec::new(),
+            member: Vec::new(),
+            total: 0,
+            levels: BTreeMap::new(),
+        }
+    }
+
+    /// Gets to know the next place; its pods are counted apart.
+    pub(super) fn add_place(&mut self, around: &Surroundings<'_, '_>, bin: &Bin) {
+        if !self.spreads() {
+            return;
+        }
+        let place = self.member.len();
+        self.member.push(false);
+        self.see(around, bin, place);
+        if self.member[place] && !bin.closed {
+            self.open(around.topology.of(self.subject.key, place));
+        }
+    }
+
+    /// Sees whether a place takes part; one that did must be closed.
+    pub(super) fn see(&mut self, around: &Surroundings<'_, '_>, bin: &Bin, place: usize) {
+        let domain = around.topology.of(self.subject.key, place);
+        let member = domain < FRESH && self.subject.scope.takes(around, bin, place);
+        self.member[place] = member;
+        let slot = domain as usize;
+        if member && self.pods.len() <= slot {
+            self.pods.resize(slot + 1, 0);
+            self.places.resize(slot + 1, 0);
+        }
+    }
+
+    /// Pods by domain, and the places that take part by domain.
+    pub(super) fn by_domain(&self) -> (&[i64], &[u32]) {
+        (&self.pods, &self.places)
+    }
+
+    /// Whether a place of this domain takes part.
+    pub(super) fn sees(&self, place: usize, domain: DomainId) -> bool {
+        domain != NOWHERE && (!self.spreads() || self.member[place])
+    }
+
+    /// Whether a place would take part as it does if it had these labels. Selectors by name are taken
+    /// for met by no place. For spreading alone.
+    pub(super) fn would_see(&self, place: usize, labels: &Labels) -> bool {
+        let met = self.subject.scope.chosen.is_none_or(|(wanted, terms)| {
+            let all = wanted
+                .iter()
+                .all(|(key, value)| labels.get(key) == Some(value));
+            all && terms.is_none_or(|terms| selector::any_term(terms, "", labels))
+        });
+        self.member[place] == met
+    }
+
+    /// A place of this domain takes part from now on.
+    fn open(&mut self, domain: DomainId) {
+        let slot = domain as usize;
+        self.places[slot] += 1;
+        if self.places[slot] == 1 {
+            *self.levels.entry(self.pods[slot]).or_insert(0) += 1;
+        }
+    }
+
+    /// Whether it is for spreading, so that the domains without a pod matter too.
+    pub(super) fn spreads(&self) -> bool {
+        self.subject.who.living()
+    }
+
+    /// A place takes part again, or no longer. Its pods are counted apart.
+    pub(super) fn turn(&mut self, place: usize, domain: DomainId, open: bool) {
+        if !(self.spreads() && self.member[place]) {
+            return;
+        }
+        if open {
+            return self.open(domain);
+        }
+        let slot = domain as usize;
+        self.places[slot] = self.places[slot].saturating_sub(1);
+        if self.places[slot] == 0 {
+            self.leave_level(self.pods[slot]);
+        }
+    }
+
+    fn leave_level(&mut self, level: i64) {
+        if let Some(domains) = self.levels.get_mut(&level) {
+            *domains -= 1;
+            if *domains == 0 {
+                self.levels.remove(&level);
+            }
+        }
+    }
+
+    /// So many pods more on a place; fewer when negative.
+    pub(super) fn add(&mut self, place: usize, domain: DomainId, count: i64) {
+        if !self.sees(place, domain) {
+            return;
+        }
+        let slot = domain as usize;
+        if self.pods.len() <= slot {
+            self.pods.resize(slot + 1, 0);
+        }
+        let before = self.pods[slot];
+        let after = before.saturating_add(count);
+        self.pods[slot] = after;
+        self.total = self.total.saturating_add(count);
+        if self.spreads() && self.places[slot] > 0 {
+            self.leave_level(before);
+            *self.levels.entry(after).or_insert(0) += 1;
+        }
+    }
+
+    /// Pods in all domains.
+    pub(super) fn total(&self) -> i64 {
+        self.total
+    }
+
+    /// Pods in a domain.
+    pub(super) fn pods(&self, domain: DomainId) -> i64 {
+        self.pods.get(domain as usize).copied().unwrap_or(0)
+    }
+
+    /// Whether some place of a domain takes part.
+    pub(super) fn knows(&self, domain: DomainId) -> bool {
+        domain < FRESH && self.places.get(domain as usize).is_some_and(|n| *n > 0)
+    }
+
+    /// Domains with a place that takes part.
+    pub(super) fn domains(&self) -> usize {
+        self.levels.values().map(|n| *n as usize).sum()
+    }
+
+    /// The least that any domain has.
+    pub(super) fn least(&self) -> Option<i64> {
+        self.levels.keys().next().copied()
+    }
+
+    /// The least that any domain but this one has.
+    pub(super) fn least_beside(&self, domain: DomainId) -> Option<i64> {
+        let mut levels = self.levels.iter();
+        let (least, domains) = levels.next()?;
+        let alone = *domains == 1 && self.knows(domain) && self.pods(domain) == *least;
+        if alone {
+            levels.next().map(|(level, _)| *level)
+        } else {
+            Some(*least)
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! Pods among pods: affinity, anti-affinity and topology spread, counted as pods come and go.
+//!
+//! Every constraint becomes a [`counter`]: pods of one kind by domain. A pod that is put somewhere is
+//! added to the counters that its shape feeds; what a shape may do ([`rules`]) is read from them. So
+//! nothing is ever counted twice, and asking costs the same in a large cluster as in a small one.
+
+mod counter;
+mod numbers;
+pub(crate) mod preferences;
+mod rules;
+pub(crate) mod topology;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::label_list::LabelList;
+use model::scheduling::{LabelSelector, Labels, Operator, PodTerm, Requirement, SpreadConstraint};
+
+use crate::constraints::fit::selector;
+use crate::constraints::shape::{Shape, ShapeId};
+use crate::simulation::world::Bin;
+use counter::{Counter, Scope, Subject, Who};
+pub(crate) use numbers::{Asks, Even, Numbers, Tally};
+pub(crate) use preferences::{Evenness, Preferences};
+pub(crate) use rules::Rules;
+use rules::{CounterId, Spread};
+use topology::{DomainId, KeyId, NOWHERE, Topology};
+
+/// What counting looks at besides the counters.
+#[derive(Debug)]
+pub(crate) struct Surroundings<'w, 'a> {
+    namespaces: &'a BTreeMap<Arc<str>, Labels>,
+    topology: &'w Topology,
+}
+
+/// Pods of one shape that came to a place, or left it.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    place: u32,
+    /// Negative when they left.
+    count: i64,
+    deleting: bool,
+}
+
+/// All counters, and the rules compiled to them.
+#[derive(Debug)]
+pub(crate) struct Company<'a> {
+    topology: Topology,
+    counters: Vec<Counter<'a>>,
+    known: BTreeMap<Subject<'a>, CounterId>,
+    /// The counters for spreading: places matter to no other.
+    spreading: Vec<CounterId>,
+    /// Counters of pods that hold an anti-affinity term, with the term and its owner's namespace.
+    averse: Vec<(&'a str, &'a PodTerm, CounterId)>,
+    /// The counters that pods of a shape are counted in.
+    feeds: Vec<Vec<CounterId>>,
+    /// Where pods of a shape came and went, for counters made later.
+    changes: Vec<Vec<Change>>,
+    rules: Vec<Option<Arc<Rules>>>,
+    namespaces: &'a BTreeMap<Arc<str>, Labels>,
+    /// For pods of a controller that name no spread constraint themselves.
+    default_spread: &'a [SpreadConstraint],
+    /// See [`Company::steps`].
+    steps: Cell<u64>,
+}
+
+impl Surroundings<'_, '_> {
+    /// Whether a term of a pod in `namespace` takes in a pod.
+    fn takes(&self, term: &PodTerm, namespace: &str, pod: Shape<'_>) -> bool {
+        takes_in(self.namespaces, term, namespace, pod)
+    }
+}
+
+/// Whether a term of a pod in `namespace` takes in a pod; `namespaces` are those there are, with their
+/// labels.
+pub(crate) fn takes_in(
+    namespaces: &BTreeMap<Arc<str>, Labels>,
+    term: &PodTerm,
+    namespace: &str,
+    pod: Shape<'_>,
+) -> bool {
+    let named = || term.namespaces.iter().any(|name| **name == *pod.namespace);
+    let own = term.namespaces.is_empty()
+        && term.namespace_selector.is_none()
+        && pod.namespace == namespace;
+    let by_label = || {
+        let nothing = Labels::new();
+        let labels = namespaces.get(pod.namespace).unwrap_or(&nothing);
+        selector::selects(term.namespace_selector.as_ref(), labels)
+    };
+    (own || named() || by_label()) && selector::selects(term.selector.as_ref(), &pod.shape.labels)
+}
+
+impl<'a> Company<'a> {
+    /// No pods, no places.
+    pub(crate) fn new(
+        namespaces: &'a BTreeMap<Arc<str>, Labels>,
+        default_spread: &'a [SpreadConstraint],
+    ) -> Company<'a> {
+        Company {
+            topology: Topology::default(),
+            counters: Vec::new(),
+            known: BTreeMap::new(),
+            spreading: Vec::new(),
+            averse: Vec::new(),
+            feeds: Vec::new(),
+            changes: Vec::new(),
+            rules: Vec::new(),
+            namespaces,
+            default_spread,
+            steps: Cell::new(0),
+        }
+    }
+
+    /// Gets to know the next shape. Anti-affinity concerns others, so its terms are counted from the
+    /// beginning.
+    pub(crate) fn add_shape(&mut self, shapes: &[Shape<'a>], bins: &[Bin]) {
+        let Some(pod) = shapes.last().copied() else {
+            return;
+        };
+        let id = shapes.len() - 1;
+        let around = Surroundings {
+            namespaces: self.namespaces,
+            topology: &self.topology,
+        };
+        self.work(self.counters.len());
+        let others = (0..self.counters.len()).filter(|counter| {
+            let who = &self.counters[*counter].subject.who;
+            !who.holding() && who.counts(&around, pod)
+        });
+        self.feeds.push(others.collect());
+        self.changes.push(Vec::new());
+        self.rules.push(None);
+        for term in &pod.shape.pod_anti_affinity {
+            let who = Who::Holding(pod.namespace, term);
+            let before = self.counters.len();
+            let counter = self.counter(shapes, bins, who, &term.topology_key, Scope::default());
+            self.counters[counter].hard = true;
+            if self.counters.len() > before {
+                self.averse.push((pod.namespace, term, counter));
+            } else {
+                // Who holds a term is known by its own terms: nothing is searched.
+                self.feeds[id].push(counter);
+            }
+        }
+        let feeds = &mut self.feeds[id];
+        feeds.sort_unstable();
+        feeds.dedup();
+    }
+
+    /// Steps that were made so far: kinds of pods compared with terms, and rules asked of places.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.get()
+    }
+
+    fn work(&self, steps: usize) {
+        let steps = u64::try_from(steps).unwrap_or(u64::MAX);
+        self.steps.set(self.steps.get().saturating_add(steps));
+    }
+
+    /// Gets to know the next place.
+    pub(crate) fn add_place(&mut self, bin: &Bin) {
+        self.topology.add_place(&bin.labels);
+        let around = Surroundings {
+            namespaces: self.namespaces,
+            topology: &self.topology,
+        };
+        for counter in &self.spreading {
+            self.counters[*counter].add_place(&around, bin);
+        }
+    }
+
+    /// So many pods of a shape come to a place, or leave it when `count` is negative; `counted` is
+    /// false where the place is closed.
+    pub(crate) fn put(
+        &mut self,
+        place: usize,
+        id: ShapeId,
+        count: i64,
+        deleting: bool,
+        counted: bool,
+    ) {
+        let changes = &mut self.changes[id];
+        let here = u32::try_from(place).unwrap_or(u32::MAX);
+        match changes.last_mut() {
+            Some(last) if last.place == here && last.deleting == deleting => {
+                last.count = last.count.saturating_add(count);
+            }
+            _ => changes.push(Change {
+                place: here,
+                count,
+                deleting,
+            }),
+        }
+        if counted {
+            self.count(place, id, count, deleting);
+        }
+    }
+
+    /// Counts pods of a shape in or out, where they are remembered already.
+    pub(crate) fn count(&mut self, place: usize, id: ShapeId, count: i64, deleting: bool) {
+        for counter in &self.feeds[id] {
+            let counter = &mut self.counters[*counter];
+            if !(deleting && counter.subject.who.living()) {
+                let domain = self.topology.of(counter.subject.key, place);
+                counter.add(place, domain, count);
+            }
+        }
+    }
+
+    /// A place is closed, or open again; its pods are counted apart.
+    pub(crate) fn turn(&mut self, place: usize, open: bool) {
+        for counter in &self.spreading {
+            let counter = &mut self.counters[*counter];
+            let domain = self.topology.of(counter.subject.key, place);
+            counter.turn(place, domain, open);
+        }
+    }
+
+    /// Whether no counter would see a place otherwise if it had these labels, its domains being the
+    /// same.
+    pub(crate) fn indifferent(&self, place: usize, labels: &Labels) -> bool {
+        let counters = self.spreading.iter().map(|id| &self.counters[*id]);
+        let mut choosy = counters.filter(|counter| counter.subject.scope.chosen.is_some());
+        choosy.all(|counter| counter.would_see(place, labels))
+    }
+
+    /// The domains of a place, by key.
+    pub(crate) fn at(&self, place: usize) -> impl Fn(KeyId) -> DomainId + Copy {
+        move |key| self.topology.of(key, place)
+    }
+
+    /// How many topology keys are in use.
+    pub(crate) fn keys(&self) -> usize {
+        self.topology.len()
+    }
+
+    /// The domain that a node with these labels would be in.
+    pub(crate) fn domain(&mut self, key: KeyId, labels: &Labels) -> DomainId {
+        self.topology.domain(key, labels)
+    }
+
+    /// The rules of a shape; `None` when other pods do not matter to it.
+    pub(crate) fn rules(
+        &mut self,
+        shapes: &[Shape<'a>],
+        bins: &[Bin],
+        id: ShapeId,
+    ) -> Option<Arc<Rules>> {
+        if self.rules[id]
+            .as_ref()
+            .is_none_or(|rules| rules.seen < self.averse.len())
+        {
+            let before = self.rules[id].take();
+            let mut rules = match before {
+                Some(rules) => (*rules).clone(),
+                None => self.compile(shapes, bins, id),
+            };
+            let around = Surroundings {
+                namespaces: self.namespaces,
+                topology: &self.topology,
+            };
+            self.work(self.averse.len() - rules.seen);
+            for (namespace, term, counter) in &self.averse[rules.seen..] {
+                if around.takes(term, namespace, shapes[id]) {
+                    rules.forbidden.push(*counter);
+                }
+            }
+            rules.seen = self.averse.len();
+            self.rules[id] = Some(Arc::new(rules));
+        }
+        self.rules[id].clone().filter(|rules| !rules.empty())
+    }
+
+    /// The topology key over which required anti-affinity keeps pods of two shapes from one node, if any
+    /// does; `has` says which keys the node has.
+    pub(crate) fn at_odds<'s>(
+        &self,
+        one: Shape<'s>,
+        other: Shape<'s>,
+        has: impl Fn(&str) -> bool,
+    ) -> Option<&'s Arc<str>> {
+        let around = self.around();
+        let against = |holder: Shape<'s>, pod: Shape<'s>| {
+            let mut terms = holder.shape.pod_anti_affinity.iter();
+            terms.find(|term| has(&term.topology_key) && around.takes(term, holder.namespace, pod))
+        };
+        let term = against(one, other).or_else(|| against(other, one));
+        term.map(|term| &term.topology_key)
+    }
+
+    /// From now on a shape's spreading reckons with the domains that new nodes for it could be in; `of` lists
+    /// those of a key, given the keys that a node must have to count at all.
+    pub(crate) fn open(
+        &mut self,
+        id: ShapeId,
+        mut of: impl FnMut(&mut Topology, KeyId, &[KeyId]) -> Vec<DomainId>,
+    ) {
+        let Some(rules) = &mut self.rules[id] else {
+            return;
+        };
+        for spread in &mut Arc::make_mut(rules).spread {
+            let subject = &self.counters[spread.counter].subject;
+            spread.open = of(&mut self.topology, subject.key, &subject.scope.keys);
+        }
+    }
+
+    /// No new nodes are planned any more: only domains that nodes are in count.
+    pub(crate) fn close(&mut self) {
+        for rules in self.rules.iter_mut().flatten() {
+            if rules.spread.iter().any(|spread| !spread.open.is_empty()) {
+                for spread in &mut Arc::make_mut(rules).spread {
+                    spread.open.clear();
+                }
+            }
+        }
+    }
+
+    /// The rules of a shape, if they were asked for before.
+    pub(crate) fn known_rules(&self, id: ShapeId) -> Option<&Rules> {
+        self.rules[id].as_deref()
+    }
+
+    fn compile(&mut self, shapes: &[Shape<'a>], bins: &[Bin], id: ShapeId) -> Rules {
+        let pod = shapes[id];
+        let (namespace, shape) = (pod.namespace, pod.shape);
+        let mut rules = Rules::default();
+        for term in &shape.pod_anti_affinity {
+            let who = Who::Taken(namespace, term);
+            let itself = who.counts(&self.around(), pod);
+            let counter = self.counter(shapes, bins, who, &term.topology_key, Scope::default());
+            rules.unwanted.push((counter, itself));
+        }
+        if !shape.pod_affinity.is_empty() {
+            let all = Who::All(namespace, &shape.pod_affinity);
+            rules.wants_itself = all.counts(&self.around(), pod);
+            for term in &shape.pod_affinity {
+                let key = &term.topology_key;
+                let counter = self.counter(shapes, bins, all.clone(), key, Scope::default());
+                rules.wanted.push(counter);
+            }
+        }
+        let constraints = self.constraints(pod);
+        let hard: Vec<&'a SpreadConstraint> = constraints.iter().filter(|s| s.hard).collect();
+        let mut keys: Vec<KeyId> = hard
+            .iter()
+            .map(|constraint| self.key(bins, &constraint.topology_key))
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        for constraint in hard {
+            let spread = self.spread(shapes, bins, pod, constraint, &keys);
+            rules.spread.push(spread);
+        }
+        for counter in rules.counters() {
+            self.counters[counter].hard = true;
+        }
+        rules
+    }
+
+    /// The spread constraints of a pod: its own, else the cluster's, for pods that a controller keeps
+    /// several of.
+    pub(crate) fn constraints(&self, pod: Shape<'a>) -> &'a [SpreadConstraint] {
+        if pod.shape.spread.is_empty() && replicated(pod) {
+            self.default_spread
+        } else {
+            &pod.shape.spread
+        }
+    }
+
+    fn spread(
+        &mut self,
+        shapes: &[Shape<'a>],
+        bins: &[Bin],
+        pod: Shape<'a>,
+        constraint: &SpreadConstraint,
+        keys: &[KeyId],
+    ) -> Spread {
+        let shape = pod.shape;
+        let who = match &shape.owner {
+            // A default constraint has no selector: kube-scheduler takes that of the pod's controller.
+            Some(owner) if shape.spread.is_empty() => Who::Owned(pod.namespace, &owner.uid),
+            _ => {
+                let selected = selector_of(constraint, &shape.labels);
+                // An empty selector counts no pod, not even the next one once it is there
+                // (`countPodsMatchSelector`): it only asks for the key.
+                let empty = |s: &LabelSelector| s.labels.is_empty() && s.expressions.is_empty();
+                Who::Selected(pod.namespace, selected.filter(|s| !empty(s)))
+            }
+        };
+        let counts_itself = who.counts(&self.around(), pod);
+        let choosy = !shape.node_selector.is_empty() || shape.node_affinity.is_some();
+        let scope = Scope {
+            keys: keys.to_vec(),
+            chosen: (choosy && constraint.honor_affinity)
+                .then_some((&shape.node_selector, shape.node_affinity.as_deref())),
+            tolerating: constraint.honor_taints.then_some(&shape.tolerations[..]),
+        };
+        Spread {
+            counter: self.counter(shapes, bins, who, &constraint.topology_key, scope),
+            max_skew: i64::from(constraint.max_skew),
+            min_domains: constraint
+                .min_domains
+                .map_or(1, |min| usize::try_from(min).unwrap_or(1)),
+            counts_itself,
+            open: Vec::new(),
+        }
+    }
+
+    fn around(&self) -> Surroundings<'_, 'a> {
+        Surroundings {
+            namespaces: self.namespaces,
+            topology: &self.topology,
+        }
+    }
+
+    fn key(&mut self, bins: &[Bin], name: &Arc<str>) -> KeyId {
+        self.topology.key(name, bins.iter().map(|bin| &*bin.labels))
+    }
+
+    /// The counter of a subject; a new one counts all that is there.
+    fn counter(
+        &mut self,
+        shapes: &[Shape<'a>],
+        bins: &[Bin],
+        who: Who<'a>,
+        key: &Arc<str>,
+        scope: Scope<'a>,
+    ) -> CounterId {
+        let key = self.key(bins, key);
+        let subject = Subject { who, key, scope };
+        if let Some(known) = self.known.get(&subject) {
+            return *known;
+        }
+        let mut counter = Counter::new(subject.clone());
+        let around = self.around();
+        let id = self.counters.len();
+        if counter.spreads() {
+            for bin in bins {
+                counter.add_place(&around, bin);
+            }
+            self.spreading.push(id);
+        }
+        let living = subject.who.living();
+        // Nobody that came before holds a term that is new.
+        let first = if subject.who.holding() {
+            self.feeds.len().saturating_sub(1)
+        } else {
+            0
+        };
+        self.work(self.feeds.len() - first);
+        for (shape, feeds) in self.feeds.iter_mut().enumerate().skip(first) {
+            let around = Surroundings {
+                namespaces: self.namespaces,
+                topology: &self.topology,
+            };
+            if !subject.who.counts(&around, shapes[shape]) {
+                continue;
+            }
+            feeds.push(id);
+            for change in &self.changes[shape] {
+                let place = change.place as usize;
+                if bins[place].closed || (change.deleting && living) {
+                    continue;
+                }
+                let domain = self.topology.of(key, place);
+                if domain != NOWHERE {
+                    counter.add(place, domain, change.count);
+                }
+            }
+        }
+        self.counters.push(counter);
+        self.known.insert(subject, id);
+        id
+    }
+}
+
+/// Whether a controller keeps several of a pod.
+fn replicated(pod: Shape<'_>) -> bool {
+    let kinds = ["ReplicaSet", "StatefulSet", "ReplicationController"];
+    let owner = pod.shape.owner.as_ref();
+    owner.is_some_and(|owner| kinds.contains(&&*owner.kind))
+}
+
+/// The selector with `matchLabelKeys` merged in.
+fn selector_of(constraint: &SpreadConstraint, labels: &LabelList) -> Option<LabelSelector> {
+    let mut selector = constraint.selector.clone()?;
+    for key in &constraint.match_label_keys {
+        if let Some(value) = labels.get(key) {
+            selector.expressions.push(Requirement {
+                key: key.clone(),
+                operator: Operator::In,
+                values: vec![value.clone()],
+            });
+        }
+    }
+    Some(selector)
+}

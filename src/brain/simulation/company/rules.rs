@@ -1,0 +1,312 @@
+//! What other pods ask of the place of one more pod of a shape.
+//!
+//! Source: kube-scheduler's plugins `InterPodAffinity` (anti-affinity of pods that run counts as much as
+//! that of the pod to place) and `PodTopologySpread` with `DoNotSchedule`. A node that does not exist
+//! yet is a domain of its own as soon as it does: it counts as one with no pod.
+
+use super::Company;
+use super::topology::{DomainId, KeyId, NOWHERE};
+use crate::constraints::fit::Misfit;
+use crate::constraints::shape::Shape;
+
+/// Index of a counter.
+pub(super) type CounterId = usize;
+
+/// The rules of one shape, compiled to counters.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules {
+    /// Of pods with anti-affinity against this shape: none may be in the domain.
+    pub(super) forbidden: Vec<CounterId>,
+    /// Of pods that this shape's anti-affinity is against, and whether that includes itself.
+    pub(super) unwanted: Vec<(CounterId, bool)>,
+    /// Of pods that meet all affinity terms: one must be in the domain of each.
+    pub(super) wanted: Vec<CounterId>,
+    /// The shape meets its own affinity: the first of its kind may go anywhere.
+    pub(super) wants_itself: bool,
+    /// Hard spread constraints.
+    pub(super) spread: Vec<Spread>,
+    /// How many of all anti-affinity terms have been looked at.
+    pub(super) seen: usize,
+}
+
+/// A hard spread constraint.
+#[derive(Clone, Debug)]
+pub(super) struct Spread {
+    pub(super) counter: CounterId,
+    pub(super) max_skew: i64,
+    pub(super) min_domains: usize,
+    /// The shape is among those counted.
+    pub(super) counts_itself: bool,
+    /// Domains that a new node for the shape could be in, while new nodes are planned. One that no
+    /// node is in yet counts as a domain without pods: else all pods of a new workload would go to
+    /// the first zone, which is then the only one.
+    pub(super) open: Vec<DomainId>,
+}
+
+impl Rules {
+    /// Whether there are none.
+    pub(super) fn empty(&self) -> bool {
+        self.forbidden.is_empty()
+            && self.unwanted.is_empty()
+            && self.wanted.is_empty()
+            && self.spread.is_empty()
+    }
+
+    /// The same by the domains alone that nodes are in, as kube-scheduler asks.
+    pub(crate) fn as_things_are(&self) -> Rules {
+        let mut rules = self.clone();
+        for spread in &mut rules.spread {
+            spread.open.clear();
+        }
+        rules
+    }
+
+    /// How many there are.
+    fn len(&self) -> usize {
+        self.forbidden.len() + self.unwanted.len() + self.wanted.len() + self.spread.len()
+    }
+
+    /// The counters that they read.
+    pub(super) fn counters(&self) -> impl Iterator<Item = CounterId> + '_ {
+        let spread = self.spread.iter().map(|spread| spread.counter);
+        let unwanted = self.unwanted.iter().map(|(counter, _)| *counter);
+        let others = self.forbidden.iter().chain(&self.wanted).copied();
+        others.chain(unwanted).chain(spread)
+    }
+
+    /// Whether one pod of the shape keeps the next from the same domain, whatever else there is:
+    /// every pod needs a domain of its own.
+    pub(crate) fn solitary(&self) -> bool {
+        self.unwanted.iter().any(|(_, itself)| *itself)
+    }
+
+    /// Whether placing one pod of the shape may open a domain that was shut for the next.
+    pub(crate) fn loosens(&self) -> bool {
+        self.spread.iter().any(|spread| spread.counts_itself)
+    }
+}
+
+impl Company<'_> {
+    /// How many more pods of a shape with these rules one place may take, as far as other pods are
+    /// concerned; 0 where it may not take the next.
+    pub(crate) fn most(&self, rules: &Rules, at: impl Fn(KeyId) -> DomainId + Copy) -> u64 {
+        self.most_with(rules, at, |_| false)
+    }
+
+    /// The same on a node that will have these pods too: they may be the company that is wanted.
+    pub(crate) fn most_beside<'s>(
+        &self,
+        rules: &Rules,
+        at: impl Fn(KeyId) -> DomainId + Copy,
+        pods: &(impl Iterator<Item = Shape<'s>> + Clone),
+    ) -> u64 {
+        let most = self.most(rules, at);
+        if most > 0 || rules.wanted.is_empty() {
+            return most;
+        }
+        let around = self.around();
+        self.most_with(rules, at, |counter| {
+            let who = &self.counters[counter].subject.who;
+            pods.clone().any(|pod| who.counts(&around, pod))
+        })
+    }
+
+    /// `has` says which counters count a pod that is not there yet.
+    fn most_with(
+        &self,
+        rules: &Rules,
+        at: impl Fn(KeyId) -> DomainId + Copy,
+        has: impl Fn(CounterId) -> bool,
+    ) -> u64 {
+        let count = |counter: CounterId| {
+            let counter = &self.counters[counter];
+            counter.pods(at(counter.subject.key))
+        };
+        self.work(1 + rules.len());
+        let mut most = u64::MAX;
+        if rules.forbidden.iter().any(|counter| count(*counter) > 0) {
+            return 0;
+        }
+        for (counter, itself) in &rules.unwanted {
+            let nowhere = at(self.counters[*counter].subject.key) == NOWHERE;
+            if nowhere {
+                continue;
+            }
+            if count(*counter) > 0 {
+                return 0;
+            }
+            if *itself {
+                most = 1;
+            }
+        }
+        for counter in &rules.wanted {
+            if at(self.counters[*counter].subject.key) == NOWHERE {
+                return 0;
+            }
+        }
+        let mut wanted = rules.wanted.iter();
+        let met = wanted.all(|counter| count(*counter) > 0 || has(*counter));
+        if !met && !self.first_of_its_kind(rules) {
+            return 0;
+        }
+        for spread in &rules.spread {
+            most = most.min(self.spread_room(spread, at));
+            if most == 0 {
+                break;
+            }
+        }
+        most
+    }
+
+    fn first_of_its_kind(&self, rules: &Rules) -> bool {
+        rules.wants_itself
+            && rules
+                .wanted
+                .iter()
+                .all(|counter| self.counters[*counter].total() == 0)
+    }
+
+    fn spread_room(&self, spread: &Spread, at: impl Fn(KeyId) -> DomainId) -> u64 {
+        let counter = &self.counters[spread.counter];
+        let domain = at(counter.subject.key);
+        let missing = |key: &KeyId| at(*key) == NOWHERE;
+        if domain == NOWHERE || counter.subject.scope.keys.iter().any(missing) {
+            return 0;
+        }
+        let here = counter.pods(domain);
+        let known = counter.knows(domain);
+        let here = if known { here } else { 0 };
+        let domains = counter.domains() + usize::from(!known);
+        let too_few = domains < spread.min_domains || self.unopened(spread, domain);
+        if !spread.counts_itself {
+            let least = if known && !too_few {
+                counter.least().unwrap_or(0)
+            } else {
+                0
+            };
+            let fits = here.saturating_sub(least) <= spread.max_skew;
+            return if fits { u64::MAX } else { 0 };
+        }
+        if too_few {
+            return room(spread.max_skew, here);
+        }
+        match counter.least_beside(domain) {
+            // It is the only domain: it is the least itself.
+            _ if spread.max_skew < 1 => 0,
+            None => u64::MAX,
+            Some(beside) => room(beside.saturating_add(spread.max_skew), here),
+        }
+    }
+
+    /// Whether a new node could be in another domain than this, where no node is yet.
+    fn unopened(&self, spread: &Spread, domain: DomainId) -> bool {
+        let counter = &self.counters[spread.counter];
+        let mut open = spread.open.iter();
+        open.any(|other| *other != domain && !counter.knows(*other))
+    }
+
+    /// The sum of what the least domains hold: it rises when a domain may have been opened.
+    pub(crate) fn floor(&self, rules: &Rules) -> i64 {
+        rules
+            .spread
+            .iter()
+            .filter(|spread| spread.counts_itself)
+            .filter(|spread| !self.unopened(spread, NOWHERE))
+            .filter_map(|spread| self.counters[spread.counter].least())
+            .fold(0, i64::saturating_add)
+    }
+
+    /// Why the next pod may not go to a place, in words, if it may not.
+    pub(crate) fn misfit(
+        &self,
+        rules: &Rules,
+        at: impl Fn(KeyId) -> DomainId + Copy,
+    ) -> Option<Misfit> {
+        if self.most(rules, at) > 0 {
+            return None;
+        }
+        let other = |why: String| Some(Misfit::Others(why));
+        let words = |counter: CounterId| {
+            let counter = &self.counters[counter];
+            let key = counter.subject.key;
+            let domain = at(key);
+            let name = self.topology.name(key);
+            (
+                counter.pods(domain),
+                name,
+                self.topology.value(key, domain),
+                domain,
+            )
+        };
+        for counter in &rules.forbidden {
+            let (pods, key, value, _) = words(*counter);
+            if pods > 0 {
+                return other(format!(
+                    "a pod there has anti-affinity to it within {key}={value}"
+                ));
+            }
+        }
+        for (counter, _) in &rules.unwanted {
+            let (pods, key, _, _) = words(*counter);
+            if pods > 0 {
+                return other(format!("its pod anti-affinity over {key} is not met"));
+            }
+        }
+        for counter in &rules.wanted {
+            let (pods, key, value, domain) = words(*counter);
+            if domain == NOWHERE {
+                return other(format!(
+                    "its pod affinity needs a node with the label {key}"
+                ));
+            }
+            if pods == 0 && !self.first_of_its_kind(rules) {
+                return other(format!(
+                    "its pod affinity over {key} finds no such pod in {value}"
+                ));
+            }
+        }
+        rules
+            .spread
+            .iter()
+            .find(|spread| self.spread_room(spread, at) == 0)
+            .map(|spread| self.spread_words(spread, at))
+    }
+
+    fn spread_words(&self, spread: &Spread, at: impl Fn(KeyId) -> DomainId) -> Misfit {
+        let counter = &self.counters[spread.counter];
+        let key = counter.subject.key;
+        let missing = |key: &&KeyId| at(**key) == NOWHERE;
+        if let Some(missing) = counter.subject.scope.keys.iter().find(missing) {
+            let name = self.topology.name(*missing);
+            return Misfit::Others(format!(
+                "its topology spread needs a node with the label {name}"
+            ));
+        }
+        let domain = at(key);
+        let known = counter.knows(domain);
+        let domains = counter.domains() + usize::from(!known);
+        let least = if !known || domains < spread.min_domains || self.unopened(spread, domain) {
+            0
+        } else {
+            counter.least().unwrap_or(0)
+        };
+        let here = if known { counter.pods(domain) } else { 0 };
+        let after = here.saturating_add(i64::from(spread.counts_itself));
+        let few = if domains < spread.min_domains {
+            format!(", {domains} domains of at least {}", spread.min_domains)
+        } else {
+            String::new()
+        };
+        Misfit::Others(format!(
+            "topology spread over {}: {} would have {after} pods, the least has {least}, maxSkew is {}{few}",
+            self.topology.name(key),
+            self.topology.value(key, domain),
+            spread.max_skew
+        ))
+    }
+}
+
+/// How many go in until `limit` is reached.
+fn room(limit: i64, here: i64) -> u64 {
+    u64::try_from(limit.saturating_sub(here)).unwrap_or(0)
+}

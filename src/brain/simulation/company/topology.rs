@@ -1,0 +1,130 @@
+//! Topology keys and their domains, as numbers.
+//!
+//! A domain is a topology key together with one value that a node's label has. Only the keys that some
+//! constraint names are kept.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use model::scheduling::Labels;
+
+/// Index of a topology key.
+pub(crate) type KeyId = usize;
+/// Index of a domain within its key.
+pub(crate) type DomainId = u32;
+
+/// The node does not carry the key's label.
+pub(crate) const NOWHERE: DomainId = u32::MAX;
+/// A domain that no node has yet: the host name of a node to come.
+pub(crate) const FRESH: DomainId = u32::MAX - 1;
+
+/// One topology key.
+#[derive(Debug)]
+struct Key {
+    name: Arc<str>,
+    known: BTreeMap<Arc<str>, DomainId>,
+    values: Vec<Arc<str>>,
+    /// By place.
+    of_place: Vec<DomainId>,
+}
+
+/// The keys in use, with the domain of every place.
+#[derive(Debug, Default)]
+pub(crate) struct Topology {
+    keys: Vec<Key>,
+    places: usize,
+}
+
+impl Topology {
+    /// The index of a key, if it is in use.
+    pub(crate) fn find(&self, name: &str) -> Option<KeyId> {
+        self.keys.iter().position(|key| *key.name == *name)
+    }
+
+    /// Takes a key into use; `labels` are those of every place there is.
+    pub(crate) fn key<'l>(
+        &mut self,
+        name: &Arc<str>,
+        labels: impl Iterator<Item = &'l Labels>,
+    ) -> KeyId {
+        if let Some(known) = self.find(name) {
+            return known;
+        }
+        let mut key = Key {
+            name: name.clone(),
+            known: BTreeMap::new(),
+            values: Vec::new(),
+            of_place: Vec::with_capacity(self.places),
+        };
+        for labels in labels {
+            let domain = key.domain_of(labels);
+            key.of_place.push(domain);
+        }
+        self.keys.push(key);
+        self.keys.len() - 1
+    }
+
+    /// A place more.
+    pub(crate) fn add_place(&mut self, labels: &Labels) {
+        self.places += 1;
+        for key in &mut self.keys {
+            let domain = key.domain_of(labels);
+            key.of_place.push(domain);
+        }
+    }
+
+    /// How many keys are in use.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The name of a key.
+    pub(crate) fn name(&self, key: KeyId) -> &Arc<str> {
+        &self.keys[key].name
+    }
+
+    /// The value of a domain.
+    pub(crate) fn value(&self, key: KeyId, domain: DomainId) -> &str {
+        self.keys[key]
+            .values
+            .get(domain as usize)
+            .map_or("a new one", |value| value)
+    }
+
+    /// The domain of a place.
+    pub(crate) fn of(&self, key: KeyId, place: usize) -> DomainId {
+        self.keys[key].of_place[place]
+    }
+
+    /// A place gets other labels.
+    pub(crate) fn relocate(&mut self, place: usize, labels: &Labels) {
+        for key in &mut self.keys {
+            key.of_place[place] = key.domain_of(labels);
+        }
+    }
+
+    /// The domain that a node with these labels would be in.
+    pub(crate) fn domain(&mut self, key: KeyId, labels: &Labels) -> DomainId {
+        self.keys[key].domain_of(labels)
+    }
+}
+
+impl Key {
+    fn domain_of(&mut self, labels: &Labels) -> DomainId {
+        let Some(value) = labels.get(&self.name) else {
+            return NOWHERE;
+        };
+        if &**value == crate::constraints::fit::NEW {
+            return FRESH;
+        }
+        match self.known.entry(value.clone()) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(free) => {
+                let next = DomainId::try_from(self.values.len()).unwrap_or(NOWHERE);
+                self.values.push(value.clone());
+                *free.insert(next)
+            }
+        }
+    }
+}

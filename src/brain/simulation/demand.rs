@@ -1,0 +1,299 @@
+//! Which pods count: those that kube-scheduler found no place for and that a node could help, and
+//! those on nodes that are leaving. Pods that are alike are one group.
+
+use crate::decision::asker::Asker;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::cluster::{Phase, Pod, PodKey};
+use model::report::{PodVerdict, Reasons};
+use model::scheduling::DEFAULT_SCHEDULER;
+use model::time::{Span, Time};
+
+use crate::constraints::fit::volumes::Need;
+use crate::constraints::shape::ShapeId;
+use crate::decision::turn::Turn;
+use crate::observed::view::Known;
+use crate::simulation::world::World;
+
+/// A pod with this annotation waits that long before it calls for a node.
+const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
+
+/// Pods that are alike and need a place.
+#[derive(Clone, Debug)]
+pub(crate) struct Group<'a> {
+    pub(crate) shape: ShapeId,
+    /// What their claims ask.
+    pub(crate) need: Option<Arc<Need>>,
+    /// In the order of creation, then name.
+    pub(crate) pods: Vec<Asker<'a>>,
+    pub(crate) origin: Origin,
+}
+
+/// How a pod comes to want a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Origin {
+    /// It waits: it may call for a new node.
+    Waits,
+    /// Its node is leaving: it may call for a new node.
+    Leaves,
+    /// It takes room and calls for nothing, and must not push another off its place.
+    Fresh,
+}
+
+impl Group<'_> {
+    /// Groups of a lower rank are placed first.
+    pub(crate) fn rank(&self, world: &World<'_>) -> (bool, Reverse<i32>) {
+        let priority = world.shapes[self.shape].shape.priority;
+        (!self.calls(), Reverse(priority))
+    }
+
+    /// Whether they may call for a new node.
+    pub(crate) fn calls(&self) -> bool {
+        self.origin != Origin::Fresh
+    }
+}
+
+/// What asks for room, in kube-scheduler's order: priority first, then age, then name.
+#[derive(Debug, Default)]
+pub(crate) struct Demand<'a> {
+    pub(crate) groups: Vec<Group<'a>>,
+    /// Nodes that pods are nominated for, by the pod's UID.
+    pub(crate) nominated: BTreeMap<&'a Arc<str>, Arc<str>>,
+}
+
+/// What becomes of an unbound pod before anything is placed.
+enum Class {
+    Ignored(String),
+    /// Its constraints are beyond the budget of a decision: it takes no room and calls for nothing.
+    TooComplex(Arc<str>),
+    /// Not tried by the scheduler yet: it takes room but calls for nothing.
+    Fresh(String),
+    Nominated(Arc<str>),
+    Counts,
+}
+
+/// Groups by shape and by how they come to want a place; those with claims by what these ask too.
+#[derive(Default)]
+struct Found<'a> {
+    plain: Vec<[Vec<Asker<'a>>; 3]>,
+    claiming: BTreeMap<(ShapeId, Need, Origin), Vec<Asker<'a>>>,
+}
+
+impl<'a> Found<'a> {
+    fn add(&mut self, shape: ShapeId, need: Option<Need>, origin: Origin, asker: Asker<'a>) {
+        if let Some(need) = need {
+            let group = self.claiming.entry((shape, need, origin)).or_default();
+            return group.push(asker);
+        }
+        if self.plain.len() <= shape {
+            self.plain.resize_with(shape + 1, Default::default);
+        }
+        self.plain[shape][origin as usize].push(asker);
+    }
+
+    fn groups(self) -> impl Iterator<Item = Group<'a>> {
+        let plain = self.plain.into_iter().enumerate();
+        let plain = plain.flat_map(|(shape, both)| {
+            [Origin::Waits, Origin::Leaves, Origin::Fresh]
+                .into_iter()
+                .zip(both)
+                .map(move |(origin, pods)| Group {
+                    shape,
+                    need: None,
+                    pods,
+                    origin,
+                })
+        });
+        let claiming = self.claiming.into_iter();
+        plain.chain(claiming.flat_map(|((shape, need, origin), pods)| {
+            // Of pods that share a claim for one pod alone only one gets a place: each stands for itself.
+            let size = if need.alone.is_empty() { pods.len() } else { 1 };
+            let need = Arc::new(need);
+            let groups: Vec<Group<'a>> = pods
+                .chunks(size)
+                .map(|pods| Group {
+                    shape,
+                    need: Some(need.clone()),
+                    pods: pods.to_vec(),
+                    origin,
+                })
+                .collect();
+            groups
+        }))
+    }
+}
+
+/// Sorts the pods; nominated ones are put on their nodes at once.
+pub(crate) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<'a> {
+    let mut found = Found::default();
+    let mut nominated = BTreeMap::new();
+    let pods = turn.view.without_place();
+    turn.reserve_lines(pods.len());
+    for (key, pod) in pods {
+        let mut line = None;
+        let origin = if pod.node.is_some() {
+            if !displaced(turn, pod) {
+                continue;
+            }
+            Origin::Leaves
+        } else {
+            let class = classify(turn, pod);
+            let at = turn.line(key);
+            line = Some(at);
+            match class {
+                Class::Ignored(why) => {
+                    keep_nominated(turn, world, key, pod);
+                    turn.answer(at, PodVerdict::Ignored { why });
+                    continue;
+                }
+                Class::Nominated(node) => {
+                    let need = turn.view.need(key, pod);
+                    world.welcome(&node, key, pod, need.as_ref());
+                    if let Some(need) = need {
+                        turn.promises.give(key, Some(&need));
+                    }
+                    nominated.insert(&pod.uid, node.clone());
+                    turn.answer(at, PodVerdict::fits_node(node));
+                    continue;
+                }
+                Class::TooComplex(why) => {
+                    let why = Reasons::new([("*".into(), why.to_string())].into());
+                    turn.answer(at, PodVerdict::NoCompatiblePool { why });
+                    continue;
+                }
+                Class::Fresh(why) => {
+                    turn.answer(at, PodVerdict::Ignored { why });
+                    Origin::Fresh
+                }
+                Class::Counts => Origin::Waits,
+            }
+        };
+        let id = world.intern(&key.namespace, &pod.shape);
+        let need = turn.view.need(key, pod);
+        found.add(id, need, origin, Asker { key, pod, line });
+    }
+    Demand {
+        groups: in_order(world, found),
+        nominated,
+    }
+}
+
+/// A pod that is not our business takes the room all the same that kube-scheduler keeps for it.
+fn keep_nominated<'a>(turn: &Turn<'a>, world: &mut World<'a>, key: &'a PodKey, pod: &'a Pod) {
+    let Some(node) = &pod.nominated else {
+        return;
+    };
+    let index = world.by_name.get(node).copied();
+    let nodes = &turn.view.snapshot.cluster.nodes;
+    if let Some(index) = index.filter(|_| nodes.contains_key(node))
+        && pod.deletion.is_none()
+        && !pod.phase.terminal()
+    {
+        let need = turn.view.need(key, pod);
+        let id = world.intern(&key.namespace, &pod.shape);
+        world.put(index, id, 1, false);
+        world.supply(index, need.as_ref(), 1);
+    }
+}
+
+fn in_order<'a>(world: &World<'a>, found: Found<'a>) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = found.groups().filter(|g| !g.pods.is_empty()).collect();
+    for group in &mut groups {
+        // They come in the order of their names.
+        group.pods.sort_by_key(|asker| age(asker.pod));
+    }
+    groups.sort_by_key(|group| {
+        let first = group.pods[0];
+        (group.rank(world), age(first.pod), first.key)
+    });
+    groups
+}
+
+fn age(pod: &Pod) -> Time {
+    pod.created
+}
+
+/// Whether a pod on a node that is leaving will need another place. A pod that is being deleted has its successor already, but a StatefulSet's waits for it to be gone.
+fn displaced(turn: &Turn<'_>, pod: &Pod) -> bool {
+    let nodes = &turn.view.snapshot.cluster.nodes;
+    let Some(name) = pod.node.as_ref().filter(|name| nodes.contains_key(*name)) else {
+        return false;
+    };
+    let Some(owner) = &pod.shape.owner else {
+        return false;
+    };
+    let settled = pod.phase.terminal() || pod.mirror || &*owner.kind == "DaemonSet";
+    let succeeded = pod.deletion.is_some() && &*owner.kind != "StatefulSet";
+    let cutoff = turn.view.policy.scale_up.expendable_priority;
+    !settled
+        && !succeeded
+        && pod.shape.priority >= cutoff
+        && turn.view.leaving(name)
+        // What may be taken back is not counted as gone.
+        && !turn.view.behind(name).is_some_and(Known::resumable)
+}
+
+fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
+    let shape = &pod.shape;
+    let cutoff = turn.view.policy.scale_up.expendable_priority;
+    let owned_by = |kind: &str| shape.owner.as_ref().is_some_and(|o| *o.kind == *kind);
+    let ignored = |why: &str| Class::Ignored(why.to_owned());
+    if pod.phase != Phase::Pending {
+        return Class::Ignored(format!("its phase is {:?}", pod.phase));
+    }
+    if pod.deletion.is_some() {
+        return ignored("it is being deleted");
+    }
+    if pod.gated {
+        return ignored("a scheduling gate holds it");
+    }
+    if pod.mirror || owned_by("Node") {
+        return ignored("it is a static pod");
+    }
+    if owned_by("DaemonSet") {
+        return ignored("its DaemonSet places it");
+    }
+    if !shape.scheduler.is_empty() && &*shape.scheduler != DEFAULT_SCHEDULER {
+        return Class::Ignored(format!("its scheduler is {}", shape.scheduler));
+    }
+    if shape.devices {
+        return ignored("it asks for devices by ResourceClaim, which are not modelled");
+    }
+    if shape.priority < cutoff {
+        return Class::Ignored(format!(
+            "expendable: its priority {} is below {cutoff}",
+            shape.priority
+        ));
+    }
+    if let Some(node) = pod.nominated.as_ref().filter(|name| {
+        // A nomination for a node that is gone, or going, is none.
+        turn.view.snapshot.cluster.nodes.contains_key(*name) && !turn.view.leaving(name)
+    }) {
+        return Class::Nominated(node.clone());
+    }
+    if let Some(why) = &shape.left_out {
+        return Class::TooComplex(why.clone());
+    }
+    if pod.unschedulable_since.is_none() {
+        return Class::Fresh("kube-scheduler has not found it unschedulable".to_owned());
+    }
+    let wanted = shape
+        .annotations
+        .get(DELAY)
+        .and_then(|text| Span::from_go(text));
+    let least = turn.view.policy.scale_up.new_pod_delay;
+    // The annotation may only lengthen it.
+    let longer = wanted.filter(|wanted| *wanted >= least);
+    let delay = longer.unwrap_or(least);
+    let due = pod.created + delay;
+    if delay > Span::ZERO && due > turn.now() {
+        turn.wake_at(due);
+        return Class::Fresh(match longer {
+            Some(_) => format!("its annotation {DELAY} asks to wait until {due}"),
+            None => format!("new_pod_scale_up_delay lets it wait until {due}"),
+        });
+    }
+    Class::Counts
+}

@@ -1,0 +1,387 @@
+//! What a new machine could be: one offer for each pool, instance type and host.
+
+use crate::constraints::shape::HOSTNAME_LABEL;
+use std::sync::Arc;
+
+use model::policy::{
+    INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, PoolPolicy, REGION_LABEL, ZONE_LABEL,
+};
+use model::region::{Region, TemplateCopy};
+use model::resources::Resources;
+use model::scheduling::{HostPort, Labels, PodShape};
+
+use crate::constraints::fit::attach::Slots;
+use crate::constraints::fit::volumes::{self, Need};
+use crate::constraints::fit::{self, Misfit, NEW, Place, amounts};
+use crate::constraints::shape::Shape;
+use crate::constraints::stock::{At, Gift, Given, Stock};
+use crate::decision::turn::Turn;
+use crate::simulation::capacity;
+use crate::simulation::slots;
+use crate::simulation::world::{Bin, Site, World};
+
+const OS_LABEL: &str = "kubernetes.io/os";
+const ARCH_LABEL: &str = "kubernetes.io/arch";
+
+/// Default price in millionths an hour of one core …
+const CORE_PRICE: i64 = 20_000;
+/// … and of one GiB of memory: memory is what a host runs out of first, CPU can be shared.
+const GIB_PRICE: i64 = 10_000;
+
+/// A pool with one of its instance types.
+#[derive(Debug)]
+pub(crate) struct Choice<'a> {
+    pub(crate) pool: &'a Arc<str>,
+    pub(crate) policy: &'a PoolPolicy,
+    pub(crate) type_name: &'a Arc<str>,
+    pub(crate) kind: &'a InstanceType,
+    /// Price of one node.
+    pub(crate) price: i64,
+    /// `pool/type`, as reports name it.
+    pub(crate) label: Arc<str>,
+    /// Place of the pool in the policy.
+    pub(crate) pool_slot: usize,
+    /// How many offers there are of the choices before it.
+    pub(crate) first: usize,
+    /// What volumes a node of it can attach.
+    pub(crate) slots: Option<Arc<Slots>>,
+    /// Its offers by host; empty when the region shows no host it may use.
+    pub(crate) offers: Vec<Offer<'a>>,
+    /// Why there is no offer, where there is none.
+    pub(crate) nowhere: Arc<str>,
+}
+
+/// A choice on one host.
+#[derive(Debug)]
+pub(crate) struct Offer<'a> {
+    pub(crate) host: &'a Arc<str>,
+    /// Place of the host among those of all regions.
+    pub(crate) host_slot: usize,
+    /// The template to clone, or why there is none that reaches this host.
+    pub(crate) copy: Result<&'a TemplateCopy, String>,
+    pub(crate) labels: Labels,
+    /// Allocatable, modelled or learned.
+    pub(crate) allocatable: Resources,
+    /// Allocatable minus the DaemonSets that will run there.
+    pub(crate) free: Resources,
+    /// Host ports that those take.
+    pub(crate) ports: Vec<HostPort>,
+    /// The DaemonSets that will run there.
+    pub(crate) residents: Vec<Daemon<'a>>,
+}
+
+/// A DaemonSet's pod that is to come to a node.
+#[derive(Clone, Debug)]
+pub(crate) struct Daemon<'a> {
+    pub(crate) namespace: &'a Arc<str>,
+    /// The template's.
+    pub(crate) shape: &'a Arc<PodShape>,
+    /// What its pods ask for beyond the template: admission (a `LimitRange`, the vertical pod
+    /// autoscaler) makes pods larger, never templates.
+    more: Resources,
+}
+
+impl<'a> Daemon<'a> {
+    /// Whether two pods are of the same set, and ask the same.
+    pub(crate) fn same(&self, other: &Daemon<'_>) -> bool {
+        self.namespace == other.namespace
+            && Arc::ptr_eq(self.shape, other.shape)
+            && self.more == other.more
+    }
+
+    /// What filters read of its pod.
+    pub(crate) fn pod(&self) -> Shape<'a> {
+        Shape {
+            namespace: self.namespace,
+            shape: self.shape,
+        }
+    }
+
+    /// Puts it on a place.
+    pub(crate) fn put(&self, world: &mut World<'a>, index: usize) {
+        let id = world.intern(self.namespace, self.shape);
+        world.put(index, id, 1, false);
+        amounts::take_more(&mut world.bins[index].free, &self.more);
+    }
+}
+
+impl Offer<'_> {
+    /// What volumes see of a node of it.
+    pub(crate) fn at(&self) -> At<'_> {
+        At {
+            name: NEW,
+            labels: &self.labels,
+            new: true,
+        }
+    }
+}
+
+impl Choice<'_> {
+    /// What filters read of a node of this offer.
+    pub(crate) fn place<'b>(&'b self, offer: &'b Offer<'_>) -> Place<'b> {
+        Place {
+            name: NEW,
+            labels: &offer.labels,
+            taints: &self.policy.taints,
+            unschedulable: false,
+        }
+    }
+
+    /// Why a pod of this shape fits on no empty node of this offer, if it does not.
+    pub(crate) fn misfit(&self, offer: &Offer<'_>, shape: &PodShape) -> Option<Misfit> {
+        fit::misfit(shape, self.place(offer))
+            .or_else(|| fit::crowded(shape, &offer.free, &offer.ports))
+    }
+
+    /// Why claims may not be used on an empty node of this offer, if they may not; volumes were given to
+    /// others as `given` says.
+    pub(crate) fn volume_misfit(
+        &self,
+        offer: &Offer<'_>,
+        need: &Need,
+        stock: &Stock<'_>,
+        given: &Given,
+    ) -> Option<Misfit> {
+        let at = offer.at();
+        volumes::misfit(need, at.name, at.labels, at.new)
+            .or_else(|| self.slots.as_ref()?.misfit(need))
+            .or_else(|| given.misfit(stock, need, at).map(Misfit::Volume))
+    }
+}
+
+/// All choices of the policy, in the order of pools and, within a pool, of its types.
+pub(crate) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
+    let policy = turn.view.policy;
+    let mut choices = Vec::new();
+    let mut first = 0;
+    for (pool_slot, (pool, pool_policy)) in policy.pools.iter().enumerate() {
+        for type_name in &pool_policy.instance_types {
+            let Some(kind) = policy.instance_types.get(type_name) else {
+                continue;
+            };
+            let offers = offers(turn, pool, pool_policy, type_name, kind);
+            let before = first;
+            first += offers.len();
+            choices.push(Choice {
+                pool,
+                policy: pool_policy,
+                type_name,
+                kind,
+                price: kind.price.unwrap_or_else(|| price(&kind.capacity())).max(0),
+                label: format!("{pool}/{type_name}").into(),
+                pool_slot,
+                first: before,
+                slots: slots::promised(turn, pool, Some(kind)),
+                offers,
+                nowhere: nowhere(turn, &pool_policy.region),
+            });
+        }
+    }
+    choices
+}
+
+/// Why a region offers nothing to a pool.
+fn nowhere(turn: &Turn<'_>, region: &str) -> Arc<str> {
+    let shown = || format!("the region {region} shows no host that the pool may use").into();
+    turn.holds.unread_in(region).cloned().unwrap_or_else(shown)
+}
+
+/// The default price of an amount of CPU and memory.
+pub(crate) fn price(of: &Resources) -> i64 {
+    i64::try_from(price_of_cpu(of) + price_of_memory(of)).unwrap_or(i64::MAX)
+}
+
+/// The part of it that is for CPU.
+pub(crate) fn price_of_cpu(of: &Resources) -> i128 {
+    i128::from(of.cpu_milli.max(0)) * i128::from(CORE_PRICE) / 1000
+}
+
+/// The part of it that is for memory.
+pub(crate) fn price_of_memory(of: &Resources) -> i128 {
+    i128::from(of.memory.max(0)) * i128::from(GIB_PRICE) / (1 << 30)
+}
+
+fn offers<'a>(
+    turn: &Turn<'a>,
+    pool_name: &Arc<str>,
+    pool: &'a PoolPolicy,
+    type_name: &Arc<str>,
+    kind: &'a InstanceType,
+) -> Vec<Offer<'a>> {
+    let Some(region) = turn.view.snapshot.regions.get(&pool.region) else {
+        return Vec::new();
+    };
+    let learned = turn
+        .memory
+        .learned
+        .get(&capacity::lesson_key(pool_name, type_name, pool, kind));
+    let regions = turn.view.snapshot.regions.iter();
+    let before = regions.take_while(|(name, _)| **name != pool.region);
+    let before: usize = before.map(|(_, region)| region.hosts.len()).sum();
+    let hosts = region.hosts.keys().enumerate();
+    hosts
+        .filter(|(_, host)| allowed(pool, host))
+        .map(|(slot, host)| {
+            let copy = reachable(region, pool, host);
+            let disk = copy.as_ref().map_or(0, |copy| copy.disk);
+            let allocatable = learned
+                .cloned()
+                .unwrap_or_else(|| capacity::predicted(pool, kind, disk));
+            let labels = labels(pool_name, pool, type_name, kind, host, NEW);
+            let mut offer = Offer {
+                host,
+                host_slot: before + slot,
+                copy,
+                labels,
+                free: allocatable.clone(),
+                allocatable,
+                ports: Vec::new(),
+                residents: Vec::new(),
+            };
+            add_daemons(turn, pool, &mut offer);
+            offer
+        })
+        .collect()
+}
+
+/// Whether a pool may use a host.
+fn allowed(pool: &PoolPolicy, host: &Arc<str>) -> bool {
+    pool.hosts.is_empty() || pool.hosts.contains(host)
+}
+
+/// The template copy to clone for a machine on `host`: the one on that host, else a shared one
+/// whose host is online (the clone call goes there).
+fn reachable<'a>(
+    region: &'a Region,
+    pool: &PoolPolicy,
+    host: &str,
+) -> Result<&'a TemplateCopy, String> {
+    let copies = region
+        .templates
+        .get(&pool.template)
+        .map_or(&[][..], Vec::as_slice);
+    let online = |host: &str| region.hosts.get(host).is_some_and(|host| host.online);
+    if !online(host) {
+        return Err(format!("the host {host} is not online"));
+    }
+    copies
+        .iter()
+        .filter(|copy| *copy.host == *host || (copy.shared && online(&copy.host)))
+        .min_by_key(|copy| (*copy.host != *host, *copy))
+        .ok_or_else(|| {
+            format!(
+                "the template {} has no copy that the host {host} can clone ({} seen)",
+                pool.template,
+                copies.len()
+            )
+        })
+}
+
+/// The labels of a node of a pool and type, on a host, under a name.
+pub(crate) fn labels(
+    pool_name: &Arc<str>,
+    pool: &PoolPolicy,
+    type_name: &Arc<str>,
+    kind: &InstanceType,
+    host: &Arc<str>,
+    name: &str,
+) -> Labels {
+    let mut labels = kind.labels.clone();
+    labels.extend(pool.labels.iter().map(|(k, v)| (k.clone(), v.clone())));
+    // A template of another system says so in its pool's or type's labels.
+    let os = labels
+        .entry(OS_LABEL.into())
+        .or_insert_with(|| "linux".into())
+        .clone();
+    let own: [(&str, Arc<str>); 8] = [
+        (POOL_LABEL, pool_name.clone()),
+        (INSTANCE_TYPE_LABEL, type_name.clone()),
+        (ZONE_LABEL, host.clone()),
+        (REGION_LABEL, pool.region.clone()),
+        (HOSTNAME_LABEL, name.into()),
+        (ARCH_LABEL, pool.arch.clone()),
+        // The kubelet still sets the old names too (`kubelet_node_status.go`).
+        ("beta.kubernetes.io/os", os),
+        ("beta.kubernetes.io/arch", pool.arch.clone()),
+    ];
+    labels.extend(own.into_iter().map(|(key, value)| (key.into(), value)));
+    labels
+}
+
+/// Adds the DaemonSets whose pods will run on a node of this offer.
+fn add_daemons<'a>(turn: &Turn<'a>, pool: &PoolPolicy, offer: &mut Offer<'a>) {
+    for daemon in daemons(turn, &offer.labels, pool, NEW) {
+        amounts::take(&mut offer.free, &daemon.shape.requests, 1);
+        amounts::take_more(&mut offer.free, &daemon.more);
+        offer.ports.extend(daemon.shape.host_ports.iter().cloned());
+        offer.residents.push(daemon);
+    }
+}
+
+/// The DaemonSets that will place a pod on a node with these labels.
+pub(crate) fn daemons<'a>(
+    turn: &Turn<'a>,
+    labels: &Labels,
+    pool: &PoolPolicy,
+    name: &str,
+) -> Vec<Daemon<'a>> {
+    let place = Place {
+        name,
+        labels,
+        taints: &pool.taints,
+        unschedulable: false,
+    };
+    turn.view
+        .snapshot
+        .cluster
+        .daemon_sets
+        .iter()
+        .filter(|(_, set)| fit::misfit(&set.shape, place).is_none())
+        .map(|(key, set)| {
+            let mut more = Resources::default();
+            if let Some(asked) = turn.view.daemon_requests.get(&*set.uid) {
+                more = asked.clone();
+                more.raise_to(&set.shape.requests);
+                more.subtract(&set.shape.requests);
+            }
+            Daemon {
+                namespace: &key.namespace,
+                shape: &set.shape,
+                more,
+            }
+        })
+        .collect()
+}
+
+/// Puts a machine of an offer into the world, with its DaemonSets.
+pub(crate) fn place<'a>(
+    world: &mut World<'a>,
+    choice: &Choice<'a>,
+    offer: &Offer<'a>,
+    name: Arc<str>,
+    site: Site,
+) -> usize {
+    let mut labels = offer.labels.clone();
+    labels.insert(HOSTNAME_LABEL.into(), name.clone());
+    let bin = world.add(Bin {
+        name,
+        site,
+        labels: labels.into(),
+        taints: choice.policy.taints.clone(),
+        unschedulable: false,
+        class: 0,
+        ready: false,
+        closed: false,
+        free: offer.allocatable.clone(),
+        ports: Vec::new(),
+        residents: Vec::new(),
+        slots: choice.slots.clone(),
+        guests: Vec::new(),
+        gift: Gift::default(),
+        receives: false,
+    });
+    for daemon in &offer.residents {
+        daemon.put(world, bin);
+    }
+    bin
+}

@@ -1,0 +1,506 @@
+//! Puts pods on what there is: working nodes first, then machines on their way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::cluster::PodKey;
+use model::report::PodVerdict;
+use model::resources::Resources;
+
+use crate::constraints::fit::amounts;
+use crate::constraints::fit::volumes::Need;
+use crate::constraints::shape::{Resident, ShapeId};
+use crate::decision::asker::Asker;
+use crate::decision::turn::Turn;
+use crate::simulation::bookings::{self, Bookings};
+use crate::simulation::company::Rules;
+use crate::simulation::demand::{Demand, Group};
+use crate::simulation::preempt;
+use crate::simulation::work;
+use crate::simulation::world::{Bin, Saved, Site, World};
+
+/// Places of a lane that share one bound.
+const BLOCK: usize = 32;
+
+/// Places in the order in which they are filled, with a bound on what each stretch of them still
+/// has free, so that full ones are passed over together.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    bins: Vec<usize>,
+    /// By stretch: at least what any place of it has free.
+    bounds: Vec<Bound>,
+    /// Where each place is, by its index, in a lane that can be told of changes.
+    positions: Vec<Option<usize>>,
+}
+
+/// At least what is free on some places.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    cpu_milli: i64,
+    memory: i64,
+    ephemeral: i64,
+    pods: i64,
+}
+
+impl Bound {
+    const NOTHING: Bound = Bound {
+        cpu_milli: i64::MIN,
+        memory: i64::MIN,
+        ephemeral: i64::MIN,
+        pods: i64::MIN,
+    };
+
+    fn raise(&mut self, free: &Resources) {
+        self.cpu_milli = self.cpu_milli.max(free.cpu_milli);
+        self.memory = self.memory.max(free.memory);
+        self.ephemeral = self.ephemeral.max(free.ephemeral);
+        self.pods = self.pods.max(free.pods);
+    }
+
+    /// Whether one of the places might hold so much.
+    fn may_hold(&self, asked: &Resources) -> bool {
+        let fits = |asked: i64, free: i64| asked <= 0 || asked <= free;
+        self.pods > 0
+            && fits(asked.cpu_milli, self.cpu_milli)
+            && fits(asked.memory, self.memory)
+            && fits(asked.ephemeral, self.ephemeral)
+    }
+}
+
+impl Lane {
+    /// A lane over these places.
+    pub(crate) fn over(order: &[usize], world: &World<'_>) -> Lane {
+        let mut lane = Lane::default();
+        for bin in order {
+            lane.push(*bin, world);
+        }
+        lane
+    }
+
+    /// Whether it has no place.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bins.is_empty()
+    }
+
+    /// How many places it has.
+    pub(crate) fn len(&self) -> usize {
+        self.bins.len()
+    }
+
+    /// The place at a position.
+    pub(crate) fn at(&self, position: usize) -> usize {
+        self.bins[position]
+    }
+
+    /// Adds a place at the end.
+    pub(crate) fn push(&mut self, bin: usize, world: &World<'_>) {
+        if self.bins.len().is_multiple_of(BLOCK) {
+            self.bounds.push(Bound::NOTHING);
+        }
+        self.bins.push(bin);
+        if let Some(bound) = self.bounds.last_mut() {
+            bound.raise(&world.bins[bin].free);
+        }
+    }
+
+    /// The place at a position has more free than before.
+    pub(crate) fn raise(&mut self, position: usize, world: &World<'_>) {
+        let free = &world.bins[self.bins[position]].free;
+        self.bounds[position / BLOCK].raise(free);
+    }
+
+    /// A lane that can be told of places with more free than before ([`Lane::lift`]).
+    pub(crate) fn indexed(order: &[usize], world: &World<'_>) -> Lane {
+        let mut lane = Lane::over(order, world);
+        let last = order.iter().max().map_or(0, |last| last + 1);
+        lane.positions = vec![None; last];
+        for (position, bin) in order.iter().enumerate() {
+            lane.positions[*bin] = Some(position);
+        }
+        lane
+    }
+
+    /// These places may have more free than before, or are open again.
+    pub(crate) fn lift(&mut self, bins: &[usize], world: &World<'_>) {
+        for bin in bins {
+            if let Some(position) = self.positions.get(*bin).copied().flatten() {
+                self.bounds[position / BLOCK].raise(&world.bins[*bin].free);
+            }
+        }
+    }
+
+    /// The first place from `from` on that might hold one pod that asks this, and that `accept` takes.
+    fn find<T>(
+        &mut self,
+        bins: &[Bin],
+        from: usize,
+        asked: &Resources,
+        mut accept: impl FnMut(usize) -> Option<T>,
+    ) -> Option<(usize, T)> {
+        let mut at = from;
+        while at < self.bins.len() {
+            let block = at / BLOCK;
+            let end = ((block + 1) * BLOCK).min(self.bins.len());
+            if self.bounds[block].may_hold(asked) {
+                let mut bound = Bound::NOTHING;
+                for position in at..end {
+                    let index = self.bins[position];
+                    if bins[index].closed {
+                        continue;
+                    }
+                    let free = &bins[index].free;
+                    bound.raise(free);
+                    if amounts::full(asked, free) {
+                        continue;
+                    }
+                    if let Some(found) = accept(index) {
+                        return Some((position, found));
+                    }
+                }
+                if at.is_multiple_of(BLOCK) {
+                    self.bounds[block] = bound;
+                }
+            }
+            at = end;
+        }
+        None
+    }
+}
+
+/// Places as many pods of every group as fit, in order; what is left stays in the groups. Also says in
+/// what order places are filled.
+pub(crate) fn existing<'a>(
+    turn: &mut Turn<'a>,
+    world: &mut World<'a>,
+    mut demand: Demand<'a>,
+) -> (Vec<Group<'a>>, Lane) {
+    let mut order: Vec<usize> = (0..world.bins.len())
+        .filter(|index| !world.bins[*index].closed)
+        .collect();
+    order.sort_by(|a, b| {
+        let key = |bin: &usize| world.bins[*bin].site != Site::Node;
+        (key(a), &world.bins[*a].name).cmp(&(key(b), &world.bins[*b].name))
+    });
+    let mut lane = Lane::over(&order, world);
+    let mut bookings = Bookings::recall(turn, world, &mut demand);
+    let mut groups = demand.groups;
+    let mut nodes = Lane::default();
+    if !bookings.is_empty() {
+        let working = order.partition_point(|bin| world.bins[*bin].site == Site::Node);
+        nodes = Lane::over(&order[..working], world);
+    }
+    // Pods that depend on other pods are tried again as long as something was placed in between:
+    // every round but the last places a pod, so it ends.
+    let mut waiting: Vec<usize> = (0..groups.len()).collect();
+    loop {
+        let mut placed = false;
+        for rank in ranks(&waiting, &groups, world) {
+            if bookings.any(&rank) {
+                placed |= bookings.come_back(turn, world, &mut groups, &rank, true);
+                // Who can go to a node now does so before those who wait for their machines.
+                for group in &rank {
+                    placed |= settle(turn, world, &mut groups[*group], &mut nodes, true);
+                }
+                placed |= bookings.come_back(turn, world, &mut groups, &rank, false);
+                bookings.give_up(&mut groups, &rank);
+            }
+            for group in &rank {
+                placed |= settle(turn, world, &mut groups[*group], &mut lane, false);
+            }
+        }
+        // Where pods were preempted, more room may have come of it than was asked.
+        let preempted = world.any_preempted();
+        waiting.retain(|group| {
+            let group = &groups[*group];
+            !group.pods.is_empty() && (preempted || world.rules(group.shape).is_some())
+        });
+        if !placed || waiting.is_empty() {
+            break;
+        }
+        if work::used_up(turn, world, 0) {
+            for group in waiting {
+                leave_out(turn, &mut groups[group]);
+            }
+            break;
+        }
+    }
+    groups.retain(|group| group.calls() && !group.pods.is_empty());
+    (groups, lane)
+}
+
+/// What is left of a group is looked at no more in this decision.
+fn leave_out<'a>(turn: &mut Turn<'a>, group: &mut Group<'a>) {
+    let why = work::chained();
+    for asker in std::mem::take(&mut group.pods) {
+        if group.calls() {
+            turn.say(asker, &PodVerdict::NoCompatiblePool { why: why.clone() });
+        }
+    }
+}
+
+/// Stretches of groups of one rank.
+fn ranks(order: &[usize], groups: &[Group<'_>], world: &World<'_>) -> Vec<Vec<usize>> {
+    let rank = |group: &usize| groups[*group].rank(world);
+    let stretches = order.chunk_by(|a, b| rank(a) == rank(b));
+    stretches.map(<[usize]>::to_vec).collect()
+}
+
+/// Places what fits of one group; says whether anything did. `firm`: nobody is preempted.
+fn settle<'a>(
+    turn: &mut Turn<'a>,
+    world: &mut World<'a>,
+    group: &mut Group<'a>,
+    lane: &mut Lane,
+    firm: bool,
+) -> bool {
+    let pods = std::mem::take(&mut group.pods);
+    let placed = seat(turn, world, group, &pods, |turn, world, need| {
+        if firm {
+            let placed = place(world, group.shape, need, pods.len(), lane);
+            return placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
+        }
+        on_existing(turn, world, group.shape, need, pods.len(), lane)
+    });
+    group.pods = pods;
+    group.pods.drain(..placed);
+    placed > 0
+}
+
+/// Places as many of these pods of a group as `put` has room for, and says so of them; says how many, from
+/// the first on.
+pub(crate) fn seat<'a>(
+    turn: &mut Turn<'a>,
+    world: &mut World<'a>,
+    group: &Group<'a>,
+    pods: &[Asker<'a>],
+    put: impl FnOnce(&Turn<'a>, &mut World<'a>, Option<&Need>) -> Vec<Seats>,
+) -> usize {
+    let mut placed = 0;
+    let need = group.need.clone();
+    let first = pods.first().copied();
+    if first.is_some_and(|first| turn.promises.taken(first.key, need.as_deref()).is_some()) {
+        return 0;
+    }
+    for seats in put(turn, world, need.as_deref()) {
+        let (bin, count) = (seats.bin, seats.count);
+        if count == 0 {
+            continue;
+        }
+        let guest = (group.shape, group.need.clone(), count);
+        world.bins[bin].guests.push(guest);
+        if group.calls() {
+            let verdict = seats.verdict(world);
+            let waits = matches!(verdict, PodVerdict::FitsMachine { .. });
+            let seated = &pods[placed..placed + count];
+            for asker in seated {
+                turn.say(*asker, &verdict);
+            }
+            if waits {
+                let name = &world.bins[bin].name;
+                bookings::keep(turn, name, seated.iter().map(|asker| asker.pod));
+            }
+        }
+        placed += count;
+    }
+    if let Some(first) = first.filter(|_| placed > 0) {
+        turn.promises.give(first.key, need.as_deref());
+    }
+    placed
+}
+
+/// Pods that were put on one place.
+#[derive(Debug)]
+pub(crate) struct Seats {
+    pub(crate) bin: usize,
+    pub(crate) count: usize,
+    /// Who is preempted for them.
+    preempts: BTreeMap<PodKey, i32>,
+}
+
+impl Seats {
+    /// Places `count` pods in free room, without preemption.
+    pub(crate) fn free(bin: usize, count: usize) -> Seats {
+        Seats {
+            bin,
+            count,
+            preempts: BTreeMap::new(),
+        }
+    }
+
+    /// What is said of the pods.
+    pub(crate) fn verdict(self, world: &World<'_>) -> PodVerdict {
+        let bin = &world.bins[self.bin];
+        match &bin.site {
+            Site::Machine(machine) => PodVerdict::FitsMachine {
+                machine: machine.clone(),
+            },
+            Site::Node | Site::Planned(_) => PodVerdict::FitsNode {
+                node: bin.name.clone(),
+                preempts: self.preempts,
+            },
+        }
+    }
+}
+
+/// Places up to `count` pods of a shape on the places of a lane, and those that fit nowhere where
+/// expendable pods give way for them.
+pub(crate) fn on_existing(
+    turn: &Turn<'_>,
+    world: &mut World<'_>,
+    shape: ShapeId,
+    need: Option<&Need>,
+    count: usize,
+    lane: &mut Lane,
+) -> Vec<Seats> {
+    let placed = place(world, shape, need, count, lane);
+    let mut seats: Vec<Seats> = placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
+    let left = count - seats.iter().map(|seats| seats.count).sum::<usize>();
+    for forced in preempt::force(world, shape, need, left, lane, &mut None) {
+        seats.push(Seats {
+            bin: forced.bin,
+            count: 1,
+            preempts: forced.victims(world, &turn.view),
+        });
+    }
+    seats
+}
+
+/// Places up to `count` pods of a shape on the places of a lane; says how many went where.
+pub(crate) fn place(
+    world: &mut World<'_>,
+    shape: ShapeId,
+    need: Option<&Need>,
+    count: usize,
+    lane: &mut Lane,
+) -> Vec<(usize, usize)> {
+    put(world, shape, need, count, lane, &mut None)
+}
+
+/// Places `count` pods of a shape on these places in this order, and keeps what is needed to take it
+/// back ([`World::restore`], last first).
+pub(crate) fn place_with_undo(
+    world: &mut World<'_>,
+    shape: ShapeId,
+    need: Option<&Need>,
+    count: usize,
+    order: &[usize],
+    undo: &mut Vec<(usize, Saved)>,
+) -> Vec<(usize, usize)> {
+    let mut lane = Lane::over(order, world);
+    lay_with_undo(world, shape, need, count, &mut lane, undo)
+}
+
+/// The same on the places of an indexed lane, those that are closed left out. What is taken back it must
+/// be told of ([`Lane::lift`]). Expendable pods give way here too: the pods come one by one, in any order, so
+/// one that preempts nobody is not put where others have made room.
+pub(crate) fn lay_with_undo(
+    world: &mut World<'_>,
+    shape: ShapeId,
+    need: Option<&Need>,
+    count: usize,
+    lane: &mut Lane,
+    undo: &mut Vec<(usize, Saved)>,
+) -> Vec<(usize, usize)> {
+    let mut placed = put(world, shape, need, count, lane, &mut Some(undo));
+    let left = count - placed.iter().map(|(_, count)| count).sum::<usize>();
+    let forced = preempt::force(world, shape, need, left, lane, &mut Some(undo));
+    placed.extend(forced.into_iter().map(|forced| (forced.bin, 1)));
+    placed
+}
+
+/// First fit. A place that took what it could is not looked at again, unless the pods placed since
+/// may have opened it: where pods of this shape are spread, when the least domain got one more.
+fn put(
+    world: &mut World<'_>,
+    id: ShapeId,
+    need: Option<&Need>,
+    mut left: usize,
+    lane: &mut Lane,
+    undo: &mut Option<&mut Vec<(usize, Saved)>>,
+) -> Vec<(usize, usize)> {
+    let rules = world.rules(id);
+    world.prepare(id);
+    let shape = world.shapes[id].shape;
+    let timid = undo.is_some() && !world.soft.is_empty() && !world.preempts(id);
+    let mut placed: Vec<(usize, usize)> = Vec::new();
+    let mut from = 0;
+    while left > 0 {
+        let found = lane.find(&world.bins, from, &shape.requests, |index| {
+            if timid && world.preempted(index) {
+                return None;
+            }
+            admitted(world, id, need, index, rules.as_deref())
+        });
+        let Some((position, most)) = found else {
+            break;
+        };
+        let index = lane.bins[position];
+        let count = usize::try_from(most).unwrap_or(usize::MAX).min(left);
+        let pods = Resident::of(id, count as u64);
+        let saved = undo.is_some().then(|| world.save(index, pods));
+        let floor = rules.as_deref().map(|rules| world.company.floor(rules));
+        world.put(index, id, count as u64, false);
+        let gift = world.supply(index, need, count as u64);
+        if let (Some(undo), Some(mut saved)) = (undo.as_deref_mut(), saved) {
+            saved.with(gift);
+            undo.push((index, saved));
+        }
+        let risen = rules.as_deref().map(|rules| world.company.floor(rules)) > floor;
+        match placed.last_mut() {
+            Some((last, sum)) if *last == index => *sum += count,
+            _ => placed.push((index, count)),
+        }
+        left -= count;
+        from = if risen { 0 } else { position };
+    }
+    placed
+}
+
+/// Puts up to `count` pods of a shape on one place, by the domains alone that nodes are in: there kube-scheduler
+/// will put them. Says how many.
+pub(crate) fn put_at(
+    world: &mut World<'_>,
+    id: ShapeId,
+    need: Option<&Need>,
+    count: usize,
+    bin: usize,
+) -> usize {
+    let rules = world.rules(id).map(|rules| rules.as_things_are());
+    world.prepare(id);
+    let mut placed = 0;
+    while placed < count {
+        let Some(most) = admitted(world, id, need, bin, rules.as_ref()) else {
+            break;
+        };
+        let some = usize::try_from(most)
+            .unwrap_or(usize::MAX)
+            .min(count - placed);
+        world.put(bin, id, some as u64, false);
+        world.supply(bin, need, some as u64);
+        placed += some;
+    }
+    placed
+}
+
+/// How many pods a place takes, if any.
+pub(crate) fn admitted(
+    world: &World<'_>,
+    id: ShapeId,
+    need: Option<&Need>,
+    index: usize,
+    rules: Option<&Rules>,
+) -> Option<u64> {
+    let bin = &world.bins[index];
+    let room = bin.room(world.shapes[id].shape);
+    if room == 0 || !world.admits(id, index) || world.reach_misfit(index, need).is_some() {
+        return None;
+    }
+    let most = rules.map_or(u64::MAX, |rules| {
+        world.company.most(rules, world.company.at(index))
+    });
+    let most = world.served(index, need, room.min(most));
+    Some(most).filter(|most| *most > 0)
+}
+
+/// A reason under every choice's name.
+pub(crate) type Why = std::collections::BTreeMap<Arc<str>, String>;

@@ -1,0 +1,304 @@
+//! Builds the world: every node, every machine under way as its template, and what runs there.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use model::cluster::{Node, ReadyStatus};
+use model::policy::{InstanceType, PoolPolicy};
+use model::resources::Resources;
+use model::scheduling::{Labels, PodShape, Taint};
+use model::time::Span;
+
+use crate::constraints::alike::Alike;
+use crate::constraints::fit::taints;
+use crate::constraints::shape::HOSTNAME_LABEL;
+use crate::constraints::shape::{Resident, Shape, ShapeId};
+use crate::constraints::stock::Gift;
+use crate::decision::turn::Turn;
+use crate::observed::view::{Known, Standing};
+use crate::simulation::capacity;
+use crate::simulation::offer::{self, Choice, Daemon};
+use crate::simulation::slots;
+use crate::simulation::world::{Bin, Site, World};
+
+/// Everything there is and that is on its way, with what runs on it.
+pub(crate) fn build<'a>(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
+    let cluster = &turn.view.snapshot.cluster;
+    let evicted = turn.memory.evicted.values().map(|pod| Shape {
+        namespace: &pod.pod.namespace,
+        shape: &pod.shape,
+    });
+    let alike = Alike::of(turn.view.snapshot, evicted.chain(turn.beside));
+    let mut world = World::empty(
+        turn.view.snapshot,
+        turn.view.policy,
+        alike,
+        turn.view.claims.stock.clone(),
+    );
+    world.name(cluster.nodes.keys());
+    let mut counting = Counting::new(turn);
+    // The nodes come first, so that a node's position is its place.
+    for (position, (name, node)) in cluster.nodes.iter().enumerate() {
+        let index = world.add_named(node_bin(turn, choices, (position, name), node));
+        let residents = counting.residents(turn, &mut world, position);
+        world.fill(index, residents);
+        let known = turn.view.behind_at(position);
+        if let Some(known) = known.filter(|known| known.standing == Standing::Coming) {
+            let mut daemons = expected_daemons(turn, known);
+            for resident in &world.bins[index].residents {
+                let pod = world.shapes[resident.shape];
+                daemons.retain(|daemon| {
+                    **daemon.namespace != *pod.namespace || !same_set(daemon.shape, pod.shape)
+                });
+            }
+            for daemon in daemons {
+                daemon.put(&mut world, index);
+            }
+        }
+    }
+    for known in turn.view.machines.values() {
+        add_machine(&mut world, turn, choices, known);
+    }
+    world
+}
+
+/// Counts the pods of one node after the other by shape.
+struct Counting {
+    /// The shapes of the view's kinds, as far as they came.
+    ids: Vec<Option<ShapeId>>,
+    /// By shape and by whether pods are being deleted: on which node such pods came last, and where they
+    /// stand among its residents.
+    last: Vec<[(usize, usize); 2]>,
+}
+
+impl Counting {
+    fn new(turn: &Turn<'_>) -> Counting {
+        Counting {
+            ids: vec![None; turn.view.kinds()],
+            last: Vec::new(),
+        }
+    }
+
+    /// What runs on the node at a position, in the order in which it comes.
+    fn residents<'a>(
+        &mut self,
+        turn: &Turn<'a>,
+        world: &mut World<'a>,
+        position: usize,
+    ) -> Vec<Resident> {
+        let running = turn.view.running_at(position);
+        let mut residents: Vec<Resident> = Vec::with_capacity(running.len());
+        for pod in running {
+            let shape = *self.ids[pod.kind].get_or_insert_with(|| {
+                let kind = turn.view.kind(pod.kind);
+                world.intern(kind.namespace, kind.shape)
+            });
+            if self.last.len() <= shape {
+                self.last.resize(shape + 1, [(usize::MAX, 0); 2]);
+            }
+            let last = &mut self.last[shape][usize::from(pod.deleting)];
+            if last.0 == position {
+                residents[last.1].count += 1;
+            } else {
+                *last = (position, residents.len());
+                residents.push(Resident {
+                    deleting: pod.deleting,
+                    ..Resident::of(shape, 1)
+                });
+            }
+        }
+        residents
+    }
+}
+
+/// A machine without a node takes pods as its template would.
+fn add_machine<'a>(
+    world: &mut World<'a>,
+    turn: &Turn<'a>,
+    choices: &[Choice<'a>],
+    known: &Known<'a>,
+) {
+    if known.standing != Standing::Coming || known.node.is_some() {
+        return;
+    }
+    let Some(promise) = promise(turn, choices, known) else {
+        return;
+    };
+    let index = world.add(Bin {
+        name: known.name.clone(),
+        site: Site::Machine(known.name.clone()),
+        labels: promise.labels.into(),
+        taints: promise.taints,
+        unschedulable: false,
+        class: 0,
+        ready: false,
+        closed: false,
+        free: promise.allocatable,
+        ports: Vec::new(),
+        residents: Vec::new(),
+        slots: slots::promised(turn, known.pool_name(), known.kind),
+        guests: Vec::new(),
+        gift: Gift::default(),
+        receives: false,
+    });
+    for daemon in expected_daemons(turn, known) {
+        daemon.put(world, index);
+    }
+}
+
+/// Whether a pod is of the DaemonSet with this template.
+fn same_set(template: &PodShape, pod: &PodShape) -> bool {
+    let sets = template.owner.as_ref().zip(pod.owner.as_ref());
+    sets.is_some_and(|(set, owner)| set.uid == owner.uid)
+}
+
+/// What a machine on its way will be.
+struct Promise {
+    labels: Labels,
+    /// Those that stay.
+    taints: Vec<Taint>,
+    allocatable: Resources,
+}
+
+/// What was promised of a machine: by the terms under which it was made, whatever the configuration
+/// says of its pool and its type by now.
+fn promise(turn: &Turn<'_>, choices: &[Choice<'_>], known: &Known<'_>) -> Option<Promise> {
+    let (pool, kind) = (known.promised()?, known.kind?);
+    let offered = offered(choices, known)
+        .filter(|(choice, _)| matches!(pool, Cow::Borrowed(_)) && choice.kind == kind);
+    let allocatable = match offered {
+        Some((_, offer)) => offer.allocatable.clone(),
+        None => {
+            let mark = &known.machine.mark;
+            let lesson = capacity::lesson_key(&mark.pool, &mark.instance_type, &pool, kind);
+            let copies = known
+                .region
+                .and_then(|region| region.templates.get(&*mark.template));
+            let disk = copies
+                .and_then(|copies| copies.first())
+                .map_or(0, |copy| copy.disk);
+            let learned = turn.memory.learned.get(&lesson).cloned();
+            learned.unwrap_or_else(|| capacity::predicted(&pool, kind, disk))
+        }
+    };
+    Some(Promise {
+        labels: labels(&pool, kind, known),
+        taints: pool.taints.clone(),
+        allocatable,
+    })
+}
+
+/// The offer that a machine was made from, as it is now.
+fn offered<'b, 'a>(
+    choices: &'b [Choice<'a>],
+    known: &Known<'_>,
+) -> Option<(&'b Choice<'a>, &'b offer::Offer<'a>)> {
+    let mark = &known.machine.mark;
+    let choice = choices
+        .iter()
+        .find(|choice| **choice.pool == *mark.pool && **choice.type_name == *mark.instance_type)?;
+    let offer = choice
+        .offers
+        .iter()
+        .find(|offer| *offer.host == known.machine.host)
+        .or(choice.offers.first())?;
+    Some((choice, offer))
+}
+
+/// The labels that a machine's node will carry, on the host where it is: the pool may not use that host
+/// any more, and have no offer there.
+fn labels(pool: &PoolPolicy, kind: &InstanceType, known: &Known<'_>) -> Labels {
+    let pool_name: Arc<str> = known.pool_name().into();
+    let type_name: Arc<str> = known.machine.mark.instance_type.as_str().into();
+    let host = &known.machine.host;
+    offer::labels(&pool_name, pool, &type_name, kind, host, known.name)
+}
+
+fn expected_daemons<'a>(turn: &Turn<'a>, known: &Known<'a>) -> Vec<Daemon<'a>> {
+    let (Some(pool), Some(kind)) = (known.promised(), known.kind) else {
+        return Vec::new();
+    };
+    let labels = labels(&pool, kind, known);
+    offer::daemons(turn, &labels, &pool, known.name)
+}
+
+/// How long a node of ours that lost contact still counts as on its way back.
+fn patience(turn: &Turn<'_>) -> Span {
+    turn.view.policy.scale_up.max_provision_time
+}
+
+/// Whether a node of ours that is not Ready is expected back: it lost contact a short while ago, and its host is on.
+fn expected_back(turn: &Turn<'_>, known: &Known<'_>, node: &Node) -> bool {
+    let waited = node.ready.since.map(|since| turn.now().since(since));
+    waited.is_none_or(|waited| waited <= patience(turn)) && !host_is_off(turn, known)
+}
+
+/// Whether a machine that was up has a node that is given up: it is not Ready, and not expected back.
+pub(crate) fn is_given_up(turn: &Turn<'_>, known: &Known<'_>) -> bool {
+    let lost = known
+        .node
+        .filter(|(_, node)| node.ready.status != ReadyStatus::True);
+    known.standing == Standing::Up
+        && lost.is_some_and(|(_, node)| !expected_back(turn, known, node))
+}
+
+/// Whether PVE, with quorum, shows the host of a machine offline.
+fn host_is_off(turn: &Turn<'_>, known: &Known<'_>) -> bool {
+    let region = turn.view.snapshot.regions.get(&known.machine.region);
+    let host = region.filter(|region| region.quorate);
+    let host = host.and_then(|region| region.hosts.get(&known.machine.host));
+    host.is_some_and(|host| !host.online)
+}
+
+fn node_bin(
+    turn: &Turn<'_>,
+    choices: &[Choice<'_>],
+    (position, name): (usize, &Arc<str>),
+    node: &Node,
+) -> Bin {
+    let known = turn.view.behind_at(position);
+    let standing = known.map(|known| &known.standing);
+    let coming = standing == Some(&Standing::Coming);
+    let ready = node.ready.status == ReadyStatus::True;
+    let lost = standing == Some(&Standing::Up)
+        && !ready
+        && known.is_some_and(|known| expected_back(turn, known, node));
+    let mut bin = Bin {
+        name: name.clone(),
+        site: Site::Node,
+        labels: node.labels.clone(),
+        taints: node.taints.clone(),
+        unschedulable: node.unschedulable,
+        class: 0,
+        ready: ready && !coming,
+        closed: turn.view.leaving_at(position),
+        free: node.allocatable.clone(),
+        ports: Vec::new(),
+        residents: Vec::new(),
+        slots: slots::of_node(turn, name, known.filter(|_| coming)),
+        guests: Vec::new(),
+        gift: Gift::default(),
+        receives: false,
+    };
+    if coming || lost {
+        let starts = |key: &str| coming && known.is_some_and(|known| known.starts_with(key));
+        bin.taints
+            .retain(|taint| !(taints::ephemeral(taint) || starts(&taint.key)));
+    }
+    if let Some(known) = known.filter(|_| coming)
+        && let Some(promise) = promise(turn, choices, known)
+    {
+        bin.site = Site::Machine(known.name.clone());
+        for (key, value) in promise.labels {
+            bin.labels.entry(key).or_insert(value);
+        }
+        bin.labels.insert(HOSTNAME_LABEL.into(), known.name.clone());
+        for taint in promise.taints {
+            if !bin.taints.contains(&taint) {
+                bin.taints.push(taint);
+            }
+        }
+        bin.free = capacity::promised(&node.allocatable, &promise.allocatable);
+    }
+    bin
+}

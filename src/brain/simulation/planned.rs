@@ -1,0 +1,228 @@
+//! The machines that a decision makes: names, VMIDs, marks, and the pods they are for.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use model::action::{CreateSpec, Kind, Precondition, Reason, Target};
+use model::cluster::PodKey;
+use model::mark::Mark;
+use model::policy::Terms;
+
+use crate::decision::asker::Asker;
+use crate::decision::names::Taken;
+use crate::decision::turn::Turn;
+use crate::simulation::bookings;
+use crate::simulation::offer::{self, Choice, Offer};
+use crate::simulation::pack::Lane;
+use crate::simulation::world::{Site, World};
+
+/// Why a machine is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CreateReason {
+    /// For pods.
+    Pods,
+    /// For the pool's `min`.
+    Min {
+        /// Nodes it has.
+        have: u32,
+        /// Nodes it shall have.
+        min: u32,
+    },
+}
+
+/// A machine to be made.
+#[derive(Debug)]
+pub(crate) struct PlannedMachine {
+    /// Its choice, as an index.
+    pub(crate) choice: usize,
+    /// Its offer within the choice.
+    pub(crate) offer: usize,
+    /// Its place in the world.
+    pub(crate) bin: usize,
+    pub(crate) reason: CreateReason,
+    /// The pods it is for.
+    pub(crate) assigned: Vec<AssignedPods>,
+    pub(crate) vmid: u32,
+    name: Arc<str>,
+    token: String,
+}
+
+/// Pods of one group on a machine that is to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct AssignedPods {
+    pub(crate) group: usize,
+    /// Which pods of the group, in its order.
+    pub(crate) pods: Range<usize>,
+}
+
+/// The machines planned so far.
+#[derive(Debug)]
+pub(crate) struct PlannedMachines {
+    /// What names and tokens are taken, read from all there is when the first machine is planned.
+    taken: Option<Taken>,
+    pub(crate) machines: Vec<PlannedMachine>,
+    /// Their places, in the order they were opened.
+    pub(crate) lane: Lane,
+}
+
+impl PlannedMachine {
+    /// The groups of its pods; one may come several times.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = usize> + '_ {
+        self.assigned.iter().map(|assigned| assigned.group)
+    }
+
+    /// Whether pods of a group are on it.
+    pub(crate) fn has(&self, group: usize) -> bool {
+        self.groups().any(|of| of == group)
+    }
+
+    /// How many pods it is for.
+    pub(crate) fn count(&self) -> usize {
+        self.assigned
+            .iter()
+            .map(|assigned| assigned.pods.len())
+            .sum()
+    }
+}
+
+impl PlannedMachines {
+    /// None yet.
+    pub(crate) fn begin() -> PlannedMachines {
+        PlannedMachines {
+            taken: None,
+            machines: Vec::new(),
+            lane: Lane::default(),
+        }
+    }
+
+    /// Plans one machine of an offer (by its indices) and puts it into the world, with its DaemonSets;
+    /// says its place there, or `None` when no unused name was found.
+    pub(crate) fn add<'a>(
+        &mut self,
+        turn: &mut Turn<'a>,
+        world: &mut World<'a>,
+        choices: &[Choice<'a>],
+        at: (usize, usize),
+        vmid: u32,
+        reason: CreateReason,
+    ) -> Option<usize> {
+        let (choice, offer) = (&choices[at.0], &choices[at.0].offers[at.1]);
+        turn.view.snapshot.cluster_id.as_ref()?;
+        let taken = self.taken.get_or_insert_with(|| Taken::of(turn));
+        let (name, token) = taken.fresh(turn, choice.pool)?;
+        let site = Site::Planned(self.machines.len());
+        let bin = offer::place(world, choice, offer, name.clone(), site);
+        self.lane.push(bin, world);
+        self.machines.push(PlannedMachine {
+            choice: at.0,
+            offer: at.1,
+            bin,
+            reason,
+            assigned: Vec::new(),
+            vmid,
+            name,
+            token,
+        });
+        Some(bin)
+    }
+
+    /// These pods of a group are what the machine at this site is for.
+    pub(crate) fn assign(&mut self, site: &Site, group: usize, pods: Range<usize>) {
+        let Site::Planned(machine) = site else {
+            return;
+        };
+        let assigned = &mut self.machines[*machine].assigned;
+        match assigned.last_mut() {
+            Some(last) if last.group == group && last.pods.end == pods.start => {
+                last.pods.end = pods.end;
+            }
+            _ => assigned.push(AssignedPods { group, pods }),
+        }
+    }
+
+    /// A pod of a group goes from one planned machine to another; says which pod of the group.
+    pub(crate) fn transfer(&mut self, group: usize, from: usize, to: usize) -> Option<usize> {
+        let assigned = &mut self.machines[from].assigned;
+        let at = assigned
+            .iter()
+            .rposition(|assigned| assigned.group == group)?;
+        assigned[at].pods.end -= 1;
+        let pod = assigned[at].pods.end;
+        if assigned[at].pods.is_empty() {
+            assigned.remove(at);
+        }
+        self.assign(&Site::Planned(to), group, pod..pod + 1);
+        Some(pod)
+    }
+
+    /// Writes the plan.
+    /// Assigned pods are looked up with `pods`.
+    pub(crate) fn finish<'k>(
+        self,
+        turn: &mut Turn<'_>,
+        choices: &[Choice<'_>],
+        pods: impl Fn(&AssignedPods) -> &'k [Asker<'k>],
+    ) {
+        if !self.machines.is_empty() {
+            turn.memory.last_scale_up = Some(turn.now());
+        }
+        let max_view_age = turn.view.policy.scale_up.max_view_age;
+        for planned in self.machines {
+            let choice = &choices[planned.choice];
+            let offer = &choice.offers[planned.offer];
+            let Some(spec) = create_spec(turn, &planned, choice, offer) else {
+                continue;
+            };
+            let pods = || planned.assigned.iter().flat_map(&pods);
+            bookings::keep(turn, &planned.name, pods().map(|asker| asker.pod));
+            let target = Target {
+                region: choice.policy.region.clone(),
+                host: offer.host.clone(),
+                vmid: planned.vmid,
+                machine: planned.name.clone(),
+                node: None,
+            };
+            let reason = match planned.reason {
+                CreateReason::Min { have, min } => Reason::BelowMin { have, min },
+                CreateReason::Pods => Reason::PendingPods {
+                    pods: sorted(pods().map(|asker| asker.key)),
+                },
+            };
+            let precondition = Precondition {
+                max_view_age,
+                ..Precondition::default()
+            };
+            turn.act(Kind::Create(spec), target, precondition, reason);
+        }
+    }
+}
+
+fn create_spec(
+    turn: &Turn<'_>,
+    planned: &PlannedMachine,
+    choice: &Choice<'_>,
+    offer: &Offer<'_>,
+) -> Option<CreateSpec> {
+    let copy = *offer.copy.as_ref().ok()?;
+    Some(CreateSpec {
+        mark: Mark {
+            cluster: turn.view.snapshot.cluster_id.as_ref()?.to_string(),
+            machine: planned.name.to_string(),
+            vmid: planned.vmid,
+            pool: choice.pool.to_string(),
+            instance_type: choice.type_name.to_string(),
+            template: choice.policy.template.to_string(),
+            token: planned.token.clone(),
+            created: turn.now(),
+        },
+        template_vmid: copy.vmid,
+        template_host: copy.host.clone(),
+        terms: Some(Arc::new(Terms::of(choice.policy, choice.kind))),
+    })
+}
+
+fn sorted<'k>(pods: impl Iterator<Item = &'k PodKey>) -> Vec<PodKey> {
+    let mut pods: Vec<PodKey> = pods.cloned().collect();
+    pods.sort();
+    pods
+}

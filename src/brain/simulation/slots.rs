@@ -1,0 +1,77 @@
+//! Attach limits of places: what a node says, what nodes of a pool have said, what the configuration gives.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::policy::InstanceType;
+
+use crate::constraints::fit::attach::Slots;
+use crate::decision::turn::Turn;
+use crate::observed::view::Known;
+
+/// Limits by CSI driver.
+type Limits = BTreeMap<Arc<str>, i32>;
+
+/// The limits of a node there is, and what counts against them. While its drivers have not
+/// registered, one that is `coming` has what others of its pool have.
+pub(crate) fn of_node(
+    turn: &Turn<'_>,
+    name: &str,
+    coming: Option<&Known<'_>>,
+) -> Option<Arc<Slots>> {
+    let (view, cluster) = (&turn.view, &turn.view.snapshot.cluster);
+    let mut limits = coming.map_or_else(Limits::new, |known| {
+        expected(turn, known.pool_name(), known.kind)
+    });
+    for (driver, limit) in cluster.csi_nodes.get(name).into_iter().flatten() {
+        match limit {
+            Some(limit) => limits.insert(driver.clone(), *limit),
+            None => limits.remove(driver),
+        };
+    }
+    if limits.is_empty() {
+        return None;
+    }
+    let pods = view.pods(name).iter().copied();
+    let used = view.claims.used(cluster, pods);
+    Slots::new(limits, used, view.claims.attached(name).collect())
+}
+
+/// The limits of a node that is to be.
+pub(crate) fn promised(
+    turn: &Turn<'_>,
+    pool: &str,
+    kind: Option<&InstanceType>,
+) -> Option<Arc<Slots>> {
+    Slots::new(expected(turn, pool, kind), BTreeSet::new(), BTreeSet::new())
+}
+
+/// The least that a node of the pool has said, and for drivers that none has named what the pool
+/// gives, else the instance type.
+fn expected(turn: &Turn<'_>, pool: &str, kind: Option<&InstanceType>) -> Limits {
+    let csi_nodes = &turn.view.snapshot.cluster.csi_nodes;
+    let mut seen = Limits::new();
+    if !csi_nodes.is_empty() {
+        let of_pool = turn
+            .view
+            .machines
+            .values()
+            .filter(|known| known.pool_name() == pool);
+        let drivers = of_pool
+            .filter_map(|known| csi_nodes.get(known.node?.0))
+            .flatten();
+        for (driver, limit) in drivers {
+            if let Some(limit) = *limit {
+                let least = seen.entry(driver.clone()).or_insert(limit);
+                *least = (*least).min(limit);
+            }
+        }
+    }
+    let of_pool = turn.view.policy.pools.get(pool);
+    let of_pool = of_pool.into_iter().flat_map(|pool| &pool.attach_limits);
+    let of_kind = kind.into_iter().flat_map(|kind| &kind.attach_limits);
+    for (driver, limit) in of_pool.chain(of_kind) {
+        seen.entry(driver.clone()).or_insert(*limit);
+    }
+    seen
+}

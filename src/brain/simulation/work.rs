@@ -1,0 +1,22 @@
+//! The budget of work of one decision: whether it is used up.
+
+use model::report::Reasons;
+
+use super::world::World;
+use crate::decision::turn::Turn;
+
+/// What is made of the budget in fact, at most: each step a few times. Reached only by pods that hang together in long
+/// chains, and by removals.
+const OVER: u64 = 5;
+
+/// Whether more was done since `began` than one decision may do.
+pub(crate) fn used_up(turn: &Turn<'_>, world: &World<'_>, began: u64) -> bool {
+    let done = world.company.steps().saturating_sub(began);
+    done > turn.steps.saturating_mul(OVER)
+}
+
+/// What is said of a pod whose place hangs on others' in so long a chain that the budget was used up.
+pub(crate) fn chained() -> Reasons {
+    let why = "too complex: its place hangs on those of other pods in too long a chain to be looked at within the budget of one decision";
+    Reasons::new([("*".into(), why.to_owned())].into())
+}

@@ -1,0 +1,501 @@
+//! The cluster as it will be: nodes, machines under way and machines planned, each with what is
+//! still free on it. Pods are put into it; nothing is ever read back from the snapshot.
+
+use crate::constraints::shape::{Resident, Shape, ShapeId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::cluster::{Pod, PodKey};
+use model::policy::Policy;
+use model::resources::Resources;
+use model::scheduling::{HostPort, Labels, PodShape, Taint};
+use model::shared::Shared;
+use model::snapshot::Snapshot;
+
+use crate::constraints::alike::Alike;
+use crate::constraints::fit::attach::{self, Slots};
+use crate::constraints::fit::volumes::{self, Need};
+use crate::constraints::fit::{self, Misfit, Place, amounts};
+use crate::constraints::stock::{At, Gift, Given, Stock};
+use crate::simulation::classes::{ChoosyId, ClassId, Classes};
+use crate::simulation::company::{Company, Preferences, Rules};
+use crate::simulation::preempt::Soft;
+
+/// What stands behind a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Site {
+    /// A node that works.
+    Node,
+    /// A machine of ours on its way up, by name.
+    Machine(Arc<str>),
+    /// A machine planned now: index into `PlannedMachines`.
+    Planned(usize),
+}
+
+/// One node, now or soon.
+#[derive(Clone, Debug)]
+pub(crate) struct Bin {
+    pub(crate) name: Arc<str>,
+    pub(crate) site: Site,
+    pub(crate) labels: Shared<Labels>,
+    pub(crate) taints: Vec<Taint>,
+    pub(crate) unschedulable: bool,
+    /// What labels, taints and cordon make it; set by [`World::add`].
+    pub(crate) class: ClassId,
+    /// Ready now, so that a drained pod may be sent there.
+    pub(crate) ready: bool,
+    /// It is leaving, or a step has taken it out: nothing may be put there. Changed by
+    /// [`World::close`] and [`World::reopen`] alone.
+    pub(crate) closed: bool,
+    /// What is left.
+    pub(crate) free: Resources,
+    pub(crate) ports: Vec<HostPort>,
+    pub(crate) residents: Vec<Resident>,
+    /// What volumes it can still attach; `None` when it has no limit.
+    pub(crate) slots: Option<Arc<Slots>>,
+    /// Pods that this decision puts here and that are not bound: shape, claims, how many.
+    pub(crate) guests: Vec<(ShapeId, Option<Arc<Need>>, usize)>,
+    /// Volumes that claims of pods which this decision puts here took.
+    pub(crate) gift: Gift,
+    /// Pods of a node that goes shall come here: it must stay.
+    pub(crate) receives: bool,
+}
+
+/// What [`World::restore`] takes back.
+#[derive(Debug)]
+pub(crate) enum Saved {
+    /// One [`World::put`].
+    Put {
+        free: Resources,
+        ports: usize,
+        pods: Resident,
+        slots: Option<Arc<Slots>>,
+        /// The volumes that its claims took; `None` where they took none.
+        gift: Option<Box<Gift>>,
+    },
+    /// One [`World::evict`]; where among the residents they were.
+    Evicted {
+        free: Resources,
+        ports: Vec<HostPort>,
+        pods: Resident,
+        position: usize,
+    },
+}
+
+/// All places, and the shapes of all pods.
+#[derive(Debug)]
+pub(crate) struct World<'a> {
+    /// Of each kind of pods the first that came. Of its labels those count that some selector names.
+    pub(crate) shapes: Vec<Shape<'a>>,
+    pub(crate) bins: Vec<Bin>,
+    pub(crate) by_name: BTreeMap<Arc<str>, usize>,
+    pub(crate) company: Company<'a>,
+    /// What expendable pods hold, by place: see [`preempt`](crate::simulation::preempt).
+    pub(crate) soft: BTreeMap<usize, Soft>,
+    /// Pods of a lower priority are expendable.
+    expendable: i32,
+    /// Volumes that claims could have, and those that were given to some.
+    pub(crate) stock: Arc<Stock<'a>>,
+    pub(crate) given: Given,
+    classes: Classes<'a>,
+    /// What each shape asks of labels and taints.
+    requirements: Vec<ChoosyId>,
+    alike: Alike<'a>,
+}
+
+impl Bin {
+    /// What filters read of it.
+    pub(crate) fn place(&self) -> Place<'_> {
+        Place {
+            name: &self.name,
+            labels: &self.labels,
+            taints: &self.taints,
+            unschedulable: self.unschedulable,
+        }
+    }
+
+    /// What volumes see of it.
+    pub(crate) fn at(&self) -> At<'_> {
+        At {
+            name: &self.name,
+            labels: &self.labels,
+            new: matches!(self.site, Site::Planned(_)),
+        }
+    }
+
+    /// How many more pods of a shape there is room for.
+    pub(crate) fn room(&self, shape: &PodShape) -> u64 {
+        fit::room(shape, &self.free, &self.ports)
+    }
+}
+
+impl<'a> World<'a> {
+    /// No places, no pods.
+    pub(crate) fn empty(
+        snapshot: &'a Snapshot,
+        policy: &'a Policy,
+        alike: Alike<'a>,
+        stock: Arc<Stock<'a>>,
+    ) -> World<'a> {
+        let namespaces = &snapshot.cluster.namespaces;
+        let default_spread = &policy.scale_up.default_spread;
+        World {
+            shapes: Vec::new(),
+            bins: Vec::new(),
+            by_name: BTreeMap::new(),
+            company: Company::new(namespaces, default_spread),
+            soft: BTreeMap::new(),
+            expendable: policy.scale_up.expendable_priority,
+            stock,
+            given: Given::default(),
+            classes: Classes::default(),
+            requirements: Vec::new(),
+            alike,
+        }
+    }
+
+    /// Adds a place on which nothing runs yet.
+    pub(crate) fn add(&mut self, bin: Bin) -> usize {
+        self.by_name.insert(bin.name.clone(), self.bins.len());
+        self.add_named(bin)
+    }
+
+    /// The names of the first places, in their order: learned all at once, which costs less.
+    pub(crate) fn name<'n>(&mut self, names: impl Iterator<Item = &'n Arc<str>>) {
+        self.by_name = names.cloned().zip(0..).collect();
+    }
+
+    /// [`World::add`], of a place that has been named.
+    pub(crate) fn add_named(&mut self, mut bin: Bin) -> usize {
+        let index = self.bins.len();
+        bin.class = self
+            .classes
+            .class(&bin.labels, &bin.taints, bin.unschedulable);
+        self.company.add_place(&bin);
+        self.bins.push(bin);
+        index
+    }
+
+    /// The id of pods that are alike in a namespace.
+    pub(crate) fn intern(&mut self, namespace: &'a str, shape: &'a PodShape) -> ShapeId {
+        let pod = Shape { namespace, shape };
+        let id = self.alike.kind(pod);
+        if id == self.shapes.len() {
+            self.shapes.push(pod);
+            let requirements = self.classes.requirements(shape);
+            self.requirements.push(requirements);
+            self.company.add_shape(&self.shapes, &self.bins);
+        }
+        id
+    }
+
+    /// Whether two pods are of one kind.
+    pub(crate) fn same_kind(&self, one: Shape<'_>, other: Shape<'_>) -> bool {
+        self.alike.same(one, other)
+    }
+
+    /// What other pods ask of the place of a pod of a shape; `None` when they do not matter.
+    pub(crate) fn rules(&mut self, id: ShapeId) -> Option<Arc<Rules>> {
+        self.company.rules(&self.shapes, &self.bins, id)
+    }
+
+    /// Makes [`World::admits`] ready for a shape.
+    pub(crate) fn prepare(&mut self, id: ShapeId) {
+        self.classes.ask(self.requirements[id]);
+    }
+
+    /// Whether the filters that look at the node alone let a shape in. See [`World::prepare`].
+    pub(crate) fn admits(&self, id: ShapeId, bin: usize) -> bool {
+        self.classes.fits(self.requirements[id], &self.bins[bin])
+    }
+
+    /// Whether two shapes ask the same of labels and taints.
+    pub(crate) fn requirements(&self, id: ShapeId) -> ChoosyId {
+        self.requirements[id]
+    }
+
+    /// Whether pods of a shape are expendable.
+    pub(crate) fn expendable(&self, id: ShapeId) -> bool {
+        self.shapes[id].shape.priority < self.expendable
+    }
+
+    /// Why a shape may not be on a place at all, whatever else runs there.
+    pub(crate) fn misfit(
+        &self,
+        index: usize,
+        shape: &PodShape,
+        need: Option<&Need>,
+    ) -> Option<Misfit> {
+        let bin = &self.bins[index];
+        fit::misfit(shape, bin.place())
+            .or_else(|| self.reach_misfit(index, need))
+            .or_else(|| {
+                let why = self.given.misfit(&self.stock, need?, bin.at());
+                why.map(Misfit::Volume)
+            })
+    }
+
+    /// Why claims may not be used on a place, whatever else runs there. Volumes that claims could take are
+    /// another matter: [`World::served`].
+    pub(crate) fn reach_misfit(&self, index: usize, need: Option<&Need>) -> Option<Misfit> {
+        let (bin, need) = (&self.bins[index], need?);
+        let at = bin.at();
+        volumes::misfit(need, at.name, at.labels, at.new)
+            .or_else(|| bin.slots.as_ref()?.misfit(need))
+    }
+
+    /// How many pods, `limit` at most, find volumes on a place for claims that wait.
+    pub(crate) fn served(&self, index: usize, need: Option<&Need>, limit: u64) -> u64 {
+        let Some(need) = need.filter(|need| !need.waiting.is_empty()) else {
+            return limit;
+        };
+        let at = self.bins[index].at();
+        let mut gift = Gift::default();
+        self.given.serve(&self.stock, need, at, limit, &mut gift)
+    }
+
+    /// The claims of pods that come to a place take their volumes, and what counts against its limits.
+    pub(crate) fn supply(&mut self, index: usize, need: Option<&Need>, count: u64) -> Gift {
+        let mut gift = Gift::default();
+        attach::take(&mut self.bins[index].slots, need);
+        if let Some(need) = need.filter(|need| !need.waiting.is_empty()) {
+            let at = self.bins[index].at();
+            self.given.serve(&self.stock, need, at, count, &mut gift);
+            self.given.give(&gift);
+            self.bins[index].gift.add(&gift);
+        }
+        gift
+    }
+
+    /// Puts pods on a place where none are yet, those of each shape at once.
+    pub(crate) fn fill(&mut self, index: usize, residents: Vec<Resident>) {
+        for pods in &residents {
+            self.soften(index, pods.shape, pods.count);
+            self.hold(index, *pods);
+        }
+        self.bins[index].residents = residents;
+    }
+
+    /// Puts `count` pods of a shape on a place.
+    pub(crate) fn put(&mut self, index: usize, id: ShapeId, count: u64, deleting: bool) {
+        self.soften(index, id, count);
+        self.lay(index, id, count, deleting);
+    }
+
+    /// Expendable pods come to a place.
+    fn soften(&mut self, index: usize, id: ShapeId, count: u64) {
+        if self.expendable(id) {
+            let soft = self.soft.entry(index).or_default();
+            soft.add(id, &self.shapes[id].shape.requests, count);
+        }
+    }
+
+    /// What pods on a place take, and that they count for others.
+    fn hold(&mut self, index: usize, pods: Resident) {
+        let shape = self.shapes[pods.shape].shape;
+        let bin = &mut self.bins[index];
+        amounts::take(&mut bin.free, &shape.requests, pods.count);
+        if !shape.host_ports.is_empty() {
+            for _ in 0..pods.count {
+                bin.ports.extend(shape.host_ports.iter().cloned());
+            }
+        }
+        let (open, count) = (!bin.closed, signed(pods.count));
+        self.company
+            .put(index, pods.shape, count, pods.deleting, open);
+    }
+
+    /// [`World::put`], of pods that were there before.
+    pub(crate) fn lay(&mut self, index: usize, id: ShapeId, count: u64, deleting: bool) {
+        let pods = Resident {
+            shape: id,
+            count,
+            deleting,
+        };
+        let residents = &mut self.bins[index].residents;
+        let mut here = residents.iter_mut();
+        match here.find(|r| r.shape == id && r.deleting == deleting) {
+            Some(resident) => resident.count = resident.count.saturating_add(count),
+            None => residents.push(pods),
+        }
+        self.hold(index, pods);
+    }
+
+    /// What [`World::restore`] needs to take back the next [`World::put`] of these.
+    pub(crate) fn save(&self, index: usize, pods: Resident) -> Saved {
+        let bin = &self.bins[index];
+        Saved::Put {
+            free: bin.free.clone(),
+            ports: bin.ports.len(),
+            pods,
+            slots: bin.slots.clone(),
+            gift: None,
+        }
+    }
+
+    /// Takes one kind of residents off a place; the volumes they hold stay attached.
+    pub(crate) fn evict(&mut self, index: usize, position: usize) -> (Resident, Saved) {
+        let bin = &mut self.bins[index];
+        let pods = bin.residents.remove(position);
+        let saved = Saved::Evicted {
+            free: bin.free.clone(),
+            ports: bin.ports.clone(),
+            pods,
+            position,
+        };
+        let shape = self.shapes[pods.shape].shape;
+        for _ in 0..pods.count {
+            amounts::give(&mut bin.free, &shape.requests);
+            for port in &shape.host_ports {
+                if let Some(at) = bin.ports.iter().position(|other| other == port) {
+                    bin.ports.remove(at);
+                }
+            }
+        }
+        let (open, gone) = (!bin.closed, -signed(pods.count));
+        self.company
+            .put(index, pods.shape, gone, pods.deleting, open);
+        (pods, saved)
+    }
+
+    /// Takes back one [`World::put`] or [`World::evict`]; several are taken back in the opposite order.
+    pub(crate) fn restore(&mut self, index: usize, saved: Saved) {
+        let bin = &mut self.bins[index];
+        let (pods, count) = match saved {
+            Saved::Put {
+                free,
+                ports,
+                pods,
+                slots,
+                gift,
+            } => {
+                if let Some(gift) = gift {
+                    self.given.revoke(&gift);
+                    bin.gift.remove(&gift);
+                }
+                bin.free = free;
+                bin.ports.truncate(ports);
+                bin.slots = slots;
+                let same = |r: &Resident| r.shape == pods.shape && r.deleting == pods.deleting;
+                if let Some(position) = bin.residents.iter().position(same) {
+                    let resident = &mut bin.residents[position];
+                    resident.count = resident.count.saturating_sub(pods.count);
+                    if resident.count == 0 {
+                        bin.residents.remove(position);
+                    }
+                }
+                (pods, -signed(pods.count))
+            }
+            Saved::Evicted {
+                free,
+                ports,
+                pods,
+                position,
+            } => {
+                bin.free = free;
+                bin.ports = ports;
+                bin.residents.insert(position, pods);
+                (pods, signed(pods.count))
+            }
+        };
+        let open = !bin.closed;
+        self.company
+            .put(index, pods.shape, count, pods.deleting, open);
+    }
+
+    /// Takes a place out, with all that runs there: nothing may be put there, and its pods count for
+    /// nobody.
+    pub(crate) fn close(&mut self, index: usize) {
+        if !self.bins[index].closed {
+            self.count_residents(index, false);
+            self.company.turn(index, false);
+            self.bins[index].closed = true;
+        }
+    }
+
+    /// Takes a place in again.
+    pub(crate) fn reopen(&mut self, index: usize) {
+        if self.bins[index].closed {
+            self.bins[index].closed = false;
+            self.company.turn(index, true);
+            self.count_residents(index, true);
+        }
+    }
+
+    fn count_residents(&mut self, index: usize, open: bool) {
+        for resident in &self.bins[index].residents {
+            let count = signed(resident.count);
+            let count = if open { count } else { -count };
+            self.company
+                .count(index, resident.shape, count, resident.deleting);
+        }
+    }
+
+    /// A planned place becomes one with other labels and so much free; see [`Company::indifferent`].
+    pub(crate) fn become_other(&mut self, index: usize, labels: Labels, free: Resources) {
+        let bin = &mut self.bins[index];
+        bin.labels = labels.into();
+        bin.free = free;
+        bin.class = self
+            .classes
+            .class(&bin.labels, &bin.taints, bin.unschedulable);
+    }
+
+    /// Takes one pod of a shape off a place again; not one with claims or host ports.
+    pub(crate) fn take(&mut self, index: usize, id: ShapeId) {
+        let shape = self.shapes[id].shape;
+        let bin = &mut self.bins[index];
+        amounts::give(&mut bin.free, &shape.requests);
+        let here = |r: &Resident| r.shape == id && !r.deleting;
+        if let Some(position) = bin.residents.iter().position(here) {
+            bin.residents[position].count -= 1;
+            if bin.residents[position].count == 0 {
+                bin.residents.remove(position);
+            }
+            let open = !bin.closed;
+            self.company.put(index, id, -1, false, open);
+        }
+    }
+
+    /// What a shape prefers of the company of other pods; see [`Company::preferences`].
+    pub(crate) fn preferences(&mut self, id: ShapeId, defaults: bool) -> Option<Arc<Preferences>> {
+        self.company
+            .preferences(&self.shapes, &self.bins, id, defaults)
+    }
+
+    /// A closed place becomes one with other labels and so much free.
+    pub(crate) fn relocate(&mut self, index: usize, labels: Labels, free: Resources) {
+        self.become_other(index, labels, free);
+        self.company.relocate(index, &self.bins[index]);
+    }
+
+    /// Puts a pod on the node that kube-scheduler has nominated for it.
+    pub(crate) fn welcome(
+        &mut self,
+        node: &str,
+        key: &'a PodKey,
+        pod: &'a Pod,
+        need: Option<&Need>,
+    ) {
+        let id = self.intern(&key.namespace, &pod.shape);
+        if let Some(index) = self.by_name.get(node).copied() {
+            self.put(index, id, 1, pod.deletion.is_some());
+            self.supply(index, need, 1);
+            let bin = &mut self.bins[index];
+            bin.guests.push((id, need.cloned().map(Arc::new), 1));
+        }
+    }
+}
+
+impl Saved {
+    /// Volumes that were taken too.
+    pub(crate) fn with(&mut self, given: Gift) {
+        if let Saved::Put { gift, .. } = self {
+            *gift = (!given.is_empty()).then(|| Box::new(given));
+        }
+    }
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
