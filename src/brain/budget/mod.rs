@@ -41,7 +41,7 @@ const KIND: u64 = 40;
 /// Whoever asks for a resource of a name of its own makes every other kind of pod have that resource too, in
 /// the reckoning of what no plan can do without: so often each.
 const NAMES: u64 = 40;
-/// So many plain looks of a pod at a place are one step: most places are passed over in stretches.
+/// Looks of a pod at a place, its constraints apart, that make one step together: most places are passed over in stretches.
 const PLAIN: u64 = 16;
 
 /// A kind of pods, and what is to be known to say what it costs.

@@ -4,8 +4,8 @@ use model::scheduling::{LabelSelector, PodShape, PodTerm, SpreadConstraint, Volu
 
 use super::count;
 
-/// So many parts that are asked of a node's labels and taints cost nothing: every pod has tolerations, and
-/// nodes that are alike are asked once.
+/// Parts of what a pod asks of a node's labels and taints that cost nothing: every pod has tolerations, and nodes that are
+/// alike are asked once.
 const USUAL: u64 = 16;
 
 /// What there is to the constraints of one kind of pod, or of several together.

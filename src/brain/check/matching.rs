@@ -16,7 +16,8 @@ pub(super) fn mismatch(shape: &PodShape, name: &str, node: &Node) -> Option<Stri
     mismatch_with(shape, name, &node.labels, &node.taints)
 }
 
-/// The same for a node that does not exist yet.
+/// Why the pod may not run on a node with these labels and taints, if so; for a node that does not exist yet, which
+/// cannot be cordoned.
 pub(crate) fn mismatch_with(
     shape: &PodShape,
     name: &str,

@@ -220,9 +220,11 @@ struct Recent<T, const BITS: u32> {
     slots: Vec<Option<(usize, T)>>,
 }
 
-/// So many bits for shapes: there may be as many as pods.
+/// Bits of a slot's number in the table of shapes that were asked of last: 2^14 slots, for there may be as many shapes as
+/// pods.
 const SHAPES: u32 = 14;
-/// … and for traits, of which there are about as many as workloads.
+/// Bits of a slot's number in the table of traits that were asked of last: 2^12 slots, for there are about as many traits
+/// as workloads.
 const TRAITS: u32 = 12;
 
 impl<T, const BITS: u32> Default for Recent<T, BITS> {

@@ -31,7 +31,7 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
-    /// So many pods of a shape that are not being deleted.
+    /// `count` pods of one shape on one node, none of which is being deleted.
     pub(crate) fn of(shape: ShapeId, count: u64) -> Resident {
         Resident {
             shape,

@@ -84,7 +84,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// So many pods will have a line in the report at most.
+    /// Allocates the verdicts of at most `pods` pods at once, lest the list is moved again and again as it grows.
     pub(crate) fn reserve_lines(&mut self, pods: usize) {
         self.lines.reserve_exact(pods);
     }

@@ -31,7 +31,7 @@ pub(crate) struct ByNode<'a> {
     begins: Vec<usize>,
     /// Node by node; those of one node in the order of their keys.
     bound: Vec<Keyed<'a>>,
-    /// The same pods at the same positions.
+    /// What is asked of every pod of `bound`, at that pod's position there: walks over all pods read this and not the pods.
     running: Vec<Running>,
     /// Namespaces and shapes; one may be there more than once.
     pub(crate) kinds: Vec<Shape<'a>>,

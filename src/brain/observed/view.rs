@@ -47,17 +47,18 @@ pub(crate) struct View<'a> {
 pub(crate) struct Known<'a> {
     pub(crate) name: &'a Arc<str>,
     pub(crate) machine: &'a Machine,
-    /// Its pool, if it is still configured.
+    /// The pool that the machine's mark names; `None` if it is no longer configured.
     pub(crate) pool: Option<&'a PoolPolicy>,
     /// The place of its pool in the policy.
     pub(crate) pool_slot: Option<usize>,
-    /// Its instance type, by its own terms or else as it is configured, if it still is.
+    /// The machine's instance type: by the terms it was made under, else as it is configured now; `None` if it is no
+    /// longer configured.
     pub(crate) kind: Option<&'a InstanceType>,
-    /// Its node.
+    /// The machine's Kubernetes node, with its name; `None` where the cluster has no such Node object.
     pub(crate) node: Option<(&'a Arc<str>, &'a Node)>,
     /// The position of its node.
     pub(crate) position: Option<usize>,
-    /// Its region as seen.
+    /// What was read of the machine's region; `None` if the snapshot has nothing of it.
     pub(crate) region: Option<&'a Region>,
     /// How long it has been on its way up, the time left out in which no daemon led.
     pub(crate) worked: Span,
@@ -82,12 +83,12 @@ pub(crate) enum Standing {
     Leaving,
     /// It was a working node and the Node object is gone.
     NoNode,
-    /// Its VM is gone.
+    /// The machine's VM is gone.
     NoVm,
 }
 
 impl<'a> Known<'a> {
-    /// Its pool's name.
+    /// Name of the machine's pool, as its mark has it: that pool may be configured no more.
     pub(crate) fn pool_name(&self) -> &'a str {
         &self.machine.mark.pool
     }
@@ -97,7 +98,8 @@ impl<'a> Known<'a> {
         self.machine.step.map(|(step, _)| step)
     }
 
-    /// Its pool by the terms under which it was made, if it is still configured.
+    /// The machine's pool with what its terms promised when it was made (labels, taints, reservations, `max_pods`,
+    /// architecture), all else as it is configured now; `None` if the pool is no longer configured.
     pub(crate) fn promised(&self) -> Option<Cow<'a, PoolPolicy>> {
         let pool = self.pool?;
         Some(match &self.machine.terms {
@@ -210,7 +212,7 @@ impl<'a> View<'a> {
         self.pods.on(position)
     }
 
-    /// The same pods, with what is asked of every one.
+    /// What steps ask of every pod that runs on the node at a position; pod by pod in the order of [`View::pods_at`].
     pub(crate) fn running_at(&self, position: usize) -> &[Running] {
         self.pods.running(position)
     }
@@ -261,7 +263,7 @@ impl<'a> View<'a> {
             .is_some_and(|position| self.leaving_at(position))
     }
 
-    /// The same of the node at a position.
+    /// Whether pods of the node at a position will soon need another place: it is being removed.
     pub(crate) fn leaving_at(&self, position: usize) -> bool {
         self.leaving[position]
     }

@@ -79,7 +79,7 @@ pub struct Share {
     pub resource: &'static str,
     /// Requested, in millicores or units.
     pub used: i128,
-    /// Of so much.
+    /// What of the resource there is to request, in the unit of `used`.
     pub of: i128,
 }
 
@@ -117,7 +117,7 @@ pub fn utilization(
 /// What a new node of a pool and type on a host would be, as decisions take it to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeTemplate {
-    /// Its labels, with the host name `name`.
+    /// The labels of the new node, with the host name that was asked for.
     pub labels: Labels,
     /// The taints it keeps.
     pub taints: Vec<Taint>,

@@ -33,7 +33,7 @@ const TAINT_HOLDS: Span = Span::minutes(5);
 pub(crate) struct Candidate<'a> {
     pub(crate) name: &'a Arc<str>,
     pub(crate) node: &'a Node,
-    /// Its place in the world.
+    /// The node's place in the world, as an index.
     pub(crate) bin: usize,
     pub(crate) utilization: Utilization,
     /// Why it could go.
@@ -57,9 +57,9 @@ pub(crate) struct Candidate<'a> {
 pub(crate) enum Mode {
     /// It is underused, as cluster-autoscaler counts.
     Unneeded,
-    /// Its pool is consolidated.
+    /// The node's pool is consolidated.
     Consolidate,
-    /// Its pool has more nodes than its `max`; were it not so, it would be kept for this.
+    /// The node's pool has more nodes than its `max`; without that the node would be kept for this.
     AboveMax {
         /// Nodes it has.
         have: u32,

@@ -74,7 +74,7 @@ pub(crate) fn daemon(pod: &Pod) -> bool {
     daemonic(&pod.shape)
 }
 
-/// The same of all pods of a shape.
+/// Whether pods of this shape are a DaemonSet's, or say they are like one.
 pub(crate) fn daemonic(shape: &PodShape) -> bool {
     let owned = shape
         .owner

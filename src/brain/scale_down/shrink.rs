@@ -135,11 +135,11 @@ fn stay_all(turn: &mut Turn<'_>, kept: Vec<(Arc<str>, Keep)>) {
 /// Rehearsals one after the other in one world: the next sees what the last one left.
 pub(crate) struct Rehearsals {
     order: Vec<usize>,
-    /// The same as a lane …
+    /// The nodes of `order` as a lane, for pods of nodes that go by other rules than consolidation.
     lane: Lane,
-    /// … without the restless, for consolidation …
+    /// The nodes of `order` without the restless, as a lane, for consolidation.
     quiet: Lane,
-    /// … and those by name.
+    /// The nodes of `quiet` in the order of their names, for [`rehearsal::sturdy`].
     named: Lane,
     /// Nodes on which something came or went lately: consolidation sends nothing there.
     restless: BTreeSet<usize>,

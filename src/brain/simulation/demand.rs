@@ -36,7 +36,7 @@ pub(crate) struct Group<'a> {
 pub(crate) enum Origin {
     /// It waits: it may call for a new node.
     Waits,
-    /// Its node is leaving: it may call for a new node.
+    /// It is bound to a node that is leaving: it may call for a new node.
     Leaves,
     /// It takes room and calls for nothing, and must not push another off its place.
     Fresh,
@@ -66,7 +66,7 @@ pub(crate) struct Demand<'a> {
 /// What becomes of an unbound pod before anything is placed.
 enum Class {
     Ignored(String),
-    /// Its constraints are beyond the budget of a decision: it takes no room and calls for nothing.
+    /// The pod's constraints are beyond the budget of work, and why: it takes no room and calls for no node.
     TooComplex(Arc<str>),
     /// Not tried by the scheduler yet: it takes room but calls for nothing.
     Fresh(String),

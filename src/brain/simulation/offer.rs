@@ -45,7 +45,7 @@ pub(crate) struct Choice<'a> {
     pub(crate) first: usize,
     /// What volumes a node of it can attach.
     pub(crate) slots: Option<Arc<Slots>>,
-    /// Its offers by host; empty when the region shows no host it may use.
+    /// The offers of this pool and type, one for each host; empty when the region shows no host that the pool may use.
     pub(crate) offers: Vec<Offer<'a>>,
     /// Why there is no offer, where there is none.
     pub(crate) nowhere: Arc<str>,

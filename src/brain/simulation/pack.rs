@@ -390,9 +390,10 @@ pub(crate) fn place_with_undo(
     lay_with_undo(world, shape, need, count, &mut lane, undo)
 }
 
-/// The same on the places of an indexed lane, those that are closed left out. What is taken back it must
-/// be told of ([`Lane::lift`]). Expendable pods give way here too: the pods come one by one, in any order, so
-/// one that preempts nobody is not put where others have made room.
+/// Places up to `count` pods of a shape on the open places of an indexed lane, and keeps what is needed to take it back
+/// ([`World::restore`], last first); whoever takes it back tells the lane ([`Lane::lift`]). Says how many went where.
+/// Expendable pods give way here too: the pods come one by one, in any order, so one that preempts nobody is not put
+/// where others have made room.
 pub(crate) fn lay_with_undo(
     world: &mut World<'_>,
     shape: ShapeId,

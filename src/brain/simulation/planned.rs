@@ -33,11 +33,11 @@ pub(crate) enum CreateReason {
 /// A machine to be made.
 #[derive(Debug)]
 pub(crate) struct PlannedMachine {
-    /// Its choice, as an index.
+    /// The pool and type that it is made of: an index into the decision's choices.
     pub(crate) choice: usize,
-    /// Its offer within the choice.
+    /// The host that it is made on: an index into the offers of that choice.
     pub(crate) offer: usize,
-    /// Its place in the world.
+    /// The simulated node that stands for it: an index into `World::bins`.
     pub(crate) bin: usize,
     pub(crate) reason: CreateReason,
     /// The pods it is for.

@@ -32,7 +32,7 @@ pub(crate) struct Soft {
 }
 
 impl Soft {
-    /// So many pods of an expendable shape stand here.
+    /// `count` more pods of an expendable shape, each of which asks for `asked`, are on this place.
     pub(crate) fn add(&mut self, id: ShapeId, asked: &Resources, count: u64) {
         let all = self.pods.entry(id).or_default();
         *all = all.saturating_add(count);

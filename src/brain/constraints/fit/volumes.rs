@@ -60,7 +60,8 @@ pub(crate) struct Waiting {
     /// Where there is room for one, if its driver says so.
     room: Option<Room>,
     class: Arc<str>,
-    /// Its name, for words about one pod alone: equal claims are told by what they ask.
+    /// Name of the claim, for texts about one pod alone ([`told`]). `None` in a decision: there claims that ask the same
+    /// must compare equal, so that their pods are one group.
     name: Option<Arc<str>>,
 }
 

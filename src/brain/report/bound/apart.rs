@@ -10,7 +10,7 @@ use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::constraints::shape::Shape;
 use model::scheduling::{HostPort, Labels, PodTerm};
 
-/// So many cliques are looked at, the largest: each is a levy.
+/// Cliques that the bound looks at, at most: the largest. Each is a levy.
 const MAX_CLIQUES: usize = 16;
 
 /// Why pods exclude each other.

@@ -14,8 +14,8 @@ use crate::simulation::world::{Bin, World};
 use model::resources::Resources;
 use model::scheduling::{Labels, NodeTerm, PodShape, Toleration};
 
-/// So often is asked whether a pod's selector and tolerations let it onto a node there is; what is not
-/// asked counts as a yes, which only lowers the bound.
+/// Questions whether a pod's selector and tolerations let it onto a node there is, at most; what is not asked counts as a
+/// yes, which only lowers the bound.
 const MAX_QUESTIONS: usize = 200_000;
 
 /// What the filters that look at labels and taints read of a pod.

@@ -9,7 +9,8 @@ use crate::scale_down::units::{Bond, Unit};
 use crate::simulation::world::World;
 use model::disruption::Cause;
 
-/// At most so many nodes are tried, those that save most for their evictions; each on as many empty ones.
+/// Nodes that are tried in one decision at most, those that save most for their evictions; and empty nodes that each
+/// of them is tried on.
 const MOST: usize = 20;
 
 /// Lets empty nodes stay for dearer ones that then can go. Gives back the candidates that still cannot.

@@ -26,11 +26,11 @@ use model::disruption::Cause;
 use model::memory::{Found, Replacement};
 use model::report::NodeVerdict;
 
-/// At most so many nodes are replaced by one machine, as in Karpenter.
+/// Nodes that one machine replaces at most, as in Karpenter.
 const MOST_TOGETHER: usize = 100;
-/// Of so many nodes every number together is tried: a trial of some costs about as much as one alone.
+/// Nodes up to which every number of them together is tried: a trial of some costs about as much as one alone.
 const FEW_TOGETHER: usize = 16;
-/// At most so many nodes are tried alone in one decision: those that save most for their evictions.
+/// Nodes that are tried alone in one decision, at most: those that save most for their evictions.
 const MOST_ALONE: usize = 100;
 
 /// Looks for a replacement and plans it when it was found before. `stuck` are the candidates whose

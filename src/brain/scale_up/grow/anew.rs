@@ -29,9 +29,9 @@ const OTHERS: &str = "its machines are for other pods of this plan, which places
 #[derive(Debug)]
 pub(super) struct Loose {
     pub(super) group: usize,
-    /// Its pods on machines that are withdrawn, and those without a place: by their number in the group.
+    /// The group's pods on machines that are withdrawn, and those without a place: by their number in the group.
     pub(super) pods: Vec<usize>,
-    /// So many of them have a place.
+    /// How many of `pods` have a place in the plan there is; they come first in it.
     pub(super) placed: usize,
     /// The lightest tier they may be in, and the most of their preferences that may not be met.
     pub(super) tier: usize,

@@ -16,8 +16,8 @@ use model::report::Reasons;
 use model::resources::Resources;
 use model::scheduling::HostPort;
 
-/// So many choices are filled on trial: where there are more, those with the best prospects. The rest
-/// could hardly be better, and each trial goes through all that waits.
+/// Choices that are filled on trial for one pick, at most: those with the best prospects. The rest could hardly
+/// be better, and each trial goes through all that waits.
 const TRIALS: usize = 24;
 /// Parts of a price: an unmet preference of weight 100 counts as much as the price itself.
 pub(super) const WHOLE: i128 = 100;

@@ -5,16 +5,16 @@ use super::{Grower, Pick};
 use crate::constraints::fit;
 use crate::simulation::offer;
 
-/// So many planned machines that have most to spare are tried in the next size, where one more would be made.
+/// Planned machines that are tried in the next size before one more is made, at most: those with most to spare.
 const ROOMY: usize = 8;
-/// After so many that other pods do not let it onto no more are asked: there may be thousands for each of
-/// thousands of groups.
+/// Planned machines that may turn out closed to a group by other pods before no more of them are asked: there may be
+/// thousands for each of thousands of groups.
 const REFUSALS: usize = 256;
-/// So many sizes above its own are asked whether a planned machine could become one.
+/// Dearer types of its pool that are asked, the cheapest first, for one that a planned machine could become.
 const STEPS: usize = 16;
 
 impl Grower<'_, '_, '_, '_> {
-    /// The same filling on a machine that is planned already and would become larger, if there is one:
+    /// Finds a planned machine that could become the best choice's type and take pods of the leading group with it:
     /// one machine less.
     pub(super) fn larger(&self, search: &Search<'_>, best: &Pick) -> Option<Pick> {
         // Asked for each of thousands of groups of each of thousands of machines: the cheapest question first.

@@ -59,7 +59,7 @@ struct Queue<'a> {
     next: usize,
     /// What the offers say to it.
     row: usize,
-    /// Its kind.
+    /// Index of its [`Kind`] among the [`Grower`]'s.
     kind: usize,
     /// Other pods matter to it.
     dependent: bool,

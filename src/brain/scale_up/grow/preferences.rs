@@ -17,9 +17,9 @@ use crate::simulation::pack;
 use crate::simulation::planned::CreateReason;
 use model::report::PodVerdict;
 
-/// So often everything is gone through: what one moves may please another.
+/// Rounds over all planned machines at most: a pod or machine that moves may make another move worth while.
 const ROUNDS: usize = 3;
-/// So many places are looked at: a plan of any size pays a few milliseconds.
+/// Places that one decision looks at for preferences at most: a plan of any size pays a few milliseconds.
 const LOOKS: usize = 20_000;
 /// With more groups on new machines than this, what kube-scheduler prefers of its own accord is left to it:
 /// so many spread over the hosts by themselves.

@@ -7,7 +7,7 @@ use crate::simulation::offer::Choice;
 use crate::simulation::pack::Why;
 use model::report::Reasons;
 
-/// So many types of a pool are named one by one; more that share a reason are named together.
+/// Types of a pool that share a reason and are still named one by one, at most; more are named together, as `pool/*`.
 const NAMED: usize = 8;
 
 /// Why no machine is made somewhere.

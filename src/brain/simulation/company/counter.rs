@@ -217,7 +217,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// So many pods more on a place; fewer when negative.
+    /// Counts `count` pods of the subject in on a place, out when it is negative; none where the place takes no part.
     pub(super) fn add(&mut self, place: usize, domain: DomainId, count: i64) {
         if !self.sees(place, domain) {
             return;

@@ -171,8 +171,8 @@ impl<'a> Company<'a> {
         }
     }
 
-    /// So many pods of a shape come to a place, or leave it when `count` is negative; `counted` is
-    /// false where the place is closed.
+    /// `count` pods of a shape come to a place, or leave it where `count` is negative. `counted` is false where the place is
+    /// closed: there they are remembered and counted in no counter.
     pub(crate) fn put(
         &mut self,
         place: usize,

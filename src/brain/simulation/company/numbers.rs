@@ -36,8 +36,8 @@ pub(crate) struct Tally {
 pub(crate) struct Asks {
     /// No pod of these may be in the domain.
     pub(crate) forbidden: Vec<usize>,
-    /// The same, for the shape's own terms: a node without the key is as good as any. And whether the shape
-    /// is counted itself.
+    /// No pod of these may be in the domain, by the shape's own anti-affinity terms: where a node lacks the topology key
+    /// they forbid nothing. And whether a pod of the shape is counted itself, so that one keeps the next away.
     pub(crate) unwanted: Vec<(usize, bool)>,
     /// A pod of each of these must be in the domain.
     pub(crate) wanted: Vec<usize>,

@@ -52,7 +52,8 @@ impl Rules {
             && self.spread.is_empty()
     }
 
-    /// The same by the domains alone that nodes are in, as kube-scheduler asks.
+    /// These rules as kube-scheduler asks them now: spreading reckons with the domains alone that nodes are in, and not with
+    /// those that new nodes could open.
     pub(crate) fn as_things_are(&self) -> Rules {
         let mut rules = self.clone();
         for spread in &mut rules.spread {
@@ -93,7 +94,8 @@ impl Company<'_> {
         self.most_with(rules, at, |_| false)
     }
 
-    /// The same on a node that will have these pods too: they may be the company that is wanted.
+    /// How many more pods of a shape with these rules a new node may take on which `pods` will run too and are not
+    /// counted yet (those of its DaemonSets): one of them may be whom the shape's affinity wants there.
     pub(crate) fn most_beside<'s>(
         &self,
         rules: &Rules,

@@ -145,6 +145,7 @@ fn pods_of_all_kinds_never_wait_where_a_plan_places_all() {
 #[ignore = "takes minutes, and the aim is not reached: of twenty tight worlds three have somebody wait"]
 fn at_sixty_pods_hardly_anybody_waits() {
     let cases = u64::from(Config::default().cases) / 4;
+    let mut worst = 0;
     for kind in Kind::ALL {
         for types in [1, 3, 10] {
             let tally = tally(kind, types, 60, cases.max(8));
@@ -152,13 +153,13 @@ fn at_sixty_pods_hardly_anybody_waits() {
                 "{kind:?}, {types} types, 60 pods: {} of {} wait",
                 tally.waits, tally.worlds
             );
-            assert!(
-                tally.waits * 100 <= tally.worlds,
-                "{}",
-                tally.first.unwrap_or_default()
-            );
+            if let Some(first) = tally.first {
+                eprintln!("{first}");
+            }
+            worst = worst.max(tally.waits * 100 / tally.worlds);
         }
     }
+    assert!(worst <= 1, "{worst} of a hundred worlds of a kind");
 }
 
 /// What plans cost where there is no waste to be had: machines that are full to the last byte are the best plan, at

@@ -4,8 +4,8 @@ use super::state::Draft;
 use super::{Bits, Model, Problem};
 use crate::scale_up::limits::{Allowance, HostSpare};
 
-/// So many other machines are asked whether one of them could be of another model or on another host, where
-/// limits leave none for the next.
+/// Planned machines that are asked to take another model or another host, at most, where limits leave no model for
+/// the next machine.
 const OTHERS: usize = 48;
 
 /// What limits leave.

@@ -63,7 +63,7 @@ impl Bits {
         ones.sum()
     }
 
-    /// Its numbers, in order.
+    /// The numbers of the set, the least first.
     pub(in crate::scale_up::grow) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(index, word)| {
             let mut rest = *word;

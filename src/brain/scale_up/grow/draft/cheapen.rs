@@ -1,7 +1,6 @@
 //! Makes a plan cheaper: a few machines at a time are emptied, and what was on them is laid out anew.
 
 use super::fill::{self, Way};
-use super::rates::Rates;
 use super::state::Draft;
 use super::units::Unit;
 use super::whole::{Filler, Values};
@@ -10,24 +9,28 @@ use super::{Bits, Problem, Rank};
 /// Machines that are looked at for a pod while a plan is made cheaper: at most, and for each pod.
 const LOOKS: u64 = 150_000;
 const LOOKS_EACH: u64 = 2_500;
-/// So many machines at most are emptied at once, and so many at least.
+/// Machines that are emptied in one try: at most, and at least.
 const MOST: usize = 5;
 const LEAST: usize = 2;
-/// After so many tries without any gain for each machine it is enough.
+/// Tries without any gain, for each machine of the plan, after which the search ends.
 const PATIENCE: usize = 40;
 
-/// So often machines that were emptied are filled whole, before single pods are placed.
+/// How often machines that were emptied are filled whole, before single pods are placed.
 const WHOLE: usize = 3;
-/// So often all is laid out anew in whole machines, and so often of that with the pods in order of their values; after
-/// that the order is shaken a little.
+/// How often all is laid out anew in whole machines: in all, and of that with the pods in the order of their values.
+/// After that the order is shaken a little.
 const ANEW: usize = 60;
 const STRAIGHT: usize = 8;
 
 /// Numbers that look thrown, the same in every run.
-struct Dice(u64);
+pub(super) struct Dice(u64);
 
 impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
+    pub(super) fn new(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
+    pub(super) fn below(&mut self, bound: usize) -> usize {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -38,17 +41,16 @@ impl Dice {
 }
 
 /// Makes a plan cheaper, if it finds how.
-pub(super) fn improve(draft: &mut Draft<'_>, rates: &Rates) {
+pub(super) fn improve(draft: &mut Draft<'_>, filler: &Filler<'_>) {
     let problem = draft.problem;
-    let (floor, _) = rates.floor();
-    let filler = Filler::new(problem, rates);
+    let floor = filler.floor();
     problem.allow(LOOKS, LOOKS_EACH.saturating_mul(problem.pods()));
     draft.commit();
-    let values = all_anew(draft, &filler);
+    let values = all_anew(draft, filler);
     let menus = menus(problem);
-    let mut dice = Dice(1);
+    let mut dice = Dice::new(1);
     let mut idle = 0;
-    while draft.rank().price > floor && problem.look(1) {
+    while !is_best(draft.rank(), floor) && problem.look(1) {
         let used: Vec<usize> = used(draft);
         if used.is_empty() || idle > PATIENCE * used.len() {
             return;
@@ -59,11 +61,10 @@ pub(super) fn improve(draft: &mut Draft<'_>, rates: &Rates) {
         for victim in &victims {
             draft.unload(*victim, |lot| !problem.lots[lot].tied);
         }
-        let fills = (&filler, &values);
-        if whole(draft, fills, &menus[0], &victims, &mut dice, before) {
-            idle = 0;
-            draft.commit();
-        } else if piece_by_piece(draft, &menus, &victims, &mut dice, before) {
+        let fills = (filler, &values);
+        if whole(draft, fills, &menus[0], &victims, &mut dice, before)
+            || piece_by_piece(draft, &menus, &victims, &mut dice, before)
+        {
             idle = if draft.rank() < before { 0 } else { idle + 1 };
             draft.commit();
         } else {
@@ -71,6 +72,11 @@ pub(super) fn improve(draft: &mut Draft<'_>, rates: &Rates) {
             idle += 1;
         }
     }
+}
+
+/// Whether no plan can be better: all pods have a place, for the least price that there can be.
+fn is_best(rank: Rank, floor: i128) -> bool {
+    rank.lost == 0 && rank.price <= floor
 }
 
 /// Fills machines that were emptied whole; says whether the plan is better than `before`.
@@ -141,7 +147,7 @@ fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) -> Values {
     let enough = problem.looks.get() / 2;
     for round in 0..ANEW {
         let before = draft.rank();
-        if before.price <= floor || problem.looks.get() <= enough {
+        if is_best(before, floor) || problem.looks.get() <= enough {
             break;
         }
         let mark = draft.mark();
@@ -238,7 +244,7 @@ fn ways<'m>(menus: &'m [Bits], dice: &mut Dice) -> Vec<&'m Bits> {
 const ORDERS: usize = 4;
 
 /// Lays out what has no place, but for those whose place hangs on others.
-fn lay(draft: &mut Draft<'_>, way: Way<'_>, by: usize) {
+pub(super) fn lay(draft: &mut Draft<'_>, way: Way<'_>, by: usize) {
     let problem = draft.problem;
     let lots =
         (0..problem.lots.len()).filter(|lot| draft.left[*lot] > 0 && !problem.lots[*lot].tied);

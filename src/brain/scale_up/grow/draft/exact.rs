@@ -14,7 +14,7 @@ use super::{Bits, Lot, Problem, Rank, To};
 const PODS: u64 = 32;
 /// With more models than this, hardly a plan would be searched through.
 const MODELS: usize = 64;
-/// So many steps are searched, some milliseconds.
+/// Steps of one search at most, some milliseconds: each places one unit or ends a plan.
 const STEPS: usize = 5_000;
 
 struct Search<'p, 'r> {

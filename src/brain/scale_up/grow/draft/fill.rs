@@ -9,9 +9,9 @@ use super::state::{Amounts, Draft, Load, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, To};
 
-/// So often an order is changed for those who found no place.
+/// Orders that are tried in one way of laying out, at most: each puts those earlier who found no place before.
 const ROUNDS: usize = 24;
-/// So many models are tried as the only ones.
+/// Choices that are tried as the only ones, at most: those that cost least for their size.
 const MENUS: usize = 10;
 /// Parts of the largest machine, for sizes.
 const PARTS: i128 = 1 << 20;
@@ -184,6 +184,11 @@ fn key(problem: &Problem, unit: &Unit, size: Size, narrow: bool) -> Key {
     };
     let breadth = if narrow { breadth } else { 0 };
     (Reverse(priority), breadth, Reverse(size))
+}
+
+/// How large a unit is, in parts of the largest machine.
+pub(super) fn size(problem: &Problem, unit: &Unit) -> i128 {
+    sizes(problem, &amounts(problem, unit)).0
 }
 
 fn amounts(problem: &Problem, unit: &Unit) -> Amounts {

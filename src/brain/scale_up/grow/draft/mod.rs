@@ -16,6 +16,7 @@ mod cheapen;
 mod exact;
 mod fill;
 mod rates;
+mod relay;
 mod rules;
 mod state;
 mod units;
@@ -45,7 +46,7 @@ pub(super) struct Lot {
     /// What one asks, by resource: CPU, memory, disk, pods, others; never negative.
     pub(super) asked: Vec<i64>,
     pub(super) count: usize,
-    /// So many may be left without a place: nobody loses one to another of the same priority.
+    /// How many of its pods may be left without a place: nobody loses one to another of the same priority.
     pub(super) spare: usize,
     /// What it counts to leave one out: more than all of a lower priority together.
     pub(super) loss: u128,
@@ -56,10 +57,11 @@ pub(super) struct Lot {
     pub(super) may: Bits,
     /// What other pods ask of its place.
     pub(super) asks: Asks,
-    /// Its place must be known down to the topology domain.
+    /// A place for its pods must be known down to the topology domain: somebody counts them, or they count
+    /// others, over more than the host name.
     pub(super) zoned: bool,
-    /// Its place hangs on those of other pods, or theirs on its, by more than who may not share a machine: it is
-    /// put where it was put first, and stays.
+    /// The places of its pods depend on those of other pods, or the other way round, by more than who may not share a
+    /// machine: they stay where they were put first.
     pub(super) tied: bool,
 }
 
@@ -231,7 +233,14 @@ pub(super) fn solve(problem: &Problem) -> Option<Answer> {
     let seen = best.is_some();
     let mut draft = best.or_else(|| first(problem, rank));
     if let Some(draft) = &mut draft {
-        cheapen::improve(draft, &least);
+        let filler = whole::Filler::new(problem, &least);
+        cheapen::improve(draft, &filler);
+        if draft.rank().lost > 0
+            && let Some(mut found) = relay::search(draft, &filler)
+        {
+            cheapen::improve(&mut found, &filler);
+            *draft = found;
+        }
     }
     let better = |draft: &Draft<'_>| seen || (draft.rank() < problem.rank && draft.is_fair());
     let best = draft.filter(better);

@@ -89,8 +89,9 @@ impl Rates {
         (round_up(price, self.grain), machines)
     }
 
-    /// The same of a plan that has machines of these prices with so much on them, and places with so much free and
-    /// so much on them, when pods of the worth `rest` are still to be placed.
+    /// The least price and the fewest machines of any plan that completes an unfinished one: `machines` are those
+    /// planned, by price and what is on them; `fixed` are the places that stay, by what is free and what is on them;
+    /// `rest` is what the pods that are still to be placed are worth, by rate.
     pub(super) fn least(
         &self,
         machines: &[(i128, &[i64])],

@@ -9,7 +9,7 @@ use crate::simulation::company::topology::FRESH;
 pub(super) struct Unit {
     /// Lots with how many pods of each; who others insist on comes first.
     pub(super) parts: Vec<(usize, usize)>,
-    /// So many of them there are.
+    /// How many such units there are to place.
     pub(super) times: usize,
 }
 

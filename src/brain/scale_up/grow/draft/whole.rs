@@ -6,7 +6,7 @@ use super::{Bits, Problem, To};
 
 /// Steps of the search for one filling, for each lot that there is.
 const STEPS: usize = 12_000;
-/// So many choices are filled on trial.
+/// Choices that are filled on trial for a whole machine, at most: those that cost least for what they could hold.
 const CHOICES: usize = 12;
 /// Values are compared with worths in parts of this.
 const PART: i128 = 1 << 12;
@@ -151,14 +151,15 @@ impl<'p> Filler<'p> {
         self.rates.floor().0
     }
 
-    /// Fills whole machines with what has no place and hangs on nobody, as long as some choice can be had:
-    /// empty machines of `spare` first, then new ones. `turned` shifts what pods are thought of first.
+    /// Fills whole machines with what has no place and hangs on nobody, as long as some choice can be had: what is left
+    /// on machines of `spare` that carry something, then those that are empty, then new ones. `turned` shifts what pods are thought of first.
     pub(super) fn fill(
         &self,
         draft: &mut Draft<'_>,
         spare: &[usize],
         (values, turned): (&Values, usize),
     ) {
+        self.fill_rest(draft, spare, (values, turned));
         let mut open = vec![true; self.choices.len()];
         let empty = |draft: &Draft<'_>, at: usize| draft.machines[at].load.counts.is_empty();
         let mut spare: Vec<usize> = spare
@@ -173,36 +174,7 @@ impl<'p> Filler<'p> {
             if lots.is_empty() {
                 return;
             }
-            let mut best: Option<usize> = None;
-            for (index, (model, _)) in self.choices.iter().enumerate() {
-                if !open[index] {
-                    continue;
-                }
-                let holds = known[index].as_ref().is_some_and(|(_, filling)| {
-                    let mut pods = filling.iter();
-                    pods.all(|(lot, count)| draft.left[*lot] >= *count)
-                });
-                if !holds {
-                    if !self.problem.look(1 + lots.len() / 8) {
-                        known[index] = None;
-                        continue;
-                    }
-                    known[index] = Some(self.filling(*model, &lots, values));
-                }
-                let price =
-                    |index: usize| i128::from(self.problem.models[self.choices[index].0].price);
-                let worth = |index: usize| {
-                    let filling = known[index].as_ref();
-                    filling.map_or(0, |(worth, _)| *worth >> 32)
-                };
-                let better = best.is_none_or(|other| {
-                    let left = price(index).saturating_mul(worth(other));
-                    left < price(other).saturating_mul(worth(index))
-                });
-                if worth(index) > 0 && better {
-                    best = Some(index);
-                }
-            }
+            let best = self.best_choice(draft, &lots, values, (&open, &mut known));
             let filling = best.and_then(|index| Some((index, known[index].clone()?)));
             let Some((index, (_, filling))) = filling else {
                 return;
@@ -224,6 +196,47 @@ impl<'p> Filler<'p> {
         }
     }
 
+    /// The open choice whose best filling is worth most for its price; `known` has the fillings, and gets those that are new.
+    fn best_choice(
+        &self,
+        draft: &Draft<'_>,
+        lots: &[(usize, usize)],
+        values: &Values,
+        (open, known): (&[bool], &mut [Option<Filling>]),
+    ) -> Option<usize> {
+        let mut best: Option<usize> = None;
+        for (index, (model, _)) in self.choices.iter().enumerate() {
+            if !open[index] {
+                continue;
+            }
+            let holds = known[index].as_ref().is_some_and(|(_, filling)| {
+                let mut pods = filling.iter();
+                pods.all(|(lot, count)| draft.left[*lot] >= *count)
+            });
+            if !holds {
+                if !self.problem.look(1 + lots.len() / 8) {
+                    known[index] = None;
+                    continue;
+                }
+                let free = &self.problem.models[*model].free;
+                known[index] = Some(self.filling((*model, free), lots, values));
+            }
+            let price = |index: usize| i128::from(self.problem.models[self.choices[index].0].price);
+            let worth = |index: usize| {
+                let filling = known[index].as_ref();
+                filling.map_or(0, |(worth, _)| *worth >> 32)
+            };
+            let better = best.is_none_or(|other| {
+                let left = price(index).saturating_mul(worth(other));
+                left < price(other).saturating_mul(worth(index))
+            });
+            if worth(index) > 0 && better {
+                best = Some(index);
+            }
+        }
+        best
+    }
+
     /// Lots that have no place and hang on nobody: those that are worth most first, but for some.
     fn waiting(&self, draft: &Draft<'_>, values: &Values, turned: usize) -> Vec<(usize, usize)> {
         let lots = draft.left.iter().enumerate();
@@ -240,9 +253,38 @@ impl<'p> Filler<'p> {
         lots
     }
 
-    /// What fills a machine of a model best.
-    fn filling(&self, model: usize, lots: &[(usize, usize)], values: &Values) -> Filling {
-        let free = &self.problem.models[model].free;
+    /// Fills what is free on machines that carry something, as the models that they would be made of.
+    fn fill_rest(
+        &self,
+        draft: &mut Draft<'_>,
+        machines: &[usize],
+        (values, turned): (&Values, usize),
+    ) {
+        let all = Bits::all(self.problem.models.len());
+        for at in machines {
+            let machine = &draft.machines[*at];
+            let Some((model, _)) = machine.bound else {
+                continue;
+            };
+            let lots = self.waiting(draft, values, turned);
+            if machine.load.counts.is_empty() || !self.problem.look(1 + lots.len() / 8) {
+                continue;
+            }
+            let whole = self.problem.models[model].free.iter();
+            let free = whole.zip(&machine.load.sum).map(|(free, sum)| free - sum);
+            let free: Vec<i64> = free.collect();
+            let (_, filling) = self.filling((model, &free), &lots, values);
+            put(draft, &filling, Some(To::Machine(*at)), &all);
+        }
+    }
+
+    /// What fills best what is free on a machine of a model.
+    fn filling(
+        &self,
+        (model, free): (usize, &[i64]),
+        lots: &[(usize, usize)],
+        values: &Values,
+    ) -> Filling {
         let usable = lots
             .iter()
             .filter(|(lot, _)| self.problem.lots[*lot].may.has(model));
@@ -267,7 +309,7 @@ impl<'p> Filler<'p> {
             steps: (STEPS / usable.len().max(1)).clamp(30, 400),
             enough,
         };
-        search.go_on(0, &mut free.clone(), (0, whole));
+        search.go_on(0, &mut free.to_vec(), (0, whole));
         let (worth, counts) = search.best;
         let counts = usable.iter().zip(counts).filter(|(_, count)| *count > 0);
         (

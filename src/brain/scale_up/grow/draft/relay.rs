@@ -1,0 +1,85 @@
+//! Lays a whole plan out anew, where somebody has no place yet: pods whose place depends on
+//! others first, each time in another order, then what fills the machines best.
+
+use super::cheapen::{self, Dice};
+use super::fill::{self, Way};
+use super::state::Draft;
+use super::units::{self, Deal, Unit};
+use super::whole::{Filler, Values};
+use super::{Bits, Problem};
+
+/// Machines that are looked at for a pod: at most, and for each pod.
+const LOOKS: u64 = 150_000;
+const LOOKS_EACH: u64 = 2_500;
+/// How many times the whole plan is laid out anew.
+const ROUNDS: usize = 120;
+
+/// A plan that is better than `best`, if one is found.
+pub(super) fn search<'p>(best: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<'p>> {
+    let problem = best.problem;
+    problem.allow(LOOKS, LOOKS_EACH.saturating_mul(problem.pods()));
+    let deals = [Deal::Packed, Deal::Even, Deal::Apart];
+    let tied: Vec<Vec<Unit>> = deals.iter().map(|deal| tied(problem, *deal)).collect();
+    if tied[0].is_empty() {
+        return None;
+    }
+    let menu = Bits::all(problem.models.len());
+    let mut values = Values::plain(filler);
+    let (mut dice, mut found, mut rank) = (Dice::new(2), None, best.rank());
+    for round in 0..ROUNDS {
+        if !problem.look(1) || rank.lost == 0 {
+            break;
+        }
+        let mut draft = Draft::new(problem);
+        let way = Way {
+            menu: &menu,
+            cheapest: dice.below(2) == 0,
+            spin: round,
+            among: None,
+        };
+        let mut units: Vec<(i128, &Unit)> = tied[round % tied.len()]
+            .iter()
+            .map(|unit| {
+                let noise = 100 + dice.below(if round < tied.len() { 1 } else { 100 }) as i128;
+                (fill::size(problem, unit).saturating_mul(noise), unit)
+            })
+            .collect();
+        units.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
+        for (_, unit) in &units {
+            fill::place(&mut draft, unit, way);
+        }
+        let used: Vec<usize> = (0..draft.machines.len()).collect();
+        filler.fill(
+            &mut draft,
+            &used,
+            (&values, round.saturating_sub(tied.len())),
+        );
+        for (_, unit) in &units {
+            let [(lot, 1)] = unit.parts[..] else {
+                continue;
+            };
+            let rest = Unit {
+                times: draft.left[lot],
+                ..(*unit).clone()
+            };
+            fill::place(&mut draft, &rest, way);
+        }
+        cheapen::lay(&mut draft, way, 0);
+        values.learn(filler, &draft);
+        if draft.rank() < rank && draft.is_fair() {
+            rank = draft.rank();
+            found = Some(draft);
+        }
+    }
+    found
+}
+
+/// Units with pods whose place depends on others.
+fn tied(problem: &Problem, deal: Deal) -> Vec<Unit> {
+    let (units, _) = units::of(problem, deal);
+    let tied = units.into_iter().filter(|unit| {
+        let mut lots = unit.parts.iter();
+        lots.any(|(lot, _)| problem.lots[*lot].tied)
+    });
+    tied.collect()
+}
