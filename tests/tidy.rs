@@ -302,12 +302,21 @@ fn the_rooms_of_the_brain_use_only_what_lies_below() {
             continue;
         };
         seen.insert(room.to_owned());
+        // As many times `super` as this lead from a file out of its room.
+        let depth = name.matches('/').count() - usize::from(name.ends_with("/mod.rs"));
+        let out = "super::".repeat(depth);
         for line in code(&text) {
+            if line.contains(&out) {
+                complaints.push(format!("{name} leaves its room by super: {}", line.trim()));
+            }
             for used in line.split("crate::").skip(1) {
                 let used = used
                     .split(|c: char| !(c.is_alphanumeric() || c == '_'))
                     .next()
                     .unwrap_or_default();
+                if used.is_empty() {
+                    complaints.push(format!("{name}: one line for each room: {}", line.trim()));
+                }
                 let above = ROOMS.iter().skip(floor + 1).any(|other| *other == used);
                 if above || room == "check" && ROOMS.contains(&used) && used != room {
                     complaints.push(format!("{name} uses {used}: {}", line.trim()));

@@ -11,10 +11,10 @@ pub(crate) const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 /// A pod with its key.
 pub(crate) type Keyed<'a> = (&'a PodKey, &'a Pod);
 
-/// Index of a kind of pods in [`World::shapes`].
+/// Index of a shape: pods that [`Alike`](super::alike::Alike) takes for one kind have the same.
 pub(crate) type ShapeId = KindId;
 
-/// A shape in a namespace: what filters read of a pod, and of all that are [`Alike`].
+/// A shape in a namespace: what filters read of a pod, and of all pods that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Shape<'a> {
     pub(crate) namespace: &'a str,
