@@ -394,11 +394,7 @@ fn policy() -> Policy {
         disk: 40 * GIB,
         ..InstanceType::default()
     };
-    let region = RegionPolicy {
-        vmid_first: 1_000,
-        vmid_last: 999_999,
-        host_memory_reserve: 0,
-    };
+    let region = RegionPolicy::of_vmids(1_000, 999_999);
     Policy {
         regions: BTreeMap::from([(REGION.into(), region)]),
         instance_types: BTreeMap::from([(TYPE.into(), size)]),

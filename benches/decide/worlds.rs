@@ -147,14 +147,7 @@ pub(crate) fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World 
         ..PoolPolicy::default()
     };
     let policy = Policy {
-        regions: BTreeMap::from([(
-            "home".into(),
-            RegionPolicy {
-                vmid_first: 1000,
-                vmid_last: 999_999_999,
-                host_memory_reserve: 0,
-            },
-        )]),
+        regions: BTreeMap::from([("home".into(), RegionPolicy::of_vmids(1000, 999_999_999))]),
         instance_types: types
             .into_iter()
             .map(|(name, kind)| (name.into(), kind))

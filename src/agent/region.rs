@@ -269,11 +269,8 @@ impl RegionWatcher {
                 name.clone(),
                 Host {
                     online: host.online && member.is_none_or(|member| member.online),
-                    cpus: host.cpus,
-                    memory: host.memory,
-                    memory_used: host.memory_used,
-                    uptime: Span::seconds(host.uptime.max(0)),
                     clock_ahead: self.clocks.ahead(name),
+                    ..host.into()
                 },
             );
         }

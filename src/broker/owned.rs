@@ -213,7 +213,8 @@ pub(super) fn fits_pool(
             mark.pool
         ));
     }
-    if !pool.hosts.is_empty() && !pool.hosts.iter().any(|named| named == host) {
+    let named = |hosts: &[String]| hosts.iter().any(|named| named == host);
+    if !pool.hosts.is_empty() && !named(&pool.hosts) || named(&pool.exclude_hosts) {
         return Err(format!("pool {} may not use host {host}", mark.pool));
     }
     let head: String = mark.pool.chars().take(LABEL - TAIL).collect();

@@ -105,7 +105,8 @@ macro_rules! in_the_file {
 }
 
 in_the_file!(
-    Duration, Size, Cpu, Amount, VmidRange, TaintText, Price, Ratio, NodeCount, MinSaving, Schedule
+    Duration, Size, Cpu, Amount, VmidRange, TaintText, Price, Ratio, Overcommit, NodeCount,
+    MinSaving, Schedule
 );
 
 /// A span of time: `"10m"`, `"1h30m"`, `"45s"`, `"250ms"`.
@@ -351,6 +352,29 @@ impl fmt::Display for Ratio {
     }
 }
 
+/// How much more is promised than there is, kept in thousandths: `1.5`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Overcommit(pub i64);
+
+impl Scalar for Overcommit {
+    const EXPECTED: &'static str =
+        "a number from 0.1 to 100 with at most three decimals, such as 1.5";
+    const NUMBERS: bool = true;
+    const NAME: &'static str = "overcommit";
+
+    fn read(text: &str) -> Option<Overcommit> {
+        let millionths = millionths(text)?;
+        let fine = (100_000..=100_000_000).contains(&millionths) && millionths % 1000 == 0;
+        fine.then_some(Overcommit(millionths / 1000))
+    }
+}
+
+impl fmt::Display for Overcommit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        decimal(f, self.0, 1000)
+    }
+}
+
 /// A number of nodes or a part of a pool: `3`, `"10%"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeCount(pub Share);
@@ -545,6 +569,7 @@ mod tests {
             survives(&Amount(number));
             survives(&Price(number % (1 << 40)));
             survives(&Ratio(small));
+            survives(&Overcommit(100 + small));
             survives(&MinSaving(Saving { permille: small, price: 0 }));
             survives(&MinSaving(Saving { permille: 0, price: 1 + number % (1 << 40) }));
             survives(&NodeCount(Share::Nodes(u32::try_from(small).unwrap_or(0))));

@@ -116,6 +116,9 @@ pub struct PoolAllow {
     pub types: Vec<String>,
     /// Hosts that its machines may be on; empty for all.
     pub hosts: Vec<String>,
+    /// Hosts that they may not be on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude_hosts: Vec<String>,
     /// VMID of its template.
     pub template_vmid: Option<u32>,
     /// VM name of its template.

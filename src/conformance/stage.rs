@@ -79,11 +79,7 @@ pub(super) struct Cast {
 impl Stage {
     /// An empty world.
     pub(super) fn new() -> Stage {
-        let region = RegionPolicy {
-            vmid_first: OURS,
-            vmid_last: 9_999_999,
-            host_memory_reserve: 0,
-        };
+        let region = RegionPolicy::of_vmids(OURS, 9_999_999);
         let mut stage = Stage {
             snapshot: Snapshot {
                 version: snapshot::VERSION,

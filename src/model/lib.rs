@@ -24,6 +24,7 @@ pub mod decision;
 pub mod disruption;
 pub mod foreign;
 pub mod guard;
+pub mod hosts;
 pub mod identity;
 pub mod label_list;
 pub mod mark;

@@ -75,6 +75,9 @@ pub struct Memory {
     /// The VMID that the last machine of a region was planned with, by region.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub last_vmids: BTreeMap<Arc<str>, u32>,
+    /// The host that the last machine of a pool with the strategy `round-robin` was planned on, by pool.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub last_hosts: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 /// What is known of a machine's VM that was off while its Node existed.

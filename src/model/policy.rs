@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::disruption::{Consolidation, NodeBudget};
+use super::hosts::{HostCounting, HostRules};
 use super::region::RegionName;
 use super::resources::Resources;
 use super::scheduling::{Labels, SpreadConstraint, Taint};
@@ -73,6 +74,21 @@ pub struct RegionPolicy {
     pub vmid_last: u32,
     /// Memory in bytes of each host that machines may not take.
     pub host_memory_reserve: i64,
+    /// How the capacity of its hosts is counted.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub capacity: HostCounting,
+}
+
+impl RegionPolicy {
+    /// A region with these VMIDs, whose hosts are counted as PVE counts them by default.
+    pub fn of_vmids(first: u32, last: u32) -> RegionPolicy {
+        RegionPolicy {
+            vmid_first: first,
+            vmid_last: last,
+            host_memory_reserve: 0,
+            capacity: HostCounting::default(),
+        }
+    }
 }
 
 /// A VM size.
@@ -112,6 +128,9 @@ pub struct PoolPolicy {
     /// Hosts it may use; empty for all of the region.
     #[serde(default)]
     pub hosts: Vec<Arc<str>>,
+    /// Which of them it uses, and in which order.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub host_rules: HostRules,
     /// Nodes to keep.
     pub min: u32,
     /// Nodes at most.
@@ -158,6 +177,14 @@ pub struct PoolPolicy {
     pub atomic: bool,
     /// `kubernetes.io/arch` of its nodes.
     pub arch: Arc<str>,
+}
+
+impl PoolPolicy {
+    /// Whether its machines may be on a host of this name.
+    pub fn may_use(&self, host: &str) -> bool {
+        let named = |hosts: &[Arc<str>]| hosts.iter().any(|name| **name == *host);
+        (self.hosts.is_empty() || named(&self.hosts)) && !named(&self.host_rules.exclude)
+    }
 }
 
 /// The way from a VM's size to a node's allocatable.
@@ -263,6 +290,10 @@ pub struct ScaleDown {
     pub max_view_age: Span,
     /// A half-made or orphaned thing is left alone for this long before it is removed.
     pub quarantine: Span,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn yes() -> bool {

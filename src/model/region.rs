@@ -46,6 +46,12 @@ pub struct Host {
     pub memory: i64,
     /// Memory in use in bytes, 10 s old at best.
     pub memory_used: i64,
+    /// CPU in use in thousandths of a logical CPU, 10 s old at best.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cpu_used_milli: i64,
+    /// The HA manager has it in maintenance (`hastate` of its row in `/cluster/resources`): somebody empties it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub maintenance: bool,
     /// How long it had been up when it was read; zero when unknown.
     #[serde(skip_serializing_if = "is_default")]
     pub uptime: Span,

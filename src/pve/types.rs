@@ -149,6 +149,8 @@ pub struct HostResource {
     pub memory_used: i64,
     /// Seconds since it booted.
     pub uptime: i64,
+    /// `hastate` is `maintenance`: somebody told the HA manager to empty it.
+    pub maintenance: bool,
 }
 
 /// A VM or container in the resources.
@@ -239,7 +241,16 @@ impl HostResource {
             memory: fields.integer("maxmem").unwrap_or(0),
             memory_used: fields.integer("mem").unwrap_or(0),
             uptime: fields.integer("uptime").unwrap_or(0),
+            maintenance: fields.text("hastate").as_deref() == Some("maintenance"),
         }
+    }
+
+    /// CPU in use in thousandths of a logical CPU.
+    fn cpu_used_milli(&self) -> i64 {
+        // Thousandths of what a host has are far within what 52 bits hold; what PVE says beyond its bounds is cut off.
+        #[allow(clippy::cast_possible_truncation)]
+        let permille = (self.cpu_used.clamp(0.0, 1.0) * 1000.0).round() as i64;
+        permille.saturating_mul(i64::from(self.cpus))
     }
 }
 
@@ -293,6 +304,8 @@ impl From<&HostResource> for region::Host {
             cpus: host.cpus,
             memory: host.memory,
             memory_used: host.memory_used,
+            cpu_used_milli: host.cpu_used_milli(),
+            maintenance: host.maintenance,
             uptime: Span::seconds(host.uptime.max(0)),
             clock_ahead: None,
         }

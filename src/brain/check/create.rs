@@ -65,8 +65,13 @@ fn host(region: &Region, pool: &PoolPolicy, action: &Action) -> Verdict {
     ensure(online, Rule::Host, || {
         format!("the host {host} is not online")
     })?;
-    let allowed = pool.hosts.is_empty() || pool.hosts.iter().any(|name| name == host);
-    ensure(allowed, Rule::Host, || {
+    let stays = region.hosts.get(host).is_some_and(|host| !host.maintenance);
+    ensure(stays, Rule::Host, || {
+        format!("the host {host} is in maintenance")
+    })?;
+    let named = pool.hosts.is_empty() || pool.hosts.iter().any(|name| name == host);
+    let excluded = pool.host_rules.exclude.iter().any(|name| name == host);
+    ensure(named && !excluded, Rule::Host, || {
         format!("the pool may not use the host {host}")
     })
 }

@@ -22,6 +22,7 @@ mod create;
 mod drain;
 mod existing;
 mod general;
+mod hosts;
 mod landing;
 pub(super) mod matching;
 pub(super) mod neighbours;
@@ -94,6 +95,8 @@ pub enum Rule {
     InFlight,
     /// The host's memory.
     HostMemory,
+    /// The host's CPUs, its number of machines, and what must stay free of it.
+    HostCapacity,
     /// Nobody needs the new machine any more.
     Needed,
     /// A pod that the new machine is for could not run on it.

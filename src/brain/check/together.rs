@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Case, Rule, Verdict, consolidation, drain, ensure, landing, refuse};
+use super::{Case, Rule, Verdict, consolidation, drain, ensure, hosts, landing, refuse};
 use model::action::{Action, Kind, Reason};
 use model::cluster::Node;
 use model::policy::{LEAVING_TAINT, STARTUP_TAINT};
@@ -93,12 +93,12 @@ pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> Verdict {
         .map(|(action, _)| (&action.target.region, &action.target.host))
         .collect();
     for (region, host) in hosts {
-        host_memory(case, region, host, &planned)?;
+        hosts::holds(case, region, host, &planned)?;
     }
     Ok(())
 }
 
-type Planned<'a> = [(&'a Action, &'a model::mark::Mark)];
+pub(super) type Planned<'a> = [(&'a Action, &'a model::mark::Mark)];
 
 /// All pools together have no more than they may.
 fn most(case: Case<'_>, planned: &Planned<'_>) -> Verdict {
@@ -161,53 +161,6 @@ fn pool_limits(case: Case<'_>, name: &str, planned: &Planned<'_>) -> Verdict {
     ensure(cpu && ram, Rule::PoolMax, || {
         format!("the pool {name} would have {cores} cores and {memory} bytes of memory")
     })
-}
-
-fn host_memory(case: Case<'_>, region: &str, host: &str, planned: &Planned<'_>) -> Verdict {
-    let size = |kind: &str| {
-        case.policy
-            .instance_types
-            .get(kind)
-            .map_or(0, |kind| i128::from(kind.memory))
-    };
-    let Some(seen) = case.snapshot.regions.get(region) else {
-        return refuse(Rule::Region, format!("the region {region} was not seen"));
-    };
-    let mut sum: i128 = seen
-        .vms
-        .values()
-        .filter(|vm| vm.running && *vm.host == *host)
-        .map(|vm| i128::from(vm.memory.max(0)))
-        .sum();
-    for machine in case.snapshot.machines.values() {
-        let runs = machine.vm.as_ref().is_some_and(|vm| vm.running);
-        let here = *machine.region == *region && *machine.host == *host;
-        let gone = machine.step.is_some_and(|(step, _)| step > Step::Done)
-            || machine.busy == Some(Busy::Down)
-            || (machine.vm.is_none() && machine.step.is_some_and(|(step, _)| step > Step::Clone));
-        if here && !runs && !gone {
-            sum += size(&machine.mark.instance_type);
-        }
-    }
-    for (action, mark) in planned {
-        if *action.target.region == *region && *action.target.host == *host {
-            sum += size(&mark.instance_type);
-        }
-    }
-    let reserve = case
-        .policy
-        .regions
-        .get(region)
-        .map_or(0, |region| i128::from(region.host_memory_reserve));
-    let memory = seen
-        .hosts
-        .get(host)
-        .map_or(0, |host| i128::from(host.memory));
-    ensure(
-        memory > 0 && sum + reserve.max(0) <= memory,
-        Rule::HostMemory,
-        || format!("VMs on {host} would have {sum} bytes of {memory}, {reserve} are reserved"),
-    )
 }
 
 /// Whether a reason takes down a node that works.

@@ -4,6 +4,7 @@
 
 pub(crate) mod asker;
 pub(crate) mod holds;
+mod last_hosts;
 pub(crate) mod names;
 pub(crate) mod turn;
 pub(crate) mod unread;

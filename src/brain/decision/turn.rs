@@ -167,6 +167,8 @@ impl<'a> Turn<'a> {
                 self.memory.last_vmids.insert(region, vmid);
             }
         }
+        let (policy, snapshot) = (self.view.policy, self.view.snapshot);
+        super::last_hosts::remember(&mut self.memory, &self.plan, policy, snapshot);
         provisioning::begin(&mut self.memory, &self.plan, self.view.now);
         Decision {
             plan: self.plan,

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::policy::{InstanceType, PoolPolicy, Totals, VOLUMES_VMID};
+use model::region::Step;
 
 use crate::decision::turn::Turn;
 use crate::observed::view::{Known, Standing};
+use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, Size};
 use crate::simulation::offer::{Choice, Offer};
 use crate::words;
 
@@ -22,7 +24,9 @@ pub(crate) struct Ledger {
     nodes: u64,
     in_flight: u64,
     /// By host, in the order of regions and of their hosts.
-    hosts: Vec<HostUse>,
+    hosts: Vec<HostCapacity>,
+    /// What each pool asks of hosts, in the order of the policy.
+    demands: Vec<HostDemand>,
     host_slots: BTreeMap<Arc<str>, BTreeMap<Arc<str>, usize>>,
     vmids: BTreeMap<Arc<str>, BTreeSet<u32>>,
     /// Below this, every VMID of the region's range is taken.
@@ -37,7 +41,9 @@ pub(crate) struct Spare {
     /// Over all pools.
     pub(crate) total: Allowance,
     /// In the order of regions and of their hosts.
-    pub(crate) hosts: Vec<HostSpare>,
+    pub(crate) hosts: Vec<HostCapacity>,
+    /// What each pool asks of hosts, in the order of the policy.
+    pub(crate) demands: Vec<HostDemand>,
 }
 
 /// What may still be made.
@@ -50,15 +56,6 @@ pub(crate) struct Allowance {
     pub(crate) memory: i64,
 }
 
-/// What a host still holds.
-#[derive(Clone, Debug, Hash)]
-pub(crate) struct HostSpare {
-    /// Memory that is not promised to any VM; none where its size is not known.
-    pub(crate) memory: i64,
-    /// Machines it has, by pool.
-    pub(crate) machines: Vec<u64>,
-}
-
 /// What a pool has.
 #[derive(Clone, Debug, Default)]
 struct PoolUse {
@@ -67,17 +64,6 @@ struct PoolUse {
     planned: u64,
     cpu_milli: i64,
     memory: i64,
-}
-
-/// What a host holds.
-#[derive(Debug)]
-struct HostUse {
-    /// What machines may take at most; `None` when its size is not known.
-    size: Option<i64>,
-    /// Configured memory of what runs and of what is on its way.
-    memory: i64,
-    /// Machines by pool, for spreading.
-    machines: Vec<u64>,
 }
 
 impl Ledger {
@@ -91,29 +77,29 @@ impl Ledger {
             nodes: snapshot.cluster.nodes.len() as u64,
             ..Ledger::default()
         };
+        let keeps = hosts::keeps(turn.view.policy.pools.values());
         for (name, region) in &snapshot.regions {
-            let reserve = turn.view.policy.regions.get(name);
-            let reserve = reserve.map_or(0, |region| region.host_memory_reserve.max(0));
+            let policy = turn.view.policy.regions.get(name);
             let slots = region.hosts.keys().cloned().zip(ledger.hosts.len()..);
             ledger.host_slots.insert(name.clone(), slots.collect());
-            for host in region.hosts.values() {
-                let known = host.memory > 0;
-                ledger.hosts.push(HostUse {
-                    size: known.then(|| host.memory.saturating_sub(reserve)),
-                    memory: 0,
-                    machines: vec![0; pools],
-                });
-            }
+            let hosts = region.hosts.values();
+            let hosts = hosts.map(|host| HostCapacity::of(host, policy, &keeps));
+            ledger.hosts.extend(hosts);
             // Templates are VMs too and are in the list; a copy that is not seen is still taken.
             let copies = region.templates.values().flatten().map(|copy| copy.vmid);
             let taken = region.vms.keys().copied().chain(copies);
             ledger.vmids.insert(name.clone(), taken.collect());
             for vm in region.vms.values().filter(|vm| vm.running) {
+                let size = Size {
+                    cpu_milli: i64::from(vm.cpus).saturating_mul(1000),
+                    memory: vm.memory.max(0),
+                };
                 if let Some(host) = ledger.host(name, &vm.host) {
-                    host.memory = host.memory.saturating_add(vm.memory.max(0));
+                    host.promise(size);
                 }
             }
         }
+        ledger.demands = ledger.demands(turn);
         for known in turn.view.machines.values() {
             ledger.count(known);
         }
@@ -125,6 +111,20 @@ impl Ledger {
         ledger
     }
 
+    /// What each pool asks of hosts.
+    fn demands(&self, turn: &Turn<'_>) -> Vec<HostDemand> {
+        let policy = turn.view.policy;
+        let demand = |(slot, (name, pool)): (usize, (&Arc<str>, _))| {
+            let pool: &PoolPolicy = pool;
+            let slots = self.host_slots.get(&pool.region);
+            let last = turn.memory.last_hosts.get(name);
+            let last = last.and_then(|host| slots?.get(host).copied());
+            let region = policy.regions.get(&pool.region);
+            HostDemand::of((slot, pool), region, last, self.hosts.len())
+        };
+        policy.pools.iter().enumerate().map(demand).collect()
+    }
+
     /// One that cannot be read: what PVE lists of it counts.
     fn count_unread(&mut self, unread: &crate::decision::unread::Unread<'_>) {
         let (vm, (_, slot)) = (unread.vm, unread.pool);
@@ -133,7 +133,7 @@ impl Ledger {
         pool.cpu_milli = pool.cpu_milli.saturating_add(i64::from(vm.cpus) * 1000);
         pool.memory = pool.memory.saturating_add(vm.memory.max(0));
         if let Some(host) = self.host(unread.region, &vm.host) {
-            host.machines[slot] += 1;
+            host.count(Some(slot));
         }
     }
 
@@ -166,17 +166,20 @@ impl Ledger {
         // What runs is in the region's list; what does not run yet will take its type's memory.
         let running = machine.vm.as_ref().is_some_and(|vm| vm.running);
         let going_up = !matches!(known.standing, Standing::Leaving | Standing::NoVm);
+        let being_made = machine.step.is_none_or(|(step, _)| step < Step::Done);
+        let size = known.kind.map(Size::of).unwrap_or_default();
         if let Some(host) = self.host(&machine.region, &machine.host) {
-            if let Some(pool) = pool {
-                host.machines[pool] += 1;
-            }
+            host.count(pool);
             if !running && going_up {
-                host.memory = host.memory.saturating_add(memory);
+                host.promise(size);
+            }
+            if being_made && going_up {
+                host.expect(size);
             }
         }
     }
 
-    fn host(&mut self, region: &Arc<str>, host: &Arc<str>) -> Option<&mut HostUse> {
+    fn host(&mut self, region: &Arc<str>, host: &Arc<str>) -> Option<&mut HostCapacity> {
         let slot = *self.host_slots.get(region)?.get(host)?;
         self.hosts.get_mut(slot)
     }
@@ -296,32 +299,26 @@ impl Ledger {
         if let Err(why) = &offer.copy {
             return Err(why.clone());
         }
-        match self.free_memory(offer) {
-            None => Err(format!(
-                "the memory of the host {} is not known",
-                offer.host
-            )),
-            Some(free) if free < choice.kind.memory => Err(format!(
-                "the host {} has {} of memory left for VMs, one of this type takes {}",
-                offer.host,
-                words::bytes(free),
-                words::bytes(choice.kind.memory)
-            )),
-            Some(_) => Ok(()),
-        }
+        let host = &self.hosts[offer.host_slot];
+        let admits = host.admits(&self.demands[choice.pool_slot], Size::of(choice.kind));
+        admits.map_err(|full| full.say(offer.host, choice.kind))
     }
 
-    /// Memory of the host that is not promised to any VM; `None` when its size is not known.
-    pub(crate) fn free_memory(&self, offer: &Offer<'_>) -> Option<i64> {
-        let host = self.hosts.get(offer.host_slot)?;
-        Some(host.size?.saturating_sub(host.memory))
+    /// Whether the host of an offer can take a planned machine that becomes one of this choice instead of another type.
+    pub(crate) fn host_admits_instead(
+        &self,
+        choice: &Choice<'_>,
+        offer: &Offer<'_>,
+        instead: &InstanceType,
+    ) -> bool {
+        let host = &self.hosts[offer.host_slot];
+        let demand = &self.demands[choice.pool_slot];
+        host.admits_instead(demand, Size::of(instead), Size::of(choice.kind))
     }
 
-    /// How many machines of a pool are on a host.
-    pub(crate) fn on_host(&self, choice: &Choice<'_>, offer: &Offer<'_>) -> u64 {
-        self.hosts
-            .get(offer.host_slot)
-            .map_or(0, |host| host.machines[choice.pool_slot])
+    /// How good the host of an offer is for one more machine of the choice: the lowest gets it.
+    pub(crate) fn host_rank(&self, choice: &Choice<'_>, offer: &Offer<'_>) -> HostRank {
+        self.hosts[offer.host_slot].rank(&self.demands[choice.pool_slot], offer.host_slot)
     }
 
     /// The next VMID of the region's range that nothing has, after that of the machine planned last: a call to PVE that was
@@ -346,10 +343,8 @@ impl Ledger {
         self.pools[choice.pool_slot].planned += 1;
         self.nodes += 1;
         self.in_flight += 1;
-        if let Some(host) = self.hosts.get_mut(offer.host_slot) {
-            host.machines[choice.pool_slot] += 1;
-        }
-        self.size(choice, offer, choice.kind, 1);
+        self.size(choice, choice.kind, 1);
+        self.hosts[offer.host_slot].take(choice.pool_slot, Size::of(choice.kind));
         let region = &choice.policy.region;
         self.vmids.entry(region.clone()).or_default().insert(vmid);
         // It was the next that was free.
@@ -364,10 +359,8 @@ impl Ledger {
         pool.planned -= 1;
         self.nodes -= 1;
         self.in_flight -= 1;
-        if let Some(host) = self.hosts.get_mut(offer.host_slot) {
-            host.machines[choice.pool_slot] -= 1;
-        }
-        self.size(choice, offer, choice.kind, -1);
+        self.size(choice, choice.kind, -1);
+        self.hosts[offer.host_slot].give(choice.pool_slot, Size::of(choice.kind));
         let region = &choice.policy.region;
         if let Some(taken) = self.vmids.get_mut(region) {
             taken.remove(&vmid);
@@ -404,10 +397,6 @@ impl Ledger {
             most => most.saturating_sub(self.nodes),
         };
         let in_flight = u64::from(scale_up.max_in_flight).saturating_sub(self.in_flight);
-        let hosts = self.hosts.iter().map(|host| HostSpare {
-            memory: host.size.map_or(0, |size| size.saturating_sub(host.memory)),
-            machines: host.machines.clone(),
-        });
         Spare {
             pools,
             total: Allowance {
@@ -415,7 +404,8 @@ impl Ledger {
                 cpu_milli: left(self.totals.max_cpu_milli, cpu),
                 memory: left(self.totals.max_memory, memory),
             },
-            hosts: hosts.collect(),
+            hosts: self.hosts.clone(),
+            demands: self.demands.clone(),
         }
     }
 
@@ -427,36 +417,23 @@ impl Ledger {
         offer: &Offer<'_>,
         instead: &InstanceType,
     ) {
-        self.size(choice, offer, instead, -1);
-        self.size(choice, offer, choice.kind, 1);
+        self.size(choice, instead, -1);
+        self.size(choice, choice.kind, 1);
+        self.hosts[offer.host_slot].resize(Size::of(instead), Size::of(choice.kind));
     }
 
     /// Books that a planned machine of a choice is made on another host.
     pub(crate) fn relocate(&mut self, choice: &Choice<'_>, from: &Offer<'_>, to: &Offer<'_>) {
-        for (offer, more) in [(from, false), (to, true)] {
-            let Some(host) = self.hosts.get_mut(offer.host_slot) else {
-                continue;
-            };
-            let machines = &mut host.machines[choice.pool_slot];
-            let memory = choice.kind.memory;
-            if more {
-                *machines += 1;
-                host.memory = host.memory.saturating_add(memory);
-            } else {
-                *machines = machines.saturating_sub(1);
-                host.memory = host.memory.saturating_sub(memory);
-            }
-        }
+        let size = Size::of(choice.kind);
+        self.hosts[from.host_slot].give(choice.pool_slot, size);
+        self.hosts[to.host_slot].take(choice.pool_slot, size);
     }
 
-    fn size(&mut self, choice: &Choice<'_>, offer: &Offer<'_>, kind: &InstanceType, times: i64) {
+    fn size(&mut self, choice: &Choice<'_>, kind: &InstanceType, times: i64) {
         let pool = &mut self.pools[choice.pool_slot];
         let cpu = i64::from(kind.cores) * 1000 * times;
         let memory = kind.memory.saturating_mul(times);
         pool.cpu_milli = pool.cpu_milli.saturating_add(cpu);
         pool.memory = pool.memory.saturating_add(memory);
-        if let Some(host) = self.hosts.get_mut(offer.host_slot) {
-            host.memory = host.memory.saturating_add(memory);
-        }
     }
 }

@@ -4,4 +4,5 @@
 
 pub(crate) mod batch;
 pub(crate) mod grow;
+pub(crate) mod hosts;
 pub(crate) mod limits;

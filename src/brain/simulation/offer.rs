@@ -220,7 +220,7 @@ fn offers<'a>(
     let before: usize = before.map(|(_, region)| region.hosts.len()).sum();
     let hosts = region.hosts.keys().enumerate();
     hosts
-        .filter(|(_, host)| allowed(pool, host))
+        .filter(|(_, host)| pool.may_use(host))
         .map(|(slot, host)| {
             let copy = reachable(region, pool, host);
             let disk = copy.as_ref().map_or(0, |copy| copy.disk);
@@ -244,11 +244,6 @@ fn offers<'a>(
         .collect()
 }
 
-/// Whether a pool may use a host.
-fn allowed(pool: &PoolPolicy, host: &Arc<str>) -> bool {
-    pool.hosts.is_empty() || pool.hosts.contains(host)
-}
-
 /// The template copy to clone for a machine on `host`: the one on that host, else a shared one
 /// whose host is online (the clone call goes there).
 fn reachable<'a>(
@@ -263,6 +258,11 @@ fn reachable<'a>(
     let online = |host: &str| region.hosts.get(host).is_some_and(|host| host.online);
     if !online(host) {
         return Err(format!("the host {host} is not online"));
+    }
+    if region.hosts.get(host).is_some_and(|host| host.maintenance) {
+        return Err(format!(
+            "the host {host} is in maintenance (the HA manager's)"
+        ));
     }
     copies
         .iter()

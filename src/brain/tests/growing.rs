@@ -325,12 +325,12 @@ fn lc_18_lc_20_nx_05_limits_hold_inside_one_batch() {
 fn lc_21_lc_27_every_pod_has_one_verdict_with_reasons_per_pool() {
     let lab = lab()
         .kind("thin", 1, 100_000)
-        .kind("wide", 100, 1000)
+        .kind("wide", 64, 1000)
         .pool("thin", &["thin"])
         .pool("wide", &["wide"])
         .edit_pool("thin", |pool| pool.max = 0)
         .edit_pool("wide", |pool| pool.max = 1)
-        .pod("a", 90_000, 10)
+        .pod("a", 60_000, 10)
         .pod("b", 200_000, 10)
         .pod("c", 10, 20_000);
     let decision = lab.decide();
@@ -345,7 +345,7 @@ fn lc_21_lc_27_every_pod_has_one_verdict_with_reasons_per_pool() {
     assert!(matches!(verdict(&decision, "c"), PodVerdict::Held { .. }));
     assert_eq!(
         why(&decision, "b", "wide/wide"),
-        "cpu: asks 200, a node offers 100 after DaemonSets"
+        "cpu: asks 200, a node offers 64 after DaemonSets"
     );
     assert_eq!(
         why(&decision, "c", "thin/thin"),

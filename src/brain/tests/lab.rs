@@ -89,14 +89,7 @@ pub(crate) fn lab() -> Lab {
             former: BTreeMap::new(),
         },
         policy: Policy {
-            regions: BTreeMap::from([(
-                "home".into(),
-                RegionPolicy {
-                    vmid_first: 9000,
-                    vmid_last: 19_999,
-                    host_memory_reserve: 0,
-                },
-            )]),
+            regions: BTreeMap::from([("home".into(), RegionPolicy::of_vmids(9000, 19_999))]),
             scale_up: ScaleUp {
                 batch_idle: Span::ZERO,
                 batch_max: Span::ZERO,

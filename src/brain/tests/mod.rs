@@ -16,6 +16,7 @@ mod explained_preferences;
 mod explaining;
 mod growing;
 mod holding;
+mod hosts;
 pub(super) mod lab;
 mod leaving;
 mod left_behind;

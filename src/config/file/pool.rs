@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::region::HostStrategy;
+
 use crate::config::scalar::{
     Amount, Cpu, Duration, MinSaving, NodeCount, Price, Ratio, Schedule, Size, TaintText,
 };
@@ -45,8 +47,23 @@ pub struct Pool {
     /// The instance types its machines may have.
     #[schemars(length(min = 1))]
     pub instance_types: Option<Vec<String>>,
-    /// The hosts it may use. Default: all of the region.
+    /// The hosts it may use. Default: those of the region.
     pub hosts: Vec<String>,
+    /// Hosts it does not use, besides those that the region excludes.
+    pub exclude_hosts: Vec<String>,
+    /// Which of its hosts gets the next machine. Default: as the region says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_strategy: Option<HostStrategy>,
+    /// Machines of the pool on one host, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_per_host: Option<u32>,
+    /// A host gets no machine that would leave it with fewer idle CPUs, by what is in use now. Default: as the region says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_free_cores: Option<Cpu>,
+    /// A host gets no machine that would leave it with less free memory, by what is in use now. Default: as the region says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_free_memory: Option<Size>,
     /// Nodes to keep. One that is not Ready for longer than `scale_up.max_provision_time`, or whose host is off, does not
     /// count: another one is made.
     pub min: u32,
@@ -249,6 +266,11 @@ impl Default for Pool {
             template: None,
             instance_types: None,
             hosts: Vec::new(),
+            exclude_hosts: Vec::new(),
+            host_strategy: None,
+            max_per_host: None,
+            min_free_cores: None,
+            min_free_memory: None,
             min: 0,
             max: None,
             max_cpu: None,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::scalar::{Duration, Size, VmidRange};
+use crate::config::scalar::{Cpu, Duration, Overcommit, Size, VmidRange};
 use crate::model::time::Span;
 
 /// The broker. What it lets the daemon do follows from the regions, templates, instance types and
@@ -36,6 +36,26 @@ pub enum ChannelKind {
     Token,
 }
 
+/// Which of the hosts that will do gets the next machine. Hosts that are offline, in maintenance, excluded or full are passed
+/// over in any case, and where none is left no machine is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostStrategy {
+    /// The one with the fewest machines of the pool, then the one with the most memory that is not promised to guests.
+    #[default]
+    Spread,
+    /// The one with the most memory that is not promised.
+    MaxMemory,
+    /// The one with the most cores that are not promised.
+    MaxCpu,
+    /// The one with the largest part of its cores and its memory together that is not promised.
+    Balanced,
+    /// Each in its turn, by name.
+    RoundRobin,
+    /// One on which guests run before an empty one, then the one with the least memory left: fills hosts, so that others can sleep.
+    Pack,
+}
+
 /// A PVE cluster (or a single host).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -62,8 +82,34 @@ pub struct Region {
     /// VMIDs that machines get. Nothing else should use them. At least as many as the pools' `max`. 9999 is
     /// never given to one: the Proxmox CSI plugin names its volumes after that VMID.
     pub vmids: Option<VmidRange>,
+    /// The hosts that machines may be on. Default: all.
+    pub hosts: Vec<String>,
+    /// Hosts that machines are never made on.
+    pub exclude_hosts: Vec<String>,
+    /// Which of the hosts that will do gets the next machine.
+    pub host_strategy: HostStrategy,
+    /// Machines of all pools on one host, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_per_host: Option<u32>,
     /// Memory of each host that machines may not take.
     pub host_memory_reserve: Size,
+    /// CPUs of each host that machines may not take. Counts where `cpu_overcommit` is set.
+    pub host_cores_reserve: Cpu,
+    /// Memory that guests may be promised on a host: what it has, times this.
+    pub memory_overcommit: Overcommit,
+    /// Cores that guests may be promised on a host: its logical CPUs times this. Default: as many as they like, for guests
+    /// share them. No machine ever gets more cores than its host has CPUs: PVE does not start such a VM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_overcommit: Option<Overcommit>,
+    /// A host gets no machine that would leave it with fewer idle CPUs, by what is in use now; machines that are being made
+    /// count in full. Default: no such bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_free_cores: Option<Cpu>,
+    /// A host gets no machine that would leave it with less free memory, by what is in use now; machines that are being made
+    /// count in full. Default: no such bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_free_memory: Option<Size>,
     /// How often PVE is read while nothing happens.
     pub poll: Duration,
     /// Clones from or to one storage at the same time.
@@ -157,7 +203,16 @@ impl Default for Region {
             ca_file: None,
             fingerprint: None,
             vmids: None,
+            hosts: Vec::new(),
+            exclude_hosts: Vec::new(),
+            host_strategy: HostStrategy::Spread,
+            max_per_host: None,
             host_memory_reserve: Size(2 << 30),
+            host_cores_reserve: Cpu(0),
+            memory_overcommit: Overcommit(1000),
+            cpu_overcommit: None,
+            min_free_cores: None,
+            min_free_memory: None,
             poll: Duration(Span::seconds(30)),
             max_clones_per_storage: 2,
         }

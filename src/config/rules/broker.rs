@@ -91,6 +91,7 @@ fn pool_allow(pool: &PoolPolicy, templates: &BTreeMap<Arc<str>, Template>) -> Po
         max_memory: pool.max_memory,
         types: texts(&pool.instance_types),
         hosts: texts(&pool.hosts),
+        exclude_hosts: texts(&pool.host_rules.exclude),
         template_vmid: template.and_then(|template| template.vmid),
         template_name: template.and_then(|template| template.vm_name.clone()),
     }

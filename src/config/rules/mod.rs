@@ -2,6 +2,7 @@
 
 mod broker;
 mod disruption;
+mod hosts;
 mod ipconfig;
 mod pools;
 mod regions;

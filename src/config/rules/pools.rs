@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::regions::{Regions, region_of};
-use super::{Problems, disruption, each, name, shared};
+use super::{Problems, disruption, each, hosts, name, shared};
 use crate::config::file::{self, File};
 use crate::config::place::KeyPath;
 use crate::config::scalar::{Ratio, TaintText};
@@ -132,11 +132,15 @@ pub(super) fn pools(
                 )
             });
         }
-        let policy = PoolPolicy {
+        let said = region.as_ref().and_then(|region| regions.get(region));
+        let mut policy = PoolPolicy {
             region: region.unwrap_or_default(),
             template: template.map(|(name, _)| name.clone()).unwrap_or_default(),
             ..policy(pool, file, &path, problems)
         };
+        if let Some(region) = said {
+            hosts::complete(&mut policy, pool, &region.hosts, &path, problems);
+        }
         let settings = settings(pool, &path, problems);
         pools.insert(
             shared(key),
@@ -179,13 +183,6 @@ fn policy(pool: &file::Pool, file: &File, path: &KeyPath, problems: &mut Problem
         format!("expected at most {MAX_NODES}")
     });
     let types = types_of(pool, file, path, problems);
-    each(
-        &pool.hosts,
-        &path.at("hosts"),
-        |host| syntax::dns_label(&host.to_ascii_lowercase()),
-        "a PVE host's name",
-        problems,
-    );
     problems.unless(
         (1..=1000).contains(&pool.max_pods),
         &path.at("max_pods"),
@@ -200,6 +197,7 @@ fn policy(pool: &file::Pool, file: &File, path: &KeyPath, problems: &mut Problem
     PoolPolicy {
         instance_types: types.iter().map(|kind| shared(kind)).collect(),
         hosts: pool.hosts.iter().map(|host| shared(host)).collect(),
+        host_rules: hosts::of_pool(pool, path, problems),
         min: pool.min,
         max,
         max_cpu_milli: pool.max_cpu.map(|cpu| cpu.0),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::hosts::{self, RegionHosts};
 use super::{Problems, each, name, shared};
 use crate::config::file::{self, ChannelKind, File};
 use crate::config::place::KeyPath;
@@ -17,6 +18,8 @@ pub(super) struct ResolvedRegion {
     pub(super) path: KeyPath,
     pub(super) policy: RegionPolicy,
     pub(super) vmids: VmidRange,
+    /// What it says of hosts, for its pools.
+    pub(super) hosts: RegionHosts,
     pub(super) settings: Region,
 }
 
@@ -79,7 +82,9 @@ fn resolve(region: &file::Region, path: KeyPath, problems: &mut Problems) -> Res
             vmid_first: vmids.first,
             vmid_last: vmids.last,
             host_memory_reserve: region.host_memory_reserve.0,
+            capacity: hosts::counting(region),
         },
+        hosts: hosts::of_region(region, &path, problems),
         vmids,
         settings: Region {
             channel: channel(region, &path, problems),

@@ -245,8 +245,7 @@ fn eligible(
     ledger.admits(turn, choice)
 }
 
-/// The host on which the machine holds the pods: of those, the one with the fewest of the pool, then
-/// the most free memory, then by name.
+/// The host on which the machine holds the pods: of those, the one that the pool's strategy takes.
 fn host<'a>(
     world: &mut World<'a>,
     bench: &mut Bench<'_, 'a>,
@@ -257,15 +256,7 @@ fn host<'a>(
     let choice = &bench.choices[index];
     let mut refusal = None;
     let mut offers: Vec<usize> = (0..choice.offers.len()).collect();
-    offers.sort_by_cached_key(|index| {
-        let offer = &choice.offers[*index];
-        let free = bench.ledger.free_memory(offer);
-        (
-            bench.ledger.on_host(choice, offer),
-            std::cmp::Reverse(free),
-            offer.host.clone(),
-        )
-    });
+    offers.sort_by_key(|index| bench.ledger.host_rank(choice, &choice.offers[*index]));
     for at in offers {
         let offer = &choice.offers[at];
         let elsewhere = domains

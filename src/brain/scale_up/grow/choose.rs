@@ -257,9 +257,8 @@ impl Grower<'_, '_, '_, '_> {
         }
     }
 
-    /// The host for one more machine of a choice: the one that meets most preferences, then the one
-    /// with the fewest of the pool, then with the most free memory, then by name. With the weight of
-    /// the preferences it does not meet.
+    /// The host for one more machine of a choice: the one that meets most preferences, then the one that the
+    /// pool's strategy takes. With the weight of the preferences it does not meet.
     pub(super) fn host(
         &self,
         choice: usize,
@@ -293,13 +292,7 @@ impl Grower<'_, '_, '_, '_> {
                 continue;
             }
             let unmet = lead.map_or(0, |(group, _)| self.unmet(group, choice, index));
-            let free = self.ledger.free_memory(offer);
-            let rank = (
-                unmet,
-                self.ledger.on_host(chosen, offer),
-                std::cmp::Reverse(free),
-                offer.host,
-            );
+            let rank = (unmet, self.ledger.host_rank(chosen, offer));
             if best.as_ref().is_none_or(|(other, _)| rank < *other) {
                 best = Some((rank, index));
             }

@@ -2,7 +2,6 @@
 //! which host each machine is made. How many machines there are, their types and their prices stand by
 //! then, so that no preference ever costs anything; whatever pods insist on stays as it is.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -311,8 +310,7 @@ impl Grower<'_, '_, '_, '_> {
         let better = offers.into_iter().filter_map(|offer| {
             let then = penalty(offer);
             let at = &choice.offers[offer];
-            let free = Reverse(self.ledger.free_memory(at));
-            let rank = (then, self.ledger.on_host(choice, at), free, at.host);
+            let rank = (then, self.ledger.host_rank(choice, at));
             (then < now && free_to_go(&offer)).then_some((rank, offer))
         });
         better.min().map(|(_, offer)| offer)

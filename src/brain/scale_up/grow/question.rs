@@ -80,11 +80,13 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             pools: Vec::new(),
             total: self.ledger.spare(self.turn, self.choices).total,
             hosts: Vec::new(),
+            demands: Vec::new(),
             rank,
             looks: Cell::default(),
         };
         let spare = self.ledger.spare(self.turn, self.choices);
         (problem.pools, problem.hosts) = (spare.pools, spare.hosts);
+        problem.demands = spare.demands;
         tie(&mut problem);
         Some((problem, bins))
     }

@@ -8,6 +8,7 @@ use crate::constraints::fit::attach::Slots;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::simulation::offer::Offer;
 use crate::simulation::planned::{CreateReason, PlannedMachine};
+use model::policy::InstanceType;
 use model::resources::Resources;
 
 impl Grower<'_, '_, '_, '_> {
@@ -21,9 +22,7 @@ impl Grower<'_, '_, '_, '_> {
             return None;
         }
         let offer = self.same_host(machine, choice)?;
-        let more = wanted.kind.memory.saturating_sub(now.kind.memory);
-        let free = self.ledger.free_memory(&wanted.offers[offer])?;
-        let admitted = free >= more && self.ledger.type_admits(wanted, Some(now.kind)).is_ok();
+        let admitted = self.limits_admit(choice, offer, now.kind);
         (admitted && self.indifferent(machine, choice, offer)).then_some(offer)
     }
 
@@ -143,17 +142,7 @@ impl Grower<'_, '_, '_, '_> {
                 .find_map(|choice| {
                     let offer = self.same_host(machine, choice)?;
                     let fits = self.holds(machine, choice, offer)
-                        && self
-                            .ledger
-                            .free_memory(&self.choices[choice].offers[offer])?
-                            >= self.choices[choice]
-                                .kind
-                                .memory
-                                .saturating_sub(now.kind.memory)
-                        && self
-                            .ledger
-                            .type_admits(&self.choices[choice], Some(now.kind))
-                            .is_ok()
+                        && self.limits_admit(choice, offer, now.kind)
                         && self.indifferent(machine, choice, offer)
                         && self.pleases(machine, choice, offer);
                     fits.then_some((choice, offer))
@@ -162,6 +151,15 @@ impl Grower<'_, '_, '_, '_> {
                 self.enlarge(machine, choice, offer);
             }
         }
+    }
+
+    /// Whether limits let a planned machine become one of this choice instead of another type.
+    fn limits_admit(&self, choice: usize, offer: usize, instead: &InstanceType) -> bool {
+        let wanted = &self.choices[choice];
+        let host = &wanted.offers[offer];
+        let ledger = &self.ledger;
+        ledger.host_admits_instead(wanted, host, instead)
+            && ledger.type_admits(wanted, Some(instead)).is_ok()
     }
 
     /// Whether an offer has room for all that is on a planned machine.

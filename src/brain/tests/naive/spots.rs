@@ -113,7 +113,9 @@ pub(super) fn offers(lab: &Lab) -> Vec<Spot> {
     for (name, pool) in &lab.policy.pools {
         for kind in &pool.instance_types {
             for host in lab.snapshot.regions[&pool.region].hosts.keys() {
-                if pool.hosts.is_empty() || pool.hosts.contains(host) {
+                if (pool.hosts.is_empty() || pool.hosts.contains(host))
+                    && !pool.host_rules.exclude.contains(host)
+                {
                     let called: Arc<str> = format!("new {name}/{kind} on {host}").into();
                     spots.push(template(lab, &called, name, kind, host, Site::Planned));
                 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::claims::{self, within};
+use super::hosts;
 use super::{
     DRIVER, HOSTNAME, HOSTS, NAMESPACES, NodeRecipe, PodRecipe, PoolRecipe, State, Twist, Wide,
     ZONE,
@@ -80,6 +81,9 @@ impl Wide {
         let region = lab.snapshot.regions.get_mut("home").expect("home");
         for host in region.hosts.values_mut() {
             host.memory = self.host_gib * GI;
+        }
+        if let Some(recipe) = &self.hosts {
+            hosts::apply(&mut lab, recipe);
         }
         lab
     }

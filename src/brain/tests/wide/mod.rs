@@ -3,6 +3,7 @@
 
 mod build;
 pub(super) mod claims;
+pub(super) mod hosts;
 pub(super) mod story;
 
 use proptest::collection::vec;
@@ -121,6 +122,8 @@ pub(super) struct Wide {
     pub(super) in_flight: u32,
     pub(super) nodes_total: u32,
     pub(super) host_gib: i64,
+    /// What else is said of hosts.
+    pub(super) hosts: Option<hosts::HostsRecipe>,
     pub(super) default_spread: bool,
     /// Evictions that the budget of each app allows, where it has one.
     pub(super) allowed: [Option<i32>; 3],
@@ -241,8 +244,9 @@ pub(super) fn wide(nodes: usize, pods: usize) -> impl Strategy<Value = Wide> {
         0..40i64,
     );
     let things = (vec(node(), 0..=nodes), vec(pod(), 0..=pods));
-    ([pool(), pool(), pool()], things, limits, more).prop_map(
-        |(pools, (nodes, pods), limits, more)| Wide {
+    let pools = [pool(), pool(), pool()];
+    (pools, things, limits, more, hosts::hosts()).prop_map(
+        |(pools, (nodes, pods), limits, more, hosts)| Wide {
             pools,
             nodes,
             pods,
@@ -250,6 +254,7 @@ pub(super) fn wide(nodes: usize, pods: usize) -> impl Strategy<Value = Wide> {
             in_flight: limits.0,
             nodes_total: limits.1,
             host_gib: limits.2,
+            hosts,
             default_spread: limits.3,
             allowed: more.1,
             consolidated: more.2,

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use crate::tests::lab::{Lab, MI};
 use model::cluster::{Node, Pod};
 use model::decision::Decision;
+use model::hosts::HostRules;
 use model::scheduling::{NodeTerm, PodShape, PodTerm, SpreadConstraint, Taint, Volume};
 
 /// The world, and what was decided on it.
@@ -46,7 +47,17 @@ pub(in crate::tests) fn world(lab: &Lab) -> String {
         say(&mut line, "cpu_ceiling", &cores, cores.is_none());
         let taints: Vec<String> = pool.taints.iter().map(taint).collect();
         say(&mut line, "taints", &taints, taints.is_empty());
+        let rules = &pool.host_rules;
+        say(
+            &mut line,
+            "host_rules",
+            rules,
+            *rules == HostRules::default(),
+        );
         let _ = writeln!(text, "  - {line}}}");
+    }
+    for (name, region) in &lab.policy.regions {
+        let _ = writeln!(text, "region {name}: {:?}", region.capacity);
     }
     text.push_str("daemonsets:\n");
     for (key, set) in &lab.snapshot.cluster.daemon_sets {

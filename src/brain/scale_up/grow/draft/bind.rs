@@ -2,7 +2,8 @@
 
 use super::state::Draft;
 use super::{Bits, Model, Problem};
-use crate::scale_up::limits::{Allowance, HostSpare};
+use crate::scale_up::hosts::{HostCapacity, Size};
+use crate::scale_up::limits::Allowance;
 
 /// Planned machines that are asked to take another model or another host, at most, where limits leave no model for
 /// the next machine.
@@ -13,7 +14,7 @@ const OTHERS: usize = 48;
 pub(super) struct Books {
     pools: Vec<Allowance>,
     total: Allowance,
-    hosts: Vec<HostSpare>,
+    hosts: Vec<HostCapacity>,
 }
 
 impl Allowance {
@@ -36,6 +37,16 @@ impl Allowance {
     }
 }
 
+impl Model {
+    /// What a machine of it takes of its host.
+    fn size(&self) -> Size {
+        Size {
+            cpu_milli: self.cpu_milli,
+            memory: self.memory,
+        }
+    }
+}
+
 impl Books {
     pub(super) fn of(problem: &Problem) -> Books {
         Books {
@@ -50,23 +61,17 @@ impl Books {
         self.total.machines == 0
     }
 
-    /// The site for one more machine of a model, as the plan takes hosts: fewest machines of the pool, most free
-    /// memory, name.
+    /// The site for one more machine of a model: the host that its pool's strategy takes.
     fn site(&self, problem: &Problem, model: usize) -> Option<usize> {
         let of = &problem.models[model];
         if !self.total.admits(of) || !self.pools[of.pool].admits(of) {
             return None;
         }
+        let demand = &problem.demands[of.pool];
         let sites = of.sites.iter().enumerate();
-        let sites = sites.filter(|(_, site)| self.hosts[site.host].memory >= of.memory);
-        let best = sites.min_by_key(|(_, site)| {
-            let host = &self.hosts[site.host];
-            (
-                host.machines[of.pool],
-                std::cmp::Reverse(host.memory),
-                site.host,
-            )
-        });
+        let sites =
+            sites.filter(|(_, site)| self.hosts[site.host].admits(demand, of.size()).is_ok());
+        let best = sites.min_by_key(|(_, site)| self.hosts[site.host].rank(demand, site.host));
         best.map(|(index, _)| index)
     }
 
@@ -74,18 +79,14 @@ impl Books {
         let of = &problem.models[model];
         self.pools[of.pool].take(of);
         self.total.take(of);
-        let host = &mut self.hosts[of.sites[site].host];
-        host.memory = host.memory.wrapping_sub(of.memory);
-        host.machines[of.pool] = host.machines[of.pool].wrapping_add(1);
+        self.hosts[of.sites[site].host].take(of.pool, of.size());
     }
 
     pub(super) fn give(&mut self, problem: &Problem, model: usize, site: usize) {
         let of = &problem.models[model];
         self.pools[of.pool].give(of);
         self.total.give(of);
-        let host = &mut self.hosts[of.sites[site].host];
-        host.memory = host.memory.wrapping_add(of.memory);
-        host.machines[of.pool] = host.machines[of.pool].wrapping_sub(1);
+        self.hosts[of.sites[site].host].give(of.pool, of.size());
     }
 
     /// The first of these models that may be made, and where.

@@ -27,7 +27,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(super) use bits::Bits;
 
-use crate::scale_up::limits::{Allowance, HostSpare};
+use crate::scale_up::hosts::{HostCapacity, HostDemand};
+use crate::scale_up::limits::Allowance;
 use crate::simulation::company::topology::DomainId;
 use crate::simulation::company::{Asks, Tally};
 use state::Draft;
@@ -127,7 +128,9 @@ pub(super) struct Problem {
     /// Over all pools.
     pub(super) total: Allowance,
     /// In the order of their names.
-    pub(super) hosts: Vec<HostSpare>,
+    pub(super) hosts: Vec<HostCapacity>,
+    /// What each pool asks of hosts, in the order of the policy.
+    pub(super) demands: Vec<HostDemand>,
     /// The plan there is: only a better one is an answer.
     pub(super) rank: Rank,
     /// Machines that may still be looked at.
@@ -180,7 +183,8 @@ impl Problem {
         let mut hasher = DefaultHasher::new();
         env!("CARGO_PKG_VERSION").hash(&mut hasher);
         (&self.lots, &self.models, &self.classes, &self.fixed).hash(&mut hasher);
-        (&self.counters, &self.pools, &self.total, &self.hosts).hash(&mut hasher);
+        (&self.counters, &self.pools, &self.total).hash(&mut hasher);
+        (&self.hosts, &self.demands).hash(&mut hasher);
         self.rank.hash(&mut hasher);
         hasher.finish()
     }

@@ -1,0 +1,208 @@
+//! Rules for the host of new machines: what it has, what its guests are promised, how many machines it has.
+
+use super::together::Planned;
+use super::{Case, Rule, Verdict, ensure, refuse};
+use model::hosts::HostCounting;
+use model::policy::InstanceType;
+use model::region::{Busy, Machine, Region, Step};
+
+/// What the guests of a host take, those that are planned included.
+#[derive(Debug, Default)]
+struct Taken {
+    /// Bytes and thousandths of a CPU that are promised.
+    memory: i128,
+    cpu_milli: i128,
+    /// The part of it that nobody uses yet.
+    coming_memory: i128,
+    coming_cpu_milli: i128,
+    machines: usize,
+}
+
+impl Taken {
+    fn promise(&mut self, memory: i128, cpu_milli: i128) {
+        self.memory += memory;
+        self.cpu_milli += cpu_milli;
+    }
+
+    fn expect(&mut self, memory: i128, cpu_milli: i128) {
+        self.coming_memory += memory;
+        self.coming_cpu_milli += cpu_milli;
+    }
+}
+
+/// Whether a host has room for all machines that are planned there.
+pub(super) fn holds(case: Case<'_>, region: &str, host: &str, planned: &Planned<'_>) -> Verdict {
+    let Some(seen) = case.snapshot.regions.get(region) else {
+        return refuse(Rule::Region, format!("the region {region} was not seen"));
+    };
+    let here: Vec<_> = planned
+        .iter()
+        .filter(|(action, _)| *action.target.region == *region && *action.target.host == *host)
+        .collect();
+    let taken = taken(case, seen, (region, host), planned);
+    memory(case, seen, (region, host), &taken)?;
+    cpu(case, seen, (region, host), &taken)?;
+    let most = counting(case, region).max_per_host;
+    let few = most.is_none_or(|most| taken.machines <= most as usize);
+    ensure(few, Rule::HostCapacity, || {
+        format!("{host} would have {} machines", taken.machines)
+    })?;
+    for (_, mark) in here {
+        of_pool(case, seen, (region, host), (&taken, planned), &mark.pool)?;
+        let kind = kind(case, &mark.instance_type);
+        let cpus = seen.hosts.get(host).map_or(0, |host| host.cpus);
+        let starts = cpus == 0 || kind.is_none_or(|kind| kind.cores <= cpus);
+        ensure(starts, Rule::HostCapacity, || {
+            format!(
+                "{host} has {cpus} CPUs, fewer than a machine of type {}",
+                mark.instance_type
+            )
+        })?;
+    }
+    Ok(())
+}
+
+fn kind<'a>(case: Case<'a>, name: &str) -> Option<&'a InstanceType> {
+    case.policy.instance_types.get(name)
+}
+
+/// Bytes and thousandths of a CPU of a machine of a type.
+fn size(case: Case<'_>, name: &str) -> (i128, i128) {
+    kind(case, name).map_or((0, 0), |kind| {
+        (i128::from(kind.memory), i128::from(kind.cores) * 1000)
+    })
+}
+
+fn counting(case: Case<'_>, region: &str) -> HostCounting {
+    let region = case.policy.regions.get(region);
+    region.map_or_else(HostCounting::default, |region| region.capacity.clone())
+}
+
+/// Whether a machine is on its way out, or its VM is gone.
+fn gone(machine: &Machine) -> bool {
+    machine.step.is_some_and(|(step, _)| step > Step::Done)
+        || machine.busy == Some(Busy::Down)
+        || (machine.vm.is_none() && machine.step.is_some_and(|(step, _)| step > Step::Clone))
+}
+
+fn taken(case: Case<'_>, seen: &Region, at: (&str, &str), planned: &Planned<'_>) -> Taken {
+    let (region, host) = at;
+    let mut taken = Taken::default();
+    for vm in seen
+        .vms
+        .values()
+        .filter(|vm| vm.running && *vm.host == *host)
+    {
+        taken.promise(i128::from(vm.memory.max(0)), i128::from(vm.cpus) * 1000);
+    }
+    for machine in case.snapshot.machines.values() {
+        if *machine.region != *region || *machine.host != *host {
+            continue;
+        }
+        taken.machines += 1;
+        let (memory, cpu) = size(case, &machine.mark.instance_type);
+        let runs = machine.vm.as_ref().is_some_and(|vm| vm.running);
+        if !runs && !gone(machine) {
+            taken.promise(memory, cpu);
+        }
+        if !gone(machine) && machine.step.is_none_or(|(step, _)| step < Step::Done) {
+            taken.expect(memory, cpu);
+        }
+    }
+    for (action, mark) in planned {
+        if *action.target.region == *region && *action.target.host == *host {
+            let (memory, cpu) = size(case, &mark.instance_type);
+            taken.machines += 1;
+            taken.promise(memory, cpu);
+            taken.expect(memory, cpu);
+        }
+    }
+    taken
+}
+
+fn memory(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &Taken) -> Verdict {
+    let (region, host) = at;
+    let policy = case.policy.regions.get(region);
+    let reserve = policy.map_or(0, |region| i128::from(region.host_memory_reserve));
+    let factor = i128::from(counting(case, region).memory_overcommit_permille);
+    let has = seen
+        .hosts
+        .get(host)
+        .map_or(0, |host| i128::from(host.memory));
+    ensure(
+        has > 0 && taken.memory + reserve.max(0) <= has * factor / 1000,
+        Rule::HostMemory,
+        || {
+            format!(
+                "VMs on {host} would have {} bytes of {has}, {reserve} are reserved",
+                taken.memory
+            )
+        },
+    )
+}
+
+fn cpu(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &Taken) -> Verdict {
+    let (region, host) = at;
+    let counting = counting(case, region);
+    let cpus = seen.hosts.get(host).map_or(0, |host| i128::from(host.cpus));
+    let Some(factor) = counting.cpu_overcommit_permille.filter(|_| cpus > 0) else {
+        return Ok(());
+    };
+    let most = cpus * i128::from(factor) - i128::from(counting.cpu_reserve_milli);
+    ensure(taken.cpu_milli <= most, Rule::HostCapacity, || {
+        format!(
+            "VMs on {host} would have {} thousandths of a CPU, {most} are the most",
+            taken.cpu_milli
+        )
+    })
+}
+
+/// What the pool of a planned machine says of its hosts.
+fn of_pool(
+    case: Case<'_>,
+    seen: &Region,
+    at: (&str, &str),
+    (taken, planned): (&Taken, &Planned<'_>),
+    name: &str,
+) -> Verdict {
+    let (region, host) = at;
+    let Some(pool) = case.policy.pools.get(name) else {
+        return refuse(Rule::Pool, format!("no pool {name} is configured"));
+    };
+    let rules = &pool.host_rules;
+    let there = case.snapshot.machines.values().filter(|machine| {
+        *machine.region == *region && *machine.host == *host && *machine.mark.pool == *name
+    });
+    let new = planned.iter().filter(|(action, mark)| {
+        *action.target.region == *region && *action.target.host == *host && *mark.pool == *name
+    });
+    let machines = there.count() + new.count();
+    let few = rules
+        .max_per_host
+        .is_none_or(|most| machines <= most as usize);
+    ensure(few, Rule::HostCapacity, || {
+        format!("{host} would have {machines} machines of the pool {name}")
+    })?;
+    let Some(seen) = seen.hosts.get(host) else {
+        return refuse(Rule::Host, format!("the host {host} was not seen"));
+    };
+    let idle = i128::from(seen.memory) - i128::from(seen.memory_used) - taken.coming_memory;
+    let keep = i128::from(rules.min_free_memory);
+    ensure(keep <= 0 || idle >= keep, Rule::HostCapacity, || {
+        format!(
+            "{host} would have {idle} bytes of memory that are not in use, the pool {name} keeps {keep}"
+        )
+    })?;
+    let cpus = i128::from(seen.cpus) * 1000;
+    let idle = cpus - i128::from(seen.cpu_used_milli) - taken.coming_cpu_milli;
+    let keep = i128::from(rules.min_free_cpu_milli);
+    ensure(
+        keep <= 0 || (cpus > 0 && idle >= keep),
+        Rule::HostCapacity,
+        || {
+            format!(
+                "{host} would have {idle} thousandths of a CPU that are not in use, the pool {name} keeps {keep}"
+            )
+        },
+    )
+}

@@ -1,0 +1,384 @@
+//! What hosts have, what of it is promised to guests, and which host gets the next machine of a pool.
+//!
+//! Plain numbers: the ledger of one decision and the search for its plan reckon with the same.
+
+use std::sync::Arc;
+
+use model::hosts::{HostCounting, HostStrategy};
+use model::policy::{InstanceType, PoolPolicy, RegionPolicy};
+use model::region::Host;
+
+use crate::words;
+
+/// What one machine takes of its host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Size {
+    /// Thousandths of a logical CPU.
+    pub(crate) cpu_milli: i64,
+    /// Bytes.
+    pub(crate) memory: i64,
+}
+
+impl Size {
+    /// What a machine of an instance type takes.
+    pub(crate) fn of(kind: &InstanceType) -> Size {
+        Size {
+            cpu_milli: i64::from(kind.cores).saturating_mul(1000),
+            memory: kind.memory.max(0),
+        }
+    }
+}
+
+/// What a new machine of each pool leaves idle on its host; 0 for no such bound.
+pub(crate) fn keeps<'a>(pools: impl Iterator<Item = &'a PoolPolicy>) -> Arc<[Size]> {
+    let keep = |pool: &PoolPolicy| Size {
+        cpu_milli: pool.host_rules.min_free_cpu_milli,
+        memory: pool.host_rules.min_free_memory,
+    };
+    pools.map(keep).collect()
+}
+
+/// What a host has, what of it is promised, and to how many machines.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct HostCapacity {
+    /// What is installed; 0 where that is not known.
+    installed: Size,
+    /// CPU that guests may be promised; `None`: as much as they like.
+    most_cpu: Option<i64>,
+    /// Memory that guests may be promised.
+    most_memory: i64,
+    /// Configured size of all guests that run, or will.
+    promised: Size,
+    /// What nobody uses now; machines that are being made count in full.
+    idle: Size,
+    /// Guests that run, or will.
+    guests: u64,
+    /// Machines, by pool.
+    machines: Vec<u64>,
+    /// Machines of pools that are not configured.
+    others: u64,
+    /// Machines that this decision makes, by pool.
+    planned: Vec<u64>,
+    /// What a new machine leaves idle, by pool.
+    keeps: Arc<[Size]>,
+}
+
+/// What a pool asks of its hosts.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct HostDemand {
+    /// Place of the pool in the order of the policy.
+    pool: usize,
+    strategy: HostStrategy,
+    /// Machines of the pool on one host, at most; `None`: as many as there is room for.
+    most: Option<u64>,
+    /// Machines of all pools on one host, at most.
+    most_of_all: Option<u64>,
+    /// Place of the host at which the next round begins, for `round-robin`.
+    next: usize,
+    /// Number of all hosts.
+    hosts: usize,
+}
+
+/// How good a host is for the next machine: the lowest gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HostRank([i64; 2], usize);
+
+/// Why a host gets no further machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// Its memory is not known.
+    UnknownMemory,
+    /// Its CPUs are not known, and the pool bounds what is in use of them.
+    UnknownCpus,
+    /// It has fewer CPUs than the machine, so PVE would not start that.
+    Cpus(i64),
+    /// It has as many machines of the pool as it may.
+    MachinesOfPool(u64),
+    /// It has as many machines of all pools as it may.
+    Machines(u64),
+    /// What is left of the memory that guests may be promised.
+    Memory(i64),
+    /// What is left of the CPU that guests may be promised.
+    Cpu(i64),
+    /// What is not in use of its memory, and what the machine must leave of it.
+    IdleMemory(i64, i64),
+    /// What is not in use of its CPU, and what the machine must leave of it.
+    IdleCpu(i64, i64),
+}
+
+impl HostCapacity {
+    /// A host on which nothing is promised yet; `keeps` is what a new machine leaves idle, by pool.
+    pub(crate) fn of(
+        host: &Host,
+        policy: Option<&RegionPolicy>,
+        keeps: &Arc<[Size]>,
+    ) -> HostCapacity {
+        let pools = keeps.len();
+        let default = HostCounting::default();
+        let counting = policy.map_or(&default, |policy| &policy.capacity);
+        let reserve = policy.map_or(0, |policy| policy.host_memory_reserve.max(0));
+        let cpus = i64::from(host.cpus).saturating_mul(1000);
+        let memory = host.memory.max(0);
+        let most_memory = permille(memory, counting.memory_overcommit_permille);
+        let most_cpu = counting
+            .cpu_overcommit_permille
+            .map(|factor| permille(cpus, factor).saturating_sub(counting.cpu_reserve_milli));
+        HostCapacity {
+            installed: Size {
+                cpu_milli: cpus,
+                memory,
+            },
+            most_cpu: most_cpu.filter(|_| cpus > 0),
+            most_memory: most_memory.saturating_sub(reserve),
+            promised: Size::default(),
+            idle: Size {
+                cpu_milli: cpus.saturating_sub(host.cpu_used_milli),
+                memory: memory.saturating_sub(host.memory_used),
+            },
+            guests: 0,
+            machines: vec![0; pools],
+            others: 0,
+            planned: vec![0; pools],
+            keeps: keeps.clone(),
+        }
+    }
+
+    /// Counts a guest that runs, or will.
+    pub(crate) fn promise(&mut self, size: Size) {
+        let promised = &mut self.promised;
+        promised.cpu_milli = promised.cpu_milli.saturating_add(size.cpu_milli);
+        promised.memory = promised.memory.saturating_add(size.memory);
+        self.guests += 1;
+    }
+
+    /// Counts a machine that is being made: what it will use is not in use yet.
+    pub(crate) fn expect(&mut self, size: Size) {
+        self.idle.cpu_milli = self.idle.cpu_milli.saturating_sub(size.cpu_milli);
+        self.idle.memory = self.idle.memory.saturating_sub(size.memory);
+    }
+
+    /// Counts a machine that is there; without its pool where that is not configured.
+    pub(crate) fn count(&mut self, pool: Option<usize>) {
+        match pool {
+            Some(pool) => self.machines[pool] += 1,
+            None => self.others += 1,
+        }
+    }
+
+    /// Takes what a planned machine of a pool needs.
+    pub(crate) fn take(&mut self, pool: usize, size: Size) {
+        self.change(size, 1);
+        self.guests = self.guests.wrapping_add(1);
+        self.machines[pool] = self.machines[pool].wrapping_add(1);
+        self.planned[pool] = self.planned[pool].wrapping_add(1);
+    }
+
+    /// Gives back what [`HostCapacity::take`] took.
+    pub(crate) fn give(&mut self, pool: usize, size: Size) {
+        self.change(size, -1);
+        self.guests = self.guests.wrapping_sub(1);
+        self.machines[pool] = self.machines[pool].wrapping_sub(1);
+        self.planned[pool] = self.planned[pool].wrapping_sub(1);
+    }
+
+    /// A planned machine gets another size.
+    pub(crate) fn resize(&mut self, from: Size, to: Size) {
+        self.change(from, -1);
+        self.change(to, 1);
+    }
+
+    // What is configured is no reason to panic, however absurd, and what is taken can be given back.
+    fn change(&mut self, size: Size, times: i64) {
+        let (cpu, memory) = (
+            size.cpu_milli.wrapping_mul(times),
+            size.memory.wrapping_mul(times),
+        );
+        self.promised.cpu_milli = self.promised.cpu_milli.wrapping_add(cpu);
+        self.promised.memory = self.promised.memory.wrapping_add(memory);
+        self.idle.cpu_milli = self.idle.cpu_milli.wrapping_sub(cpu);
+        self.idle.memory = self.idle.memory.wrapping_sub(memory);
+    }
+
+    /// Memory that guests may still be promised.
+    fn free_memory(&self) -> i64 {
+        self.most_memory.saturating_sub(self.promised.memory)
+    }
+
+    /// CPU that guests may still be promised; where that is not bounded, what the host has beyond its guests' cores.
+    fn free_cpu(&self) -> i64 {
+        let most = self.most_cpu.unwrap_or(self.installed.cpu_milli);
+        most.saturating_sub(self.promised.cpu_milli)
+    }
+
+    /// Whether one more machine of this size may be made here for a pool.
+    pub(crate) fn admits(&self, demand: &HostDemand, size: Size) -> Result<(), Full> {
+        let has = self.machines[demand.pool];
+        if demand.most.is_some_and(|most| has >= most) {
+            return Err(Full::MachinesOfPool(has));
+        }
+        if let Some(most) = demand.most_of_all {
+            let has = self.machines.iter().sum::<u64>() + self.others;
+            if has >= most {
+                return Err(Full::Machines(has));
+            }
+        }
+        self.holds(demand, size, Size::default())
+    }
+
+    /// Whether a planned machine here may get another size.
+    pub(crate) fn admits_instead(&self, demand: &HostDemand, from: Size, to: Size) -> bool {
+        self.holds(demand, to, from).is_ok()
+    }
+
+    /// What a new machine of a pool leaves idle. Machines that are planned together leave what any of their pools asks.
+    fn keep(&self, demand: &HostDemand) -> Size {
+        let mut keep = self.keeps[demand.pool];
+        for (other, planned) in self.keeps.iter().zip(&self.planned) {
+            if *planned > 0 {
+                keep.cpu_milli = keep.cpu_milli.max(other.cpu_milli);
+                keep.memory = keep.memory.max(other.memory);
+            }
+        }
+        keep
+    }
+
+    /// Whether there is room for `size`, once `given` is given back.
+    fn holds(&self, demand: &HostDemand, size: Size, given: Size) -> Result<(), Full> {
+        let cpus = self.installed.cpu_milli;
+        if self.installed.memory <= 0 {
+            return Err(Full::UnknownMemory);
+        }
+        if cpus > 0 && size.cpu_milli > cpus {
+            return Err(Full::Cpus(cpus));
+        }
+        let memory = self.free_memory().saturating_add(given.memory);
+        if memory < size.memory {
+            return Err(Full::Memory(memory));
+        }
+        let cpu = self.free_cpu().saturating_add(given.cpu_milli);
+        if self.most_cpu.is_some() && cpu < size.cpu_milli {
+            return Err(Full::Cpu(cpu));
+        }
+        let keeps = self.keep(demand);
+        let (keep, idle) = (keeps.memory, self.idle.memory.saturating_add(given.memory));
+        if keep > 0 && idle.saturating_sub(size.memory) < keep {
+            return Err(Full::IdleMemory(idle, keep));
+        }
+        let (keep, idle) = (
+            keeps.cpu_milli,
+            self.idle.cpu_milli.saturating_add(given.cpu_milli),
+        );
+        if keep > 0 && cpus <= 0 {
+            return Err(Full::UnknownCpus);
+        }
+        if keep > 0 && idle.saturating_sub(size.cpu_milli) < keep {
+            return Err(Full::IdleCpu(idle, keep));
+        }
+        Ok(())
+    }
+
+    /// How good this host, the one at place `slot`, is for the next machine of a pool.
+    pub(crate) fn rank(&self, demand: &HostDemand, slot: usize) -> HostRank {
+        let (memory, cpu) = (self.free_memory(), self.free_cpu());
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let keys = match demand.strategy {
+            HostStrategy::Spread => [number(self.machines[demand.pool]), -memory],
+            HostStrategy::MaxMemory => [-memory, 0],
+            HostStrategy::MaxCpu => [-cpu, -memory],
+            HostStrategy::Balanced => {
+                let memory = share(memory, self.installed.memory);
+                let cpu = share(cpu, self.installed.cpu_milli);
+                [-(memory.saturating_add(cpu)), 0]
+            }
+            HostStrategy::RoundRobin => {
+                let hosts = demand.hosts.max(1);
+                let turn = (slot + hosts - demand.next % hosts) % hosts;
+                [number(self.planned[demand.pool]), number(turn as u64)]
+            }
+            HostStrategy::Pack => [i64::from(self.guests == 0), memory],
+        };
+        HostRank(keys, slot)
+    }
+}
+
+/// An amount times thousandths.
+fn permille(amount: i64, thousandths: i64) -> i64 {
+    let all = i128::from(amount) * i128::from(thousandths) / 1000;
+    i64::try_from(all).unwrap_or(i64::MAX)
+}
+
+/// The part that an amount is of a whole, in thousandths.
+fn share(amount: i64, whole: i64) -> i64 {
+    let part = i128::from(amount) * 1000 / i128::from(whole.max(1));
+    i64::try_from(part).unwrap_or(i64::MIN)
+}
+
+impl HostDemand {
+    /// What a pool asks of its hosts; `last` is the place of the host that its last machine was planned on.
+    pub(crate) fn of(
+        pool: (usize, &PoolPolicy),
+        region: Option<&RegionPolicy>,
+        last: Option<usize>,
+        hosts: usize,
+    ) -> HostDemand {
+        let (slot, policy) = pool;
+        let rules = &policy.host_rules;
+        let most_of_all = region.and_then(|region| region.capacity.max_per_host);
+        HostDemand {
+            pool: slot,
+            strategy: rules.strategy,
+            most: rules.max_per_host.map(u64::from),
+            most_of_all: most_of_all.map(u64::from),
+            next: last.map_or(0, |last| last + 1),
+            hosts,
+        }
+    }
+}
+
+impl Full {
+    /// Why a host gets no further machine of a type.
+    pub(crate) fn say(self, host: &Arc<str>, kind: &InstanceType) -> String {
+        let size = Size::of(kind);
+        let asks_memory = || words::bytes(size.memory);
+        let asks_cpu = || words::cores(size.cpu_milli);
+        match self {
+            Full::UnknownMemory => format!("the memory of the host {host} is not known"),
+            Full::UnknownCpus => format!("the CPUs of the host {host} are not known"),
+            Full::Cpus(has) => format!(
+                "the host {host} has {} CPUs, one of this type has {}, and PVE starts no VM with more than its host",
+                words::cores(has),
+                asks_cpu()
+            ),
+            Full::MachinesOfPool(has) => format!(
+                "the host {host} has {} of the pool, its max_per_host allows no more",
+                words::count(has, "machine")
+            ),
+            Full::Machines(has) => format!(
+                "the host {host} has {}, the region's max_per_host allows no more",
+                words::count(has, "machine")
+            ),
+            Full::Memory(left) => format!(
+                "the host {host} has {} of memory left for VMs, one of this type takes {}",
+                words::bytes(left),
+                asks_memory()
+            ),
+            Full::Cpu(left) => format!(
+                "the host {host} has {} cores left for VMs within cpu_overcommit, one of this type takes {}",
+                words::cores(left),
+                asks_cpu()
+            ),
+            Full::IdleMemory(idle, keep) => format!(
+                "the host {host} has {} of memory that is not in use, one of this type takes {}, and min_free_memory keeps {}",
+                words::bytes(idle),
+                asks_memory(),
+                words::bytes(keep)
+            ),
+            Full::IdleCpu(idle, keep) => format!(
+                "the host {host} has {} cores that are not in use, one of this type takes {}, and min_free_cores keeps {}",
+                words::cores(idle),
+                asks_cpu(),
+                words::cores(keep)
+            ),
+        }
+    }
+}

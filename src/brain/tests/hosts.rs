@@ -1,0 +1,287 @@
+//! Which host gets a new machine, which ones get none, and what is said of it.
+
+use std::collections::BTreeMap;
+
+use super::lab::{GI, Lab, lab};
+use model::action::Kind;
+use model::hosts::HostStrategy;
+use model::region::{GuestKind, Step, Vm};
+use model::report::PodVerdict;
+
+/// A host: CPUs, GiB of memory, and the cores and GiB that guests of others have.
+type Size = (u32, i64, u32, i64);
+
+/// Three unequal hosts and one pool of 2 cores and 4 GiB a machine.
+fn unequal(strategy: HostStrategy, hosts: [Size; 3]) -> Lab {
+    let mut lab = lab().kind("one", 2, 4096).pool("p", &["one"]);
+    let pool = lab.policy.pools.get_mut("p").expect("p");
+    pool.host_rules.strategy = strategy;
+    let region = lab.snapshot.regions.get_mut("home").expect("home");
+    for ((name, vmid), size) in ["pve1", "pve2", "pve3"].iter().zip(200..).zip(hosts) {
+        let host = region.hosts.get_mut(*name).expect("there");
+        (host.cpus, host.memory) = (size.0, size.1 * GI);
+        if size.2 > 0 {
+            let guest = Vm {
+                host: (*name).into(),
+                running: true,
+                cpus: size.2,
+                memory: size.3 * GI,
+                ..Vm::default()
+            };
+            region.vms.insert(vmid, guest);
+        }
+    }
+    lab
+}
+
+/// Pods that each fill a machine.
+fn pods(lab: Lab, count: usize) -> Lab {
+    (0..count).fold(lab, |lab, n| lab.pod(&format!("web{n}"), 1500, 2000))
+}
+
+/// How many machines are made on which host.
+fn made(lab: &Lab) -> BTreeMap<String, usize> {
+    let mut made = BTreeMap::new();
+    for action in lab.decide().plan {
+        if matches!(action.kind, Kind::Create(_)) {
+            *made.entry(action.target.host.to_string()).or_default() += 1;
+        }
+    }
+    made
+}
+
+fn on<const N: usize>(hosts: [(&str, usize); N]) -> BTreeMap<String, usize> {
+    let hosts = hosts.into_iter();
+    hosts
+        .map(|(host, count)| (host.to_owned(), count))
+        .collect()
+}
+
+/// 16 CPUs and 64 GiB with much promised; 8 and 128 with nothing; 32 and 32 with a little.
+const HOSTS: [Size; 3] = [(16, 64, 12, 8), (8, 128, 7, 100), (32, 32, 4, 4)];
+
+#[test]
+fn each_strategy_takes_its_host() {
+    for (strategy, first, four) in [
+        // One each, then the host with the most memory left: 56 GiB less one machine.
+        (
+            HostStrategy::Spread,
+            on([("pve1", 1)]),
+            on([("pve1", 2), ("pve2", 1), ("pve3", 1)]),
+        ),
+        (
+            HostStrategy::MaxMemory,
+            on([("pve1", 1)]),
+            on([("pve1", 4)]),
+        ),
+        // 28 cores are left on pve3, 4 on pve1, 1 on pve2.
+        (HostStrategy::MaxCpu, on([("pve3", 1)]), on([("pve3", 4)])),
+        // pve3 has 87 % of both left, pve1 25 % and 87 %, pve2 12 % and 21 %.
+        (HostStrategy::Balanced, on([("pve3", 1)]), on([("pve3", 4)])),
+        (
+            HostStrategy::RoundRobin,
+            on([("pve1", 1)]),
+            on([("pve1", 2), ("pve2", 1), ("pve3", 1)]),
+        ),
+        // All have guests: 28 GiB are left on pve2 and on pve3.
+        (HostStrategy::Pack, on([("pve2", 1)]), on([("pve2", 4)])),
+    ] {
+        let lab = unequal(strategy, HOSTS);
+        assert_eq!(made(&pods(lab.clone(), 1)), first, "{strategy:?}, one");
+        assert_eq!(made(&pods(lab, 4)), four, "{strategy:?}, four");
+    }
+}
+
+#[test]
+fn packing_leaves_an_empty_host_asleep_until_the_others_are_full() {
+    let hosts = [(16, 64, 0, 0), (16, 16, 1, 4), (16, 64, 1, 52)];
+    let lab = unequal(HostStrategy::Pack, hosts);
+    assert_eq!(made(&pods(lab.clone(), 3)), on([("pve2", 3)]));
+    assert_eq!(made(&pods(lab.clone(), 6)), on([("pve2", 3), ("pve3", 3)]));
+    let seven = on([("pve1", 1), ("pve2", 3), ("pve3", 3)]);
+    assert_eq!(made(&pods(lab, 7)), seven);
+}
+
+#[test]
+fn rounds_go_on_where_the_last_one_ended() {
+    let mut lab = unequal(HostStrategy::RoundRobin, [(16, 64, 0, 0); 3]);
+    let mut rounds = Vec::new();
+    for count in [1, 1, 2, 1, 3, 1] {
+        let lab_now = pods(lab.clone(), count);
+        rounds.push(made(&lab_now));
+        lab.memory = lab_now.decide().memory;
+    }
+    let wanted = [
+        on([("pve1", 1)]),
+        on([("pve2", 1)]),
+        on([("pve1", 1), ("pve3", 1)]),
+        on([("pve2", 1)]),
+        on([("pve1", 1), ("pve2", 1), ("pve3", 1)]),
+        on([("pve3", 1)]),
+    ];
+    assert_eq!(rounds, wanted);
+    assert_eq!(&*lab.memory.last_hosts["p"], "pve3");
+    // A pool that takes hosts by another rule forgets it.
+    let pool = lab.policy.pools.get_mut("p").expect("p");
+    pool.host_rules.strategy = HostStrategy::Spread;
+    assert!(lab.decide().memory.last_hosts.is_empty());
+}
+
+/// What is said against the machines that a pod would need.
+fn refusal(lab: &Lab) -> String {
+    let decision = lab.decide();
+    assert!(decision.plan.is_empty(), "{:?}", decision.plan);
+    let verdict = decision.report.pods.values().next().expect("one pod");
+    match verdict {
+        PodVerdict::Held { why } | PodVerdict::NoCompatiblePool { why } => {
+            let whys = why.iter().map(|(choice, why)| format!("{choice}: {why}"));
+            whys.collect::<Vec<_>>().join("; ")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_host_that_may_get_no_machine_gets_none_and_it_is_said_why() {
+    let few = [(16, 64, 1, 1); 3];
+    let base = || pods(unequal(HostStrategy::Spread, few), 1);
+    let edit = |edit: &dyn Fn(&mut Lab)| {
+        let mut lab = base();
+        edit(&mut lab);
+        refusal(&lab)
+    };
+    let region = |lab: &mut Lab, with: &dyn Fn(&mut model::region::Host)| {
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        region.hosts.values_mut().for_each(with);
+    };
+    for (said, of) in [
+        (
+            "is in maintenance",
+            edit(&|lab| region(lab, &|host| host.maintenance = true)),
+        ),
+        (
+            "has 1 CPUs, one of this type has 2, and PVE starts no VM with more than its host",
+            edit(&|lab| region(lab, &|host| host.cpus = 1)),
+        ),
+        (
+            "shows no host that the pool may use",
+            edit(&|lab| {
+                let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
+                rules.exclude = vec!["pve1".into(), "pve2".into(), "pve3".into()];
+            }),
+        ),
+        (
+            "cores left for VMs within cpu_overcommit",
+            edit(&|lab| {
+                let region = lab.policy.regions.get_mut("home").expect("home");
+                // 16 CPUs, half of them promised at most, 6 of these reserved: one guest has one of the 2.
+                region.capacity.cpu_overcommit_permille = Some(500);
+                region.capacity.cpu_reserve_milli = 6000;
+            }),
+        ),
+        (
+            "of memory left for VMs",
+            edit(&|lab| {
+                let region = lab.policy.regions.get_mut("home").expect("home");
+                // 64 GiB, 6.4 of them promised at most, 2 reserved: 3.4 GiB are left.
+                region.capacity.memory_overcommit_permille = 100;
+                region.host_memory_reserve = 2 * GI;
+            }),
+        ),
+        (
+            "min_free_memory keeps 10Gi",
+            edit(&|lab| {
+                region(lab, &|host| host.memory_used = 51 * GI);
+                let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
+                rules.min_free_memory = 10 * GI;
+            }),
+        ),
+        (
+            "min_free_cores keeps 3",
+            edit(&|lab| {
+                region(lab, &|host| host.cpu_used_milli = 11_500);
+                let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
+                rules.min_free_cpu_milli = 3000;
+            }),
+        ),
+        (
+            "the CPUs of the host",
+            edit(&|lab| {
+                region(lab, &|host| host.cpus = 0);
+                let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
+                rules.min_free_cpu_milli = 1000;
+            }),
+        ),
+    ] {
+        assert!(of.contains(said), "{of}");
+    }
+    // One unit more or less, and it is made.
+    let mut lab = base();
+    region(&mut lab, &|host| {
+        (host.memory_used, host.cpu_used_milli) = (50 * GI, 11_000);
+    });
+    let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
+    (rules.min_free_memory, rules.min_free_cpu_milli) = (10 * GI, 3000);
+    assert_eq!(made(&lab), on([("pve1", 1)]));
+}
+
+#[test]
+fn so_many_machines_and_no_more_are_on_one_host() {
+    let base = || pods(unequal(HostStrategy::MaxMemory, [(64, 512, 0, 0); 3]), 8);
+    let mut lab = base();
+    let pool = lab.policy.pools.get_mut("p").expect("p");
+    pool.host_rules.max_per_host = Some(2);
+    assert_eq!(made(&lab), on([("pve1", 2), ("pve2", 2), ("pve3", 2)]));
+    // Machines that are there count, those of other pools for the region's limit alone.
+    let mut lab = base()
+        .pool("q", &["one"])
+        .machine("m", "q", "one", Step::Agent);
+    let host = lab.snapshot.machines["m"].host.to_string();
+    let region = lab.policy.regions.get_mut("home").expect("home");
+    region.capacity.max_per_host = Some(2);
+    let made_now = made(&lab);
+    assert_eq!(made_now.values().sum::<usize>(), 5, "{made_now:?}");
+    assert_eq!(made_now[&host], 1, "{made_now:?}");
+}
+
+#[test]
+fn machines_that_are_being_made_count_as_in_use() {
+    let mut lab = pods(unequal(HostStrategy::Pack, [(16, 64, 1, 1); 3]), 1);
+    let pool = lab.policy.pools.get_mut("p").expect("p");
+    pool.hosts = vec!["pve1".into()];
+    pool.host_rules.min_free_memory = 52 * GI;
+    assert_eq!(made(&lab), on([("pve1", 1)]));
+    // 64 GiB, 4 of them for the machine that comes, 4 more for another one: 56 stay free. With two on their way 52.
+    let coming = |lab: Lab, name: &str| {
+        let mut lab = lab.machine(name, "p", "one", Step::Clone);
+        let machine = lab.snapshot.machines.get_mut(name).expect("there");
+        machine.host = "pve1".into();
+        lab
+    };
+    lab.policy
+        .pools
+        .get_mut("p")
+        .expect("p")
+        .host_rules
+        .min_free_memory = 56 * GI;
+    let lab = pods(coming(lab, "a"), 2);
+    assert_eq!(made(&lab), on([("pve1", 1)]));
+    let lab = pods(coming(lab, "b"), 3);
+    assert_eq!(made(&lab), on([]));
+}
+
+#[test]
+fn containers_of_others_are_promised_their_memory_too() {
+    let mut lab = pods(unequal(HostStrategy::MaxMemory, [(16, 64, 0, 0); 3]), 1);
+    let region = lab.snapshot.regions.get_mut("home").expect("home");
+    let container = Vm {
+        host: "pve1".into(),
+        kind: GuestKind::Lxc,
+        running: true,
+        memory: 8 * GI,
+        cpus: 4,
+        ..Vm::default()
+    };
+    region.vms.insert(300, container);
+    assert_eq!(made(&lab), on([("pve2", 1)]));
+}

@@ -1,0 +1,133 @@
+//! Hosts of generated worlds: what they have, what is in use, and which ones pools may use.
+
+use proptest::collection::vec;
+use proptest::option::of;
+use proptest::prelude::*;
+
+use super::HOSTS;
+use crate::tests::lab::{GI, Lab};
+use model::hosts::{HostCounting, HostRules, HostStrategy};
+
+/// One host.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tests) struct HostRecipe {
+    cpus: u32,
+    /// Percent of its CPUs and of its memory that are in use.
+    used: (i64, i64),
+    maintenance: bool,
+}
+
+/// What a pool says of hosts.
+#[derive(Clone, Debug)]
+pub(in crate::tests) struct RulesRecipe {
+    strategy: usize,
+    exclude: Option<usize>,
+    max_per_host: Option<u32>,
+    min_free_cores: i64,
+    min_free_gib: i64,
+}
+
+/// All that a world says of hosts.
+#[derive(Clone, Debug)]
+pub(in crate::tests) struct HostsRecipe {
+    hosts: Vec<HostRecipe>,
+    rules: Vec<RulesRecipe>,
+    max_per_host: Option<u32>,
+    memory_percent: i64,
+    cpu_percent: Option<i64>,
+    reserve_cores: i64,
+}
+
+const STRATEGIES: [HostStrategy; 6] = [
+    HostStrategy::Spread,
+    HostStrategy::MaxMemory,
+    HostStrategy::MaxCpu,
+    HostStrategy::Balanced,
+    HostStrategy::RoundRobin,
+    HostStrategy::Pack,
+];
+
+fn host() -> impl Strategy<Value = HostRecipe> {
+    let cpus = prop_oneof![3 => Just(64u32), 1 => 0..9u32];
+    let maintenance = prop::bool::weighted(0.1);
+    (cpus, (0..100i64, 0..100i64), maintenance).prop_map(|(cpus, used, maintenance)| HostRecipe {
+        cpus,
+        used,
+        maintenance,
+    })
+}
+
+fn rules() -> impl Strategy<Value = RulesRecipe> {
+    let rarely = |most: i64| prop_oneof![3 => Just(0i64), 1 => 0..most];
+    let bounds = (rarely(16), rarely(16));
+    let few = prop_oneof![2 => Just(None), 1 => (1..3u32).prop_map(Some)];
+    let exclude = prop_oneof![3 => Just(None), 1 => (0..3usize).prop_map(Some)];
+    (0..STRATEGIES.len(), exclude, few, bounds).prop_map(
+        |(strategy, exclude, max_per_host, (min_free_cores, min_free_gib))| RulesRecipe {
+            strategy,
+            exclude,
+            max_per_host,
+            min_free_cores,
+            min_free_gib,
+        },
+    )
+}
+
+/// Hosts that nothing bounds in every other world.
+pub(super) fn hosts() -> impl Strategy<Value = Option<HostsRecipe>> {
+    let factors = (
+        prop_oneof![3 => Just(100i64), 1 => 50..300i64],
+        prop_oneof![2 => Just(None), 1 => (50..400i64).prop_map(Some)],
+    );
+    let all = (
+        vec(host(), 3),
+        vec(rules(), 3),
+        of(1..5u32),
+        factors,
+        0..3i64,
+    );
+    of(all.prop_map(
+        |(hosts, rules, max_per_host, factors, reserve_cores)| HostsRecipe {
+            hosts,
+            rules,
+            max_per_host,
+            memory_percent: factors.0,
+            cpu_percent: factors.1,
+            reserve_cores,
+        },
+    ))
+}
+
+/// Puts it into a world.
+pub(super) fn apply(lab: &mut Lab, recipe: &HostsRecipe) {
+    let region = lab.snapshot.regions.get_mut("home").expect("home");
+    for (name, of) in HOSTS.iter().zip(&recipe.hosts) {
+        let host = region.hosts.get_mut(*name).expect("there");
+        host.cpus = of.cpus;
+        host.cpu_used_milli = i64::from(of.cpus) * 10 * of.used.0;
+        host.memory_used = host.memory / 100 * of.used.1;
+        host.maintenance = of.maintenance;
+    }
+    let policy = lab.policy.regions.get_mut("home").expect("home");
+    policy.capacity = HostCounting {
+        memory_overcommit_permille: recipe.memory_percent * 10,
+        cpu_overcommit_permille: recipe.cpu_percent.map(|percent| percent * 10),
+        cpu_reserve_milli: recipe.reserve_cores * 1000,
+        max_per_host: recipe.max_per_host,
+    };
+    for (pool, of) in lab.policy.pools.values_mut().zip(&recipe.rules) {
+        pool.host_rules = HostRules {
+            strategy: STRATEGIES[of.strategy],
+            // The configuration refuses a pool that excludes the hosts that it names.
+            exclude: of
+                .exclude
+                .filter(|_| pool.hosts.is_empty())
+                .map(|host| HOSTS[host].into())
+                .into_iter()
+                .collect(),
+            max_per_host: of.max_per_host,
+            min_free_cpu_milli: of.min_free_cores * 1000,
+            min_free_memory: of.min_free_gib * GI,
+        };
+    }
+}

@@ -1,0 +1,135 @@
+//! Hosts: which ones the pools of a region use, in which order, and how their capacity is counted.
+
+use super::{Problems, each, shared};
+use crate::config::file;
+use crate::config::place::KeyPath;
+use crate::config::syntax;
+use crate::model::hosts::{HostCounting, HostRules, HostStrategy};
+use crate::model::policy::PoolPolicy;
+
+/// What a region says of its hosts, for its pools.
+#[derive(Debug, Default)]
+pub(super) struct RegionHosts {
+    only: Vec<String>,
+    rules: HostRules,
+}
+
+/// What a region says of its hosts.
+pub(super) fn of_region(
+    region: &file::Region,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> RegionHosts {
+    names(&region.hosts, &path.at("hosts"), problems);
+    names(&region.exclude_hosts, &path.at("exclude_hosts"), problems);
+    at_least_one(region.max_per_host, path, problems);
+    RegionHosts {
+        only: region.hosts.clone(),
+        rules: HostRules {
+            strategy: strategy(region.host_strategy),
+            exclude: region
+                .exclude_hosts
+                .iter()
+                .map(|host| shared(host))
+                .collect(),
+            // That of the region counts machines of all pools.
+            max_per_host: None,
+            min_free_cpu_milli: region.min_free_cores.map_or(0, |cpu| cpu.0),
+            min_free_memory: region.min_free_memory.map_or(0, |size| size.0),
+        },
+    }
+}
+
+/// How the capacity of a region's hosts is counted.
+pub(super) fn counting(region: &file::Region) -> HostCounting {
+    HostCounting {
+        memory_overcommit_permille: region.memory_overcommit.0,
+        cpu_overcommit_permille: region.cpu_overcommit.map(|factor| factor.0),
+        cpu_reserve_milli: region.host_cores_reserve.0,
+        max_per_host: region.max_per_host,
+    }
+}
+
+/// What a pool says of its hosts.
+pub(super) fn of_pool(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> HostRules {
+    names(&pool.hosts, &path.at("hosts"), problems);
+    names(&pool.exclude_hosts, &path.at("exclude_hosts"), problems);
+    at_least_one(pool.max_per_host, path, problems);
+    HostRules {
+        exclude: pool.exclude_hosts.iter().map(|host| shared(host)).collect(),
+        max_per_host: pool.max_per_host,
+        ..HostRules::default()
+    }
+}
+
+/// Completes what a pool says with what its region says, and says where the two leave no host.
+pub(super) fn complete(
+    policy: &mut PoolPolicy,
+    pool: &file::Pool,
+    region: &RegionHosts,
+    path: &KeyPath,
+    problems: &mut Problems,
+) {
+    let hosts = path.at("hosts");
+    for (index, host) in pool.hosts.iter().enumerate() {
+        let excluded = region.rules.exclude.iter().any(|other| **other == **host);
+        let at = hosts.at(&index);
+        problems.unless(!excluded, &at, || {
+            format!("the region excludes {host}; expected another host, or {host} not among its exclude_hosts")
+        });
+        let known = region.only.is_empty() || region.only.contains(host);
+        problems.unless(known, &at, || {
+            format!("the region's hosts are {}", region.only.join(", "))
+        });
+    }
+    if policy.hosts.is_empty() {
+        policy.hosts = region.only.iter().map(|host| shared(host)).collect();
+    }
+    let rules = &mut policy.host_rules;
+    rules.exclude.extend(region.rules.exclude.iter().cloned());
+    rules.exclude.sort();
+    rules.exclude.dedup();
+    rules.strategy = pool.host_strategy.map_or(region.rules.strategy, strategy);
+    let own = pool.min_free_cores.map(|cpu| cpu.0);
+    rules.min_free_cpu_milli = own.unwrap_or(region.rules.min_free_cpu_milli);
+    let own = pool.min_free_memory.map(|size| size.0);
+    rules.min_free_memory = own.unwrap_or(region.rules.min_free_memory);
+    let left = policy.hosts.iter().any(|host| policy.may_use(host));
+    problems.unless(
+        policy.hosts.is_empty() || left,
+        &path.at("exclude_hosts"),
+        || {
+            format!(
+                "all hosts that the pool may use are excluded ({})",
+                policy.hosts.join(", ")
+            )
+        },
+    );
+}
+
+fn names(hosts: &[String], path: &KeyPath, problems: &mut Problems) {
+    each(
+        hosts,
+        path,
+        |host| syntax::dns_label(&host.to_ascii_lowercase()),
+        "a PVE host's name",
+        problems,
+    );
+}
+
+fn at_least_one(most: Option<u32>, path: &KeyPath, problems: &mut Problems) {
+    problems.unless(most != Some(0), &path.at("max_per_host"), || {
+        "expected at least 1; exclude_hosts keeps machines off a host".to_owned()
+    });
+}
+
+fn strategy(of: file::HostStrategy) -> HostStrategy {
+    match of {
+        file::HostStrategy::Spread => HostStrategy::Spread,
+        file::HostStrategy::MaxMemory => HostStrategy::MaxMemory,
+        file::HostStrategy::MaxCpu => HostStrategy::MaxCpu,
+        file::HostStrategy::Balanced => HostStrategy::Balanced,
+        file::HostStrategy::RoundRobin => HostStrategy::RoundRobin,
+        file::HostStrategy::Pack => HostStrategy::Pack,
+    }
+}

@@ -1,0 +1,65 @@
+//! What the configuration says of hosts: which ones a pool uses, in which order, and how their capacity is counted.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// How the capacity of a region's hosts is counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HostCounting {
+    /// Memory that guests may be promised, in thousandths of what the host has.
+    pub memory_overcommit_permille: i64,
+    /// CPU that guests may be promised, in thousandths of what the host has; `None`: as much as they like.
+    pub cpu_overcommit_permille: Option<i64>,
+    /// CPU in millicores of each host that machines may not take.
+    pub cpu_reserve_milli: i64,
+    /// Machines of all pools on one host, at most.
+    pub max_per_host: Option<u32>,
+}
+
+impl Default for HostCounting {
+    fn default() -> HostCounting {
+        HostCounting {
+            memory_overcommit_permille: 1000,
+            cpu_overcommit_permille: None,
+            cpu_reserve_milli: 0,
+            max_per_host: None,
+        }
+    }
+}
+
+/// Which of the hosts that may be used gets the next machine of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostStrategy {
+    /// The one with the fewest machines of the pool, then the one with the most memory that is not promised.
+    #[default]
+    Spread,
+    /// The one with the most memory that is not promised.
+    MaxMemory,
+    /// The one with the most CPU that is not promised.
+    MaxCpu,
+    /// The one with the largest part of its CPU and its memory together that is not promised.
+    Balanced,
+    /// The one after the host of the machine that was planned last, by name.
+    RoundRobin,
+    /// One on which guests run before one that is empty, then the one with the least memory that is not promised.
+    Pack,
+}
+
+/// Which hosts a pool uses, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HostRules {
+    /// Which of them gets the next machine.
+    pub strategy: HostStrategy,
+    /// Hosts that it does not use, also where they are named among those that it uses.
+    pub exclude: Vec<Arc<str>>,
+    /// Machines of the pool on one host, at most.
+    pub max_per_host: Option<u32>,
+    /// CPU in millicores that a new machine leaves idle on its host, by what is in use; 0 for no such bound.
+    pub min_free_cpu_milli: i64,
+    /// Memory in bytes that a new machine leaves free on its host, by what is in use; 0 for no such bound.
+    pub min_free_memory: i64,
+}
