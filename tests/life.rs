@@ -8,6 +8,8 @@ mod clocks;
 mod common;
 #[path = "life/hostile_days/mod.rs"]
 mod hostile_days;
+#[path = "life/hosts.rs"]
+mod hosts;
 #[path = "life/identity.rs"]
 mod identity;
 #[path = "life/lease.rs"]

@@ -95,13 +95,30 @@ impl Service {
         }
     }
 
-    /// The VM that a read is about lies in a range, or is a template of the policy.
+    /// Refuses a read of a VM that lies in no range and is no template of the policy.
     pub(super) async fn in_reach(
         &self,
         policy: &Policy,
         call: &Call,
         end: Instant,
     ) -> Result<(), Ends> {
+        if self.reaches(policy, call, end).await? {
+            return Ok(());
+        }
+        let vmid = call.subject().unwrap_or_default();
+        Err(Reply::refused(&format!(
+            "VM {vmid} lies in no range of the configuration and is no template of it; \
+             nothing of it is told (vmids of the region, vmid or vm_name of the template)"
+        )))
+    }
+
+    /// Whether the VM that a read is about lies in a range, or is a template of the policy.
+    pub(super) async fn reaches(
+        &self,
+        policy: &Policy,
+        call: &Call,
+        end: Instant,
+    ) -> Result<bool, Ends> {
         let (Some(host), Some(vmid)) = (call.host.as_deref(), call.subject()) else {
             return Err(Reply::refused("the call names no VM"));
         };
@@ -110,22 +127,34 @@ impl Service {
             || allow.template_vmids.contains(&vmid)
             || held(&self.known.templates).contains(&vmid)
         {
-            return Ok(());
+            return Ok(true);
         }
-        let refused = || {
-            Reply::refused(&format!(
-                "VM {vmid} lies in no range of the configuration and is no template of it; \
-                 nothing of it is told (vmids of the region, vmid or vm_name of the template)"
-            ))
-        };
         if allow.template_names.is_empty() {
-            return Err(refused());
+            return Ok(false);
         }
         let config = self.config(host, vmid, end).await?;
-        owned::template(policy, vmid, &config).map_err(|_| refused())?;
+        if owned::template(policy, vmid, &config).is_err() {
+            return Ok(false);
+        }
         held(&self.known.templates).insert(vmid);
-        Ok(())
+        Ok(true)
     }
+}
+
+/// Of a guest's configuration what its host has to keep for it: its memory, the least that ballooning leaves it, and whether
+/// it starts with its host. Numbers alone; a guest's notes, `args` and addresses are nobody's business. `None` when the answer
+/// cannot be read.
+pub(super) fn promise(body: &[u8]) -> Option<Vec<u8>> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let data = body.get("data").filter(|data| data.is_object())?;
+    let fields = Fields::of(data);
+    let mut told = serde_json::Map::new();
+    for key in ["memory", "balloon", "onboot"] {
+        if let Some(number) = fields.integer(key) {
+            told.insert(key.to_owned(), json!(number));
+        }
+    }
+    Some(json!({ "data": told }).to_string().into_bytes())
 }
 
 /// Of the disks on a storage those that a range's VMIDs have in their names; the answer as it goes to

@@ -220,6 +220,13 @@ impl Service {
         let mut changed = None;
         match call.rule.needs {
             Needs::Nothing => {}
+            // Of others' VMs their part in the host's capacity is told, and nothing else.
+            Needs::Reach if call.rule.name == "vm-config" => {
+                if !self.reaches(policy, call, end).await? {
+                    let reply = self.forward(&request, end).await?;
+                    return Ok(Service::promise(reply));
+                }
+            }
             Needs::Reach => self.in_reach(policy, call, end).await?,
             Needs::Mark | Needs::MarkAndDigest => {
                 let (mark, config, record) = self.ours(policy, call, end).await?;
@@ -256,6 +263,17 @@ impl Service {
         Ok(self.read_too(policy, call, reply))
     }
 
+    /// Of a guest's configuration its part in the host's capacity.
+    fn promise(mut reply: Reply) -> Reply {
+        if reply.outcome == "done" {
+            let Some(body) = reach::promise(&reply.body) else {
+                return Reply::not_sent("PVE's configuration of the guest cannot be read");
+            };
+            reply.body = body;
+        }
+        reply
+    }
+
     /// What a read tells the broker itself, and what of it is not for the daemon.
     fn read_too(&self, policy: &Policy, call: &Call, mut reply: Reply) -> Reply {
         if reply.outcome != "done" {
@@ -263,6 +281,7 @@ impl Service {
         }
         match call.rule.name {
             "resources" => self.saw(policy, &reply.body),
+            "container-config" => return Service::promise(reply),
             "vm-config" => self.read_config(policy, call, &reply.body),
             "disks" | "bridges" | "pools" => {
                 let told = match call.rule.name {

@@ -1,3 +1,5 @@
+mod hosts;
+
 use std::fmt::Write as _;
 
 use super::settings::Channel;

@@ -16,6 +16,10 @@ pub struct HostCounting {
     pub cpu_reserve_milli: i64,
     /// Machines of all pools on one host, at most.
     pub max_per_host: Option<u32>,
+    /// Guests that are off and start with their host count too.
+    pub onboot: bool,
+    /// A VM with ballooning counts with the memory that it keeps at least.
+    pub balloon_minimum: bool,
 }
 
 impl Default for HostCounting {
@@ -25,6 +29,8 @@ impl Default for HostCounting {
             cpu_overcommit_permille: None,
             cpu_reserve_milli: 0,
             max_per_host: None,
+            onboot: true,
+            balloon_minimum: false,
         }
     }
 }

@@ -98,6 +98,12 @@ pub struct Vm {
     pub cpus: u32,
     /// Configured memory in bytes.
     pub memory: i64,
+    /// The memory in bytes that ballooning leaves it at least; `None`: all of it, or not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_min: Option<i64>,
+    /// It starts with its host; known of guests that are off.
+    #[serde(skip_serializing_if = "is_default")]
+    pub onboot: bool,
     /// SMBIOS UUID, lower case; `None` when its configuration was not read or names none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Arc<str>>,

@@ -11,12 +11,13 @@ use super::perl::Fields;
 use super::texts::Cause;
 use super::transport::{CallError, Method, Outcome, Request};
 use super::types::{
-    BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, NodeStatus, Resources, Task,
-    TaskState, Version, VmStatus, deadline,
+    BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, GuestPromise, NodeStatus,
+    Resources, Task, TaskState, Version, VmStatus, deadline,
 };
 use super::upid::Upid;
 use super::vm_config::VmConfig;
 use crate::model::foreign;
+use crate::model::region::GuestKind;
 use crate::model::time::Time;
 
 /// Lines of a task's log asked for at once.
@@ -76,7 +77,7 @@ fn upid(data: &Value) -> Result<Upid, CallError> {
 }
 
 /// Every call there is, by its name in metrics and errors.
-pub const CALLS: [&str; 25] = [
+pub const CALLS: [&str; 26] = [
     "active_tasks",
     "agent_exec",
     "agent_exec_status",
@@ -241,6 +242,25 @@ impl Client {
     /// configuration is compared with.
     pub async fn next_config(&self, host: &str, vmid: u32) -> Result<VmConfig, CallError> {
         self.config(host, vmid, vec![]).await
+    }
+
+    /// `GET …/{qemu,lxc}/{vmid}/config?current=1` of a guest that is not ours: what its host has to keep for it.
+    /// [`Cause::Gone`] also when it is on another host. The broker tells no more of it than this.
+    pub async fn guest_promise(
+        &self,
+        host: &str,
+        kind: GuestKind,
+        vmid: u32,
+    ) -> Result<GuestPromise, CallError> {
+        let at = match kind {
+            GuestKind::Qemu => vm_path(host, vmid, &["config"])?,
+            GuestKind::Lxc => host_path(host, &["lxc", &vmid.to_string(), "config"])?,
+        };
+        let in_force = vec![pair("current", "1")];
+        let data = self
+            .get("guest_promise", at, in_force, deadline::READ_HOST)
+            .await?;
+        Ok(GuestPromise::read(&data))
     }
 
     async fn config(

@@ -26,8 +26,9 @@ pub use tasks::{Poll, TaskEnd, WaitError};
 pub use texts::Cause;
 pub use transport::{CallError, LATE_CALL, Method, Outcome, Request, Transport};
 pub use types::{
-    BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, GuestResource, HostResource,
-    Member, NodeStatus, Resources, StorageResource, Task, TaskState, Version, VmStatus,
+    BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, GuestPromise, GuestResource,
+    HostResource, Member, NodeStatus, Resources, StorageResource, Task, TaskState, Version,
+    VmStatus,
 };
 pub use upid::Upid;
 pub use vm_config::{Disk, Net, VmConfig};

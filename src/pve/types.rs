@@ -153,6 +153,28 @@ pub struct HostResource {
     pub maintenance: bool,
 }
 
+/// What a host has to keep for a guest that is not ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GuestPromise {
+    /// It starts with its host.
+    pub onboot: bool,
+    /// The memory that ballooning leaves it at least, in bytes; `None`: all of it.
+    pub memory_min: Option<i64>,
+}
+
+impl GuestPromise {
+    /// Reads the data of `GET /nodes/{node}/{qemu,lxc}/{vmid}/config`.
+    pub fn read(data: &Value) -> GuestPromise {
+        let fields = Fields::of(data);
+        // 0 switches the balloon off.
+        let least = fields.integer("balloon").filter(|mib| *mib > 0);
+        GuestPromise {
+            onboot: fields.flag("onboot"),
+            memory_min: least.map(|mib| mib.saturating_mul(1 << 20)),
+        }
+    }
+}
+
 /// A VM or container in the resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuestResource {

@@ -88,12 +88,21 @@ fn gone(machine: &Machine) -> bool {
 fn taken(case: Case<'_>, seen: &Region, at: (&str, &str), planned: &Planned<'_>) -> Taken {
     let (region, host) = at;
     let mut taken = Taken::default();
-    for vm in seen
-        .vms
-        .values()
-        .filter(|vm| vm.running && *vm.host == *host)
-    {
-        taken.promise(i128::from(vm.memory.max(0)), i128::from(vm.cpus) * 1000);
+    let counting = counting(case, region);
+    let marked = |vmid: u32| {
+        let mut machines = case.snapshot.machines.values();
+        machines.any(|machine| *machine.region == *region && machine.mark.vmid == vmid)
+    };
+    for (vmid, vm) in seen.vms.iter().filter(|(_, vm)| *vm.host == *host) {
+        let will = counting.onboot && vm.onboot && !vm.template && !marked(*vmid);
+        if !vm.running && !will {
+            continue;
+        }
+        let memory = match vm.memory_min {
+            Some(least) if counting.balloon_minimum => least.min(vm.memory),
+            _ => vm.memory,
+        };
+        taken.promise(i128::from(memory.max(0)), i128::from(vm.cpus) * 1000);
     }
     for machine in case.snapshot.machines.values() {
         if *machine.region != *region || *machine.host != *host {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use model::hosts::{HostCounting, HostStrategy};
 use model::policy::{InstanceType, PoolPolicy, RegionPolicy};
-use model::region::Host;
+use model::region::{Host, Vm};
 
 use crate::words;
 
@@ -36,6 +36,17 @@ pub(crate) fn keeps<'a>(pools: impl Iterator<Item = &'a PoolPolicy>) -> Arc<[Siz
         memory: pool.host_rules.min_free_memory,
     };
     pools.map(keep).collect()
+}
+
+/// What a guest is promised of its host: one that runs, and one that will with its host. A machine of ours that is off is
+/// counted where it stands in its life.
+pub(crate) fn promised(vm: &Vm, counting: &HostCounting, ours: bool) -> Option<Size> {
+    let starts = counting.onboot && vm.onboot && !vm.template && !ours;
+    let least = vm.memory_min.filter(|_| counting.balloon_minimum);
+    (vm.running || starts).then(|| Size {
+        cpu_milli: i64::from(vm.cpus).saturating_mul(1000),
+        memory: least.map_or(vm.memory, |least| least.min(vm.memory)).max(0),
+    })
 }
 
 /// What a host has, what of it is promised, and to how many machines.

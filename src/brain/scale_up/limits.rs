@@ -89,12 +89,14 @@ impl Ledger {
             let copies = region.templates.values().flatten().map(|copy| copy.vmid);
             let taken = region.vms.keys().copied().chain(copies);
             ledger.vmids.insert(name.clone(), taken.collect());
-            for vm in region.vms.values().filter(|vm| vm.running) {
-                let size = Size {
-                    cpu_milli: i64::from(vm.cpus).saturating_mul(1000),
-                    memory: vm.memory.max(0),
-                };
-                if let Some(host) = ledger.host(name, &vm.host) {
+            let counting = policy.map(|policy| policy.capacity.clone());
+            let counting = counting.unwrap_or_default();
+            let machines = turn.view.machines.values().map(|known| known.machine);
+            let ours = machines.filter(|machine| *machine.region == **name);
+            let ours: BTreeSet<u32> = ours.map(|machine| machine.mark.vmid).collect();
+            for (vmid, vm) in &region.vms {
+                let size = hosts::promised(vm, &counting, ours.contains(vmid));
+                if let Some((host, size)) = ledger.host(name, &vm.host).zip(size) {
                     host.promise(size);
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::lab::{GI, Lab, lab};
+use super::lab::{GI, Lab, lab, owner};
 use model::action::Kind;
 use model::hosts::HostStrategy;
 use model::region::{GuestKind, Step, Vm};
@@ -284,4 +284,70 @@ fn containers_of_others_are_promised_their_memory_too() {
     };
     region.vms.insert(300, container);
     assert_eq!(made(&lab), on([("pve2", 1)]));
+}
+
+#[test]
+fn guests_that_start_with_their_host_are_promised_their_size_while_they_are_off() {
+    let with = |onboot: bool, edit: &dyn Fn(&mut Lab)| {
+        let mut lab = pods(unequal(HostStrategy::MaxMemory, [(16, 64, 0, 0); 3]), 1);
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        let guest = Vm {
+            host: "pve1".into(),
+            onboot,
+            memory: 8 * GI,
+            cpus: 4,
+            ..Vm::default()
+        };
+        region.vms.insert(300, guest);
+        edit(&mut lab);
+        made(&lab)
+    };
+    let vm = |lab: &mut Lab, with: &dyn Fn(&mut Vm)| {
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        with(region.vms.get_mut(&300).expect("there"));
+    };
+    let counting = |lab: &mut Lab, with: &dyn Fn(&mut model::hosts::HostCounting)| {
+        with(&mut lab.policy.regions.get_mut("home").expect("home").capacity);
+    };
+    assert_eq!(with(true, &|_| {}), on([("pve2", 1)]));
+    assert_eq!(with(false, &|_| {}), on([("pve1", 1)]));
+    let ignored = with(true, &|lab| {
+        counting(lab, &|counting| counting.onboot = false)
+    });
+    assert_eq!(ignored, on([("pve1", 1)]));
+    let template = with(true, &|lab| vm(lab, &|vm| vm.template = true));
+    assert_eq!(template, on([("pve1", 1)]));
+}
+
+#[test]
+fn a_vm_with_ballooning_counts_with_its_memory_or_with_what_it_keeps() {
+    let with = |minimum: bool| {
+        let hosts = [(16, 64, 2, 32), (16, 64, 2, 16), (16, 32, 0, 0)];
+        let mut lab = pods(unequal(HostStrategy::MaxMemory, hosts), 1);
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        region.vms.get_mut(&200).expect("there").memory_min = Some(4 * GI);
+        let policy = lab.policy.regions.get_mut("home").expect("home");
+        policy.capacity.balloon_minimum = minimum;
+        made(&lab)
+    };
+    assert_eq!(with(false), on([("pve2", 1)]));
+    assert_eq!(with(true), on([("pve1", 1)]));
+}
+
+/// kube-scheduler would rather spread pods of one controller over hosts and zones. Who asks for a strategy gets it; what a
+/// pod itself prefers still counts.
+#[test]
+fn a_strategy_means_more_than_kube_schedulers_defaults() {
+    let of_one_controller = |strategy: HostStrategy| {
+        let mut lab = pods(unequal(strategy, [(16, 64, 1, 1); 3]), 3);
+        for n in 0..3 {
+            lab = lab.shape(&format!("web{n}"), |shape| {
+                shape.owner = Some(owner("ReplicaSet", "web"));
+            });
+        }
+        made(&lab).len()
+    };
+    assert_eq!(of_one_controller(HostStrategy::Spread), 3);
+    assert_eq!(of_one_controller(HostStrategy::Pack), 1);
+    assert_eq!(of_one_controller(HostStrategy::MaxMemory), 3);
 }

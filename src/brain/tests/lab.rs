@@ -403,6 +403,8 @@ impl Lab {
             lock: None,
             cpus: kind.cores,
             memory: kind.memory,
+            memory_min: None,
+            onboot: false,
             uuid: Some(format!("uuid-{name}").into()),
             ownership: Some(Ownership::Marked(machine.mark.clone())),
         };

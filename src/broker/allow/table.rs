@@ -88,6 +88,12 @@ pub(in crate::broker) static RULES: &[Rule] = &[
         &[Fixed("nodes"), Host, Fixed("qemu"), Vmid, Fixed("config")],
         &[may("current", values::flag)],
     ),
+    // Of a container its part in the host's capacity is told, and nothing else.
+    read(
+        "container-config",
+        &[Fixed("nodes"), Host, Fixed("lxc"), Vmid, Fixed("config")],
+        &[may("current", values::flag)],
+    ),
     look(
         "vm-status",
         &[

@@ -5,6 +5,7 @@
 mod broker;
 mod clocks;
 mod disks;
+mod hosts;
 mod kubernetes;
 mod network;
 mod region;

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::{ClusterId, Findings, clocks};
+use super::{ClusterId, Findings, clocks, hosts};
 use crate::config::Settings;
 use crate::config::settings::Template;
 use crate::model::mark::Ownership;
-use crate::model::policy::PoolPolicy;
 use crate::model::region::GuestKind;
 use crate::model::time::Span;
 use crate::model::words;
@@ -144,58 +143,12 @@ pub(super) fn judge(
         .iter()
         .filter(|(_, pool)| *pool.region == *name);
     for (pool_name, pool) in pools {
-        judge_pool(seen, pool_name, pool, settings, findings);
+        hosts::judge_pool(&seen.resources, pool_name, pool, &settings.policy, findings);
     }
     for (template_name, template) in templates(name, settings) {
         judge_template(seen, template_name, template, settings, findings);
     }
     judge_range(seen, name, settings, cluster, findings);
-}
-
-fn judge_pool(
-    seen: &Seen,
-    name: &str,
-    pool: &PoolPolicy,
-    settings: &Settings,
-    findings: &mut Findings,
-) {
-    for host in &pool.hosts {
-        match seen.resources.hosts.get(host) {
-            None => findings.wrong(format!("pool {name}: there is no host {host}")),
-            Some(seen) if !seen.online => {
-                findings.warning(format!("pool {name}: host {host} is offline"));
-            }
-            Some(_) => findings.fine(format!("pool {name}: host {host}")),
-        }
-    }
-    let reserve = settings
-        .policy
-        .regions
-        .get(&pool.region)
-        .map_or(0, |region| region.host_memory_reserve);
-    let usable = seen
-        .resources
-        .hosts
-        .iter()
-        .filter(|(host, _)| pool.hosts.is_empty() || pool.hosts.contains(host));
-    let largest = usable
-        .map(|(_, host)| host.memory.saturating_sub(reserve))
-        .max()
-        .unwrap_or(0);
-    for kind in &pool.instance_types {
-        let memory = settings
-            .policy
-            .instance_types
-            .get(kind)
-            .map_or(0, |kind| kind.memory);
-        if memory > largest {
-            findings.warning(format!(
-                "pool {name}: no host has the memory for instance type {kind}: {} MiB wanted, {} MiB at most",
-                memory >> 20,
-                largest >> 20
-            ));
-        }
-    }
 }
 
 fn judge_template(

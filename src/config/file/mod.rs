@@ -16,7 +16,7 @@ pub use pool::{
     BudgetReason, ConsolidationKind, Drain, InstanceType, Join, NodeBudget, Pool, PoolScaleDown,
     Reserved,
 };
-pub use region::{Broker, ChannelKind, CloneKind, HostStrategy, Region, Template};
+pub use region::{Ballooning, Broker, ChannelKind, CloneKind, HostStrategy, Region, Template};
 
 use super::scalar::{Cpu, Duration, Ratio, Size};
 use super::settings;

@@ -36,6 +36,17 @@ pub enum ChannelKind {
     Token,
 }
 
+/// Which memory a VM with ballooning counts with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Ballooning {
+    /// `memory`: what it may have.
+    #[default]
+    Maximum,
+    /// `balloon`: what it keeps.
+    Minimum,
+}
+
 /// Which of the hosts that will do gets the next machine. Hosts that are offline, in maintenance, excluded or full are passed
 /// over in any case, and where none is left no machine is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -86,7 +97,11 @@ pub struct Region {
     pub hosts: Vec<String>,
     /// Hosts that machines are never made on.
     pub exclude_hosts: Vec<String>,
-    /// Which of the hosts that will do gets the next machine.
+    /// Which of the hosts that will do gets the next machine. `spread`: the one with the fewest machines of the pool, then
+    /// with the most memory that no guest is promised; `max-memory`, `max-cpu`: the one with the most of it that no guest is
+    /// promised; `balanced`: with the largest part of both; `round-robin`: each in its turn, by name; `pack`: one on which
+    /// guests run before an empty one, then the one with the least memory left, so that other hosts can sleep. Hosts that are
+    /// offline, in maintenance, excluded or full are passed over, and where none is left no machine is made.
     pub host_strategy: HostStrategy,
     /// Machines of all pools on one host, at most.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,6 +113,11 @@ pub struct Region {
     pub host_cores_reserve: Cpu,
     /// Memory that guests may be promised on a host: what it has, times this.
     pub memory_overcommit: Overcommit,
+    /// Which memory a VM with ballooning is promised: its `maximum`, or the `minimum` that PVE leaves it when the host
+    /// runs short.
+    pub ballooning: Ballooning,
+    /// Guests that are off and start with their host (`onboot`) are promised their size too.
+    pub count_onboot: bool,
     /// Cores that guests may be promised on a host: its logical CPUs times this. Default: as many as they like, for guests
     /// share them. No machine ever gets more cores than its host has CPUs: PVE does not start such a VM.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -210,6 +230,8 @@ impl Default for Region {
             host_memory_reserve: Size(2 << 30),
             host_cores_reserve: Cpu(0),
             memory_overcommit: Overcommit(1000),
+            ballooning: Ballooning::Maximum,
+            count_onboot: true,
             cpu_overcommit: None,
             min_free_cores: None,
             min_free_memory: None,

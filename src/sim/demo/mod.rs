@@ -186,6 +186,8 @@ pub fn pool_rules(settings: &Settings) -> Vec<PoolRule> {
                 .iter()
                 .map(|taint| json!({"key": &*taint.key, "value": &*taint.value, "effect": format!("{:?}", taint.effect)}))
                 .collect(),
+            hosts: pool.hosts.iter().map(ToString::to_string).collect(),
+            exclude_hosts: pool.host_rules.exclude.iter().map(ToString::to_string).collect(),
         }
     });
     pools.collect()

@@ -44,6 +44,10 @@ pub struct PoolRule {
     pub labels: BTreeMap<String, String>,
     /// Taints of a new node, as in its spec.
     pub taints: Vec<Value>,
+    /// Hosts that its machines may be on; empty for all.
+    pub hosts: Vec<String>,
+    /// Hosts that they may not be on.
+    pub exclude_hosts: Vec<String>,
 }
 
 /// What the configuration promises for all pools together.

@@ -48,6 +48,7 @@ impl Judge {
                 self.machines.remove(&vmid);
                 self.disowned.remove(&vmid);
                 self.look_at_backoff(change, &seen);
+                self.look_at_host(change, &seen);
             }
             ("clone", None) => {
                 self.find(format!("{now}: VM {vmid} was cloned without our mark"));
@@ -248,6 +249,21 @@ impl Judge {
             self.find(format!(
                 "{}: pool {} has a new machine {passed} after the last of {count} failed; it waits for {} at least",
                 change.at, seen.pool, terms.backoff
+            ));
+        }
+    }
+
+    /// A new machine is on a host that its pool may use.
+    fn look_at_host(&mut self, change: &Change, seen: &Seen) {
+        let rule = self.pools.iter().find(|rule| rule.name == seen.pool);
+        let (Some(rule), Some(vm)) = (rule, self.pve.vm(change.vmid)) else {
+            return;
+        };
+        let named = rule.hosts.is_empty() || rule.hosts.contains(&vm.host);
+        if !named || rule.exclude_hosts.contains(&vm.host) {
+            self.find(format!(
+                "{}: VM {} of pool {} was made on {}, which the pool may not use",
+                change.at, vm.vmid, seen.pool, vm.host
             ));
         }
     }

@@ -91,6 +91,15 @@ pub enum Act {
         /// Whether it is in maintenance.
         on: bool,
     },
+    /// Something on a host itself uses CPU and memory from now on.
+    Load {
+        /// The host.
+        host: String,
+        /// Thousandths of its CPUs.
+        cpu_permille: u32,
+        /// Bytes.
+        memory: u64,
+    },
     /// The cluster loses or regains its quorum.
     Quorum(
         /// Whether it is quorate.
@@ -260,6 +269,17 @@ impl World {
                     .get_mut(host)
                     .ok_or_else(|| format!("no such cluster node '{host}'"))?;
                 host.maintenance = *on;
+            }
+            Act::Load {
+                host,
+                cpu_permille,
+                memory,
+            } => {
+                let host = self
+                    .hosts
+                    .get_mut(host)
+                    .ok_or_else(|| format!("no such cluster node '{host}'"))?;
+                (host.cpu_permille, host.own_memory) = (*cpu_permille, *memory);
             }
             Act::Quorum(quorate) => self.quorate = *quorate,
             Act::Fill {

@@ -173,7 +173,7 @@ impl World {
             row["ssl_fingerprint"] = json!(format!("{:0<95}", "AA:").replace("00", ":0"));
         }
         if online && self.allowed(caller, &format!("/nodes/{name}"), &["Sys.Audit"]) {
-            row["cpu"] = json!(0.02);
+            row["cpu"] = json!(f64::from(host.cpu_permille) / 1000.0);
             row["maxcpu"] = json!(host.spec.cpus);
             row["mem"] = json!(self.memory_used(name));
             row["maxmem"] = json!(host.spec.memory);
@@ -200,7 +200,8 @@ impl World {
             .vms
             .values()
             .filter(|vm| vm.host == host && vm.run.is_on());
-        2 * super::GIB + running.map(|vm| vm.memory_mib() << 20).sum::<u64>()
+        let own = self.hosts.get(host).map_or(0, |host| host.own_memory);
+        own + running.map(|vm| vm.memory_mib() << 20).sum::<u64>()
     }
 
     fn node_status(&self, name: &str, now: Time) -> Value {
@@ -211,7 +212,7 @@ impl World {
         let free = host.spec.memory - used;
         let (total, taken) = (96 * super::GIB, 8 * super::GIB);
         json!({
-            "cpu": 0.02, "idle": 0, "wait": 0.001,
+            "cpu": f64::from(host.cpu_permille) / 1000.0, "idle": 0, "wait": 0.001,
             "cpuinfo": {
                 "cpus": host.spec.cpus, "cores": host.spec.cpus.div_ceil(2), "sockets": 1,
                 "model": "Simulated CPU", "mhz": "3000.000", "flags": "fpu vme sse2", "hvm": "1", "user_hz": 100,

@@ -27,6 +27,10 @@ pub(super) struct Host {
     pub(super) spec: HostSpec,
     pub(super) offline_since: Option<Time>,
     pub(super) maintenance: bool,
+    /// Thousandths of its CPUs that are in use.
+    pub(super) cpu_permille: u32,
+    /// Bytes that its own system uses.
+    pub(super) own_memory: u64,
     pub(super) booted: Time,
     /// When within ten seconds its pvestatd speaks, in milliseconds.
     phase: i64,
@@ -230,6 +234,8 @@ impl World {
                     spec: host.clone(),
                     offline_since: None,
                     maintenance: false,
+                    cpu_permille: 20,
+                    own_memory: 2 * super::GIB,
                     booted: now - Span::minutes(60 * 24),
                     phase: rng.random_range(0..BROADCAST.0),
                 };

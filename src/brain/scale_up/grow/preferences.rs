@@ -14,6 +14,8 @@ use crate::simulation::company::topology::{DomainId, FRESH, KeyId};
 use crate::simulation::offer::Offer;
 use crate::simulation::pack;
 use crate::simulation::planned::CreateReason;
+use model::hosts::HostStrategy;
+use model::policy::PoolPolicy;
 use model::report::PodVerdict;
 
 /// Rounds over all planned machines at most: a pod or machine that moves may make another move worth while.
@@ -35,6 +37,15 @@ struct PreferenceSearch {
 }
 
 impl PreferenceSearch {
+    /// The preferences that may move a machine of a pool to another host. Who says which hosts a pool takes first means
+    /// more than kube-scheduler's defaults, which spread everything.
+    fn for_hosts(&self, pool: &PoolPolicy) -> &BTreeMap<usize, Arc<Preferences>> {
+        match pool.host_rules.strategy {
+            HostStrategy::Spread => &self.all,
+            _ => &self.own,
+        }
+    }
+
     /// Whether one more place may be looked at.
     fn look(&mut self) -> bool {
         self.looks = self.looks.saturating_sub(1);
@@ -232,9 +243,8 @@ impl Grower<'_, '_, '_, '_> {
         let mut moved = false;
         for machine in 0..self.planned.machines.len() {
             let planned = &self.planned.machines[machine];
-            let preferences = planned
-                .groups()
-                .any(|group| search.all.contains_key(&group));
+            let counting = search.for_hosts(self.choices[planned.choice].policy);
+            let preferences = planned.groups().any(|group| counting.contains_key(&group));
             if !preferences || !matches!(planned.reason, CreateReason::Pods) {
                 continue;
             }
@@ -283,10 +293,12 @@ impl Grower<'_, '_, '_, '_> {
     ) -> Option<usize> {
         let planned = &self.planned.machines[machine];
         let choice = &self.choices[planned.choice];
+        search.looks = search.looks.saturating_sub(offers.len());
+        let counting = search.for_hosts(choice.policy);
         let penalty = |offer: usize| {
             let at = self.domains_at(machine, offer);
             let of = planned.assigned.iter().filter_map(|assigned| {
-                let preferences = search.all.get(&assigned.group)?;
+                let preferences = counting.get(&assigned.group)?;
                 let pods = i64::try_from(assigned.pods.len()).unwrap_or(i64::MAX);
                 Some(
                     self.world
@@ -306,7 +318,6 @@ impl Grower<'_, '_, '_, '_> {
             company.may_move(here, there) && !residents.iter().any(|pods| pinned(pods.shape))
         };
         let now = penalty(planned.offer);
-        search.looks = search.looks.saturating_sub(offers.len());
         let better = offers.into_iter().filter_map(|offer| {
             let then = penalty(offer);
             let at = &choice.offers[offer];

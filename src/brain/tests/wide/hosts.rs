@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::HOSTS;
 use crate::tests::lab::{GI, Lab};
 use model::hosts::{HostCounting, HostRules, HostStrategy};
+use model::region::Vm;
 
 /// One host.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +37,34 @@ pub(in crate::tests) struct HostsRecipe {
     memory_percent: i64,
     cpu_percent: Option<i64>,
     reserve_cores: i64,
+    onboot: bool,
+    balloon_minimum: bool,
+    guests: Vec<GuestRecipe>,
+}
+
+/// Somebody else's guest.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tests) struct GuestRecipe {
+    host: usize,
+    running: bool,
+    onboot: bool,
+    cpus: u32,
+    gib: i64,
+    least: Option<i64>,
+}
+
+fn guest() -> impl Strategy<Value = GuestRecipe> {
+    let size = (0..16u32, 0..32i64, of(0..16i64));
+    (0..3usize, any::<bool>(), any::<bool>(), size).prop_map(|(host, running, onboot, size)| {
+        GuestRecipe {
+            host,
+            running,
+            onboot,
+            cpus: size.0,
+            gib: size.1,
+            least: size.2,
+        }
+    })
 }
 
 const STRATEGIES: [HostStrategy; 6] = [
@@ -79,23 +108,20 @@ pub(super) fn hosts() -> impl Strategy<Value = Option<HostsRecipe>> {
         prop_oneof![3 => Just(100i64), 1 => 50..300i64],
         prop_oneof![2 => Just(None), 1 => (50..400i64).prop_map(Some)],
     );
-    let all = (
-        vec(host(), 3),
-        vec(rules(), 3),
-        of(1..5u32),
-        factors,
-        0..3i64,
-    );
-    of(all.prop_map(
-        |(hosts, rules, max_per_host, factors, reserve_cores)| HostsRecipe {
-            hosts,
-            rules,
-            max_per_host,
-            memory_percent: factors.0,
-            cpu_percent: factors.1,
-            reserve_cores,
-        },
-    ))
+    let guests = (any::<bool>(), any::<bool>(), vec(guest(), 0..4));
+    let limits = (of(1..5u32), factors, 0..3i64);
+    let all = (vec(host(), 3), vec(rules(), 3), limits, guests);
+    of(all.prop_map(|(hosts, rules, limits, guests)| HostsRecipe {
+        hosts,
+        rules,
+        max_per_host: limits.0,
+        memory_percent: limits.1.0,
+        cpu_percent: limits.1.1,
+        reserve_cores: limits.2,
+        onboot: guests.0,
+        balloon_minimum: guests.1,
+        guests: guests.2,
+    }))
 }
 
 /// Puts it into a world.
@@ -114,7 +140,22 @@ pub(super) fn apply(lab: &mut Lab, recipe: &HostsRecipe) {
         cpu_overcommit_permille: recipe.cpu_percent.map(|percent| percent * 10),
         cpu_reserve_milli: recipe.reserve_cores * 1000,
         max_per_host: recipe.max_per_host,
+        onboot: recipe.onboot,
+        balloon_minimum: recipe.balloon_minimum,
     };
+    for (n, guest) in recipe.guests.iter().enumerate() {
+        let vm = Vm {
+            host: HOSTS[guest.host].into(),
+            running: guest.running,
+            onboot: guest.onboot,
+            cpus: guest.cpus,
+            memory: guest.gib * GI,
+            memory_min: guest.least.map(|gib| gib * GI),
+            ..Vm::default()
+        };
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        region.vms.insert(500 + u32::try_from(n).expect("few"), vm);
+    }
     for (pool, of) in lab.policy.pools.values_mut().zip(&recipe.rules) {
         pool.host_rules = HostRules {
             strategy: STRATEGIES[of.strategy],

@@ -1,0 +1,79 @@
+//! The hosts of a pool: whether they are there and may be used, and whether they could hold its machines.
+
+use super::Findings;
+use crate::model::policy::{Policy, PoolPolicy};
+use crate::pve::{HostResource, Resources};
+
+/// Says what is wrong with the hosts of a pool.
+pub(super) fn judge_pool(
+    seen: &Resources,
+    name: &str,
+    pool: &PoolPolicy,
+    policy: &Policy,
+    findings: &mut Findings,
+) {
+    for host in &pool.hosts {
+        match seen.hosts.get(host) {
+            None => findings.wrong(format!("pool {name}: there is no host {host}")),
+            Some(_) if !pool.may_use(host) => {
+                findings.fine(format!("pool {name}: host {host} is excluded"));
+            }
+            Some(seen) if !seen.online => {
+                findings.warning(format!("pool {name}: host {host} is offline"));
+            }
+            Some(seen) if seen.maintenance => {
+                findings.warning(format!(
+                    "pool {name}: host {host} is in maintenance (ha-manager crm-command node-maintenance disable {host} ends it)"
+                ));
+            }
+            Some(_) => findings.fine(format!("pool {name}: host {host}")),
+        }
+    }
+    for host in &pool.host_rules.exclude {
+        if !seen.hosts.contains_key(host) {
+            findings.wrong(format!(
+                "pool {name}: there is no host {host} to exclude; the hosts are {}",
+                names(seen)
+            ));
+        }
+    }
+    let usable = || seen.hosts.iter().filter(|(host, _)| pool.may_use(host));
+    let ready = |host: &HostResource| host.online && !host.maintenance;
+    if !usable().any(|(_, host)| ready(host)) {
+        findings.wrong(format!(
+            "pool {name}: none of its hosts is online and out of maintenance; the hosts are {}",
+            names(seen)
+        ));
+    }
+    let region = policy.regions.get(&pool.region);
+    let reserve = region.map_or(0, |region| region.host_memory_reserve);
+    let factor = region.map_or(1000, |region| region.capacity.memory_overcommit_permille);
+    let promised = |host: &HostResource| i128::from(host.memory) * i128::from(factor) / 1000;
+    let memory = usable().map(|(_, host)| promised(host) - i128::from(reserve));
+    let memory = memory.max().unwrap_or(0);
+    let cpus = usable().map(|(_, host)| host.cpus).max().unwrap_or(0);
+    for name_of_type in &pool.instance_types {
+        let Some(kind) = policy.instance_types.get(name_of_type) else {
+            continue;
+        };
+        if i128::from(kind.memory) > memory {
+            findings.warning(format!(
+                "pool {name}: no host has the memory for instance type {name_of_type}: {} MiB wanted, {} MiB at most",
+                kind.memory >> 20,
+                memory >> 20
+            ));
+        }
+        // Hosts that are off tell no CPUs.
+        if cpus > 0 && kind.cores > cpus {
+            findings.warning(format!(
+                "pool {name}: no host has the CPUs for instance type {name_of_type}: {} wanted, {cpus} at most; PVE starts no VM with more than its host",
+                kind.cores
+            ));
+        }
+    }
+}
+
+fn names(seen: &Resources) -> String {
+    let names: Vec<&str> = seen.hosts.keys().map(|name| &**name).collect();
+    names.join(", ")
+}

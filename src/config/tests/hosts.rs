@@ -1,0 +1,84 @@
+//! What the file says of hosts, for the region and for pools.
+
+use super::{SMALL, messages, parse};
+use crate::model::hosts::HostStrategy;
+
+#[test]
+fn a_pool_has_the_hosts_of_its_region_but_for_those_that_either_excludes() {
+    let text = SMALL
+        .replace(
+            "vmids = \"9000-9019\"",
+            "vmids = \"9000-9019\"\nhosts = [\"a\", \"b\", \"c\"]\nexclude_hosts = [\"a\"]\nhost_strategy = \"max-cpu\"\n\
+             max_per_host = 4\ncpu_overcommit = 2.5\nmemory_overcommit = 0.9\nmin_free_cores = 2\nmin_free_memory = \"8GiB\"",
+        )
+        .replace(
+            "max = 3",
+            "max = 3\nexclude_hosts = [\"c\"]\nmin_free_cores = 0\nmax_per_host = 1",
+        );
+    let settings = parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    let pool = &settings.policy.pools["small"];
+    let may: Vec<bool> = ["a", "b", "c", "d"].map(|host| pool.may_use(host)).into();
+    assert_eq!(may, [false, true, false, false]);
+    let rules = &pool.host_rules;
+    assert_eq!(rules.strategy, HostStrategy::MaxCpu);
+    assert_eq!(
+        (rules.min_free_cpu_milli, rules.min_free_memory),
+        (0, 8 << 30)
+    );
+    assert_eq!(rules.max_per_host, Some(1));
+    let capacity = &settings.policy.regions["default"].capacity;
+    assert_eq!(
+        (
+            capacity.memory_overcommit_permille,
+            capacity.cpu_overcommit_permille
+        ),
+        (900, Some(2500))
+    );
+    assert_eq!(capacity.max_per_host, Some(4));
+    let allowed = &settings.broker.allow.pools["small"];
+    assert_eq!(allowed.exclude_hosts, ["a", "c"]);
+}
+
+#[test]
+fn hosts_that_leave_a_pool_nothing_are_said() {
+    let with = |region: &str, pool: &str| {
+        let text = SMALL.replace(
+            "vmids = \"9000-9019\"",
+            &format!("vmids = \"9000-9019\"\n{region}"),
+        );
+        messages(&text.replace("max = 3", &format!("max = 3\n{pool}")))
+    };
+    for (region, pool, said) in [
+        (
+            "exclude_hosts = [\"a\"]",
+            "hosts = [\"a\", \"b\"]",
+            "pool.small.hosts.0 = \"a\": the region excludes a",
+        ),
+        (
+            "hosts = [\"a\", \"b\"]",
+            "hosts = [\"c\"]",
+            "pool.small.hosts.0 = \"c\": the region's hosts are a, b",
+        ),
+        (
+            "hosts = [\"a\"]",
+            "exclude_hosts = [\"a\"]",
+            "pool.small.exclude_hosts = [\"a\"]: all hosts that the pool may use are excluded (a)",
+        ),
+        (
+            "host_strategy = \"cheapest\"",
+            "",
+            "unknown variant `cheapest`",
+        ),
+        ("max_per_host = 0", "", "expected at least 1"),
+        ("cpu_overcommit = 0", "", "a number from 0.1 to 100"),
+        (
+            "memory_overcommit = \"much\"",
+            "",
+            "a number from 0.1 to 100",
+        ),
+        ("", "exclude_hosts = [\"b b\"]", "a PVE host's name"),
+    ] {
+        let messages = with(region, pool);
+        assert!(messages.contains(said), "{region} {pool}: {messages}");
+    }
+}

@@ -1,0 +1,167 @@
+//! Which hosts get machines: strategies, hosts that are left out, and what is in use.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pve_autoscaler::model::report::PodVerdict;
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::pve::AdminAct;
+use pve_autoscaler::sim::workload::{Pods, Workload};
+
+use crate::HASTY;
+use crate::common::{Scene, simulate};
+
+/// The configuration with more lines for the region.
+fn region(lines: &str) -> String {
+    let text = HASTY.replace("[template.debian]", &format!("{lines}[template.debian]"));
+    text.replace("max = 3", "max = 6")
+}
+
+/// Pods that each fill a machine, and stay.
+fn fill(count: u32) -> Workload {
+    Workload::visit("web", count, Pods::of("1500m", "1Gi"), Span::minutes(120))
+}
+
+fn act(scene: &Scene, act: &AdminAct) {
+    scene.world.pve.administer(act).expect("it is possible");
+}
+
+fn maintenance(scene: &Scene, host: &str, on: bool) {
+    let host = host.to_owned();
+    act(scene, &AdminAct::Maintenance { host, on });
+}
+
+/// How many machines are on which host.
+fn made(scene: &Scene) -> BTreeMap<String, usize> {
+    let mut made = BTreeMap::new();
+    for vm in scene.world.pve.vms() {
+        if (9100..9121).contains(&vm.vmid) {
+            *made.entry(vm.host).or_default() += 1;
+        }
+    }
+    made
+}
+
+fn on<const N: usize>(hosts: [(&str, usize); N]) -> BTreeMap<String, usize> {
+    let hosts = hosts.into_iter();
+    hosts
+        .map(|(host, count)| (host.to_owned(), count))
+        .collect()
+}
+
+/// What the last turn says of the pod that waits, if one does.
+fn said(scene: &Scene) -> String {
+    let turn = scene.world.turns.borrow().clone().expect("a turn");
+    let mut verdicts = turn.decision.report.pods.values();
+    verdicts
+        .find_map(|verdict| match verdict {
+            PodVerdict::Held { why } | PodVerdict::NoCompatiblePool { why } => {
+                Some(why.values().map(ToString::to_string).collect())
+            }
+            _ => None,
+        })
+        .unwrap_or_default()
+}
+
+/// Machines for so many pods, five minutes later.
+async fn spread_over(config: &str, pods: u32) -> (Scene, BTreeMap<String, usize>) {
+    let scene = Scene::new(5, config, GuestSpec::default());
+    let time = Duration::from_mins(5);
+    scene.live(None, 0, fill(pods), time).await;
+    assert_eq!(scene.findings(), Vec::<String>::new());
+    let made = made(&scene);
+    (scene, made)
+}
+
+#[test]
+fn machines_are_spread_packed_or_made_in_turn_as_the_file_says() {
+    simulate(async {
+        let (_, made) = spread_over(&region(""), 3).await;
+        assert_eq!(made, on([("pve1", 1), ("pve2", 1), ("pve3", 1)]));
+        let (_, made) = spread_over(&region("host_strategy = \"pack\"\n"), 3).await;
+        assert_eq!(made.len(), 1, "{made:?}");
+        let (_, made) = spread_over(&region("host_strategy = \"round-robin\"\n"), 4).await;
+        assert_eq!(made, on([("pve1", 2), ("pve2", 1), ("pve3", 1)]));
+    });
+}
+
+#[test]
+fn a_host_that_is_excluded_gets_no_machine_however_full_the_others_are() {
+    simulate(async {
+        let lines = "exclude_hosts = [\"pve1\"]\nmax_per_host = 2\n";
+        let (scene, made) = spread_over(&region(lines), 5).await;
+        assert_eq!(made, on([("pve2", 2), ("pve3", 2)]));
+        let said = said(&scene);
+        assert!(
+            said.contains("the region's max_per_host allows no more"),
+            "{said}"
+        );
+    });
+}
+
+/// A host in maintenance gets nothing, and when all are the pod says so; when one comes back its machine is made there.
+#[test]
+fn hosts_in_maintenance_get_machines_when_they_are_back() {
+    simulate(async {
+        let scene = Scene::new(5, &region(""), GuestSpec::default());
+        for host in ["pve1", "pve2", "pve3"] {
+            maintenance(&scene, host, true);
+        }
+        let mut first = (String::new(), BTreeMap::new());
+        let acts = async {
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            first = (said(&scene), made(&scene));
+            maintenance(&scene, "pve3", false);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, fill(1), Duration::from_mins(6)) => {}
+            () = acts => {}
+        }
+        assert!(first.0.contains("is in maintenance"), "{}", first.0);
+        assert_eq!(first.1, on([]));
+        assert_eq!(made(&scene), on([("pve3", 1)]));
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// Something else on a host uses its memory: no machine is made there as long as it does.
+#[test]
+fn a_host_whose_memory_is_in_use_gets_its_machine_later() {
+    simulate(async {
+        let scene = Scene::new(
+            5,
+            &region("hosts = [\"pve2\"]\nmin_free_memory = \"8GiB\"\nmin_free_cores = 2\n"),
+            GuestSpec::default(),
+        );
+        let load = |cpu_permille: u32, memory: u64| AdminAct::Load {
+            host: "pve2".to_owned(),
+            cpu_permille,
+            memory,
+        };
+        let memory = 120 << 30;
+        act(&scene, &load(10, memory));
+        let mut told = Vec::new();
+        let acts = async {
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            told.push((said(&scene), made(&scene).len()));
+            act(&scene, &load(960, 2 << 30));
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            told.push((said(&scene), made(&scene).len()));
+            act(&scene, &load(10, 2 << 30));
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, fill(1), Duration::from_mins(10)) => {}
+            () = acts => {}
+        }
+        assert!(told[0].0.contains("min_free_memory keeps 8Gi"), "{told:?}");
+        assert!(told[1].0.contains("min_free_cores keeps 2"), "{told:?}");
+        assert_eq!((told[0].1, told[1].1), (0, 0), "{told:?}");
+        assert_eq!(made(&scene), on([("pve2", 1)]));
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
