@@ -21,6 +21,7 @@ mod spacing;
 pub mod state;
 pub mod status;
 mod steps;
+mod strangers;
 pub mod trouble;
 pub mod turn;
 pub mod vm_config;

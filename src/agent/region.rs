@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::agent::clocks::HostClocks;
 use crate::agent::machines::{Facts, Observed};
+use crate::agent::strangers::Strangers;
 use crate::clock::Clock;
 use crate::config::settings::{Settings, Template};
 use crate::model::foreign::ForeignText;
@@ -121,7 +122,7 @@ impl Known {
 
 /// What changes in the resources when a configuration may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Fingerprint {
+pub(super) struct Fingerprint {
     host: Arc<str>,
     name: Arc<str>,
     lock: Option<Arc<str>>,
@@ -132,7 +133,7 @@ struct Fingerprint {
 }
 
 impl Fingerprint {
-    fn of(guest: &GuestResource) -> Fingerprint {
+    pub(super) fn of(guest: &GuestResource) -> Fingerprint {
         Fingerprint {
             host: guest.host.clone(),
             name: guest.name.clone(),
@@ -153,6 +154,7 @@ pub struct RegionWatcher {
     clock: Clock,
     settings: Arc<Settings>,
     known: BTreeMap<u32, Known>,
+    strangers: Strangers,
     doubts: Doubts,
     clocks: HostClocks,
     /// The last question beyond what every poll asks was for a clock.
@@ -173,6 +175,7 @@ impl RegionWatcher {
             clock,
             settings,
             known: BTreeMap::new(),
+            strangers: Strangers::default(),
             doubts: Doubts::default(),
             clocks: HostClocks::default(),
             clock_was_last: false,
@@ -259,6 +262,7 @@ impl RegionWatcher {
         let status = self.client.cluster_status().await.map_err(text)?;
         let resources = self.client.resources().await.map_err(text)?;
         self.read_configs(&resources).await.map_err(text)?;
+        self.read_strangers(&resources).await;
         let mut region = Region {
             quorate: status.quorate,
             ..Region::default()
@@ -390,6 +394,21 @@ impl RegionWatcher {
         Ok(())
     }
 
+    /// Reads what hosts have to keep for guests that are not ours.
+    async fn read_strangers(&mut self, resources: &Resources) {
+        let policy = self.settings.policy.regions.get(&self.name);
+        let counting = policy.map(|policy| policy.capacity.clone());
+        let theirs = resources.guests.iter().filter(|(vmid, guest)| {
+            let ours = guest.kind == GuestKind::Qemu && self.matters(**vmid, guest);
+            !ours && !guest.template && online(resources, &guest.host)
+        });
+        let theirs: Vec<(u32, &GuestResource)> =
+            theirs.map(|(vmid, guest)| (*vmid, guest)).collect();
+        self.strangers
+            .read(&self.client, &theirs, &counting.unwrap_or_default())
+            .await;
+    }
+
     /// Whether a VM's configuration is of interest: it may be ours, or it is a template we clone.
     fn matters(&self, vmid: u32, guest: &GuestResource) -> bool {
         let range = self.settings.policy.regions.get(&self.name);
@@ -411,6 +430,8 @@ impl RegionWatcher {
             known.fingerprint == Fingerprint::of(guest)
                 || (known.fingerprint.host == guest.host && !online(resources, &guest.host))
         });
+        let own = || known.map(|known| known.config.promise());
+        let promise = self.strangers.promise(vmid, guest).or_else(own);
         let in_range = self
             .settings
             .policy
@@ -429,6 +450,8 @@ impl RegionWatcher {
             memory: guest
                 .memory
                 .max(known.map_or(0, |known| known.config.memory_mib.saturating_mul(1 << 20))),
+            memory_min: promise.and_then(|promise| promise.memory_min),
+            onboot: promise.is_some_and(|promise| promise.onboot),
             uuid: known.and_then(|known| known.config.uuid.clone()),
             ownership: known
                 .filter(|_| in_range)

@@ -240,6 +240,8 @@ impl Stage {
             lock: None,
             cpus,
             memory,
+            memory_min: None,
+            onboot: false,
             uuid: Some(uuid(&name)),
             ownership: Some(Ownership::Marked(mark.clone())),
         };

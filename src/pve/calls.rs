@@ -8,11 +8,12 @@ use serde_json::Value;
 use super::client::Client;
 use super::encode::path;
 use super::perl::Fields;
+use super::resources::{GuestPromise, Resources};
 use super::texts::Cause;
 use super::transport::{CallError, Method, Outcome, Request};
 use super::types::{
-    BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, GuestPromise, NodeStatus,
-    Resources, Task, TaskState, Version, VmStatus, deadline,
+    BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, NodeStatus, Task, TaskState,
+    Version, VmStatus, deadline,
 };
 use super::upid::Upid;
 use super::vm_config::VmConfig;
@@ -88,6 +89,7 @@ pub const CALLS: [&str; 26] = [
     "cluster_status",
     "destroy",
     "disks",
+    "guest_promise",
     "host_time",
     "node_status",
     "permissions",

@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::resources::Resources;
 use super::transport::answer::Answer;
 use super::types::{
-    BrokerInfo, ClusterStatus, ExecResult, NodeStatus, Resources, Task, TaskState, Version,
-    VmStatus,
+    BrokerInfo, ClusterStatus, ExecResult, NodeStatus, Task, TaskState, Version, VmStatus,
 };
 use super::vm_config::VmConfig;
 use crate::model::foreign::steers;

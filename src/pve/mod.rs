@@ -10,6 +10,7 @@ mod client;
 mod encode;
 mod pem;
 pub mod perl;
+mod resources;
 mod tasks;
 pub mod texts;
 pub mod transport;
@@ -22,13 +23,13 @@ pub use client::Client;
 pub(crate) use encode::path;
 pub use encode::{component, form, percent};
 pub use pem::certificates;
+pub use resources::{GuestPromise, GuestResource, HostResource, Resources, StorageResource};
 pub use tasks::{Poll, TaskEnd, WaitError};
 pub use texts::Cause;
 pub use transport::{CallError, LATE_CALL, Method, Outcome, Request, Transport};
 pub use types::{
-    BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, GuestPromise, GuestResource,
-    HostResource, Member, NodeStatus, Resources, StorageResource, Task, TaskState, Version,
-    VmStatus,
+    BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, Member, NodeStatus, Task,
+    TaskState, Version, VmStatus,
 };
 pub use upid::Upid;
 pub use vm_config::{Disk, Net, VmConfig};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::perl::{self, Fields};
+use super::resources::GuestPromise;
 use crate::model::mark::{self, Ownership};
 
 /// What `GET …/config` gives: everything as text, and what the program needs of it parsed. Parsing
@@ -71,6 +72,16 @@ pub struct Net {
 }
 
 impl VmConfig {
+    /// What the VM is promised of its host.
+    pub fn promise(&self) -> GuestPromise {
+        let number = |key: &str| self.raw.get(key).and_then(|text| text.parse::<i64>().ok());
+        let least = number("balloon").filter(|mib| *mib > 0);
+        GuestPromise {
+            onboot: number("onboot") == Some(1),
+            memory_min: least.map(|mib| mib.saturating_mul(1 << 20)),
+        }
+    }
+
     /// Reads the data of `GET /nodes/{node}/qemu/{vmid}/config`.
     pub fn read(data: &Value) -> VmConfig {
         let raw: BTreeMap<String, String> = data

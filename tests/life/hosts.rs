@@ -6,7 +6,7 @@ use std::time::Duration;
 use pve_autoscaler::model::report::PodVerdict;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
-use pve_autoscaler::sim::pve::AdminAct;
+use pve_autoscaler::sim::pve::{AdminAct, MachineSpec};
 use pve_autoscaler::sim::workload::{Pods, Workload};
 
 use crate::HASTY;
@@ -97,6 +97,59 @@ fn a_host_that_is_excluded_gets_no_machine_however_full_the_others_are() {
             said.contains("the region's max_per_host allows no more"),
             "{said}"
         );
+    });
+}
+
+/// A guest of somebody else's: 100 of the 128 GiB of its host, off, and whether it starts with its host.
+fn guest(vmid: u32, host: &str, container: bool, onboot: bool) -> AdminAct {
+    let config = [
+        ("memory", "102400".to_owned()),
+        ("onboot", u8::from(onboot).to_string()),
+        ("description", "none of your business".to_owned()),
+    ];
+    AdminAct::AddMachine(MachineSpec {
+        vmid,
+        host: host.to_owned(),
+        container,
+        template: false,
+        running: false,
+        storage: "shared".to_owned(),
+        disk: 1 << 30,
+        disk_used: 1 << 20,
+        cloudinit: false,
+        pool: None,
+        config: config.map(|(key, value)| (key.to_owned(), value)).into(),
+    })
+}
+
+/// Guests that are off and come with their host keep their memory, VMs and containers; what is edited later counts later.
+#[test]
+fn guests_that_start_with_their_host_keep_their_memory() {
+    simulate(async {
+        // Without them pve2 has the most memory left: a router runs on pve1.
+        for (onboot, host) in [(true, "pve3"), (false, "pve2")] {
+            let scene = Scene::new(
+                5,
+                &region("host_strategy = \"max-memory\"\n"),
+                GuestSpec::default(),
+            );
+            act(&scene, &guest(300, "pve1", false, onboot));
+            act(&scene, &guest(301, "pve2", true, onboot));
+            act(&scene, &guest(302, "pve3", false, false));
+            let time = Duration::from_mins(5);
+            scene.live(None, 0, fill(1), time).await;
+            assert_eq!(made(&scene), on([(host, 1)]), "{onboot}");
+            assert_eq!(scene.findings(), Vec::<String>::new());
+            // Each is read once, not with every poll.
+            let requests = scene.world.pve.requests();
+            let of = |path: &str| {
+                requests
+                    .iter()
+                    .filter(|seen| seen.path.ends_with(path))
+                    .count()
+            };
+            assert_eq!((of("/qemu/300/config"), of("/lxc/301/config")), (1, 1));
+        }
     });
 }
 

@@ -18,9 +18,9 @@ async fn configurations_and_states_are_told_of_the_range_and_of_templates_alone(
         (200, false),
         (77_777, false),
     ] {
-        for path in ["config", "status/current"] {
+        for page in ["config", "status/current"] {
             let rig = rig();
-            let path = format!("/nodes/{HOST}/qemu/{vmid}/{path}");
+            let path = format!("/nodes/{HOST}/qemu/{vmid}/{page}");
             let reply = rig.send("GET", &path, &[]).await;
             let sent = rig.world.sent.lock().expect("held").clone();
             if told {
@@ -29,6 +29,9 @@ async fn configurations_and_states_are_told_of_the_range_and_of_templates_alone(
             } else if vmid == 77_777 {
                 // The broker looks for a template of that VMID: PVE's own words.
                 assert_eq!(reply.outcome, "refused", "{path}");
+            } else if page == "config" {
+                let told: serde_json::Value = serde_json::from_slice(&reply.body).expect("JSON");
+                assert_eq!(told, json!({"data": {"memory": 2048}}), "{path}");
             } else {
                 rig.refused(&reply, &path);
                 let text = String::from_utf8_lossy(&reply.body).into_owned();
@@ -43,12 +46,59 @@ async fn configurations_and_states_are_told_of_the_range_and_of_templates_alone(
     let mut strict = policy();
     strict.allow.template_names.clear();
     let rig = rig_with(strict);
-    rig.said("GET", "/nodes/pve1/qemu/300/config", &[]).await;
+    rig.said("GET", "/nodes/pve1/qemu/300/status/current", &[])
+        .await;
     let sent = rig.world.sent.lock().expect("held");
     assert!(
         sent.iter().all(|request| !request.path.contains("/qemu/")),
         "{sent:?}"
     );
+}
+
+/// A host has to keep memory for guests that start with it: that much is told of anybody's, in numbers.
+#[tokio::test]
+async fn of_others_guests_their_part_in_the_hosts_capacity_is_told() {
+    let path = |kind: &str| format!("/nodes/pve1/{kind}/300/config");
+    let rig = rig();
+    for (key, value) in [
+        ("onboot", json!("1")),
+        ("balloon", json!(1024)),
+        ("memory", json!("2048")),
+        ("args", json!("-secret")),
+        ("description", json!("the safe's number is 1234")),
+        ("net0", json!("virtio=BC:24:11:00:00:01,bridge=vmbr0")),
+        ("unused0", json!(7)),
+    ] {
+        rig.world.set(300, key, value);
+    }
+    let told = |body: &[u8]| serde_json::from_slice::<serde_json::Value>(body).expect("JSON");
+    let reply = rig.send("GET", &path("qemu"), &[("current", "1")]).await;
+    let numbers = json!({"data": {"onboot": 1, "balloon": 1024, "memory": 2048}});
+    assert_eq!(told(&reply.body), numbers);
+    // A container's, in whatever words.
+    for (answer, wanted) in [
+        (
+            json!({"onboot": 1, "memory": 512, "hostname": "dns"}),
+            json!({"onboot": 1, "memory": 512}),
+        ),
+        (json!({"onboot": "1; rm", "memory": "all"}), json!({})),
+        (json!({}), json!({})),
+    ] {
+        rig.world
+            .answer(&path("lxc"), 200, &json!({"data": answer}));
+        let reply = rig.send("GET", &path("lxc"), &[]).await;
+        assert_eq!(told(&reply.body), json!({"data": wanted}));
+    }
+    for odd in [json!({"data": "odd"}), json!([]), json!({"data": null})] {
+        rig.world.answer(&path("lxc"), 200, &odd);
+        let reply = rig.send("GET", &path("lxc"), &[]).await;
+        assert_eq!(reply.outcome, "not-sent", "{odd}");
+    }
+    // Nothing else of a container is, and nothing of another guest's earlier states.
+    rig.said("GET", "/nodes/pve1/lxc/300/status/current", &[])
+        .await;
+    rig.said("GET", &path("lxc"), &[("snapshot", "old")]).await;
+    rig.said("GET", "/nodes/evil/lxc/300/config", &[]).await;
 }
 
 #[tokio::test]
@@ -59,7 +109,7 @@ async fn a_template_is_known_by_its_name_too() {
         "/nodes/pve1/qemu/300/status/current",
     );
     rig.world.set(300, "name", json!("debian-13"));
-    rig.said("GET", config, &[]).await;
+    rig.said("GET", status, &[]).await;
     rig.world.set(300, "template", json!(1));
     assert_eq!(rig.send("GET", config, &[]).await.outcome, "done");
     assert_eq!(rig.send("GET", status, &[]).await.outcome, "done");
@@ -268,7 +318,8 @@ async fn refusals_are_counted_when_they_are_many_and_no_change_is_lost() {
             rig.send("POST", "/nodes/pve1/qemu/9001/migrate", &[]).await;
             rig.send("POST", "/nodes/pve1/qemu/9002/status/stop", &[])
                 .await;
-            rig.send("GET", "/nodes/pve1/qemu/300/config", &[]).await;
+            rig.send("GET", "/nodes/pve1/qemu/300/status/current", &[])
+                .await;
             if turn % 10 == 0 {
                 rig.send("POST", "/nodes/pve1/qemu/9001/status/stop", &[])
                     .await;
@@ -281,7 +332,7 @@ async fn refusals_are_counted_when_they_are_many_and_no_change_is_lost() {
     assert_eq!(of(&said, "outcome=\"refused-by-broker\""), 30, "{said:#?}");
     assert_eq!(of(&said, "call=\"stop\""), 10 + 10, "{said:#?}");
     assert!(
-        of(&said, "call=\"vm-config\"") > 0,
+        of(&said, "call=\"vm-status\"") > 0,
         "reads are refused in the open"
     );
     // Their number is told although nothing more comes.

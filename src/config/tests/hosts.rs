@@ -62,12 +62,12 @@ fn hosts_that_leave_a_pool_nothing_are_said() {
         (
             "hosts = [\"a\"]",
             "exclude_hosts = [\"a\"]",
-            "pool.small.exclude_hosts = [\"a\"]: all hosts that the pool may use are excluded (a)",
+            "pool.small.exclude_hosts: all hosts that the pool may use are excluded (a)",
         ),
         (
             "host_strategy = \"cheapest\"",
             "",
-            "unknown variant `cheapest`",
+            "unknown value `cheapest`",
         ),
         ("max_per_host = 0", "", "expected at least 1"),
         ("cpu_overcommit = 0", "", "a number from 0.1 to 100"),

@@ -8,7 +8,7 @@ use super::Pve;
 use super::facts::{Change, Seen, VmFacts};
 use super::locks::VM_LOCK;
 use super::spec::MachineSpec;
-use super::world::{Run, World};
+use super::world::{Host, Run, World};
 use crate::model::time::Time;
 
 /// Who is noted as the author of an act.
@@ -230,6 +230,11 @@ impl Pve {
 }
 
 impl World {
+    fn host_mut(&mut self, name: &str) -> Result<&mut Host, String> {
+        let host = self.hosts.get_mut(name);
+        host.ok_or_else(|| format!("no such cluster node '{name}'"))
+    }
+
     fn administer(&mut self, act: &Act, now: Time) -> Result<(), String> {
         match act {
             Act::AddMachine(spec) => {
@@ -263,22 +268,13 @@ impl World {
                 Some(state) => drop(self.ha.insert(*vmid, state.clone())),
                 None => drop(self.ha.remove(vmid)),
             },
-            Act::Maintenance { host, on } => {
-                let host = self
-                    .hosts
-                    .get_mut(host)
-                    .ok_or_else(|| format!("no such cluster node '{host}'"))?;
-                host.maintenance = *on;
-            }
+            Act::Maintenance { host, on } => self.host_mut(host)?.maintenance = *on,
             Act::Load {
                 host,
                 cpu_permille,
                 memory,
             } => {
-                let host = self
-                    .hosts
-                    .get_mut(host)
-                    .ok_or_else(|| format!("no such cluster node '{host}'"))?;
+                let host = self.host_mut(host)?;
                 (host.cpu_permille, host.own_memory) = (*cpu_permille, *memory);
             }
             Act::Quorum(quorate) => self.quorate = *quorate,

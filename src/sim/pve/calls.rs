@@ -273,6 +273,17 @@ pub(super) const CALLS: &[Call] = &[
     ),
     call(
         "GET",
+        "/nodes/{node}/lxc/{vmid}/config",
+        Act::ContainerConfig,
+        Pace::Read,
+        VM_AUDIT,
+        &[
+            ON_VM,
+            &[may("current", Boolean), may("snapshot", CONFIG_ID)],
+        ],
+    ),
+    call(
+        "GET",
         "/nodes/{node}/qemu/{vmid}/config",
         Act::VmConfig,
         Pace::Read,

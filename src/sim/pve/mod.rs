@@ -379,6 +379,7 @@ impl Pve {
             Act::TaskStatus => self.task_status(&asked),
             Act::TaskLog => self.task_log(&asked),
             Act::TaskStop => self.task_stop(&asked),
+            Act::ContainerConfig => self.container_config(&asked),
             Act::VmConfig
             | Act::VmPending
             | Act::VmCurrent

@@ -15,6 +15,20 @@ use crate::model::time::Time;
 const HIDDEN: &str = "**********";
 
 impl Pve {
+    /// A container's configuration; its changes take effect at once.
+    pub(super) fn container_config(&self, asked: &Asked) -> Result<Value, Fault> {
+        self.world(|world, _| {
+            let (host, vmid) = (&asked.node, asked.vmid);
+            let found = world.vms.get(&vmid);
+            let found = found.filter(|vm| vm.host == *host && vm.container);
+            let missing = || {
+                let file = format!("nodes/{host}/lxc/{vmid}.conf");
+                Fault::die(format!("Configuration file '{file}' does not exist"))
+            };
+            Ok(found.ok_or_else(missing)?.config_answer(true))
+        })
+    }
+
     pub(super) fn vm_read(&self, act: Act, asked: &Asked) -> Result<Value, Fault> {
         self.world(|world, now| {
             let vm = world.vm(&asked.node, asked.vmid).map_err(Fault::die)?;

@@ -35,6 +35,7 @@ pub(super) enum Act {
     VmList,
     VmCreate,
     VmDestroy,
+    ContainerConfig,
     VmConfig,
     VmConfigSet,
     VmConfigSetLater,

@@ -1,0 +1,114 @@
+//! Others' guests: what their hosts have to keep for them, as far as it counts.
+//!
+//! `/cluster/resources` shows neither whether a guest starts with its host nor what ballooning leaves it: each guest of
+//! which that counts is read by itself, once, and then when it seems to have changed or the last reading is old. What cannot
+//! be read counts as the resources show it: by what runs, with all its memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::agent::region::Fingerprint;
+use crate::model::hosts::HostCounting;
+use crate::model::region::GuestKind;
+use crate::pve::{Cause, Client, GuestPromise, GuestResource};
+
+/// A reading is old after this long: that somebody edited `onboot` shows nowhere else.
+const STALE: Duration = Duration::from_mins(30);
+/// Guests that are read in one poll because they are new or changed.
+const READS_PER_POLL: usize = 50;
+
+/// What was read of others' guests.
+#[derive(Debug, Default)]
+pub(super) struct Strangers(BTreeMap<u32, Seen>);
+
+/// What was read of one.
+#[derive(Clone, Debug)]
+struct Seen {
+    fingerprint: Fingerprint,
+    running: bool,
+    promise: GuestPromise,
+    read: Instant,
+}
+
+impl Seen {
+    /// Whether nothing about the guest seems to have changed since it was read.
+    fn is(&self, guest: &GuestResource) -> bool {
+        self.fingerprint == Fingerprint::of(guest) && self.running == guest.running()
+    }
+}
+
+impl Strangers {
+    /// What a guest is promised, if that was read.
+    pub(super) fn promise(&self, vmid: u32, guest: &GuestResource) -> Option<GuestPromise> {
+        let seen = self.0.get(&vmid).filter(|seen| seen.is(guest));
+        seen.map(|seen| seen.promise)
+    }
+
+    /// Reads those of these guests, whose hosts answer, that count: of those that are off whether they start with their
+    /// host, of those that run what ballooning leaves them.
+    pub(super) async fn read(
+        &mut self,
+        client: &Client,
+        guests: &[(u32, &GuestResource)],
+        counting: &HostCounting,
+    ) {
+        let counts = |guest: &GuestResource| {
+            if guest.running() {
+                counting.balloon_minimum && guest.kind == GuestKind::Qemu
+            } else {
+                counting.onboot
+            }
+        };
+        let wanted = guests.iter().filter(|(_, guest)| counts(guest));
+        let wanted: Vec<(u32, &GuestResource)> = wanted.copied().collect();
+        let stays: BTreeSet<u32> = wanted.iter().map(|(vmid, _)| *vmid).collect();
+        self.0.retain(|vmid, _| stays.contains(vmid));
+        let now = Instant::now();
+        let mut silent = BTreeSet::new();
+        for (vmid, guest) in self.due(&wanted, now) {
+            if silent.contains(&guest.host) {
+                continue;
+            }
+            match client.guest_promise(&guest.host, guest.kind, vmid).await {
+                Ok(promise) => {
+                    let seen = Seen {
+                        fingerprint: Fingerprint::of(guest),
+                        running: guest.running(),
+                        promise,
+                        read: now,
+                    };
+                    self.0.insert(vmid, seen);
+                }
+                // It went or moved between the two calls; the next poll sees.
+                Err(error) if error.cause() == Cause::Gone => drop(self.0.remove(&vmid)),
+                Err(error) => {
+                    tracing::debug!(vmid, host = %guest.host, %error, "cannot read what a guest is promised");
+                    silent.insert(guest.host.clone());
+                }
+            }
+        }
+    }
+
+    /// Those that are new or changed, and the one whose reading is oldest, if it is old.
+    fn due<'g>(
+        &self,
+        wanted: &[(u32, &'g GuestResource)],
+        now: Instant,
+    ) -> Vec<(u32, &'g GuestResource)> {
+        let seen =
+            |vmid: u32, guest: &GuestResource| self.0.get(&vmid).filter(|seen| seen.is(guest));
+        let news = wanted
+            .iter()
+            .filter(|(vmid, guest)| seen(*vmid, guest).is_none());
+        let mut due: Vec<(u32, &GuestResource)> = news.copied().take(READS_PER_POLL).collect();
+        let old = wanted.iter().filter_map(|(vmid, guest)| {
+            let read = seen(*vmid, guest)?.read;
+            (now.duration_since(read) > STALE).then_some((read, *vmid, *guest))
+        });
+        let oldest = old.min_by_key(|(read, vmid, _)| (*read, *vmid));
+        due.extend(oldest.map(|(_, vmid, guest)| (vmid, guest)));
+        due
+    }
+}

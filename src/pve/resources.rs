@@ -1,0 +1,263 @@
+//! `/cluster/resources`: hosts, guests and storages, read leniently.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::perl::Fields;
+use crate::model::region;
+use crate::model::region::GuestKind;
+use crate::model::time::Span;
+
+/// `GET /cluster/resources`. Existence, host, type, pool, tags and lock are immediate; names,
+/// states and numbers are up to 10 s old, and a new clone shows none of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Resources {
+    /// Hosts by name.
+    pub hosts: BTreeMap<Arc<str>, HostResource>,
+    /// VMs and containers by VMID.
+    pub guests: BTreeMap<u32, GuestResource>,
+    /// Storages by host and name.
+    pub storages: BTreeMap<Arc<str>, BTreeMap<Arc<str>, StorageResource>>,
+}
+
+/// A host in the resources.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostResource {
+    /// `status: online`.
+    pub online: bool,
+    /// Logical CPUs; 0 when unknown.
+    pub cpus: u32,
+    /// CPU in use, 0 to 1.
+    pub cpu_used: f64,
+    /// Installed memory in bytes; 0 when unknown.
+    pub memory: i64,
+    /// Memory in use in bytes.
+    pub memory_used: i64,
+    /// Seconds since it booted.
+    pub uptime: i64,
+    /// `hastate` is `maintenance`: somebody told the HA manager to empty it.
+    pub maintenance: bool,
+}
+
+/// What a host has to keep for a guest that is not ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GuestPromise {
+    /// It starts with its host.
+    pub onboot: bool,
+    /// The memory that ballooning leaves it at least, in bytes; `None`: all of it.
+    pub memory_min: Option<i64>,
+}
+
+impl GuestPromise {
+    /// Reads the data of `GET /nodes/{node}/{qemu,lxc}/{vmid}/config`.
+    pub fn read(data: &Value) -> GuestPromise {
+        let fields = Fields::of(data);
+        // 0 switches the balloon off.
+        let least = fields.integer("balloon").filter(|mib| *mib > 0);
+        GuestPromise {
+            onboot: fields.flag("onboot"),
+            memory_min: least.map(|mib| mib.saturating_mul(1 << 20)),
+        }
+    }
+}
+
+/// A VM or container in the resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GuestResource {
+    /// VM or container.
+    pub kind: GuestKind,
+    /// Its host.
+    pub host: Arc<str>,
+    /// Name; empty while unknown.
+    pub name: Arc<str>,
+    /// `running`, `stopped`, `unknown` …
+    pub status: Arc<str>,
+    /// A template.
+    pub template: bool,
+    /// The configuration's lock.
+    pub lock: Option<Arc<str>>,
+    /// PVE resource pool.
+    pub pool: Option<Arc<str>>,
+    /// Tags, as PVE separates them; lower-cased and sorted by PVE's settings.
+    pub tags: Vec<String>,
+    /// State by HA, when HA manages it.
+    pub ha_state: Option<Arc<str>>,
+    /// Configured logical CPUs.
+    pub cpus: u32,
+    /// Configured memory in bytes.
+    pub memory: i64,
+    /// Size of the boot disk in bytes.
+    pub disk: i64,
+    /// Seconds since it started.
+    pub uptime: i64,
+}
+
+/// A storage on a host in the resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StorageResource {
+    /// `status: available`.
+    pub active: bool,
+    /// The same on every host.
+    pub shared: bool,
+    /// Size in bytes.
+    pub total: i64,
+    /// In use in bytes.
+    pub used: i64,
+    /// `lvmthin`, `dir`, `rbd` …
+    pub plugin: Arc<str>,
+    /// What may lie on it: `images`, `snippets` …
+    pub content: Vec<String>,
+}
+
+impl Resources {
+    pub(super) fn read(data: &Value) -> Resources {
+        let mut resources = Resources::default();
+        for entry in data.as_array().into_iter().flatten() {
+            let fields = Fields::of(entry);
+            let Some(host) = fields.text("node").map(Arc::<str>::from) else {
+                continue;
+            };
+            match fields.text("type").as_deref() {
+                Some("node") => {
+                    resources.hosts.insert(host, HostResource::read(fields));
+                }
+                Some(kind @ ("qemu" | "lxc")) => {
+                    if let Ok(vmid) = u32::try_from(fields.integer("vmid").unwrap_or(-1)) {
+                        let guest = GuestResource::read(kind, host, fields);
+                        resources.guests.insert(vmid, guest);
+                    }
+                }
+                Some("storage") => {
+                    if let Some(storage) = fields.text("storage") {
+                        let of_host = resources.storages.entry(host).or_default();
+                        of_host.insert(storage.into(), StorageResource::read(fields));
+                    }
+                }
+                _ => {}
+            }
+        }
+        resources
+    }
+}
+
+impl HostResource {
+    fn read(fields: Fields<'_>) -> HostResource {
+        HostResource {
+            online: fields.text("status").as_deref() == Some("online"),
+            cpus: fields.count("maxcpu"),
+            cpu_used: fields.number("cpu").unwrap_or(0.0),
+            memory: fields.integer("maxmem").unwrap_or(0),
+            memory_used: fields.integer("mem").unwrap_or(0),
+            uptime: fields.integer("uptime").unwrap_or(0),
+            maintenance: fields.text("hastate").as_deref() == Some("maintenance"),
+        }
+    }
+
+    /// CPU in use in thousandths of a logical CPU.
+    fn cpu_used_milli(&self) -> i64 {
+        // Thousandths of what a host has are far within what 52 bits hold; what PVE says beyond its bounds is cut off.
+        #[allow(clippy::cast_possible_truncation)]
+        let permille = (self.cpu_used.clamp(0.0, 1.0) * 1000.0).round() as i64;
+        permille.saturating_mul(i64::from(self.cpus))
+    }
+}
+
+impl GuestResource {
+    fn read(kind: &str, host: Arc<str>, fields: Fields<'_>) -> GuestResource {
+        let name = |key: &str| fields.text(key).filter(|text| !text.is_empty());
+        GuestResource {
+            kind: match kind {
+                "lxc" => GuestKind::Lxc,
+                _ => GuestKind::Qemu,
+            },
+            host,
+            name: name("name").unwrap_or_default().into(),
+            status: name("status").unwrap_or_else(|| "unknown".into()).into(),
+            template: fields.flag("template"),
+            lock: name("lock").map(Arc::from),
+            pool: name("pool").map(Arc::from),
+            tags: list(&fields.text("tags").unwrap_or_default()),
+            ha_state: name("hastate").map(Arc::from),
+            cpus: fields.count("maxcpu"),
+            memory: fields.integer("maxmem").unwrap_or(0),
+            disk: fields.integer("maxdisk").unwrap_or(0),
+            uptime: fields.integer("uptime").unwrap_or(0),
+        }
+    }
+
+    /// It holds its memory: up to 10 s old. PVE shows QEMU's own word here (`running`, `paused`,
+    /// `prelaunch`, `io-error` …), `stopped` when there is no process and `unknown` when its host says nothing.
+    pub fn running(&self) -> bool {
+        !matches!(&*self.status, "stopped" | "unknown" | "")
+    }
+}
+
+impl StorageResource {
+    fn read(fields: Fields<'_>) -> StorageResource {
+        StorageResource {
+            active: fields.text("status").as_deref() == Some("available"),
+            shared: fields.flag("shared"),
+            total: fields.integer("maxdisk").unwrap_or(0),
+            used: fields.integer("disk").unwrap_or(0),
+            plugin: fields.text("plugintype").unwrap_or_default().into(),
+            content: list(&fields.text("content").unwrap_or_default()),
+        }
+    }
+}
+
+impl From<&HostResource> for region::Host {
+    fn from(host: &HostResource) -> region::Host {
+        region::Host {
+            online: host.online,
+            cpus: host.cpus,
+            memory: host.memory,
+            memory_used: host.memory_used,
+            cpu_used_milli: host.cpu_used_milli(),
+            maintenance: host.maintenance,
+            uptime: Span::seconds(host.uptime.max(0)),
+            clock_ahead: None,
+        }
+    }
+}
+
+impl From<&GuestResource> for region::Vm {
+    /// Without ownership, which only the configuration tells.
+    fn from(guest: &GuestResource) -> region::Vm {
+        region::Vm {
+            host: Arc::clone(&guest.host),
+            kind: guest.kind,
+            name: Arc::clone(&guest.name),
+            running: guest.running(),
+            template: guest.template,
+            lock: guest.lock.clone(),
+            ha: guest.ha_state.is_some(),
+            cpus: guest.cpus,
+            memory: guest.memory,
+            memory_min: None,
+            onboot: false,
+            uuid: None,
+            ownership: None,
+        }
+    }
+}
+
+impl From<&StorageResource> for region::Storage {
+    fn from(storage: &StorageResource) -> region::Storage {
+        region::Storage {
+            active: storage.active,
+            shared: storage.shared,
+            free: storage.total.saturating_sub(storage.used).max(0),
+            total: storage.total,
+        }
+    }
+}
+
+/// PVE's lists: separated by comma, semicolon or blanks.
+fn list(text: &str) -> Vec<String> {
+    text.split(|c: char| c == ',' || c == ';' || c.is_whitespace())
+        .filter(|item| !item.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
