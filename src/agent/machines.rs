@@ -77,6 +77,9 @@ pub fn machines(
         machine.step = Some((entry.step, entry.since));
         machine.terms.clone_from(&entry.spec.terms);
         machine.failure.clone_from(&entry.failure);
+        if is_being_cloned(machine) {
+            machine.host = entry.target.host.clone();
+        }
     }
     for (name, busy) in busy {
         if let Some(machine) = machines.get_mut(name) {
@@ -92,6 +95,14 @@ pub fn machines(
         }
     }
     machines
+}
+
+/// Whether a clone under way has yet to move the VM to its host: until then PVE shows it on the template's. What it will take
+/// counts where it will be. One that has failed is removed where it is.
+fn is_being_cloned(machine: &Machine) -> bool {
+    let locked = |vm: &MachineVm| vm.lock.as_deref() == Some("clone");
+    let coming = machine.step.is_some_and(|(step, _)| step <= Step::Clone);
+    coming && machine.failure.is_none() && machine.vm.as_ref().is_some_and(locked)
 }
 
 /// The machines of other clusters in the journal, by cluster id: a state directory outlives the

@@ -6,8 +6,10 @@ use std::time::Duration;
 use pve_autoscaler::model::report::PodVerdict;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
-use pve_autoscaler::sim::pve::{AdminAct, MachineSpec};
+use pve_autoscaler::sim::kube::KubeSpec;
+use pve_autoscaler::sim::pve::{AdminAct, MachineSpec, PveSpec};
 use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::world::WorldSpec;
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
@@ -150,6 +152,36 @@ fn guests_that_start_with_their_host_keep_their_memory() {
             };
             assert_eq!((of("/qemu/300/config"), of("/lxc/301/config")), (1, 1));
         }
+    });
+}
+
+/// While a clone is copied PVE shows the VM on the template's host. It counts where it will be: the next machine finds that
+/// host taken.
+#[test]
+fn a_machine_that_is_being_cloned_counts_on_the_host_it_goes_to() {
+    simulate(async {
+        let lines = "hosts = [\"pve2\", \"pve3\"]\nmax_per_host = 1\nhost_strategy = \"pack\"\n";
+        let mut pve = PveSpec::default();
+        pve.timings.clone = [60_000, 61_000];
+        let scene = Scene::of(WorldSpec {
+            seed: 5,
+            pve,
+            kube: KubeSpec::default(),
+            guests: GuestSpec::default(),
+            config: region(lines),
+        });
+        let second = async {
+            tokio::time::sleep(Duration::from_secs(25)).await;
+            let pods = Workload::visit("late", 1, Pods::of("1500m", "1Gi"), Span::minutes(120));
+            scene.play(pods).await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, fill(1), Duration::from_mins(8)) => {}
+            () = second => {}
+        }
+        assert_eq!(made(&scene), on([("pve2", 1), ("pve3", 1)]));
+        assert_eq!(scene.findings(), Vec::<String>::new());
     });
 }
 

@@ -113,6 +113,37 @@ fn bad_days_break_nothing_and_leave_nothing() {
     );
 }
 
+/// The configuration, in every other world with more to say of hosts: nothing that keeps a pod waiting once all is well.
+fn config(seed: u64) -> String {
+    let mut dice = StdRng::seed_from_u64(seed ^ 0x55);
+    if dice.random_bool(0.5) {
+        return CONFIG.to_owned();
+    }
+    let strategies = [
+        "spread",
+        "max-memory",
+        "max-cpu",
+        "balanced",
+        "round-robin",
+        "pack",
+    ];
+    let strategy = strategies[dice.random_range(0..strategies.len())];
+    let mut lines = format!("host_strategy = \"{strategy}\"\n");
+    for line in [
+        "exclude_hosts = [\"pve3\"]\n",
+        "max_per_host = 8\n",
+        "cpu_overcommit = 2\nhost_cores_reserve = 2\n",
+        "memory_overcommit = 0.9\n",
+        "min_free_memory = \"4GiB\"\nmin_free_cores = 1\n",
+        "ballooning = \"minimum\"\n",
+    ] {
+        if dice.random_bool(0.3) {
+            lines.push_str(line);
+        }
+    }
+    CONFIG.replace("[template.debian]", &format!("{lines}[template.debian]"))
+}
+
 fn range(text: &str) -> Range<u64> {
     let (first, last) = text.split_once("..").expect("FIRST..LAST");
     first.parse().expect("a seed")..last.parse().expect("a seed")
@@ -134,7 +165,7 @@ async fn bad_day(seed: u64) -> Vec<String> {
         .into(),
         ..GuestSpec::default()
     };
-    let scene = Scene::new(seed, CONFIG, guests);
+    let scene = Scene::new(seed, &config(seed), guests);
     scene.world.pve_faults.set(FaultPlan::drawn(seed ^ 0x11));
     scene.world.kube_faults.set(FaultPlan::drawn(seed ^ 0x22));
     let workload = Workload::weather(seed, WORKLOAD, Span::minutes(1));
@@ -253,7 +284,7 @@ fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(Act, Option<(u64, Act
         vmid,
         lock: lock.map(str::to_owned),
     };
-    let act = match dice.random_range(0..13) {
+    let act = match dice.random_range(0..14) {
         0 => {
             let vmid = machine?;
             let after = (seconds, lock(None, vmid));
@@ -316,6 +347,14 @@ fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(Act, Option<(u64, Act
                 active,
             };
             (active(false), Some((seconds, active(true))))
+        }
+        12 => {
+            let load = |cpu_permille, gib| Act::Load {
+                host: host.clone(),
+                cpu_permille,
+                memory: gib * GIB,
+            };
+            (load(990, 120), Some((seconds, load(20, 2))))
         }
         _ => {
             let on = Act::Start { vmid: machine? };

@@ -312,7 +312,7 @@ fn guests_that_start_with_their_host_are_promised_their_size_while_they_are_off(
     assert_eq!(with(true, &|_| {}), on([("pve2", 1)]));
     assert_eq!(with(false, &|_| {}), on([("pve1", 1)]));
     let ignored = with(true, &|lab| {
-        counting(lab, &|counting| counting.onboot = false)
+        counting(lab, &|counting| counting.onboot = false);
     });
     assert_eq!(ignored, on([("pve1", 1)]));
     let template = with(true, &|lab| vm(lab, &|vm| vm.template = true));
