@@ -1,11 +1,11 @@
 //! Hosts: which ones the pools of a region use, in which order, and how their capacity is counted.
 
 use super::{Problems, each, shared};
-use crate::config::file;
+use crate::config::file::{self, File};
 use crate::config::place::KeyPath;
 use crate::config::syntax;
 use crate::model::hosts::{HostCounting, HostRules, HostStrategy};
-use crate::model::policy::PoolPolicy;
+use crate::model::policy::{Policy, PoolPolicy};
 
 /// What a region says of its hosts, for its pools.
 #[derive(Debug, Default)]
@@ -107,6 +107,49 @@ pub(super) fn complete(
             )
         },
     );
+}
+
+/// More memory than this is promised by mistake: a percentage was meant.
+const ODD_OVERCOMMIT: i64 = 3000;
+
+/// What is allowed and does nothing, or cannot be kept.
+pub(super) fn warn(file: &File, policy: &Policy, warnings: &mut Vec<String>) {
+    let own = file
+        .proxmox
+        .iter()
+        .map(|region| ("proxmox".to_owned(), region));
+    let named = file.region.iter();
+    let named = named.map(|(name, region)| (format!("region.{name}"), region));
+    for (path, region) in own.chain(named) {
+        if region.host_cores_reserve.0 > 0 && region.cpu_overcommit.is_none() {
+            warnings.push(format!(
+                "{path}.host_cores_reserve: has no effect without cpu_overcommit; cpu_overcommit = 1 promises each CPU once"
+            ));
+        }
+        let factor = region.memory_overcommit;
+        if factor.0 > ODD_OVERCOMMIT {
+            warnings.push(format!(
+                "{path}.memory_overcommit: {factor} promises guests {factor} times the memory that a host has; 0.9 is 90 %"
+            ));
+        }
+    }
+    for (name, pool) in &policy.pools {
+        let hosts = pool.hosts.iter().filter(|host| pool.may_use(host)).count();
+        let Some(most) = pool.host_rules.max_per_host.filter(|_| hosts > 0) else {
+            continue;
+        };
+        let machines = (hosts as u64).saturating_mul(u64::from(most));
+        if machines < u64::from(pool.max) {
+            let key = if machines < u64::from(pool.min) {
+                "min"
+            } else {
+                "max"
+            };
+            warnings.push(format!(
+                "pool.{name}.max_per_host: {most} on each of {hosts} hosts are {machines} machines, {key} is never reached"
+            ));
+        }
+    }
 }
 
 fn names(hosts: &[String], path: &KeyPath, problems: &mut Problems) {

@@ -281,6 +281,7 @@ fn warnings(file: &File, policy: &Policy) -> Vec<String> {
             warnings.push(format!("region.{name}: no pool uses it"));
         }
     }
+    hosts::warn(file, policy, &mut warnings);
     if !policy.pools.is_empty() && !file.web.listen.ip().is_loopback() {
         let listen = file.web.listen;
         warnings.push(format!(

@@ -82,3 +82,28 @@ fn hosts_that_leave_a_pool_nothing_are_said() {
         assert!(messages.contains(said), "{region} {pool}: {messages}");
     }
 }
+
+#[test]
+fn what_has_no_effect_or_cannot_be_kept_is_warned_of() {
+    let text = SMALL
+        .replace(
+            "vmids = \"9000-9019\"",
+            "vmids = \"9000-9019\"\nhost_cores_reserve = 2\nmemory_overcommit = 90\nhosts = [\"a\", \"b\"]",
+        )
+        .replace("max = 3", "max = 3\nmax_per_host = 1");
+    let settings = parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    let warnings = settings.warnings.join("\n");
+    for said in [
+        "proxmox.host_cores_reserve: has no effect",
+        "proxmox.memory_overcommit: 90 promises guests 90 times",
+        "pool.small.max_per_host: 1 on each of 2 hosts are 2 machines, max is never reached",
+    ] {
+        assert!(warnings.contains(said), "{warnings}");
+    }
+    let fine = SMALL.replace(
+        "vmids = \"9000-9019\"",
+        "vmids = \"9000-9019\"\nhost_cores_reserve = 2\ncpu_overcommit = 1\nmemory_overcommit = 1.5",
+    );
+    let settings = parse(&fine, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(settings.warnings, Vec::<String>::new());
+}
