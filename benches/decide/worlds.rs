@@ -119,7 +119,8 @@ fn home() -> Region {
     for name in ["pve1", "pve2", "pve3"] {
         let host = Host {
             online: true,
-            cpus: 64,
+            // As many as the largest type: PVE starts no VM with more cores than its host has CPUs.
+            cpus: 512,
             memory: 1 << 58,
             ..Host::default()
         };

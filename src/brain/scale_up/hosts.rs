@@ -65,13 +65,20 @@ pub(crate) struct HostCapacity {
     /// Guests that run, or will.
     guests: u64,
     /// Machines, by pool.
-    machines: Vec<u64>,
+    pools: Vec<Machines>,
     /// Machines of pools that are not configured.
     others: u64,
-    /// Machines that this decision makes, by pool.
-    planned: Vec<u64>,
     /// What a new machine leaves idle, by pool.
     keeps: Arc<[Size]>,
+}
+
+/// Machines of one pool on a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Machines {
+    /// Those that are there and those that are planned.
+    all: u64,
+    /// Those that this decision makes.
+    planned: u64,
 }
 
 /// What a pool asks of its hosts.
@@ -147,9 +154,8 @@ impl HostCapacity {
                 memory: memory.saturating_sub(host.memory_used),
             },
             guests: 0,
-            machines: vec![0; pools],
+            pools: vec![Machines::default(); pools],
             others: 0,
-            planned: vec![0; pools],
             keeps: keeps.clone(),
         }
     }
@@ -171,7 +177,7 @@ impl HostCapacity {
     /// Counts a machine that is there; without its pool where that is not configured.
     pub(crate) fn count(&mut self, pool: Option<usize>) {
         match pool {
-            Some(pool) => self.machines[pool] += 1,
+            Some(pool) => self.pools[pool].all += 1,
             None => self.others += 1,
         }
     }
@@ -180,16 +186,18 @@ impl HostCapacity {
     pub(crate) fn take(&mut self, pool: usize, size: Size) {
         self.change(size, 1);
         self.guests = self.guests.wrapping_add(1);
-        self.machines[pool] = self.machines[pool].wrapping_add(1);
-        self.planned[pool] = self.planned[pool].wrapping_add(1);
+        let machines = &mut self.pools[pool];
+        machines.all = machines.all.wrapping_add(1);
+        machines.planned = machines.planned.wrapping_add(1);
     }
 
     /// Gives back what [`HostCapacity::take`] took.
     pub(crate) fn give(&mut self, pool: usize, size: Size) {
         self.change(size, -1);
         self.guests = self.guests.wrapping_sub(1);
-        self.machines[pool] = self.machines[pool].wrapping_sub(1);
-        self.planned[pool] = self.planned[pool].wrapping_sub(1);
+        let machines = &mut self.pools[pool];
+        machines.all = machines.all.wrapping_sub(1);
+        machines.planned = machines.planned.wrapping_sub(1);
     }
 
     /// A planned machine gets another size.
@@ -223,12 +231,12 @@ impl HostCapacity {
 
     /// Whether one more machine of this size may be made here for a pool.
     pub(crate) fn admits(&self, demand: &HostDemand, size: Size) -> Result<(), Full> {
-        let has = self.machines[demand.pool];
+        let has = self.pools[demand.pool].all;
         if demand.most.is_some_and(|most| has >= most) {
             return Err(Full::MachinesOfPool(has));
         }
         if let Some(most) = demand.most_of_all {
-            let has = self.machines.iter().sum::<u64>() + self.others;
+            let has = self.pools.iter().map(|pool| pool.all).sum::<u64>() + self.others;
             if has >= most {
                 return Err(Full::Machines(has));
             }
@@ -244,8 +252,8 @@ impl HostCapacity {
     /// What a new machine of a pool leaves idle. Machines that are planned together leave what any of their pools asks.
     fn keep(&self, demand: &HostDemand) -> Size {
         let mut keep = self.keeps[demand.pool];
-        for (other, planned) in self.keeps.iter().zip(&self.planned) {
-            if *planned > 0 {
+        for (other, pool) in self.keeps.iter().zip(&self.pools) {
+            if pool.planned > 0 {
                 keep.cpu_milli = keep.cpu_milli.max(other.cpu_milli);
                 keep.memory = keep.memory.max(other.memory);
             }
@@ -293,7 +301,7 @@ impl HostCapacity {
         let (memory, cpu) = (self.free_memory(), self.free_cpu());
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let keys = match demand.strategy {
-            HostStrategy::Spread => [number(self.machines[demand.pool]), -memory],
+            HostStrategy::Spread => [number(self.pools[demand.pool].all), -memory],
             HostStrategy::MaxMemory => [-memory, 0],
             HostStrategy::MaxCpu => [-cpu, -memory],
             HostStrategy::Balanced => {
@@ -304,7 +312,7 @@ impl HostCapacity {
             HostStrategy::RoundRobin => {
                 let hosts = demand.hosts.max(1);
                 let turn = (slot + hosts - demand.next % hosts) % hosts;
-                [number(self.planned[demand.pool]), number(turn as u64)]
+                [number(self.pools[demand.pool].planned), number(turn as u64)]
             }
             HostStrategy::Pack => [i64::from(self.guests == 0), memory],
         };

@@ -92,7 +92,8 @@ impl Ledger {
             let counting = policy.map(|policy| policy.capacity.clone());
             let counting = counting.unwrap_or_default();
             let machines = turn.view.machines.values().map(|known| known.machine);
-            let ours = machines.filter(|machine| *machine.region == **name);
+            let asked = region.vms.values().any(|vm| !vm.running && vm.onboot);
+            let ours = machines.filter(|machine| asked && *machine.region == **name);
             let ours: BTreeSet<u32> = ours.map(|machine| machine.mark.vmid).collect();
             for (vmid, vm) in &region.vms {
                 let size = hosts::promised(vm, &counting, ours.contains(vmid));
