@@ -451,7 +451,8 @@ impl RegionWatcher {
                 .memory
                 .max(known.map_or(0, |known| known.config.memory_mib.saturating_mul(1 << 20))),
             memory_min: promise.and_then(|promise| promise.memory_min),
-            onboot: promise.is_some_and(|promise| promise.onboot),
+            // Until it was read a guest that is off may be one that starts with its host.
+            onboot: promise.map_or(!guest.running(), |promise| promise.onboot),
             uuid: known.and_then(|known| known.config.uuid.clone()),
             ownership: known
                 .filter(|_| in_range)

@@ -1,8 +1,8 @@
 //! Others' guests: what their hosts have to keep for them, as far as it counts.
 //!
 //! `/cluster/resources` shows neither whether a guest starts with its host nor what ballooning leaves it: each guest of
-//! which that counts is read by itself, once, and then when it seems to have changed or the last reading is old. What cannot
-//! be read counts as the resources show it: by what runs, with all its memory.
+//! which that counts is read by itself, once, and then when it seems to have changed or the last reading is old. What was not
+//! read counts in full: a guest that is off as one that starts with its host, one that runs with all its memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,12 +18,14 @@ use crate::pve::{Cause, Client, GuestPromise, GuestResource};
 const STALE: Duration = Duration::from_mins(30);
 /// Guests that are read in one poll because they are new or changed.
 const READS_PER_POLL: usize = 50;
+/// No further guest is read in a poll after this long: slow hosts delay what others wait for by no more.
+const READING: Duration = Duration::from_secs(10);
 
-/// What was read of others' guests.
+/// Configurations of others' guests as they were read last, by VMID.
 #[derive(Debug, Default)]
 pub(super) struct Strangers(BTreeMap<u32, Seen>);
 
-/// What was read of one.
+/// One guest: how `/cluster/resources` showed it when its configuration was read, and what that says.
 #[derive(Clone, Debug)]
 struct Seen {
     fingerprint: Fingerprint,
@@ -40,7 +42,7 @@ impl Seen {
 }
 
 impl Strangers {
-    /// What a guest is promised, if that was read.
+    /// What a host has to keep for a guest by the guest's configuration; `None` until that was read, and once it seems to have changed.
     pub(super) fn promise(&self, vmid: u32, guest: &GuestResource) -> Option<GuestPromise> {
         let seen = self.0.get(&vmid).filter(|seen| seen.is(guest));
         seen.map(|seen| seen.promise)
@@ -68,6 +70,9 @@ impl Strangers {
         let now = Instant::now();
         let mut silent = BTreeSet::new();
         for (vmid, guest) in self.due(&wanted, now) {
+            if now.elapsed() > READING {
+                break;
+            }
             if silent.contains(&guest.host) {
                 continue;
             }
@@ -110,5 +115,69 @@ impl Strangers {
         let oldest = old.min_by_key(|(read, vmid, _)| (*read, *vmid));
         due.extend(oldest.map(|(_, vmid, guest)| (vmid, guest)));
         due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::agent::region::RegionWatcher;
+    use crate::pve::Client;
+    use crate::pve::transport::memory::Memory;
+    use crate::sim::guests::GuestSpec;
+    use crate::sim::kube::KubeSpec;
+    use crate::sim::pve::{AdminAct, MachineSpec, PveSpec};
+    use crate::sim::world::{World, WorldSpec};
+
+    const CONFIG: &str =
+        "version = 1\n[kubernetes]\nname = \"test\"\n[proxmox]\nvmids = \"9100-9120\"\n";
+
+    /// A guest that is off, on a host that does not answer at first: what is not known counts.
+    #[test]
+    fn a_guest_that_was_not_read_may_start_with_its_host() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build();
+        runtime.expect("a runtime").block_on(async {
+            let world = World::new(WorldSpec {
+                seed: 1,
+                pve: PveSpec::default(),
+                kube: KubeSpec::default(),
+                guests: GuestSpec::default(),
+                config: CONFIG.to_owned(),
+            });
+            let world = world.unwrap_or_else(|errors| panic!("{errors}"));
+            let guest = AdminAct::AddMachine(MachineSpec {
+                vmid: 300,
+                host: "pve2".to_owned(),
+                container: true,
+                template: false,
+                running: false,
+                storage: "shared".to_owned(),
+                disk: 1 << 30,
+                disk_used: 1 << 20,
+                cloudinit: false,
+                pool: None,
+                config: [("onboot".to_owned(), "0".to_owned())].into(),
+            });
+            let online = |online| AdminAct::HostOnline {
+                host: "pve2".to_owned(),
+                online,
+            };
+            world.pve.administer(&guest).expect("added");
+            world.pve.administer(&online(false)).expect("off");
+            let client = Client::new(Arc::new(Memory::new(world.pve_way())));
+            let (clock, settings) = (world.clock, world.settings.clone());
+            let mut watcher = RegionWatcher::new("default".into(), client, clock, settings);
+            let mut onboot = async || {
+                let observed = watcher.poll().await.expect("it is read");
+                observed.region.vms[&300].onboot
+            };
+            assert!(onboot().await, "nobody has read it");
+            world.pve.administer(&online(true)).expect("on");
+            assert!(!onboot().await, "it was read");
+        });
     }
 }

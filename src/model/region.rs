@@ -101,7 +101,7 @@ pub struct Vm {
     /// The memory in bytes that ballooning leaves it at least; `None`: all of it, or not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_min: Option<i64>,
-    /// It starts with its host; known of guests that are off.
+    /// It starts with its host, or is off and was not read yet; of guests that run it tells nothing.
     #[serde(skip_serializing_if = "is_default")]
     pub onboot: bool,
     /// SMBIOS UUID, lower case; `None` when its configuration was not read or names none.

@@ -6,7 +6,7 @@ use model::hosts::HostCounting;
 use model::policy::InstanceType;
 use model::region::{Busy, Machine, Region, Step};
 
-/// What the guests of a host take, those that are planned included.
+/// Memory and CPU of one host that its guests are promised, machines that this plan makes there included.
 #[derive(Debug, Default)]
 struct Taken {
     /// Bytes and thousandths of a CPU that are promised.
@@ -166,7 +166,8 @@ fn cpu(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &Taken) -> Verdic
     })
 }
 
-/// What the pool of a planned machine says of its hosts.
+/// Whether a pool's own bounds hold on a host with all machines that are planned there: `max_per_host`, `min_free_memory` and
+/// `min_free_cores`.
 fn of_pool(
     case: Case<'_>,
     seen: &Region,

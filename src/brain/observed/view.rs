@@ -151,7 +151,7 @@ impl<'a> View<'a> {
         volumes::need(key, pod, self.claim_view())
     }
 
-    /// What is known of claims and volumes.
+    /// The claims of the snapshot with what volumes need of it.
     pub(crate) fn claim_view(&self) -> ClaimView<'_> {
         ClaimView {
             cluster: &self.snapshot.cluster,

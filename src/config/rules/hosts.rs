@@ -1,5 +1,7 @@
 //! Hosts: which ones the pools of a region use, in which order, and how their capacity is counted.
 
+use std::sync::Arc;
+
 use super::{Problems, each, shared};
 use crate::config::file::{self, File};
 use crate::config::place::KeyPath;
@@ -96,13 +98,16 @@ pub(super) fn complete(
     rules.min_free_cpu_milli = own.unwrap_or(region.rules.min_free_cpu_milli);
     let own = pool.min_free_memory.map(|size| size.0);
     rules.min_free_memory = own.unwrap_or(region.rules.min_free_memory);
-    let left = policy.hosts.iter().any(|host| policy.may_use(host));
+    // Hosts that the pool names and the region excludes are said above.
+    let own = |host: &&Arc<str>| !region.rules.exclude.contains(*host);
+    let left = !policy.hosts.iter().any(|host| own(&host))
+        || policy.hosts.iter().any(|host| policy.may_use(host));
     problems.unless(
         policy.hosts.is_empty() || left,
         &path.at("exclude_hosts"),
         || {
             format!(
-                "all hosts that the pool may use are excluded ({})",
+                "all hosts that the pool may use are excluded ({}); expected one of them not among exclude_hosts",
                 policy.hosts.join(", ")
             )
         },

@@ -99,7 +99,7 @@ pub(crate) fn unserved(claim: &Waiting, at: At<'_>, others: bool) -> String {
     )
 }
 
-/// What is known of claims and volumes.
+/// PersistentVolumeClaims, PersistentVolumes and storage classes of the snapshot, indexed for the volume filters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimView<'v> {
     pub(crate) cluster: &'v Cluster,

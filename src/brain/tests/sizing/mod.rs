@@ -142,7 +142,7 @@ fn pods_of_all_kinds_never_wait_where_a_plan_places_all() {
 
 /// The aim: at sixty pods at most one world in a hundred has somebody wait. `cargo test -- --ignored` says how far it is.
 #[test]
-#[ignore = "takes minutes, and the aim is not reached: of twenty tight worlds three have somebody wait"]
+#[ignore = "takes minutes, and the aim of one in a hundred is not reached: in 3 of 100 tight worlds somebody waits"]
 fn at_sixty_pods_hardly_anybody_waits() {
     let cases = u64::from(Config::default().cases) / 4;
     let mut worst = 0;
