@@ -85,6 +85,7 @@ stage() {
     documentation "$tree/doc"
     libraries >"$tree/doc/libraries.txt"
     generated "$tree"
+    links_lead_somewhere "$tree/doc"
     chmod -R u=rwX,go=rX "$src"
 }
 
@@ -95,7 +96,7 @@ documentation() {
     install -D -m 0644 -t "$doc/docs/decisions" docs/decisions/*.md
     sed -i -E 's|\[([^]]*)\]\(\.\./src/[^)]*\)|\1|g' "$doc"/docs/*.md
     # Not beside the others, where debhelper would take it for the package's own.
-    install -m 0644 CHANGELOG.md "$doc/docs/"
+    sed -e 's|](docs/|](|g' CHANGELOG.md >"$doc/docs/CHANGELOG.md"
     sed -e 's|](CHANGELOG.md)|](docs/CHANGELOG.md)|' -e 's|](LICENSE)|](/usr/share/common-licenses/Apache-2.0)|' \
         -e 's|](contrib/kubernetes/|](/usr/share/pve-autoscaler/kubernetes/|' README.md >"$doc/README.md"
     sed -e 's|](CHANGELOG.md)|](docs/CHANGELOG.md)|' \
@@ -116,6 +117,20 @@ generated() {
         "$tree/usr/share/fish/vendor_completions.d/pve-autoscaler.fish"
     install -m 0644 "$made/pve-autoscaler.schema.json" "$tree/usr/share/pve-autoscaler/"
     install -m 0644 "$made/configuration.md" "$tree/doc/docs/"
+}
+
+# Links between the staged pages lead somewhere; the installed package is asked again by try-deb.sh, an hour later.
+links_lead_somewhere() {
+    local doc="$1" path missing=0
+    while read -r path; do
+        [ -e "$doc/$path" ] || { echo "build-deb: a page links to $path, which the package does not have" >&2 && missing=1; }
+    done < <(
+        cd "$doc"
+        for page in *.md docs/*.md docs/decisions/*.md; do
+            { grep -oE '\]\([^):# ]+[)#]' "$page" || true; } | sed -e 's/[)#]$//' -e '/^](\//d' -e "s|^](|$(dirname "$page")/|"
+        done
+    )
+    [ "$missing" -eq 0 ]
 }
 
 mkdir -p "$out"
