@@ -427,6 +427,7 @@ fn empty(now: Time) -> Snapshot {
         host: "pve1".into(),
         shared: true,
         disk: 20 * GIB,
+        disks: Vec::new(),
     };
     region.templates.insert("debian".into(), vec![copy]);
     let state = SourceState {

@@ -131,6 +131,7 @@ fn home() -> Region {
         host: "pve1".into(),
         shared: true,
         disk: 20 * GI,
+        disks: Vec::new(),
     };
     region.templates.insert("debian".into(), vec![copy]);
     region

@@ -14,11 +14,12 @@ use tokio::time::{Instant, timeout};
 use crate::agent::clocks::HostClocks;
 use crate::agent::machines::{Facts, Observed};
 use crate::agent::strangers::Strangers;
+use crate::agent::templates::{self, Templates};
 use crate::clock::Clock;
-use crate::config::settings::{Settings, Template};
+use crate::config::settings::Settings;
 use crate::model::foreign::ForeignText;
 use crate::model::mark::Ownership;
-use crate::model::region::{GuestKind, Host, Region, RegionName, Storage, TemplateCopy, Vm};
+use crate::model::region::{GuestKind, Host, Region, RegionName, Vm};
 use crate::model::snapshot::SourceState;
 use crate::model::time::Span;
 use crate::pve::transport::CallError;
@@ -279,21 +280,15 @@ impl RegionWatcher {
             );
         }
         for (host, storages) in &resources.storages {
-            let storages = storages.iter().map(|(name, storage)| {
-                let view = Storage {
-                    active: storage.active,
-                    shared: storage.shared,
-                    free: storage.total.saturating_sub(storage.used).max(0),
-                    total: storage.total,
-                };
-                (name.clone(), view)
-            });
+            let storages = storages.iter();
+            let storages = storages.map(|(name, storage)| (name.clone(), storage.into()));
             region.storages.insert(host.clone(), storages.collect());
         }
         for (vmid, guest) in &resources.guests {
             region.vms.insert(*vmid, self.vm(*vmid, guest, &resources));
         }
-        region.templates = self.templates(&resources);
+        let config = |vmid: u32| self.known.get(&vmid).map(|known| &*known.config);
+        region.templates = self.templates().find(&resources, config);
         let facts = self.known.iter().map(|(vmid, known)| {
             let facts = Facts {
                 uuid: known.config.uuid.clone(),
@@ -413,16 +408,14 @@ impl RegionWatcher {
     fn matters(&self, vmid: u32, guest: &GuestResource) -> bool {
         let range = self.settings.policy.regions.get(&self.name);
         range.is_some_and(|range| (range.vmid_first..=range.vmid_last).contains(&vmid))
-            || self
-                .our_templates()
-                .any(|(_, template)| is_template(vmid, guest, template))
+            || self.templates().any_is(vmid, guest)
     }
 
-    fn our_templates(&self) -> impl Iterator<Item = (&Arc<str>, &Template)> {
-        self.settings
-            .templates
-            .iter()
-            .filter(|(_, template)| template.region == self.name)
+    fn templates(&self) -> Templates<'_> {
+        Templates {
+            region: &self.name,
+            all: &self.settings.templates,
+        }
     }
 
     fn vm(&self, vmid: u32, guest: &GuestResource, resources: &Resources) -> Vm {
@@ -457,74 +450,16 @@ impl RegionWatcher {
             ownership: known
                 .filter(|_| in_range)
                 .map(|known| known.config.ownership()),
+            disks: known
+                .filter(|_| in_range)
+                .map(|known| templates::sizes(&known.config))
+                .unwrap_or_default(),
         }
-    }
-
-    /// Where the configured templates are.
-    fn templates(&self, resources: &Resources) -> BTreeMap<Arc<str>, Vec<TemplateCopy>> {
-        let mut found = BTreeMap::new();
-        for (name, template) in self.our_templates() {
-            let copies = resources
-                .guests
-                .iter()
-                .filter(|(vmid, guest)| is_template(**vmid, guest, template));
-            let copies: Vec<TemplateCopy> = copies
-                .filter_map(|(vmid, guest)| {
-                    let config = &self.known.get(vmid)?.config;
-                    config.template.then(|| TemplateCopy {
-                        vmid: *vmid,
-                        host: guest.host.clone(),
-                        shared: all_shared(config, &guest.host, resources)
-                            && target_shared(template, &guest.host, resources),
-                        disk: config
-                            .boot_disk()
-                            .and_then(|(_, disk)| disk.size)
-                            .unwrap_or(0),
-                    })
-                })
-                .collect();
-            found.insert(name.clone(), copies);
-        }
-        found
     }
 }
 
 fn online(resources: &Resources, host: &str) -> bool {
     resources.hosts.get(host).is_some_and(|host| host.online)
-}
-
-fn is_template(vmid: u32, guest: &GuestResource, template: &Template) -> bool {
-    guest.kind == GuestKind::Qemu
-        && (template.vmid == Some(vmid)
-            || (guest.template && template.vm_name.as_deref() == Some(&*guest.name)))
-}
-
-/// Whether the storage that full clones go to, if one is named, is shared: PVE clones to another host
-/// only then (`clone_vm`, "can't clone to non-shared storage").
-fn target_shared(template: &Template, host: &str, resources: &Resources) -> bool {
-    let named = template.storage.as_ref().filter(|_| template.full_clone);
-    named.is_none_or(|name| {
-        resources
-            .storages
-            .get(host)
-            .and_then(|storages| storages.get(&**name))
-            .is_some_and(|storage| storage.shared)
-    })
-}
-
-/// Whether every disk, the cloud-init drive too, is on shared storage: only then may a clone have
-/// another host as its target.
-fn all_shared(config: &VmConfig, host: &str, resources: &Resources) -> bool {
-    let storages = resources.storages.get(host);
-    config
-        .disks
-        .values()
-        .filter(|disk| disk.volume != "none")
-        .all(|disk| {
-            storages
-                .and_then(|storages| storages.get(&disk.storage))
-                .is_some_and(|storage| storage.shared)
-        })
 }
 
 #[cfg(test)]

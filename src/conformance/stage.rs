@@ -142,6 +142,7 @@ impl Stage {
             host: host.clone(),
             shared: true,
             disk: DISK,
+            disks: Vec::new(),
         };
         region.templates.insert(TEMPLATE.into(), vec![copy]);
         let vm = Vm {
@@ -244,6 +245,7 @@ impl Stage {
             onboot: false,
             uuid: Some(uuid(&name)),
             ownership: Some(Ownership::Marked(mark.clone())),
+            ..Vm::default()
         };
         self.region().vms.insert(mark.vmid, vm);
         let created = mark.created;

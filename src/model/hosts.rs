@@ -14,6 +14,8 @@ pub struct HostCounting {
     pub cpu_overcommit_permille: Option<i64>,
     /// CPU in millicores of each host that machines may not take.
     pub cpu_reserve_milli: i64,
+    /// What disks of machines may grow to on a storage, in thousandths of its size.
+    pub storage_overcommit_permille: i64,
     /// Machines of all pools on one host, at most.
     pub max_per_host: Option<u32>,
     /// Guests that are off and start with their host count too.
@@ -28,6 +30,7 @@ impl Default for HostCounting {
             memory_overcommit_permille: 1000,
             cpu_overcommit_permille: None,
             cpu_reserve_milli: 0,
+            storage_overcommit_permille: 1000,
             max_per_host: None,
             onboot: true,
             balloon_minimum: false,

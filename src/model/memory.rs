@@ -39,6 +39,9 @@ pub struct Memory {
     pub last_scale_down_failure: Option<Time>,
     /// Back-offs by pool.
     pub backoff: BTreeMap<Arc<str>, Backoff>,
+    /// Hosts on which a machine of a pool failed, by pool and host.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_backoff: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Backoff>>,
     /// Machines whose failure has been counted already.
     pub counted_failures: BTreeSet<Arc<str>>,
     /// What nodes really offered, by `pool/instance type/template#promise`, where `promise` stands
@@ -100,6 +103,10 @@ impl Memory {
     fn moments(&mut self) -> impl Iterator<Item = &mut Time> {
         let evicted = self.evicted.values_mut();
         let batch = self.batch.iter_mut();
+        let hosts = self
+            .host_backoff
+            .values_mut()
+            .flat_map(BTreeMap::values_mut);
         self.began
             .iter_mut()
             .chain(&mut self.last_scale_up)
@@ -108,6 +115,7 @@ impl Memory {
             .chain(self.unneeded_since.values_mut())
             .chain(self.quarantine.values_mut())
             .chain(self.backoff.values_mut().map(|backoff| &mut backoff.failed))
+            .chain(hosts.map(|backoff| &mut backoff.failed))
             .chain(batch.flat_map(|batch| [&mut batch.first, &mut batch.last]))
             .chain(evicted.flat_map(|pod| {
                 [Some(&mut pod.seen), pod.gone.as_mut()]
@@ -139,7 +147,7 @@ impl Memory {
         for time in self.moments() {
             *time = (*time).min(now);
         }
-        for backoff in self.backoff.values_mut() {
+        for backoff in self.backoffs() {
             backoff.until = backoff.until.min(now + backoff.length);
         }
     }
@@ -150,10 +158,19 @@ impl Memory {
         for time in self.moments() {
             *time = *time + step;
         }
-        let ends = self.backoff.values_mut().map(|backoff| &mut backoff.until);
-        for time in ends.chain(self.unreplaceable.values_mut()) {
+        for backoff in self.backoffs() {
+            backoff.until = backoff.until + step;
+        }
+        for time in self.unreplaceable.values_mut() {
             *time = *time + step;
         }
+    }
+
+    /// Those of pools and those of hosts.
+    fn backoffs(&mut self) -> impl Iterator<Item = &mut Backoff> {
+        let hosts = self.host_backoff.values_mut();
+        let hosts = hosts.flat_map(BTreeMap::values_mut);
+        self.backoff.values_mut().chain(hosts)
     }
 }
 
@@ -218,13 +235,13 @@ pub struct Replacement {
     pub saving: i64,
 }
 
-/// A pool that waits after failures.
+/// A pool that waits after failures, or makes nothing on a host after them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Backoff {
     /// No new machine before this.
     pub until: Time,
-    /// How long the present wait is.
+    /// How long the present wait is; zero where a host is only taken last, after a failure that need not be its own.
     pub length: Span,
     /// The last failure.
     pub failed: Time,

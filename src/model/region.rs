@@ -109,6 +109,9 @@ pub struct Vm {
     pub uuid: Option<Arc<str>>,
     /// What its description says; `None` when not read (outside our VMID range, or a container).
     pub ownership: Option<Ownership>,
+    /// Sizes of its disks in bytes, summed up by storage; empty when its configuration was not read.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub disks: BTreeMap<Arc<str>, i64>,
 }
 
 /// A storage on a host.
@@ -121,8 +124,11 @@ pub struct Storage {
     pub shared: bool,
     /// Free bytes; 0 when unknown.
     pub free: i64,
-    /// Size in bytes.
+    /// Size in bytes; 0 when unknown.
     pub total: i64,
+    /// A volume takes its space when it is made (`lvm`, `iscsi`), not when it is written.
+    #[serde(skip_serializing_if = "is_default")]
+    pub thick: bool,
 }
 
 /// A template VM found in a region.
@@ -137,6 +143,22 @@ pub struct TemplateCopy {
     pub shared: bool,
     /// Size of its boot disk in bytes; 0 when unknown.
     pub disk: i64,
+    /// The disks that a clone of it gets; empty when unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<TemplateDisk>,
+}
+
+/// A disk that a clone gets.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TemplateDisk {
+    /// The storage it will be on: the template's, or the one that full clones go to.
+    pub storage: Arc<str>,
+    /// Size in bytes; 0 when unknown.
+    pub size: i64,
+    /// It boots from it: this one grows to what the instance type says.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub boot: bool,
 }
 
 /// A machine: a VM we own or have intended, joined from the intent, the VM, the node and the

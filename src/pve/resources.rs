@@ -239,6 +239,7 @@ impl From<&GuestResource> for region::Vm {
             onboot: false,
             uuid: None,
             ownership: None,
+            disks: BTreeMap::new(),
         }
     }
 }
@@ -250,9 +251,13 @@ impl From<&StorageResource> for region::Storage {
             shared: storage.shared,
             free: storage.total.saturating_sub(storage.used).max(0),
             total: storage.total,
+            thick: THICK.contains(&&*storage.plugin),
         }
     }
 }
+
+/// Storages on which a volume takes all its space when it is made (`PVE::Storage::LVMPlugin`, `ISCSIPlugin`).
+const THICK: [&str; 3] = ["lvm", "iscsi", "iscsidirect"];
 
 /// PVE's lists: separated by comma, semicolon or blanks.
 fn list(text: &str) -> Vec<String> {

@@ -62,7 +62,7 @@ pub(super) fn holds(case: Case<'_>, region: &str, host: &str, planned: &Planned<
     Ok(())
 }
 
-fn kind<'a>(case: Case<'a>, name: &str) -> Option<&'a InstanceType> {
+pub(super) fn kind<'a>(case: Case<'a>, name: &str) -> Option<&'a InstanceType> {
     case.policy.instance_types.get(name)
 }
 
@@ -73,13 +73,13 @@ fn size(case: Case<'_>, name: &str) -> (i128, i128) {
     })
 }
 
-fn counting(case: Case<'_>, region: &str) -> HostCounting {
+pub(super) fn counting(case: Case<'_>, region: &str) -> HostCounting {
     let region = case.policy.regions.get(region);
     region.map_or_else(HostCounting::default, |region| region.capacity.clone())
 }
 
 /// Whether a machine is on its way out, or its VM is gone.
-fn gone(machine: &Machine) -> bool {
+pub(super) fn gone(machine: &Machine) -> bool {
     machine.step.is_some_and(|(step, _)| step > Step::Done)
         || machine.busy == Some(Busy::Down)
         || (machine.vm.is_none() && machine.step.is_some_and(|(step, _)| step > Step::Clone))

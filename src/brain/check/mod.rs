@@ -28,6 +28,7 @@ pub(super) mod matching;
 pub(super) mod neighbours;
 mod newcomer;
 mod removal;
+mod storages;
 mod supply;
 #[cfg(test)]
 mod tests;
@@ -97,6 +98,8 @@ pub enum Rule {
     HostMemory,
     /// The host's CPUs, its number of machines, and what must stay free of it.
     HostCapacity,
+    /// The storages that the machine's disks go to: that the host has them, and their room.
+    Storage,
     /// Nobody needs the new machine any more.
     Needed,
     /// A pod that the new machine is for could not run on it.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Case, Rule, Verdict, consolidation, drain, ensure, hosts, landing, refuse};
+use super::{Case, Rule, Verdict, consolidation, drain, ensure, hosts, landing, refuse, storages};
 use model::action::{Action, Kind, Reason};
 use model::cluster::Node;
 use model::policy::{LEAVING_TAINT, STARTUP_TAINT};
@@ -94,6 +94,7 @@ pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> Verdict {
         .collect();
     for (region, host) in hosts {
         hosts::holds(case, region, host, &planned)?;
+        storages::hold(case, region, host, &planned)?;
     }
     Ok(())
 }

@@ -1,28 +1,79 @@
 //! Pools that failed wait: 5 minutes, doubling to 30. Every failure counts once.
 //!
+//! What fails before a VM runs is PVE's and mostly one host's: there the pool waits on that host alone, and goes on with its
+//! other hosts. Any failure makes a host the last that its pool takes, until a machine works there again.
+//!
 //! Source: cluster-autoscaler's `utils/backoff`: failures during a back-off do not lengthen it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::foreign::ForeignText;
 use model::memory::Backoff;
+use model::region::Step;
 use model::time::{Span, Time};
 
 use crate::decision::turn::Turn;
-use crate::observed::view::Standing;
+use crate::observed::reach;
+use crate::observed::view::{Known, Standing};
 
 /// Until when a pool waits, if it does.
 pub(crate) fn until(turn: &Turn<'_>, pool: &str) -> Option<Time> {
     if planted!(NoBackoff) {
         return None;
     }
-    let counted = turn
-        .memory
-        .backoff
-        .get(pool)
-        .map(|backoff| backoff.until)
-        .filter(|until| *until > turn.now());
-    counted.max(unremembered(turn, pool))
+    let counted = of_pool(turn, pool).map(|backoff| backoff.until);
+    let everywhere = on_all_hosts(turn, pool).map(|backoff| backoff.until);
+    counted.max(everywhere).max(unremembered(turn, pool))
+}
+
+/// The failure for which a pool waits, if it does for one.
+pub(crate) fn failure<'t>(turn: &'t Turn<'_>, pool: &str) -> Option<&'t ForeignText> {
+    let backoff = of_pool(turn, pool).or_else(|| on_all_hosts(turn, pool));
+    backoff.map(|backoff| &backoff.message)
+}
+
+/// A failure on a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum FailedThere {
+    /// The pool makes nothing there until then.
+    Until(Time),
+    /// The pool takes it last.
+    Lately,
+}
+
+/// What is held against a host for its pool.
+pub(crate) fn on_host(turn: &Turn<'_>, pool: &str, host: &str) -> Option<FailedThere> {
+    let backoff = turn.memory.host_backoff.get(pool)?.get(host)?;
+    let waits = backoff.until > turn.now() && !planted!(NoBackoff);
+    Some(if waits {
+        FailedThere::Until(backoff.until)
+    } else {
+        FailedThere::Lately
+    })
+}
+
+fn of_pool<'t>(turn: &'t Turn<'_>, pool: &str) -> Option<&'t Backoff> {
+    let backoff = turn.memory.backoff.get(pool);
+    backoff.filter(|backoff| backoff.until > turn.now())
+}
+
+/// The back-off that ends first, where a pool waits on every host that could make a machine of it.
+fn on_all_hosts<'t>(turn: &'t Turn<'_>, name: &str) -> Option<&'t Backoff> {
+    let failed = turn.memory.host_backoff.get(name)?;
+    let pool = turn.view.policy.pools.get(name)?;
+    let region = turn.view.snapshot.regions.get(&pool.region)?;
+    let usable = region.hosts.keys();
+    let mut usable =
+        usable.filter(|host| pool.may_use(host) && reach::copy(region, pool, host).is_ok());
+    let mut first: Option<&Backoff> = None;
+    let all = usable.all(|host| {
+        let waits = failed.get(host).filter(|there| there.until > turn.now());
+        let sooner = waits.filter(|there| first.is_none_or(|first| there.until < first.until));
+        first = sooner.or(first);
+        waits.is_some()
+    });
+    first.filter(|_| all)
 }
 
 /// A pool with machines from before this memory began, none of which works: its back-off may have
@@ -42,69 +93,125 @@ fn unremembered(turn: &Turn<'_>, pool: &str) -> Option<Time> {
     of_pool.peek()?;
     let (mut working, mut older) = (false, false);
     for known in of_pool {
-        working |= known.standing == Standing::Up && known.ready();
+        working |= works(known);
         older |= known.machine.mark.created < began;
     }
     (older && !working).then_some(until)
 }
 
-/// Counts the failures that were not counted yet, and forgets what is over.
-pub(crate) fn count(turn: &mut Turn<'_>) {
-    let now = turn.now();
-    let scale_up = &turn.view.policy.scale_up;
-    let reset = scale_up.backoff_reset;
-    let mut failed: Vec<(Arc<str>, Arc<str>, Time, ForeignText)> = Vec::new();
-    for known in turn.view.machines.values() {
-        let message = match known.standing {
-            Standing::Failed => match &known.machine.failure {
-                Some(failure) if !failure.transient => {
-                    (failure.at.min(now), failure.message.clone())
-                }
-                _ => continue,
-            },
-            Standing::Overdue => (
-                now,
-                format!("not initialised after {}", scale_up.max_provision_time).into(),
-            ),
-            _ => continue,
-        };
-        if !turn.memory.counted_failures.contains(known.name) {
-            failed.push((
-                known.name.clone(),
-                known.pool_name().into(),
-                message.0,
-                message.1,
-            ));
-        }
-    }
-    failed.sort_by(|a, b| (a.2, &a.0).cmp(&(b.2, &b.0)));
-    let (first, max) = (scale_up.backoff_first, scale_up.backoff_max);
-    for (machine, pool, at, message) in failed {
-        turn.memory.counted_failures.insert(machine.clone());
-        let message = format!("{machine}: {message}").into();
-        let before = turn.memory.backoff.get(&pool);
-        let length = match before {
-            Some(before) if at.since(before.failed) > reset => first,
-            Some(before) if before.until > at => before.length,
-            Some(before) => Span(before.length.0.saturating_mul(2)).min(max),
-            None => first,
-        };
-        let until = before.map_or(at + length, |before| before.until.max(at + length));
-        turn.memory.backoff.insert(
-            pool,
-            Backoff {
-                until,
-                length,
-                failed: at.max(before_failed(before)),
-                message,
-            },
-        );
-    }
-    forget(turn, reset);
+fn works(known: &Known<'_>) -> bool {
+    known.standing == Standing::Up && known.ready()
 }
 
-fn before_failed(before: Option<&Backoff>) -> Time {
-    before.map_or(Time::default(), |before| before.failed)
+/// A failure that was not counted yet.
+struct Failed {
+    at: Time,
+    machine: Arc<str>,
+    pool: Arc<str>,
+    host: Arc<str>,
+    message: ForeignText,
+    /// Its VM did not run: the host's own doing, or PVE's.
+    before_it_ran: bool,
+}
+
+/// Counts the failures that were not counted yet, and forgets what is over.
+pub(crate) fn count(turn: &mut Turn<'_>) {
+    let scale_up = &turn.view.policy.scale_up;
+    let lengths = Lengths {
+        first: scale_up.backoff_first,
+        max: scale_up.backoff_max,
+        reset: scale_up.backoff_reset,
+    };
+    for failed in uncounted(turn) {
+        turn.memory.counted_failures.insert(failed.machine.clone());
+        let message: ForeignText = format!("{}: {}", failed.machine, failed.message).into();
+        let hosts = turn.memory.host_backoff.entry(failed.pool.clone());
+        let hosts = hosts.or_default();
+        let before = hosts.get(&failed.host);
+        if failed.before_it_ran {
+            let next = lengths.next(before, failed.at, message);
+            hosts.insert(failed.host, next);
+            continue;
+        }
+        let lately = Backoff {
+            failed: failed.at,
+            message: message.clone(),
+            until: before.map_or(failed.at, |before| before.until),
+            length: before.map_or(Span::ZERO, |before| before.length),
+        };
+        hosts.insert(failed.host, lately);
+        let before = turn.memory.backoff.get(&failed.pool);
+        let next = lengths.next(before, failed.at, message);
+        turn.memory.backoff.insert(failed.pool, next);
+    }
+    forget(turn, lengths.reset);
+}
+
+/// How long is waited.
+struct Lengths {
+    first: Span,
+    max: Span,
+    reset: Span,
+}
+
+impl Lengths {
+    /// The back-off after one more failure.
+    fn next(&self, before: Option<&Backoff>, at: Time, message: ForeignText) -> Backoff {
+        let length = match before {
+            Some(before) if at.since(before.failed) > self.reset => self.first,
+            Some(before) if before.until > at => before.length,
+            Some(before) => Span(before.length.0.saturating_mul(2))
+                .max(self.first)
+                .min(self.max),
+            None => self.first,
+        };
+        let until = before.map_or(at + length, |before| before.until.max(at + length));
+        let last = before.map_or(Time::default(), |before| before.failed);
+        Backoff {
+            until,
+            length,
+            failed: at.max(last),
+            message,
+        }
+    }
+}
+
+/// The failures that were not counted yet, in their order.
+fn uncounted(turn: &Turn<'_>) -> Vec<Failed> {
+    let now = turn.now();
+    let longest = turn.view.policy.scale_up.max_provision_time;
+    let mut failed = Vec::new();
+    for known in turn.view.machines.values() {
+        if turn.memory.counted_failures.contains(known.name) {
+            continue;
+        }
+        let (at, message, before_it_ran) = match (&known.standing, &known.machine.failure) {
+            (Standing::Failed, Some(failure)) if !failure.transient => (
+                failure.at.min(now),
+                failure.message.clone(),
+                failure.step <= Step::Start,
+            ),
+            (Standing::Overdue, _) => {
+                let step = known.machine.step.map(|(step, _)| step);
+                (
+                    now,
+                    format!("not initialised after {longest}").into(),
+                    step.is_some_and(|step| step <= Step::Start),
+                )
+            }
+            _ => continue,
+        };
+        failed.push(Failed {
+            at,
+            machine: known.name.clone(),
+            pool: known.pool_name().into(),
+            host: known.machine.host.clone(),
+            message,
+            before_it_ran,
+        });
+    }
+    failed.sort_by(|a, b| (a.at, &a.machine).cmp(&(b.at, &b.machine)));
+    failed
 }
 
 fn forget(turn: &mut Turn<'_>, reset: Span) {
@@ -113,7 +220,23 @@ fn forget(turn: &mut Turn<'_>, reset: Span) {
     turn.memory
         .counted_failures
         .retain(|name| machines.contains_key(name));
-    turn.memory
-        .backoff
-        .retain(|_, backoff| now.since(backoff.failed) <= reset || backoff.until > now);
+    let counts = |backoff: &Backoff| now.since(backoff.failed) <= reset || backoff.until > now;
+    turn.memory.backoff.retain(|_, backoff| counts(backoff));
+    if turn.memory.host_backoff.is_empty() {
+        return;
+    }
+    let mut works_since: BTreeMap<(&str, &str), Time> = BTreeMap::new();
+    for known in turn.view.machines.values().filter(|known| works(known)) {
+        let there = (known.pool_name(), &*known.machine.host);
+        let last = works_since.entry(there).or_default();
+        *last = (*last).max(known.machine.mark.created);
+    }
+    let pools = &mut turn.memory.host_backoff;
+    for (pool, hosts) in pools.iter_mut() {
+        hosts.retain(|host, backoff| {
+            let worked = works_since.get(&(&**pool, &**host));
+            counts(backoff) && worked.is_none_or(|created| *created <= backoff.failed)
+        });
+    }
+    pools.retain(|_, hosts| !hosts.is_empty());
 }

@@ -5,4 +5,5 @@
 pub(crate) mod by_node;
 pub(crate) mod machines;
 pub(crate) mod provisioning;
+pub(crate) mod reach;
 pub(crate) mod view;

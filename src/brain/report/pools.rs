@@ -34,11 +34,7 @@ pub(crate) fn report(turn: &mut Turn<'_>) {
         }
         if let Some(until) = backoff::until(turn, name) {
             state.backoff_until = Some(until);
-            state.backoff_message = turn
-                .memory
-                .backoff
-                .get(name)
-                .map(|backoff| backoff.message.clone());
+            state.backoff_message = backoff::failure(turn, name).cloned();
             turn.report.holds.push(Hold {
                 scope: Scope::Pool(name.clone()),
                 why: state.backoff_message.clone().map_or_else(

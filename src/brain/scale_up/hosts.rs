@@ -7,7 +7,9 @@ use std::sync::Arc;
 use model::hosts::{HostCounting, HostStrategy};
 use model::policy::{InstanceType, PoolPolicy, RegionPolicy};
 use model::region::{Host, Vm};
+use model::time::Time;
 
+use crate::lifecycle::backoff::FailedThere;
 use crate::words;
 
 /// What one machine takes of its host.
@@ -79,6 +81,8 @@ struct Machines {
     all: u64,
     /// Those that this decision makes.
     planned: u64,
+    /// One failed here and none works since.
+    failed: Option<FailedThere>,
 }
 
 /// What a pool asks of its hosts.
@@ -99,7 +103,7 @@ pub(crate) struct HostDemand {
 
 /// How good a host is for the next machine: the lowest gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct HostRank([i64; 2], usize);
+pub(crate) struct HostRank(bool, [i64; 2], usize);
 
 /// Why a host gets no further machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +114,8 @@ pub(crate) enum Full {
     UnknownCpus,
     /// It has fewer CPUs than the machine, so PVE would not start that.
     Cpus(i64),
+    /// A machine of the pool failed on it, so the pool makes none there until then.
+    BacksOff(Time),
     /// It has as many machines of the pool as it may.
     MachinesOfPool(u64),
     /// It has as many machines of all pools as it may.
@@ -182,6 +188,11 @@ impl HostCapacity {
         }
     }
 
+    /// Notes that a machine of a pool failed here.
+    pub(crate) fn note_failure(&mut self, pool: usize, failed: FailedThere) {
+        self.pools[pool].failed = Some(failed);
+    }
+
     /// Takes what a planned machine of a pool needs.
     pub(crate) fn take(&mut self, pool: usize, size: Size) {
         self.change(size, 1);
@@ -231,7 +242,12 @@ impl HostCapacity {
 
     /// Whether one more machine of this size may be made here for a pool.
     pub(crate) fn admits(&self, demand: &HostDemand, size: Size) -> Result<(), Full> {
-        let has = self.pools[demand.pool].all;
+        let Machines {
+            all: has, failed, ..
+        } = self.pools[demand.pool];
+        if let Some(FailedThere::Until(until)) = failed {
+            return Err(Full::BacksOff(until));
+        }
         if demand.most.is_some_and(|most| has >= most) {
             return Err(Full::MachinesOfPool(has));
         }
@@ -316,7 +332,9 @@ impl HostCapacity {
             }
             HostStrategy::Pack => [i64::from(self.guests == 0), memory],
         };
-        HostRank(keys, slot)
+        // Another host may do better, and no host is given up for good.
+        let failed = self.pools[demand.pool].failed.is_some();
+        HostRank(failed, keys, slot)
     }
 }
 
@@ -367,6 +385,9 @@ impl Full {
                 "the host {host} has {} CPUs, one of this type has {}, and PVE starts no VM with more than its host",
                 words::cores(has),
                 asks_cpu()
+            ),
+            Full::BacksOff(until) => format!(
+                "a machine of the pool failed on the host {host}, which the pool does not use until {until}"
             ),
             Full::MachinesOfPool(has) => format!(
                 "the host {host} has {} of the pool, its max_per_host allows no more",

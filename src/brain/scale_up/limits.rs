@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::policy::{InstanceType, PoolPolicy, Totals, VOLUMES_VMID};
-use model::region::Step;
+use model::region::{Step, TemplateCopy};
 
 use crate::decision::turn::Turn;
+use crate::lifecycle::backoff;
 use crate::observed::view::{Known, Standing};
 use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, Size};
+use crate::scale_up::storages::Storages;
+use crate::simulation::disks::StorageSlots;
 use crate::simulation::offer::{Choice, Offer};
 use crate::words;
 
@@ -28,6 +31,8 @@ pub(crate) struct Ledger {
     /// What each pool asks of hosts, in the order of the policy.
     demands: Vec<HostDemand>,
     host_slots: BTreeMap<Arc<str>, BTreeMap<Arc<str>, usize>>,
+    storages: Storages,
+    storage_slots: StorageSlots,
     vmids: BTreeMap<Arc<str>, BTreeSet<u32>>,
     /// Below this, every VMID of the region's range is taken.
     first_free: BTreeMap<Arc<str>, u32>,
@@ -44,6 +49,7 @@ pub(crate) struct Spare {
     pub(crate) hosts: Vec<HostCapacity>,
     /// What each pool asks of hosts, in the order of the policy.
     pub(crate) demands: Vec<HostDemand>,
+    pub(crate) storages: Storages,
 }
 
 /// What may still be made.
@@ -75,8 +81,10 @@ impl Ledger {
             pools: vec![PoolUse::default(); pools],
             totals: turn.view.policy.totals.clone(),
             nodes: snapshot.cluster.nodes.len() as u64,
+            storage_slots: StorageSlots::of(snapshot),
             ..Ledger::default()
         };
+        ledger.storages = Storages::of(turn, &ledger.storage_slots);
         let keeps = hosts::keeps(turn.view.policy.pools.values());
         for (name, region) in &snapshot.regions {
             let policy = turn.view.policy.regions.get(name);
@@ -103,6 +111,7 @@ impl Ledger {
             }
         }
         ledger.demands = ledger.demands(turn);
+        ledger.note_failures(turn);
         for known in turn.view.machines.values() {
             ledger.count(known);
         }
@@ -112,6 +121,19 @@ impl Ledger {
             ledger.nodes += u64::from(!node);
         }
         ledger
+    }
+
+    /// What is held against hosts.
+    fn note_failures(&mut self, turn: &Turn<'_>) {
+        for (slot, (name, pool)) in turn.view.policy.pools.iter().enumerate() {
+            let hosts = turn.memory.host_backoff.get(name);
+            for host in hosts.into_iter().flat_map(BTreeMap::keys) {
+                let failed = backoff::on_host(turn, name, host);
+                if let Some((of, failed)) = self.host(&pool.region, host).zip(failed) {
+                    of.note_failure(slot, failed);
+                }
+            }
+        }
     }
 
     /// What each pool asks of hosts.
@@ -180,6 +202,38 @@ impl Ledger {
                 host.expect(size);
             }
         }
+        if going_up || machine.vm.is_some() {
+            self.count_disks(known, being_made && going_up);
+        }
+    }
+
+    /// Counts the disks of a machine: what it will have while it is made, then what its VM has.
+    fn count_disks(&mut self, known: &Known<'_>, being_made: bool) {
+        let machine = known.machine;
+        let Some(region) = known.region else {
+            return;
+        };
+        let at = (&*machine.region, &*machine.host);
+        let vm = region.vms.get(&machine.mark.vmid);
+        let vm = vm.filter(|vm| !vm.disks.is_empty() && *vm.host == *machine.host);
+        let copies = region.templates.get(&*machine.mark.template);
+        let reach = |copy: &&TemplateCopy| copy.shared || *copy.host == *machine.host;
+        let copy = copies.and_then(|copies| copies.iter().find(reach));
+        let clone = copy.zip(known.kind).filter(|_| being_made || vm.is_none());
+        let slots = &self.storage_slots;
+        match (clone, vm) {
+            (Some((copy, kind)), _) => {
+                for disks in slots.of_clone(at, copy, kind) {
+                    self.storages.count(disks, being_made);
+                }
+            }
+            (None, Some(vm)) => {
+                for disks in slots.of_vm(at, &vm.disks) {
+                    self.storages.count(disks, being_made);
+                }
+            }
+            (None, None) => {}
+        }
     }
 
     fn host(&mut self, region: &Arc<str>, host: &Arc<str>) -> Option<&mut HostCapacity> {
@@ -216,7 +270,7 @@ impl Ledger {
             ));
         }
         // What passes by itself is said after what does not.
-        if let Some(until) = crate::lifecycle::backoff::until(turn, name) {
+        if let Some(until) = backoff::until(turn, name) {
             return Err(format!("the pool backs off until {until}"));
         }
         if self.in_flight >= u64::from(scale_up.max_in_flight) {
@@ -304,19 +358,22 @@ impl Ledger {
         }
         let host = &self.hosts[offer.host_slot];
         let admits = host.admits(&self.demands[choice.pool_slot], Size::of(choice.kind));
-        admits.map_err(|full| full.say(offer.host, choice.kind))
+        admits.map_err(|full| full.say(offer.host, choice.kind))?;
+        let admits = self.storages.admit(&offer.disks, &[]);
+        admits.map_err(|(disks, short)| short.say(&self.storage_slots, offer.host, disks))
     }
 
     /// Whether the host of an offer can take a planned machine that becomes one of this choice instead of another type.
     pub(crate) fn host_admits_instead(
         &self,
-        choice: &Choice<'_>,
-        offer: &Offer<'_>,
-        instead: &InstanceType,
+        (choice, offer): (&Choice<'_>, &Offer<'_>),
+        (before, from): (&Choice<'_>, &Offer<'_>),
     ) -> bool {
         let host = &self.hosts[offer.host_slot];
         let demand = &self.demands[choice.pool_slot];
-        host.admits_instead(demand, Size::of(instead), Size::of(choice.kind))
+        let (now, then) = (Size::of(before.kind), Size::of(choice.kind));
+        host.admits_instead(demand, now, then)
+            && self.storages.admit(&offer.disks, &from.disks).is_ok()
     }
 
     /// How good the host of an offer is for one more machine of the choice: the lowest gets it.
@@ -348,6 +405,7 @@ impl Ledger {
         self.in_flight += 1;
         self.size(choice, choice.kind, 1);
         self.hosts[offer.host_slot].take(choice.pool_slot, Size::of(choice.kind));
+        self.storages.take(&offer.disks);
         let region = &choice.policy.region;
         self.vmids.entry(region.clone()).or_default().insert(vmid);
         // It was the next that was free.
@@ -364,6 +422,7 @@ impl Ledger {
         self.in_flight -= 1;
         self.size(choice, choice.kind, -1);
         self.hosts[offer.host_slot].give(choice.pool_slot, Size::of(choice.kind));
+        self.storages.give(&offer.disks);
         let region = &choice.policy.region;
         if let Some(taken) = self.vmids.get_mut(region) {
             taken.remove(&vmid);
@@ -409,20 +468,21 @@ impl Ledger {
             },
             hosts: self.hosts.clone(),
             demands: self.demands.clone(),
+            storages: self.storages.clone(),
         }
     }
 
-    /// Books that a planned machine becomes one of this choice instead of another type, on the same
-    /// host.
+    /// Books that a planned machine becomes one of this choice instead of another type, on the same host.
     pub(crate) fn rebook(
         &mut self,
-        choice: &Choice<'_>,
-        offer: &Offer<'_>,
-        instead: &InstanceType,
+        (choice, offer): (&Choice<'_>, &Offer<'_>),
+        (before, from): (&Choice<'_>, &Offer<'_>),
     ) {
-        self.size(choice, instead, -1);
+        self.size(choice, before.kind, -1);
         self.size(choice, choice.kind, 1);
-        self.hosts[offer.host_slot].resize(Size::of(instead), Size::of(choice.kind));
+        self.hosts[offer.host_slot].resize(Size::of(before.kind), Size::of(choice.kind));
+        self.storages.give(&from.disks);
+        self.storages.take(&offer.disks);
     }
 
     /// Books that a planned machine of a choice is made on another host.
@@ -430,6 +490,8 @@ impl Ledger {
         let size = Size::of(choice.kind);
         self.hosts[from.host_slot].give(choice.pool_slot, size);
         self.hosts[to.host_slot].take(choice.pool_slot, size);
+        self.storages.give(&from.disks);
+        self.storages.take(&to.disks);
     }
 
     fn size(&mut self, choice: &Choice<'_>, kind: &InstanceType, times: i64) {

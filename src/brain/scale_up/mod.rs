@@ -6,3 +6,4 @@ pub(crate) mod batch;
 pub(crate) mod grow;
 pub(crate) mod hosts;
 pub(crate) mod limits;
+pub(crate) mod storages;

@@ -7,6 +7,7 @@ pub(crate) mod capacity;
 pub(crate) mod classes;
 pub(crate) mod company;
 pub(crate) mod demand;
+pub(crate) mod disks;
 pub(crate) mod offer;
 pub(crate) mod pack;
 pub(crate) mod places;

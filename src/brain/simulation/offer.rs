@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::policy::{
     INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, PoolPolicy, REGION_LABEL, ZONE_LABEL,
 };
-use model::region::{Region, TemplateCopy};
+use model::region::TemplateCopy;
 use model::resources::Resources;
 use model::scheduling::{HostPort, Labels, PodShape};
 
@@ -16,7 +16,9 @@ use crate::constraints::fit::{self, Misfit, NEW, Place, amounts};
 use crate::constraints::shape::Shape;
 use crate::constraints::stock::{At, Gift, Given, Stock};
 use crate::decision::turn::Turn;
+use crate::observed::reach;
 use crate::simulation::capacity;
+use crate::simulation::disks::{Disks, StorageSlots};
 use crate::simulation::slots;
 use crate::simulation::world::{Bin, Site, World};
 
@@ -68,6 +70,8 @@ pub(crate) struct Offer<'a> {
     pub(crate) ports: Vec<HostPort>,
     /// The DaemonSets that will run there.
     pub(crate) residents: Vec<Daemon<'a>>,
+    /// What its disks take, by storage.
+    pub(crate) disks: Vec<Disks>,
 }
 
 /// A DaemonSet's pod that is to come to a node.
@@ -152,6 +156,7 @@ impl Choice<'_> {
 /// All choices of the policy, in the order of pools and, within a pool, of its types.
 pub(crate) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
     let policy = turn.view.policy;
+    let storages = StorageSlots::of(turn.view.snapshot);
     let mut choices = Vec::new();
     let mut first = 0;
     for (pool_slot, (pool, pool_policy)) in policy.pools.iter().enumerate() {
@@ -159,7 +164,7 @@ pub(crate) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
             let Some(kind) = policy.instance_types.get(type_name) else {
                 continue;
             };
-            let offers = offers(turn, pool, pool_policy, type_name, kind);
+            let offers = offers(turn, &storages, pool, pool_policy, type_name, kind);
             let before = first;
             first += offers.len();
             choices.push(Choice {
@@ -203,6 +208,7 @@ pub(crate) fn price_of_memory(of: &Resources) -> i128 {
 
 fn offers<'a>(
     turn: &Turn<'a>,
+    storages: &StorageSlots,
     pool_name: &Arc<str>,
     pool: &'a PoolPolicy,
     type_name: &Arc<str>,
@@ -222,8 +228,12 @@ fn offers<'a>(
     hosts
         .filter(|(_, host)| pool.may_use(host))
         .map(|(slot, host)| {
-            let copy = reachable(region, pool, host);
+            let copy = reach::copy(region, pool, host);
             let disk = copy.as_ref().map_or(0, |copy| copy.disk);
+            let disks = copy.as_ref().map_or_else(
+                |_| Vec::new(),
+                |copy| storages.of_clone((&pool.region, host), copy, kind),
+            );
             let allocatable = learned
                 .cloned()
                 .unwrap_or_else(|| capacity::predicted(pool, kind, disk));
@@ -237,44 +247,12 @@ fn offers<'a>(
                 allocatable,
                 ports: Vec::new(),
                 residents: Vec::new(),
+                disks,
             };
             add_daemons(turn, pool, &mut offer);
             offer
         })
         .collect()
-}
-
-/// The template copy to clone for a machine on `host`: the one on that host, else a shared one
-/// whose host is online (the clone call goes there).
-fn reachable<'a>(
-    region: &'a Region,
-    pool: &PoolPolicy,
-    host: &str,
-) -> Result<&'a TemplateCopy, String> {
-    let copies = region
-        .templates
-        .get(&pool.template)
-        .map_or(&[][..], Vec::as_slice);
-    let online = |host: &str| region.hosts.get(host).is_some_and(|host| host.online);
-    if !online(host) {
-        return Err(format!("the host {host} is not online"));
-    }
-    if region.hosts.get(host).is_some_and(|host| host.maintenance) {
-        return Err(format!(
-            "the host {host} is in maintenance (the HA manager's)"
-        ));
-    }
-    copies
-        .iter()
-        .filter(|copy| *copy.host == *host || (copy.shared && online(&copy.host)))
-        .min_by_key(|copy| (*copy.host != *host, *copy))
-        .ok_or_else(|| {
-            format!(
-                "the template {} has no copy that the host {host} can clone ({} seen)",
-                pool.template,
-                copies.len()
-            )
-        })
 }
 
 /// The labels of a node of a pool and type, on a host, under a name.

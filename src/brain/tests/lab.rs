@@ -58,6 +58,7 @@ fn home() -> Region {
         host: "pve1".into(),
         shared: true,
         disk: 20 * GI,
+        disks: Vec::new(),
     };
     region.templates.insert("debian".into(), vec![copy]);
     let template = Vm {
@@ -407,6 +408,7 @@ impl Lab {
             onboot: false,
             uuid: Some(format!("uuid-{name}").into()),
             ownership: Some(Ownership::Marked(machine.mark.clone())),
+            disks: BTreeMap::new(),
         };
         let region = self.snapshot.regions.get_mut("home").expect("home");
         region.vms.insert(machine.mark.vmid, vm);

@@ -545,7 +545,7 @@ proptest! {
         });
         let after = decided(&more);
         let others: Vec<_> = after.report.pods.iter().filter(|(key, _)| &*key.name != "zz-liar").collect();
-        prop_assert!(before.plan == after.plan, "{}", tell(&more, &after));
+        prop_assert!(before.plan == after.plan, "{}\n=== with it{}", tell(&lab, &before), tell(&more, &after));
         let same = before.report.pods.iter().eq(others);
         prop_assert!(same, "{}\n=== with it{}", tell(&lab, &before), tell(&more, &after));
         let liar = &after.report.pods[&PodKey::new("default", "zz-liar")];

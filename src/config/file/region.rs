@@ -113,6 +113,10 @@ pub struct Region {
     pub host_cores_reserve: Cpu,
     /// Memory that guests may be promised on a host: what it has, times this.
     pub memory_overcommit: Overcommit,
+    /// What a storage may come to, times its size: what is in use of it, and the disks of machines in full, grown or not. Above
+    /// 1 more is promised than there is, and a thin pool or a file system that runs full stops every guest on it. On storages
+    /// where a disk takes its space when it is made (`lvm`, `iscsi`) free space alone counts.
+    pub storage_overcommit: Overcommit,
     /// Which memory a VM with ballooning is promised: its `maximum`, or the `minimum` that PVE leaves it when the host
     /// runs short.
     pub ballooning: Ballooning,
@@ -230,6 +234,7 @@ impl Default for Region {
             host_memory_reserve: Size(2 << 30),
             host_cores_reserve: Cpu(0),
             memory_overcommit: Overcommit(1000),
+            storage_overcommit: Overcommit(1000),
             ballooning: Ballooning::Maximum,
             count_onboot: true,
             cpu_overcommit: None,

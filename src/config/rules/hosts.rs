@@ -48,6 +48,7 @@ pub(super) fn counting(region: &file::Region) -> HostCounting {
         memory_overcommit_permille: region.memory_overcommit.0,
         cpu_overcommit_permille: region.cpu_overcommit.map(|factor| factor.0),
         cpu_reserve_milli: region.host_cores_reserve.0,
+        storage_overcommit_permille: region.storage_overcommit.0,
         max_per_host: region.max_per_host,
         onboot: region.count_onboot,
         balloon_minimum: region.ballooning == file::Ballooning::Minimum,

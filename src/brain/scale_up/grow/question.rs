@@ -71,22 +71,21 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             classes[model.class].models.insert(index);
         }
         let lots = self.lots(loose, &names, numbers.shapes, may);
+        let spare = self.ledger.spare(self.turn, self.choices);
         let mut problem = Problem {
             lots,
             models,
             classes,
             fixed,
             counters: numbers.counters,
-            pools: Vec::new(),
-            total: self.ledger.spare(self.turn, self.choices).total,
-            hosts: Vec::new(),
-            demands: Vec::new(),
+            pools: spare.pools,
+            total: spare.total,
+            hosts: spare.hosts,
+            demands: spare.demands,
+            storages: spare.storages,
             rank,
             looks: Cell::default(),
         };
-        let spare = self.ledger.spare(self.turn, self.choices);
-        (problem.pools, problem.hosts) = (spare.pools, spare.hosts);
-        problem.demands = spare.demands;
         tie(&mut problem);
         Some((problem, bins))
     }
@@ -259,7 +258,10 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 other.class == model.class && other.free == model.free && *also == may
             });
             match alike {
-                Some((other, _)) => other.sites.extend(model.sites),
+                Some((other, _)) => {
+                    other.sites.extend(model.sites);
+                    other.disks.extend(model.disks);
+                }
                 None => models.push((model, may)),
             }
             if models.len() > MODELS {
@@ -309,6 +311,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let model = Model {
             choice: offer.choice,
             sites: vec![site],
+            disks: vec![offer.of.disks.clone()],
             pool: choice.pool_slot,
             tier,
             price: choice.price,

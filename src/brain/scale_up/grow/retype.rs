@@ -8,7 +8,6 @@ use crate::constraints::fit::attach::Slots;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::simulation::offer::Offer;
 use crate::simulation::planned::{CreateReason, PlannedMachine};
-use model::policy::InstanceType;
 use model::resources::Resources;
 
 impl Grower<'_, '_, '_, '_> {
@@ -22,7 +21,7 @@ impl Grower<'_, '_, '_, '_> {
             return None;
         }
         let offer = self.same_host(machine, choice)?;
-        let admitted = self.limits_admit(choice, offer, now.kind);
+        let admitted = self.limits_admit(machine, choice, offer);
         (admitted && self.indifferent(machine, choice, offer)).then_some(offer)
     }
 
@@ -111,10 +110,12 @@ impl Grower<'_, '_, '_, '_> {
         let slots = self.slots_as(self.planned.machines[machine].bin, choice);
         let wanted = &self.choices[choice];
         let planned = &mut self.planned.machines[machine];
-        let before = self.choices[planned.choice].kind;
+        let before = &self.choices[planned.choice];
+        let from = &before.offers[planned.offer];
         let bin = planned.bin;
         (planned.choice, planned.offer) = (choice, offer);
-        self.ledger.rebook(wanted, &wanted.offers[offer], before);
+        let to = &wanted.offers[offer];
+        self.ledger.rebook((wanted, to), (before, from));
         let mut labels = wanted.offers[offer].labels.clone();
         let name = self.world.bins[bin].name.clone();
         labels.insert(HOSTNAME_LABEL.into(), name);
@@ -142,7 +143,7 @@ impl Grower<'_, '_, '_, '_> {
                 .find_map(|choice| {
                     let offer = self.same_host(machine, choice)?;
                     let fits = self.holds(machine, choice, offer)
-                        && self.limits_admit(choice, offer, now.kind)
+                        && self.limits_admit(machine, choice, offer)
                         && self.indifferent(machine, choice, offer)
                         && self.pleases(machine, choice, offer);
                     fits.then_some((choice, offer))
@@ -153,13 +154,16 @@ impl Grower<'_, '_, '_, '_> {
         }
     }
 
-    /// Whether limits let a planned machine become one of this choice instead of another type.
-    fn limits_admit(&self, choice: usize, offer: usize, instead: &InstanceType) -> bool {
+    /// Whether limits let a planned machine become one of this choice.
+    fn limits_admit(&self, machine: usize, choice: usize, offer: usize) -> bool {
+        let planned = &self.planned.machines[machine];
+        let before = &self.choices[planned.choice];
+        let from = &before.offers[planned.offer];
         let wanted = &self.choices[choice];
-        let host = &wanted.offers[offer];
+        let to = &wanted.offers[offer];
         let ledger = &self.ledger;
-        ledger.host_admits_instead(wanted, host, instead)
-            && ledger.type_admits(wanted, Some(instead)).is_ok()
+        ledger.host_admits_instead((wanted, to), (before, from))
+            && ledger.type_admits(wanted, Some(before.kind)).is_ok()
     }
 
     /// Whether an offer has room for all that is on a planned machine.

@@ -238,7 +238,8 @@ impl<'a> Company<'a> {
         let spreading = self.spreading.iter().map(|id| &self.counters[*id]);
         let spreading = spreading.filter(|counter| {
             let key = counter.subject.key;
-            counter.hard && here(key) != there(key)
+            // Where nobody is counted, nobody is ahead of anybody.
+            counter.hard && counter.total() > 0 && here(key) != there(key)
         });
         let mut spreading = spreading.map(|counter| {
             let key = counter.subject.key;

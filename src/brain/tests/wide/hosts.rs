@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::HOSTS;
 use crate::tests::lab::{GI, Lab};
 use model::hosts::{HostCounting, HostRules, HostStrategy};
-use model::region::Vm;
+use model::region::{Storage, TemplateDisk, Vm};
 
 /// One host.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +40,20 @@ pub(in crate::tests) struct HostsRecipe {
     onboot: bool,
     balloon_minimum: bool,
     guests: Vec<GuestRecipe>,
+    storages: Option<StoragesRecipe>,
+}
+
+/// Where clones' disks go.
+#[derive(Clone, Debug)]
+pub(in crate::tests) struct StoragesRecipe {
+    /// One for all hosts, or one of the same name on each.
+    shared: bool,
+    thick: bool,
+    /// By host: size and use in GiB; `None` where it is not there.
+    hosts: Vec<Option<(i64, i64)>>,
+    /// GiB of the boot disk and of a second one.
+    disks: (i64, i64),
+    percent: i64,
 }
 
 /// Somebody else's guest.
@@ -102,6 +116,21 @@ fn rules() -> impl Strategy<Value = RulesRecipe> {
     )
 }
 
+fn storages() -> impl Strategy<Value = StoragesRecipe> {
+    let there = prop_oneof![8 => (0..800i64, 0..400i64).prop_map(Some), 1 => Just(None)];
+    let disks = (0..60i64, 0..20i64);
+    let percent = prop_oneof![2 => Just(100i64), 1 => 50..300i64];
+    (any::<bool>(), any::<bool>(), vec(there, 3), disks, percent).prop_map(
+        |(shared, thick, hosts, disks, percent)| StoragesRecipe {
+            shared,
+            thick,
+            hosts,
+            disks,
+            percent,
+        },
+    )
+}
+
 /// Hosts that nothing bounds in every other world.
 pub(super) fn hosts() -> impl Strategy<Value = Option<HostsRecipe>> {
     let factors = (
@@ -110,18 +139,27 @@ pub(super) fn hosts() -> impl Strategy<Value = Option<HostsRecipe>> {
     );
     let guests = (any::<bool>(), any::<bool>(), vec(guest(), 0..4));
     let limits = (of(1..5u32), factors, 0..3i64);
-    let all = (vec(host(), 3), vec(rules(), 3), limits, guests);
-    of(all.prop_map(|(hosts, rules, limits, guests)| HostsRecipe {
-        hosts,
-        rules,
-        max_per_host: limits.0,
-        memory_percent: limits.1.0,
-        cpu_percent: limits.1.1,
-        reserve_cores: limits.2,
-        onboot: guests.0,
-        balloon_minimum: guests.1,
-        guests: guests.2,
-    }))
+    let all = (
+        vec(host(), 3),
+        vec(rules(), 3),
+        limits,
+        guests,
+        of(storages()),
+    );
+    of(
+        all.prop_map(|(hosts, rules, limits, guests, storages)| HostsRecipe {
+            storages,
+            hosts,
+            rules,
+            max_per_host: limits.0,
+            memory_percent: limits.1.0,
+            cpu_percent: limits.1.1,
+            reserve_cores: limits.2,
+            onboot: guests.0,
+            balloon_minimum: guests.1,
+            guests: guests.2,
+        }),
+    )
 }
 
 /// Puts it into a world.
@@ -142,7 +180,11 @@ pub(super) fn apply(lab: &mut Lab, recipe: &HostsRecipe) {
         max_per_host: recipe.max_per_host,
         onboot: recipe.onboot,
         balloon_minimum: recipe.balloon_minimum,
+        storage_overcommit_permille: recipe.storages.as_ref().map_or(1000, |of| of.percent * 10),
     };
+    if let Some(recipe) = &recipe.storages {
+        apply_storages(lab, recipe);
+    }
     for (n, guest) in recipe.guests.iter().enumerate() {
         let vm = Vm {
             host: HOSTS[guest.host].into(),
@@ -170,5 +212,38 @@ pub(super) fn apply(lab: &mut Lab, recipe: &HostsRecipe) {
             min_free_cpu_milli: of.min_free_cores * 1000,
             min_free_memory: of.min_free_gib * GI,
         };
+    }
+}
+
+/// Puts the disks of clones on a storage, and those of machines that are there.
+fn apply_storages(lab: &mut Lab, recipe: &StoragesRecipe) {
+    let region = lab.snapshot.regions.get_mut("home").expect("home");
+    let first = recipe.hosts.iter().flatten().next().copied();
+    for (host, of) in HOSTS.iter().zip(&recipe.hosts) {
+        let storages = region.storages.entry((*host).into()).or_default();
+        // A shared storage has one size.
+        let size = if recipe.shared { of.and(first) } else { *of };
+        if let Some((total, used)) = size {
+            let storage = Storage {
+                active: total % 10 != 3,
+                shared: recipe.shared,
+                free: (total - used).max(0) * GI,
+                total: total * GI,
+                thick: recipe.thick,
+            };
+            storages.insert("fast".into(), storage);
+        }
+    }
+    let disk = |size: i64, boot: bool| TemplateDisk {
+        storage: "fast".into(),
+        size: size * GI,
+        boot,
+    };
+    for copy in region.templates.values_mut().flatten() {
+        copy.disks = vec![disk(recipe.disks.0, true), disk(recipe.disks.1, false)];
+    }
+    for vm in region.vms.values_mut().filter(|vm| vm.ownership.is_some()) {
+        let size = (recipe.disks.0 + recipe.disks.1) * GI;
+        vm.disks = [("fast".into(), size)].into();
     }
 }

@@ -4,6 +4,7 @@ use super::state::Draft;
 use super::{Bits, Model, Problem};
 use crate::scale_up::hosts::{HostCapacity, Size};
 use crate::scale_up::limits::Allowance;
+use crate::scale_up::storages::Storages;
 
 /// Planned machines that are asked to take another model or another host, at most, where limits leave no model for
 /// the next machine.
@@ -15,6 +16,7 @@ pub(super) struct Books {
     pools: Vec<Allowance>,
     total: Allowance,
     hosts: Vec<HostCapacity>,
+    storages: Storages,
 }
 
 impl Allowance {
@@ -53,6 +55,7 @@ impl Books {
             pools: problem.pools.clone(),
             total: problem.total.clone(),
             hosts: problem.hosts.clone(),
+            storages: problem.storages.clone(),
         }
     }
 
@@ -69,8 +72,10 @@ impl Books {
         }
         let demand = &problem.demands[of.pool];
         let sites = of.sites.iter().enumerate();
-        let sites =
-            sites.filter(|(_, site)| self.hosts[site.host].admits(demand, of.size()).is_ok());
+        let sites = sites.filter(|(index, site)| {
+            self.hosts[site.host].admits(demand, of.size()).is_ok()
+                && self.storages.admit(&of.disks[*index], &[]).is_ok()
+        });
         let best = sites.min_by_key(|(_, site)| self.hosts[site.host].rank(demand, site.host));
         best.map(|(index, _)| index)
     }
@@ -80,6 +85,7 @@ impl Books {
         self.pools[of.pool].take(of);
         self.total.take(of);
         self.hosts[of.sites[site].host].take(of.pool, of.size());
+        self.storages.take(&of.disks[site]);
     }
 
     pub(super) fn give(&mut self, problem: &Problem, model: usize, site: usize) {
@@ -87,6 +93,7 @@ impl Books {
         self.pools[of.pool].give(of);
         self.total.give(of);
         self.hosts[of.sites[site].host].give(of.pool, of.size());
+        self.storages.give(&of.disks[site]);
     }
 
     /// The first of these models that may be made, and where.

@@ -1,0 +1,121 @@
+//! Where the configured templates are, and what a clone of each would have.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::config::settings::Template;
+use crate::model::region::{GuestKind, RegionName, TemplateCopy, TemplateDisk};
+use crate::pve::{Disk, GuestResource, Resources, VmConfig};
+
+/// The configured templates of a region.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Templates<'a> {
+    /// The region.
+    pub(super) region: &'a RegionName,
+    /// Those of all regions.
+    pub(super) all: &'a BTreeMap<Arc<str>, Template>,
+}
+
+impl<'a> Templates<'a> {
+    fn own(self) -> impl Iterator<Item = (&'a Arc<str>, &'a Template)> {
+        let all = self.all.iter();
+        all.filter(move |(_, template)| template.region == *self.region)
+    }
+
+    /// Whether a guest is a copy of one of them.
+    pub(super) fn any_is(self, vmid: u32, guest: &GuestResource) -> bool {
+        self.own().any(|(_, template)| is(vmid, guest, template))
+    }
+
+    /// Where each of them is, by what PVE lists and the configurations that were read.
+    pub(super) fn find<'c>(
+        self,
+        resources: &Resources,
+        config: impl Fn(u32) -> Option<&'c VmConfig>,
+    ) -> BTreeMap<Arc<str>, Vec<TemplateCopy>> {
+        let mut found = BTreeMap::new();
+        for (name, template) in self.own() {
+            let guests = resources.guests.iter();
+            let copies = guests.filter(|(vmid, guest)| is(**vmid, guest, template));
+            let copies = copies.filter_map(|(vmid, guest)| {
+                let config = config(*vmid).filter(|config| config.template)?;
+                Some(TemplateCopy {
+                    vmid: *vmid,
+                    host: guest.host.clone(),
+                    shared: all_shared(config, &guest.host, resources)
+                        && target_shared(template, &guest.host, resources),
+                    disk: config
+                        .boot_disk()
+                        .and_then(|(_, disk)| disk.size)
+                        .unwrap_or(0),
+                    disks: disks(config, template),
+                })
+            });
+            found.insert(name.clone(), copies.collect());
+        }
+        found
+    }
+}
+
+fn is(vmid: u32, guest: &GuestResource, template: &Template) -> bool {
+    guest.kind == GuestKind::Qemu
+        && (template.vmid == Some(vmid)
+            || (guest.template && template.vm_name.as_deref() == Some(&*guest.name)))
+}
+
+/// Whether a clone gets a volume of its own for a drive: a CD image is only named, the cloud-init drive is made anew
+/// (`qemu-server`, `clone_vm`).
+fn is_cloned(disk: &Disk) -> bool {
+    !disk.storage.is_empty() && (disk.cloud_init || !disk.cdrom)
+}
+
+/// The disks that a clone gets: where the template's are, or on the storage that full clones go to.
+fn disks(config: &VmConfig, template: &Template) -> Vec<TemplateDisk> {
+    let named = template.storage.as_deref().filter(|_| template.full_clone);
+    let boot = config.boot_disk().map(|(key, _)| key);
+    let cloned = config.disks.iter().filter(|(_, disk)| is_cloned(disk));
+    let disks = cloned.map(|(key, disk)| TemplateDisk {
+        storage: named.map_or_else(|| disk.storage.clone(), Arc::from),
+        size: disk.size.unwrap_or(0),
+        boot: boot == Some(key),
+    });
+    disks.collect()
+}
+
+/// Sizes of a VM's disks in bytes, summed up by storage.
+pub(super) fn sizes(config: &VmConfig) -> BTreeMap<Arc<str>, i64> {
+    let mut sizes: BTreeMap<Arc<str>, i64> = BTreeMap::new();
+    for disk in config.disks.values().filter(|disk| is_cloned(disk)) {
+        let sum = sizes.entry(disk.storage.clone()).or_default();
+        *sum = sum.saturating_add(disk.size.unwrap_or(0).max(0));
+    }
+    sizes
+}
+
+/// Whether the storage that full clones go to, if one is named, is shared: PVE clones to another host
+/// only then (`clone_vm`, "can't clone to non-shared storage").
+fn target_shared(template: &Template, host: &str, resources: &Resources) -> bool {
+    let named = template.storage.as_ref().filter(|_| template.full_clone);
+    named.is_none_or(|name| {
+        resources
+            .storages
+            .get(host)
+            .and_then(|storages| storages.get(&**name))
+            .is_some_and(|storage| storage.shared)
+    })
+}
+
+/// Whether every disk, the cloud-init drive too, is on shared storage: only then may a clone have
+/// another host as its target.
+fn all_shared(config: &VmConfig, host: &str, resources: &Resources) -> bool {
+    let storages = resources.storages.get(host);
+    config
+        .disks
+        .values()
+        .filter(|disk| disk.volume != "none")
+        .all(|disk| {
+            storages
+                .and_then(|storages| storages.get(&disk.storage))
+                .is_some_and(|storage| storage.shared)
+        })
+}

@@ -1,0 +1,160 @@
+//! What storages have room for: disks of machines that are there, that are being made and that are planned.
+//!
+//! Plain numbers: the ledger of one decision and the search for its plan reckon with the same.
+
+use model::region::Storage;
+
+use crate::decision::turn::Turn;
+use crate::simulation::disks::{Disks, StorageSlots};
+use crate::words;
+
+/// A storage: a shared one once, any other for each host that has it.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct StorageRoom {
+    /// What is free; 0 where that is not known.
+    free: i64,
+    /// What is in use.
+    used: i64,
+    /// Its size; 0 where that is not known.
+    total: i64,
+    /// What disks of machines and all else may come to; `None` where a disk takes its space when it is made.
+    most: Option<i64>,
+    /// Sizes of the disks of machines, those that are planned included.
+    promised: i64,
+    /// The part of it that is not in use yet: machines that are being made or planned.
+    coming: i64,
+}
+
+/// Why a storage has no room for a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Short {
+    /// What is free and not taken by machines that are being made.
+    Free(i64),
+    /// What the disks of machines there may still grow by.
+    Growth(i64),
+}
+
+impl StorageRoom {
+    fn of(storage: &Storage, overcommit_permille: i64) -> StorageRoom {
+        let total = storage.total.max(0);
+        let free = storage.free.clamp(0, total);
+        let most = i128::from(total) * i128::from(overcommit_permille) / 1000;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        StorageRoom {
+            free,
+            used: total - free,
+            total,
+            most: Some(most).filter(|_| !storage.thick),
+            promised: 0,
+            coming: 0,
+        }
+    }
+
+    /// Whether there is room for `size` more bytes, once `given` are given back.
+    fn admits(&self, size: i64, given: i64) -> Result<(), Short> {
+        if self.total == 0 || size <= given {
+            return Ok(());
+        }
+        let more = size.saturating_sub(given);
+        let free = self.free.saturating_sub(self.coming);
+        if more > free {
+            return Err(Short::Free(free.saturating_add(given)));
+        }
+        let Some(most) = self.most else {
+            return Ok(());
+        };
+        let left = most.saturating_sub(self.used.saturating_add(self.promised));
+        if more > left {
+            return Err(Short::Growth(left.saturating_add(given)));
+        }
+        Ok(())
+    }
+}
+
+/// All storages.
+#[derive(Clone, Debug, Default, Hash)]
+pub(crate) struct Storages(Vec<StorageRoom>);
+
+impl Storages {
+    /// The storages of a snapshot, with nothing of machines counted yet.
+    pub(crate) fn of(turn: &Turn<'_>, slots: &StorageSlots) -> Storages {
+        let mut rooms: Vec<Option<StorageRoom>> = vec![None; slots.len()];
+        for (name, region) in &turn.view.snapshot.regions {
+            let policy = turn.view.policy.regions.get(name);
+            let overcommit =
+                policy.map_or(1000, |policy| policy.capacity.storage_overcommit_permille);
+            for (host, storages) in &region.storages {
+                for (storage, seen) in storages {
+                    let slot = slots.at(name, host, storage);
+                    let room = slot.and_then(|slot| rooms.get_mut(slot));
+                    // A host that does not have a shared one at hand tells no numbers of it.
+                    if let Some(room) =
+                        room.filter(|room| room.as_ref().is_none_or(|room| room.total == 0))
+                    {
+                        *room = Some(StorageRoom::of(seen, overcommit));
+                    }
+                }
+            }
+        }
+        Storages(rooms.into_iter().flatten().collect())
+    }
+
+    /// Counts the disks of a machine that is there or is being made.
+    pub(crate) fn count(&mut self, disks: Disks, being_made: bool) {
+        let room = &mut self.0[disks.slot];
+        room.promised = room.promised.saturating_add(disks.size);
+        if being_made {
+            room.coming = room.coming.saturating_add(disks.size);
+        }
+    }
+
+    /// Takes what a planned machine needs.
+    pub(crate) fn take(&mut self, disks: &[Disks]) {
+        self.change(disks, 1);
+    }
+
+    /// Gives back what [`Storages::take`] took.
+    pub(crate) fn give(&mut self, disks: &[Disks]) {
+        self.change(disks, -1);
+    }
+
+    // What is configured is no reason to panic, however absurd, and what is taken can be given back.
+    fn change(&mut self, disks: &[Disks], times: i64) {
+        for disks in disks {
+            let room = &mut self.0[disks.slot];
+            let size = disks.size.wrapping_mul(times);
+            room.promised = room.promised.wrapping_add(size);
+            room.coming = room.coming.wrapping_add(size);
+        }
+    }
+
+    /// The first storage that has no room for these disks, once others are given back.
+    pub(crate) fn admit(&self, disks: &[Disks], given: &[Disks]) -> Result<(), (Disks, Short)> {
+        for of in disks {
+            let mut back = given.iter().filter(|given| given.slot == of.slot);
+            let back = back.next().map_or(0, |given| given.size);
+            let admits = self.0[of.slot].admits(of.size, back);
+            admits.map_err(|short| (*of, short))?;
+        }
+        Ok(())
+    }
+}
+
+impl Short {
+    /// Why a storage has no room for the disks of a machine on a host.
+    pub(crate) fn say(self, slots: &StorageSlots, host: &str, disks: Disks) -> String {
+        let name = slots.name(disks.slot);
+        let asks = words::bytes(disks.size);
+        match self {
+            Short::Free(free) => format!(
+                "the storage {name} of the host {host} has {} free that machines under way do not take, one of this type takes {asks}",
+                words::bytes(free.max(0))
+            ),
+            Short::Growth(left) => format!(
+                "disks of machines may still grow by {} on the storage {name} of the host {host} (storage_overcommit), one of this \
+                 type takes {asks}",
+                words::bytes(left.max(0))
+            ),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What a machine's disks take, and of which storage: a shared one is one for all hosts, any other one for each host.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::policy::InstanceType;
+use model::region::{RegionName, TemplateCopy};
+use model::snapshot::Snapshot;
+
+/// Disks that one machine has on one storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Disks {
+    /// Place of the storage among those of all regions.
+    pub(crate) slot: usize,
+    /// Bytes.
+    pub(crate) size: i64,
+}
+
+/// The places of a host's storages, by name.
+type OfHost = BTreeMap<Arc<str>, usize>;
+
+/// The places of all storages, by region, host and name.
+#[derive(Debug, Default)]
+pub(crate) struct StorageSlots {
+    regions: BTreeMap<RegionName, BTreeMap<Arc<str>, OfHost>>,
+    count: usize,
+}
+
+impl StorageSlots {
+    /// The places of the storages that a snapshot shows.
+    pub(crate) fn of(snapshot: &Snapshot) -> StorageSlots {
+        let mut slots = StorageSlots::default();
+        for (name, region) in &snapshot.regions {
+            let mut shared: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
+            let of_region = slots.regions.entry(name.clone()).or_default();
+            for (host, storages) in &region.storages {
+                let of_host = of_region.entry(host.clone()).or_default();
+                for (storage, seen) in storages {
+                    let known = shared.get(storage).copied().filter(|_| seen.shared);
+                    let slot = known.unwrap_or(slots.count);
+                    slots.count = slots.count.max(slot + 1);
+                    if seen.shared {
+                        shared.insert(storage, slot);
+                    }
+                    of_host.insert(storage.clone(), slot);
+                }
+            }
+        }
+        slots
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// The place of a storage of a host.
+    pub(crate) fn at(&self, region: &str, host: &str, storage: &str) -> Option<usize> {
+        let of_region = self.regions.get(region)?;
+        of_region.get(host)?.get(storage).copied()
+    }
+
+    /// The name of the storage at a place.
+    pub(crate) fn name(&self, slot: usize) -> &str {
+        let hosts = self.regions.values().flat_map(BTreeMap::values);
+        let mut storages = hosts.flatten();
+        let found = storages.find(|(_, at)| **at == slot);
+        found.map_or("", |(name, _)| name)
+    }
+
+    /// What a clone of a template takes on a host as a machine of a type, summed up by storage. A storage that is not shown
+    /// counts for nothing.
+    pub(crate) fn of_clone(
+        &self,
+        (region, host): (&str, &str),
+        copy: &TemplateCopy,
+        kind: &InstanceType,
+    ) -> Vec<Disks> {
+        let mut found: Vec<Disks> = Vec::new();
+        for disk in &copy.disks {
+            let Some(slot) = self.at(region, host, &disk.storage) else {
+                continue;
+            };
+            let grown = if disk.boot { kind.disk } else { 0 };
+            let size = disk.size.max(grown).max(0);
+            match found.iter_mut().find(|of| of.slot == slot) {
+                Some(of) => of.size = of.size.saturating_add(size),
+                None => found.push(Disks { slot, size }),
+            }
+        }
+        found
+    }
+
+    /// What a VM has on its host.
+    pub(crate) fn of_vm(
+        &self,
+        (region, host): (&str, &str),
+        disks: &BTreeMap<Arc<str>, i64>,
+    ) -> impl Iterator<Item = Disks> {
+        disks.iter().filter_map(move |(storage, size)| {
+            let slot = self.at(region, host, storage)?;
+            let size = (*size).max(0);
+            Some(Disks { slot, size })
+        })
+    }
+}
