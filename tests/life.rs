@@ -27,6 +27,8 @@ mod power;
 mod record;
 #[path = "life/rescue.rs"]
 mod rescue;
+#[path = "life/storages.rs"]
+mod storages;
 #[path = "life/swarm.rs"]
 mod swarm;
 #[path = "life/tell.rs"]

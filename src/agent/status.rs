@@ -12,7 +12,7 @@ use crate::agent::turn::Turn;
 use crate::model::cluster::ReadyStatus;
 use crate::model::foreign::ForeignText;
 use crate::model::region::{Busy, Failure, Machine, Step};
-use crate::model::report::{Hold, PodVerdict, PoolState};
+use crate::model::report::{Hold, HostState, PodVerdict, PoolState};
 use crate::model::snapshot::{Snapshot, SourceState};
 use crate::model::time::Time;
 use crate::model::words;
@@ -51,6 +51,9 @@ pub struct Status {
     pub warnings: Vec<String>,
     /// Pools.
     pub pools: BTreeMap<Arc<str>, PoolState>,
+    /// By region, every host.
+    #[serde(default)]
+    pub hosts: BTreeMap<Arc<str>, BTreeMap<Arc<str>, HostState>>,
     /// Machines.
     pub machines: BTreeMap<Arc<str>, MachineStatus>,
     /// Pods that are not bound: all, and those that a machine is coming for.
@@ -125,6 +128,7 @@ impl Status {
             holds: report.holds.clone(),
             warnings: report.warnings.clone(),
             pools: report.pools.clone(),
+            hosts: report.hosts.clone(),
             machines: snapshot
                 .machines
                 .iter()

@@ -30,7 +30,7 @@ use model::words;
 
 use decision::turn::{STEPS, Turn};
 use lifecycle::{backoff, find_holds, life, power, sweep};
-use report::{bound, pools};
+use report::{bound, hosts, pools};
 use scale_down::shrink;
 use scale_up::grow;
 use simulation::{capacity, demand, offer, pack, places};
@@ -86,5 +86,6 @@ fn decide_on(
     power::plan(&mut turn);
     shrink::plan(&mut turn, &mut world, &choices, memory);
     pools::report(&mut turn);
+    hosts::report(&mut turn);
     (turn.finish(), world.company.steps())
 }

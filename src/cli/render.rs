@@ -9,8 +9,9 @@ use crate::model::action::{Action, Kind};
 use crate::model::cluster::PodKey;
 use crate::model::decision::Decision;
 use crate::model::foreign::{self, ForeignText};
-use crate::model::report::{Hold, NodeVerdict, PodVerdict, PoolState};
+use crate::model::report::{Hold, HostState, NodeVerdict, PodVerdict, PoolState};
 use crate::model::time::{Span, Time};
+use crate::model::words;
 
 /// Lines of one section at most; a cluster of thousands of nodes has its report in `-o json`.
 const MAX_ROWS: usize = 200;
@@ -30,6 +31,7 @@ pub(super) fn decision(decision: &Decision, now: Time) -> String {
     }
     held(&mut text, &report.holds, now);
     pools(&mut text, &report.pools, now);
+    hosts(&mut text, &report.hosts);
     section(
         &mut text,
         "Pods without a node",
@@ -138,6 +140,55 @@ pub(super) fn pools(text: &mut String, pools: &BTreeMap<Arc<str>, PoolState>, no
         "POOL", "MIN", "MAX", "READY", "COMING", "LEAVING", "UNREADY", "BACK-OFF",
     ];
     section(text, "Pools", &heading, rows);
+}
+
+/// Hosts as new machines find them.
+pub(super) fn hosts(
+    text: &mut String,
+    regions: &BTreeMap<Arc<str>, BTreeMap<Arc<str>, HostState>>,
+) {
+    let several = regions.len() > 1;
+    let mut rows = Vec::new();
+    for (region, hosts) in regions {
+        for (name, host) in hosts {
+            let name = if several {
+                format!("{region}/{name}")
+            } else {
+                name.to_string()
+            };
+            // A host that is off tells no numbers.
+            let of = |promised: String, has: i64, all: String| match has {
+                0 => "?".to_owned(),
+                _ => format!("{promised} of {all}"),
+            };
+            let cpus = i64::from(host.cpus);
+            rows.push(vec![
+                name,
+                host.machines.to_string(),
+                of(
+                    words::bytes(host.promised_memory),
+                    host.memory,
+                    words::bytes(host.memory),
+                ),
+                words::bytes(host.left_memory),
+                of(
+                    words::cores(host.promised_cpu_milli),
+                    cpus,
+                    cpus.to_string(),
+                ),
+                one_line(&host.notes.join("; ")),
+            ]);
+        }
+    }
+    let heading = [
+        "HOST",
+        "MACHINES",
+        "MEMORY PROMISED",
+        "LEFT",
+        "CORES PROMISED",
+        "NOTE",
+    ];
+    section(text, "Hosts", &heading, rows);
 }
 
 /// What a person should look at.
@@ -332,6 +383,26 @@ mod tests {
         }
     }
 
+    fn some_hosts() -> BTreeMap<Arc<str>, BTreeMap<Arc<str>, HostState>> {
+        let full = HostState {
+            online: true,
+            machines: 3,
+            cpus: 16,
+            promised_cpu_milli: 22_500,
+            memory: 64 << 30,
+            promised_memory: 60 << 30,
+            left_memory: 4 << 30,
+            notes: vec!["pool small takes it last: a: kubeadm failed\u{1b}[31m".to_owned()],
+        };
+        let off = HostState {
+            notes: vec!["offline".to_owned()],
+            ..HostState::default()
+        };
+        let hosts = [("pve1", full), ("pve2", off)];
+        let hosts = hosts.map(|(name, host)| (Arc::from(name), host));
+        BTreeMap::from([(Arc::from("default"), hosts.into())])
+    }
+
     fn some_pools() -> BTreeMap<Arc<str>, PoolState> {
         BTreeMap::from([
             (
@@ -368,6 +439,7 @@ mod tests {
         };
         Report {
             unread: BTreeSet::new(),
+            hosts: some_hosts(),
             holds: vec![Hold {
                 scope: Scope::ScaleDown,
                 why: "a node came 4m ago, delay_after_add is 10m".into(),

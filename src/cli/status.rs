@@ -46,6 +46,7 @@ fn text(whole: &Status, now: Time) -> String {
     let rows = problems.map(|problem| vec![render::one_line(problem)]);
     section(&mut text, "Wrong with the daemon", &[], rows.collect());
     render::pools(&mut text, &status.pools, now);
+    render::hosts(&mut text, &status.hosts);
     machines(&mut text, status, now);
     pending(&mut text, status);
     held(&mut text, status, now);

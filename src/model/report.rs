@@ -30,6 +30,9 @@ pub struct Report {
     pub nodes: BTreeMap<Arc<str>, NodeVerdict>,
     /// Every pool.
     pub pools: BTreeMap<Arc<str>, PoolState>,
+    /// By region, every host.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hosts: BTreeMap<Arc<str>, BTreeMap<Arc<str>, HostState>>,
     /// What a person should look at: damaged marks, foreign VMs in our range, orphans in quarantine.
     pub warnings: Vec<String>,
     /// The machines that this decision makes for pods and pools in numbers; `None` when it makes none.
@@ -326,6 +329,29 @@ pub struct PoolState {
     /// The failure that began the back-off.
     #[serde(default)]
     pub backoff_message: Option<ForeignText>,
+}
+
+/// A host in numbers, as new machines find it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostState {
+    /// It is online.
+    pub online: bool,
+    /// Machines on it, of all pools.
+    pub machines: u32,
+    /// Logical CPUs; 0 when unknown.
+    pub cpus: u32,
+    /// CPU in millicores that its guests are promised.
+    pub promised_cpu_milli: i64,
+    /// Memory in bytes; 0 when unknown.
+    pub memory: i64,
+    /// Memory in bytes that its guests are promised.
+    pub promised_memory: i64,
+    /// Memory in bytes that may still be promised.
+    pub left_memory: i64,
+    /// Why it gets nothing, or is taken last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 #[cfg(test)]

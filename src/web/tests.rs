@@ -162,6 +162,7 @@ fn snapshot() -> Snapshot {
 
 fn report() -> Report {
     Report {
+        hosts: BTreeMap::new(),
         unread: BTreeSet::new(),
         holds: vec![Hold {
             scope: Scope::ScaleDown,

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use nix::unistd::{User, geteuid};
-use pve_autoscaler::sim::pve::PveSpec;
+use pve_autoscaler::sim::pve::{AclSpec, PveSpec};
 use serde_json::Value;
 
 use super::simulators::{Process, Simulators};
@@ -185,6 +185,26 @@ fn check_live_says_which_privileges_a_token_lacks() {
             format!("WRONG: region default: the token scaler@pve!sim lacks {privilege} on {path};");
         assert!(said.contains(&lacks), "{lacks:?} is not in {said}");
     }
+}
+
+/// A token that sees its own machines alone promises their hosts' memory a second time.
+#[test]
+fn check_live_says_that_guests_are_not_seen() {
+    let mut spec = PveSpec::default();
+    let acl = &mut spec.tokens[0].acl;
+    acl[0].privileges.retain(|one| one != "VM.Audit");
+    for path in ["/vms/9000", "/vms/9100"] {
+        acl.push(AclSpec {
+            path: path.to_owned(),
+            privileges: [&acl[0].privileges[..], &["VM.Audit".to_owned()]].concat(),
+        });
+    }
+    let (code, said) = check(&spec, TEMPLATE, "9100-9120");
+    assert_eq!(code, Some(0), "{said}");
+    let unseen = "warning: region default: the token scaler@pve!sim lacks VM.Audit on /vms: ";
+    assert!(said.contains(unseen), "{said}");
+    let (_, said) = check(&PveSpec::default(), TEMPLATE, "9100-9120");
+    assert!(!said.contains("VM.Audit"), "{said}");
 }
 
 /// Root may read everything: the check goes on with the rights of the daemon's user, before it reads anything.

@@ -15,17 +15,17 @@ use crate::HASTY;
 use crate::common::{Scene, simulate};
 
 /// The configuration with more lines for the region.
-fn region(lines: &str) -> String {
+pub(crate) fn region(lines: &str) -> String {
     let text = HASTY.replace("[template.debian]", &format!("{lines}[template.debian]"));
     text.replace("max = 3", "max = 6")
 }
 
 /// Pods that each fill a machine, and stay.
-fn fill(count: u32) -> Workload {
+pub(crate) fn fill(count: u32) -> Workload {
     Workload::visit("web", count, Pods::of("1500m", "1Gi"), Span::minutes(120))
 }
 
-fn act(scene: &Scene, act: &AdminAct) {
+pub(crate) fn act(scene: &Scene, act: &AdminAct) {
     scene.world.pve.administer(act).expect("it is possible");
 }
 
@@ -35,7 +35,7 @@ fn maintenance(scene: &Scene, host: &str, on: bool) {
 }
 
 /// How many machines are on which host.
-fn made(scene: &Scene) -> BTreeMap<String, usize> {
+pub(crate) fn made(scene: &Scene) -> BTreeMap<String, usize> {
     let mut made = BTreeMap::new();
     for vm in scene.world.pve.vms() {
         if (9100..9121).contains(&vm.vmid) {
@@ -45,7 +45,7 @@ fn made(scene: &Scene) -> BTreeMap<String, usize> {
     made
 }
 
-fn on<const N: usize>(hosts: [(&str, usize); N]) -> BTreeMap<String, usize> {
+pub(crate) fn on<const N: usize>(hosts: [(&str, usize); N]) -> BTreeMap<String, usize> {
     let hosts = hosts.into_iter();
     hosts
         .map(|(host, count)| (host.to_owned(), count))
@@ -53,7 +53,7 @@ fn on<const N: usize>(hosts: [(&str, usize); N]) -> BTreeMap<String, usize> {
 }
 
 /// What the last turn says of the pod that waits, if one does.
-fn said(scene: &Scene) -> String {
+pub(crate) fn said(scene: &Scene) -> String {
     let turn = scene.world.turns.borrow().clone().expect("a turn");
     let mut verdicts = turn.decision.report.pods.values();
     verdicts

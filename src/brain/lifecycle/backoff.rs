@@ -53,6 +53,16 @@ pub(crate) fn on_host(turn: &Turn<'_>, pool: &str, host: &str) -> Option<FailedT
     })
 }
 
+/// The failure that is held against a host.
+pub(crate) fn failure_on<'t>(
+    turn: &'t Turn<'_>,
+    pool: &str,
+    host: &str,
+) -> Option<&'t ForeignText> {
+    let backoff = turn.memory.host_backoff.get(pool)?.get(host)?;
+    Some(&backoff.message)
+}
+
 fn of_pool<'t>(turn: &'t Turn<'_>, pool: &str) -> Option<&'t Backoff> {
     let backoff = turn.memory.backoff.get(pool);
     backoff.filter(|backoff| backoff.until > turn.now())
@@ -191,13 +201,10 @@ fn uncounted(turn: &Turn<'_>) -> Vec<Failed> {
                 failure.message.clone(),
                 failure.step <= Step::Start,
             ),
+            // Whose fault it is that it is slow nobody knows.
             (Standing::Overdue, _) => {
-                let step = known.machine.step.map(|(step, _)| step);
-                (
-                    now,
-                    format!("not initialised after {longest}").into(),
-                    step.is_some_and(|step| step <= Step::Start),
-                )
+                let message = format!("not initialised after {longest}");
+                (now, message.into(), false)
             }
             _ => continue,
         };

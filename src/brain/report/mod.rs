@@ -4,5 +4,6 @@
 
 pub(crate) mod bound;
 pub mod explain;
+pub(crate) mod hosts;
 pub mod inspect;
 pub(crate) mod pools;

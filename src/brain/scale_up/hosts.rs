@@ -229,6 +229,24 @@ impl HostCapacity {
         self.idle.memory = self.idle.memory.wrapping_sub(memory);
     }
 
+    /// What guests are promised.
+    pub(crate) fn promised(&self) -> Size {
+        self.promised
+    }
+
+    /// What guests may still be promised.
+    pub(crate) fn left(&self) -> Size {
+        Size {
+            cpu_milli: self.free_cpu(),
+            memory: self.free_memory(),
+        }
+    }
+
+    /// Machines of all pools.
+    pub(crate) fn machines(&self) -> u64 {
+        self.pools.iter().map(|pool| pool.all).sum::<u64>() + self.others
+    }
+
     /// Memory that guests may still be promised.
     fn free_memory(&self) -> i64 {
         self.most_memory.saturating_sub(self.promised.memory)
@@ -252,7 +270,7 @@ impl HostCapacity {
             return Err(Full::MachinesOfPool(has));
         }
         if let Some(most) = demand.most_of_all {
-            let has = self.pools.iter().map(|pool| pool.all).sum::<u64>() + self.others;
+            let has = self.machines();
             if has >= most {
                 return Err(Full::Machines(has));
             }

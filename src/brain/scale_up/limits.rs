@@ -236,6 +236,12 @@ impl Ledger {
         }
     }
 
+    /// What a host has and is promised.
+    pub(crate) fn capacity(&self, region: &str, host: &str) -> Option<&HostCapacity> {
+        let slot = *self.host_slots.get(region)?.get(host)?;
+        self.hosts.get(slot)
+    }
+
     fn host(&mut self, region: &Arc<str>, host: &Arc<str>) -> Option<&mut HostCapacity> {
         let slot = *self.host_slots.get(region)?.get(host)?;
         self.hosts.get_mut(slot)

@@ -178,7 +178,7 @@ pub(crate) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
                 first: before,
                 slots: slots::promised(turn, pool, Some(kind)),
                 offers,
-                nowhere: nowhere(turn, &pool_policy.region),
+                nowhere: nowhere(turn, pool_policy),
             });
         }
     }
@@ -186,9 +186,21 @@ pub(crate) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
 }
 
 /// Why a region offers nothing to a pool.
-fn nowhere(turn: &Turn<'_>, region: &str) -> Arc<str> {
-    let shown = || format!("the region {region} shows no host that the pool may use").into();
-    turn.holds.unread_in(region).cloned().unwrap_or_else(shown)
+fn nowhere(turn: &Turn<'_>, pool: &PoolPolicy) -> Arc<str> {
+    let region = &pool.region;
+    if let Some(why) = turn.holds.unread_in(region) {
+        return why.clone();
+    }
+    let why = format!("the region {region} shows no host that the pool may use");
+    let hosts = turn.view.snapshot.regions.get(region);
+    let shown: Vec<&str> = hosts.map_or(Vec::new(), |region| {
+        region.hosts.keys().map(|host| &**host).collect()
+    });
+    if shown.iter().all(|host| pool.may_use(host)) {
+        return why.into();
+    }
+    let shown = shown.join(", ");
+    format!("{why}: hosts and exclude_hosts leave none of its hosts ({shown})").into()
 }
 
 /// The default price of an amount of CPU and memory.

@@ -258,6 +258,6 @@ fn what_does_not_pass_is_said_before_what_does_and_hosts_are_counted() {
     });
     assert_eq!(
         held(&dark),
-        "none of 3 hosts will do: the host pve1 is not online"
+        "none of 3 hosts will do: the host pve1 is not online; the host pve2 is not online; the host pve3 is not online"
     );
 }

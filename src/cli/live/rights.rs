@@ -9,6 +9,8 @@ use crate::config::Settings;
 use crate::config::settings::Channel;
 use crate::pve::Client;
 
+/// Where every guest is seen.
+const ALL_GUESTS: &str = "/vms";
 /// What is asked for on a machine that is ours, or in the pool that it comes to.
 const ON_MACHINES: [&str; 8] = [
     "VM.Allocate",
@@ -56,6 +58,15 @@ pub(super) async fn look(
         if !lacks.is_empty() {
             missing.push(format!("{} on {path}", lacks.join(", ")));
         }
+    }
+    match client.permissions(ALL_GUESTS).await {
+        Ok(held) if held.contains("VM.Audit") => {}
+        Ok(_) => findings.warning(format!(
+            "region {name}: the token {token_id} lacks VM.Audit on {ALL_GUESTS}: guests that it may not see do not count, and their host may be promised more memory than it has (pveum acl modify {ALL_GUESTS} --tokens '{token_id}' --roles PVEAuditor)"
+        )),
+        Err(error) => findings.warning(format!(
+            "region {name}: what the token {token_id} may do on {ALL_GUESTS}: {error}"
+        )),
     }
     if missing.is_empty() {
         let paths: Vec<&str> = needed.keys().map(String::as_str).collect();

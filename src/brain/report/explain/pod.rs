@@ -168,9 +168,7 @@ impl Question<'_, '_> {
                     price: choice.price,
                     free: offer.free.clone(),
                     misfit: self.of(choice, offer, domains),
-                    held: limit
-                        .clone()
-                        .or_else(|| ledger.host_admits(choice, offer).err()),
+                    held: both(limit.as_ref(), ledger.host_admits(choice, offer).err()),
                 });
             }
             if choice.offers.is_empty() {
@@ -191,6 +189,14 @@ impl Question<'_, '_> {
             })
             .or_else(|| self.company(|key| domains[key]))
             .map(|misfit| misfit.to_string())
+    }
+}
+
+/// Why a pool makes nothing, and why a host would take nothing if it did: what passes by itself does not hide what does not.
+fn both(limit: Option<&String>, host: Option<String>) -> Option<String> {
+    match (limit, host) {
+        (Some(limit), Some(host)) => Some(format!("{limit}; {host}")),
+        (limit, host) => limit.cloned().or(host),
     }
 }
 

@@ -19,6 +19,8 @@ use model::scheduling::HostPort;
 /// Choices that are filled on trial for one pick, at most: those with the best prospects. The rest could hardly
 /// be better, and each trial goes through all that waits.
 const TRIALS: usize = 24;
+/// Hosts whose reasons are said where none will do: `explain pod` has them all.
+const HOSTS_NAMED: usize = 3;
 /// Parts of a price: an unmet preference of weight 100 counts as much as the price itself.
 pub(super) const WHOLE: i128 = 100;
 
@@ -267,7 +269,7 @@ impl Grower<'_, '_, '_, '_> {
         let chosen = &self.choices[choice];
         let row = lead.map(|(group, _)| self.row(group));
         let rules = lead.and_then(|(_, rules)| rules);
-        let mut refusal: Option<No> = None;
+        let (mut held, mut refusal): (Vec<String>, Option<No>) = (Vec::new(), None);
         let (mut refused, mut best) = (0, None);
         for (index, offer) in chosen.offers.iter().enumerate() {
             if row.is_some_and(|row| !row.fits[chosen.first + index]) {
@@ -282,13 +284,12 @@ impl Grower<'_, '_, '_, '_> {
                 why.map_or(Ok(()), |why| Err(No::Volume(why)))
             });
             if let Err(why) = verdict {
-                // What may change by itself is said before what may not.
-                if !matches!(refusal, Some(No::Held(_)))
-                    && (refusal.is_none() || matches!(why, No::Held(_)))
-                {
-                    refusal = Some(why);
-                }
                 refused += 1;
+                match why {
+                    No::Held(why) if held.len() < HOSTS_NAMED => held.push(why),
+                    No::Held(_) => {}
+                    other => refusal = refusal.or(Some(other)),
+                }
                 continue;
             }
             let unmet = lead.map_or(0, |(group, _)| self.unmet(group, choice, index));
@@ -298,12 +299,15 @@ impl Grower<'_, '_, '_, '_> {
             }
         }
         best.map(|((unmet, ..), index)| (index, unmet))
-            .ok_or_else(|| match refusal {
-                None => No::Held("no host of its region may be used".to_owned()),
-                Some(No::Held(why)) if refused > 1 => {
+            .ok_or_else(|| match (held.is_empty(), refusal) {
+                // What may change by itself is said before what may not.
+                (true, Some(refusal)) => refusal,
+                (true, None) => No::Held("no host of its region may be used".to_owned()),
+                (false, _) if refused > 1 => {
+                    let why = held.join("; ");
                     No::Held(format!("none of {refused} hosts will do: {why}"))
                 }
-                Some(refusal) => refusal,
+                (false, _) => No::Held(held.remove(0)),
             })
     }
 

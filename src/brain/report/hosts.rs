@@ -1,0 +1,113 @@
+//! Every host in numbers, and names of hosts that do not exist.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use model::policy::PoolPolicy;
+use model::region::{Host, Region};
+use model::report::HostState;
+
+use crate::decision::turn::Turn;
+use crate::lifecycle::backoff::{self, FailedThere};
+use crate::scale_up::hosts::HostCapacity;
+use crate::scale_up::limits::Ledger;
+
+/// Writes the hosts into the report.
+pub(crate) fn report(turn: &mut Turn<'_>) {
+    let ledger = Ledger::of(turn);
+    for (name, region) in &turn.view.snapshot.regions {
+        if turn.holds.unread_in(name).is_some() {
+            continue;
+        }
+        let mut hosts = Vec::new();
+        let users = |host: &str| users(turn, name, host);
+        for (host, seen) in &region.hosts {
+            let pools = users(host);
+            let Some(capacity) = ledger.capacity(name, host) else {
+                continue;
+            };
+            let notes = notes(turn, (host, seen), &pools);
+            hosts.push((host.clone(), state(seen, capacity, notes)));
+        }
+        let unknown = unknown(turn, name, region);
+        turn.report
+            .hosts
+            .insert(name.clone(), hosts.into_iter().collect());
+        for warning in unknown {
+            turn.warn(warning);
+        }
+    }
+}
+
+/// The pools that may use a host.
+fn users<'a>(turn: &Turn<'a>, region: &str, host: &str) -> Vec<(&'a Arc<str>, &'a PoolPolicy)> {
+    let pools = turn.view.policy.pools.iter();
+    let users = pools.filter(|(_, pool)| *pool.region == *region && pool.may_use(host));
+    users.collect()
+}
+
+fn state(seen: &Host, capacity: &HostCapacity, notes: Vec<String>) -> HostState {
+    let (promised, left) = (capacity.promised(), capacity.left());
+    HostState {
+        online: seen.online,
+        machines: u32::try_from(capacity.machines()).unwrap_or(u32::MAX),
+        cpus: seen.cpus,
+        promised_cpu_milli: promised.cpu_milli,
+        memory: seen.memory,
+        promised_memory: promised.memory,
+        left_memory: left.memory.max(0),
+        notes,
+    }
+}
+
+/// Why a host gets nothing, or is taken last.
+fn notes(
+    turn: &Turn<'_>,
+    (name, seen): (&str, &Host),
+    pools: &[(&Arc<str>, &PoolPolicy)],
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !seen.online {
+        notes.push("offline".to_owned());
+    } else if seen.maintenance {
+        notes.push("in maintenance".to_owned());
+    }
+    if pools.is_empty() {
+        notes.push("no pool may use it".to_owned());
+    }
+    for (pool, _) in pools {
+        let failed = backoff::on_host(turn, pool, name);
+        let why = backoff::failure_on(turn, pool, name);
+        let Some((failed, why)) = failed.zip(why) else {
+            continue;
+        };
+        notes.push(match failed {
+            FailedThere::Until(until) => {
+                format!("pool {pool} makes nothing here until {until}: {why}")
+            }
+            FailedThere::Lately => format!("pool {pool} takes it last: {why}"),
+        });
+    }
+    notes
+}
+
+/// Hosts that the configuration names and the region does not have.
+fn unknown(turn: &Turn<'_>, name: &str, region: &Region) -> Vec<String> {
+    if region.hosts.is_empty() {
+        return Vec::new();
+    }
+    let pools = turn.view.policy.pools.values();
+    let named = pools.filter(|pool| *pool.region == *name);
+    let named = named.flat_map(|pool| pool.hosts.iter().chain(&pool.host_rules.exclude));
+    let missing: BTreeSet<&Arc<str>> = named
+        .filter(|host| !region.hosts.contains_key(*host))
+        .collect();
+    let all: Vec<&str> = region.hosts.keys().map(|host| &**host).collect();
+    let missing = missing.into_iter().map(|host| {
+        format!(
+            "the configuration names the host {host}, which the region {name} does not have: its hosts are {}",
+            all.join(", ")
+        )
+    });
+    missing.collect()
+}

@@ -1,0 +1,100 @@
+//! Storages that hosts lack, or that are full, and hosts on which no machine comes up.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::kube::KubeSpec;
+use pve_autoscaler::sim::pve::{AdminAct, PveSpec};
+use pve_autoscaler::sim::world::WorldSpec;
+
+use crate::common::{Scene, simulate};
+use crate::hosts::{act, fill, made, on, region, said};
+
+/// A world whose PVE is edited before it begins.
+fn world(config: String, edit: impl FnOnce(&mut PveSpec)) -> Scene {
+    let mut pve = PveSpec::default();
+    edit(&mut pve);
+    Scene::of(WorldSpec {
+        seed: 5,
+        pve,
+        kube: KubeSpec::default(),
+        guests: GuestSpec::default(),
+        config,
+    })
+}
+
+/// How often a call with this ending was made to a host.
+fn calls(scene: &Scene, host: &str, ending: &str) -> usize {
+    let requests = scene.world.pve.requests();
+    let there = format!("/nodes/{host}/");
+    let calls = requests.iter();
+    let calls = calls.filter(|seen| seen.path.contains(&there) && seen.path.ends_with(ending));
+    calls.count()
+}
+
+/// Shared storage is shared by the hosts that have it: PVE refuses a clone to any other, so none is asked for.
+#[test]
+fn no_clone_goes_to_a_host_that_lacks_its_storage() {
+    simulate(async {
+        let scene = world(region(""), |pve| {
+            let shared = pve.storages.iter_mut().find(|of| of.name == "shared");
+            let hosts = vec!["pve1".to_owned(), "pve2".to_owned()];
+            shared.expect("there").hosts = Some(hosts);
+        });
+        let time = Duration::from_mins(5);
+        scene.live(None, 0, fill(4), time).await;
+        assert_eq!(made(&scene), on([("pve1", 2), ("pve2", 2)]));
+        assert_eq!(calls(&scene, "pve1", "/clone"), 4, "none was in vain");
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// 45 GiB are free, a machine's disk is 20 GiB: the third waits until somebody makes room.
+#[test]
+fn a_full_storage_gets_no_machine_until_there_is_room() {
+    simulate(async {
+        let scene = world(region(""), |_| {});
+        let fill_until = |left: u64| AdminAct::Fill {
+            storage: "shared".to_owned(),
+            host: "pve1".to_owned(),
+            left: left << 30,
+        };
+        act(&scene, &fill_until(45));
+        let mut first = (String::new(), BTreeMap::new());
+        let acts = async {
+            tokio::time::sleep(Duration::from_mins(3)).await;
+            first = (said(&scene), made(&scene));
+            act(&scene, &fill_until(500));
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, fill(3), Duration::from_mins(8)) => {}
+            () = acts => {}
+        }
+        assert_eq!(first.1.values().sum::<usize>(), 2, "{first:?}");
+        assert!(first.0.contains("the storage shared"), "{}", first.0);
+        assert_eq!(made(&scene).values().sum::<usize>(), 3);
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// pve2 has the most memory and no bridge: PVE clones, and cannot start. The pool goes on with the next host at once, and
+/// tries pve2 no more while that one will do.
+#[test]
+fn a_host_where_no_machine_starts_does_not_starve_its_pool() {
+    simulate(async {
+        let lines = region("host_strategy = \"max-memory\"\nexclude_hosts = [\"pve1\"]\n");
+        let scene = world(lines, |pve| {
+            let host = pve.hosts.iter_mut().find(|host| host.name == "pve2");
+            let host = host.expect("there");
+            (host.memory, host.bridges) = (host.memory * 2, Vec::new());
+        });
+        scene.live(None, 0, fill(2), Duration::from_mins(8)).await;
+        assert_eq!(made(&scene), on([("pve3", 2)]));
+        let starts = calls(&scene, "pve2", "/status/start");
+        assert!((1..=2).contains(&starts), "{starts} starts on pve2");
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
