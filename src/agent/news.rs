@@ -155,7 +155,7 @@ pub fn of_beginning(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event>
                 action.target.machine, action.target.host, action.reason
             ),
         }],
-        Kind::Continue | Kind::Release => Vec::new(),
+        Kind::Continue | Kind::Release | Kind::Relabel => Vec::new(),
     }
 }
 

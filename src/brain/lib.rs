@@ -29,7 +29,7 @@ use model::time::Time;
 use model::words;
 
 use decision::turn::{STEPS, Turn};
-use lifecycle::{backoff, find_holds, life, power, sweep};
+use lifecycle::{backoff, find_holds, life, migrated, power, sweep};
 use report::{bound, hosts, pools};
 use scale_down::shrink;
 use scale_up::grow;
@@ -84,6 +84,7 @@ fn decide_on(
     life::plan(&mut turn);
     sweep::plan(&mut turn);
     power::plan(&mut turn);
+    migrated::plan(&mut turn);
     shrink::plan(&mut turn, &mut world, &choices, memory);
     pools::report(&mut turn);
     hosts::report(&mut turn);

@@ -88,6 +88,10 @@ fn act(action: &Action) -> (&'static str, String) {
         Kind::Remove { drain: true } => ("remove", format!("{place}, its pods evicted first")),
         Kind::Remove { drain: false } => ("remove", place),
         Kind::Start => ("start", place),
+        Kind::Relabel => (
+            "relabel",
+            format!("its node's zone becomes {}", target.host),
+        ),
         Kind::Release => (
             "release",
             target

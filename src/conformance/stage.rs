@@ -13,7 +13,7 @@ use crate::model::cluster::{Cluster, Node, Phase, Pod, PodKey, Readiness, ReadyS
 use crate::model::decision::Decision;
 use crate::model::mark::{Mark, Ownership};
 use crate::model::memory::{self, Memory};
-use crate::model::policy::{LEAVING_TAINT, Policy, RegionPolicy, Terms};
+use crate::model::policy::{LEAVING_TAINT, Policy, RegionPolicy, Terms, ZONE_LABEL};
 use crate::model::region::{GuestKind, Machine, MachineVm, Region, Step, TemplateCopy, Vm};
 use crate::model::report::PodVerdict;
 use crate::model::scheduling::Owner;
@@ -385,6 +385,12 @@ impl Stage {
             Kind::DeletePlaceholder | Kind::DropIntent => {
                 self.region().vms.remove(&action.target.vmid);
                 self.snapshot.machines.remove(name);
+            }
+            Kind::Relabel => {
+                if let Some(node) = self.snapshot.cluster.nodes.get_mut(name) {
+                    let host = action.target.host.clone();
+                    node.labels.insert(ZONE_LABEL.into(), host);
+                }
             }
             // Its VM runs, which cases do not show.
             Kind::Start => {}

@@ -66,6 +66,9 @@ pub enum Kind {
     /// Start the VM of a working node that is off, after its host's reboot for instance. Precondition:
     /// our mark, the Node, and a VM that is off, unlocked and not HA's.
     Start,
+    /// Write on the Node which host its VM is on (`topology.kubernetes.io/zone`), after somebody migrated it.
+    /// Precondition: our mark, the Node, and a VM on that host that no migration holds.
+    Relabel,
 }
 
 /// All that is fixed when a machine is planned.
@@ -182,6 +185,11 @@ pub enum Reason {
         /// Since when it was seen off.
         since: Time,
     },
+    /// Its VM is on another host than the node's zone label says.
+    Migrated {
+        /// What the label says.
+        from: Arc<str>,
+    },
     /// A removal that was begun is brought to an end.
     NotWanted {
         /// What makes it unwanted.
@@ -264,6 +272,9 @@ impl std::fmt::Display for Reason {
             ),
             Reason::Unready { since } => write!(f, "not Ready since {since}"),
             Reason::Failed { message } => write!(f, "it failed: {message}"),
+            Reason::Migrated { from } => {
+                write!(f, "its VM was migrated, the node's zone is still {from}")
+            }
             Reason::NoNode => write!(f, "its VM has no node"),
             Reason::NoVm => write!(f, "its node has no VM"),
             Reason::Aborted { message } => write!(f, "the removal was given up: {message}"),

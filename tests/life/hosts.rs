@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use pve_autoscaler::model::policy::ZONE_LABEL;
 use pve_autoscaler::model::report::PodVerdict;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
@@ -247,6 +248,42 @@ fn a_host_whose_memory_is_in_use_gets_its_machine_later() {
         assert!(told[1].0.contains("min_free_cores keeps 2"), "{told:?}");
         assert_eq!((told[0].1, told[1].1), (0, 0), "{told:?}");
         assert_eq!(made(&scene), on([("pve2", 1)]));
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// Somebody migrates a machine: it stays a machine, and its node says where it is.
+#[test]
+fn the_zone_of_a_node_follows_its_vm_to_another_host() {
+    simulate(async {
+        let scene = Scene::new(5, &region("hosts = [\"pve1\"]\n"), GuestSpec::default());
+        let zones = || {
+            let nodes = scene.world.kube.objects("v1", "Node");
+            let zones = nodes.iter().filter_map(|node| {
+                let name = node["metadata"]["name"].as_str()?;
+                let zone = node["metadata"]["labels"][ZONE_LABEL].as_str()?;
+                name.starts_with("general-").then(|| zone.to_owned())
+            });
+            zones.collect::<Vec<String>>()
+        };
+        let mut before = Vec::new();
+        let acts = async {
+            tokio::time::sleep(Duration::from_mins(4)).await;
+            before = zones();
+            let host = "pve3".to_owned();
+            act(&scene, &AdminAct::Migrate { vmid: 9100, host });
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, fill(1), Duration::from_mins(6)) => {}
+            () = acts => {}
+        }
+        assert_eq!(
+            (before, zones()),
+            (vec!["pve1".to_owned()], vec!["pve3".to_owned()])
+        );
+        assert_eq!(made(&scene), on([("pve3", 1)]));
         assert_eq!(scene.findings(), Vec::<String>::new());
     });
 }

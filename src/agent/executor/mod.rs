@@ -366,6 +366,7 @@ pub fn kind(kind: &Kind) -> &'static str {
         Kind::Remove { .. } => "remove",
         Kind::Start => "start",
         Kind::Release => "release",
+        Kind::Relabel => "relabel",
         Kind::DeleteNode => "delete node",
         Kind::DeletePlaceholder => "delete placeholder",
         Kind::DropIntent => "drop intent",
@@ -388,6 +389,7 @@ async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
         }
         (Kind::DropIntent, Some(entry)) => sweep::drop_intent(tools.clone(), &entry).await,
         (Kind::Start, Some(entry)) => up::start(tools.clone(), &entry).await,
+        (Kind::Relabel, Some(entry)) => up::relabel(tools.clone(), &entry).await,
         (Kind::Release, entry) => sweep::release(&tools, &action, entry.as_ref()).await,
         (Kind::DeleteNode, _) => sweep::delete_node(&tools, &action).await,
         (_, None) => Err(Failure {

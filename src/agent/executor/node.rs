@@ -273,6 +273,28 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
     }
 }
 
+/// Writes the host that the VM is on now on its node; both are read afresh.
+pub(super) async fn follows_its_vm(work: &Work) -> Result<(), Stop> {
+    let config = vm::ours(work).await?;
+    if let Some(lock) = &config.lock {
+        return Err(Stop::Transient(format!("the VM is locked ({lock})")));
+    }
+    let Some((name, node)) = own(work, &config, false).await? else {
+        return Err(Stop::Transient("the node went away".to_owned()));
+    };
+    let reference = NodeRef {
+        name,
+        uid: node.uid.clone(),
+    };
+    let labels: Labels = [(Arc::from(ZONE_LABEL), work.entry()?.target.host)].into();
+    let (kube, annotations) = (&work.tools.kube, Labels::new());
+    work.patiently_kube("labelling the node", || {
+        kube.label_node(&reference, &labels, &annotations)
+    })
+    .await?;
+    Ok(())
+}
+
 /// A taint that Kubernetes' own controllers take off a node right after it became Ready. A pod that
 /// kube-scheduler tries before that loses its nomination.
 fn passing_taint(node: &Node) -> Option<&str> {

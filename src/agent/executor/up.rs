@@ -90,6 +90,14 @@ pub(super) async fn start(tools: Tools, entry: &Entry) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Says on the node of a machine which host its VM is on.
+pub(super) async fn relabel(tools: Tools, entry: &Entry) -> Result<(), Failure> {
+    let work = open(tools, entry, Step::Initialize)?;
+    let limit = work.tools.settings.deadlines.initialize;
+    work.step(Step::Initialize, limit, node::follows_its_vm(&work))
+        .await
+}
+
 fn open(tools: Tools, entry: &Entry, step: Step) -> Result<Work, Failure> {
     let at = tools.clock.now();
     Work::open(tools, entry).map_err(|stop| {

@@ -5,7 +5,7 @@ use model::action::{Action, Kind};
 use model::cluster::{Node, ReadyStatus};
 use model::identity::{self, NodeIdentity};
 use model::mark::Ownership;
-use model::policy::{LEAVING_TAINT, MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL};
+use model::policy::{LEAVING_TAINT, MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL, ZONE_LABEL};
 use model::region::{Busy, Machine, Step, Vm};
 
 /// The machine an action is about, where the action says it is, and ours.
@@ -208,6 +208,25 @@ pub(super) fn release(case: Case<'_>, action: &Action) -> Verdict {
         (going(node) || begun) && machine.busy != Some(Busy::Down) && !shut,
         Rule::Leaving,
         || "it is not leaving, or cannot come back".to_owned(),
+    )
+}
+
+pub(super) fn relabel(case: Case<'_>, action: &Action) -> Verdict {
+    let machine = machine(case, action)?;
+    let node = node(case, action)?;
+    same_node(action, machine)?;
+    let vm = machine.vm.as_ref();
+    let still = vm.is_some_and(|vm| vm.marked && vm.lock.is_none()) && machine.busy.is_none();
+    ensure(still && !going(node), Rule::Leaving, || {
+        "its VM is not at rest, or it is leaving".to_owned()
+    })?;
+    let hosts = case.snapshot.regions.get(&machine.region);
+    let known = |host: &str| hosts.is_some_and(|region| region.hosts.contains_key(host));
+    let says = node.labels.get(ZONE_LABEL);
+    ensure(
+        known(&machine.host) && says.is_some_and(|says| known(says) && *says != machine.host),
+        Rule::Host,
+        || format!("its zone is no other host than {}", machine.host),
     )
 }
 

@@ -212,6 +212,7 @@ pub fn check(action: &Action, snapshot: &Snapshot, policy: &Policy, now: Time) -
         }
         Kind::Start => existing::may_start(case, action),
         Kind::Release => existing::release(case, action),
+        Kind::Relabel => existing::relabel(case, action),
         Kind::DeleteNode => existing::delete_node(case, action),
         Kind::DeletePlaceholder => existing::delete_placeholder(case, action),
         Kind::DropIntent => existing::drop_intent(case, action),

@@ -2,6 +2,7 @@
 
 mod consolidation;
 mod filters;
+mod migrated;
 mod power;
 mod together;
 

@@ -5,5 +5,6 @@
 pub(crate) mod backoff;
 pub(crate) mod find_holds;
 pub(crate) mod life;
+pub(crate) mod migrated;
 pub(crate) mod power;
 pub(crate) mod sweep;

@@ -236,12 +236,16 @@ fn offers<'a>(
     let regions = turn.view.snapshot.regions.iter();
     let before = regions.take_while(|(name, _)| **name != pool.region);
     let before: usize = before.map(|(_, region)| region.hosts.len()).sum();
+    let copies = region.templates.get(&pool.template);
+    let disk = copies.and_then(|copies| copies.first());
+    let disk = disk.map_or(0, |copy| copy.disk);
     let hosts = region.hosts.keys().enumerate();
     hosts
         .filter(|(_, host)| pool.may_use(host))
         .map(|(slot, host)| {
             let copy = reach::copy(region, pool, host);
-            let disk = copy.as_ref().map_or(0, |copy| copy.disk);
+            // Of a host that cannot clone now all copies tell what it would offer.
+            let disk = copy.as_ref().map_or(disk, |copy| copy.disk);
             let disks = copy.as_ref().map_or_else(
                 |_| Vec::new(),
                 |copy| storages.of_clone((&pool.region, host), copy, kind),

@@ -7,7 +7,7 @@ use super::wide::story::tell;
 use crate::{check, decide};
 use model::action::{Action, Kind};
 use model::decision::Decision;
-use model::policy::LEAVING_TAINT;
+use model::policy::{LEAVING_TAINT, ZONE_LABEL};
 use model::region::{Busy, Machine, Step};
 use model::scheduling::Taint;
 
@@ -101,6 +101,11 @@ impl Lab {
                 let region = self.snapshot.regions.get_mut("home").expect("home");
                 region.vms.remove(&target.vmid);
                 self.snapshot.machines.remove(&target.machine);
+            }
+            Kind::Relabel => {
+                let name = &target.node.as_ref().expect("a node").name;
+                let node = self.snapshot.cluster.nodes.get_mut(name).expect("a node");
+                node.labels.insert(ZONE_LABEL.into(), target.host.clone());
             }
             Kind::DropIntent => {
                 self.snapshot.machines.remove(&target.machine);

@@ -23,6 +23,7 @@ mod leaving;
 mod left_behind;
 mod lifecycle;
 mod living;
+mod migrated;
 mod naive;
 mod optimum;
 mod placing;

@@ -71,6 +71,7 @@ pub fn lines(before: Option<&Turn>, after: &Turn) -> Vec<Line> {
             Kind::Remove { .. } => (Tone::Decision, "remove"),
             Kind::Start => (Tone::Trouble, "start"),
             Kind::Release => (Tone::Trouble, "release"),
+            Kind::Relabel => (Tone::Trouble, "relabel"),
             Kind::DeleteNode => (Tone::Decision, "delete the node of"),
             Kind::DeletePlaceholder => (Tone::Trouble, "delete the placeholder of"),
             Kind::DropIntent => (Tone::Trouble, "drop the intent of"),

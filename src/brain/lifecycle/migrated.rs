@@ -1,0 +1,42 @@
+//! Machines that somebody migrated, PVE's own balancing of load for one: the zone of their nodes follows.
+
+use model::action::{Kind, Reason};
+use model::policy::ZONE_LABEL;
+
+use crate::decision::turn::{self, Turn};
+use crate::observed::view::{Known, Standing};
+
+/// Plans that nodes say which host their VM is on.
+pub(crate) fn plan(turn: &mut Turn<'_>) {
+    let machines = std::mem::take(&mut turn.view.machines);
+    for known in machines.values() {
+        look(turn, known);
+    }
+    turn.view.machines = machines;
+}
+
+fn look(turn: &mut Turn<'_>, known: &Known<'_>) {
+    let machine = known.machine;
+    let at_rest = |vm: &model::region::MachineVm| vm.marked && vm.lock.is_none();
+    let still = machine.vm.as_ref().is_some_and(at_rest) && !known.busy();
+    if known.standing != Standing::Up || !still {
+        return;
+    }
+    let (Some((_, node)), Some(region)) = (known.node, known.region) else {
+        return;
+    };
+    let Some(says) = node.labels.get(ZONE_LABEL) else {
+        return;
+    };
+    // A zone that is no host's name is somebody's own.
+    let moved = *says != machine.host
+        && region.hosts.contains_key(&**says)
+        && region.hosts.contains_key(&machine.host);
+    if !moved || turn.holds.may_continue(&machine.region).is_err() {
+        return;
+    }
+    let age = turn.view.policy.scale_up.max_view_age;
+    let reason = Reason::Migrated { from: says.clone() };
+    let (target, precondition) = (turn::target(known), turn::precondition(known, age));
+    turn.act(Kind::Relabel, target, precondition, reason);
+}
