@@ -145,11 +145,7 @@ impl Executor {
     ) -> Result<(), NotBegun> {
         let machine = action.target.machine.clone();
         let kind = kind(&action.kind);
-        let busy = if matches!(action.kind, Kind::Create(_) | Kind::Continue | Kind::Start) {
-            Busy::Up
-        } else {
-            Busy::Down
-        };
+        let busy = busy(&action.kind);
         if let Some(running) = self.running.get(&machine) {
             // A removal ends an attempt to bring the machine up; nothing else interrupts anything.
             if running.busy == Busy::Down || busy == Busy::Up {
@@ -370,6 +366,18 @@ pub fn kind(kind: &Kind) -> &'static str {
         Kind::DeleteNode => "delete node",
         Kind::DeletePlaceholder => "delete placeholder",
         Kind::DropIntent => "drop intent",
+    }
+}
+
+/// Whether an action brings a machine up, or down.
+fn busy(kind: &Kind) -> Busy {
+    match kind {
+        Kind::Create(_) | Kind::Continue | Kind::Start | Kind::Relabel => Busy::Up,
+        Kind::Remove { .. }
+        | Kind::Release
+        | Kind::DeleteNode
+        | Kind::DeletePlaceholder
+        | Kind::DropIntent => Busy::Down,
     }
 }
 

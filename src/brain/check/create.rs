@@ -238,7 +238,7 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
 }
 
 /// Whether a machine's node has not been Ready for longer than a new one takes, or its host is off.
-fn is_given_up(case: Case<'_>, machine: &Machine) -> bool {
+pub(super) fn is_given_up(case: Case<'_>, machine: &Machine) -> bool {
     let node = machine.node.as_ref();
     let Some(node) = node.and_then(|name| case.snapshot.cluster.nodes.get(name)) else {
         return false;

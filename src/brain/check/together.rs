@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::create::is_given_up;
 use super::{Case, Rule, Verdict, consolidation, drain, ensure, hosts, landing, refuse, storages};
 use model::action::{Action, Kind, Reason};
 use model::cluster::Node;
@@ -340,7 +341,8 @@ pub(super) fn whole_pools(case: Case<'_>, removals: &[&Action]) -> Verdict {
 fn keep_min(case: Case<'_>, chosen: &[&Action], targets: &BTreeSet<&str>) -> Verdict {
     let mut pools: BTreeMap<&str, usize> = BTreeMap::new();
     for (name, machine) in &case.snapshot.machines {
-        if works(case, machine) && !targets.contains(&**name) && !leaving(case, machine) {
+        let stays = !targets.contains(&**name) && !leaving(case, machine);
+        if works(case, machine) && stays && !is_given_up(case, machine) {
             *pools.entry(&machine.mark.pool).or_insert(0) += 1;
         }
     }
@@ -348,6 +350,9 @@ fn keep_min(case: Case<'_>, chosen: &[&Action], targets: &BTreeSet<&str>) -> Ver
         let Some(machine) = case.snapshot.machines.get(&action.target.machine) else {
             continue;
         };
+        if is_given_up(case, machine) {
+            continue;
+        }
         let name = machine.mark.pool.as_str();
         let min = case.policy.pools.get(name).map_or(0, |pool| pool.min);
         let stay = pools.get(name).copied().unwrap_or(0);

@@ -17,6 +17,7 @@ use crate::scale_down::node_budgets::NodeBudgets;
 use crate::scale_down::shrink::{Keep, ready, settings};
 use crate::scale_down::units::{Bond, Unit};
 use crate::simulation::offer::Choice;
+use crate::simulation::places;
 use crate::words;
 
 /// What removals of this decision may still take.
@@ -51,7 +52,8 @@ impl<'a> Removals<'a> {
         let (mut cpu_milli, mut memory) = (0i64, 0i64);
         for known in turn.view.machines.values() {
             if known.standing == Standing::Up {
-                *working.entry(known.pool_name().into()).or_insert(0) += 1;
+                let counts = u32::from(!places::is_given_up(turn, known));
+                *working.entry(known.pool_name().into()).or_insert(0) += counts;
                 let (cpu, ram) = size(known);
                 cpu_milli = cpu_milli.saturating_add(cpu);
                 memory = memory.saturating_add(ram);
@@ -154,11 +156,11 @@ impl<'a> Removals<'a> {
         self.budgets
             .admit(&candidate.pods)
             .map_err(|why| Keep::because("NotEnoughPdb", why))?;
-        self.book(known, candidate);
+        self.book(turn, known, candidate);
         Ok(reason)
     }
 
-    fn book(&mut self, known: &Known<'a>, candidate: &Candidate<'a>) {
+    fn book(&mut self, turn: &Turn<'_>, known: &Known<'a>, candidate: &Candidate<'a>) {
         self.budgets.take(&candidate.pods);
         if !disrupted(known, candidate) {
             self.node_budgets.take(known.pool_name());
@@ -167,7 +169,8 @@ impl<'a> Removals<'a> {
         self.drains += u32::from(!candidate.pods.is_empty());
         if known.standing == Standing::Up {
             if let Some(working) = self.working.get_mut(known.pool_name()) {
-                *working = working.saturating_sub(1);
+                let counted = u32::from(!places::is_given_up(turn, known));
+                *working = working.saturating_sub(counted);
             }
             let (cpu, memory) = size(known);
             self.cpu_milli = self.cpu_milli.saturating_sub(cpu);
@@ -284,6 +287,10 @@ impl<'a> Removals<'a> {
     }
 
     fn keep_min(&self, turn: &Turn<'_>, known: &Known<'_>) -> Result<(), Keep> {
+        // It is not among those that the pool keeps, and where the pool is at its max another one comes only when it goes.
+        if places::is_given_up(turn, known) {
+            return Ok(());
+        }
         let name = known.pool_name();
         let min = turn.view.policy.pools.get(name).map_or(0, |pool| pool.min);
         let working = self.working.get(name).copied().unwrap_or(0);

@@ -164,6 +164,47 @@ fn if_12_a_node_that_is_given_up_does_not_count_for_the_min() {
     }
 }
 
+/// A pool of a fixed size has no room for another node beside the dead one.
+#[test]
+fn a_dead_node_of_a_pool_at_its_min_and_max_is_replaced() {
+    let mut lab = pool().ours("n1", "p", "one").ours("n2", "p", "one");
+    lab = lab.edit_pool("p", |pool| (pool.min, pool.max) = (2, 2));
+    lab.policy.scale_down.ok_total_unready = 3;
+    let since = lab.now;
+    lab = lab.edit_node("n1", |node| {
+        node.ready.status = ReadyStatus::Unknown;
+        node.ready.since = Some(since);
+    });
+    let (mut gone, mut made) = (Vec::new(), 0);
+    for _ in 0..60 {
+        let decision = lab.turn();
+        for action in &decision.plan {
+            match action.kind {
+                Kind::Remove { .. } => gone.push(action.target.machine.to_string()),
+                Kind::Create(_) => made += 1,
+                _ => {}
+            }
+        }
+        lab.settle();
+        lab = lab.after(Span::minutes(1));
+    }
+    assert_eq!((gone, made), (vec!["n1".to_owned()], 1));
+    // It is not one of those that the min keeps: who works stays.
+    let mut lab = pool().ours("n1", "p", "one").ours("n2", "p", "one");
+    lab = lab.edit_pool("p", |pool| (pool.min, pool.max) = (1, 2));
+    let long_ago = lab.now - Span::minutes(60);
+    lab = lab.edit_node("n1", |node| {
+        node.ready.status = ReadyStatus::Unknown;
+        node.ready.since = Some(long_ago);
+    });
+    for _ in 0..60 {
+        let decision = lab.turn();
+        let of_n2 = |action: &&model::action::Action| &*action.target.machine == "n2";
+        assert_eq!(decision.plan.iter().find(of_n2), None);
+        lab = lab.after(Span::minutes(1));
+    }
+}
+
 #[test]
 fn if_14_pods_that_run_are_counted_whatever_they_are() {
     let lab = pool()
