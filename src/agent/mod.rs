@@ -22,7 +22,7 @@ pub mod state;
 pub mod status;
 mod steps;
 mod strangers;
-mod templates;
+pub mod templates;
 pub mod trouble;
 pub mod turn;
 pub mod vm_config;

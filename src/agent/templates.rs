@@ -9,11 +9,11 @@ use crate::pve::{Disk, GuestResource, Resources, VmConfig};
 
 /// The configured templates of a region.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Templates<'a> {
+pub struct Templates<'a> {
     /// The region.
-    pub(super) region: &'a RegionName,
+    pub region: &'a RegionName,
     /// Those of all regions.
-    pub(super) all: &'a BTreeMap<Arc<str>, Template>,
+    pub all: &'a BTreeMap<Arc<str>, Template>,
 }
 
 impl<'a> Templates<'a> {
@@ -28,7 +28,7 @@ impl<'a> Templates<'a> {
     }
 
     /// Where each of them is, by what PVE lists and the configurations that were read.
-    pub(super) fn find<'c>(
+    pub fn find<'c>(
         self,
         resources: &Resources,
         config: impl Fn(u32) -> Option<&'c VmConfig>,

@@ -3,7 +3,8 @@
 
 use model::cluster::PodKey;
 use model::memory::Memory;
-use model::policy::Policy;
+use model::policy::{Policy, PoolPolicy};
+use model::region::{Region, TemplateCopy};
 use model::resources::Resources;
 use model::scheduling::{Labels, PodShape, Taint};
 use model::snapshot::Snapshot;
@@ -11,6 +12,7 @@ use model::time::Time;
 
 use crate::constraints::fit::{self, Place};
 use crate::decision::turn::Turn;
+use crate::observed::reach;
 use crate::scale_down::consolidate;
 use crate::scale_down::drain_rules::{self, Bar, Budgets, Fate};
 use crate::scale_down::shrink;
@@ -161,4 +163,13 @@ pub fn daemon_fits(snapshot: &Snapshot, shape: &PodShape, node: &str) -> bool {
         };
         fit::misfit(shape, place).is_none()
     })
+}
+
+/// The copy of its template that a machine of a pool on a host would be cloned from, or why there is none.
+pub fn template_for<'a>(
+    region: &'a Region,
+    pool: &PoolPolicy,
+    host: &str,
+) -> Result<&'a TemplateCopy, String> {
+    reach::copy(region, pool, host)
 }

@@ -4,12 +4,14 @@
 
 mod broker;
 mod clocks;
+mod clones;
 mod disks;
 mod hosts;
 mod kubernetes;
 mod network;
 mod region;
 mod rights;
+mod templates;
 pub(super) mod user;
 
 use std::fmt;

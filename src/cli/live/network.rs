@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Findings;
-use super::region::{Seen, copies, templates};
+use super::region::Seen;
+use super::templates::{self, copies};
 use crate::config::Settings;
 use crate::config::settings::{Channel, Template};
 use crate::pve::{Client, VmConfig};
@@ -21,7 +22,7 @@ pub(super) async fn look(
     findings: &mut Findings,
 ) {
     let bridges = bridges(client, name, seen, findings).await;
-    for (template_name, template) in templates(name, settings) {
+    for (template_name, template) in templates::of(name, settings) {
         for bridge in wanted(seen, template) {
             let hosts = hosts(seen, template_name, settings);
             judge_bridge(template_name, &bridge, &hosts, &bridges, findings);
@@ -122,7 +123,7 @@ fn judge_bridge(
 
 /// Resource pools that templates name. A token sees those that it may audit.
 async fn pools(client: &Client, name: &str, settings: &Settings, findings: &mut Findings) {
-    let wanted: Vec<_> = templates(name, settings)
+    let wanted: Vec<_> = templates::of(name, settings)
         .filter_map(|(template, of)| Some((template, of.resource_pool.as_deref()?)))
         .collect();
     if wanted.is_empty() {

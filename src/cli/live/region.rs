@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::{ClusterId, Findings, clocks, hosts};
+use super::{ClusterId, Findings, clocks, clones, hosts, templates};
 use crate::config::Settings;
 use crate::config::settings::Template;
 use crate::model::mark::Ownership;
 use crate::model::region::GuestKind;
 use crate::model::time::Span;
 use crate::model::words;
-use crate::pve::{Client, ClusterStatus, GuestResource, Resources, Version, VmConfig};
+use crate::pve::{Client, ClusterStatus, Resources, Version, VmConfig};
 
 /// Oldest PVE that this program was written for.
 const OLDEST: u32 = 8;
@@ -54,7 +54,7 @@ pub(super) async fn look(
     };
     let mut configs = BTreeMap::new();
     let range = settings.policy.regions.get(name);
-    let templates: Vec<&Template> = templates(name, settings)
+    let templates: Vec<&Template> = templates::of(name, settings)
         .map(|(_, template)| template)
         .collect();
     let wanted = resources.guests.iter().filter(|(vmid, guest)| {
@@ -63,7 +63,7 @@ pub(super) async fn look(
             && (ours
                 || templates
                     .iter()
-                    .any(|template| names(template, **vmid, &guest.name)))
+                    .any(|template| templates::names(template, **vmid, &guest.name)))
     });
     for (vmid, guest) in wanted.take(MAX_READ) {
         match client.vm_config(&guest.host, *vmid).await {
@@ -81,32 +81,6 @@ pub(super) async fn look(
         configs,
         clocks,
     })
-}
-
-/// The templates of a region.
-pub(super) fn templates<'a>(
-    region: &'a str,
-    settings: &'a Settings,
-) -> impl Iterator<Item = (&'a Arc<str>, &'a Template)> {
-    let all = settings.templates.iter();
-    all.filter(move |(_, template)| *template.region == *region)
-}
-
-/// The VMs that a template's table means.
-pub(super) fn copies<'a>(
-    seen: &'a Seen,
-    template: &'a Template,
-) -> impl Iterator<Item = (&'a u32, &'a GuestResource)> {
-    let guests = seen.resources.guests.iter();
-    guests.filter(move |(vmid, guest)| {
-        let is_template = guest.template || template.vmid.is_some();
-        guest.kind == GuestKind::Qemu && is_template && names(template, **vmid, &guest.name)
-    })
-}
-
-/// Whether a template's table means this VM.
-fn names(template: &Template, vmid: u32, name: &str) -> bool {
-    template.vmid == Some(vmid) || template.vm_name.as_deref() == Some(name)
 }
 
 /// Judges what was seen.
@@ -145,126 +119,11 @@ pub(super) fn judge(
     for (pool_name, pool) in pools {
         hosts::judge_pool(&seen.resources, pool_name, pool, &settings.policy, findings);
     }
-    for (template_name, template) in templates(name, settings) {
-        judge_template(seen, template_name, template, settings, findings);
+    for (template_name, template) in templates::of(name, settings) {
+        templates::judge(seen, template_name, template, settings, findings);
     }
+    clones::judge(seen, name, settings, findings);
     judge_range(seen, name, settings, cluster, findings);
-}
-
-fn judge_template(
-    seen: &Seen,
-    name: &str,
-    template: &Template,
-    settings: &Settings,
-    findings: &mut Findings,
-) {
-    let copies: Vec<_> = copies(seen, template).collect();
-    if copies.is_empty() {
-        let wanted = match (&template.vm_name, template.vmid) {
-            (Some(name), _) => format!("no template of the name {name}"),
-            (None, vmid) => format!("no VM {}", vmid.unwrap_or(0)),
-        };
-        findings.wrong(format!(
-            "template {name}: there is {wanted} in region {}",
-            template.region
-        ));
-    }
-    for (vmid, guest) in copies {
-        let before = findings.0.len();
-        if let Some(config) = seen.configs.get(vmid) {
-            judge_config(name, template, *vmid, config, settings, findings);
-        }
-        if findings.0.len() == before {
-            findings.fine(format!("template {name}: VM {vmid} on host {}", guest.host));
-        }
-    }
-    if let Some(storage) = &template.storage {
-        judge_storage(seen, name, storage, findings);
-    }
-}
-
-fn judge_config(
-    name: &str,
-    template: &Template,
-    vmid: u32,
-    config: &VmConfig,
-    settings: &Settings,
-    findings: &mut Findings,
-) {
-    let about = format!("template {name}: VM {vmid}");
-    if !config.template {
-        findings.wrong(format!(
-            "{about} is no template; qm template {vmid} makes it one"
-        ));
-    }
-    if !config.agent {
-        findings.wrong(format!("{about} has no guest agent enabled; qm set {vmid} --agent enabled=1, and qemu-guest-agent installed in it"));
-    }
-    if !config.disks.values().any(|disk| disk.cloud_init) {
-        findings.warning(format!("{about} has no cloud-init drive; its machines get no host name, no network settings and no growing disk by it"));
-    }
-    let disk = match &template.boot_disk {
-        Some(key) => config
-            .disks
-            .get(key.as_str())
-            .map(|disk| (key.as_str(), disk)),
-        None => config.boot_disk().map(|(key, disk)| (&**key, disk)),
-    };
-    let Some((key, disk)) = disk else {
-        findings.wrong(format!(
-            "{about} has no {}",
-            template
-                .boot_disk
-                .as_deref()
-                .unwrap_or("disk that it boots from")
-        ));
-        return;
-    };
-    let size = disk.size.unwrap_or(0);
-    let pools = settings
-        .policy
-        .pools
-        .values()
-        .filter(|pool| *pool.template == *name);
-    for kind in pools.flat_map(|pool| &pool.instance_types) {
-        let wanted = settings
-            .policy
-            .instance_types
-            .get(kind)
-            .map_or(0, |kind| kind.disk);
-        if wanted > 0 && wanted < size {
-            findings.wrong(format!(
-                "{about}: its {key} has {} GiB, more than the {} GiB of instance type {kind}; disks only grow",
-                size >> 30,
-                wanted >> 30
-            ));
-        }
-    }
-}
-
-fn judge_storage(seen: &Seen, name: &str, storage: &str, findings: &mut Findings) {
-    let found: Vec<_> = seen
-        .resources
-        .storages
-        .values()
-        .filter_map(|of_host| of_host.get(storage))
-        .collect();
-    if found.is_empty() {
-        findings.wrong(format!("template {name}: there is no storage {storage}"));
-    } else if !found.iter().any(|storage| storage.active) {
-        findings.wrong(format!(
-            "template {name}: storage {storage} is not available on any host"
-        ));
-    } else if !found
-        .iter()
-        .any(|storage| storage.content.iter().any(|content| content == "images"))
-    {
-        findings.wrong(format!(
-            "template {name}: storage {storage} is not for VM disks (content images)"
-        ));
-    } else {
-        findings.fine(format!("template {name}: storage {storage}"));
-    }
 }
 
 fn judge_range(
@@ -331,7 +190,7 @@ fn some(list: &[String]) -> String {
 mod tests {
     use super::*;
     use crate::config::parse;
-    use crate::pve::{HostResource, StorageResource};
+    use crate::pve::{GuestResource, HostResource, StorageResource};
     use serde_json::json;
 
     const FILE: &str = r#"
@@ -373,9 +232,12 @@ hosts = ["pve1", "pve2"]
         };
         let storage = StorageResource {
             active: true,
+            shared: true,
             content: vec!["images".into()],
             ..StorageResource::default()
         };
+        let storages = ["fast", "local"].map(|name| (Arc::from(name), storage.clone()));
+        let storages = BTreeMap::from(storages);
         let config = VmConfig::read(&json!({
             "template": 1, "agent": "1", "scsi0": "local:base-8000-disk-0,size=8G", "boot": "order=scsi0",
             "ide2": "local:vm-8000-cloudinit,media=cdrom",
@@ -392,10 +254,9 @@ hosts = ["pve1", "pve2"]
             resources: Resources {
                 hosts: BTreeMap::from([("pve1".into(), host.clone()), ("pve2".into(), host)]),
                 guests: BTreeMap::from([(8000, template)]),
-                storages: BTreeMap::from([(
-                    "pve1".into(),
-                    BTreeMap::from([("fast".into(), storage)]),
-                )]),
+                storages: ["pve1", "pve2"]
+                    .map(|host| (host.into(), storages.clone()))
+                    .into(),
             },
             configs: BTreeMap::from([(8000, config)]),
             clocks: BTreeMap::new(),
@@ -452,5 +313,97 @@ hosts = ["pve1", "pve2"]
                 &"WRONG: template debian: there is no VM 8000 in region default".to_owned()
             )
         );
+    }
+
+    fn storage<'a>(seen: &'a mut Seen, host: &str, name: &str) -> &'a mut StorageResource {
+        let storages = seen.resources.storages.get_mut(host).expect("the host");
+        storages.get_mut(name).expect("the storage")
+    }
+
+    /// What is said beyond what is fine.
+    fn complaints(edit: impl FnOnce(&mut Seen)) -> Vec<String> {
+        let mut seen = good();
+        edit(&mut seen);
+        let mut said = said(&seen);
+        said.retain(|line| !line.starts_with("ok: "));
+        said
+    }
+
+    #[test]
+    fn hosts_that_cannot_clone_are_named() {
+        let there_alone = complaints(|seen| storage(seen, "pve1", "local").shared = false);
+        assert_eq!(
+            there_alone,
+            [
+                "warning: pool small: the template debian has no copy that the host pve2 can clone (1 seen); no machine is made there"
+            ]
+        );
+        let off = complaints(|seen| storage(seen, "pve2", "fast").active = false);
+        assert_eq!(
+            off,
+            [
+                "warning: pool small: the storage fast is not available on the host pve2, and clones of template 8000 go there; no machine is made there"
+            ]
+        );
+        let nowhere = complaints(|seen| {
+            for host in ["pve1", "pve2"] {
+                storage(seen, host, "fast").active = false;
+            }
+        });
+        assert!(
+            nowhere.iter().any(|line| line.starts_with("WRONG: pool small: no host can clone its template: ")),
+            "{nowhere:?}"
+        );
+    }
+
+    #[test]
+    fn a_storage_without_room_for_one_machine_is_named() {
+        let full = |size: i64, used: i64| {
+            complaints(|seen| {
+                for host in ["pve1", "pve2"] {
+                    let fast = storage(seen, host, "fast");
+                    (fast.total, fast.used) = (size << 30, used << 30);
+                }
+            })
+        };
+        assert_eq!(full(100, 80), Vec::<String>::new());
+        assert_eq!(
+            full(100, 95),
+            [
+                "warning: pool small: no host has room for the disks of instance type s: storage fast of host pve1 has 5Gi free, 10Gi wanted; storage fast of host pve2 has 5Gi free, 10Gi wanted"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_image_in_the_drive_ties_clones_to_its_host() {
+        let tied = complaints(|seen| {
+            let iso = StorageResource {
+                active: true,
+                ..StorageResource::default()
+            };
+            let storages = seen.resources.storages.get_mut("pve1").expect("the host");
+            storages.insert("isos".into(), iso);
+            let config = seen.configs.get_mut(&8000).expect("the template");
+            let mut raw = json!(config.raw);
+            raw["sata0"] = json!("isos:iso/debian.iso,media=cdrom");
+            *config = VmConfig::read(&raw);
+        });
+        let text = "warning: template debian: VM 8000: its sata0 holds isos:iso/debian.iso, which the host pve1 has alone";
+        assert!(tied.iter().any(|line| line.starts_with(text)), "{tied:?}");
+    }
+
+    #[test]
+    fn linked_clones_on_lvm_are_refused_before_pve_does() {
+        let linked = FILE.replace("clone = \"full\"\nstorage = \"fast\"", "clone = \"linked\"");
+        assert_ne!(linked, FILE);
+        let settings = parse(&linked, "test").unwrap_or_else(|e| panic!("{e}"));
+        let mut seen = good();
+        storage(&mut seen, "pve1", "local").plugin = "lvm".into();
+        let mut findings = Findings::default();
+        judge(&seen, "default", &settings, None, &mut findings);
+        let said: Vec<String> = findings.0.iter().map(ToString::to_string).collect();
+        let text = "WRONG: template debian: VM 8000: its scsi0 is on local (lvm), which has no linked clones";
+        assert!(said.iter().any(|line| line.starts_with(text)), "{said:?}");
     }
 }

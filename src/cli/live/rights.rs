@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Findings;
 use super::network;
-use super::region::{Seen, copies, templates};
+use super::region::Seen;
+use super::templates::{self, copies};
 use crate::config::Settings;
 use crate::config::settings::Channel;
 use crate::pve::Client;
@@ -98,7 +99,7 @@ fn needed(
     } else {
         "VM.Monitor"
     };
-    for (_, template) in templates(name, settings) {
+    for (_, template) in templates::of(name, settings) {
         let machines = match &template.resource_pool {
             Some(pool) => format!("/pool/{pool}"),
             None => {

@@ -1,0 +1,135 @@
+//! Clones: which hosts of a pool can make its machines, and whether their storages have room for one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Findings;
+use super::region::Seen;
+use crate::agent::templates::Templates;
+use crate::brain::inspect;
+use crate::config::Settings;
+use crate::model::policy::{InstanceType, PoolPolicy};
+use crate::model::region::{Region, RegionName, TemplateCopy};
+use crate::model::words;
+
+/// Judges every pool of a region.
+pub(super) fn judge(seen: &Seen, name: &str, settings: &Settings, findings: &mut Findings) {
+    let name: RegionName = name.into();
+    let region = region(seen, &name, settings);
+    let pools = settings.policy.pools.iter();
+    for (pool_name, pool) in pools.filter(|(_, pool)| pool.region == name) {
+        // That there is none at all is said of the template.
+        let copies = region.templates.get(&pool.template);
+        if copies.is_none_or(Vec::is_empty) {
+            continue;
+        }
+        let clonable = hosts(&region, pool_name, pool, findings);
+        let kinds = pool.instance_types.iter();
+        for (kind_name, kind) in
+            kinds.filter_map(|kind| settings.policy.instance_types.get_key_value(kind))
+        {
+            judge_room(&region, (pool_name, kind_name), kind, &clonable, findings);
+        }
+    }
+}
+
+/// The region as decisions see it, as far as clones matter.
+fn region(seen: &Seen, name: &RegionName, settings: &Settings) -> Region {
+    let resources = &seen.resources;
+    let hosts = resources.hosts.iter();
+    let hosts = hosts.map(|(name, host)| (name.clone(), host.into()));
+    let storages = resources.storages.iter().map(|(host, storages)| {
+        let storages = storages.iter();
+        let storages = storages.map(|(name, storage)| (name.clone(), storage.into()));
+        (host.clone(), storages.collect())
+    });
+    let templates = Templates {
+        region: name,
+        all: &settings.templates,
+    };
+    Region {
+        hosts: hosts.collect(),
+        storages: storages.collect(),
+        templates: templates.find(resources, |vmid| seen.configs.get(&vmid)),
+        ..Region::default()
+    }
+}
+
+/// The hosts that can clone the template of a pool; says why the others cannot.
+fn hosts<'a>(
+    region: &'a Region,
+    pool_name: &str,
+    pool: &PoolPolicy,
+    findings: &mut Findings,
+) -> Vec<(&'a Arc<str>, &'a TemplateCopy)> {
+    let mut clonable = Vec::new();
+    // Hosts that are off or in maintenance are named elsewhere.
+    let hosts = region.hosts.iter();
+    let hosts = hosts.filter(|(_, host)| host.online && !host.maintenance);
+    let mut others = Vec::new();
+    for (host, _) in hosts.filter(|(host, _)| pool.may_use(host)) {
+        match inspect::template_for(region, pool, host) {
+            Ok(copy) => clonable.push((host, copy)),
+            Err(why) => others.push(why),
+        }
+    }
+    if clonable.is_empty() && !others.is_empty() {
+        findings.wrong(format!(
+            "pool {pool_name}: no host can clone its template: {}",
+            others.join("; ")
+        ));
+    } else {
+        for why in others {
+            findings.warning(format!("pool {pool_name}: {why}; no machine is made there"));
+        }
+    }
+    clonable
+}
+
+/// Says where no host has room for the disks of one machine.
+fn judge_room(
+    region: &Region,
+    (pool, kind_name): (&str, &str),
+    kind: &InstanceType,
+    clonable: &[(&Arc<str>, &TemplateCopy)],
+    findings: &mut Findings,
+) {
+    let short = clonable
+        .iter()
+        .map(|(host, copy)| lack_of_room(region, host, copy, kind));
+    let Some(short) = short.collect::<Option<Vec<String>>>() else {
+        return;
+    };
+    if !short.is_empty() {
+        findings.warning(format!(
+            "pool {pool}: no host has room for the disks of instance type {kind_name}: {}",
+            short.join("; ")
+        ));
+    }
+}
+
+/// The storage of a host that is too full for a clone, if one is.
+fn lack_of_room(
+    region: &Region,
+    host: &str,
+    copy: &TemplateCopy,
+    kind: &InstanceType,
+) -> Option<String> {
+    let mut sizes: BTreeMap<&Arc<str>, i64> = BTreeMap::new();
+    for disk in &copy.disks {
+        let grown = if disk.boot { kind.disk } else { 0 };
+        let sum = sizes.entry(&disk.storage).or_default();
+        *sum = sum.saturating_add(disk.size.max(grown));
+    }
+    let storages = region.storages.get(host)?;
+    sizes.into_iter().find_map(|(name, wanted)| {
+        let storage = storages.get(name).filter(|storage| storage.total > 0)?;
+        (storage.free < wanted).then(|| {
+            format!(
+                "storage {name} of host {host} has {} free, {} wanted",
+                words::bytes(storage.free),
+                words::bytes(wanted)
+            )
+        })
+    })
+}

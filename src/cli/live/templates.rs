@@ -1,0 +1,189 @@
+//! Templates: whether they are there, and whether PVE and the guest can do with them what is wanted.
+
+use std::sync::Arc;
+
+use super::Findings;
+use super::region::Seen;
+use crate::config::Settings;
+use crate::config::settings::Template;
+use crate::model::region::GuestKind;
+use crate::pve::{GuestResource, VmConfig};
+
+/// Storages without linked clones (`PVE::Storage::LVMPlugin`, `ISCSIPlugin`: `volume_has_feature`).
+const WHOLE: [&str; 3] = ["lvm", "iscsi", "iscsidirect"];
+
+/// The templates of a region.
+pub(super) fn of<'a>(
+    region: &'a str,
+    settings: &'a Settings,
+) -> impl Iterator<Item = (&'a Arc<str>, &'a Template)> {
+    let all = settings.templates.iter();
+    all.filter(move |(_, template)| *template.region == *region)
+}
+
+/// The VMs that a template's table means.
+pub(super) fn copies<'a>(
+    seen: &'a Seen,
+    template: &'a Template,
+) -> impl Iterator<Item = (&'a u32, &'a GuestResource)> {
+    let guests = seen.resources.guests.iter();
+    guests.filter(move |(vmid, guest)| {
+        let is_template = guest.template || template.vmid.is_some();
+        guest.kind == GuestKind::Qemu && is_template && names(template, **vmid, &guest.name)
+    })
+}
+
+/// Whether a template's table means this VM.
+pub(super) fn names(template: &Template, vmid: u32, name: &str) -> bool {
+    template.vmid == Some(vmid) || template.vm_name.as_deref() == Some(name)
+}
+
+/// Judges the copies of a template.
+pub(super) fn judge(
+    seen: &Seen,
+    name: &str,
+    template: &Template,
+    settings: &Settings,
+    findings: &mut Findings,
+) {
+    let copies: Vec<_> = copies(seen, template).collect();
+    if copies.is_empty() {
+        let wanted = match (&template.vm_name, template.vmid) {
+            (Some(name), _) => format!("no template of the name {name}"),
+            (None, vmid) => format!("no VM {}", vmid.unwrap_or(0)),
+        };
+        findings.wrong(format!(
+            "template {name}: there is {wanted} in region {}",
+            template.region
+        ));
+    }
+    for (vmid, guest) in copies {
+        let before = findings.0.len();
+        if let Some(config) = seen.configs.get(vmid) {
+            judge_config(name, template, *vmid, config, settings, findings);
+            judge_cloning(seen, (name, template), (*vmid, guest), config, findings);
+        }
+        if findings.0.len() == before {
+            findings.fine(format!("template {name}: VM {vmid} on host {}", guest.host));
+        }
+    }
+    if let Some(storage) = &template.storage {
+        judge_storage(seen, name, storage, findings);
+    }
+}
+
+fn judge_config(
+    name: &str,
+    template: &Template,
+    vmid: u32,
+    config: &VmConfig,
+    settings: &Settings,
+    findings: &mut Findings,
+) {
+    let about = format!("template {name}: VM {vmid}");
+    if !config.template {
+        findings.wrong(format!(
+            "{about} is no template; qm template {vmid} makes it one"
+        ));
+    }
+    if !config.agent {
+        findings.wrong(format!("{about} has no guest agent enabled; qm set {vmid} --agent enabled=1, and qemu-guest-agent installed in it"));
+    }
+    if !config.disks.values().any(|disk| disk.cloud_init) {
+        findings.warning(format!("{about} has no cloud-init drive; its machines get no host name, no network settings and no growing disk by it"));
+    }
+    let disk = match &template.boot_disk {
+        Some(key) => config
+            .disks
+            .get(key.as_str())
+            .map(|disk| (key.as_str(), disk)),
+        None => config.boot_disk().map(|(key, disk)| (&**key, disk)),
+    };
+    let Some((key, disk)) = disk else {
+        findings.wrong(format!(
+            "{about} has no {}",
+            template
+                .boot_disk
+                .as_deref()
+                .unwrap_or("disk that it boots from")
+        ));
+        return;
+    };
+    let size = disk.size.unwrap_or(0);
+    let pools = settings
+        .policy
+        .pools
+        .values()
+        .filter(|pool| *pool.template == *name);
+    for kind in pools.flat_map(|pool| &pool.instance_types) {
+        let wanted = settings
+            .policy
+            .instance_types
+            .get(kind)
+            .map_or(0, |kind| kind.disk);
+        if wanted > 0 && wanted < size {
+            findings.wrong(format!(
+                "{about}: its {key} has {} GiB, more than the {} GiB of instance type {kind}; disks only grow",
+                size >> 30,
+                wanted >> 30
+            ));
+        }
+    }
+}
+
+/// What keeps PVE from cloning the template as it is configured, or to all hosts.
+fn judge_cloning(
+    seen: &Seen,
+    (name, template): (&str, &Template),
+    (vmid, guest): (u32, &GuestResource),
+    config: &VmConfig,
+    findings: &mut Findings,
+) {
+    let about = format!("template {name}: VM {vmid}");
+    let storages = seen.resources.storages.get(&guest.host);
+    for (key, disk) in &config.disks {
+        let Some(storage) = storages.and_then(|of| of.get(&disk.storage)) else {
+            continue;
+        };
+        let image = disk.cdrom && !disk.cloud_init;
+        if image && !storage.shared {
+            findings.warning(format!(
+                "{about}: its {key} holds {}, which the host {} has alone, so that its clones stay there; qm set {vmid} --{key} none,media=cdrom takes it out",
+                disk.volume, guest.host
+            ));
+        }
+        let whole =
+            WHOLE.contains(&&*storage.plugin) && disk.volume.rsplit('.').next() != Some("qcow2");
+        if !template.full_clone && config.template && whole && !disk.cdrom {
+            findings.wrong(format!(
+                "{about}: its {key} is on {} ({}), which has no linked clones; clone = \"full\" in the template's table copies it",
+                disk.storage, storage.plugin
+            ));
+        }
+    }
+}
+
+fn judge_storage(seen: &Seen, name: &str, storage: &str, findings: &mut Findings) {
+    let found: Vec<_> = seen
+        .resources
+        .storages
+        .values()
+        .filter_map(|of_host| of_host.get(storage))
+        .collect();
+    if found.is_empty() {
+        findings.wrong(format!("template {name}: there is no storage {storage}"));
+    } else if !found.iter().any(|storage| storage.active) {
+        findings.wrong(format!(
+            "template {name}: storage {storage} is not available on any host"
+        ));
+    } else if !found
+        .iter()
+        .any(|storage| storage.content.iter().any(|content| content == "images"))
+    {
+        findings.wrong(format!(
+            "template {name}: storage {storage} is not for VM disks (content images)"
+        ));
+    } else {
+        findings.fine(format!("template {name}: storage {storage}"));
+    }
+}
