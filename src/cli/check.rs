@@ -6,6 +6,8 @@ use std::path::Path;
 use super::args::CheckOptions;
 use super::{Failure, live, load, print, runtime};
 use crate::config::Settings;
+use crate::model::policy::PoolPolicy;
+use crate::model::words;
 
 /// Checks the file, and with `--live` what it names.
 pub(super) fn run(path: &Path, options: &CheckOptions) -> Result<(), Failure> {
@@ -66,9 +68,69 @@ fn summary(name: &str, settings: &Settings) -> String {
             pool.template,
             pool.region
         );
+        let _ = writeln!(text, "pool {name}: {}", hosts(pool));
     }
     for warning in &settings.warnings {
         let _ = writeln!(text, "warning: {warning}");
     }
     text
+}
+
+/// Which hosts a pool uses, and in which order.
+fn hosts(pool: &PoolPolicy) -> String {
+    let rules = &pool.host_rules;
+    let mut text = if pool.hosts.is_empty() {
+        "all hosts".to_owned()
+    } else {
+        format!("hosts {}", pool.hosts.join(", "))
+    };
+    if !rules.exclude.is_empty() {
+        let _ = write!(text, " without {}", rules.exclude.join(", "));
+    }
+    let _ = write!(text, ", host_strategy {}", rules.strategy);
+    if let Some(most) = rules.max_per_host {
+        let _ = write!(
+            text,
+            ", {} on one at most",
+            words::count(most as usize, "machine")
+        );
+    }
+    if rules.min_free_memory > 0 {
+        let memory = words::bytes(rules.min_free_memory);
+        let _ = write!(text, ", {memory} of memory stay free");
+    }
+    if rules.min_free_cpu_milli > 0 {
+        let cores = words::cores(rules.min_free_cpu_milli);
+        let _ = write!(text, ", {cores} cores stay free");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_says_which_hosts_it_uses() {
+        let said = |lines: &str| {
+            let text = format!(
+                "version = 1\n[proxmox]\nvmids = \"9000-9019\"\n[template.debian]\nvmid = 8000\n[instance_type.s]\n\
+                 cores = 2\nmemory = \"4GiB\"\n[pool.small]\ntemplate = \"debian\"\ninstance_types = [\"s\"]\nmax = 3\n{lines}"
+            );
+            let settings = crate::config::parse(&text, "test").unwrap_or_else(|e| panic!("{e}"));
+            summary("test", &settings)
+        };
+        let all = said("");
+        assert!(
+            all.contains("pool small: all hosts, host_strategy spread\n"),
+            "{all}"
+        );
+        let some = said(
+            "hosts = [\"a\", \"b\", \"c\"]\nexclude_hosts = [\"c\"]\nhost_strategy = \"max-cpu\"\nmax_per_host = 2\n\
+             min_free_memory = \"8GiB\"\nmin_free_cores = 1.5",
+        );
+        let line = "pool small: hosts a, b, c without c, host_strategy max-cpu, 2 machines on one at most, 8Gi of memory stay \
+                    free, 1.5 cores stay free\n";
+        assert!(some.contains(line), "{some}");
+    }
 }

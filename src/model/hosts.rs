@@ -1,5 +1,6 @@
 //! What the configuration says of hosts: which ones a pool uses, in which order, and how their capacity is counted.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,20 @@ pub enum HostStrategy {
     RoundRobin,
     /// One on which guests run before one that is empty, then the one with the least memory that is not promised.
     Pack,
+}
+
+impl fmt::Display for HostStrategy {
+    /// As the configuration has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            HostStrategy::Spread => "spread",
+            HostStrategy::MaxMemory => "max-memory",
+            HostStrategy::MaxCpu => "max-cpu",
+            HostStrategy::Balanced => "balanced",
+            HostStrategy::RoundRobin => "round-robin",
+            HostStrategy::Pack => "pack",
+        })
+    }
 }
 
 /// Which hosts a pool uses, and how.

@@ -163,7 +163,7 @@ fn names(hosts: &[String], path: &KeyPath, problems: &mut Problems) {
         hosts,
         path,
         |host| syntax::dns_label(&host.to_ascii_lowercase()),
-        "a PVE host's name",
+        "a PVE host's name as `pvecm nodes` shows it, one word without a domain or a wildcard",
         problems,
     );
 }
