@@ -42,7 +42,8 @@ impl Seen {
 }
 
 impl Strangers {
-    /// What a host has to keep for a guest by the guest's configuration; `None` until that was read, and once it seems to have changed.
+    /// The memory that a guest's host keeps for it, and whether the guest starts with its host, as the guest's configuration says;
+    /// `None` while that was not read, or was read before the guest seems to have changed.
     pub(super) fn promise(&self, vmid: u32, guest: &GuestResource) -> Option<GuestPromise> {
         let seen = self.0.get(&vmid).filter(|seen| seen.is(guest));
         seen.map(|seen| seen.promise)

@@ -59,7 +59,7 @@ fn shared(seen: &Region, host: &str, name: &str) -> bool {
     storage.is_some_and(|storage| storage.shared)
 }
 
-/// What a clone has as a machine of a type.
+/// Bytes on each storage that a clone of a template has when it is a machine of an instance type.
 fn clone<'a>(copy: &'a TemplateCopy, kind: &InstanceType) -> Sizes<'a> {
     let mut sizes = Sizes::new();
     for disk in &copy.disks {
@@ -73,7 +73,7 @@ fn clone<'a>(copy: &'a TemplateCopy, kind: &InstanceType) -> Sizes<'a> {
     sizes
 }
 
-/// What a machine has or will have.
+/// Bytes on each storage that a machine's disks have, or will have while the machine is made.
 fn sizes<'a>(case: Case<'a>, seen: &'a Region, machine: &Machine, made: bool) -> Sizes<'a> {
     let vm = seen.vms.get(&machine.mark.vmid);
     let vm = vm.filter(|vm| !vm.disks.is_empty() && *vm.host == *machine.host);

@@ -1,7 +1,7 @@
 //! Pools that failed wait: 5 minutes, doubling to 30. Every failure counts once.
 //!
-//! What fails before a VM runs is PVE's and mostly one host's: there the pool waits on that host alone, and goes on with its
-//! other hosts. Any failure makes a host the last that its pool takes, until a machine works there again.
+//! A machine that fails before its VM runs (clone, configuration, start) is mostly the fault of one host: its pool makes nothing on
+//! that host for a while, and goes on with its other hosts. Any failure makes a host the last that its pool takes, until a machine works there again.
 //!
 //! Source: cluster-autoscaler's `utils/backoff`: failures during a back-off do not lengthen it.
 
@@ -42,7 +42,7 @@ pub(crate) enum FailedThere {
     Lately,
 }
 
-/// What is held against a host for its pool.
+/// Whether a failure keeps a pool from a host, or makes that host the last one that the pool takes.
 pub(crate) fn on_host(turn: &Turn<'_>, pool: &str, host: &str) -> Option<FailedThere> {
     let backoff = turn.memory.host_backoff.get(pool)?.get(host)?;
     let waits = backoff.until > turn.now() && !planted!(NoBackoff);
@@ -120,7 +120,7 @@ struct Failed {
     pool: Arc<str>,
     host: Arc<str>,
     message: ForeignText,
-    /// Its VM did not run: the host's own doing, or PVE's.
+    /// The machine failed before its VM ran, so that the host is to blame and not the guest.
     before_it_ran: bool,
 }
 

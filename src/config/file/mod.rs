@@ -102,11 +102,12 @@ pub struct ScaleUp {
     pub max_in_flight: u32,
     /// A machine that is not a working node after this long has failed and is removed.
     pub max_node_provision_time: Duration,
-    /// A pool waits this long after a failure; every further failure doubles it, up to `max_backoff`.
+    /// A pool waits this long after a failure; every further failure doubles it, up to `max_backoff`. After a clone or a start that
+    /// failed it waits with that host alone, and goes on with its other hosts.
     pub initial_backoff: Duration,
-    /// The longest back-off of a pool.
+    /// The longest back-off of a pool, and of a host.
     pub max_backoff: Duration,
-    /// The back-off is forgotten after this long without a failure.
+    /// A back-off is forgotten after this long without a failure.
     pub backoff_reset_timeout: Duration,
     /// No machine is made on a view of Kubernetes or PVE older than this.
     pub max_view_age: Duration,
