@@ -25,6 +25,8 @@ mod planted;
 mod power;
 #[path = "life/record.rs"]
 mod record;
+#[path = "life/regions.rs"]
+mod regions;
 #[path = "life/rescue.rs"]
 mod rescue;
 #[path = "life/storages.rs"]

@@ -20,6 +20,7 @@ use crate::agent::executor::Nothing;
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::turn::Turn;
 use crate::clock::Clock;
+use crate::config::settings::Channel;
 use crate::config::{self, ConfigErrors, Settings};
 use crate::model::time::Time;
 use crate::pve::transport::Transport;
@@ -53,6 +54,27 @@ pub struct WorldSpec {
     pub config: String,
 }
 
+/// A second, third, … PVE cluster: its API, its guests, and the way there. Nothing of it is shared with the first one but
+/// the Kubernetes cluster that its guests join.
+#[derive(Debug)]
+pub struct Site {
+    /// Proxmox VE.
+    pub pve: Pve,
+    /// The guests; a VMID may be in use in every region.
+    pub guests: KubeGuests,
+    /// What goes wrong between the daemon and this PVE.
+    pub faults: Faults,
+    /// The token as which the daemon comes: it is not on a host of this region.
+    token: String,
+}
+
+impl Site {
+    /// This PVE as the daemon reaches it: by its token, with the faults of the way there.
+    fn way(&self) -> Router {
+        self.faults.wrap(self.pve.router_as(&self.token), Style::Pve)
+    }
+}
+
 /// A running world.
 #[derive(Debug)]
 pub struct World {
@@ -78,18 +100,48 @@ pub struct World {
     pub poke: Arc<Notify>,
     /// The broker's stand-in between the daemon and PVE.
     pub broker: Broker,
+    /// Further regions, by name, each with a PVE cluster of its own.
+    pub further: BTreeMap<Arc<str>, Site>,
     seed: u64,
 }
 
 impl World {
-    /// Begins a world. Needs a tokio runtime.
+    /// Begins a world in which all regions of the configuration are one PVE cluster. Needs a tokio runtime.
     ///
     /// # Errors
     /// When the configuration is wrong.
     pub fn new(spec: WorldSpec) -> Result<World, ConfigErrors> {
+        World::with_regions(spec, BTreeMap::new())
+    }
+
+    /// Begins a world in which the regions that `further` names are PVE clusters of their own, which the daemon reaches by
+    /// the token that the configuration names for them. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// When the configuration is wrong.
+    pub fn with_regions(
+        spec: WorldSpec,
+        further: BTreeMap<String, PveSpec>,
+    ) -> Result<World, ConfigErrors> {
         let settings = Arc::new(config::parse(&spec.config, "the simulated configuration")?);
         let clock = Clock::starting_at(EPOCH);
         let kube = Kube::new(spec.kube, clock, spec.seed);
+        let further = (1..).zip(further).map(|(number, (name, pve))| {
+            let seed = spec.seed ^ (number << 8);
+            let guests = KubeGuests::new(kube.public_router(), spec.guests.clone(), clock, seed);
+            let token = match settings.regions.get(&*name).map(|region| &region.channel) {
+                Some(Channel::Token { token_id, .. }) => token_id.clone(),
+                _ => String::new(),
+            };
+            let site = Site {
+                pve: Pve::new(pve, Arc::new(guests.clone()), clock, seed),
+                guests,
+                faults: Faults::new(seed ^ 1),
+                token,
+            };
+            (name.into(), site)
+        });
+        let further = further.collect();
         let guests = KubeGuests::new(kube.public_router(), spec.guests, clock, spec.seed);
         let pve = Pve::new(spec.pve, Arc::new(guests.clone()), clock, spec.seed);
         let pools = settings.policy.pools.iter();
@@ -110,6 +162,7 @@ impl World {
             turns: watch::Sender::new(None),
             poke: Arc::new(Notify::new()),
             broker,
+            further,
             seed: spec.seed,
         })
     }
@@ -173,7 +226,11 @@ impl World {
         .await;
         let mut pve: BTreeMap<Arc<str>, Arc<dyn Transport>> = BTreeMap::new();
         for name in self.settings.regions.keys() {
-            pve.insert(name.clone(), Arc::new(Memory::new(counted(self.pve_way()))));
+            let way = match self.further.get(name) {
+                Some(site) => site.way(),
+                None => self.pve_way(),
+            };
+            pve.insert(name.clone(), Arc::new(Memory::new(counted(way))));
         }
         let dice = StdRng::seed_from_u64(self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(start));
         Ok(Parts {

@@ -38,6 +38,8 @@ pub(crate) fn simulate<T>(future: impl Future<Output = T>) -> T {
 pub(crate) struct Scene {
     pub(crate) world: World,
     judge: Mutex<Judge>,
+    /// Those of further regions.
+    judges: Mutex<Vec<Judge>>,
     state: tempfile::TempDir,
 }
 
@@ -54,14 +56,20 @@ impl Scene {
     }
 
     /// A world of one's own.
-    pub(crate) fn of(mut spec: WorldSpec) -> Scene {
+    pub(crate) fn of(spec: WorldSpec) -> Scene {
+        Scene::with_regions(spec, BTreeMap::new())
+    }
+
+    /// A world with further regions, each with a PVE cluster and a judge of its own.
+    pub(crate) fn with_regions(
+        mut spec: WorldSpec,
+        further: BTreeMap<String, PveSpec>,
+    ) -> Scene {
         spec.kube.keep_trace = true;
-        let world = World::new(spec).unwrap_or_else(|errors| panic!("{errors}"));
-        let rules = demo::pool_rules(&world.settings);
-        let name = world.settings.kubernetes.name.clone();
-        let judge = Judge::new(world.kube.clone(), world.pve.clone(), &name, rules)
-            .knowing(world.guests.clone(), demo::terms(&world.settings))
-            .behind(world.broker.clone());
+        let world =
+            World::with_regions(spec, further).unwrap_or_else(|errors| panic!("{errors}"));
+        let mut judges = demo::judges(&world);
+        let judge = judges.remove(0);
         // On a tmpfs where there is one: the journal is synced to disk at every step.
         let shared_memory = std::path::Path::new("/dev/shm");
         let state = if shared_memory.is_dir() {
@@ -73,6 +81,7 @@ impl Scene {
         Scene {
             world,
             judge: Mutex::new(judge),
+            judges: Mutex::new(judges),
             state,
         }
     }
@@ -212,6 +221,9 @@ impl Scene {
     pub(crate) async fn preside(&self) {
         loop {
             self.judge().look(self.world.clock.now());
+            for judge in &mut *self.judges() {
+                judge.look(self.world.clock.now());
+            }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
@@ -225,9 +237,15 @@ impl Scene {
         self.judge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the judge found.
+    fn judges(&self) -> MutexGuard<'_, Vec<Judge>> {
+        self.judges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the judges found.
     pub(crate) fn findings(&self) -> Vec<String> {
-        self.judge().findings()
+        let mut findings = self.judge().findings();
+        findings.extend(self.judges().iter().flat_map(Judge::findings));
+        findings
     }
 
     /// The world has come to rest with no machine of ours.
@@ -248,6 +266,9 @@ impl Scene {
     pub(crate) fn left(&self) -> Vec<String> {
         let judge = self.judge();
         let mut left = judge.at_rest(&BTreeMap::new());
+        for judge in &*self.judges() {
+            left.extend(judge.at_rest(&BTreeMap::new()));
+        }
         left.extend(judge.left_in(self.state()));
         left
     }

@@ -20,7 +20,7 @@ use crate::config::{ConfigErrors, Settings};
 use crate::sim::guests::GuestSpec;
 use crate::sim::judge::{Judge, PoolRule, Terms};
 use crate::sim::kube::KubeSpec;
-use crate::sim::pve::PveSpec;
+use crate::sim::pve::{Pve, PveSpec};
 use crate::sim::world::{World, WorldError, WorldSpec};
 use crate::simulator_args::DemoOptions;
 
@@ -159,6 +159,40 @@ fn left(turn: &Turn) -> Vec<String> {
         .keys()
         .map(ToString::to_string)
         .collect()
+}
+
+/// The judges of a world as it is now, one for each of its PVE clusters; the first is that of `world.pve`.
+pub fn judges(world: &World) -> Vec<Judge> {
+    let settings = &world.settings;
+    let name = &settings.kubernetes.name;
+    // The pools of a region, or those of all regions that `world.pve` stands for.
+    let rules = |region: Option<&str>| {
+        let mut rules = pool_rules(settings);
+        rules.retain(|rule| {
+            let of = settings.policy.pools.get(&*rule.name).map(|pool| &*pool.region);
+            match region {
+                Some(region) => of == Some(region),
+                None => of.is_none_or(|of| !world.further.contains_key(of)),
+            }
+        });
+        rules
+    };
+    let further = world.further.values().map(|site| site.pve.clone());
+    let first = Judge::new(world.kube.clone(), world.pve.clone(), name, rules(None))
+        .knowing(world.guests.clone(), terms(settings))
+        .behind(world.broker.clone())
+        .beside(further.collect());
+    let mut judges = vec![first];
+    for (region, site) in &world.further {
+        let others = world.further.iter().filter(|(other, _)| *other != region);
+        let mut elsewhere: Vec<Pve> = others.map(|(_, site)| site.pve.clone()).collect();
+        elsewhere.push(world.pve.clone());
+        let judge = Judge::new(world.kube.clone(), site.pve.clone(), name, rules(Some(region)))
+            .knowing(site.guests.clone(), terms(settings))
+            .beside(elsewhere);
+        judges.push(judge);
+    }
+    judges
 }
 
 /// What the judge must know of the pools: a node as large as the smallest instance type makes it.

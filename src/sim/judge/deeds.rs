@@ -58,6 +58,9 @@ impl Judge {
             return;
         };
         let uuid = system_uuid(before);
+        if self.uuids_elsewhere.contains(&uuid) {
+            return;
+        }
         if !self.uuids.contains(&uuid) {
             self.find(format!(
                 "{at}: {} of node {name}, which is not ours",

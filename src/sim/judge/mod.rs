@@ -72,6 +72,10 @@ pub struct Judge {
     guests: Option<KubeGuests>,
     /// Knows which machines the daemon asked for that were too many.
     broker: Option<Broker>,
+    /// The PVE clusters of the other regions: their machines' nodes are for their judges.
+    elsewhere: Vec<Pve>,
+    /// SMBIOS UUIDs of all VMs that there ever were elsewhere.
+    uuids_elsewhere: BTreeSet<String>,
     terms: Option<Terms>,
     /// The cluster id in the marks of the machines that may be touched.
     cluster: String,
@@ -164,6 +168,8 @@ impl Judge {
             pve,
             guests: None,
             broker: None,
+            elsewhere: Vec::new(),
+            uuids_elsewhere: BTreeSet::new(),
             terms: None,
             cluster,
             pools,
@@ -212,6 +218,12 @@ impl Judge {
         }
     }
 
+    /// Lets it know the PVE clusters of the other regions. Its pools are those of its own region.
+    #[must_use]
+    pub fn beside(self, elsewhere: Vec<Pve>) -> Judge {
+        Judge { elsewhere, ..self }
+    }
+
     /// From now on nothing goes wrong any more, so that pods a new node would take have to get one
     /// within this span.
     pub fn expect_progress(&mut self, patience: Span) {
@@ -233,6 +245,7 @@ impl Judge {
         if self.patience.is_some() {
             self.calm = self.calm.or(Some(now));
         }
+        self.look_elsewhere();
         self.look_at_hindrances(now);
         self.look_at_acts(now);
         self.look_at_requests();
@@ -247,6 +260,13 @@ impl Judge {
         }
         self.violations = violations.len();
         self.look_at_pods(now, &ours);
+    }
+
+    /// Whose nodes are for other judges.
+    fn look_elsewhere(&mut self) {
+        let vms = self.elsewhere.iter().flat_map(Pve::vms);
+        let uuids = vms.map(|vm| vm.uuid).filter(|uuid| !uuid.is_empty());
+        self.uuids_elsewhere.extend(uuids);
     }
 
     /// What was done in Kubernetes and in PVE since the last look, in the order in which it was done: a Node that goes

@@ -38,7 +38,8 @@ impl Judge {
             }
         }
         for node in nodes.iter().filter(|n| pool_of(n).is_some()) {
-            if !ours.iter().any(|vm| vm.uuid == system_uuid(node)) {
+            let uuid = system_uuid(node);
+            if !ours.iter().any(|vm| vm.uuid == uuid) && !self.uuids_elsewhere.contains(&uuid) {
                 wrong.push(format!("node {} has no VM", text(node, "/metadata/name")));
             }
         }

@@ -1,0 +1,198 @@
+//! Two PVE clusters under one daemon: `east`, on whose host it is, and `west`, which it reaches by a token. Both have
+//! hosts of the same names, templates of the same VMIDs and the same range for machines.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use pve_autoscaler::model::policy::{REGION_LABEL, ZONE_LABEL};
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::faults::{CallCounter, FaultPlan, Kill, When};
+use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::kube::KubeSpec;
+use pve_autoscaler::sim::pve::{Pve, PveSpec};
+use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::world::WorldSpec;
+use serde_json::Value;
+
+use crate::HASTY;
+use crate::common::{Scene, simulate};
+
+/// The configuration: a pool in each region, and `more` in the end.
+fn config(more: &str) -> String {
+    let west = "
+[region.west]
+channel = \"token\"
+endpoints = [\"https://west.example:8006\"]
+token_id = \"scaler@pve!sim\"
+token_secret_file = \"/etc/pve-autoscaler/west.token\"
+ca_file = \"/etc/pve-autoscaler/west.pem\"
+vmids = \"9100-9120\"
+[template.debian-west]
+region = \"west\"
+vmid = 9000
+[pool.western]
+template = \"debian-west\"
+instance_types = [\"small\"]
+max = 3
+";
+    let east = HASTY
+        .replace("[proxmox]", "[region.east]")
+        .replace("[template.debian]", "[template.debian]\nregion = \"east\"");
+    format!("{east}{west}{more}")
+}
+
+fn scene(seed: u64, more: &str) -> Scene {
+    let cluster = |name: &str| PveSpec {
+        cluster: name.to_owned(),
+        ..PveSpec::default()
+    };
+    let spec = WorldSpec {
+        seed,
+        pve: cluster("east"),
+        kube: KubeSpec::default(),
+        guests: GuestSpec::default(),
+        config: config(more),
+    };
+    Scene::with_regions(spec, [("west".to_owned(), cluster("west"))].into())
+}
+
+fn machines(pve: &Pve) -> BTreeSet<u32> {
+    let vms = pve.vms().into_iter().map(|vm| vm.vmid);
+    vms.filter(|vmid| (9100..=9120).contains(vmid)).collect()
+}
+
+/// The nodes of machines, with region and zone.
+fn nodes(scene: &Scene) -> Vec<(String, String)> {
+    let label = |node: &Value, key: &str| {
+        let value = node["metadata"]["labels"][key].as_str();
+        value.unwrap_or_default().to_owned()
+    };
+    let nodes = scene.world.kube.objects("v1", "Node");
+    let of = |node: &Value| (label(node, REGION_LABEL), label(node, ZONE_LABEL));
+    let own = nodes
+        .iter()
+        .filter(|node| node["metadata"]["labels"]["pve-autoscaler.io/pool"].is_string());
+    own.map(|node| of(node)).collect()
+}
+
+/// Lives for `time`, and looks at the scene after `until`.
+async fn live_and_look<T>(
+    scene: &Scene,
+    workload: Workload,
+    until: Duration,
+    time: Duration,
+    look: impl FnOnce() -> T,
+) -> T {
+    let mut seen = None;
+    let looking = async {
+        tokio::time::sleep(until).await;
+        seen = Some(look());
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = scene.live(None, 0, workload, time) => {}
+        () = looking => {}
+    }
+    seen.expect("the time was long enough")
+}
+
+/// Pods come that more than one region's pool must hold; machines of the same VMIDs are made in both, become nodes of
+/// their regions, and all go again.
+#[test]
+fn machines_of_two_regions_come_and_go() {
+    simulate(async {
+        let scene = scene(11, "");
+        let workload = Workload::visit("web", 5, Pods::of("1500m", "1Gi"), Span::seconds(240));
+        let west = &scene.world.further["west"].pve;
+        let look = || (machines(&scene.world.pve), machines(west), nodes(&scene));
+        let (until, time) = (Duration::from_secs(200), Duration::from_mins(12));
+        let (in_east, in_west, nodes) = live_and_look(&scene, workload, until, time, look).await;
+        assert_eq!(in_east.len() + in_west.len(), 5, "{in_east:?} {in_west:?}");
+        assert!(!in_east.is_empty() && !in_west.is_empty());
+        assert!(!in_east.is_disjoint(&in_west), "no VMID is in use twice");
+        let of = |region: &str| nodes.iter().filter(|node| node.0 == region).count();
+        assert_eq!((of("east"), of("west")), (in_east.len(), in_west.len()));
+        scene.nothing_is_left();
+    });
+}
+
+/// The other region does not answer at all, from before the pods came until they went.
+#[test]
+fn a_region_that_is_away_stops_nothing_in_the_other() {
+    simulate(async {
+        let scene = scene(12, "");
+        let west = &scene.world.further["west"];
+        west.faults.set(FaultPlan {
+            silent: 1000,
+            ..FaultPlan::default()
+        });
+        let workload = Workload::visit("web", 3, Pods::of("1500m", "1Gi"), Span::seconds(240));
+        let look = || {
+            west.faults.quiet();
+            (machines(&scene.world.pve), nodes(&scene))
+        };
+        let (until, time) = (Duration::from_secs(200), Duration::from_mins(14));
+        let (in_east, nodes) = live_and_look(&scene, workload, until, time, look).await;
+        assert_eq!((in_east.len(), nodes.len()), (3, 3));
+        assert!(machines(&west.pve).is_empty());
+        scene.nothing_is_left();
+    });
+}
+
+/// A region goes away while machines of it serve; it is silent for ten minutes, in which the pods of both go. What is
+/// in the other region goes at once, its own machines stay until it is back, and then nothing is left.
+#[test]
+fn machines_of_a_region_that_went_away_wait_for_it() {
+    simulate(async {
+        let scene = scene(13, "");
+        let west = &scene.world.further["west"];
+        let workload = Workload::visit("web", 5, Pods::of("1500m", "1Gi"), Span::seconds(180));
+        let play = async {
+            tokio::time::sleep(Duration::from_secs(180)).await;
+            let before = machines(&west.pve);
+            assert!(!before.is_empty());
+            west.faults.set(FaultPlan {
+                silent: 1000,
+                ..FaultPlan::default()
+            });
+            tokio::time::sleep(Duration::from_mins(10)).await;
+            assert_eq!(machines(&west.pve), before, "nobody can have removed them");
+            assert_eq!(machines(&scene.world.pve), BTreeSet::new());
+            west.faults.quiet();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, workload, Duration::from_mins(25)) => {}
+            () = play => {}
+        }
+        scene.nothing_is_left();
+    });
+}
+
+/// The daemon dies at calls all over its life with two regions, and is started again: nothing is lost or doubled.
+#[test]
+fn a_crash_with_two_regions_loses_nothing() {
+    let workload = || Workload::visit("web", 4, Pods::of("1500m", "1Gi"), Span::seconds(90));
+    let time = Duration::from_mins(12);
+    let calls = simulate(async {
+        let scene = scene(14, "");
+        let counter = CallCounter::new(None);
+        scene.live(Some(&counter), 0, workload(), time).await;
+        scene.nothing_is_left();
+        counter.calls()
+    });
+    assert!(calls > 200, "{calls}");
+    // Every nineteenth: the whole life has a few hundred calls.
+    for call in (10..calls).step_by(19) {
+        let when = if call % 2 == 0 { When::BeforeSending } else { When::AfterCarriedOut };
+        simulate(async {
+            let scene = scene(14, "");
+            let counter = CallCounter::new(Some(Kill { call, when }));
+            scene.live_and_die(&counter, workload(), time).await;
+            let wrong = scene.verdict();
+            assert!(wrong.is_empty(), "call {call}, {when:?}: {wrong:#?}");
+        });
+    }
+}
