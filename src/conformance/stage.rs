@@ -388,8 +388,9 @@ impl Stage {
             }
             Kind::Relabel => {
                 if let Some(node) = self.snapshot.cluster.nodes.get_mut(name) {
-                    let host = action.target.host.clone();
-                    node.labels.insert(ZONE_LABEL.into(), host);
+                    let (region, host) = (&action.target.region, &action.target.host);
+                    let zone = self.policy.zone_of(region, host);
+                    node.labels.insert(ZONE_LABEL.into(), zone);
                 }
             }
             // Its VM runs, which cases do not show.

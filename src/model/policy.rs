@@ -46,6 +46,14 @@ pub struct Policy {
     pub totals: Totals,
 }
 
+impl Policy {
+    /// What the zone of nodes on this host is called (`topology.kubernetes.io/zone`).
+    pub fn zone_of(&self, region: &str, host: &Arc<str>) -> Arc<str> {
+        let names = self.regions.get(region).map(|region| region.zones);
+        names.unwrap_or_default().zone_of(region, host)
+    }
+}
+
 /// Floors and ceilings over the VMs of all pools (`cores-total`, `memory-total`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -77,6 +85,40 @@ pub struct RegionPolicy {
     /// How the capacity of its hosts is counted.
     #[serde(default, skip_serializing_if = "is_default")]
     pub capacity: HostCounting,
+    /// What the zones of its nodes are called.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub zones: ZoneNames,
+}
+
+/// What the zone of a node is called, which is the host of its VM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ZoneNames {
+    /// The host's name, as the cloud controller and the CSI plugin for Proxmox call it.
+    #[default]
+    Host,
+    /// `REGION.HOST`: Kubernetes takes zones of one name for one zone, whatever region they are in.
+    RegionHost,
+}
+
+/// A label's value has at most this many characters.
+const LABEL_VALUE: usize = 63;
+
+impl ZoneNames {
+    /// What the zone of nodes on this host is called. Of a region's name as much stands there as a label's value has room for.
+    pub fn zone_of(self, region: &str, host: &Arc<str>) -> Arc<str> {
+        match self {
+            ZoneNames::Host => host.clone(),
+            ZoneNames::RegionHost => {
+                let room = LABEL_VALUE.saturating_sub(host.len() + 1);
+                let region: String = region.chars().take(room).collect();
+                match region.trim_end_matches(['-', '_', '.']) {
+                    "" => host.clone(),
+                    region => format!("{region}.{host}").into(),
+                }
+            }
+        }
+    }
 }
 
 impl RegionPolicy {
@@ -87,6 +129,7 @@ impl RegionPolicy {
             vmid_last: last,
             host_memory_reserve: 0,
             capacity: HostCounting::default(),
+            zones: ZoneNames::default(),
         }
     }
 }

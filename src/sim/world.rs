@@ -71,7 +71,8 @@ pub struct Site {
 impl Site {
     /// This PVE as the daemon reaches it: by its token, with the faults of the way there.
     fn way(&self) -> Router {
-        self.faults.wrap(self.pve.router_as(&self.token), Style::Pve)
+        self.faults
+            .wrap(self.pve.router_as(&self.token), Style::Pve)
     }
 }
 

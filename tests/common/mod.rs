@@ -61,13 +61,9 @@ impl Scene {
     }
 
     /// A world with further regions, each with a PVE cluster and a judge of its own.
-    pub(crate) fn with_regions(
-        mut spec: WorldSpec,
-        further: BTreeMap<String, PveSpec>,
-    ) -> Scene {
+    pub(crate) fn with_regions(mut spec: WorldSpec, further: BTreeMap<String, PveSpec>) -> Scene {
         spec.kube.keep_trace = true;
-        let world =
-            World::with_regions(spec, further).unwrap_or_else(|errors| panic!("{errors}"));
+        let world = World::with_regions(spec, further).unwrap_or_else(|errors| panic!("{errors}"));
         let mut judges = demo::judges(&world);
         let judge = judges.remove(0);
         // On a tmpfs where there is one: the journal is synced to disk at every step.

@@ -17,8 +17,8 @@ use serde_json::Value;
 use crate::HASTY;
 use crate::common::{Scene, simulate};
 
-/// The configuration: a pool in each region, and `more` in the end.
-fn config(more: &str) -> String {
+/// The configuration: a pool in each region.
+fn config() -> String {
     let west = "
 [region.west]
 channel = \"token\"
@@ -38,10 +38,14 @@ max = 3
     let east = HASTY
         .replace("[proxmox]", "[region.east]")
         .replace("[template.debian]", "[template.debian]\nregion = \"east\"");
-    format!("{east}{west}{more}")
+    format!("{east}{west}")
 }
 
-fn scene(seed: u64, more: &str) -> Scene {
+fn scene(seed: u64) -> Scene {
+    scene_of(seed, config())
+}
+
+fn scene_of(seed: u64, config: String) -> Scene {
     let cluster = |name: &str| PveSpec {
         cluster: name.to_owned(),
         ..PveSpec::default()
@@ -51,7 +55,7 @@ fn scene(seed: u64, more: &str) -> Scene {
         pve: cluster("east"),
         kube: KubeSpec::default(),
         guests: GuestSpec::default(),
-        config: config(more),
+        config,
     };
     Scene::with_regions(spec, [("west".to_owned(), cluster("west"))].into())
 }
@@ -102,7 +106,7 @@ async fn live_and_look<T>(
 #[test]
 fn machines_of_two_regions_come_and_go() {
     simulate(async {
-        let scene = scene(11, "");
+        let scene = scene(11);
         let workload = Workload::visit("web", 5, Pods::of("1500m", "1Gi"), Span::seconds(240));
         let west = &scene.world.further["west"].pve;
         let look = || (machines(&scene.world.pve), machines(west), nodes(&scene));
@@ -121,7 +125,7 @@ fn machines_of_two_regions_come_and_go() {
 #[test]
 fn a_region_that_is_away_stops_nothing_in_the_other() {
     simulate(async {
-        let scene = scene(12, "");
+        let scene = scene(12);
         let west = &scene.world.further["west"];
         west.faults.set(FaultPlan {
             silent: 1000,
@@ -145,7 +149,7 @@ fn a_region_that_is_away_stops_nothing_in_the_other() {
 #[test]
 fn machines_of_a_region_that_went_away_wait_for_it() {
     simulate(async {
-        let scene = scene(13, "");
+        let scene = scene(13);
         let west = &scene.world.further["west"];
         let workload = Workload::visit("web", 5, Pods::of("1500m", "1Gi"), Span::seconds(180));
         let play = async {
@@ -177,7 +181,7 @@ fn a_crash_with_two_regions_loses_nothing() {
     let workload = || Workload::visit("web", 4, Pods::of("1500m", "1Gi"), Span::seconds(90));
     let time = Duration::from_mins(12);
     let calls = simulate(async {
-        let scene = scene(14, "");
+        let scene = scene(14);
         let counter = CallCounter::new(None);
         scene.live(Some(&counter), 0, workload(), time).await;
         scene.nothing_is_left();
@@ -186,13 +190,54 @@ fn a_crash_with_two_regions_loses_nothing() {
     assert!(calls > 200, "{calls}");
     // Every nineteenth: the whole life has a few hundred calls.
     for call in (10..calls).step_by(19) {
-        let when = if call % 2 == 0 { When::BeforeSending } else { When::AfterCarriedOut };
+        let when = if call % 2 == 0 {
+            When::BeforeSending
+        } else {
+            When::AfterCarriedOut
+        };
         simulate(async {
-            let scene = scene(14, "");
+            let scene = scene(14);
             let counter = CallCounter::new(Some(Kill { call, when }));
             scene.live_and_die(&counter, workload(), time).await;
             let wrong = scene.verdict();
             assert!(wrong.is_empty(), "call {call}, {when:?}: {wrong:#?}");
         });
     }
+}
+
+/// Three pods that must be on hosts of their own by zone, and one host may be used in each region: of the name pve1.
+#[test]
+fn hosts_of_one_name_in_two_regions_are_two_zones() {
+    let spread = |pods: u32| {
+        let mut each = Pods::of("100m", "100Mi");
+        each.template = serde_json::json!({"spec": {"topologySpreadConstraints": [{
+            "maxSkew": 1, "topologyKey": ZONE_LABEL, "whenUnsatisfiable": "DoNotSchedule", "minDomains": pods,
+            "labelSelector": {"matchLabels": {"app": "web"}},
+        }]}});
+        Workload::visit("web", pods, each, Span::minutes(120))
+    };
+    let live = |zone: &'static str| {
+        let hosts = format!("\nhosts = [\"pve1\"]\n{zone}\nvmids");
+        let config = config().replace("\nvmids", &hosts);
+        simulate(async move {
+            let scene = scene_of(15, config);
+            scene.live(None, 0, spread(2), Duration::from_mins(6)).await;
+            assert_eq!(scene.findings(), Vec::<String>::new());
+            let turn = scene.world.turns.borrow().clone().expect("a turn");
+            (nodes(&scene), turn.decision.report.warnings.clone())
+        })
+    };
+    let (mut two, warnings) = live("");
+    two.sort();
+    let zones = |of: &[(String, String)]| of.iter().map(|node| node.1.clone()).collect::<Vec<_>>();
+    assert_eq!(zones(&two), ["east.pve1", "west.pve1"]);
+    let told = |warnings: &[String]| {
+        let mut all = warnings.iter();
+        all.any(|warning| warning.contains("for Kubernetes is one zone"))
+    };
+    assert!(!told(&warnings), "{warnings:?}");
+    // As the cloud controller for Proxmox calls them, both are one zone: one pod waits for ever, and the daemon says why.
+    let (one, warnings) = live("zone = \"host\"");
+    assert!(zones(&one).iter().all(|zone| zone == "pve1"), "{one:?}");
+    assert!(told(&warnings), "{warnings:?}");
 }

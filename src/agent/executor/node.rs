@@ -69,14 +69,21 @@ impl Work {
             labels.extend(terms.kind.labels.clone());
             labels.extend(terms.labels.clone());
         }
+        let zone = self.zone(&entry);
         let ours: [(&str, &str); 4] = [
             (POOL_LABEL, &self.mark.pool),
             (INSTANCE_TYPE_LABEL, &self.mark.instance_type),
-            (ZONE_LABEL, &entry.target.host),
+            (ZONE_LABEL, &zone),
             (REGION_LABEL, &entry.target.region),
         ];
         labels.extend(ours.map(|(key, value)| (Arc::from(key), Arc::from(value))));
         Ok(labels)
+    }
+
+    /// What the zone of its node is called.
+    fn zone(&self, entry: &Entry) -> Arc<str> {
+        let policy = &self.tools.settings.policy;
+        policy.zone_of(&entry.target.region, &entry.target.host)
     }
 
     /// The taints its node starts with, our startup taint apart.
@@ -286,7 +293,8 @@ pub(super) async fn follows_its_vm(work: &Work) -> Result<(), Stop> {
         name,
         uid: node.uid.clone(),
     };
-    let labels: Labels = [(Arc::from(ZONE_LABEL), work.entry()?.target.host)].into();
+    let zone = work.zone(&work.entry()?);
+    let labels: Labels = [(Arc::from(ZONE_LABEL), zone)].into();
     let (kube, annotations) = (&work.tools.kube, Labels::new());
     work.patiently_kube("labelling the node", || {
         kube.label_node(&reference, &labels, &annotations)

@@ -223,8 +223,14 @@ pub(super) fn relabel(case: Case<'_>, action: &Action) -> Verdict {
     let hosts = case.snapshot.regions.get(&machine.region);
     let known = |host: &str| hosts.is_some_and(|region| region.hosts.contains_key(host));
     let says = node.labels.get(ZONE_LABEL);
+    // The host that a zone stands for, whether its region is named in it or not.
+    let stands_for = |zone: &str| match zone.rsplit_once('.') {
+        Some((_, host)) if known(host) => Some(host.to_owned()),
+        _ => known(zone).then(|| zone.to_owned()),
+    };
+    let old = says.and_then(|says| stands_for(says));
     ensure(
-        known(&machine.host) && says.is_some_and(|says| known(says) && *says != machine.host),
+        known(&machine.host) && old.is_some_and(|old| *old != *machine.host),
         Rule::Host,
         || format!("its zone is no other host than {}", machine.host),
     )

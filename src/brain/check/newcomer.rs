@@ -26,7 +26,7 @@ pub(super) fn holds(
     let (Some(pool), Some(kind)) = (pool, kind) else {
         return refuse(Rule::Pool, format!("{}/{}", mark.pool, mark.instance_type));
     };
-    let labels = labels(action, spec, pool, kind);
+    let labels = labels(case, action, spec, pool, kind);
     let name = &*action.target.machine;
     let at = volumes::Place {
         name,
@@ -83,10 +83,16 @@ pub(super) fn labels_of(case: Case<'_>, action: &Action, spec: &CreateSpec) -> O
         .policy
         .instance_types
         .get(mark.instance_type.as_str())?;
-    Some(labels(action, spec, pool, kind))
+    Some(labels(case, action, spec, pool, kind))
 }
 
-fn labels(action: &Action, spec: &CreateSpec, pool: &PoolPolicy, kind: &InstanceType) -> Labels {
+fn labels(
+    case: Case<'_>,
+    action: &Action,
+    spec: &CreateSpec,
+    pool: &PoolPolicy,
+    kind: &InstanceType,
+) -> Labels {
     let mut labels = kind.labels.clone();
     labels.extend(pool.labels.clone());
     labels
@@ -96,7 +102,11 @@ fn labels(action: &Action, spec: &CreateSpec, pool: &PoolPolicy, kind: &Instance
     let own: [(&str, Arc<str>); 8] = [
         (POOL_LABEL, spec.mark.pool.as_str().into()),
         (INSTANCE_TYPE_LABEL, spec.mark.instance_type.as_str().into()),
-        (ZONE_LABEL, action.target.host.clone()),
+        (
+            ZONE_LABEL,
+            case.policy
+                .zone_of(&action.target.region, &action.target.host),
+        ),
         (REGION_LABEL, action.target.region.clone()),
         ("kubernetes.io/hostname", action.target.machine.clone()),
         ("kubernetes.io/arch", pool.arch.clone()),

@@ -1,5 +1,7 @@
 //! Machines that somebody migrated, PVE's own balancing of load for one: the zone of their nodes follows.
 
+use std::sync::Arc;
+
 use model::action::{Kind, Reason};
 use model::policy::ZONE_LABEL;
 
@@ -28,9 +30,12 @@ fn look(turn: &mut Turn<'_>, known: &Known<'_>) {
     let Some(says) = node.labels.get(ZONE_LABEL) else {
         return;
     };
-    // A zone that is no host's name is somebody's own.
-    let moved = *says != machine.host
-        && region.hosts.contains_key(&**says)
+    // A zone that no host stands for is somebody's own; one that the file called otherwise before stays as it is.
+    let zones = turn.view.policy.regions.get(&machine.region);
+    let zones = zones.map(|region| region.zones).unwrap_or_default();
+    let means = |host: &Arc<str>| *says == *host || *says == zones.zone_of(&machine.region, host);
+    let moved = !means(&machine.host)
+        && region.hosts.keys().any(means)
         && region.hosts.contains_key(&machine.host);
     if !moved || turn.holds.may_continue(&machine.region).is_err() {
         return;

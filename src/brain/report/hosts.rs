@@ -1,6 +1,6 @@
 //! Every host in numbers, and names of hosts that do not exist.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::policy::PoolPolicy;
@@ -37,6 +37,28 @@ pub(crate) fn report(turn: &mut Turn<'_>) {
             turn.warn(warning);
         }
     }
+    for warning in shared_zones(turn) {
+        turn.warn(warning);
+    }
+}
+
+/// Zones that hosts of several regions have in common: pods that shall be spread over them are not.
+fn shared_zones(turn: &Turn<'_>) -> Vec<String> {
+    let mut zones: BTreeMap<Arc<str>, Vec<&str>> = BTreeMap::new();
+    for (name, region) in &turn.view.snapshot.regions {
+        for host in region.hosts.keys() {
+            let zone = turn.view.policy.zone_of(name, host);
+            zones.entry(zone).or_default().push(name);
+        }
+    }
+    let shared = zones.into_iter().filter(|(_, regions)| regions.len() > 1);
+    let shared = shared.map(|(zone, regions)| {
+        format!(
+            "the regions {} each have a host {zone}, which for Kubernetes is one zone: with zone = \"region.host\" in their tables pods are spread over both",
+            regions.join(" and ")
+        )
+    });
+    shared.collect()
 }
 
 /// The pools that may use a host.

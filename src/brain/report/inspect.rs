@@ -145,8 +145,9 @@ pub fn node_template(
     let disk = copies
         .and_then(|copies| copies.first())
         .map_or(0, |copy| copy.disk);
+    let zone = policy.zone_of(&pool.region, &host.into());
     Some(NodeTemplate {
-        labels: offer::labels(pool_name, pool, type_name, kind, &host.into(), name),
+        labels: offer::labels(pool_name, pool, type_name, kind, &zone, name),
         taints: pool.taints.clone(),
         allocatable: capacity::predicted(pool, kind, disk),
     })

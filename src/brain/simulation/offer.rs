@@ -253,7 +253,8 @@ fn offers<'a>(
             let allocatable = learned
                 .cloned()
                 .unwrap_or_else(|| capacity::predicted(pool, kind, disk));
-            let labels = labels(pool_name, pool, type_name, kind, host, NEW);
+            let zone = turn.view.policy.zone_of(&pool.region, host);
+            let labels = labels(pool_name, pool, type_name, kind, &zone, NEW);
             let mut offer = Offer {
                 host,
                 host_slot: before + slot,
@@ -271,13 +272,13 @@ fn offers<'a>(
         .collect()
 }
 
-/// The labels of a node of a pool and type, on a host, under a name.
+/// The labels of a node of a pool and type, in a zone, under a name.
 pub(crate) fn labels(
     pool_name: &Arc<str>,
     pool: &PoolPolicy,
     type_name: &Arc<str>,
     kind: &InstanceType,
-    host: &Arc<str>,
+    zone: &Arc<str>,
     name: &str,
 ) -> Labels {
     let mut labels = kind.labels.clone();
@@ -290,7 +291,7 @@ pub(crate) fn labels(
     let own: [(&str, Arc<str>); 8] = [
         (POOL_LABEL, pool_name.clone()),
         (INSTANCE_TYPE_LABEL, type_name.clone()),
-        (ZONE_LABEL, host.clone()),
+        (ZONE_LABEL, zone.clone()),
         (REGION_LABEL, pool.region.clone()),
         (HOSTNAME_LABEL, name.into()),
         (ARCH_LABEL, pool.arch.clone()),

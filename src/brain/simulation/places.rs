@@ -182,7 +182,7 @@ fn promise(turn: &Turn<'_>, choices: &[Choice<'_>], known: &Known<'_>) -> Option
         }
     };
     Some(Promise {
-        labels: labels(&pool, kind, known),
+        labels: labels(turn, &pool, kind, known),
         taints: pool.taints.clone(),
         allocatable,
     })
@@ -207,18 +207,18 @@ fn offered<'b, 'a>(
 
 /// The labels that a machine's node will carry, on the host where it is: the pool may not use that host
 /// any more, and have no offer there.
-fn labels(pool: &PoolPolicy, kind: &InstanceType, known: &Known<'_>) -> Labels {
+fn labels(turn: &Turn<'_>, pool: &PoolPolicy, kind: &InstanceType, known: &Known<'_>) -> Labels {
     let pool_name: Arc<str> = known.pool_name().into();
     let type_name: Arc<str> = known.machine.mark.instance_type.as_str().into();
-    let host = &known.machine.host;
-    offer::labels(&pool_name, pool, &type_name, kind, host, known.name)
+    let zone = turn.view.policy.zone_of(&pool.region, &known.machine.host);
+    offer::labels(&pool_name, pool, &type_name, kind, &zone, known.name)
 }
 
 fn expected_daemons<'a>(turn: &Turn<'a>, known: &Known<'a>) -> Vec<Daemon<'a>> {
     let (Some(pool), Some(kind)) = (known.promised(), known.kind) else {
         return Vec::new();
     };
-    let labels = labels(&pool, kind, known);
+    let labels = labels(turn, &pool, kind, known);
     offer::daemons(turn, &labels, &pool, known.name)
 }
 

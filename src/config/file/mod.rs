@@ -16,7 +16,9 @@ pub use pool::{
     BudgetReason, ConsolidationKind, Drain, InstanceType, Join, NodeBudget, Pool, PoolScaleDown,
     Reserved,
 };
-pub use region::{Ballooning, Broker, ChannelKind, CloneKind, HostStrategy, Region, Template};
+pub use region::{
+    Ballooning, Broker, ChannelKind, CloneKind, HostStrategy, Region, Template, ZoneNames,
+};
 
 use super::scalar::{Cpu, Duration, Ratio, Size};
 use super::settings;

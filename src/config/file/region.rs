@@ -67,6 +67,17 @@ pub enum HostStrategy {
     Pack,
 }
 
+/// What the zones of a region's nodes are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ZoneNames {
+    /// The host's name.
+    #[serde(rename = "host")]
+    Host,
+    /// The region's name, a dot, the host's name.
+    #[serde(rename = "region.host")]
+    RegionHost,
+}
+
 /// A PVE cluster (or a single host).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -138,6 +149,12 @@ pub struct Region {
     pub poll: Duration,
     /// Clones from or to one storage at the same time.
     pub max_clones_per_storage: u32,
+    /// What the zones of its nodes (`topology.kubernetes.io/zone`) are called. `host`: after the VM's host, as the cloud
+    /// controller and the CSI plugin for Proxmox do; `region.host`: such as `east.pve1`, since Kubernetes takes zones of one
+    /// name for one zone whatever their region. Default: `host`, and `region.host` where the file has several regions. Nodes
+    /// that are there keep the zone they have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<ZoneNames>,
 }
 
 /// Linked or full.
@@ -242,6 +259,7 @@ impl Default for Region {
             min_free_memory: None,
             poll: Duration(Span::seconds(30)),
             max_clones_per_storage: 2,
+            zone: None,
         }
     }
 }

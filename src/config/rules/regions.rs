@@ -10,13 +10,15 @@ use crate::config::place::KeyPath;
 use crate::config::scalar::VmidRange;
 use crate::config::settings::{Channel, Region};
 use crate::config::syntax;
-use crate::model::policy::RegionPolicy;
+use crate::model::policy::{RegionPolicy, ZoneNames};
 use crate::model::time::Span;
 
 /// A region with where it stands in the file.
 pub(super) struct ResolvedRegion {
     pub(super) path: KeyPath,
     pub(super) policy: RegionPolicy,
+    /// The file does not say what its zones are called.
+    zone_unset: bool,
     pub(super) vmids: VmidRange,
     /// What it says of hosts, for its pools.
     pub(super) hosts: RegionHosts,
@@ -47,6 +49,14 @@ pub(super) fn regions(file: &File, problems: &mut Problems) -> Regions {
         let path = root.at("region").at(key);
         name(&path, key, 63, problems);
         regions.insert(shared(key), resolve(region, path, problems));
+    }
+    // Hosts of two clusters may have one name.
+    let several = regions.len() > 1;
+    for region in regions
+        .values_mut()
+        .filter(|region| several && region.zone_unset)
+    {
+        region.policy.zones = ZoneNames::RegionHost;
     }
     let local: Vec<&ResolvedRegion> = regions
         .values()
@@ -83,7 +93,12 @@ fn resolve(region: &file::Region, path: KeyPath, problems: &mut Problems) -> Res
             vmid_last: vmids.last,
             host_memory_reserve: region.host_memory_reserve.0,
             capacity: hosts::counting(region),
+            zones: match region.zone {
+                Some(file::ZoneNames::RegionHost) => ZoneNames::RegionHost,
+                Some(file::ZoneNames::Host) | None => ZoneNames::Host,
+            },
         },
+        zone_unset: region.zone.is_none(),
         hosts: hosts::of_region(region, &path, problems),
         vmids,
         settings: Region {

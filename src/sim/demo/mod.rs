@@ -169,7 +169,11 @@ pub fn judges(world: &World) -> Vec<Judge> {
     let rules = |region: Option<&str>| {
         let mut rules = pool_rules(settings);
         rules.retain(|rule| {
-            let of = settings.policy.pools.get(&*rule.name).map(|pool| &*pool.region);
+            let of = settings
+                .policy
+                .pools
+                .get(&*rule.name)
+                .map(|pool| &*pool.region);
             match region {
                 Some(region) => of == Some(region),
                 None => of.is_none_or(|of| !world.further.contains_key(of)),
@@ -187,9 +191,14 @@ pub fn judges(world: &World) -> Vec<Judge> {
         let others = world.further.iter().filter(|(other, _)| *other != region);
         let mut elsewhere: Vec<Pve> = others.map(|(_, site)| site.pve.clone()).collect();
         elsewhere.push(world.pve.clone());
-        let judge = Judge::new(world.kube.clone(), site.pve.clone(), name, rules(Some(region)))
-            .knowing(site.guests.clone(), terms(settings))
-            .beside(elsewhere);
+        let judge = Judge::new(
+            world.kube.clone(),
+            site.pve.clone(),
+            name,
+            rules(Some(region)),
+        )
+        .knowing(site.guests.clone(), terms(settings))
+        .beside(elsewhere);
         judges.push(judge);
     }
     judges
