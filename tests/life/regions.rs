@@ -153,7 +153,7 @@ fn machines_of_a_region_that_went_away_wait_for_it() {
         let west = &scene.world.further["west"];
         let workload = Workload::visit("web", 5, Pods::of("1500m", "1Gi"), Span::seconds(180));
         let play = async {
-            tokio::time::sleep(Duration::from_secs(180)).await;
+            tokio::time::sleep(Duration::from_mins(3)).await;
             let before = machines(&west.pve);
             assert!(!before.is_empty());
             west.faults.set(FaultPlan {
