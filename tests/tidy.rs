@@ -20,7 +20,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
     ("agent", &["brain", "kube", "pve", "config"]),
     // Cases go through the daemon's own reading of Kubernetes' objects.
     ("conformance", &["brain", "kube"]),
-    ("web", &["agent", "kube", "pve"]),
+    ("web", &["agent", "config", "kube", "pve"]),
     ("sim", &["simulator_args"]),
     ("simulator_args", &[]),
     // The world and the demo in it run the real daemon on the simulator.

@@ -72,6 +72,7 @@ dev_test() {
         cargo test --quiet --locked --no-fail-fast
     part_clients
     part_completion
+    part_page
     if [ "$e2e" = no ]; then
         skip "end to end: --no-e2e"
     else
@@ -86,7 +87,9 @@ test_tools() {
     python3 -m venv --help >/dev/null 2>&1 && python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
     have zsh || missing+=(zsh)
     have fish || missing+=(fish)
-    [ ${#missing[@]} -eq 0 ] || (get_packages "for tests of scripts, clients and completion" "${missing[@]}") ||
+    have chromium || missing+=(chromium)
+    have chromedriver || missing+=(chromium-driver)
+    [ ${#missing[@]} -eq 0 ] || (get_packages "for tests of scripts, clients, completion and the page" "${missing[@]}") ||
         skip "${missing[*]} could not be installed"
 }
 
@@ -103,6 +106,20 @@ part_completion() {
     shown build --locked
     "${CARGO_TARGET_DIR:-target}/debug/pve-autoscaler" generate "$made"
     part "completion" limited 300 python3 tests/terminal/completion.py "$made/completions" "${shells[@]}"
+}
+
+# The page in a real browser.
+part_page() {
+    if ! have python3; then
+        skip "the page in a browser: no python3"
+        return 0
+    elif ! have chromium || ! have chromedriver; then
+        skip "the page in a browser: no chromium and chromedriver (Debian's packages chromium and chromium-driver)"
+        return 0
+    fi
+    shown build --locked
+    part "the page in a browser" limited 300 python3 tests/page/run.py \
+        "${CARGO_TARGET_DIR:-target}/debug/pve-autoscaler"
 }
 
 # promtool from Debian's package prometheus, which is unpacked and not installed: it would start a server.

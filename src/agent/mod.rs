@@ -1,6 +1,7 @@
 //! The daemon: observe, decide, check, act.
 
 pub mod announce;
+pub mod answers;
 mod blot;
 pub mod clocks;
 pub mod control;
@@ -26,3 +27,5 @@ pub mod templates;
 pub mod trouble;
 pub mod turn;
 pub mod vm_config;
+pub mod what_if;
+pub mod wording;

@@ -3,7 +3,6 @@
 
 mod adopt;
 mod agreement;
-mod answers;
 mod args;
 mod channels;
 mod check;

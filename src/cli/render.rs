@@ -5,12 +5,15 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::table::table;
-use crate::model::action::{Action, Kind};
+use crate::agent::wording::act;
+pub(super) use crate::agent::wording::{
+    node_verdict, one_line, pod_verdict, preempted, when, whole_seconds,
+};
+use crate::model::action::Action;
 use crate::model::cluster::PodKey;
 use crate::model::decision::Decision;
-use crate::model::foreign::{self, ForeignText};
 use crate::model::report::{Hold, HostState, NodeVerdict, PodVerdict, PoolState};
-use crate::model::time::{Span, Time};
+use crate::model::time::Time;
 use crate::model::words;
 
 /// Lines of one section at most; a cluster of thousands of nodes has its report in `-o json`.
@@ -71,44 +74,6 @@ fn plan(plan: &[Action]) -> Vec<Vec<String>> {
             ]
         })
         .collect()
-}
-
-fn act(action: &Action) -> (&'static str, String) {
-    let target = &action.target;
-    let place = format!("VMID {} on {}", target.vmid, target.host);
-    match &action.kind {
-        Kind::Create(spec) => (
-            "create",
-            format!(
-                "{} from {} as {place}",
-                spec.mark.instance_type, spec.mark.template
-            ),
-        ),
-        Kind::Continue => ("continue", place),
-        Kind::Remove { drain: true } => ("remove", format!("{place}, its pods evicted first")),
-        Kind::Remove { drain: false } => ("remove", place),
-        Kind::Start => ("start", place),
-        Kind::Relabel => (
-            "relabel",
-            format!("its node's zone becomes {}", target.host),
-        ),
-        Kind::Release => (
-            "release",
-            target
-                .node
-                .as_ref()
-                .map_or(place, |node| format!("node {}", node.name)),
-        ),
-        Kind::DeleteNode => (
-            "delete node",
-            target
-                .node
-                .as_ref()
-                .map_or(place, |node| format!("node {}", node.name)),
-        ),
-        Kind::DeletePlaceholder => ("delete placeholder", place),
-        Kind::DropIntent => ("drop intent", place),
-    }
 }
 
 /// What is on hold.
@@ -213,54 +178,6 @@ fn pods(pods: &BTreeMap<PodKey, PodVerdict>, now: Time) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// What becomes of a pod, and why.
-pub(super) fn pod_verdict(verdict: &PodVerdict, now: Time) -> (String, String) {
-    match verdict {
-        PodVerdict::FitsNode { node, preempts } => {
-            (format!("fits on node {node}"), preempted(preempts))
-        }
-        PodVerdict::FitsMachine { machine } => {
-            (format!("waits for machine {machine}"), String::new())
-        }
-        PodVerdict::Triggers { machine, others } => {
-            (format!("gets machine {machine}"), reasons(others))
-        }
-        PodVerdict::Batched { until } => (
-            format!("is planned for {}", when(*until, now)),
-            String::new(),
-        ),
-        PodVerdict::Held { why } => ("has to wait".to_owned(), reasons(why)),
-        PodVerdict::NoCompatiblePool { why } => ("no pool can run it".to_owned(), reasons(why)),
-        PodVerdict::Ignored { why } => ("is left alone".to_owned(), one_line(why)),
-        PodVerdict::Unread { why } => ("is not judged yet".to_owned(), one_line(why)),
-    }
-}
-
-/// Who is preempted for a pod.
-pub(super) fn preempted(pods: &BTreeMap<PodKey, i32>) -> String {
-    if pods.is_empty() {
-        return String::new();
-    }
-    let named = pods
-        .iter()
-        .map(|(pod, priority)| format!("{pod} (priority {priority})"));
-    let named: Vec<String> = named.collect();
-    format!("kube-scheduler will preempt {}", named.join(", "))
-}
-
-/// Reasons by `pool/type`; pools that share a reason share a mention.
-fn reasons(why: &BTreeMap<Arc<str>, String>) -> String {
-    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (place, reason) in why {
-        by_reason.entry(reason).or_default().push(place);
-    }
-    let mentions: Vec<String> = by_reason
-        .into_iter()
-        .map(|(reason, places)| format!("{}: {}", places.join(", "), one_line(reason)))
-        .collect();
-    mentions.join("; ")
-}
-
 fn nodes(nodes: &BTreeMap<Arc<str>, NodeVerdict>, now: Time) -> Vec<Vec<String>> {
     nodes
         .iter()
@@ -269,31 +186,6 @@ fn nodes(nodes: &BTreeMap<Arc<str>, NodeVerdict>, now: Time) -> Vec<Vec<String>>
             vec![name.to_string(), what, why]
         })
         .collect()
-}
-
-/// What becomes of a node, and why.
-pub(super) fn node_verdict(verdict: &NodeVerdict, now: Time) -> (String, String) {
-    match verdict {
-        NodeVerdict::NotAutoscaled => ("not ours".to_owned(), String::new()),
-        NodeVerdict::Unread { why } => ("not judged yet".to_owned(), one_line(why)),
-        NodeVerdict::Kept {
-            reason,
-            why,
-            pod,
-            until,
-        } => {
-            let mut text = one_line(why);
-            if let Some(pod) = pod {
-                let _ = write!(text, " (pod {pod})");
-            }
-            if let Some(until) = until {
-                let _ = write!(text, "; looked at again {}", when(*until, now));
-            }
-            (reason.to_string(), text)
-        }
-        NodeVerdict::Leaving { why, .. } => ("leaving".to_owned(), one_line(why)),
-        NodeVerdict::Replaced { why, .. } => ("being replaced".to_owned(), one_line(why)),
-    }
 }
 
 /// A heading and its rows; nothing when there are no rows, but for a heading that says so itself.
@@ -319,34 +211,16 @@ pub(super) fn section(
     text.push('\n');
 }
 
-/// A point in time as people say it: `in 5m` or `3m ago`.
-pub(super) fn when(at: Time, now: Time) -> String {
-    if at > now {
-        format!("in {}", whole_seconds(at.since(now)))
-    } else {
-        format!("{} ago", whole_seconds(now.since(at)))
-    }
-}
-
-/// A span without its milliseconds.
-pub(super) fn whole_seconds(span: Span) -> Span {
-    Span(span.0 / 1000 * 1000)
-}
-
-/// Text of others on one line: a pod's or guest's words must not write into somebody's terminal.
-pub(super) fn one_line(text: &str) -> String {
-    foreign::line(text, ForeignText::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::model::action::{CreateSpec, NodeRef, Precondition, Reason, Target, VERSION};
+    use crate::model::action::{CreateSpec, Kind, NodeRef, Precondition, Reason, Target, VERSION};
     use crate::model::mark::Mark;
     use crate::model::memory::Memory;
     use crate::model::report::{Growth, Least, Report, Scope};
+    use crate::model::time::Span;
 
     const NOW: Time = Time(1_795_000_000_000);
 

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::agent::answers::{self, Question};
 use crate::agent::control::{self, Answer, Command, Handler};
 use crate::agent::daemon::{self, DaemonError, Parts};
 use crate::agent::journal::Unreadable;
@@ -27,16 +28,17 @@ use crate::kube::Connector;
 use crate::model::time::Span;
 use crate::pve::transport::Transport;
 use crate::web::metrics::Metered;
-use crate::web::{self, Health, Metrics};
+use crate::web::{Health, Metrics};
 
-use super::answers::{self, Question};
 use super::in_force::InForce;
 use super::page::Page;
 use super::{channels, crash, systemd};
 
 mod agreeing;
+mod shown;
 
 use agreeing::{agree, agreeing};
+use shown::shown;
 
 /// Where things lie.
 #[derive(Clone, Debug)]
@@ -362,12 +364,7 @@ impl Outside {
                 options.control.display()
             )))?;
         let address = settings.web.listen;
-        let shown = web::State {
-            metrics: shared.metrics.clone(),
-            health: shared.health.subscribe(),
-            turns: shared.turns.subscribe(),
-        };
-        let page = Page::open(address, shown)
+        let page = Page::open(address, shown(shared))
             .await
             .map_err(listen(format!("{address} ([web] listen)")))?;
         let control = tokio::spawn(control::serve(control, handler(shared.clone())));

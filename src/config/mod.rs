@@ -71,7 +71,8 @@ pub fn parse(text: &str, name: &str) -> Result<Settings, ConfigErrors> {
         return Err(problems.finish(name));
     };
     let mut found = rules::Problems::default();
-    let settings = rules::resolve(&read.file, &mut found);
+    let mut settings = rules::resolve(&read.file, &mut found);
+    settings.text = text.into();
     for (path, message) in found.0 {
         // What could not be read has been reported; that its default is wrong too is no news.
         if !read.unread.iter().any(|unread| unread.leads_to(&path)) {

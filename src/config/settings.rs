@@ -40,6 +40,8 @@ pub struct Settings {
     pub web: Web,
     /// What is allowed but looks like a mistake.
     pub warnings: Vec<String>,
+    /// The file as it was read.
+    pub text: Arc<str>,
 }
 
 /// `[kubernetes]`.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use crate::kube::manifests::Manifests;
+use crate::kube::workloads;
 use crate::model::cluster::{Cluster, Pod, PodKey};
 use crate::model::memory::{Backoff, Memory};
 use crate::model::snapshot::SourceState;
@@ -22,7 +23,6 @@ use super::scalars::{shared, span, text, time, truth};
 use super::settings;
 use super::stage::Stage;
 use super::value::{Value, Wrong};
-use super::workloads;
 
 /// Milliseconds by which a pod is older than the next one of the file: their order is theirs.
 const ORDER: i64 = 1;

@@ -31,7 +31,6 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 mod value;
-mod workloads;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -3,6 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::kube::manifests::Manifests;
+use crate::kube::workloads;
 use crate::model::cluster::Cluster;
 use crate::model::time::{Span, Time};
 
@@ -15,7 +16,6 @@ use super::shape;
 use super::short;
 use super::stage::Stage;
 use super::value::{Value, Wrong, numbered_name};
-use super::workloads;
 
 /// Objects that nothing else is said of are so old.
 const AGE: Span = Span::minutes(24 * 60);

@@ -24,6 +24,7 @@ pub mod tokens;
 mod translate;
 pub mod watch;
 mod wire;
+pub mod workloads;
 
 pub use client::{Client, Credentials};
 pub use cluster::{ClusterInfo, ServerVersion};

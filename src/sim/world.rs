@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::daemon::{self, DaemonError, Parts};
-use crate::agent::executor::Nothing;
+use crate::agent::executor::{Nothing, Observer};
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::turn::Turn;
 use crate::clock::Clock;
@@ -103,6 +103,8 @@ pub struct World {
     pub broker: Broker,
     /// Further regions, by name, each with a PVE cluster of its own.
     pub further: BTreeMap<Arc<str>, Site>,
+    /// Who hears what the daemon does.
+    pub observer: Arc<dyn Observer>,
     seed: u64,
 }
 
@@ -164,6 +166,7 @@ impl World {
             poke: Arc::new(Notify::new()),
             broker,
             further,
+            observer: Arc::new(Nothing),
             seed: spec.seed,
         })
     }
@@ -242,7 +245,7 @@ impl World {
             pve,
             state: StateFiles::open(state)?,
             identity: IDENTITY.to_owned(),
-            observer: Arc::new(Nothing),
+            observer: self.observer.clone(),
             turns: self.turns.clone(),
             poke: self.poke.clone(),
         })

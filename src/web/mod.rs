@@ -1,40 +1,118 @@
-//! The web server: `/metrics`, `/livez`, `/readyz`.
+//! The web server: the page, `/metrics`, `/livez`, `/readyz`.
 //!
 //! The listener is bound by the caller, before the service says READY. Everything served is plain
 //! shared state; nothing here can change anything.
 
+mod ask;
+mod assets;
+mod guard;
 mod health;
+mod live;
 pub mod metrics;
 mod server;
 #[cfg(test)]
 mod tests;
+mod usual;
+mod view;
 
+use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract;
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{Html, IntoResponse};
-use axum::routing::get;
-use tokio::sync::watch;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::middleware::from_fn;
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 pub use health::{Health, LIVE_LIMIT};
 pub use metrics::Metrics;
 pub use server::serve;
 
+use crate::agent::status::Status;
 use crate::agent::turn::Turn;
+use crate::clock::Clock;
 use crate::model::foreign::{self, ForeignText};
+use live::Viewers;
 
 /// What the server shows.
 #[derive(Clone, Debug)]
 pub struct State {
     /// The metrics.
-    pub metrics: Arc<Metrics>,
+    metrics: Arc<Metrics>,
     /// How the loop is.
-    pub health: watch::Receiver<Health>,
-    /// The last turn, from which the gauges are made when somebody asks for them.
-    pub turns: watch::Receiver<Option<Arc<Turn>>>,
+    health: watch::Receiver<Health>,
+    /// The last turn, from which all that is shown is made when somebody asks for it.
+    turns: watch::Receiver<Option<Arc<Turn>>>,
+    /// Tells the status.
+    status: Teller,
+    clock: Clock,
+    /// How many seconds of the clock pass in one.
+    pace: u32,
+    viewers: Arc<Viewers>,
+    /// Explanations are made one at a time.
+    asking: Arc<Semaphore>,
+    /// Streams end with the server.
+    closing: CancellationToken,
+    /// What a demonstration serves beside the page: acts on its world.
+    acts: Option<Router>,
+}
+
+impl State {
+    /// What a server shows of these.
+    pub fn new(
+        metrics: Arc<Metrics>,
+        health: watch::Receiver<Health>,
+        turns: watch::Receiver<Option<Arc<Turn>>>,
+        status: Teller,
+        clock: Clock,
+    ) -> State {
+        State {
+            metrics,
+            health,
+            turns,
+            status,
+            clock,
+            pace: 1,
+            viewers: Arc::default(),
+            asking: Arc::new(Semaphore::new(1)),
+            closing: CancellationToken::new(),
+            acts: None,
+        }
+    }
+
+    /// The same in a demonstration: its clock goes so many times as fast as a person's, and `acts` serves what
+    /// people may do to its world, below `/demo`.
+    #[must_use]
+    pub fn demonstrated(self, pace: u32, acts: Router) -> State {
+        let acts = Some(acts);
+        State { pace, acts, ..self }
+    }
+}
+
+/// Tells the status that `status` shows.
+#[derive(Clone)]
+pub struct Teller(Arc<dyn Fn() -> Status + Send + Sync>);
+
+impl Teller {
+    /// One that asks this.
+    pub fn new(ask: impl Fn() -> Status + Send + Sync + 'static) -> Teller {
+        Teller(Arc::new(ask))
+    }
+
+    fn tell(&self) -> Status {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Teller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Teller")
+    }
 }
 
 /// OpenMetrics, as Prometheus asks for it.
@@ -42,7 +120,10 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 /// What everybody else gets: Prometheus' own format, which a browser shows.
 const PLAIN_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The way in, for people.
+/// Largest body of a request, in bytes.
+const MAX_BODY: usize = 128 * 1024;
+
+/// What is served instead of the page to those who are elsewhere.
 const INDEX: &str = "<!doctype html>
 <meta charset=\"utf-8\">
 <title>pve-autoscaler</title>
@@ -52,21 +133,43 @@ const INDEX: &str = "<!doctype html>
 <li><a href=\"/livez\">/livez</a>: is the loop turning?
 <li><a href=\"/metrics\">/metrics</a>: numbers for Prometheus
 </ul>
-<p>On the host: <code>pve-autoscaler status</code>, <code>pve-autoscaler plan</code>.
+<p>The page is served on loopback addresses alone. On the host: <code>pve-autoscaler status</code>,
+<code>pve-autoscaler plan</code>.
 ";
 
-/// The routes.
-pub fn router(state: State) -> Router {
+/// The routes. `near`: only who is on this host gets here.
+fn router(state: State, near: bool) -> Router {
+    let page = if near {
+        page(state.acts.clone())
+    } else {
+        Router::new().route("/", get(async || Html(INDEX)))
+    };
     Router::new()
-        .route("/", get(index))
         .route("/metrics", get(metrics))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
+        .merge(page)
         .with_state(state)
 }
 
-async fn index() -> Html<&'static str> {
-    Html(INDEX)
+/// The page and what it asks for.
+fn page(acts: Option<Router>) -> Router<State> {
+    let mut page = acts.unwrap_or_default().with_state(());
+    for path in assets::paths() {
+        page = page.route(path, get(asset));
+    }
+    page.route("/api/events", get(live::stream))
+        .route("/api/find", get(ask::find))
+        .route("/api/explain/pod/{namespace}/{name}", get(ask::pod))
+        .route("/api/explain/node/{name}", get(ask::node))
+        .route("/api/pods/{node}", get(ask::pods_of))
+        .route("/api/what-if", post(ask::what_if))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(from_fn(guard::guard))
+}
+
+async fn asset(uri: Uri, headers: HeaderMap) -> Response {
+    assets::serve(uri.path(), &headers)
 }
 
 async fn metrics(

@@ -30,7 +30,16 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 pub async fn serve(listener: TcpListener, state: State, stop: impl Future<Output = ()>) {
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
-    let service = TowerToHyperService::new(router(state));
+    let near = listener
+        .local_addr()
+        .is_ok_and(|address| address.ip().is_loopback());
+    let closing = state.closing.child_token();
+    let state = State {
+        closing: closing.clone(),
+        ..state
+    };
+    let pace = state.pace;
+    let service = TowerToHyperService::new(router(state, near));
     tokio::pin!(stop);
     loop {
         let accepted = tokio::select! {
@@ -43,7 +52,7 @@ pub async fn serve(listener: TcpListener, state: State, stop: impl Future<Output
             Ok((stream, slot)) => {
                 let service = service.clone();
                 connections.spawn(async move {
-                    connection(stream, service).await;
+                    connection(stream, service, pace).await;
                     drop(slot);
                 });
             }
@@ -54,6 +63,7 @@ pub async fn serve(listener: TcpListener, state: State, stop: impl Future<Output
         }
     }
     drop(listener);
+    closing.cancel();
     let ending = async { while connections.join_next().await.is_some() {} };
     // What has not ended by then is dropped with the set.
     let _ = timeout(STOP_DEADLINE, ending).await;
@@ -72,13 +82,15 @@ async fn accept(
     Ok((stream, slot))
 }
 
-async fn connection(stream: TcpStream, service: TowerToHyperService<axum::Router>) {
+/// Serves one connection. In a demonstration limits are as long for a person as elsewhere: so many times as long for its
+/// clock.
+async fn connection(stream: TcpStream, service: TowerToHyperService<axum::Router>, pace: u32) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
-        .header_read_timeout(HEAD_DEADLINE)
+        .header_read_timeout(HEAD_DEADLINE * pace)
         .max_buf_size(MAX_HEAD);
     let connection = http.serve_connection(TokioIo::new(stream), service);
-    if let Ok(Err(error)) = timeout(CONNECTION_LIFE, connection).await {
+    if let Ok(Err(error)) = timeout(CONNECTION_LIFE * pace, connection).await {
         tracing::debug!(%error, "a connection to the web server failed");
     }
 }

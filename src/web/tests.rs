@@ -1,3 +1,5 @@
+mod page;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -337,24 +339,34 @@ async fn a_health_knows_why_it_is_not_ready() {
     assert_eq!(stale, ["5s old: kube/pods"]);
 }
 
-struct Server {
-    address: std::net::SocketAddr,
+pub(super) struct Server {
+    pub(super) address: std::net::SocketAddr,
     health: watch::Sender<Health>,
-    stop: oneshot::Sender<()>,
-    task: tokio::task::JoinHandle<()>,
-    _turns: watch::Sender<Option<Arc<Turn>>>,
+    pub(super) stop: oneshot::Sender<()>,
+    pub(super) task: tokio::task::JoinHandle<()>,
+    pub(super) turns: watch::Sender<Option<Arc<Turn>>>,
+    pub(super) viewers: Arc<Viewers>,
 }
 
-async fn start() -> Server {
+pub(super) async fn start() -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("bound");
     let (health, health_receiver) = watch::channel(Health::starting(Instant::now()));
     let (turns, turns_receiver) = watch::channel(Some(Arc::new(turn())));
-    let state = State {
-        metrics: Arc::new(Metrics::new()),
-        health: health_receiver,
-        turns: turns_receiver,
-    };
+    let seen = turns_receiver.clone();
+    let status = Teller::new(move || {
+        let turn = seen.borrow();
+        turn.as_ref()
+            .map_or_else(Status::default, |turn| Status::of(turn))
+    });
+    let state = State::new(
+        Arc::new(Metrics::new()),
+        health_receiver,
+        turns_receiver,
+        status,
+        Clock::starting_at(NOW),
+    );
+    let viewers = state.viewers.clone();
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(serve(listener, state, async {
         let _ = stopped.await;
@@ -364,7 +376,8 @@ async fn start() -> Server {
         health,
         stop,
         task,
-        _turns: turns,
+        turns,
+        viewers,
     }
 }
 
@@ -372,7 +385,7 @@ async fn get(address: std::net::SocketAddr, path: &str) -> String {
     get_as(address, path, "*/*").await
 }
 
-async fn get_as(address: std::net::SocketAddr, path: &str, accept: &str) -> String {
+pub(super) async fn get_as(address: std::net::SocketAddr, path: &str, accept: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("connects");
     let request =
         format!("GET {path} HTTP/1.1\r\nhost: x\r\naccept: {accept}\r\nconnection: close\r\n\r\n");
@@ -419,11 +432,6 @@ async fn it_serves_metrics_and_health_and_stops() {
         metrics.contains(counter) && !metrics.contains("# EOF"),
         "{metrics}"
     );
-    let index = get(server.address, "/").await;
-    assert!(index.contains("content-type: text/html"), "{index}");
-    for page in ["/metrics", "/livez", "/readyz"] {
-        assert!(index.contains(&format!("href=\"{page}\"")), "{index}");
-    }
     assert!(metrics.contains("\nkpnodes_total 2.0\n"), "{metrics}");
     assert!(
         get(server.address, "/nothing")

@@ -66,7 +66,7 @@ pub struct File {
     /// How long each step of a machine's way to a working node may take.
     #[schemars(default)]
     pub lifecycle: Lifecycle,
-    /// The web server with `/metrics`, `/livez` and `/readyz`.
+    /// The web server with the page, `/metrics`, `/livez` and `/readyz`.
     #[schemars(default)]
     pub web: Web,
 }
@@ -281,7 +281,8 @@ pub struct Lifecycle {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Web {
-    /// Where it listens. It has no authentication and nothing secret.
+    /// Where it listens. On a loopback address the page is served, too; elsewhere `/metrics`, `/livez` and `/readyz`
+    /// alone. It has no authentication and nothing secret.
     #[schemars(with = "String")]
     pub listen: SocketAddr,
 }

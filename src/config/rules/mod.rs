@@ -122,6 +122,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
         web: Web {
             listen: file.web.listen,
         },
+        text: Arc::default(),
     }
 }
 

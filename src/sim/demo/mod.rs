@@ -4,6 +4,7 @@
 //! holds it back so that a person can follow. The daemon has no code path of its own for it.
 
 mod pace;
+mod page;
 mod show;
 mod story;
 pub mod timeline;
@@ -24,11 +25,15 @@ use crate::sim::pve::{Pve, PveSpec};
 use crate::sim::world::{World, WorldError, WorldSpec};
 use crate::simulator_args::DemoOptions;
 
+use page::{Page, Touched};
+
 /// The configuration that the simulated cluster's user wrote.
 pub const CONFIG: &str = include_str!("demo.toml");
 /// After the story's last step everything must be gone within this time: the longest timers are
 /// ten minutes after the last addition and ten minutes unneeded, then the removals.
 const PATIENCE: Duration = Duration::from_mins(45);
+/// Between two tellings of the story.
+const PAUSE: Duration = Duration::from_mins(1);
 /// How often it is looked whether all is gone.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -41,6 +46,14 @@ pub enum DemoError {
     /// The built-in configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
+    /// The page's address is taken.
+    #[error("cannot listen on {address} for the page: {source}; give another one with --page")]
+    Page {
+        /// Where.
+        address: String,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// The daemon ended.
     #[error("the daemon ended: {0}")]
     Daemon(#[from] WorldError),
@@ -74,14 +87,19 @@ pub fn run(options: &DemoOptions) -> Result<(), DemoError> {
 }
 
 async fn play(options: &DemoOptions, state: &Path) -> Result<(), DemoError> {
-    let world = World::new(WorldSpec {
+    let mut world = World::new(WorldSpec {
         seed: options.seed,
         pve: PveSpec::default(),
         kube: KubeSpec::default(),
         guests: GuestSpec::default(),
         config: CONFIG.to_owned(),
     })?;
-    show::introduction(options);
+    let page = page(&mut world, options).await?;
+    let touched = page
+        .as_ref()
+        .map(|page| page.touched.clone())
+        .unwrap_or_default();
+    show::introduction(options, page.as_ref().map(|page| page.address));
     let rules = pool_rules(&world.settings);
     let name = &world.settings.kubernetes.name;
     let mut judge = Judge::new(world.kube.clone(), world.pve.clone(), name, rules)
@@ -91,12 +109,39 @@ async fn play(options: &DemoOptions, state: &Path) -> Result<(), DemoError> {
         ended = world.daemon(state, None, 0) => match ended? {},
         () = pace::hold_back(options.speed) => Ok(()),
         () = show::timeline(&world) => Ok(()),
-        told = tell(&world, options, &mut judge) => told,
+        told = tell(&world, options, &mut judge, &touched) => told,
+        () = serve(page) => Ok(()),
+    }
+}
+
+/// Opens the page, unless the demo ends by itself and nobody asks for it.
+async fn page(world: &mut World, options: &DemoOptions) -> Result<Option<Page>, DemoError> {
+    if options.once && options.page.is_none() {
+        return Ok(None);
+    }
+    let page = Page::open(world, options.page, options.speed).await;
+    page.map(Some).map_err(|source| DemoError::Page {
+        address: options
+            .page
+            .map_or_else(|| "a port of 127.0.0.1".to_owned(), |page| page.to_string()),
+        source,
+    })
+}
+
+async fn serve(page: Option<Page>) {
+    match page {
+        Some(page) => page.serve().await,
+        None => std::future::pending().await,
     }
 }
 
 /// Tells the story, once or for ever.
-async fn tell(world: &World, options: &DemoOptions, judge: &mut Judge) -> Result<(), DemoError> {
+async fn tell(
+    world: &World,
+    options: &DemoOptions,
+    judge: &mut Judge,
+    touched: &Touched,
+) -> Result<(), DemoError> {
     let broken = |findings: Vec<String>| DemoError::Broken {
         seed: options.seed,
         findings,
@@ -118,7 +163,11 @@ async fn tell(world: &World, options: &DemoOptions, judge: &mut Judge) -> Result
         tokio::select! {
             biased;
             () = judge.preside(world.clock) => {}
-            rested = rest(world) => rested.map_err(&broken)?,
+            rested = rest(world, touched) => rested.map_err(&broken)?,
+        }
+        if touched.is() {
+            sleep(PAUSE).await;
+            continue;
         }
         let mut findings = judge.findings();
         findings.extend(judge.at_rest(&BTreeMap::new()));
@@ -129,18 +178,23 @@ async fn tell(world: &World, options: &DemoOptions, judge: &mut Judge) -> Result
         if options.once {
             return Ok(());
         }
-        sleep(Duration::from_mins(1)).await;
+        sleep(PAUSE).await;
     }
 }
 
 /// Waits until no machine is left.
-async fn rest(world: &World) -> Result<(), Vec<String>> {
+///
+/// When a person acted on the world, what is left is theirs: it waits as long as the story's own nodes take.
+async fn rest(world: &World, touched: &Touched) -> Result<(), Vec<String>> {
     let end = Instant::now() + PATIENCE;
     loop {
         sleep_until((Instant::now() + LOOK).min(end)).await;
         let turn = world.turns.borrow().clone();
         let left = turn.as_deref().map(left).unwrap_or_default();
         if turn.is_some() && left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() >= end && touched.is() {
             return Ok(());
         }
         if Instant::now() >= end {

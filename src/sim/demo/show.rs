@@ -1,6 +1,7 @@
 //! What the demo prints.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::agent::turn::Turn;
@@ -12,12 +13,17 @@ use crate::simulator_args::DemoOptions;
 use super::timeline::{self, Tone};
 
 /// Printed before anything happens.
-pub(super) fn introduction(options: &DemoOptions) {
+pub(super) fn introduction(options: &DemoOptions, page: Option<SocketAddr>) {
     say(&format!(
         "pve-autoscaler demo: the real daemon between a simulated Proxmox VE cluster (three hosts) and a\n\
          simulated Kubernetes cluster. Seed {}, {} simulated seconds in a second. Ctrl-C ends it.\n",
         options.seed, options.speed
     ));
+    if let Some(page) = page {
+        say(&format!(
+            "The page: http://{page}/  There you may add a workload, kill a host and break the template.\n"
+        ));
+    }
 }
 
 /// A new part of the story begins.

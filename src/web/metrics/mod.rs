@@ -19,6 +19,7 @@ use prometheus_client::registry::Registry;
 
 pub use calls::Metered;
 
+use super::usual::Usual;
 use crate::agent::turn::Turn;
 use gauges::Gauges;
 
@@ -35,6 +36,7 @@ pub struct Metrics {
     /// Held while the gauges are filled and written: one scrape must not see another's half.
     scrape: Mutex<()>,
     phases: Histograms,
+    usual: Usual,
     turns: Histograms,
     pve_calls: Counters,
     kube_calls: Counters,
@@ -118,6 +120,7 @@ impl Metrics {
             gauges,
             scrape: Mutex::new(()),
             phases,
+            usual: Usual::default(),
             turns,
             pve_calls,
             kube_calls,
@@ -132,6 +135,11 @@ impl Metrics {
         };
         metrics.begin();
         metrics
+    }
+
+    /// What steps took lately.
+    pub(super) fn usual(&self) -> &Usual {
+        &self.usual
     }
 
     /// Everything in Prometheus' own format, for those who do not ask for OpenMetrics.

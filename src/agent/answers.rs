@@ -9,7 +9,7 @@ use crate::model::cluster::PodKey;
 
 /// What is asked of a turn.
 #[derive(Clone, Debug)]
-pub(super) enum Question {
+pub enum Question {
     /// What was seen.
     Snapshot,
     /// What was decided.
@@ -22,7 +22,7 @@ pub(super) enum Question {
 
 impl Question {
     /// The answer of one turn.
-    pub(super) fn answer(&self, turn: &Turn) -> Answer {
+    pub fn answer(&self, turn: &Turn) -> Answer {
         let asked = Asked {
             snapshot: &turn.snapshot,
             policy: &turn.settings.policy,
@@ -48,7 +48,7 @@ impl Question {
 }
 
 /// A value as an answer.
-pub(super) fn json(value: &impl Serialize) -> Answer {
+pub fn json(value: &impl Serialize) -> Answer {
     match serde_json::to_value(value) {
         Ok(value) => Answer::Ok(value),
         Err(error) => Answer::Error(error.to_string()),

@@ -3,12 +3,14 @@
 use serde_json::{Value as Json, json};
 
 /// Whether objects of a kind stand for pods.
-pub(super) fn makes_pods(kind: &str) -> bool {
+#[must_use]
+pub fn makes_pods(kind: &str) -> bool {
     ["Deployment", "ReplicaSet", "StatefulSet", "Job"].contains(&kind)
 }
 
 /// The pods of a manifest: itself, or as many as the workload wants.
-pub(super) fn pods(object: Json) -> Vec<Json> {
+#[must_use]
+pub fn pods(object: Json) -> Vec<Json> {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     if !makes_pods(&kind) {
         return vec![object];
@@ -50,5 +52,5 @@ pub(super) fn pods(object: Json) -> Vec<Json> {
         .collect()
 }
 
-/// Pods of one workload: far beyond what a case needs.
+/// Pods of one workload: far beyond what anybody writes down.
 const MOST: u64 = 100_000;

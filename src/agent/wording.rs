@@ -1,0 +1,142 @@
+//! A decision in words: one sentence for each pod, node and action, for whoever shows it. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use crate::model::action::{Action, Kind};
+use crate::model::cluster::PodKey;
+use crate::model::foreign::{self, ForeignText};
+use crate::model::report::{NodeVerdict, PodVerdict};
+use crate::model::time::{Span, Time};
+
+/// What an action does: a verb, and with what.
+pub fn act(action: &Action) -> (&'static str, String) {
+    let target = &action.target;
+    let place = format!("VMID {} on {}", target.vmid, target.host);
+    match &action.kind {
+        Kind::Create(spec) => (
+            "create",
+            format!(
+                "{} from {} as {place}",
+                spec.mark.instance_type, spec.mark.template
+            ),
+        ),
+        Kind::Continue => ("continue", place),
+        Kind::Remove { drain: true } => ("remove", format!("{place}, its pods evicted first")),
+        Kind::Remove { drain: false } => ("remove", place),
+        Kind::Start => ("start", place),
+        Kind::Relabel => (
+            "relabel",
+            format!("its node's zone becomes {}", target.host),
+        ),
+        Kind::Release => (
+            "release",
+            target
+                .node
+                .as_ref()
+                .map_or(place, |node| format!("node {}", node.name)),
+        ),
+        Kind::DeleteNode => (
+            "delete node",
+            target
+                .node
+                .as_ref()
+                .map_or(place, |node| format!("node {}", node.name)),
+        ),
+        Kind::DeletePlaceholder => ("delete placeholder", place),
+        Kind::DropIntent => ("drop intent", place),
+    }
+}
+
+/// What becomes of a pod, and why.
+pub fn pod_verdict(verdict: &PodVerdict, now: Time) -> (String, String) {
+    match verdict {
+        PodVerdict::FitsNode { node, preempts } => {
+            (format!("fits on node {node}"), preempted(preempts))
+        }
+        PodVerdict::FitsMachine { machine } => {
+            (format!("waits for machine {machine}"), String::new())
+        }
+        PodVerdict::Triggers { machine, others } => {
+            (format!("gets machine {machine}"), reasons(others))
+        }
+        PodVerdict::Batched { until } => (
+            format!("is planned for {}", when(*until, now)),
+            String::new(),
+        ),
+        PodVerdict::Held { why } => ("has to wait".to_owned(), reasons(why)),
+        PodVerdict::NoCompatiblePool { why } => ("no pool can run it".to_owned(), reasons(why)),
+        PodVerdict::Ignored { why } => ("is left alone".to_owned(), one_line(why)),
+        PodVerdict::Unread { why } => ("is not judged yet".to_owned(), one_line(why)),
+    }
+}
+
+/// Who is preempted for a pod.
+pub fn preempted(pods: &BTreeMap<PodKey, i32>) -> String {
+    if pods.is_empty() {
+        return String::new();
+    }
+    let named = pods
+        .iter()
+        .map(|(pod, priority)| format!("{pod} (priority {priority})"));
+    let named: Vec<String> = named.collect();
+    format!("kube-scheduler will preempt {}", named.join(", "))
+}
+
+/// Reasons by `pool/type`; pools that share a reason share a mention.
+fn reasons(why: &BTreeMap<Arc<str>, String>) -> String {
+    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (place, reason) in why {
+        by_reason.entry(reason).or_default().push(place);
+    }
+    let mentions: Vec<String> = by_reason
+        .into_iter()
+        .map(|(reason, places)| format!("{}: {}", places.join(", "), one_line(reason)))
+        .collect();
+    mentions.join("; ")
+}
+
+/// What becomes of a node, and why.
+pub fn node_verdict(verdict: &NodeVerdict, now: Time) -> (String, String) {
+    match verdict {
+        NodeVerdict::NotAutoscaled => ("not ours".to_owned(), String::new()),
+        NodeVerdict::Unread { why } => ("not judged yet".to_owned(), one_line(why)),
+        NodeVerdict::Kept {
+            reason,
+            why,
+            pod,
+            until,
+        } => {
+            let mut text = one_line(why);
+            if let Some(pod) = pod {
+                let _ = write!(text, " (pod {pod})");
+            }
+            if let Some(until) = until {
+                let _ = write!(text, "; looked at again {}", when(*until, now));
+            }
+            (reason.to_string(), text)
+        }
+        NodeVerdict::Leaving { why, .. } => ("leaving".to_owned(), one_line(why)),
+        NodeVerdict::Replaced { why, .. } => ("being replaced".to_owned(), one_line(why)),
+    }
+}
+
+/// A point in time as people say it: `in 5m` or `3m ago`.
+pub fn when(at: Time, now: Time) -> String {
+    if at > now {
+        format!("in {}", whole_seconds(at.since(now)))
+    } else {
+        format!("{} ago", whole_seconds(now.since(at)))
+    }
+}
+
+/// A span without its milliseconds.
+pub fn whole_seconds(span: Span) -> Span {
+    Span(span.0 / 1000 * 1000)
+}
+
+/// Text of others on one line: a pod's or guest's words must not write into somebody's terminal.
+pub fn one_line(text: &str) -> String {
+    foreign::line(text, ForeignText::MAX)
+}

@@ -1,0 +1,268 @@
+//! The page of the demo: the same that the daemon serves, of the simulated cluster, and what a person may do to that.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use axum::extract::State as Shared;
+use axum::http::StatusCode;
+use axum::routing::post;
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::agent::status::Status;
+use crate::agent::turn::Turn;
+use crate::model::time::Span;
+use crate::sim::kube::Kube;
+use crate::sim::pve::{AdminAct, Pve};
+use crate::sim::workload::{Act, Kind, Pods, Step, Workload};
+use crate::sim::world::World;
+use crate::web::{self, Health, Metrics, State, Teller};
+
+/// Where the page is, when nobody says otherwise and the port is free.
+const USUAL_PORT: u16 = 9818;
+/// The template that both pools clone.
+const TEMPLATE: u32 = 9000;
+/// The host that a person may kill.
+const HOST: &str = "pve2";
+/// Workloads that a person may have at the same time.
+const MOST_WORKLOADS: u32 = 5;
+
+/// What a person may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, tag = "do")]
+enum Deed {
+    /// A Deployment of six pods comes.
+    AddWorkload,
+    /// A pod comes that no pool can run.
+    AddGiant,
+    /// All that a person added goes.
+    RemoveWorkloads,
+    /// A host loses its power.
+    KillHost,
+    /// It is back.
+    ReviveHost,
+    /// The template is locked, so that no clone of it is made.
+    BreakTemplate,
+    /// It is unlocked.
+    MendTemplate,
+}
+
+/// The world that is acted on.
+#[derive(Clone, Debug)]
+struct Stage {
+    kube: Kube,
+    pve: Pve,
+    /// Workloads that a person added.
+    added: Arc<AtomicU32>,
+    touched: Touched,
+}
+
+/// Whether a person did anything: from then on the story is theirs, and its end is not the demo's to judge.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Touched(Arc<AtomicBool>);
+
+impl Touched {
+    /// Whether a person did anything.
+    pub(super) fn is(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The page, listening.
+#[derive(Debug)]
+pub(super) struct Page {
+    listener: TcpListener,
+    state: State,
+    health: watch::Sender<Health>,
+    turns: watch::Receiver<Option<Arc<Turn>>>,
+    max_view_age: Span,
+    /// Where it is.
+    pub(super) address: SocketAddr,
+    /// Whether a person did anything.
+    pub(super) touched: Touched,
+}
+
+impl Page {
+    /// Listens. The world's daemon is measured from now on.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub(super) async fn open(
+        world: &mut World,
+        wanted: Option<SocketAddr>,
+        pace: u32,
+    ) -> std::io::Result<Page> {
+        let listener = listen(wanted).await?;
+        let address = listener.local_addr()?;
+        let metrics = Arc::new(Metrics::new());
+        world.observer = metrics.clone();
+        let health = watch::Sender::new(Health::starting(Instant::now()));
+        let turns = world.turns.subscribe();
+        let seen = turns.clone();
+        let status = Teller::new(move || status(seen.borrow().as_deref()));
+        let touched = Touched::default();
+        let stage = Stage {
+            kube: world.kube.clone(),
+            pve: world.pve.clone(),
+            added: Arc::default(),
+            touched: touched.clone(),
+        };
+        let acts = Router::new()
+            .route("/demo/act", post(act))
+            .with_state(stage);
+        let state = State::new(
+            metrics,
+            health.subscribe(),
+            turns.clone(),
+            status,
+            world.clock,
+        );
+        Ok(Page {
+            listener,
+            state: state.demonstrated(pace, acts),
+            health,
+            turns,
+            max_view_age: world.settings.policy.scale_up.max_view_age,
+            address,
+            touched,
+        })
+    }
+
+    /// Serves for ever.
+    pub(super) async fn serve(self) {
+        let Page {
+            health,
+            mut turns,
+            max_view_age,
+            ..
+        } = self;
+        let minding = async move {
+            while turns.changed().await.is_ok() {
+                if let Some(turn) = turns.borrow_and_update().as_deref() {
+                    health.send_replace(Health::after(turn, max_view_age, Instant::now()));
+                }
+            }
+        };
+        let serving = web::serve(self.listener, self.state, std::future::pending());
+        tokio::join!(minding, serving);
+    }
+}
+
+fn status(turn: Option<&Turn>) -> Status {
+    turn.map_or_else(
+        || Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            configured: true,
+            ..Status::default()
+        },
+        Status::of,
+    )
+}
+
+/// Listens there; when nobody says where, at the usual place or at any that is free.
+async fn listen(wanted: Option<SocketAddr>) -> std::io::Result<TcpListener> {
+    if let Some(wanted) = wanted {
+        return TcpListener::bind(wanted).await;
+    }
+    match TcpListener::bind((Ipv4Addr::LOCALHOST, USUAL_PORT)).await {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await
+        }
+        bound => bound,
+    }
+}
+
+/// Does what a person wants; says what came of it.
+async fn act(
+    Shared(stage): Shared<Stage>,
+    Json(deed): Json<Deed>,
+) -> (StatusCode, Json<serde_json::Value>) {
+    stage.touched.0.store(true, Ordering::Relaxed);
+    match stage.perform(deed).await {
+        Ok(said) => (StatusCode::OK, Json(json!({"said": said}))),
+        Err(why) => (StatusCode::CONFLICT, Json(json!({"error": why}))),
+    }
+}
+
+impl Stage {
+    async fn perform(&self, deed: Deed) -> Result<String, String> {
+        match deed {
+            Deed::AddWorkload => self.add(6, Pods::of("1", "2Gi")).await,
+            Deed::AddGiant => self.add(1, Pods::of("64", "2Gi")).await,
+            Deed::RemoveWorkloads => {
+                for number in 1..=self.added.swap(0, Ordering::Relaxed) {
+                    let (kind, name) = (Kind::Deployment, name(number));
+                    self.play(Act::Delete { kind, name }).await?;
+                }
+                Ok("What you added is gone.".to_owned())
+            }
+            Deed::KillHost => self.host(false),
+            Deed::ReviveHost => self.host(true),
+            Deed::BreakTemplate => self.lock(
+                Some("backup"),
+                "The template is locked, as a backup does it: nothing can be cloned.",
+            ),
+            Deed::MendTemplate => self.lock(
+                None,
+                "The template is unlocked. The next attempt comes when the back-off ends.",
+            ),
+        }
+    }
+
+    async fn add(&self, replicas: u32, pods: Pods) -> Result<String, String> {
+        let number = self.added.load(Ordering::Relaxed) + 1;
+        if number > MOST_WORKLOADS {
+            return Err(format!(
+                "There are {MOST_WORKLOADS} of yours already; remove them first."
+            ));
+        }
+        let (name, asks) = (name(number), format!("{} CPU, {}", pods.cpu, pods.memory));
+        let deploy = Act::Deploy {
+            name: name.clone(),
+            replicas,
+            pods,
+        };
+        self.play(deploy).await?;
+        self.added.store(number, Ordering::Relaxed);
+        Ok(format!("Deployment {name}: {replicas} × {asks}."))
+    }
+
+    async fn play(&self, act: Act) -> Result<(), String> {
+        let steps = vec![Step {
+            at: Span::ZERO,
+            act,
+        }];
+        let played = Workload { steps }.play(self.kube.router()).await;
+        played.map_err(|error| format!("{error:#}"))
+    }
+
+    fn host(&self, online: bool) -> Result<String, String> {
+        let host = HOST.to_owned();
+        self.pve
+            .administer(&AdminAct::HostOnline { host, online })?;
+        Ok(if online {
+            format!("{HOST} has power again.")
+        } else {
+            format!("{HOST} has lost its power, and all on it.")
+        })
+    }
+
+    fn lock(&self, lock: Option<&str>, said: &str) -> Result<String, String> {
+        let lock = lock.map(str::to_owned);
+        self.pve.administer(&AdminAct::Lock {
+            vmid: TEMPLATE,
+            lock,
+        })?;
+        Ok(said.to_owned())
+    }
+}
+
+/// The name of a person's workload.
+fn name(number: u32) -> String {
+    format!("yours-{number}")
+}

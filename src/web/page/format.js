@@ -1,0 +1,60 @@
+// Numbers and times with their units.
+
+export function cores(milli) {
+  const whole = milli / 1000;
+  return Number.isInteger(whole) ? String(whole) : whole.toFixed(Math.abs(whole) < 10 ? 2 : 1).replace(/0$/, "");
+}
+
+export function bytes(amount) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let value = Math.abs(amount);
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  const digits = unit === 0 || value >= 100 || Number.isInteger(value) ? 0 : 1;
+  return `${amount < 0 ? "−" : ""}${value.toFixed(digits)} ${units[unit]}`;
+}
+
+export function percent(share) {
+  return `${Math.round(share * 100)} %`;
+}
+
+/// A span of milliseconds: `45 s`, `3 m 05 s`, `2 h 07 m`, `3 d 4 h`.
+export function span(millis) {
+  const seconds = Math.max(0, Math.floor(millis / 1000));
+  const two = (number) => String(number).padStart(2, "0");
+  if (seconds < 60) return `${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} m ${two(seconds % 60)} s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${two(minutes % 60)} m`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+/// A point in time as people say it, seen from now.
+export function when(at, now) {
+  return at > now ? `in ${span(at - now)}` : `${span(now - at)} ago`;
+}
+
+export function count(number, one) {
+  return `${number} ${one}${number === 1 ? "" : "s"}`;
+}
+
+/// Milliseconds of a time as the API writes it; null for none.
+export function millis(text) {
+  return text ? Date.parse(text) : null;
+}
+
+/// A step of a machine's life as people call it.
+const STEPS = {
+  intent: "intent", clone: "clone", configure: "configure", resize: "resize", start: "start", agent: "boot",
+  os: "system ready", join: "join", register: "register", initialize: "initialise", done: "in service",
+  drain: "drain", detach: "detach volumes", shutdown: "shut down", delete_node: "delete node", destroy: "destroy",
+};
+export function step(name) {
+  return STEPS[name] ?? name;
+}
+export const UP = ["clone", "configure", "resize", "start", "agent", "os", "join", "register", "initialize"];
+export const DOWN = ["drain", "detach", "shutdown", "delete_node", "destroy"];

@@ -1,0 +1,114 @@
+// The stream of views from the daemon: opened while somebody looks, opened again when it ends.
+
+/// No event for this long: the daemon is gone, or the way to it. It says something every ten seconds.
+const SILENCE = 25_000;
+/// Pauses before the next attempt.
+const PAUSES = [500, 1_000, 2_000, 4_000, 5_000];
+/// A page that nobody sees lets its stream go after this long.
+const UNSEEN = 30_000;
+
+/// The daemon's clock, as it was told last.
+const clock = { now: Date.now(), at: performance.now(), pace: 1 };
+
+/// What the daemon's clock shows by now, in milliseconds.
+export function now() {
+  return clock.now + (performance.now() - clock.at) * clock.pace;
+}
+
+export function setClock(millis, pace = clock.pace) {
+  clock.now = millis;
+  clock.at = performance.now();
+  clock.pace = pace;
+}
+
+/// Listens for ever. `onView(view)` hears of views, `onState(state)` of `live`, `gone`, `full`, `closed`.
+export function listen(onView, onState) {
+  let source = null;
+  let failures = 0;
+  let silence = 0;
+  let again = 0;
+  let unseen = 0;
+
+  function heard() {
+    failures = 0;
+    clearTimeout(silence);
+    silence = setTimeout(failed, SILENCE);
+  }
+
+  function close() {
+    clearTimeout(silence);
+    clearTimeout(again);
+    source?.close();
+    source = null;
+  }
+
+  function open() {
+    close();
+    source = new EventSource("/api/events");
+    source.addEventListener("view", (event) => {
+      heard();
+      const view = JSON.parse(event.data);
+      if (!view) return;
+      setClock(view.now, view.pace);
+      onState("live");
+      onView(view);
+    });
+    source.addEventListener("beat", (event) => {
+      heard();
+      setClock(Number(event.data));
+      onState("live");
+    });
+    source.addEventListener("error", failed);
+    clearTimeout(silence);
+    silence = setTimeout(failed, SILENCE);
+  }
+
+  async function failed() {
+    close();
+    const pause = PAUSES[Math.min(failures, PAUSES.length - 1)];
+    failures += 1;
+    // The first end is a stream that is old, or a daemon that is started anew: said only when it lasts.
+    if (failures > 1) onState(await why());
+    if (source) return;
+    again = setTimeout(open, pause);
+  }
+
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(unseen);
+    if (document.hidden) {
+      unseen = setTimeout(() => { close(); onState("closed"); }, UNSEEN);
+    } else if (!source) {
+      failures = 0;
+      open();
+    }
+  });
+  open();
+}
+
+/// Whether the daemon is there at all.
+async function why() {
+  try {
+    const answer = await fetch("/livez", { cache: "no-store" });
+    return answer.status === 200 || answer.status === 503 ? "full" : "gone";
+  } catch {
+    return "gone";
+  }
+}
+
+/// Asks for one thing. Throws with the daemon's words when there is no answer.
+export async function ask(path, options = {}) {
+  let answer;
+  try {
+    answer = await fetch(path, { cache: "no-store", ...options });
+  } catch {
+    throw new Error("The daemon does not answer.");
+  }
+  let said;
+  try {
+    said = await answer.json();
+  } catch {
+    throw new Error(`The daemon answered with status ${answer.status} and nothing to read.`);
+  }
+  if (!answer.ok) throw new Error(said.error ?? `The daemon answered with status ${answer.status}.`);
+  return said;
+}

@@ -1,0 +1,137 @@
+// The page: which view is shown, how the connection stands, times that go on.
+
+import { h, say } from "./dom.js";
+import { span, when, millis } from "./format.js";
+import { listen, now } from "./live.js";
+import { Now } from "./now.js";
+import { Search, Explained } from "./why.js";
+import { WhatIf } from "./whatif.js";
+
+/// A turn comes every half minute at the latest; a view older than this tells that the loop does not turn.
+const OLD = 75_000;
+/// What a screen reader is told at most once in this time.
+const CHATTER = 15_000;
+
+const main = document.getElementById("main");
+const banner = document.getElementById("banner");
+const link = document.getElementById("link");
+const word = document.getElementById("word");
+
+let view = null;
+let state = "connecting";
+let lastHeard = null;
+let shown = null;
+let lastWord = 0;
+
+/// The views by the first part of their address.
+const ROUTES = {
+  "": () => new Now(),
+  why: () => new Search(),
+  pod: (parts) => new Explained("pod", parts),
+  node: (parts) => new Explained("node", parts),
+  machine: (parts) => new Explained("machine", parts),
+  "what-if": () => new WhatIf(),
+};
+
+function route(fromPerson) {
+  const hash = location.hash.startsWith("#/") ? location.hash.slice(2) : "";
+  let parts;
+  try {
+    parts = hash.split("/").map(decodeURIComponent);
+  } catch {
+    parts = ["?"];
+  }
+  const make = Object.hasOwn(ROUTES, parts[0]) ? ROUTES[parts[0]] : () => lost();
+  shown?.leave?.();
+  shown = make(parts.slice(1));
+  main.replaceChildren(shown.element);
+  document.title = shown.title ? `${shown.title} · pve-autoscaler` : "pve-autoscaler";
+  for (const anchor of document.querySelectorAll("#views a")) {
+    const here = anchor.getAttribute("href") === `#/${parts[0]}` ||
+      (anchor.getAttribute("href") === "#/why" && ["pod", "node", "machine"].includes(parts[0]));
+    if (here) anchor.setAttribute("aria-current", "page");
+    else anchor.removeAttribute("aria-current");
+  }
+  if (view) shown.update?.(view);
+  tick();
+  if (fromPerson) {
+    main.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+}
+
+function lost() {
+  return {
+    title: "Not here",
+    element: h("section", {}, h("h1", {}, "There is nothing at this address"), h("p", {}, h("a", { href: "#/" }, "To the first view"))),
+  };
+}
+
+/// Tells a screen reader something that matters, and not too often.
+function tell(text) {
+  const time = performance.now();
+  if (time - lastWord < CHATTER && lastWord > 0) return;
+  lastWord = time;
+  say(word, text);
+}
+
+function onState(next) {
+  if (next === "live") lastHeard = now();
+  if (next === state) return;
+  const was = state;
+  state = next;
+  const words = { live: "live", gone: "no answer", full: "refused", closed: "paused", connecting: "connecting" };
+  say(link, words[state]);
+  link.dataset.state = state;
+  document.body.classList.toggle("old", state === "gone" || state === "full");
+  if (state === "gone") tell("The daemon does not answer. What is shown is how it was.");
+  if (state === "live" && was === "gone") {
+    lastWord = 0;
+    tell("The daemon answers again.");
+  }
+  tick();
+}
+
+function onView(next) {
+  const before = view;
+  view = next;
+  say(document.getElementById("version"), `pve-autoscaler ${view.status.version}`);
+  shown.update?.(view);
+  const faults = (of) => of.status.problems.length + of.status.troubles.length;
+  if (before && faults(view) > faults(before)) tell(view.line);
+  tick();
+}
+
+/// What is wrong with what is shown, in a sentence; null when nothing is.
+function trouble() {
+  if (state === "gone") {
+    const for_ = lastHeard ? ` What is below is how it was ${span(now() - lastHeard)} ago.` : "";
+    return `The daemon does not answer.${for_} This page tries again by itself; on the host, “systemctl status pve-autoscaler” tells more.`;
+  }
+  if (state === "full") return "The daemon is there and refuses this page's stream: too many pages are open. This page tries again by itself.";
+  const at = view && millis(view.status.at);
+  if (at && now() - at > OLD * view.pace) return `The last turn of the loop was ${when(at, now())}: what is below is how it was then.`;
+  return null;
+}
+
+/// Times go on, once a second.
+function tick() {
+  const said = trouble();
+  banner.hidden = !said;
+  say(banner, said ?? "");
+  const time = now();
+  for (const element of document.querySelectorAll("[data-since]")) {
+    const at = Number(element.dataset.since);
+    say(element, element.dataset.how === "for" ? span(time - at) : when(at, time));
+  }
+  shown?.tick?.(time);
+}
+
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+addEventListener("hashchange", () => route(true));
+route(false);
+setInterval(tick, 1000);
+listen(onView, onState);

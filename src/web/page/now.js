@@ -1,0 +1,383 @@
+// The first view: how things stand.
+
+import { h, say, fill, keyed, since, bar, mark } from "./dom.js";
+import { cores, bytes, span, count, millis, step, UP, DOWN } from "./format.js";
+import { Table } from "./table.js";
+import { ask, now } from "./live.js";
+import { panel } from "./demo.js";
+
+const VERDICTS = {
+  no_compatible_pool: ["bad", "no pool can run it"], held: ["warn", "has to wait"], unread: ["idle", "not judged yet"],
+  batched: ["busy", "planned for soon"], triggers: ["busy", "a machine is planned"], fits_machine: ["busy", "a machine comes"],
+  fits_node: ["good", "fits a node"], ignored: ["idle", "left alone"],
+};
+
+/// A link into the explanation of something.
+export function pathTo(kind, name) {
+  return `#/${kind}/${name.split("/").map(encodeURIComponent).join("/")}`;
+}
+export function linkTo(kind, name) {
+  return h("a", { href: pathTo(kind, name) }, name);
+}
+const linked = (kind, name) => ({ sign: `${kind}/${name}`, make: () => linkTo(kind, name) });
+
+function section(title, id, ...content) {
+  return h("section", { "aria-labelledby": id }, h("h2", { id }, title), ...content);
+}
+
+export class Now {
+  title = "Now";
+
+  constructor() {
+    this.line = h("p", { class: "line" });
+    this.demo = h("div");
+    this.tiles = h("dl", { class: "tiles" });
+    this.care = h("ul", { class: "care" });
+    this.careSection = section("To look at", "care", this.care);
+    this.pending = pendingTable();
+    this.work = h("ul", { class: "cards work" });
+    this.noWork = h("p", { class: "none" }, "No machine is being made or removed.");
+    this.plan = planTable();
+    this.growth = h("p", { class: "note" });
+    this.pools = poolTable();
+    this.hosts = h("ul", { class: "cards hosts" });
+    this.noHosts = h("p", { class: "none" }, "No host was read yet.");
+    this.nodes = nodeTable();
+    this.element = h("div", {},
+      h("h1", { class: "hidden" }, "Now"), this.line, this.demo, this.tiles, this.careSection,
+      section("Pending pods", "pending", this.pending.element),
+      section("Machines under way", "work", this.noWork, this.work),
+      section("Decided in the last turn", "plan", this.growth, this.plan.element),
+      section("Pools", "pools", this.pools.element),
+      section("Hosts", "hosts", this.noHosts, this.hosts),
+      section("Nodes", "nodes", this.nodes.element));
+  }
+
+  update(view) {
+    const { status } = view;
+    say(this.line, headline(view));
+    if (view.demo && !this.demo.firstChild) this.demo.append(panel(view.pace));
+    this.showTiles(view);
+    this.showCare(view);
+    const { pending } = view;
+    this.pending.update(pending.pods.map((pod) => ({ ...pod, words: pending.sentences[pod.says] })), pending.total);
+    this.showWork(view);
+    say(this.growth, view.growth ?? "");
+    this.growth.hidden = !view.growth;
+    this.plan.update(view.plan.map((action, place) => ({ ...action, place })));
+    this.pools.update(Object.entries(status.pools).map(([name, pool]) => ({ name, ...pool })));
+    this.showHosts(view);
+    this.nodes.update(view.nodes);
+  }
+
+  showTiles({ status, nodes, pending }) {
+    const pools = Object.values(status.pools);
+    const sum = (name) => pools.reduce((all, pool) => all + pool[name], 0);
+    const known = !pools.some((pool) => pool.unread);
+    const waiting = status.pending.held + status.pending.no_compatible_pool;
+    const tiles = [
+      ["Nodes of pools", known ? sum("ready") : "?", `${nodes.length} in the cluster`, ""],
+      ["Coming", sum("coming"), "machines on their way up", ""],
+      ["Leaving", sum("leaving"), "machines on their way down", ""],
+      ["Pending pods", pending.total, `${status.pending.awaited} have a place or one on its way`, ""],
+      ["Without prospect", waiting, "on hold, or no pool can run them", waiting ? "warn" : ""],
+    ];
+    keyed(this.tiles, tiles, (tile) => tile[0],
+      (tile) => h("div", {}, h("dt", {}, tile[0]), h("dd", { class: "number" }), h("dd", { class: "sub" })),
+      (element, tile) => {
+        element.className = tile[3];
+        say(element.children[1], String(tile[1]));
+        say(element.children[2], tile[2]);
+      });
+  }
+
+  showCare({ status }) {
+    const items = [];
+    const add = (tone, kind, text, until) => items.push({ tone, kind, text, until: millis(until) });
+    if (status.paused !== null) add("warn", "Paused", status.paused || "by a person");
+    for (const problem of status.problems) add("bad", "Daemon", problem);
+    for (const trouble of status.troubles) {
+      add(trouble.hinders ? "bad" : "warn", "Fault", trouble.cause ? `${trouble.cause} (${trouble.effect})` : trouble.effect);
+    }
+    for (const hold of status.holds) add("warn", `On hold: ${hold.scope}`, hold.why, hold.until);
+    for (const warning of status.warnings) add("warn", "Look at", warning);
+    this.careSection.hidden = items.length === 0;
+    keyed(this.care, items, (item) => `${item.kind}\n${item.text}`,
+      (item) => h("li", {}, h("b", {}, mark(item.tone, item.kind)), h("span", {}, item.text), h("span", { class: "until" })),
+      (element, item) => fill(element.lastElementChild, String(item.until), () => item.until ? since(item.until) : null));
+  }
+
+  showWork(view) {
+    const machines = Object.entries(view.status.machines)
+      .map(([name, machine]) => ({ name, ...machine }))
+      .filter((machine) => machine.busy || machine.failure || machine.ails || machine.off || (machine.step && machine.step[0] !== "done"));
+    this.noWork.hidden = machines.length > 0;
+    keyed(this.work, machines, (machine) => machine.name, machineCard, (card, machine) => updateMachine(card, machine, view));
+  }
+
+  showHosts({ status, hosts }) {
+    const rows = [];
+    for (const [region, all] of Object.entries(status.hosts)) {
+      for (const [name, host] of Object.entries(all)) {
+        rows.push({ region, name, ...host, now: hosts[region]?.[name] ?? null, alone: Object.keys(status.hosts).length === 1 });
+      }
+    }
+    this.noHosts.hidden = rows.length > 0;
+    keyed(this.hosts, rows, (host) => `${host.region}/${host.name}`, hostCard, updateHost);
+  }
+
+  /// Times of machines under way go on.
+  tick(time) {
+    for (const card of this.work.children) card.goOn?.(time);
+  }
+}
+
+function headline(view) {
+  return view.line.charAt(0).toUpperCase() + view.line.slice(1);
+}
+
+function pendingTable() {
+  return new Table({
+    caption: "Pods without a node",
+    empty: "No pod waits for a node.",
+    key: (row) => row.pod,
+    text: (row) => `${row.pod} ${row.words.join(" ")}`,
+    columns: [
+      { name: "Pod", sort: (row) => row.pod, cell: (row) => linked("pod", row.pod) },
+      {
+        name: "What it waits for", wide: true, sort: (row) => row.words.join(" "),
+        cell: (row) => ({
+          sign: row.verdict + row.words.join("\n"),
+          make: () => [mark(VERDICTS[row.verdict]?.[0] ?? "idle", row.words[0]), row.words[1] ? h("p", { class: "why" }, row.words[1]) : null],
+        }),
+      },
+      { name: "Waiting", num: true, sort: (row) => row.since ? -millis(row.since) : null, cell: (row) => ago(row.since) },
+      { name: "CPU", num: true, sort: (row) => row.cpu_milli, cell: (row) => cores(row.cpu_milli) },
+      { name: "Memory", num: true, sort: (row) => row.memory, cell: (row) => bytes(row.memory) },
+    ],
+  });
+}
+
+function ago(text) {
+  return text ? { sign: text, make: () => since(millis(text), "for") } : "";
+}
+
+function planTable() {
+  return new Table({
+    caption: "Actions of the last turn's plan",
+    empty: "Nothing to do.",
+    key: (row) => `${row.place} ${row.verb} ${row.machine}`,
+    columns: [
+      { name: "Machine", sort: (row) => row.machine, cell: (row) => linked("machine", row.machine) },
+      { name: "Action", sort: (row) => row.verb, cell: (row) => row.verb },
+      { name: "What", cell: (row) => row.what },
+      { name: "Why", wide: true, cell: (row) => row.why },
+    ],
+  });
+}
+
+function poolTable() {
+  const number = (name, title, key) => ({ name: title, num: true, sort: (row) => row[key], cell: (row) => row.unread ? "?" : String(row[key]) });
+  return new Table({
+    caption: "Pools",
+    empty: "No pool is configured, or none was read yet.",
+    key: (row) => row.name,
+    columns: [
+      { name: "Pool", sort: (row) => row.name, cell: (row) => row.name },
+      {
+        name: "Nodes, of at most", sort: (row) => row.ready,
+        cell: (row) => ({
+          sign: `${row.ready} ${row.max} ${row.unread}`,
+          make: () => row.unread ? "?" : [bar(row.max ? row.ready / row.max : 0), ` ${row.ready} of ${row.max}`],
+        }),
+      },
+      { name: "At least", num: true, sort: (row) => row.min, cell: (row) => String(row.min) },
+      number("coming", "Coming", "coming"), number("leaving", "Leaving", "leaving"), number("unready", "Not ready", "unready"),
+      {
+        name: "Back-off", wide: true,
+        cell: (row) => ({
+          sign: `${row.backoff_until} ${row.backoff_message}`,
+          make: () => row.backoff_until
+            ? [mark("warn", "until "), since(millis(row.backoff_until)), h("p", { class: "why" }, row.backoff_message ?? "after a failure")]
+            : "none",
+        }),
+      },
+    ],
+  });
+}
+
+function nodeTable() {
+  const table = new Table({
+    caption: "Nodes",
+    empty: "No node was read yet.",
+    key: (row) => row.name,
+    text: (row) => `${row.name} ${row.pool ?? ""} ${row.host ?? ""} ${(row.verdict ?? []).join(" ")}`,
+    detailName: "pods",
+    detail: showPods,
+    columns: [
+      { name: "Node", sort: (row) => row.name, cell: (row) => linked("node", row.name) },
+      { name: "State", sort: (row) => nodeState(row).join(), cell: (row) => ({ sign: nodeState(row).join(), make: () => mark(...nodeState(row)) }) },
+      { name: "Pool", sort: (row) => row.pool ?? "", cell: (row) => row.pool ?? "none of ours" },
+      { name: "Host", sort: (row) => row.host ?? "", cell: (row) => row.host ?? "" },
+      asked("CPU asked", "asked_cpu_milli", "cpu_milli", cores),
+      asked("Memory asked", "asked_memory", "memory", bytes),
+      { name: "Pods", num: true, sort: (row) => row.pods, cell: (row) => `${row.pods} of ${row.max_pods}` },
+      {
+        name: "Verdict", wide: true, sort: (row) => (row.verdict ?? []).join(" "),
+        cell: (row) => ({
+          sign: (row.verdict ?? []).join("\n"),
+          make: () => row.verdict ? [h("span", {}, row.verdict[0]), row.verdict[1] ? h("p", { class: "why" }, row.verdict[1]) : null] : "",
+        }),
+      },
+    ],
+  });
+  return table;
+}
+
+function asked(name, part, whole, words) {
+  const share = (row) => row[whole] ? row[part] / row[whole] : 0;
+  return {
+    name, num: true, sort: share,
+    cell: (row) => ({
+      sign: `${row[part]} ${row[whole]}`,
+      make: () => [bar(share(row), share(row) > 1 ? "bad" : ""), h("span", { class: "of" }, `${words(row[part])} of ${words(row[whole])}`)],
+    }),
+  };
+}
+
+function nodeState(node) {
+  if (!node.ready) return ["bad", "not Ready"];
+  return node.cordoned ? ["warn", "cordoned"] : ["good", "Ready"];
+}
+
+/// The pods of a node, asked for when its row is opened, and again when its number of pods is another.
+async function showPods(node, element) {
+  const sign = `${node.name} ${node.pods}`;
+  if (element.askedFor === sign) return;
+  element.askedFor = sign;
+  if (!element.firstChild) element.replaceChildren(h("p", { class: "none" }, "Asking…"));
+  try {
+    const { pods, more } = await ask(`/api/pods/${encodeURIComponent(node.name)}`);
+    const table = new Table({
+      caption: `Pods of ${node.name}`, empty: "No pod is on it.", key: (row) => row.pod, text: (row) => row.pod,
+      columns: [
+        { name: "Pod", sort: (row) => row.pod, cell: (row) => linked("pod", row.pod) },
+        { name: "State", sort: podState, cell: podState },
+        { name: "Since", num: true, sort: (row) => -millis(row.since), cell: (row) => ago(row.since) },
+        { name: "CPU", num: true, sort: (row) => row.cpu_milli, cell: (row) => cores(row.cpu_milli) },
+        { name: "Memory", num: true, sort: (row) => row.memory, cell: (row) => bytes(row.memory) },
+      ],
+    });
+    table.update(pods, pods.length + more);
+    element.replaceChildren(table.element);
+  } catch (error) {
+    element.askedFor = null;
+    element.replaceChildren(h("p", { class: "none" }, error.message));
+  }
+}
+
+function podState(pod) {
+  if (pod.leaving) return "being deleted";
+  return pod.phase === "Running" ? (pod.ready ? "ready" : "running, not ready") : pod.phase.toLowerCase();
+}
+
+function machineCard(machine) {
+  const card = h("li", {},
+    h("h3", {}, linkTo("machine", machine.name)), h("p", { class: "sub" }),
+    h("ol", { class: "steps" }), h("p", { class: "time" }), h("p", { class: "waits" }), h("p", { class: "failed" }));
+  return card;
+}
+
+function updateMachine(card, machine, view) {
+  const [, place, steps, time, waits, failed] = card.children;
+  say(place, `${machine.pool} · ${machine.instance_type} · VMID ${machine.vmid} on ${machine.host}`);
+  const current = machine.step?.[0];
+  const down = machine.busy === "down" || DOWN.includes(current);
+  const path = down ? DOWN : UP;
+  const at = path.indexOf(current);
+  fill(steps, `${current} ${machine.busy} ${current === "done"}`, () => path.map((name, index) => {
+    const standing = current === "done" || index < at ? "past" : index === at ? "current" : "";
+    return h("li", { class: standing, "aria-current": index === at ? "step" : null },
+      h("span", { class: "hidden" }, standing === "past" ? "done: " : standing === "current" ? "now: " : "then: "), step(name));
+  }));
+  const [begun, usual, limit] = [machine.step ? millis(machine.step[1]) : null, view.usual[current], view.deadlines[current]];
+  card.goOn = (clock) => showTime(time, { machine, begun, usual, limit, clock });
+  card.goOn(now());
+  const hindered = machine.waits?.hindered;
+  fill(waits, JSON.stringify([machine.waits?.what, hindered, machine.ails, machine.off]), () => {
+    const words = machine.waits?.what ?? machine.ails ?? (machine.off ? "Its VM is off." : null);
+    return words ? (hindered || machine.ails ? mark("warn", words) : words) : null;
+  });
+  fill(failed, JSON.stringify(machine.failure), () => machine.failure
+    ? [mark("bad", `failed in ${step(machine.failure.step)} `), since(millis(machine.failure.at)), h("span", { class: "words" }, machine.failure.message)]
+    : null);
+}
+
+/// How long the step has lasted, beside what it usually takes.
+function showTime(element, { machine, begun, usual, limit, clock }) {
+  if (!begun) {
+    fill(element, "unknown", () => "Its step is not known.");
+    return;
+  }
+  const lasted = Math.max(0, clock - begun);
+  const compared = usual ? `usually ${span(usual.median)}` : limit ? `at most ${span(limit)}, not measured yet` : "";
+  const whole = usual ? usual.median : limit;
+  const late = usual ? lasted > usual.median * 2 && lasted > usual.median + 5_000 : limit && lasted > limit;
+  const name = step(machine.step[0]);
+  fill(element, `${name} ${compared} ${late} ${machine.busy}`, () => {
+    element.figure = h("span", { class: "figure" });
+    element.share = whole && machine.busy ? bar(0, late ? "warn" : "") : null;
+    const idle = machine.busy ? "" : " Nothing is being done with it now.";
+    return [element.share, h("b", {}, name), " for ", element.figure, compared && machine.busy ? `, ${compared}.` : ".", late && machine.busy ? mark("warn", "longer than usual") : null, idle];
+  });
+  say(element.figure, span(lasted));
+  if (element.share) element.share.firstElementChild.style.inlineSize = `${Math.min(100, (lasted / whole) * 100)}%`;
+}
+
+function hostCard(host) {
+  const guests = new Table({
+    caption: `Guests of ${host.name}`, empty: "No guest is on it.", key: (row) => String(row.vmid), text: (row) => `${row.vmid} ${row.name}`,
+    columns: [
+      { name: "Guest", sort: (row) => row.name, cell: (row) => row.machine ? linked("machine", row.machine) : row.name || "not named yet" },
+      { name: "VMID", num: true, sort: (row) => row.vmid, cell: (row) => String(row.vmid) },
+      { name: "Whose", sort: (row) => (row.machine ? "machine" : "not ours"), cell: (row) => (row.machine ? "machine of a pool" : "not ours") },
+      { name: "State", sort: guestState, cell: guestState },
+      { name: "CPU", num: true, sort: (row) => row.cpus, cell: (row) => String(row.cpus) },
+      { name: "Memory", num: true, sort: (row) => row.memory, cell: (row) => bytes(row.memory) },
+    ],
+  });
+  const card = h("li", {},
+    h("h3", {}, host.name), h("p", { class: "state" }),
+    h("dl", { class: "facts" }), h("ul", { class: "notes" }),
+    h("details", {}, h("summary"), guests.element));
+  card.guests = guests;
+  return card;
+}
+
+function updateHost(card, host) {
+  const [title, state, facts, notes, details] = card.children;
+  say(title, host.alone ? host.name : `${host.region}/${host.name}`);
+  fill(state, String(host.online), () => host.online ? mark("good", "online") : mark("bad", "offline"));
+  const of = (part, whole, words) => [whole ? part / whole : 0, whole ? `${words(part)} of ${words(whole)}` : "not known"];
+  const rows = [["Memory promised", ...of(host.promised_memory, host.memory, bytes)], ["CPU promised", ...of(host.promised_cpu_milli, host.cpus * 1000, cores)]];
+  if (host.now && host.online) {
+    rows.push(["Memory in use", ...of(host.now.memory_used, host.memory, bytes)]);
+    rows.push(["CPU in use", ...of(host.now.cpu_used_milli, host.cpus * 1000, cores)]);
+  }
+  rows.push(["Room for machines", null, bytes(host.left_memory)], ["Machines", null, String(host.machines)]);
+  fill(facts, JSON.stringify(rows), () => rows.map(([name, share, words]) =>
+    h("div", {}, h("dt", {}, name), h("dd", {}, h("span", {}, words), share === null ? null : bar(share, share > 1 ? "bad" : share > 0.9 ? "warn" : "")))));
+  fill(notes, JSON.stringify(host.notes ?? []), () => (host.notes ?? []).map((note) => h("li", {}, mark("warn", note))));
+  const guests = host.now?.guests ?? [];
+  const ours = guests.filter((guest) => guest.machine).length;
+  const running = guests.filter((guest) => guest.running).length;
+  say(details.firstElementChild, `${count(guests.length, "guest")}: ${running} running, ${ours} of ours`);
+  card.guests.update(guests, guests.length + (host.now?.more ?? 0));
+}
+
+function guestState(guest) {
+  if (guest.template) return "template";
+  if (guest.running) return guest.container ? "running container" : "running";
+  return guest.onboot ? "off, starts with its host" : "off";
+}
+

@@ -1,0 +1,271 @@
+// Why: the explanation of one pod, node or machine, as `explain` gives it, and the search that leads there.
+
+import { h, say, keyed, since, mark, bar } from "./dom.js";
+import { cores, bytes, percent, count, millis } from "./format.js";
+import { Table } from "./table.js";
+import { linkTo } from "./now.js";
+import { ask } from "./live.js";
+
+/// Time between two letters and the search.
+const PAUSE = 200;
+/// An explanation that is looked at is asked for anew with a turn, and not more often than this.
+const ANEW = 5_000;
+
+export class Search {
+  title = "Why";
+
+  constructor() {
+    this.input = h("input", { type: "search", id: "search", autocomplete: "off", spellcheck: "false", on: { input: () => this.later() } });
+    this.said = h("p", { class: "none", role: "status" });
+    this.lists = h("div", { class: "found" });
+    this.element = h("section", {},
+      h("h1", {}, "Why"),
+      h("p", {}, "Why does a pod wait, why does a node stay or go, how is a machine?"),
+      h("form", { role: "search", on: { submit: (event) => { event.preventDefault(); this.search(); } } },
+        h("label", { for: "search" }, "Part of a name of a pod, a node or a machine"), this.input),
+      this.said, this.lists);
+    this.search();
+  }
+
+  later() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.search(), PAUSE);
+  }
+
+  async search() {
+    clearTimeout(this.timer);
+    const part = this.input.value.trim();
+    try {
+      const found = await ask(`/api/find?q=${encodeURIComponent(part)}`);
+      if (part !== this.input.value.trim()) return;
+      const kinds = [["pod", "Pods", found.pods], ["node", "Nodes", found.nodes], ["machine", "Machines that are no node yet", found.machines]];
+      const all = kinds.reduce((sum, kind) => sum + kind[2].length, 0);
+      say(this.said, all === 0 ? "Nothing has such a name." : found.more ? "There are more; type more of the name." : `${all} found.`);
+      keyed(this.lists, kinds.filter((kind) => kind[2].length), (kind) => kind[0],
+        (kind) => h("section", {}, h("h2", {}, kind[1]), h("ul", { class: "names" })),
+        (element, kind) => keyed(element.lastElementChild, kind[2], (name) => name, (name) => h("li", {}, linkTo(kind[0], name)), () => {}));
+    } catch (error) {
+      say(this.said, error.message);
+      this.lists.replaceChildren();
+      this.lists.children_by_key = null;
+    }
+  }
+
+  leave() {
+    clearTimeout(this.timer);
+  }
+}
+
+/// The explanation of one thing. `kind`: pod, node or machine.
+export class Explained {
+  constructor(kind, parts) {
+    this.kind = kind;
+    this.name = parts.join("/");
+    this.title = this.name;
+    const wanted = kind === "pod" ? 2 : 1;
+    const path = parts.map(encodeURIComponent).join("/");
+    this.path = parts.length === wanted && parts.every(Boolean) ? `/api/explain/${kind === "pod" ? "pod" : "node"}/${path}` : null;
+    this.head = h("div", { class: "told" });
+    this.body = h("div");
+    this.tables = new Map();
+    this.element = h("article", {}, h("p", { class: "crumb" }, h("a", { href: "#/why" }, "Why"), ` › ${kind}`), h("h1", {}, this.name), this.head, this.body);
+    this.asked = -Infinity;
+    this.look();
+  }
+
+  update(view) {
+    if (view.status.at !== this.of && performance.now() - this.asked > ANEW) {
+      this.of = view.status.at;
+      this.look();
+    }
+  }
+
+  async look() {
+    this.asked = performance.now();
+    if (!this.path) {
+      this.refuse(this.kind === "pod" ? "A pod is named NAMESPACE/NAME." : "The address names no node and no machine.");
+      return;
+    }
+    try {
+      const told = await ask(this.path);
+      if (this.kind === "pod") this.pod(told);
+      else this.node(told);
+    } catch (error) {
+      this.refuse(error.message);
+    }
+  }
+
+  refuse(why) {
+    this.head.replaceChildren(h("p", { class: "line" }, mark("warn", why)));
+  }
+
+  /// A table that stays, with its order and its page, when the explanation is told anew.
+  table(title, definition, rows, note) {
+    let known = this.tables.get(title);
+    if (!known) {
+      const id = `told-${this.tables.size}`;
+      const table = new Table({ caption: title, ...definition });
+      known = { table, note: h("p", { class: "note" }), section: null };
+      known.section = h("section", { "aria-labelledby": id }, h("h2", { id }, title), known.note, table.element);
+      this.tables.set(title, known);
+      this.body.append(known.section);
+    }
+    say(known.note, note ?? "");
+    known.note.hidden = !note;
+    known.section.hidden = rows.length === 0 && !definition.empty;
+    known.table.update(rows);
+  }
+
+  pod({ story, sentence }) {
+    const tone = { no_compatible_pool: "bad", held: "warn", fits_node: "good" }[story.verdict?.verdict] ?? "busy";
+    const bound = story.bound ? [mark("good", "It is on the node "), linkTo("node", story.bound), "."] : [mark("idle", `It needs no node: its phase is ${story.phase}.`)];
+    this.head.replaceChildren(
+      h("p", { class: "line" }, sentence ? mark(tone, `It ${sentence[0]}.`.replace("It no pool", "No pool")) : bound),
+      sentence?.[1] ? h("p", { class: "why" }, sentence[1]) : "",
+      facts([["Asks", amounts(story.asks)], ["Priority", String(story.priority)], ["Phase", story.phase], story.place ? ["Place", story.place] : null]),
+      change("What would have to change", podChanges(story)));
+    this.table("New machines", OFFERS, story.offers, "What a new machine of each pool, instance type and host would be to it.");
+    this.table("Nodes there are", NODES, story.nodes, "What each node, and each machine under way, is to it now.");
+    if (story.preferences?.length) this.table("What it prefers", PREFERENCES, story.preferences, story.place ? `Weighed at ${story.place}.` : null);
+    this.table("On hold", HOLDS, story.holds);
+  }
+
+  node({ story, sentence }) {
+    const machine = story.machine;
+    const tone = { kept: "good", leaving: "busy", replaced: "busy" }[story.verdict?.verdict] ?? "idle";
+    this.head.replaceChildren(
+      h("p", { class: "line" }, mark(tone, sentence ? (sentence[1] ? `${sentence[0]}: ${sentence[1]}` : sentence[0]) : machine?.standing ?? "nothing is decided of it")),
+      facts([
+        machine ? ["Machine", `${machine.pool} · ${machine.instance_type} · VMID ${machine.vmid} on ${machine.host}`] : ["Machine", "none of ours: it is never removed"],
+        machine ? ["Stands", machine.standing] : null,
+        story.unneeded_since ? ["Unneeded since", since(millis(story.unneeded_since))] : null,
+        ...Object.entries(story.requested_permille).map(([name, permille]) => [`${name} asked`, [bar(permille / 1000), ` ${percent(permille / 1000)}`]]),
+      ]),
+      machine ? change("What would have to change for it to go", nodeChanges(story)) : "");
+    this.table("If it were removed now", FATES, story.pods);
+    if (story.expected.length) this.table("Pending pods that are expected here", EXPECTED, story.expected.map((pod) => ({ pod })));
+    this.table("On hold", HOLDS, story.holds);
+  }
+}
+
+function facts(pairs) {
+  return h("dl", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+function change(title, items) {
+  if (items.length === 0) return "";
+  return h("section", { class: "change" }, h("h2", {}, title), h("ul", {}, items.map((item) => h("li", {}, item))));
+}
+
+/// Pools that share a reason share a line; what is only held comes before what would not run it at all.
+function podChanges(story) {
+  if (story.bound || !["held", "no_compatible_pool"].includes(story.verdict?.verdict)) return [];
+  const reasons = new Map();
+  for (const offer of story.offers) {
+    const place = `${offer.pool}/${offer.instance_type}`;
+    const said = offer.misfit ? `would not run it: ${offer.misfit}` : `would run it, and is not made now: ${offer.held ?? "the plan has another one"}`;
+    const rank = offer.misfit ? 1 : 0;
+    if (!reasons.has(said)) reasons.set(said, { rank, places: new Set() });
+    reasons.get(said).places.add(place);
+  }
+  return [...reasons].sort((a, b) => a[1].rank - b[1].rank).map(([said, { places }]) => [h("b", {}, [...places].join(", ")), ` ${said}`]);
+}
+
+function nodeChanges(story) {
+  if (story.verdict?.verdict !== "kept") return [];
+  const items = [[story.verdict.why || story.verdict.reason]];
+  const blocking = story.pods.filter((pod) => pod.fate.does === "blocks" || pod.fate.does === "unplaced");
+  for (const pod of blocking.slice(0, 10)) items.push([linkTo("pod", pod.pod), ` ${fate(pod)}${pod.why ? `: ${pod.why}` : ""}`]);
+  if (blocking.length > 10) items.push([`and ${count(blocking.length - 10, "more pod")}, below`]);
+  for (const hold of story.holds) items.push([`${hold.scope} is on hold: ${hold.why}`]);
+  return items;
+}
+
+function amounts(resources) {
+  const said = [];
+  if (resources.cpu_milli) said.push(`CPU ${cores(resources.cpu_milli)}`);
+  if (resources.memory) said.push(`memory ${bytes(resources.memory)}`);
+  if (resources.ephemeral) said.push(`ephemeral-storage ${bytes(resources.ephemeral)}`);
+  for (const [name, amount] of Object.entries(resources.extended ?? {})) said.push(`${name} ${amount}`);
+  return said.join(", ") || "nothing";
+}
+
+const answered = (row) => ({
+  sign: `${row.misfit} ${Object.keys(row.preempts ?? {})}`,
+  make: () => row.misfit ? [mark("bad", "no"), h("p", { class: "why" }, row.misfit)]
+    : [mark("good", row.coming ? "yes, once it is up" : "yes"), preempted(row)],
+});
+
+function preempted(row) {
+  const names = Object.keys(row.preempts ?? {});
+  return names.length ? h("p", { class: "why" }, `kube-scheduler will preempt ${names.join(", ")}`) : null;
+}
+
+const OFFERS = {
+  empty: "There is nothing that could be made.",
+  key: (row) => `${row.pool}/${row.instance_type}@${row.host}`,
+  text: (row) => `${row.pool}/${row.instance_type} ${row.host} ${row.misfit ?? ""} ${row.held ?? ""}`,
+  columns: [
+    { name: "Pool/type", sort: (row) => `${row.pool}/${row.instance_type}`, cell: (row) => `${row.pool}/${row.instance_type}` },
+    { name: "Host", sort: (row) => row.host, cell: (row) => row.host || "none may be used" },
+    { name: "Free CPU", num: true, sort: (row) => row.free.cpu_milli, cell: (row) => cores(row.free.cpu_milli) },
+    { name: "Free memory", num: true, sort: (row) => row.free.memory, cell: (row) => bytes(row.free.memory) },
+    { name: "Would it run?", wide: true, sort: (row) => row.misfit ?? "", cell: answered },
+    {
+      name: "Possible now?", wide: true, sort: (row) => row.held ?? "",
+      cell: (row) => ({ sign: String(row.held), make: () => row.held ? [mark("warn", "no"), h("p", { class: "why" }, row.held)] : mark("good", "yes") }),
+    },
+  ],
+};
+
+const NODES = {
+  empty: "There is no node.",
+  key: (row) => row.name,
+  text: (row) => `${row.name} ${row.misfit ?? ""}`,
+  columns: [
+    { name: "Node", sort: (row) => row.name, cell: (row) => ({ sign: row.name, make: () => linkTo(row.coming ? "machine" : "node", row.name) }) },
+    { name: "Free CPU", num: true, sort: (row) => row.free.cpu_milli, cell: (row) => cores(row.free.cpu_milli) },
+    { name: "Free memory", num: true, sort: (row) => row.free.memory, cell: (row) => bytes(row.free.memory) },
+    { name: "Would it run?", wide: true, sort: (row) => row.misfit ?? "", cell: answered },
+  ],
+};
+
+const PREFERENCES = {
+  key: (row) => `${row.kind} ${row.preference}`,
+  columns: [
+    { name: "Preference", sort: (row) => row.preference, cell: (row) => row.preference },
+    { name: "Weight", num: true, sort: (row) => row.weight ?? null, cell: (row) => (row.weight ? String(row.weight) : "") },
+    { name: "Met", sort: (row) => Number(row.met), cell: (row) => ({ sign: String(row.met), make: () => row.met ? mark("good", "yes") : mark("warn", "no") }) },
+    { name: "Why", wide: true, cell: (row) => row.why ?? "" },
+  ],
+};
+
+const HOLDS = {
+  key: (row) => `${row.scope} ${row.why}`,
+  columns: [
+    { name: "What", sort: (row) => row.scope, cell: (row) => row.scope },
+    { name: "Why", wide: true, cell: (row) => row.why },
+    { name: "Until", cell: (row) => row.until ? { sign: row.until, make: () => since(millis(row.until)) } : "" },
+  ],
+};
+
+function fate(pod) {
+  const { does, to, reason } = pod.fate;
+  return { stays: "does not matter", goes: "ends, nothing replaces it", moves: `moves to ${to}`, unplaced: "finds no place", blocks: `blocks: ${reason}` }[does] ?? does;
+}
+
+const FATES = {
+  empty: "No pod is on it.",
+  key: (row) => row.pod,
+  text: (row) => `${row.pod} ${fate(row)}`,
+  columns: [
+    { name: "Pod", sort: (row) => row.pod, cell: (row) => ({ sign: row.pod, make: () => linkTo("pod", row.pod) }) },
+    { name: "What becomes of it", sort: fate, cell: fate },
+    { name: "Why", wide: true, cell: (row) => row.why ?? "" },
+  ],
+};
+
+const EXPECTED = {
+  key: (row) => row.pod,
+  columns: [{ name: "Pod", sort: (row) => row.pod, cell: (row) => ({ sign: row.pod, make: () => linkTo("pod", row.pod) }) }],
+};

@@ -1,0 +1,407 @@
+//! The page from outside: what is served, to whom, and when it is computed.
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+use super::*;
+
+/// What a browser gets at an address of this host.
+async fn page(server: &Server, path: &str) -> String {
+    ask(server, path, "Host: localhost\r\nConnection: close\r\n").await
+}
+
+async fn ask(server: &Server, path: &str, headers: &str) -> String {
+    let mut stream = TcpStream::connect(server.address).await.expect("connects");
+    let request = format!("GET {path} HTTP/1.1\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).await.expect("writes");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.expect("reads");
+    text
+}
+
+/// What JSON an answer has.
+fn body(answer: &str) -> Value {
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+/// A stream of events, read event by event.
+struct Events(BufReader<TcpStream>);
+
+impl Events {
+    async fn open(server: &Server) -> Events {
+        let mut stream = TcpStream::connect(server.address).await.expect("connects");
+        let request = "GET /api/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+        stream.write_all(request.as_bytes()).await.expect("writes");
+        Events(BufReader::new(stream))
+    }
+
+    /// Lines up to one that begins so; what follows there.
+    async fn until(&mut self, begin: &str) -> Option<String> {
+        loop {
+            let mut line = String::new();
+            if self.0.read_line(&mut line).await.ok()? == 0 {
+                return None;
+            }
+            if let Some(rest) = line.strip_prefix(begin) {
+                return Some(rest.trim().to_owned());
+            }
+        }
+    }
+
+    async fn view(&mut self) -> Value {
+        let data = self.until("data: ").await.expect("an event");
+        serde_json::from_str(&data).expect("JSON")
+    }
+}
+
+/// Every file that a file of the page names is served, and nothing names another server.
+#[tokio::test]
+async fn the_page_is_whole_and_asks_nobody_else() {
+    let server = start().await;
+    let mut wanted = vec!["/".to_owned()];
+    let mut seen = 0;
+    while let Some(path) = wanted.get(seen).cloned() {
+        seen += 1;
+        let answer = page(&server, &path).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+        for header in [
+            "content-security-policy: default-src 'none'; script-src 'self'; ",
+            "x-content-type-options: nosniff",
+            "referrer-policy: no-referrer",
+            "cache-control: no-cache",
+        ] {
+            assert!(answer.contains(header), "{path} lacks {header}: {answer}");
+        }
+        let text = answer.replace("http://www.w3.org/2000/svg", "");
+        assert!(
+            !text.contains("http://") && !text.contains("https://"),
+            "{path} names a server"
+        );
+        for (before, after) in [("src=\"", '"'), ("href=\"/page", '"'), ("from \"./", '"')] {
+            for part in text.split(before).skip(1) {
+                let name = part.split(after).next().unwrap_or_default();
+                let named = match before {
+                    "src=\"" => name.to_owned(),
+                    _ => format!("/page/{}", name.trim_start_matches('/')),
+                };
+                if !wanted.contains(&named) {
+                    wanted.push(named);
+                }
+            }
+        }
+    }
+    let served: std::collections::BTreeSet<&str> = assets::paths().collect();
+    let named: std::collections::BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
+    assert_eq!(served, named);
+}
+
+/// Inline scripts and styles are what the policy forbids: the page would look broken, silently.
+#[test]
+fn nothing_is_inline() {
+    let text = include_str!("../page/index.html");
+    for word in ["style=", "<style", "onclick", "<script>", "javascript:"] {
+        assert!(!text.contains(word), "{word}");
+    }
+    for (name, text) in [
+        ("now.js", include_str!("../page/now.js")),
+        ("why.js", include_str!("../page/why.js")),
+        ("main.js", include_str!("../page/main.js")),
+        ("table.js", include_str!("../page/table.js")),
+        ("dom.js", include_str!("../page/dom.js")),
+        ("live.js", include_str!("../page/live.js")),
+        ("demo.js", include_str!("../page/demo.js")),
+        ("theme.js", include_str!("../page/theme.js")),
+    ] {
+        for word in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+        ] {
+            assert!(!text.contains(word), "{name} has {word}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_browser_that_has_a_file_is_not_sent_it_again() {
+    let server = start().await;
+    let first = page(&server, "/page/main.js").await;
+    let tag = first.lines().find_map(|line| line.strip_prefix("etag: "));
+    let tag = tag.expect("a tag");
+    let headers = format!("Host: localhost\r\nIf-None-Match: {tag}\r\nConnection: close\r\n");
+    let again = ask(&server, "/page/main.js", &headers).await;
+    assert!(again.starts_with("HTTP/1.1 304"), "{again}");
+}
+
+/// A stranger's name that leads here, another site's page: neither reads what is served. Scrapers do, by any name.
+#[tokio::test]
+async fn strangers_names_and_pages_get_nothing_but_metrics() {
+    let server = start().await;
+    for path in [
+        "/",
+        "/api/events",
+        "/api/find?q=",
+        "/api/explain/pod/default/b",
+        "/page/main.js",
+    ] {
+        let answer = ask(
+            &server,
+            path,
+            "Host: rebind.example:9808\r\nConnection: close\r\n",
+        )
+        .await;
+        assert!(answer.starts_with("HTTP/1.1 403"), "{path}: {answer}");
+        assert!(!answer.contains("small-a"), "{answer}");
+        let cross = "Host: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: cors\r\nConnection: close\r\n";
+        let answer = ask(&server, path, cross).await;
+        assert!(answer.starts_with("HTTP/1.1 403"), "{path}: {answer}");
+    }
+    let answer = ask(
+        &server,
+        "/metrics",
+        "Host: pve1.example:9808\r\nConnection: close\r\n",
+    )
+    .await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
+async fn the_stream_tells_what_status_and_plan_tell() {
+    let server = start().await;
+    let mut events = Events::open(&server).await;
+    let view = events.view().await;
+    let turn = turn();
+    let status = serde_json::to_value(Status::of(&turn)).expect("plain data");
+    assert_eq!(view["status"], status);
+    assert_eq!(view["pending"]["total"], 1);
+    assert_eq!(view["pending"]["pods"][0]["pod"], "default/b");
+    assert_eq!(
+        view["pending"]["sentences"][0],
+        json!(["waits for machine small-b", ""])
+    );
+    let nodes: Vec<&str> = view["nodes"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|node| node["name"].as_str())
+        .collect();
+    assert_eq!(nodes, ["cp", "small-a"]);
+    assert_eq!(view["nodes"][1]["asked_cpu_milli"], 500);
+    assert_eq!(view["nodes"][1]["machine"], "small-a");
+    let guests = &view["hosts"]["default"]["pve1"]["guests"];
+    assert_eq!(guests[0]["machine"], "small-a", "{view}");
+}
+
+/// Two who look share one view; when both are gone nothing of it is kept; a turn that nobody sees costs nothing.
+#[tokio::test]
+async fn one_view_for_all_and_none_for_nobody() {
+    let server = start().await;
+    assert!(server.viewers.keep_nothing());
+    let mut one = Events::open(&server).await;
+    let first = one.view().await;
+    let mut other = Events::open(&server).await;
+    let same = other.view().await;
+    // Made at different times they would tell different clocks.
+    assert_eq!(first["now"], same["now"]);
+    assert!(!server.viewers.keep_nothing());
+    let mut next = turn();
+    next.number += 1;
+    server.turns.send_replace(Some(Arc::new(next)));
+    let (later, too) = (one.view().await, other.view().await);
+    assert_eq!(
+        later["status"]["turns"].as_u64(),
+        first["status"]["turns"].as_u64().map(|turns| turns + 1)
+    );
+    assert_eq!(later["now"], too["now"]);
+    drop((one, other));
+    for _ in 0..200 {
+        if server.viewers.keep_nothing() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(
+        server.viewers.keep_nothing(),
+        "the view outlives its viewers"
+    );
+    server.turns.send_replace(Some(Arc::new(turn())));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(server.viewers.keep_nothing(), "a view was made for nobody");
+}
+
+#[tokio::test]
+async fn viewers_have_a_limit_and_leave_room_for_scrapers() {
+    let server = start().await;
+    let mut all = Vec::new();
+    for _ in 0..live::MAX_VIEWERS {
+        let mut events = Events::open(&server).await;
+        events.view().await;
+        all.push(events);
+    }
+    let one_more = page(&server, "/api/events").await;
+    assert!(
+        one_more.starts_with("HTTP/1.1 503") && one_more.contains("12 pages are open"),
+        "{one_more}"
+    );
+    let metrics = get(server.address, "/metrics").await;
+    assert!(metrics.starts_with("HTTP/1.1 200"), "{metrics}");
+    all.pop();
+    for _ in 0..200 {
+        let mut events = Events::open(&server).await;
+        if events.until("data: ").await.is_some() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("a place that was given up is not given again");
+}
+
+/// The clock is paused: a beat comes, the stream ends by itself before its connection is too old, and the server's end
+/// does not wait for those who look.
+#[tokio::test(start_paused = true)]
+async fn a_stream_beats_ends_and_holds_nothing_up() {
+    let server = start().await;
+    let mut events = Events::open(&server).await;
+    assert_eq!(events.until("event: ").await.as_deref(), Some("view"));
+    assert_eq!(events.until("event: ").await.as_deref(), Some("beat"));
+    let began = tokio::time::Instant::now();
+    while events.until("event: ").await.is_some() {}
+    let lived = began.elapsed();
+    assert!(lived < Duration::from_mins(5), "{lived:?}");
+    let mut events = Events::open(&server).await;
+    events.view().await;
+    let stopped = tokio::time::Instant::now();
+    server.stop.send(()).expect("it runs");
+    server.task.await.expect("it ends");
+    assert!(
+        stopped.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        stopped.elapsed()
+    );
+    assert!(events.until("event: ").await.is_none());
+}
+
+/// The same words as `explain` and `plan` have, by the same code.
+#[tokio::test]
+async fn one_thing_is_explained_as_explain_does_it() {
+    use crate::agent::answers::Question;
+    use crate::agent::control::Answer;
+    let server = start().await;
+    let told = body(&page(&server, "/api/explain/pod/default/b").await);
+    let Answer::Ok(story) = Question::Pod(waiting()).answer(&turn()) else {
+        panic!("the pod is there");
+    };
+    assert_eq!(told["story"], story);
+    assert_eq!(told["sentence"][0], "waits for machine small-b");
+    let told = body(&page(&server, "/api/explain/node/small-a").await);
+    assert_eq!(told["story"]["machine"]["vmid"], 9000);
+    assert_eq!(told["sentence"][0], "NotUnderutilized");
+    let gone = page(&server, "/api/explain/node/%3Cscript%3E").await;
+    assert!(gone.starts_with("HTTP/1.1 404"), "{gone}");
+    assert_eq!(body(&gone)["error"], "no node or machine <script> is seen");
+    assert!(gone.contains("content-type: application/json"), "{gone}");
+    let pods = body(&page(&server, "/api/pods/small-a").await);
+    assert_eq!(pods["pods"][0]["pod"], "default/a");
+    let found = body(&page(&server, "/api/find?q=small").await);
+    assert_eq!(found["nodes"], json!(["small-a"]));
+    assert_eq!(found["machines"], json!(["small-b"]));
+    let found = body(&page(&server, "/api/find?q=default/b").await);
+    assert_eq!(found["pods"], json!(["default/b"]));
+}
+
+/// Posts JSON as the page does.
+async fn suppose(server: &Server, headers: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(server.address).await.expect("connects");
+    let length = body.len();
+    let request = format!(
+        "POST /api/what-if HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).await.expect("writes");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.expect("reads");
+    text
+}
+
+#[tokio::test]
+async fn what_cannot_be_supposed_is_told_in_words() {
+    let server = start().await;
+    let typed = "Content-Type: application/json\r\n";
+    let large = json!({"manifests": "x".repeat(100_000)}).to_string();
+    for (headers, asked, status, wanted) in [
+        (typed, "{}", "422", "Nothing is supposed"),
+        (
+            typed,
+            "{\"manifests\": \"kind: Service\"}",
+            "422",
+            "Document 1: kind Service; known are Pod",
+        ),
+        (
+            typed,
+            "{\"manifests\": \"a: [\"}",
+            "422",
+            "The manifests are no YAML",
+        ),
+        (
+            typed,
+            "{\"changes\": [{\"key\": \"pool.a.max\", \"value\": \"x\"}]}",
+            "422",
+            "x is no value",
+        ),
+        (typed, "{\"other\": 1}", "400", "unknown field"),
+        (typed, large.as_str(), "422", "at most 65536 are read"),
+        ("", "{}", "400", "Content-Type"),
+    ] {
+        let answer = suppose(&server, headers, asked).await;
+        let begin = format!("HTTP/1.1 {status}");
+        let why = body(&answer)["error"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        assert!(
+            answer.starts_with(&begin) && why.contains(wanted),
+            "{asked:.40}: {answer}"
+        );
+    }
+    let cross = format!("{typed}Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n");
+    let answer = suppose(&server, &cross, "{}").await;
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+    let huge = json!({"manifests": "x".repeat(200_000)}).to_string();
+    let answer = suppose(&server, typed, &huge).await;
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 4"),
+        "{answer}"
+    );
+}
+
+/// The view of this test has no sources that were read: the plan holds, and says so.
+#[tokio::test]
+async fn a_pod_that_is_supposed_is_judged_and_nothing_changes() {
+    let server = start().await;
+    let pod = "kind: Pod\nmetadata: {name: new}\nspec: {containers: [{name: c, image: x}]}";
+    let asked = json!({ "manifests": pod }).to_string();
+    let answer = suppose(&server, "Content-Type: application/json\r\n", &asked).await;
+    let outcome = &body(&answer)["outcome"];
+    assert_eq!(outcome["pods"][0]["name"], "default/new", "{answer}");
+    let found = body(&page(&server, "/api/find?q=new").await);
+    assert_eq!(found["pods"], json!([]));
+}
+
+#[tokio::test]
+async fn before_the_first_turn_it_says_so() {
+    let server = start().await;
+    server.turns.send_replace(None);
+    let view = Events::open(&server).await.view().await;
+    assert_eq!(view["status"]["at"], Value::Null);
+    assert!(
+        view["line"]
+            .as_str()
+            .is_some_and(|line| line.contains("not configured")),
+        "{view}"
+    );
+    let told = page(&server, "/api/explain/node/small-a").await;
+    assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+}

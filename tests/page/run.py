@@ -1,0 +1,286 @@
+"""The page in a real browser.
+
+    python3 tests/page/run.py target/debug/pve-autoscaler [--pictures FOLDER]
+
+Needs chromium and chromedriver. Pictures for the README are written where --pictures says.
+"""
+
+import os
+import signal
+import sys
+import time
+from urllib.parse import urlsplit
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from browser import Browser, until  # noqa: E402
+from checks import expect, look_over  # noqa: E402
+from world import Demo, Installation  # noqa: E402
+
+# What a page of 500 nodes and 5,000 pods may take, on a slow machine that builds beside it.
+MOST_ELEMENTS = 6_000
+MOST_SECONDS = 10
+EVIL = "<img src=x onerror=document.title='broken'><b>bold</b>"
+
+
+def quiet(browser, origin):
+    """Nobody else was asked, and the console said nothing that was not provoked."""
+    browser.look_at_logs()
+    # Chromium's own first tab asks Chromium itself.
+    inner = ("data", "chrome", "chrome-untrusted", "about")
+    elsewhere = [url for url in browser.requests if urlsplit(url).scheme not in inner and not url.startswith(origin)]
+    expect(not elsewhere, f"requests went elsewhere: {elsewhere[:5]}")
+    expect(not browser.complaints, f"the console says: {browser.complaints[:5]}")
+    browser.requests.clear()
+
+
+def of_small_cluster(browser, demo, pictures):
+    """One node, then some: every view, both themes, three widths, what a person does."""
+    browser.size(1280, 900)
+    browser.open(demo.url)
+    browser.shows("Pending pods")
+    browser.shows("live", "#link")
+    look_over(browser, "Now, at the start")
+    # Machines come; the page shows each step, and by which time.
+    browser.wait("a machine under way", "return document.querySelector('.work li .steps [aria-current]') !== null", seconds=60)
+    browser.wait("a time that is measured", "return document.querySelector('.work .time').innerText.includes('usually')", seconds=90)
+    look_over(browser, "Now, machines under way")
+    if pictures:
+        browser.run("scrollTo(0, 0)")
+        browser.shot(f"{pictures}/now-light.png")
+        browser.theme("dark")
+        browser.size(412, 900, phone=True)
+        browser.shot(f"{pictures}/now-phone-dark.png")
+        browser.theme("light")
+    browser.size(360, 740, phone=True)
+    look_over(browser, "Now, on a phone", phone=True)
+    browser.size(1280, 900)
+    what_people_do(browser)
+    why(browser, pictures)
+    keyboard(browser)
+    themes(browser)
+    what_if(browser, pictures)
+    quiet(browser, demo.url.rstrip("/"))
+
+
+def what_people_do(browser):
+    """The demo's buttons act on its world, and the page shows what comes of it."""
+    browser.click("Add a workload")
+    browser.shows("Deployment yours-1: 6 × 1 CPU")
+    browser.click("Add a pod that is too large")
+    browser.shows("Deployment yours-2: 1 × 64 CPU")
+    browser.shows("no pool can run it", "[aria-labelledby=pending]")
+    browser.wait("it comes first", "return document.querySelector('[aria-labelledby=pending] tbody th').innerText.startsWith('default/yours-2')")
+    browser.wait("nodes of pools", "return document.querySelector('[aria-labelledby=nodes] tbody tr a') !== null", seconds=60)
+    browser.click("Kill the host pve2")
+    browser.shows("offline", ".hosts")
+    browser.click("Give it power again")
+    browser.wait("all hosts are online", "return !document.querySelector('.hosts').innerText.includes('offline')")
+    browser.click("Break the template")
+    browser.shows("The template is locked")
+    browser.click("Mend the template")
+    browser.shows("The template is unlocked")
+
+
+def why(browser, pictures):
+    """From a name to its explanation, and back."""
+    browser.wait("the pod's link", "const a = document.querySelector('[aria-labelledby=pending] a[href^=\"#/pod/default/yours-2\"]'); a?.click(); return Boolean(a)")
+    browser.shows("What would have to change")
+    browser.shows("New machines")
+    browser.shows("asks 64")
+    look_over(browser, "Why a pod waits")
+    if pictures:
+        browser.shot(f"{pictures}/why-light.png")
+    head = "[...document.querySelectorAll('article thead button')].find((it) => it.textContent === 'Free CPU')"
+    browser.run(f"{head}.click()")
+    order = browser.run(f"return {head}.closest('th').getAttribute('aria-sort')")
+    expect(order == "descending", f"numbers sort from the largest: {order}")
+    values = browser.run(f"const t = {head}.closest('table'); const n = [...t.querySelectorAll('thead th')].indexOf({head}.closest('th')); return [...t.querySelectorAll('tbody tr')].map((r) => Number(r.children[n].innerText))")
+    expect(values == sorted(values, reverse=True) and len(set(values)) > 1, f"not sorted: {values}")
+    browser.size(360, 740, phone=True)
+    look_over(browser, "Why a pod waits, on a phone", phone=True)
+    browser.size(1280, 900)
+    browser.go("#/why")
+    browser.shows("found.")
+    look_over(browser, "Why")
+    browser.run("const it = document.getElementById('search'); it.value = 'no such thing'; it.dispatchEvent(new Event('input'))")
+    browser.shows("Nothing has such a name.")
+    browser.run("const it = document.getElementById('search'); it.value = 'general'; it.dispatchEvent(new Event('input'))")
+    browser.wait("a node is found", "return document.querySelector('.found a[href^=\"#/node/\"]') !== null")
+    browser.run("document.querySelector('.found a[href^=\"#/node/\"]').click()")
+    browser.shows("If it were removed now")
+    look_over(browser, "Why a node stays")
+    for address, words in [("#/pod/default/%3Cscript%3E", "no pod default/<script> is seen"), ("#/node/", "names no node"),
+                           ("#/nowhere", "There is nothing at this address"), ("#/pod/%", "There is nothing at this address")]:
+        browser.go(address)
+        browser.shows(words)
+    browser.look_at_logs()
+    # A name that nobody has is a 404, which the console notes.
+    expect(all("404" in said for said in browser.complaints), f"the console says: {browser.complaints}")
+    browser.complaints.clear()
+    browser.go("#/")
+    browser.shows("Pending pods")
+
+
+def what_if(browser, pictures):
+    """A plan that is not carried out, and mistakes that are named."""
+    browser.go("#/what-if")
+    browser.click("Plan it")
+    browser.shows("Nothing is supposed")
+    browser.run("document.getElementById('manifests').value = 'kind: Service'")
+    browser.click("Plan it")
+    browser.shows("kind Service; known are Pod")
+    browser.click("Put an example in")
+    browser.click("Plan it")
+    browser.shows("of 10 pods would have a place")
+    browser.shows("default/web-9")
+    look_over(browser, "What if")
+    if pictures:
+        browser.shot(f"{pictures}/what-if-light.png")
+    browser.run("""const [key, value] = document.querySelectorAll('.changes input');
+                   key.value = 'pool.general.max'; value.value = '"x"'""")
+    browser.click("Plan it")
+    browser.shows("pool.general.max")
+    browser.shows("expected a whole number")
+    browser.run("document.querySelectorAll('.changes input')[1].value = '0'")
+    browser.click("Plan it")
+    browser.shows("0 of 10 pods would have a place")
+    browser.size(360, 740, phone=True)
+    look_over(browser, "What if, on a phone", phone=True)
+    browser.size(1280, 900)
+    browser.look_at_logs()
+    # A supposition that cannot be is a 422, which the console notes.
+    expect(all("422" in said for said in browser.complaints), f"the console says: {browser.complaints}")
+    browser.complaints.clear()
+    browser.go("#/")
+    browser.shows("Pending pods")
+
+
+def keyboard(browser):
+    """With the keyboard alone: to a table's order, into a row, and it stays there while the page changes."""
+    browser.run("location.reload()")
+    browser.shows("Pending pods")
+    browser.shows("live", "#link")
+    seen = []
+    for _ in range(80):
+        browser.press("tab")
+        it = browser.run("""const it = document.activeElement; const style = getComputedStyle(it);
+            return [it.textContent.trim().slice(0, 40), it.tagName, style.outlineStyle !== 'none' && style.outlineWidth !== '0px',
+                    it.closest('section')?.querySelector('h2')?.textContent ?? '']""")
+        expect(it[1] == "BODY" or it[2], f"no ring shows where the focus is: {it}")
+        seen.append(it)
+        if it[0] == "Show pods":
+            break
+    words = [it[0] for it in seen]
+    for wanted in ["Skip to the content", "pve-autoscaler", "Now", "Why", "What if", "Theme: as the system", "Show pods"]:
+        expect(wanted in words, f"{wanted!r} cannot be reached: {words}")
+    browser.press("enter")
+    browser.wait("the pods", "return document.activeElement.textContent === 'Hide pods' && document.querySelector('.under table') !== null")
+    time.sleep(2.5)
+    still = browser.run("return document.activeElement.textContent")
+    expect(still == "Hide pods", f"the focus went away while the page changed: {still!r}")
+    browser.press("space")
+    browser.wait("they are hidden", "return document.querySelector('.under') === null")
+
+
+def themes(browser):
+    """The button goes through three, and what was chosen stays."""
+    ground = lambda: browser.run("return getComputedStyle(document.body).backgroundColor")
+    light = ground()
+    browser.click("Theme: as the system")
+    browser.click("Theme: light")
+    dark = ground()
+    expect(dark != light, "dark is as light")
+    browser.run("location.reload()")
+    browser.shows("Pending pods")
+    expect(ground() == dark, "the theme was forgotten")
+    browser.click("Theme: dark")
+    browser.theme("dark")
+    expect(ground() == dark, "the system says dark")
+    browser.theme("light")
+
+
+def of_large_cluster(browser, binary):
+    """500 nodes and 5,000 pods; a daemon that dies and comes back; strangers' words."""
+    began = time.monotonic()
+    world = Installation(binary, nodes=500, pods=5_000)
+    print(f"    a cluster of 500 nodes in {time.monotonic() - began:.0f} s", flush=True)
+    try:
+        until("a daemon that has seen it", lambda: ready(world), 90)
+        began = time.monotonic()
+        browser.open(world.url)
+        browser.wait("nodes", "return document.querySelectorAll('[aria-labelledby=nodes] tbody tr').length > 0", seconds=30)
+        took = time.monotonic() - began
+        elements = browser.run("return document.querySelectorAll('*').length")
+        heap = browser.run("return performance.memory ? performance.memory.usedJSHeapSize : 0")
+        size = browser.run("return performance.getEntriesByType('navigation')[0].transferSize")
+        print(f"    shown after {took:.1f} s, {elements} elements, heap {heap / 1e6:.0f} MB, page {size} B", flush=True)
+        expect(took < MOST_SECONDS, f"it took {took:.1f} s")
+        expect(elements < MOST_ELEMENTS, f"{elements} elements")
+        browser.shows("of 500", "[aria-labelledby=nodes] .where")
+        browser.shows("100", ".tiles")
+        browser.size(360, 740, phone=True)
+        look_over(browser, "Now, 500 nodes, on a phone", phone=True)
+        browser.size(1280, 900)
+        look_over(browser, "Now, 500 nodes")
+        browser.run("""const it = document.querySelector('[aria-labelledby=nodes] input');
+                       it.value = 'node-499'; it.dispatchEvent(new Event('input'))""")
+        browser.shows("1–1 of 1", "[aria-labelledby=nodes] .where")
+        world.command("pause", EVIL)
+        browser.shows("<b>bold</b>", "[aria-labelledby=care]")
+        expect(browser.run("return document.querySelector('main img, main b b')") is None, "a stranger's words became markup")
+        quiet(browser, world.url.rstrip("/"))
+        dies(browser, world)
+    finally:
+        world.end()
+
+
+def ready(world):
+    from urllib.request import urlopen
+    with urlopen(f"{world.url}metrics", timeout=5) as answer:
+        return b'cluster_autoscaler_nodes_count{state="' in answer.read()
+
+
+def dies(browser, world):
+    """The daemon is killed: the page says so, keeps what it showed, and comes back by itself."""
+    world.daemon.end(signal.SIGKILL)
+    browser.shows("The daemon does not answer", "#banner", seconds=20)
+    browser.shows("no answer", "#link")
+    browser.shows("node-499", "main")
+    said = browser.text("#word")
+    expect("does not answer" in said, f"a screen reader hears {said!r}")
+    world.start()
+    browser.wait("it comes back", "return document.getElementById('banner').hidden && document.getElementById('link').textContent === 'live'", seconds=60)
+    expect(browser.run("return document.querySelector('[aria-labelledby=nodes] input').value") == "node-499", "what was typed is lost")
+    browser.shows("1–1 of 1", "[aria-labelledby=nodes] .where", seconds=60)
+    began = time.monotonic()
+    world.daemon.end(signal.SIGTERM)
+    took = time.monotonic() - began
+    expect(took < 12, f"the daemon took {took:.1f} s to stop while a page was open")
+    print(f"    it stops in {took:.1f} s with a page open", flush=True)
+    browser.look_at_logs()
+    provoked = [said for said in browser.complaints if "ERR_CONNECTION_REFUSED" not in said and "ERR_INCOMPLETE" not in said
+                and "ERR_EMPTY_RESPONSE" not in said and "ERR_CONNECTION_RESET" not in said]
+    expect(not provoked, f"the console says: {provoked}")
+    browser.complaints.clear()
+
+
+def main(binary, pictures):
+    browser = Browser()
+    demo = None
+    try:
+        demo = Demo(binary, 30)
+        of_small_cluster(browser, demo, pictures)
+        print("    views, themes, widths, keyboard: well", flush=True)
+        demo.end()
+        of_large_cluster(browser, binary)
+        print("    500 nodes, a daemon that dies: well", flush=True)
+    finally:
+        browser.close()
+        if demo:
+            demo.end()
+
+
+if __name__ == "__main__":
+    folder = sys.argv[sys.argv.index("--pictures") + 1] if "--pictures" in sys.argv else None
+    main(os.path.abspath(sys.argv[1]), folder and os.path.abspath(folder))

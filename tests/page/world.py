@@ -1,0 +1,156 @@
+"""The programs that serve the page: the demo, and the daemon between two simulators."""
+
+import concurrent.futures
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+from browser import free_port, until
+
+SECRET = "00000000-0000-4000-8000-000000000001"
+ADMIN = "sim-admin-token"
+
+
+class Program:
+    """A program and what it says, ended with the test."""
+
+    def __init__(self, *arguments, log=None):
+        self.said = []
+        self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=log or subprocess.STDOUT, text=True,
+                                        env={**os.environ, "NOTIFY_SOCKET": ""})
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        for line in self.process.stdout:
+            self.said.append(line.rstrip())
+
+    def words(self, pattern, seconds=60):
+        """What a line of it says, by a regular expression with one group."""
+        def look():
+            if self.process.poll() is not None:
+                raise SystemExit(f"page: {self.process.args} ended: {self.said[-20:]}")
+            found = (re.search(pattern, line) for line in self.said)
+            return next((match.group(1) for match in found if match), None)
+        return until(f"{pattern} of {self.process.args[:3]}", look, seconds)
+
+    def end(self, how=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+class Demo(Program):
+    """The demo, which serves the page of a simulated cluster."""
+
+    def __init__(self, binary, speed):
+        super().__init__(binary, "demo", "--speed", str(speed), "--page", "127.0.0.1:0")
+        self.url = self.words(r"The page: (http://\S+)")
+
+
+class Installation:
+    """The daemon as it is installed, between simulators with so many nodes and pods."""
+
+    def __init__(self, binary, nodes, pods):
+        self.binary = binary
+        self.folder = tempfile.TemporaryDirectory(prefix="page-test-")
+        self.path = lambda name: os.path.join(self.folder.name, name)
+        self.pve = Program(binary, "sim", "pve", "--listen", "127.0.0.1:0")
+        kube = f"127.0.0.1:{free_port()}"
+        self.kube = Program(binary, "sim", "kube", "--plain", "--listen", kube, "--kubeconfig", self.path("kubeconfig"))
+        endpoint = self.pve.words(r"(https?://\S+)")
+        fingerprint = self.pve.words(r"((?:[0-9A-F]{2}:){31}[0-9A-F]{2})")
+        until("the kubeconfig", lambda: os.path.exists(self.path("kubeconfig")))
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}/"
+        fill(kube, nodes, pods)
+        with open(self.path("secret"), "w", encoding="utf-8") as file:
+            file.write(SECRET)
+        with open(self.path("config.toml"), "w", encoding="utf-8") as file:
+            file.write(f"""version = 1
+[kubernetes]
+kubeconfig = "{self.path('kubeconfig')}"
+[proxmox]
+channel = "token"
+endpoints = ["{endpoint}"]
+token_id = "scaler@pve!sim"
+token_secret_file = "{self.path('secret')}"
+fingerprint = "{fingerprint}"
+vmids = "9100-9120"
+[template.debian]
+vm_name = "debian-13-k8s"
+[instance_type.small]
+cores = 2
+memory = "4GiB"
+disk = "20GiB"
+[pool.general]
+template = "debian"
+instance_types = ["small"]
+max = 2
+[web]
+listen = "127.0.0.1:{self.port}"
+""")
+        self.daemon = None
+        self.start()
+
+    def start(self):
+        self.daemon = Program(self.binary, "--config", self.path("config.toml"), "run",
+                              "--state-directory", self.path("state"), "--control-socket", self.path("control.sock"))
+
+    def command(self, *arguments):
+        subprocess.run([self.binary, *arguments, "--socket", self.path("control.sock")], check=True,
+                       stdout=subprocess.DEVNULL, timeout=60)
+
+    def end(self):
+        for program in [self.daemon, self.kube, self.pve]:
+            program.end()
+        self.folder.cleanup()
+
+
+def fill(address, nodes, pods):
+    """Nodes that are Ready, pods on them, and some that wait."""
+    local = threading.local()
+
+    def send(method, path, body, kind="application/json"):
+        if not hasattr(local, "way"):
+            local.way = http.client.HTTPConnection(address, timeout=60)
+        local.way.request(method, path, json.dumps(body),
+                          {"authorization": f"Bearer {ADMIN}", "content-type": kind})
+        answer = local.way.getresponse()
+        said = answer.read()
+        if answer.status >= 300:
+            raise SystemExit(f"page: {method} {path}: {answer.status} {said[:300]}")
+
+    def node(number):
+        name = f"node-{number:03}"
+        send("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+        size = {"cpu": "16", "memory": "64Gi", "pods": "110", "ephemeral-storage": "100Gi"}
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "x",
+                 "lastTransitionTime": now, "lastHeartbeatTime": now}
+        send("PATCH", f"/api/v1/nodes/{name}/status",
+             {"status": {"capacity": size, "allocatable": size, "conditions": [ready]}}, "application/merge-patch+json")
+
+    def pod(number):
+        place = {} if number % 50 == 0 else {"nodeName": f"node-{number % nodes:03}"}
+        cpu = "64" if number % 50 == 0 else "250m"
+        send("POST", "/api/v1/namespaces/default/pods", {
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": f"pod-{number:04}", "namespace": "default", "labels": {"app": "many"}},
+            "spec": {**place, "containers": [
+                {"name": "main", "image": "x", "resources": {"requests": {"cpu": cpu, "memory": "512Mi"}}}]},
+        })
+
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        list(pool.map(node, range(nodes)))
+        list(pool.map(pod, range(pods)))
