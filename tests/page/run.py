@@ -45,17 +45,10 @@ def of_small_cluster(browser, demo, pictures):
     browser.wait("a machine under way", "return document.querySelector('.work li .steps [aria-current]') !== null", seconds=60)
     browser.wait("a time that is measured", "return document.querySelector('.work .time').innerText.includes('usually')", seconds=90)
     look_over(browser, "Now, machines under way")
-    if pictures:
-        browser.run("scrollTo(0, 0)")
-        browser.shot(f"{pictures}/now-light.png")
-        browser.theme("dark")
-        browser.size(412, 900, phone=True)
-        browser.shot(f"{pictures}/now-phone-dark.png")
-        browser.theme("light")
     browser.size(360, 740, phone=True)
     look_over(browser, "Now, on a phone", phone=True)
     browser.size(1280, 900)
-    what_people_do(browser)
+    what_people_do(browser, pictures)
     why(browser, pictures)
     keyboard(browser)
     themes(browser)
@@ -63,7 +56,21 @@ def of_small_cluster(browser, demo, pictures):
     quiet(browser, demo.url.rstrip("/"))
 
 
-def what_people_do(browser):
+def take_pictures(browser, pictures):
+    """A busy cluster, on a desk and on a phone."""
+    browser.wait("machines come", "return document.querySelectorAll('.work .steps [aria-current]').length > 1", seconds=30)
+    # The demo's own buttons are not what the README shows.
+    browser.run("document.querySelector('.demo').hidden = true; scrollTo(0, 0)")
+    browser.shot(f"{pictures}/now-light.png")
+    browser.theme("dark")
+    browser.size(412, 900, phone=True)
+    browser.shot(f"{pictures}/now-phone-dark.png")
+    browser.theme("light")
+    browser.size(1280, 900)
+    browser.run("document.querySelector('.demo').hidden = false")
+
+
+def what_people_do(browser, pictures):
     """The demo's buttons act on its world, and the page shows what comes of it."""
     browser.click("Add a workload")
     browser.shows("Deployment yours-1: 6 × 1 CPU")
@@ -71,6 +78,8 @@ def what_people_do(browser):
     browser.shows("Deployment yours-2: 1 × 64 CPU")
     browser.shows("no pool can run it", "[aria-labelledby=pending]")
     browser.wait("it comes first", "return document.querySelector('[aria-labelledby=pending] tbody th').innerText.startsWith('default/yours-2')")
+    if pictures:
+        take_pictures(browser, pictures)
     browser.wait("nodes of pools", "return document.querySelector('[aria-labelledby=nodes] tbody tr a') !== null", seconds=60)
     browser.click("Kill the host pve2")
     browser.shows("offline", ".hosts")
@@ -206,7 +215,7 @@ def of_large_cluster(browser, binary):
     world = Installation(binary, nodes=500, pods=5_000)
     print(f"    a cluster of 500 nodes in {time.monotonic() - began:.0f} s", flush=True)
     try:
-        until("a daemon that has seen it", lambda: ready(world), 90)
+        until("a daemon that has seen it", lambda: ready(world), 120)
         began = time.monotonic()
         browser.open(world.url)
         browser.wait("nodes", "return document.querySelectorAll('[aria-labelledby=nodes] tbody tr').length > 0", seconds=30)
@@ -218,7 +227,7 @@ def of_large_cluster(browser, binary):
         expect(took < MOST_SECONDS, f"it took {took:.1f} s")
         expect(elements < MOST_ELEMENTS, f"{elements} elements")
         browser.shows("of 500", "[aria-labelledby=nodes] .where")
-        browser.shows("100", ".tiles")
+        browser.shows("20", ".tiles")
         browser.size(360, 740, phone=True)
         look_over(browser, "Now, 500 nodes, on a phone", phone=True)
         browser.size(1280, 900)
@@ -252,7 +261,7 @@ def dies(browser, world):
     world.start()
     browser.wait("it comes back", "return document.getElementById('banner').hidden && document.getElementById('link').textContent === 'live'", seconds=60)
     expect(browser.run("return document.querySelector('[aria-labelledby=nodes] input').value") == "node-499", "what was typed is lost")
-    browser.shows("1–1 of 1", "[aria-labelledby=nodes] .where", seconds=60)
+    browser.shows("1–1 of 1", "[aria-labelledby=nodes] .where", seconds=120)
     began = time.monotonic()
     world.daemon.end(signal.SIGTERM)
     took = time.monotonic() - began

@@ -15,6 +15,8 @@ from browser import free_port, until
 
 SECRET = "00000000-0000-4000-8000-000000000001"
 ADMIN = "sim-admin-token"
+# Pods that no node and no pool takes. They come last: the simulated scheduler tries them again with every change.
+WAITING = 20
 
 
 class Program:
@@ -142,8 +144,9 @@ def fill(address, nodes, pods):
              {"status": {"capacity": size, "allocatable": size, "conditions": [ready]}}, "application/merge-patch+json")
 
     def pod(number):
-        place = {} if number % 50 == 0 else {"nodeName": f"node-{number % nodes:03}"}
-        cpu = "64" if number % 50 == 0 else "250m"
+        waits = number >= pods - WAITING
+        place = {} if waits else {"nodeName": f"node-{number % nodes:03}"}
+        cpu = "64" if waits else "250m"
         send("POST", "/api/v1/namespaces/default/pods", {
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": f"pod-{number:04}", "namespace": "default", "labels": {"app": "many"}},
