@@ -94,6 +94,7 @@ documentation() {
     local doc="$1"
     install -D -m 0644 -t "$doc/docs" docs/*.md
     install -D -m 0644 -t "$doc/docs/decisions" docs/decisions/*.md
+    install -D -m 0644 -t "$doc/docs/page" docs/page/*.png
     sed -i -E 's|\[([^]]*)\]\(\.\./src/[^)]*\)|\1|g' "$doc"/docs/*.md
     # Not beside the others, where debhelper would take it for the package's own.
     sed -e 's|](docs/|](|g' CHANGELOG.md >"$doc/docs/CHANGELOG.md"
