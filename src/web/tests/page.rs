@@ -405,3 +405,48 @@ async fn before_the_first_turn_it_says_so() {
     let told = page(&server, "/api/explain/node/small-a").await;
     assert!(told.starts_with("HTTP/1.1 503"), "{told}");
 }
+
+/// 500 nodes and 5,000 pods of which 1,000 wait: what one view costs, once a turn and for all who look.
+#[tokio::test]
+async fn a_view_of_a_large_cluster_is_small_and_soon_made() {
+    let mut large = turn();
+    let (mut snapshot, mut decision) = ((*large.snapshot).clone(), (*large.decision).clone());
+    let (pod, node) = {
+        let cluster = &snapshot.cluster;
+        (cluster.pods[&waiting()].clone(), cluster.nodes["small-a"].clone())
+    };
+    for number in 0..500 {
+        let name: Arc<str> = format!("node-{number:03}").into();
+        snapshot.cluster.nodes.insert(name.clone(), node.clone());
+        decision.report.nodes.insert(name, NodeVerdict::NotAutoscaled);
+    }
+    let why = Arc::new(BTreeMap::from([(Arc::from("small/s"), "cpu: asks 64, a node offers 2".to_owned())]));
+    for number in 0..5_000 {
+        let key = PodKey::new("default", format!("pod-{number:04}"));
+        let place = (number % 5 > 0).then(|| format!("node-{:03}", number % 500).into());
+        if place.is_none() {
+            let verdict = PodVerdict::NoCompatiblePool { why: why.clone() };
+            decision.report.pods.insert(key.clone(), verdict);
+        }
+        let pod = Pod {
+            node: place,
+            ..pod.clone()
+        };
+        snapshot.cluster.pods.insert(key, pod);
+    }
+    (large.snapshot, large.decision) = (Arc::new(snapshot), Arc::new(decision));
+    let server = start().await;
+    server.turns.send_replace(Some(Arc::new(large)));
+    let began = Clock::System.now();
+    let mut events = Events::open(&server).await;
+    let data = events.until("data: ").await.expect("an event");
+    let took = Clock::System.now().since(began);
+    let view: Value = serde_json::from_str(&data).expect("JSON");
+    assert_eq!(view["nodes"].as_array().map(Vec::len), Some(502));
+    assert_eq!(view["nodes"][1]["pods"], 8, "{}", view["nodes"][1]);
+    assert_eq!(view["pending"]["total"], 1_001);
+    // Pods of one reason share its words.
+    assert_eq!(view["pending"]["sentences"].as_array().map(Vec::len), Some(2));
+    assert!(data.len() < 400_000, "{} bytes", data.len());
+    assert!(took < Span::seconds(5), "{took}");
+}
