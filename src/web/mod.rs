@@ -164,8 +164,8 @@ fn page(acts: Option<Router>) -> Router<State> {
         .route("/api/explain/node/{name}", get(ask::node))
         .route("/api/pods/{node}", get(ask::pods_of))
         .route("/api/what-if", post(ask::what_if))
-        .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(from_fn(guard::guard))
+        .route_layer(DefaultBodyLimit::max(MAX_BODY))
+        .route_layer(from_fn(guard::guard))
 }
 
 async fn asset(uri: Uri, headers: HeaderMap) -> Response {

@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::{State, router};
 
@@ -50,9 +51,9 @@ pub async fn serve(listener: TcpListener, state: State, stop: impl Future<Output
         while connections.try_join_next().is_some() {}
         match accepted {
             Ok((stream, slot)) => {
-                let service = service.clone();
+                let (service, closing) = (service.clone(), closing.clone());
                 connections.spawn(async move {
-                    connection(stream, service, pace).await;
+                    connection(stream, service, pace, &closing).await;
                     drop(slot);
                 });
             }
@@ -84,13 +85,27 @@ async fn accept(
 
 /// Serves one connection. In a demonstration limits are as long for a person as elsewhere: so many times as long for its
 /// clock.
-async fn connection(stream: TcpStream, service: TowerToHyperService<axum::Router>, pace: u32) {
+async fn connection(
+    stream: TcpStream,
+    service: TowerToHyperService<axum::Router>,
+    pace: u32,
+    closing: &CancellationToken,
+) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(HEAD_DEADLINE * pace)
         .max_buf_size(MAX_HEAD);
     let connection = http.serve_connection(TokioIo::new(stream), service);
-    if let Ok(Err(error)) = timeout(CONNECTION_LIFE * pace, connection).await {
+    tokio::pin!(connection);
+    let served = async {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return ended,
+            () = closing.cancelled() => connection.as_mut().graceful_shutdown(),
+        }
+        connection.await
+    };
+    if let Ok(Err(error)) = timeout(CONNECTION_LIFE * pace, served).await {
         tracing::debug!(%error, "a connection to the web server failed");
     }
 }

@@ -192,8 +192,23 @@ async fn the_stream_tells_what_status_and_plan_tell() {
     assert_eq!(nodes, ["cp", "small-a"]);
     assert_eq!(view["nodes"][1]["asked_cpu_milli"], 500);
     assert_eq!(view["nodes"][1]["machine"], "small-a");
+}
+
+#[tokio::test]
+async fn a_host_names_its_guests_and_whose_they_are() {
+    let server = start().await;
+    let mut turn = turn();
+    let mut snapshot = serde_json::to_value(&*turn.snapshot).expect("plain data");
+    let vms = &mut snapshot["regions"]["default"]["vms"];
+    vms["9000"]["host"] = "pve1".into();
+    vms["100"] = json!({"host": "pve1", "name": "router", "running": true, "memory": 1024});
+    turn.snapshot = Arc::new(serde_json::from_value(snapshot).expect("a snapshot"));
+    server.turns.send_replace(Some(Arc::new(turn)));
+    let view = Events::open(&server).await.view().await;
     let guests = &view["hosts"]["default"]["pve1"]["guests"];
-    assert_eq!(guests[0]["machine"], "small-a", "{view}");
+    assert_eq!(guests[0]["name"], "router", "{view}");
+    assert_eq!(guests[0]["machine"], Value::Null);
+    assert_eq!(guests[1]["machine"], "small-a");
 }
 
 /// Two who look share one view; when both are gone nothing of it is kept; a turn that nobody sees costs nothing.
@@ -413,14 +428,23 @@ async fn a_view_of_a_large_cluster_is_small_and_soon_made() {
     let (mut snapshot, mut decision) = ((*large.snapshot).clone(), (*large.decision).clone());
     let (pod, node) = {
         let cluster = &snapshot.cluster;
-        (cluster.pods[&waiting()].clone(), cluster.nodes["small-a"].clone())
+        (
+            cluster.pods[&waiting()].clone(),
+            cluster.nodes["small-a"].clone(),
+        )
     };
     for number in 0..500 {
         let name: Arc<str> = format!("node-{number:03}").into();
         snapshot.cluster.nodes.insert(name.clone(), node.clone());
-        decision.report.nodes.insert(name, NodeVerdict::NotAutoscaled);
+        decision
+            .report
+            .nodes
+            .insert(name, NodeVerdict::NotAutoscaled);
     }
-    let why = Arc::new(BTreeMap::from([(Arc::from("small/s"), "cpu: asks 64, a node offers 2".to_owned())]));
+    let why = Arc::new(BTreeMap::from([(
+        Arc::from("small/s"),
+        "cpu: asks 64, a node offers 2".to_owned(),
+    )]));
     for number in 0..5_000 {
         let key = PodKey::new("default", format!("pod-{number:04}"));
         let place = (number % 5 > 0).then(|| format!("node-{:03}", number % 500).into());
@@ -446,7 +470,10 @@ async fn a_view_of_a_large_cluster_is_small_and_soon_made() {
     assert_eq!(view["nodes"][1]["pods"], 8, "{}", view["nodes"][1]);
     assert_eq!(view["pending"]["total"], 1_001);
     // Pods of one reason share its words.
-    assert_eq!(view["pending"]["sentences"].as_array().map(Vec::len), Some(2));
+    assert_eq!(
+        view["pending"]["sentences"].as_array().map(Vec::len),
+        Some(2)
+    );
     assert!(data.len() < 400_000, "{} bytes", data.len());
     assert!(took < Span::seconds(5), "{took}");
 }
