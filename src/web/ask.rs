@@ -52,10 +52,10 @@ pub(super) async fn node(Shared(state): Shared<State>, Path(name): Path<String>)
 /// Explanations are computed one at a time, beside the loop.
 async fn explain(state: State, question: Question) -> Response {
     let Some(turn) = state.turns.borrow().clone() else {
-        return refusal(StatusCode::SERVICE_UNAVAILABLE, state.status.tell().line());
+        return refusal(StatusCode::SERVICE_UNAVAILABLE, &state.status.tell().line());
     };
     let Ok(Ok(slot)) = timeout(PATIENCE, state.asking.clone().acquire_owned()).await else {
-        return refusal(StatusCode::SERVICE_UNAVAILABLE, BUSY.to_owned());
+        return refusal(StatusCode::SERVICE_UNAVAILABLE, BUSY);
     };
     let now = state.clock.now();
     let told = tokio::task::spawn_blocking(move || {
@@ -67,10 +67,10 @@ async fn explain(state: State, question: Question) -> Response {
             let sentence = sentence(&story, now);
             answer(&json!({"at": turn.at.0, "now": now.0, "sentence": sentence, "story": story}))
         }
-        Ok((Answer::Error(why), _)) => refusal(StatusCode::NOT_FOUND, why),
+        Ok((Answer::Error(why), _)) => refusal(StatusCode::NOT_FOUND, &why),
         Err(error) => {
             tracing::error!(%error, "an explanation for the page was not made");
-            refusal(StatusCode::INTERNAL_SERVER_ERROR, UNMADE.to_owned())
+            refusal(StatusCode::INTERNAL_SERVER_ERROR, UNMADE)
         }
     }
 }
@@ -93,13 +93,13 @@ pub(super) async fn what_if(
 ) -> Response {
     let supposed = match body {
         Ok(Json(supposed)) => supposed,
-        Err(error) => return refusal(StatusCode::BAD_REQUEST, error.body_text()),
+        Err(error) => return refusal(StatusCode::BAD_REQUEST, &error.body_text()),
     };
     let Some(turn) = state.turns.borrow().clone() else {
-        return refusal(StatusCode::SERVICE_UNAVAILABLE, state.status.tell().line());
+        return refusal(StatusCode::SERVICE_UNAVAILABLE, &state.status.tell().line());
     };
     let Ok(Ok(slot)) = timeout(PATIENCE, state.asking.clone().acquire_owned()).await else {
-        return refusal(StatusCode::SERVICE_UNAVAILABLE, BUSY.to_owned());
+        return refusal(StatusCode::SERVICE_UNAVAILABLE, BUSY);
     };
     let decided = tokio::task::spawn_blocking(move || {
         let _held = slot;
@@ -107,10 +107,10 @@ pub(super) async fn what_if(
     });
     match decided.await {
         Ok((Ok(outcome), at)) => answer(&json!({"at": at.0, "outcome": outcome})),
-        Ok((Err(why), _)) => refusal(StatusCode::UNPROCESSABLE_ENTITY, why),
+        Ok((Err(why), _)) => refusal(StatusCode::UNPROCESSABLE_ENTITY, &why),
         Err(error) => {
             tracing::error!(%error, "a plan for the page was not made");
-            refusal(StatusCode::INTERNAL_SERVER_ERROR, UNMADE.to_owned())
+            refusal(StatusCode::INTERNAL_SERVER_ERROR, UNMADE)
         }
     }
 }
@@ -130,7 +130,7 @@ struct PodRow<'a> {
 /// The pods of a node.
 pub(super) async fn pods_of(Shared(state): Shared<State>, Path(name): Path<String>) -> Response {
     let Some(turn) = state.turns.borrow().clone() else {
-        return refusal(StatusCode::SERVICE_UNAVAILABLE, state.status.tell().line());
+        return refusal(StatusCode::SERVICE_UNAVAILABLE, &state.status.tell().line());
     };
     let on = turn.snapshot.cluster.pods.iter();
     let mut on = on.filter(|(_, pod)| pod.node.as_deref() == Some(&*name));
@@ -168,11 +168,11 @@ struct Found<'a> {
 /// Finds pods, nodes and machines by a part of their names.
 pub(super) async fn find(Shared(state): Shared<State>, Query(search): Query<Search>) -> Response {
     let Some(turn) = state.turns.borrow().clone() else {
-        return refusal(StatusCode::SERVICE_UNAVAILABLE, state.status.tell().line());
+        return refusal(StatusCode::SERVICE_UNAVAILABLE, &state.status.tell().line());
     };
     if search.q.len() > MAX_SEARCH {
         let why = format!("A name has at most {MAX_SEARCH} letters.");
-        return refusal(StatusCode::BAD_REQUEST, why);
+        return refusal(StatusCode::BAD_REQUEST, &why);
     }
     answer(&found(&turn, &search.q))
 }
@@ -206,12 +206,12 @@ fn found<'a>(turn: &'a Turn, part: &str) -> Found<'a> {
 fn answer(value: &impl Serialize) -> Response {
     match serde_json::to_string(value) {
         Ok(text) => json_response(StatusCode::OK, text),
-        Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
 
 /// Why there is no answer.
-fn refusal(status: StatusCode, why: String) -> Response {
+fn refusal(status: StatusCode, why: &str) -> Response {
     json_response(status, json!({"error": why}).to_string())
 }
 

@@ -52,7 +52,9 @@ fn refuse(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
             "This page is served under localhost or an address of this host, not under this name.\n",
         );
     }
-    let from = headers.get("sec-fetch-site").map(|value| value.as_bytes());
+    let from = headers
+        .get("sec-fetch-site")
+        .map(header::HeaderValue::as_bytes);
     match from {
         // A link on another page leads here, and shows the page in a tab of its own.
         Some(b"cross-site" | b"same-site") if *method != Method::GET || !is_navigation(headers) => {
