@@ -12,6 +12,8 @@ mod hostile_days;
 mod hosts;
 #[path = "life/identity.rs"]
 mod identity;
+#[path = "life/joining.rs"]
+mod joining;
 #[path = "life/lease.rs"]
 mod lease;
 #[path = "life/nominations.rs"]

@@ -29,6 +29,8 @@ pub struct JoinInput<'a> {
     pub labels: &'a Labels,
     /// The pool's taints; our startup taint is added.
     pub taints: &'a [Taint],
+    /// `spec.providerID` of the node, if it shall have one from the start.
+    pub provider_id: Option<&'a str>,
     /// The pool's join settings.
     pub settings: &'a Join,
 }
@@ -133,6 +135,9 @@ fn kubelet_args(input: &JoinInput<'_>, version: &str) -> Value {
     if !labels.is_empty() {
         args.insert("node-labels".to_owned(), labels.join(","));
     }
+    if let Some(id) = input.provider_id {
+        args.insert("provider-id".to_owned(), id.to_owned());
+    }
     if version == "v1beta3" {
         json!(args)
     } else {
@@ -193,6 +198,7 @@ mod tests {
             ca_hashes: &["sha256:00".to_owned()],
             labels: &labels,
             taints: &[Taint::no_schedule("gpu", "yes")],
+            provider_id: Some("proxmox://home/9001"),
             settings: &Join::default(),
         })
         .map(|text| serde_json::from_str(text.expose_secret()).expect("json"))
@@ -204,7 +210,7 @@ mod tests {
         assert_eq!(new["apiVersion"], "kubeadm.k8s.io/v1beta4");
         assert_eq!(
             new["nodeRegistration"]["kubeletExtraArgs"],
-            json!([{"name": "node-labels", "value": "pve-autoscaler.io/pool=small,topology.kubernetes.io/zone=pve1"}])
+            json!([{"name": "node-labels", "value": "pve-autoscaler.io/pool=small,topology.kubernetes.io/zone=pve1"}, {"name": "provider-id", "value": "proxmox://home/9001"}])
         );
         let old = made("v1.29.0").expect("made");
         assert_eq!(old["apiVersion"], "kubeadm.k8s.io/v1beta3");

@@ -69,6 +69,13 @@ fn summary(name: &str, settings: &Settings) -> String {
             pool.region
         );
         let _ = writeln!(text, "pool {name}: {}", hosts(pool));
+        if let Some(id) = settings
+            .pools
+            .get(name)
+            .and_then(|pool| pool.join.provider_id.as_deref())
+        {
+            let _ = writeln!(text, "pool {name}: nodes have the provider id {id}");
+        }
     }
     for warning in &settings.warnings {
         let _ = writeln!(text, "warning: {warning}");

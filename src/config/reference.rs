@@ -38,7 +38,8 @@ pve-autoscaler` takes a change up, for the broker too. A file with an error is n
 force, and the daemon says so. The broker reads the same file; when the two run with different policies, `status`
 and the log say it.
 
-Which host gets a machine, with recipes: [hosts](hosts.md). Several PVE clusters: [regions](regions.md).
+Which host gets a machine, with recipes: [hosts](hosts.md). Several PVE clusters: [regions](regions.md). How machines become
+nodes: [joining](joining.md).
 
 The smallest useful file:
 

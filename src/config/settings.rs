@@ -207,7 +207,7 @@ pub struct Template {
 /// What the executor needs of a pool beyond the policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pool {
-    /// Annotations its nodes carry.
+    /// Annotations its nodes carry, with gaps (`model::facts`).
     pub annotations: Labels,
     /// PVE tags of its VMs, for people.
     pub tags: Vec<String>,
@@ -228,6 +228,8 @@ pub struct Join {
     pub endpoint: Option<String>,
     /// Life of the bootstrap token; at most 15 minutes.
     pub token_ttl: Span,
+    /// `spec.providerID`, with gaps (`model::facts`).
+    pub provider_id: Option<String>,
     /// Extra kubelet arguments.
     pub kubelet_args: BTreeMap<String, String>,
     /// `--ignore-preflight-errors`.

@@ -1,5 +1,7 @@
 //! How names must be written, by Kubernetes' and PVE's own rules.
 
+use crate::model::facts;
+
 /// A DNS label (RFC 1123): lower-case letters, digits and `-`, at most 63.
 pub(super) fn dns_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
@@ -22,7 +24,7 @@ pub(super) fn label_key(key: &str) -> bool {
 
 /// A label's value; may be empty.
 pub(super) fn label_value(value: &str) -> bool {
-    value.is_empty() || qualified(value)
+    facts::is_label_value(value)
 }
 
 /// PVE's names of storages, pools, mappings and bridges (`pve-storage-id`, `pve-configid`, …).

@@ -1,4 +1,5 @@
 mod hosts;
+mod joining;
 
 use std::fmt::Write as _;
 

@@ -7,6 +7,7 @@
 //! * [`region`]: what a decision needs of Proxmox VE.
 //! * [`mark`]: the proof that a VM is ours. [`identity`]: which node is a machine's. [`foreign`]: text that others
 //!   wrote, fit to be shown.
+//! * [`facts`]: texts of the configuration that name what is known of a machine.
 //! * [`disruption`], [`cron`]: what pools let be done to working nodes, and when. [`guard`]: what pods and nodes forbid.
 //! * [`snapshot`], [`policy`], [`memory`] go into the brain; [`action`], [`report`], [`decision`] come out; [`story`] is
 //!   what `explain` answers.
@@ -22,6 +23,7 @@ pub mod cluster;
 pub mod cron;
 pub mod decision;
 pub mod disruption;
+pub mod facts;
 pub mod foreign;
 pub mod guard;
 pub mod hosts;

@@ -184,6 +184,10 @@ async fn start_join(work: &Work, kubeadm: &str) -> Result<JoinState, Stop> {
     .await?;
     let before = info.signatures.get(&token.id).map(String::as_str);
     signed(work, &token.id, before).await?;
+    let provider_id = match &pool.join.provider_id {
+        Some(text) => Some(work.filled("provider_id", text)?),
+        None => None,
+    };
     let configuration = join::configuration(&JoinInput {
         kubeadm,
         node_name: &work.machine,
@@ -192,6 +196,7 @@ async fn start_join(work: &Work, kubeadm: &str) -> Result<JoinState, Stop> {
         ca_hashes: &info.ca_hashes,
         labels: &work.node_labels()?,
         taints: &work.pool_taints()?,
+        provider_id: provider_id.as_deref(),
         settings: &pool.join,
     })
     .map_err(|error| Stop::Failed(error.to_string()))?;

@@ -11,6 +11,7 @@ use crate::agent::journal::Entry;
 use crate::kube::Changes;
 use crate::model::action::NodeRef;
 use crate::model::cluster::{Node, ReadyStatus};
+use crate::model::facts::{self, Facts};
 use crate::model::identity::{Contradiction, NodeIdentity, Signs, annotation};
 use crate::model::policy::{
     INSTANCE_TYPE_LABEL, InstanceType, MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL, STARTUP_TAINT,
@@ -31,6 +32,8 @@ const PASSING_TAINTS: [&str; 2] = [
 ];
 /// … and our startup taint waits no longer for these than this.
 const PASSING: Duration = Duration::from_secs(15);
+/// A node whose kubelet has `--cloud-provider=external` carries it until a cloud controller manager has been at it.
+const CLOUD_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// Deleting a token is tried for this long; the token expires by itself in any case.
 const TOKEN_PATIENCE: Duration = Duration::from_mins(1);
 
@@ -61,13 +64,41 @@ impl Work {
         Ok(terms.kind.clone())
     }
 
-    /// The labels its node shall carry.
-    pub(super) fn node_labels(&self) -> Result<Labels, Stop> {
+    /// Fills a text of the configuration in for this machine.
+    pub(super) fn filled(&self, what: &str, text: &str) -> Result<String, Stop> {
         let entry = self.entry()?;
+        facts::fill(text, &self.facts(&entry))
+            .map_err(|why| Stop::Failed(format!("{what} {text:?}: {why}")))
+    }
+
+    fn facts<'a>(&'a self, entry: &'a Entry) -> Facts<'a> {
+        Facts {
+            machine: &self.machine,
+            vmid: self.mark.vmid,
+            host: &entry.target.host,
+            region: &entry.target.region,
+            pool: &self.mark.pool,
+            instance_type: &self.mark.instance_type,
+        }
+    }
+
+    /// The labels of its type and pool as the configuration has them, with gaps.
+    fn written_labels(&self) -> Result<Labels, Stop> {
         let mut labels = Labels::new();
         if let Some(terms) = self.terms()? {
             labels.extend(terms.kind.labels.clone());
             labels.extend(terms.labels.clone());
+        }
+        Ok(labels)
+    }
+
+    /// The labels its node shall carry.
+    pub(super) fn node_labels(&self) -> Result<Labels, Stop> {
+        let entry = self.entry()?;
+        let (mut labels, problem) =
+            facts::fill_labels(&self.written_labels()?, &self.facts(&entry));
+        if let Some(problem) = problem {
+            return Err(Stop::Failed(problem));
         }
         let zone = self.zone(&entry);
         let ours: [(&str, &str); 4] = [
@@ -266,7 +297,12 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
             match startup_taint(work, &node)? {
                 None => return Ok(()),
                 Some(key) => {
-                    work.progress(format!("the node still has the startup taint {key}"));
+                    let of = if &*key == CLOUD_TAINT {
+                        ", which the cloud controller manager takes away"
+                    } else {
+                        ""
+                    };
+                    work.progress(format!("the node still has the startup taint {key}{of}"));
                     // kube-scheduler clears a nomination whenever it tries the pod in the meantime. Not at every
                     // change of the cluster: it is a walk over all pods.
                     if nominated.is_none_or(|at: Instant| at.elapsed() >= LOOK_AGAIN) {
@@ -293,14 +329,22 @@ pub(super) async fn follows_its_vm(work: &Work) -> Result<(), Stop> {
         name,
         uid: node.uid.clone(),
     };
-    let zone = work.zone(&work.entry()?);
-    let labels: Labels = [(Arc::from(ZONE_LABEL), zone)].into();
+    let labels = host_labels(work)?;
     let (kube, annotations) = (&work.tools.kube, Labels::new());
     work.patiently_kube("labelling the node", || {
         kube.label_node(&reference, &labels, &annotations)
     })
     .await?;
     Ok(())
+}
+
+/// The labels that may name the host: its zone, and those that the configuration fills in.
+fn host_labels(work: &Work) -> Result<Labels, Stop> {
+    let written = work.written_labels()?;
+    let mut labels = work.node_labels()?;
+    let filled = |key: &Arc<str>| written.get(key).is_some_and(|text| facts::has_gaps(text));
+    labels.retain(|key, _| **key == *ZONE_LABEL || filled(key));
+    Ok(labels)
 }
 
 /// A taint that Kubernetes' own controllers take off a node right after it became Ready. A pod that
@@ -311,8 +355,11 @@ fn passing_taint(node: &Node) -> Option<&str> {
     taint.map(|taint| &*taint.key)
 }
 
-/// A startup taint of its pool that the node still carries.
+/// A startup taint of its pool, or the one that a cloud controller takes away, that the node still carries.
 fn startup_taint(work: &Work, node: &Node) -> Result<Option<Arc<str>>, Stop> {
+    if let Some(taint) = node.taints.iter().find(|taint| &*taint.key == CLOUD_TAINT) {
+        return Ok(Some(taint.key.clone()));
+    }
     let carried = |taint: &&Taint| node.taints.iter().any(|other| other.key == taint.key);
     Ok(work.terms()?.and_then(|terms| {
         let mut taints = terms.startup_taints.iter();
@@ -323,9 +370,18 @@ fn startup_taint(work: &Work, node: &Node) -> Result<Option<Arc<str>>, Stop> {
 fn annotations(work: &Work, uuid: &str) -> Result<Labels, Stop> {
     let entry = work.entry()?;
     let pool = work.tools.settings.pools.get(work.mark.pool.as_str());
-    let mut annotations = pool
+    let written = pool
         .map(|pool| pool.annotations.clone())
         .unwrap_or_default();
+    let mut annotations = Labels::new();
+    for (key, text) in written {
+        let text = if facts::has_gaps(&text) {
+            work.filled(&format!("annotation {key}"), &text)?.into()
+        } else {
+            text
+        };
+        annotations.insert(key, text);
+    }
     let identity = annotation(&entry.target.region, work.mark.vmid, uuid);
     annotations.insert(Arc::from(MACHINE_ANNOTATION), Arc::from(identity));
     Ok(annotations)

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::{Case, Rule, Verdict, ensure, matching, neighbours, refuse, volumes};
 use model::action::{Action, CreateSpec};
 use model::cluster::{Pod, PodKey};
+use model::facts::{self, Facts};
 use model::policy::{
     INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, PoolPolicy, REGION_LABEL, ZONE_LABEL,
 };
@@ -93,8 +94,17 @@ fn labels(
     pool: &PoolPolicy,
     kind: &InstanceType,
 ) -> Labels {
-    let mut labels = kind.labels.clone();
-    labels.extend(pool.labels.clone());
+    let mut written = kind.labels.clone();
+    written.extend(pool.labels.clone());
+    let facts = Facts {
+        machine: &action.target.machine,
+        vmid: spec.mark.vmid,
+        host: &action.target.host,
+        region: &action.target.region,
+        pool: &spec.mark.pool,
+        instance_type: &spec.mark.instance_type,
+    };
+    let mut labels = facts::fill_labels(&written, &facts).0;
     labels
         .entry("kubernetes.io/os".into())
         .or_insert_with(|| "linux".into());

@@ -147,7 +147,18 @@ pub fn node_template(
         .map_or(0, |copy| copy.disk);
     let zone = policy.zone_of(&pool.region, &host.into());
     Some(NodeTemplate {
-        labels: offer::labels(pool_name, pool, type_name, kind, &zone, name),
+        labels: offer::labels(
+            pool_name,
+            pool,
+            type_name,
+            kind,
+            &offer::NodeAt {
+                host,
+                zone: &zone,
+                name,
+                vmid: offer::NO_VMID,
+            },
+        ),
         taints: pool.taints.clone(),
         allocatable: capacity::predicted(pool, kind, disk),
     })

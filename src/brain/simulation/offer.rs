@@ -3,6 +3,7 @@
 use crate::constraints::shape::HOSTNAME_LABEL;
 use std::sync::Arc;
 
+use model::facts::{self, Facts};
 use model::policy::{
     INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, PoolPolicy, REGION_LABEL, ZONE_LABEL,
 };
@@ -24,6 +25,9 @@ use crate::simulation::world::{Bin, Site, World};
 
 const OS_LABEL: &str = "kubernetes.io/os";
 const ARCH_LABEL: &str = "kubernetes.io/arch";
+
+/// The VMID of a machine that has none yet; PVE's begin at 100.
+pub(crate) const NO_VMID: u32 = 0;
 
 /// Default price in millionths an hour of one core …
 const CORE_PRICE: i64 = 20_000;
@@ -254,7 +258,13 @@ fn offers<'a>(
                 .cloned()
                 .unwrap_or_else(|| capacity::predicted(pool, kind, disk));
             let zone = turn.view.policy.zone_of(&pool.region, host);
-            let labels = labels(pool_name, pool, type_name, kind, &zone, NEW);
+            let at = NodeAt {
+                host,
+                zone: &zone,
+                name: NEW,
+                vmid: NO_VMID,
+            };
+            let labels = labels(pool_name, pool, type_name, kind, &at);
             let mut offer = Offer {
                 host,
                 host_slot: before + slot,
@@ -272,17 +282,37 @@ fn offers<'a>(
         .collect()
 }
 
-/// The labels of a node of a pool and type, in a zone, under a name.
+/// Where a node is, or would be, and what it is called.
+#[derive(Debug)]
+pub(crate) struct NodeAt<'a> {
+    pub(crate) host: &'a str,
+    pub(crate) zone: &'a Arc<str>,
+    pub(crate) name: &'a str,
+    pub(crate) vmid: u32,
+}
+
+/// The labels of a node of a pool and type.
 pub(crate) fn labels(
     pool_name: &Arc<str>,
     pool: &PoolPolicy,
     type_name: &Arc<str>,
     kind: &InstanceType,
-    zone: &Arc<str>,
-    name: &str,
+    at: &NodeAt<'_>,
 ) -> Labels {
     let mut labels = kind.labels.clone();
     labels.extend(pool.labels.iter().map(|(k, v)| (k.clone(), v.clone())));
+    if facts::any_gaps(&labels) {
+        let facts = Facts {
+            machine: at.name,
+            vmid: at.vmid,
+            host: at.host,
+            region: &pool.region,
+            pool: pool_name,
+            instance_type: type_name,
+        };
+        // What cannot be filled in fails its machine, with the reason; pods cannot count on it.
+        labels = facts::fill_labels(&labels, &facts).0;
+    }
     // A template of another system says so in its pool's or type's labels.
     let os = labels
         .entry(OS_LABEL.into())
@@ -291,9 +321,9 @@ pub(crate) fn labels(
     let own: [(&str, Arc<str>); 8] = [
         (POOL_LABEL, pool_name.clone()),
         (INSTANCE_TYPE_LABEL, type_name.clone()),
-        (ZONE_LABEL, zone.clone()),
+        (ZONE_LABEL, at.zone.clone()),
         (REGION_LABEL, pool.region.clone()),
-        (HOSTNAME_LABEL, name.into()),
+        (HOSTNAME_LABEL, at.name.into()),
         (ARCH_LABEL, pool.arch.clone()),
         // The kubelet still sets the old names too (`kubelet_node_status.go`).
         ("beta.kubernetes.io/os", os),
@@ -348,16 +378,28 @@ pub(crate) fn daemons<'a>(
         .collect()
 }
 
-/// Puts a machine of an offer into the world, with its DaemonSets.
+/// Puts a machine of an offer into the world under a name and with a VMID, with its DaemonSets.
 pub(crate) fn place<'a>(
     world: &mut World<'a>,
     choice: &Choice<'a>,
     offer: &Offer<'a>,
-    name: Arc<str>,
+    (name, vmid): (Arc<str>, u32),
     site: Site,
 ) -> usize {
-    let mut labels = offer.labels.clone();
-    labels.insert(HOSTNAME_LABEL.into(), name.clone());
+    let (pool, kind) = (choice.policy, choice.kind);
+    let labels = if facts::any_gaps(&pool.labels) || facts::any_gaps(&kind.labels) {
+        let at = NodeAt {
+            host: offer.host,
+            zone: offer.labels.get(ZONE_LABEL).unwrap_or(offer.host),
+            name: &name,
+            vmid,
+        };
+        labels(choice.pool, pool, choice.type_name, kind, &at)
+    } else {
+        let mut labels = offer.labels.clone();
+        labels.insert(HOSTNAME_LABEL.into(), name.clone());
+        labels
+    };
     let bin = world.add(Bin {
         name,
         site,

@@ -210,8 +210,14 @@ fn offered<'b, 'a>(
 fn labels(turn: &Turn<'_>, pool: &PoolPolicy, kind: &InstanceType, known: &Known<'_>) -> Labels {
     let pool_name: Arc<str> = known.pool_name().into();
     let type_name: Arc<str> = known.machine.mark.instance_type.as_str().into();
-    let zone = turn.view.policy.zone_of(&pool.region, &known.machine.host);
-    offer::labels(&pool_name, pool, &type_name, kind, &zone, known.name)
+    let host = &known.machine.host;
+    let at = offer::NodeAt {
+        host,
+        zone: &turn.view.policy.zone_of(&pool.region, host),
+        name: known.name,
+        vmid: known.machine.mark.vmid,
+    };
+    offer::labels(&pool_name, pool, &type_name, kind, &at)
 }
 
 fn expected_daemons<'a>(turn: &Turn<'a>, known: &Known<'a>) -> Vec<Daemon<'a>> {

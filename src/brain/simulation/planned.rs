@@ -111,7 +111,7 @@ impl PlannedMachines {
         let taken = self.taken.get_or_insert_with(|| Taken::of(turn));
         let (name, token) = taken.fresh(turn, choice.pool)?;
         let site = Site::Planned(self.machines.len());
-        let bin = offer::place(world, choice, offer, name.clone(), site);
+        let bin = offer::place(world, choice, offer, (name.clone(), vmid), site);
         self.lane.push(bin, world);
         self.machines.push(PlannedMachine {
             choice: at.0,

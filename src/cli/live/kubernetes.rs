@@ -1,5 +1,6 @@
 //! Kubernetes: reachable, the clock, the credentials, the rights.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{ClusterId, Findings, MAX_SKEW};
@@ -8,6 +9,7 @@ use crate::config::Settings;
 use crate::kube::access::Right;
 use crate::kube::bootstrap;
 use crate::kube::{Client, Connector, Credentials, ServerVersion, Unobserved};
+use crate::model::facts::{self, Facts};
 use crate::model::time::Time;
 
 /// Looks; gives the cluster's id when it could be read.
@@ -44,6 +46,7 @@ pub(super) async fn look(
             "kubernetes: {error}; machines join by kubeadm and need it (kubeadm makes it; join.endpoint does not replace its CA)"
         )),
     }
+    provider_ids(&client, settings, findings).await;
     match client.kube_system_uid().await {
         Ok(uid) => Some(format!("{uid}/{}", settings.kubernetes.name).into()),
         Err(error) => {
@@ -105,6 +108,53 @@ async fn rights(client: &Client, settings: &Settings, findings: &mut Findings) {
             missing.join(", ")
         ));
     }
+}
+
+/// What a cloud controller manager for Proxmox calls its regions stands in the ids of the nodes that there are.
+async fn provider_ids(client: &Client, settings: &Settings, findings: &mut Findings) {
+    let written = |name: &Arc<str>| settings.pools.get(name)?.join.provider_id.as_deref();
+    let mut ours = BTreeMap::new();
+    for (name, pool) in &settings.policy.pools {
+        let facts = Facts {
+            machine: name,
+            vmid: 0,
+            host: "",
+            region: &pool.region,
+            pool: name,
+            instance_type: "",
+        };
+        let id = written(name).and_then(|text| facts::fill(text, &facts).ok());
+        ours.extend(id.and_then(|id| region_of(&id).map(|region| (name, region.to_owned()))));
+    }
+    if ours.is_empty() {
+        return;
+    }
+    let nodes = match client.nodes().await {
+        Ok(nodes) => nodes,
+        Err(error) => {
+            findings.wrong(format!("kubernetes: cannot read the nodes: {error}"));
+            return;
+        }
+    };
+    let ids = nodes
+        .iter()
+        .filter_map(|(_, node)| node.provider_id.as_deref());
+    let theirs: BTreeSet<&str> = ids.filter_map(region_of).collect();
+    for (pool, region) in ours {
+        if !theirs.is_empty() && !theirs.contains(&*region) {
+            let theirs: Vec<&str> = theirs.iter().copied().collect();
+            findings.warning(format!(
+                "pool {pool}: join.provider_id gives nodes ids of the region {region:?}; nodes there are have {}. A cloud controller manager that does not know a region cannot find its VMs",
+                theirs.join(", ")
+            ));
+        }
+    }
+}
+
+/// The region in `proxmox://REGION/VMID`.
+fn region_of(id: &str) -> Option<&str> {
+    let (region, _) = id.strip_prefix("proxmox://")?.split_once('/')?;
+    Some(region)
 }
 
 #[cfg(test)]

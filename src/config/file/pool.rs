@@ -26,7 +26,7 @@ pub struct InstanceType {
     pub disk: Option<Size>,
     /// Extended resources that a node of it offers, such as `"nvidia.com/gpu" = 1`.
     pub extended: BTreeMap<String, Amount>,
-    /// Labels that a node of it carries.
+    /// Labels that a node of it carries. A value may have [gaps](joining.md#gaps), such as `"{{ host }}"`.
     pub labels: BTreeMap<String, String>,
     /// Price of one node per hour, in any currency. Default: by cores and memory.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,9 +77,9 @@ pub struct Pool {
     pub max_memory: Option<Size>,
     /// When several pools would do, the heaviest is taken.
     pub weight: i32,
-    /// Labels its nodes carry.
+    /// Labels its nodes carry. A value may have [gaps](joining.md#gaps), such as `"{{ host }}"`.
     pub labels: BTreeMap<String, String>,
-    /// Annotations its nodes carry.
+    /// Annotations its nodes carry. A value may have [gaps](joining.md#gaps).
     pub annotations: BTreeMap<String, String>,
     /// Taints its nodes carry, such as `"dedicated=gpu:NoSchedule"`.
     pub taints: Vec<TaintText>,
@@ -194,6 +194,10 @@ pub struct Join {
     pub endpoint: Option<String>,
     /// Life of the bootstrap token; it is deleted right after the join. At most 15 minutes.
     pub token_ttl: Duration,
+    /// `spec.providerID` of its nodes, with [gaps](joining.md#gaps): `"proxmox://{{ region }}/{{ vmid }}"` is what Proxmox's cloud
+    /// controller manager writes. Default: none is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
     /// Further arguments of the kubelet.
     pub kubelet_args: BTreeMap<String, String>,
     /// Preflight errors of kubeadm to ignore.
@@ -321,6 +325,7 @@ impl Default for Join {
         Join {
             endpoint: None,
             token_ttl: Duration(MAX_TOKEN_TTL),
+            provider_id: None,
             kubelet_args: BTreeMap::new(),
             ignore_preflight_errors: Vec::new(),
             cri_socket: None,

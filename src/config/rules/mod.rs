@@ -4,6 +4,8 @@ mod broker;
 mod disruption;
 mod hosts;
 mod ipconfig;
+mod joining;
+mod labels;
 mod pools;
 mod regions;
 mod templates;

@@ -4,18 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::regions::{Regions, region_of};
-use super::{Problems, disruption, each, hosts, name, shared};
+use super::{Problems, disruption, each, hosts, joining, labels, name, shared};
 use crate::config::file::{self, File};
 use crate::config::place::KeyPath;
 use crate::config::scalar::{Ratio, TaintText};
-use crate::config::settings::{Drain, Join, Pool, Template};
+use crate::config::settings::{Drain, Pool, Template};
 use crate::config::syntax;
 use crate::model::mark;
-use crate::model::policy::{
-    INSTANCE_TYPE_LABEL, InstanceType, PoolPolicy, REGION_LABEL, Reserved, ScaleDown, VOLUMES_VMID,
-    ZONE_LABEL,
-};
-use crate::model::scheduling::{Labels, Taint};
+use crate::model::policy::{InstanceType, PoolPolicy, Reserved, ScaleDown, VOLUMES_VMID};
+use crate::model::scheduling::Taint;
 
 /// A pool with where it stands in the file.
 pub(super) struct ResolvedPool {
@@ -80,7 +77,7 @@ pub(super) fn instance_types(
                     .filter(|(_, amount)| amount.0 > 0)
                     .map(|(name, amount)| (shared(name), amount.0))
                     .collect(),
-                labels: labels(&kind.labels, &path.at("labels"), problems),
+                labels: labels::of_type(&kind.labels, key, &path.at("labels"), problems),
                 price: kind.price.map(|price| price.0),
                 attach_limits: attach_limits(&kind.attach_limits, &path, problems),
             },
@@ -203,7 +200,7 @@ fn policy(pool: &file::Pool, file: &File, path: &KeyPath, problems: &mut Problem
         max_cpu_milli: pool.max_cpu.map(|cpu| cpu.0),
         max_memory: pool.max_memory.map(|size| size.0),
         weight: pool.weight,
-        labels: labels(&pool.labels, &path.at("labels"), problems),
+        labels: labels::of_pool(pool, path, problems),
         taints: taints(&pool.taints, &path.at("taints"), problems),
         startup_taints: taints(&pool.startup_taints, &path.at("startup_taints"), problems),
         reserved: reserved(&pool.reserved),
@@ -329,36 +326,7 @@ fn scale_down(general: &ScaleDown, own: &file::PoolScaleDown) -> Option<ScaleDow
     (*own != file::PoolScaleDown::default()).then_some(merged)
 }
 
-/// The arguments that a pool gives its kubelets.
-fn kubelet_args(join: &file::Join, at: &KeyPath, problems: &mut Problems) {
-    for key in join.kubelet_args.keys() {
-        problems.unless(
-            syntax::dns_label(key),
-            &at.at("kubelet_args").at(key),
-            || "expected an argument's name without dashes in front, such as \"v\"".to_owned(),
-        );
-        let own = OWN_KUBELET_ARGS.iter().find(|(name, _)| key == name);
-        problems.unless(own.is_none(), &at.at("kubelet_args").at(key), || {
-            let instead = own.map_or("", |(_, instead)| *instead);
-            format!("may not be set here: {instead}")
-        });
-    }
-}
-
 fn settings(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Pool {
-    let join = &pool.join;
-    let at = path.at("join");
-    let endpoint = join.endpoint.as_deref().is_none_or(syntax::host_port);
-    problems.unless(endpoint, &at.at("endpoint"), || {
-        "expected host:port".to_owned()
-    });
-    let ttl = join.token_ttl.0;
-    problems.unless(
-        ttl >= crate::model::time::Span::minutes(1) && ttl <= file::MAX_TOKEN_TTL,
-        &at.at("token_ttl"),
-        || format!("expected 1m to {}", file::MAX_TOKEN_TTL),
-    );
-    kubelet_args(join, &at, problems);
     each(
         &pool.tags,
         &path.at("tags"),
@@ -381,24 +349,11 @@ fn settings(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Pool 
         &path.at("description"),
         || "expected at most 4096 bytes".to_owned(),
     );
-    for key in pool.annotations.keys() {
-        check_key(key, &path.at("annotations"), problems);
-    }
     Pool {
-        annotations: pool
-            .annotations
-            .iter()
-            .map(|(key, value)| (shared(key), shared(value)))
-            .collect(),
+        annotations: labels::annotations(pool, path, problems),
         tags: pool.tags.clone(),
         description: pool.description.clone(),
-        join: Join {
-            endpoint: join.endpoint.clone(),
-            token_ttl: ttl,
-            kubelet_args: join.kubelet_args.clone(),
-            ignore_preflight_errors: join.ignore_preflight_errors.clone(),
-            cri_socket: join.cri_socket.clone(),
-        },
+        join: joining::join(&pool.join, path, problems),
         drain: Drain {
             max_grace: pool.drain.max_graceful_termination.0,
             timeout: pool.drain.timeout.0,
@@ -407,59 +362,6 @@ fn settings(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Pool 
         },
         taints: pool.taints.iter().map(|taint| taint.0.clone()).collect(),
     }
-}
-
-/// Labels that this program or the kubelet sets itself.
-const OWN_LABELS: [&str; 8] = [
-    INSTANCE_TYPE_LABEL,
-    ZONE_LABEL,
-    REGION_LABEL,
-    "kubernetes.io/hostname",
-    "kubernetes.io/arch",
-    "kubernetes.io/os",
-    "beta.kubernetes.io/arch",
-    "beta.kubernetes.io/os",
-];
-
-/// Arguments of the kubelet that would switch off what the program relies on, and what to use instead.
-const OWN_KUBELET_ARGS: [(&str, &str); 7] = [
-    ("node-labels", "use the pool's labels"),
-    ("register-with-taints", "use the pool's taints"),
-    ("hostname-override", "a node is called as its machine"),
-    ("register-node", "the kubelet must register its node"),
-    ("kubeconfig", "kubeadm writes it"),
-    ("bootstrap-kubeconfig", "kubeadm writes it"),
-    (
-        "config",
-        "kubeadm writes it; a KubeletConfiguration patch belongs into the template",
-    ),
-];
-
-fn labels(labels: &BTreeMap<String, String>, path: &KeyPath, problems: &mut Problems) -> Labels {
-    for (key, value) in labels {
-        check_key(key, path, problems);
-        problems.unless(!OWN_LABELS.contains(&key.as_str()), &path.at(key), || {
-            "is set by the program itself".to_owned()
-        });
-        problems.unless(syntax::label_value(value), &path.at(key), || {
-            "expected a label's value: letters, digits, '-', '_' and '.', at most 63".to_owned()
-        });
-    }
-    labels
-        .iter()
-        .map(|(key, value)| (shared(key), shared(value)))
-        .collect()
-}
-
-fn check_key(key: &str, path: &KeyPath, problems: &mut Problems) {
-    problems.unless(syntax::label_key(key), &path.at(key), || {
-        "expected a key such as example.com/name".to_owned()
-    });
-    problems.unless(
-        !key.starts_with("pve-autoscaler.io/"),
-        &path.at(key),
-        || "keys of pve-autoscaler.io are the program's own".to_owned(),
-    );
 }
 
 fn taints(taints: &[TaintText], path: &KeyPath, problems: &mut Problems) -> Vec<Taint> {

@@ -210,6 +210,16 @@ pub(super) fn registration(
     for (key, value) in more.split(',').filter_map(|l| l.split_once('=')) {
         labels.insert(key.trim().to_owned(), json!(value));
     }
+    let mut taints = join.taints.clone();
+    if join.arg("cloud-provider") == Some("external") {
+        taints.push(json!({
+            "key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule",
+        }));
+    }
+    let mut node = json!({"taints": taints});
+    if let Some(id) = join.arg("provider-id") {
+        node["providerID"] = json!(id);
+    }
     let mut status = status(vm, spec, join, fault);
     status["conditions"] = conditions(false, now, now);
     json!({
@@ -223,7 +233,7 @@ pub(super) fn registration(
                 "volumes.kubernetes.io/controller-managed-attach-detach": "true",
             },
         },
-        "spec": {"taints": join.taints},
+        "spec": node,
         "status": status,
     })
 }

@@ -51,8 +51,8 @@ pub(super) fn carry_out<'a>(
         ledger.book(choice, offer, mark.vmid);
         // What replaces nodes is full of their pods.
         if !matches!(action.reason, Reason::Replaces { .. }) {
-            let name = action.target.machine.clone();
-            offer::place(&mut world, choice, offer, name, Site::Planned(index));
+            let named = (action.target.machine.clone(), mark.vmid);
+            offer::place(&mut world, choice, offer, named, Site::Planned(index));
         }
     }
     for (key, verdict) in &decision.report.pods {

@@ -328,7 +328,8 @@ impl<'a> Bench<'_, 'a> {
         let offer = &choice.offers[at.1];
         // A name that no node has, and another for each place: a domain of its own.
         let name = format!("{NEW}{}", self.places.len()).into();
-        let bin = offer::place(world, choice, offer, name, Site::Planned(0));
+        let named = (name, offer::NO_VMID);
+        let bin = offer::place(world, choice, offer, named, Site::Planned(0));
         world.close(bin);
         self.places.insert(at, bin);
         bin

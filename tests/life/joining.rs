@@ -1,0 +1,175 @@
+//! What machines are when they become nodes: labels and ids that name their host, a cloud controller beside us.
+
+use std::time::Duration;
+
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::pve::AdminAct;
+use pve_autoscaler::sim::workload::{Pods, Workload};
+use serde_json::{Value, json};
+
+use crate::HASTY;
+use crate::common::{Scene, simulate};
+use crate::hosts::{act, made, on};
+
+/// The configuration with more lines for the pool.
+pub(crate) fn pool(lines: &str) -> String {
+    HASTY.replace("min = 0\n", &format!("min = 0\n{lines}"))
+}
+
+/// The configuration with a table of the pool.
+pub(crate) fn table(name: &str, lines: &str) -> String {
+    HASTY.replace(
+        "[scale_up]",
+        &format!("[pool.general.{name}]\n{lines}[scale_up]"),
+    )
+}
+
+/// The one node there is.
+pub(crate) fn node(scene: &Scene) -> Value {
+    let nodes = scene.world.kube.objects("v1", "Node");
+    assert_eq!(nodes.len(), 1, "{nodes:?}");
+    Value::clone(&nodes[0])
+}
+
+/// No pods but those of the test itself.
+pub(crate) fn nothing() -> Workload {
+    Workload::visit("none", 0, Pods::of("1", "1Gi"), Span::minutes(1))
+}
+
+/// A pod that wants a node with this label.
+async fn choosy(scene: &Scene, key: &str, value: &str) {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "choosy", "namespace": "default"},
+        "spec": {
+            "nodeSelector": {key: value},
+            "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}],
+        },
+    });
+    let post = http::Request::post("/api/v1/namespaces/default/pods");
+    crate::call(scene, post, pod.to_string()).await;
+}
+
+const LABELLED: &str = "labels = { rack = \"rack-of-{{ host }}\", slot = \"{{ vmid }}\" }\n\
+                        annotations = { \"example.org/console\" = \"{{ region }}/{{ host }}/{{ vmid }}: {{ machine }}\" }\n";
+
+/// The plan knows the labels of each host: the pod gets its machine there, and finds what it was promised. They
+/// follow the VM to another host.
+#[test]
+fn labels_that_name_the_host_choose_it_and_follow_the_vm() {
+    simulate(async {
+        let file = pool(LABELLED).replace(
+            "[scale_up]",
+            "[pool.general.join]\nprovider_id = \"proxmox://{{ region }}/{{ vmid }}\"\n[scale_up]",
+        );
+        let scene = Scene::new(5, &file, GuestSpec::default());
+        choosy(&scene, "rack", "rack-of-pve2").await;
+        let mut before = Value::Null;
+        let acts = async {
+            tokio::time::sleep(Duration::from_mins(4)).await;
+            before = node(&scene);
+            let host = "pve3".to_owned();
+            act(&scene, &AdminAct::Migrate { vmid: 9100, host });
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, nothing(), Duration::from_mins(6)) => {}
+            () = acts => {}
+        }
+        let labels = &before["metadata"]["labels"];
+        assert_eq!(
+            (&labels["rack"], &labels["slot"]),
+            (&json!("rack-of-pve2"), &json!("9100"))
+        );
+        assert_eq!(before["spec"]["providerID"], "proxmox://default/9100");
+        let name = before["metadata"]["name"].as_str().expect("a name");
+        assert_eq!(
+            before["metadata"]["annotations"]["example.org/console"],
+            json!(format!("default/pve2/9100: {name}"))
+        );
+        let after = node(&scene);
+        assert_eq!(after["metadata"]["labels"]["rack"], "rack-of-pve3");
+        assert_eq!(after["metadata"]["labels"]["slot"], "9100");
+        assert_eq!(made(&scene), on([("pve3", 1)]));
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// No host has this rack: no machine is made for the pod.
+#[test]
+fn a_label_that_no_host_gives_makes_no_machine() {
+    simulate(async {
+        let scene = Scene::new(5, &pool(LABELLED), GuestSpec::default());
+        choosy(&scene, "rack", "rack-of-pve9").await;
+        scene.live(None, 0, nothing(), Duration::from_mins(3)).await;
+        assert_eq!(scene.machines_made(), 0);
+    });
+}
+
+/// The node's cloud taint goes after a while, as a cloud controller manager takes it, which writes its own idea of the
+/// node, too.
+async fn cloud_controller(scene: &Scene, after: Duration) {
+    tokio::time::sleep(after).await;
+    let node = node(scene);
+    let name = node["metadata"]["name"].as_str().expect("a name");
+    let taints = node["spec"]["taints"].as_array().cloned();
+    let left: Vec<Value> = taints
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|taint| taint["key"] != "node.cloudprovider.kubernetes.io/uninitialized")
+        .collect();
+    let change = json!({
+        "metadata": {"labels": {"node.kubernetes.io/instance-type": "2VCPU-4GB"}},
+        "spec": {"taints": left, "providerID": "proxmox://cluster-1/9100"},
+    });
+    let patch = http::Request::patch(format!("/api/v1/nodes/{name}"))
+        .header("content-type", "application/merge-patch+json");
+    crate::patch(scene, patch, change.to_string()).await;
+}
+
+/// A cloud controller initialises our nodes: the machine counts as coming until then, its pods make no second one, and
+/// what the controller wrote stays.
+#[test]
+fn a_cloud_controller_is_waited_for_and_not_fought_with() {
+    simulate(async {
+        let args = "kubelet_args = { cloud-provider = \"external\" }\n";
+        let scene = Scene::new(5, &table("join", args), GuestSpec::default());
+        let mut step = None;
+        let controller = async {
+            tokio::time::sleep(Duration::from_secs(150)).await;
+            let turn = scene.world.turns.borrow().clone().expect("a turn");
+            step = turn
+                .snapshot
+                .machines
+                .values()
+                .next()
+                .and_then(|machine| machine.step);
+            cloud_controller(&scene, Duration::from_secs(30)).await;
+            std::future::pending::<()>().await;
+        };
+        let web = Workload::visit("web", 2, Pods::of("500m", "1Gi"), Span::minutes(120));
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, web, Duration::from_mins(8)) => {}
+            () = controller => {}
+        }
+        assert_eq!(
+            step.map(|(step, _)| step.to_string()).as_deref(),
+            Some("initialize")
+        );
+        assert_eq!(scene.machines_made(), 1, "a second one for the same pods");
+        let node = node(&scene);
+        assert_eq!(node["spec"]["providerID"], "proxmox://cluster-1/9100");
+        assert_eq!(
+            node["metadata"]["labels"]["node.kubernetes.io/instance-type"],
+            "2VCPU-4GB"
+        );
+        let taints = node["spec"]["taints"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        assert!(taints.is_empty(), "{taints:?}");
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
