@@ -7,13 +7,18 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 18] = [
+const TABLES: [(&str, &str); 20] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
     ("`[template.NAME]`", "Template"),
     ("`[instance_type.NAME]`", "InstanceType"),
     ("`[pool.NAME]`", "Pool"),
     ("`[pool.NAME.reserved]`", "Reserved"),
+    ("`[pool.NAME.kubelet]`", "Kubelet"),
+    (
+        "`[pool.NAME.kubelet.kube_reserved]`, `[pool.NAME.kubelet.system_reserved]`",
+        "KubeletReserved",
+    ),
     ("`[pool.NAME.join]`", "Join"),
     ("`[pool.NAME.drain]`", "Drain"),
     ("`[pool.NAME.scale_down]`", "PoolScaleDown"),

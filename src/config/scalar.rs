@@ -1,6 +1,8 @@
 //! The values of the file that are more than a TOML number or string: durations, sizes, quantities,
 //! VMID ranges, taints, prices. Each reads from text, writes itself back, and says what it expects.
 
+mod threshold;
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -14,6 +16,8 @@ use crate::model::quantity::Quantity;
 use crate::model::region::VMIDS;
 use crate::model::scheduling::{Effect, Taint};
 use crate::model::time::Span;
+
+pub use threshold::Threshold;
 
 /// A value that is written as text in the file.
 trait Scalar: Sized + fmt::Display {
@@ -106,7 +110,7 @@ macro_rules! in_the_file {
 
 in_the_file!(
     Duration, Size, Cpu, Amount, VmidRange, TaintText, Price, Ratio, Overcommit, NodeCount,
-    MinSaving, Schedule
+    MinSaving, Schedule, Threshold
 );
 
 /// A span of time: `"10m"`, `"1h30m"`, `"45s"`, `"250ms"`.

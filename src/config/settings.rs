@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::model::policy::Policy;
 use crate::model::scheduling::{Labels, Taint};
@@ -215,6 +216,8 @@ pub struct Pool {
     pub description: String,
     /// How its machines join.
     pub join: Join,
+    /// What it sets in the KubeletConfiguration of its nodes.
+    pub kubelet: Map<String, Value>,
     /// Drain settings.
     pub drain: Drain,
     /// Taints for the JoinConfiguration (the policy's, kept here for the executor's convenience).

@@ -101,13 +101,16 @@ def join(plane, guest, token_id):
     """Joins a booted guest with the product's own scripts; returns kubeadm's exit code and log."""
     token = make_token(plane.kube, token_id, "0123456789abcdef")
     configuration = json.dumps(join_configuration(plane, token, "pieces"))
+    path = "/run/pve-autoscaler/files/join.json"
+    encoded = [base64.b64encode(text.encode()).decode() for text in (configuration, f"kubeadm join --config {path}\n")]
+    payload = f"file 0600 {path} {encoded[0]}\nrun {encoded[1]}\n"
     until(BOOT_SECONDS, "the guest has booted", lambda: script(guest, "probe")[0]["cloud_init"] == "done")
     values, _ = script(guest, "probe")
     expect(values["system"] == "running", f"probe: {values}")
     expect(values["kubeadm"] == plane.version(), f"probe: {values}")
-    values, _ = script(guest, "join", stdin=configuration)
+    values, _ = script(guest, "join", stdin=payload)
     expect(values["state"] == "started", f"join: {values}")
-    again, _ = script(guest, "join", stdin=configuration)
+    again, _ = script(guest, "join", stdin=payload)
     expect(again["state"] != "started", f"a second join was started: {again}")
 
     def ended():

@@ -173,3 +173,62 @@ fn a_cloud_controller_is_waited_for_and_not_fought_with() {
         assert_eq!(scene.findings(), Vec::<String>::new());
     });
 }
+
+const KUBELET: &str = "cpu_manager_policy = \"static\"\nkube_reserved = { cpu = \"300m\", memory = \"256MiB\" }\n\
+                       system_reserved = { cpu = \"200m\" }\neviction_hard = { \"memory.available\" = \"10%\" }\n";
+
+/// What the pool keeps back is kept on the node, and planned with: two pods that two cores would hold need two machines.
+#[test]
+fn settings_of_the_kubelet_reach_it_and_are_planned_with() {
+    simulate(async {
+        let file = table("kubelet", KUBELET).replace("min = 0\n", "min = 0\nmax_pods = 3\n");
+        let scene = Scene::new(5, &file, GuestSpec::default());
+        let web = Workload::visit("web", 2, Pods::of("900m", "1Gi"), Span::minutes(120));
+        scene.live(None, 0, web, Duration::from_mins(5)).await;
+        assert_eq!(scene.machines_made(), 2);
+        for node in scene.world.kube.objects("v1", "Node") {
+            let of = &node["status"]["allocatable"];
+            assert_eq!((&of["cpu"], &of["pods"]), (&json!("1500m"), &json!("3")));
+            let shown = node["status"]["capacity"]["memory"].as_str().and_then(|m| m.strip_suffix("Ki"));
+            let shown: u64 = shown.expect("KiB").parse().expect("a number");
+            let left = shown - shown / 10 - 256 * 1024;
+            let memory = of["memory"].as_str().and_then(|m| m.strip_suffix("Ki"));
+            let memory: u64 = memory.expect("KiB").parse().expect("a number");
+            assert!(memory.abs_diff(left) <= 1, "{memory} of {shown}");
+        }
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// Three pods a node: seven small ones need three machines.
+#[test]
+fn max_pods_are_told_to_the_kubelet() {
+    simulate(async {
+        let scene = Scene::new(5, &pool("max_pods = 3\n"), GuestSpec::default());
+        let web = Workload::visit("web", 7, Pods::of("10m", "16Mi"), Span::minutes(120));
+        scene.live(None, 0, web, Duration::from_mins(5)).await;
+        assert_eq!(scene.machines_made(), 3);
+        let nodes = scene.world.kube.objects("v1", "Node");
+        assert!(nodes.iter().all(|node| node["status"]["allocatable"]["pods"] == "3"));
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// A kubeadm that cannot patch the kubelet's configuration: the machine fails and says why.
+#[test]
+fn an_old_kubeadm_says_that_it_takes_no_settings_of_the_kubelet() {
+    simulate(async {
+        let guests = GuestSpec {
+            kubeadm: "v1.24.17".to_owned(),
+            ..GuestSpec::default()
+        };
+        let scene = Scene::new(5, &pool("max_pods = 30\n"), guests);
+        let web = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120));
+        scene.live(None, 0, web, Duration::from_mins(4)).await;
+        let told = crate::events(&scene).await;
+        crate::expect_told(
+            &told,
+            &[("ConfigMap FailedToScaleUpGroup: ", "kubeadm v1.24.17 does not take settings of the kubelet")],
+        );
+    });
+}

@@ -188,8 +188,13 @@ async fn start_join(work: &Work, kubeadm: &str) -> Result<JoinState, Stop> {
         Some(text) => Some(work.filled("provider_id", text)?),
         None => None,
     };
-    let configuration = join::configuration(&JoinInput {
-        kubeadm,
+    let mut kubelet = pool.kubelet.clone();
+    // As it was planned with.
+    if let (Some(most), Some(terms)) = (kubelet.get_mut("maxPods"), work.terms()?) {
+        *most = terms.max_pods.into();
+    }
+    let payload = join::payload(&JoinInput {
+        version: kubeadm,
         node_name: &work.machine,
         token: (&token.id, &token.secret),
         endpoint: pool.join.endpoint.as_deref().unwrap_or(&info.endpoint),
@@ -197,10 +202,11 @@ async fn start_join(work: &Work, kubeadm: &str) -> Result<JoinState, Stop> {
         labels: &work.node_labels()?,
         taints: &work.pool_taints()?,
         provider_id: provider_id.as_deref(),
+        kubelet: &kubelet,
         settings: &pool.join,
     })
     .map_err(|error| Stop::Failed(error.to_string()))?;
-    let output = run(work, guest::JOIN, Some(&configuration)).await?;
+    let output = run(work, guest::JOIN, Some(&payload)).await?;
     JoinState::read(&output).ok_or_else(|| {
         let said = guest::cause(&output, &work.mark.token, CAUSE_LENGTH);
         Stop::Failed(format!("the join did not start: {said}"))

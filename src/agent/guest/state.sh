@@ -12,7 +12,7 @@ elif [ -s "$dir/pid" ]; then
   else
     printf 'state=exited\nexit=255\n'
   fi
-elif [ -s /etc/kubernetes/kubelet.conf ] && [ "$(cat /etc/kubernetes/pve-autoscaler-joined 2>/dev/null)" = "$(me)" ]; then
+elif [ "$(cat /etc/kubernetes/pve-autoscaler-joined 2>/dev/null)" = "$(me)" ]; then
   # It joined, and rebooted since.
   printf 'state=exited\nexit=0\n'
 else

@@ -1,6 +1,7 @@
 //! The file as it is written: one type per table. The comments here are the reference manual
 //! (`docs/configuration.md`) and the JSON schema's descriptions.
 
+mod kubelet;
 mod pool;
 mod region;
 
@@ -12,6 +13,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use pool::MAX_TOKEN_TTL;
+pub use kubelet::{
+    CpuManagerPolicy, Kubelet, KubeletReserved, Swap, TopologyManagerPolicy, TopologyManagerScope,
+};
 pub use pool::{
     BudgetReason, ConsolidationKind, Drain, InstanceType, Join, NodeBudget, Pool, PoolScaleDown,
     Reserved,

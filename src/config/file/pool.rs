@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::kubelet::Kubelet;
 use super::region::HostStrategy;
 
 use crate::config::scalar::{
@@ -89,8 +90,10 @@ pub struct Pool {
     /// What pods cannot have of a node's size.
     #[schemars(default)]
     pub reserved: Reserved,
-    /// The kubelet's `maxPods`.
-    pub max_pods: u32,
+    /// The kubelet's `maxPods`; its nodes get it. Default: 110, and they are told nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_pods: Option<u32>,
     /// Volumes that a node of it can attach, by CSI driver, whatever its type, while none has said so.
     pub attach_limits: BTreeMap<String, i32>,
     /// `kubernetes.io/arch` of its nodes.
@@ -99,6 +102,9 @@ pub struct Pool {
     pub tags: Vec<String>,
     /// Text in the VMs' description, above the mark.
     pub description: String,
+    /// Settings of its kubelets.
+    #[schemars(default)]
+    pub kubelet: Kubelet,
     /// How machines become nodes.
     #[schemars(default)]
     pub join: Join,
@@ -175,9 +181,9 @@ pub struct Reserved {
     pub kernel_memory: Size,
     /// Share of the memory that the guest's kernel keeps, on top of `kernel_memory`.
     pub kernel_memory_share: Ratio,
-    /// CPU of `kubeReserved` and `systemReserved` together.
+    /// CPU of `kubeReserved` and `systemReserved` together. Default: what `kubelet` says of them.
     pub cpu: Cpu,
-    /// Memory of `kubeReserved` and `systemReserved` together.
+    /// Memory of `kubeReserved` and `systemReserved` together. Default: what `kubelet` says of them.
     pub memory: Size,
     /// The kubelet's `evictionHard` for `memory.available`.
     pub eviction_memory: Size,
@@ -286,7 +292,8 @@ impl Default for Pool {
             taints: Vec::new(),
             startup_taints: Vec::new(),
             reserved: Reserved::default(),
-            max_pods: 110,
+            max_pods: None,
+            kubelet: Kubelet::default(),
             arch: "amd64".to_owned(),
             tags: vec!["pve-autoscaler".to_owned()],
             description: String::new(),

@@ -19,7 +19,7 @@ const OWN_KUBELET_ARGS: [(&str, &str); 8] = [
     ("bootstrap-kubeconfig", "kubeadm writes it"),
     (
         "config",
-        "kubeadm writes it; a KubeletConfiguration patch belongs into the template",
+        "kubeadm writes it; [pool.NAME.kubelet] changes it",
     ),
 ];
 

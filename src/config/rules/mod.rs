@@ -5,6 +5,7 @@ mod disruption;
 mod hosts;
 mod ipconfig;
 mod joining;
+mod kubelet;
 mod labels;
 mod pools;
 mod regions;
@@ -285,6 +286,7 @@ fn warnings(file: &File, policy: &Policy) -> Vec<String> {
         }
     }
     hosts::warn(file, policy, &mut warnings);
+    kubelet::warn(file, &mut warnings);
     if !policy.pools.is_empty() && !file.web.listen.ip().is_loopback() {
         let listen = file.web.listen;
         warnings.push(format!(

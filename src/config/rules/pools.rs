@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::regions::{Regions, region_of};
-use super::{Problems, disruption, each, hosts, joining, labels, name, shared};
+use super::{Problems, disruption, each, hosts, joining, kubelet, labels, name, shared};
 use crate::config::file::{self, File};
 use crate::config::place::KeyPath;
-use crate::config::scalar::{Ratio, TaintText};
+use crate::config::scalar::TaintText;
 use crate::config::settings::{Drain, Pool, Template};
 use crate::config::syntax;
 use crate::model::mark;
@@ -181,16 +181,12 @@ fn policy(pool: &file::Pool, file: &File, path: &KeyPath, problems: &mut Problem
     });
     let types = types_of(pool, file, path, problems);
     problems.unless(
-        (1..=1000).contains(&pool.max_pods),
-        &path.at("max_pods"),
-        || "expected 1 to 1000".to_owned(),
-    );
-    problems.unless(
         matches!(pool.arch.as_str(), "amd64" | "arm64"),
         &path.at("arch"),
         || "expected \"amd64\" or \"arm64\"".to_owned(),
     );
-    check_reserved(pool, &types, file, path, problems);
+    let reserved = kubelet::reserved(pool, &disks(&types, file), path, problems);
+    check_reserved(&reserved, &types, file, path, problems);
     PoolPolicy {
         instance_types: types.iter().map(|kind| shared(kind)).collect(),
         hosts: pool.hosts.iter().map(|host| shared(host)).collect(),
@@ -203,8 +199,8 @@ fn policy(pool: &file::Pool, file: &File, path: &KeyPath, problems: &mut Problem
         labels: labels::of_pool(pool, path, problems),
         taints: taints(&pool.taints, &path.at("taints"), problems),
         startup_taints: taints(&pool.startup_taints, &path.at("startup_taints"), problems),
-        reserved: reserved(&pool.reserved),
-        max_pods: pool.max_pods,
+        reserved,
+        max_pods: pool.max_pods.unwrap_or(kubelet::MAX_PODS),
         scale_down_disabled: pool.scale_down.enabled == Some(false),
         scale_down: scale_down(&file.scale_down.policy(), &pool.scale_down),
         arch: shared(&pool.arch),
@@ -242,35 +238,29 @@ fn types_of(
     types
 }
 
-fn reserved(reserved: &file::Reserved) -> Reserved {
-    Reserved {
-        kernel_memory: reserved.kernel_memory.0,
-        kernel_memory_permille: reserved.kernel_memory_share.0,
-        cpu_milli: reserved.cpu.0,
-        memory: reserved.memory.0,
-        eviction_memory: reserved.eviction_memory.0,
-        disk_permille: reserved.disk_share.0,
-    }
+/// The sizes of the disks of instance types that say one.
+fn disks(types: &[String], file: &File) -> Vec<i64> {
+    let types = types.iter().filter_map(|name| file.instance_type.get(name));
+    types.filter_map(|kind| kind.disk).map(|disk| disk.0).collect()
 }
 
 /// Something must be left for pods on every instance type.
 fn check_reserved(
-    pool: &file::Pool,
+    kept: &Reserved,
     types: &[String],
     file: &File,
     path: &KeyPath,
     problems: &mut Problems,
 ) {
-    let kept = &pool.reserved;
     for name in types {
         let Some(kind) = file.instance_type.get(name) else {
             continue;
         };
         let memory = kind.memory.unwrap_or_default().0;
-        let share = memory / 1000 * kept.kernel_memory_share.0;
+        let share = memory / 1000 * kept.kernel_memory_permille;
         let taken = [kept.kernel_memory, kept.memory, kept.eviction_memory]
             .iter()
-            .fold(share, |sum, size| sum.saturating_add(size.0));
+            .fold(share, |sum, size| sum.saturating_add(*size));
         problems.unless(
             memory == 0 || taken < memory,
             &path.at("reserved").at("memory"),
@@ -278,13 +268,13 @@ fn check_reserved(
         );
         let cores = i64::from(kind.cores.unwrap_or(0)) * 1000;
         problems.unless(
-            cores == 0 || kept.cpu.0 < cores,
+            cores == 0 || kept.cpu_milli < cores,
             &path.at("reserved").at("cpu"),
             || format!("nothing of the CPUs of instance type {name} is left for pods"),
         );
     }
     problems.unless(
-        kept.disk_share < Ratio(1000),
+        kept.disk_permille < 1000,
         &path.at("reserved").at("disk_share"),
         || "expected less than 1".to_owned(),
     );
@@ -354,6 +344,7 @@ fn settings(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Pool 
         tags: pool.tags.clone(),
         description: pool.description.clone(),
         join: joining::join(&pool.join, path, problems),
+        kubelet: kubelet::kubelet(pool, path, problems),
         drain: Drain {
             max_grace: pool.drain.max_graceful_termination.0,
             timeout: pool.drain.timeout.0,

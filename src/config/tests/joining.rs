@@ -1,5 +1,7 @@
 //! How machines become nodes: what a file may say of it.
 
+use serde_json::json;
+
 use super::{SMALL, messages, parse};
 use crate::config::Settings;
 
@@ -67,4 +69,80 @@ fn texts_with_gaps_name_what_is_known_and_nothing_else() {
         let said_of = messages(&with(lines));
         assert!(said_of.contains(said), "{lines}: {said_of}");
     }
+}
+
+/// The part of a KubeletConfiguration that the small file sets with these lines, and what is kept back by the model.
+fn kubelet(lines: &str) -> (serde_json::Value, crate::model::policy::Reserved) {
+    let settings = settings(&with(lines));
+    let kubelet = settings.pools["small"].kubelet.clone();
+    (kubelet.into(), settings.policy.pools["small"].reserved.clone())
+}
+
+#[test]
+fn settings_of_the_kubelet_are_its_own_configuration_and_the_models() {
+    let (none, plain) = kubelet("");
+    assert_eq!(none, json!({}));
+    let (made, reserved) = kubelet(
+        "[pool.small.kubelet]\nkube_reserved = { cpu = \"300m\", memory = \"256MiB\", pid = 1000 }\nsystem_reserved = { cpu = 0.2 }\n\
+         cpu_manager_policy = \"static\"\ntopology_manager_policy = \"single-numa-node\"\nswap = \"none\"\n\
+         eviction_hard = { \"memory.available\" = \"200MiB\", \"nodefs.available\" = \"20%\" }\n\
+         shutdown_grace_period = \"1m\"\nimage_gc_low_threshold_percent = 70\n",
+    );
+    assert_eq!(
+        made,
+        json!({
+            "kubeReserved": {"cpu": "300m", "memory": "268435456", "pid": "1000"},
+            "systemReserved": {"cpu": "200m"},
+            "cpuManagerPolicy": "static",
+            "topologyManagerPolicy": "single-numa-node",
+            "failSwapOn": false,
+            "memorySwap": {"swapBehavior": "NoSwap"},
+            // Those that are not named stay: a list replaces the kubelet's.
+            "evictionHard": {
+                "memory.available": "209715200", "nodefs.available": "20%", "nodefs.inodesFree": "5%",
+                "imagefs.available": "15%", "imagefs.inodesFree": "5%",
+            },
+            "shutdownGracePeriod": "60s",
+            "imageGCLowThresholdPercent": 70,
+        })
+    );
+    assert_eq!((reserved.cpu_milli, reserved.memory), (500, 256 << 20));
+    assert_eq!(reserved.eviction_memory, 200 << 20);
+    assert_eq!(reserved.disk_permille, plain.disk_permille + 100);
+    let (_, reserved) = kubelet("[pool.small.kubelet.eviction_hard]\n\"memory.available\" = \"5%\"\n");
+    assert_eq!(reserved.eviction_memory, 0);
+    assert_eq!(reserved.kernel_memory_permille, plain.kernel_memory_permille + 50);
+}
+
+#[test]
+fn settings_that_no_kubelet_would_start_with_are_errors() {
+    for (lines, said) in [
+        ("cpu_manager_policy = \"static\"", "needs CPU that is kept for the system"),
+        ("cpu_manager_policy_options = { full-pcpus-only = \"true\" }", "are for cpu_manager_policy = \"static\""),
+        ("image_gc_high_threshold_percent = 80", "the low threshold (80 %) must be below the high one (80 %)"),
+        ("image_gc_low_threshold_percent = 90", "the low threshold (90 %) must be below the high one (85 %)"),
+        ("shutdown_grace_period_critical_pods = \"10s\"", "is a part of shutdown_grace_period, which is 0s"),
+        ("shutdown_grace_period = \"10ms\"", "expected nothing or at least 1s"),
+        ("eviction_hard = { \"disk.available\" = \"5%\" }", "expected one of memory.available"),
+        ("eviction_hard = { \"memory.available\" = 5 }", "expected a size such as"),
+        ("eviction_hard = { \"memory.available\" = \"100%\" }", "a percentage below 100"),
+        ("eviction_hard = { \"pid.available\" = \"1GiB\" }", "a number for inodes and pids"),
+        ("eviction_soft = { \"memory.available\" = \"1GiB\" }", "needs eviction_soft_grace_period.\"memory.available\""),
+        ("eviction_soft_grace_period = { \"memory.available\" = \"1m\" }", "there is no eviction_soft.\"memory.available\""),
+        ("cluster_dns = [\"dns.example\"]", "expected an IP address"),
+        ("cluster_dns = [\"10.0.0.1\", \"10.0.0.2\", \"10.0.0.3\", \"10.0.0.4\"]", "at most three"),
+        ("allowed_unsafe_sysctls = [\"vm.swappiness\"]", "expected a sysctl such as"),
+        ("kube_reserved = { cpu = \"2\" }", "nothing of the CPUs of instance type s is left"),
+        ("kube_reserved = { cpu = \"100m\" }\n[pool.small.reserved]\ncpu = \"200m\"", "the kubelet's settings say 100m; leave it out here"),
+        ("eviction_hard = { \"memory.available\" = \"1GiB\" }\n[pool.small.reserved]\neviction_memory = \"200MiB\"", "the kubelet's settings say 1GiB"),
+        ("swap = \"fail\"\n[pool.small.join]\nkubelet_args = { fail-swap-on = \"false\" }", "is set as failSwapOn by the pool already"),
+        ("topology_manager_policy = \"strict\"", "single-numa-node"),
+    ] {
+        let said_of = messages(&with(&format!("[pool.small.kubelet]\n{lines}")));
+        assert!(said_of.contains(said), "{lines}: {said_of}");
+    }
+    let wrong = messages(&SMALL.replace("max = 3", "max = 3\nmax_pods = 0"));
+    assert!(wrong.contains("expected 1 to 1000"), "{wrong}");
+    let settings = settings(&with("[pool.small.kubelet]\nshutdown_grace_period = \"10m\""));
+    assert!(settings.warnings.iter().any(|warning| warning.contains("VMs are stopped after drain.shutdown_timeout")));
 }

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::api::Api;
 use super::kubeadm::{self, Credentials, FAILURES, Join, SUCCESS};
 use super::kubelet::{Kubelet, Lies};
+use super::payload::{self, Payload};
 use super::spec::{Fate, Fault, GuestSpec};
 use super::{ExecError, ExecResult, GuestVm, Guests};
 use crate::clock::Clock;
@@ -184,7 +185,7 @@ impl Inner {
     }
 
     /// `kubeadm join`, detached.
-    async fn join(self: Arc<Inner>, vmid: u32, power: CancellationToken, stdin: Vec<u8>) {
+    async fn join(self: Arc<Inner>, vmid: u32, power: CancellationToken, payload: Payload) {
         let Some((fate, host)) = self.with(vmid, &power, |m| (m.fate.clone(), m.vm.name.clone()))
         else {
             return;
@@ -193,7 +194,7 @@ impl Inner {
         if fate.fault == Some(Fault::JoinHangs) {
             return;
         }
-        let outcome = self.attempt(vmid, &power, fate, &host, &stdin).await;
+        let outcome = self.attempt(vmid, &power, fate, &host, &payload).await;
         let kubelet = match outcome {
             Ok(kubelet) => kubelet,
             Err(why) => {
@@ -217,9 +218,9 @@ impl Inner {
         power: &CancellationToken,
         mut fate: Fate,
         host: &str,
-        stdin: &[u8],
+        payload: &Payload,
     ) -> Result<Kubelet, String> {
-        let join = kubeadm::read(stdin, &self.spec.kubeadm, host)?;
+        let join = kubeadm::read(payload, &self.spec.kubeadm, host)?;
         if fate.fault == Some(Fault::JoinFails) {
             return Err(FAILURES[fate.number(FAILURES.len())].to_owned());
         }
@@ -302,10 +303,14 @@ impl Inner {
                 Joining::Exited(code) => format!("state=exited\nexit={code}\n"),
                 Joining::None if machine.joined.is_some() => "state=exited\nexit=0\n".to_owned(),
                 Joining::None => {
+                    let payload = match payload::read(&stdin) {
+                        Ok(payload) => payload,
+                        Err(why) => return Ok(failed(1, &why)),
+                    };
                     machine.joining = Joining::Running;
                     "[preflight] Running pre-flight checks\n".clone_into(&mut machine.log);
                     let power = machine.power.clone();
-                    let work = Arc::clone(self).join(vmid, power.clone(), stdin);
+                    let work = Arc::clone(self).join(vmid, power.clone(), payload);
                     Inner::spawn(power, work);
                     "state=started\n".to_owned()
                 }
@@ -321,11 +326,7 @@ impl Inner {
                 ));
             }
             other => {
-                return Ok(ExecResult {
-                    exit_code: Some(127),
-                    stderr: format!("sh: 1: {other}: not found\n").into_bytes(),
-                    ..ExecResult::default()
-                });
+                return Ok(failed(127, &format!("sh: 1: {other}: not found")));
             }
         };
         Ok(printed(text.into_bytes()))
@@ -337,6 +338,15 @@ fn printed(stdout: Vec<u8>) -> ExecResult {
     ExecResult {
         exit_code: Some(0),
         stdout,
+        ..ExecResult::default()
+    }
+}
+
+/// What a command leaves that ended badly and said this.
+fn failed(code: i32, said: &str) -> ExecResult {
+    ExecResult {
+        exit_code: Some(code),
+        stderr: format!("{said}\n").into_bytes(),
         ..ExecResult::default()
     }
 }

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::api::{Api, ApiError};
-use crate::sim::kube::{certificate_bearer, detached_jws, hex, key_pair};
+use super::config;
+use super::payload::Payload;
+use crate::sim::kube::{certificate_bearer, detached_jws, hex, key_pair, merge_patch};
 
 /// kubeadm's `timeouts.discovery` and `timeouts.tlsBootstrap`.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -30,6 +32,8 @@ pub(super) struct Join {
     /// Arguments of the kubelet, in order.
     pub(super) kubelet_args: Vec<(String, String)>,
     pub(super) cri_socket: String,
+    /// What of the KubeletConfiguration was given to this kubelet.
+    pub(super) kubelet: Value,
 }
 
 impl Join {
@@ -56,9 +60,31 @@ fn minor(version: &str) -> u32 {
     part.and_then(|m| m.parse().ok()).unwrap_or(0)
 }
 
+/// Reads what `kubeadm join --config` is given, with the patches that it names.
+pub(super) fn read(payload: &Payload, kubeadm: &str, host: &str) -> Result<Join, String> {
+    let path = payload.script.trim().split("--config ").nth(1).unwrap_or("");
+    let text = payload.files.get(path);
+    let text = text.ok_or_else(|| format!("open {path}: no such file or directory"))?;
+    let mut join = configuration(text, kubeadm, host)?;
+    let value: Value = serde_json::from_str(text).unwrap_or_default();
+    if let Some(directory) = value["patches"]["directory"].as_str() {
+        let target = format!("{directory}/kubeletconfiguration");
+        let patches = payload.files.iter().filter(|(path, _)| path.starts_with(&target));
+        for (_, patch) in patches.filter(|_| minor(kubeadm) >= 25) {
+            let patch = serde_json::from_str(patch)
+                .map_err(|e| format!("error parsing the kubelet patch: {e}"))?;
+            merge_patch(&mut join.kubelet, &patch);
+        }
+    }
+    match config::refusal(&join) {
+        Some(why) => Err(format!("error execution phase kubelet-start: timed out waiting for the condition; kubelet.service: {why}")),
+        None => Ok(join),
+    }
+}
+
 /// Reads a JoinConfiguration as a kubeadm of this version does.
-pub(super) fn read(text: &[u8], kubeadm: &str, host: &str) -> Result<Join, String> {
-    let value: Value = serde_json::from_slice(text)
+fn configuration(text: &str, kubeadm: &str, host: &str) -> Result<Join, String> {
+    let value: Value = serde_json::from_str(text)
         .map_err(|e| format!("error converting YAML to JSON: yaml: {e}"))?;
     let version = value["apiVersion"].as_str().unwrap_or_default();
     let known = match version {
@@ -112,6 +138,7 @@ pub(super) fn read(text: &[u8], kubeadm: &str, host: &str) -> Result<Join, Strin
             .as_str()
             .unwrap_or("unix:///var/run/containerd/containerd.sock")
             .to_owned(),
+        kubelet: Value::Null,
     })
 }
 

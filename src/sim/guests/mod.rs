@@ -4,11 +4,13 @@
 //! guest then does (boot, join, act as a kubelet) is its implementation's business.
 
 pub(in crate::sim) mod api;
+mod config;
 mod kube_guests;
 mod kubeadm;
 mod kubelet;
 mod node;
 pub mod none;
+pub(in crate::sim) mod payload;
 pub mod program;
 mod spec;
 mod standing;

@@ -3,15 +3,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::GuestVm;
+use super::{GuestVm, config};
 use super::kubeadm::Join;
 use super::spec::{Fault, GuestSpec};
-use crate::model::quantity::Quantity;
 use crate::model::time::Time;
 
-const MIB: u64 = 1024 * 1024;
-/// The kubelet's default `memory.available` eviction threshold, MiB.
-const EVICTION_MIB: u64 = 100;
 
 fn stamp(now: Time) -> String {
     jiff::Timestamp::from_second(now.0.div_euclid(1_000))
@@ -37,30 +33,12 @@ pub(super) fn memory_kib(vm: &GuestVm, spec: &GuestSpec, fault: Option<Fault>) -
     }
 }
 
-/// An amount of `--kube-reserved` and `--system-reserved` together.
-fn reserved(join: &Join, resource: &str) -> Reserved {
-    let mut total = Reserved::default();
-    for flag in ["kube-reserved", "system-reserved"] {
-        let parts = join.arg(flag).unwrap_or("").split(',');
-        for (name, value) in parts.filter_map(|p| p.split_once('=')) {
-            if name.trim() == resource
-                && let Ok(quantity) = value.trim().parse::<Quantity>()
-            {
-                total.milli += quantity.milli();
-                total.units += quantity.units();
-            }
-        }
-    }
-    total
-}
-
-#[derive(Default)]
-struct Reserved {
-    milli: i64,
-    units: i64,
-}
-
-fn capacity(vm: &GuestVm, spec: &GuestSpec, fault: Option<Fault>) -> Map<String, Value> {
+fn capacity(
+    vm: &GuestVm,
+    spec: &GuestSpec,
+    join: &Join,
+    fault: Option<Fault>,
+) -> Map<String, Value> {
     let mut capacity = Map::new();
     let disk_kib = vm.disk / 1024 / 100 * 95;
     for (name, value) in [
@@ -69,7 +47,7 @@ fn capacity(vm: &GuestVm, spec: &GuestSpec, fault: Option<Fault>) -> Map<String,
         ("ephemeral-storage", format!("{disk_kib}Ki")),
         ("hugepages-1Gi", "0".to_owned()),
         ("hugepages-2Mi", "0".to_owned()),
-        ("pods", spec.max_pods.to_string()),
+        ("pods", config::max_pods(join, spec.max_pods).to_string()),
     ] {
         capacity.insert(name.to_owned(), json!(value));
     }
@@ -85,22 +63,23 @@ fn allocatable(
     join: &Join,
     fault: Option<Fault>,
 ) -> Map<String, Value> {
-    let mut left = capacity(vm, spec, fault);
-    let cpu = i64::from(vm.cores) * 1_000 - reserved(join, "cpu").milli;
+    let mut left = capacity(vm, spec, join, fault);
+    let cpu = i64::from(vm.cores) * 1_000 - config::reserved(join, "cpu").milli;
     let shown = if cpu % 1_000 == 0 {
         (cpu / 1_000).to_string()
     } else {
         format!("{cpu}m")
     };
     left.insert("cpu".to_owned(), json!(shown));
-    let kept = u64::try_from(reserved(join, "memory").units).unwrap_or(0) / 1024;
-    let memory = memory_kib(vm, spec, fault).saturating_sub(kept + EVICTION_MIB * MIB / 1024);
+    let kept = |resource: &str| u64::try_from(config::reserved(join, resource).units).unwrap_or(0);
+    let all = memory_kib(vm, spec, fault);
+    let evicted = config::memory_eviction(join, all * 1024);
+    let memory = all.saturating_sub((kept("memory") + evicted) / 1024);
     left.insert("memory".to_owned(), json!(format!("{memory}Ki")));
     let disk = vm.disk / 1024 / 100 * 95 * 1024;
-    left.insert(
-        "ephemeral-storage".to_owned(),
-        json!((disk - disk / 10).to_string()),
-    );
+    let taken = config::disk_eviction(join, disk) + kept("ephemeral-storage");
+    let disk = disk.saturating_sub(taken);
+    left.insert("ephemeral-storage".to_owned(), json!(disk.to_string()));
     left
 }
 
@@ -166,7 +145,7 @@ pub(super) fn status(vm: &GuestVm, spec: &GuestSpec, join: &Join, fault: Option<
         &spec.kubeadm
     };
     json!({
-        "capacity": capacity(vm, spec, fault),
+        "capacity": capacity(vm, spec, join, fault),
         "allocatable": allocatable(vm, spec, join, fault),
         "addresses": [
             {"type": "InternalIP", "address": address(vm)},

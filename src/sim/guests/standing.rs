@@ -71,6 +71,7 @@ pub fn stand(kube: &Kube, node: &StandingNode, number: u32, clock: Clock) -> Joi
         ca_hashes: Vec::new(),
         node: node.name.clone(),
         taints: node.taints.clone(),
+        kubelet: serde_json::Value::Null,
         kubelet_args: vec![("node-labels".to_owned(), node.labels.clone())],
         cri_socket: "unix:///var/run/containerd/containerd.sock".to_owned(),
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::api::Api;
-use super::{ExecError, Fault, GuestSpec, GuestVm, Guests, KubeGuests, STOPPING, kubeadm};
+use super::{ExecError, Fault, GuestSpec, GuestVm, Guests, KubeGuests, STOPPING, kubeadm, payload};
 use crate::clock::Clock;
 use crate::model::time::Time;
 use crate::sim::kube::{Kube, KubeSpec};
@@ -45,7 +45,11 @@ async fn say(guests: &KubeGuests, vmid: u32, verb: &str, stdin: &str) -> Result<
         script,
         "pve-autoscaler".into(),
     ];
-    let result = guests.exec(vmid, argv, stdin.as_bytes().to_vec()).await?;
+    let stdin = match verb {
+        "join" => payload::of_kubeadm(&serde_json::from_str(stdin).expect("JSON")),
+        _ => stdin.as_bytes().to_vec(),
+    };
+    let result = guests.exec(vmid, argv, stdin).await?;
     Ok(String::from_utf8(result.stdout).expect("text"))
 }
 

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::{Kube, KubeSpec};
 use crate::clock::Clock;
 use crate::model::time::{Span, Time};
+use crate::sim::guests::payload::of_kubeadm;
 use crate::sim::guests::api::Api;
 use crate::sim::guests::{Fault, GuestSpec, GuestVm, Guests as _, KubeGuests, StandingNode, stand};
 use crate::sim::workload::Workload;
@@ -147,7 +148,7 @@ async fn machine(kube: &Kube, guests: &KubeGuests, vmid: u32) {
     });
     let script = "# pve-autoscaler guest script: join\n".to_owned();
     let argv = vec!["/bin/sh".to_owned(), "-c".to_owned(), script];
-    let stdin = configuration.to_string().into_bytes();
+    let stdin = of_kubeadm(&configuration);
     guests.exec(vmid, argv, stdin).await.expect("it runs");
 }
 

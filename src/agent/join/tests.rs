@@ -1,0 +1,110 @@
+//! What a guest gets, for each kubeadm.
+
+use base64::Engine as _;
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+
+use super::*;
+
+/// The files of a payload by path, and its script.
+fn read(payload: &SecretString) -> (BTreeMap<String, String>, String) {
+    let decoded = |text: &str| {
+        let bytes = base64::engine::general_purpose::STANDARD.decode(text);
+        String::from_utf8(bytes.expect("base64")).expect("text")
+    };
+    let (mut files, mut script) = (BTreeMap::new(), String::new());
+    let text = payload.expose_secret();
+    assert!(text.is_ascii() && text.ends_with('\n'));
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["file", mode, path, content] => {
+                assert!(["0600", "0644"].contains(&mode), "{line}");
+                files.insert(path.to_owned(), decoded(content));
+            }
+            ["run", content] => script = decoded(content),
+            _ => panic!("{line}"),
+        }
+    }
+    (files, script)
+}
+
+type Made = (Value, Option<Value>);
+
+fn made_with(kubeadm: &str, kubelet: &Value) -> Result<Made, JoinError> {
+    let labels: Labels = [
+        ("pve-autoscaler.io/pool", "small"),
+        ("topology.kubernetes.io/zone", "pve1"),
+        ("node-role.kubernetes.io/worker", ""),
+    ]
+    .into_iter()
+    .map(|(k, v)| (Arc::from(k), Arc::from(v)))
+    .collect();
+    let secret = SecretString::from("0123456789abcdef".to_owned());
+    let payload = payload(&JoinInput {
+        version: kubeadm,
+        node_name: "small-abcde",
+        token: ("abcdef", &secret),
+        endpoint: "10.0.0.1:6443",
+        ca_hashes: &["sha256:00".to_owned()],
+        labels: &labels,
+        taints: &[Taint::no_schedule("gpu", "yes")],
+        provider_id: Some("proxmox://home/9001"),
+        kubelet: kubelet.as_object().expect("an object"),
+        settings: &Join::default(),
+    })?;
+    let (files, script) = read(&payload);
+    assert_eq!(script, "kubeadm join --config /run/pve-autoscaler/files/join.json\n");
+    let json = |path: &str| files.get(path).map(|text| serde_json::from_str(text).expect("json"));
+    let patch = json("/etc/kubernetes/pve-autoscaler-patches/kubeletconfiguration+merge.json");
+    let join = json("/run/pve-autoscaler/files/join.json").expect("a configuration");
+    assert_eq!(files.len(), 1 + usize::from(patch.is_some()));
+    Ok((join, patch))
+}
+
+fn made(kubeadm: &str) -> Result<Value, JoinError> {
+    made_with(kubeadm, &json!({})).map(|(join, patch)| {
+        assert_eq!((patch, join.get("patches")), (None, None));
+        join
+    })
+}
+
+#[test]
+fn each_kubeadm_gets_its_own_api_version() {
+    let new = made("v1.36.2").expect("made");
+    assert_eq!(new["apiVersion"], "kubeadm.k8s.io/v1beta4");
+    assert_eq!(
+        new["nodeRegistration"]["kubeletExtraArgs"],
+        json!([
+            {"name": "node-labels", "value": "pve-autoscaler.io/pool=small,topology.kubernetes.io/zone=pve1"},
+            {"name": "provider-id", "value": "proxmox://home/9001"},
+        ])
+    );
+    let old = made("v1.29.0").expect("made");
+    assert_eq!(old["apiVersion"], "kubeadm.k8s.io/v1beta3");
+    assert!(old["nodeRegistration"]["kubeletExtraArgs"]["node-labels"].is_string());
+    assert_eq!(
+        new["nodeRegistration"]["taints"],
+        json!([
+            {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
+            {"key": STARTUP_TAINT, "value": "", "effect": "NoSchedule"},
+        ])
+    );
+    assert_eq!(made(""), Err(JoinError::NoKubeadm));
+    assert!(matches!(made("v1.19.0"), Err(JoinError::Version(_))));
+    assert!(matches!(made("oops"), Err(JoinError::Version(_))));
+}
+
+#[test]
+fn settings_of_the_kubelet_are_a_patch_where_kubeadm_takes_one() {
+    let kubelet = json!({"maxPods": 50, "failSwapOn": false, "memorySwap": {"swapBehavior": "NoSwap"}});
+    let (join, patch) = made_with("v1.34.1", &kubelet).expect("made");
+    assert_eq!(join["patches"]["directory"], "/etc/kubernetes/pve-autoscaler-patches");
+    assert_eq!(patch, Some(kubelet.clone()));
+    // A kubelet of that age refuses the word.
+    let (_, patch) = made_with("v1.29.3", &kubelet).expect("made");
+    assert_eq!(patch, Some(json!({"maxPods": 50, "failSwapOn": false})));
+    let old = made_with("v1.24.9", &kubelet);
+    assert_eq!(old, Err(JoinError::Kubelet("v1.24.9".to_owned())));
+    assert!(made("v1.24.9").is_ok());
+}

@@ -1,0 +1,363 @@
+//! Settings of the kubelet: what is wrong with them, what becomes of them in its own configuration, and what the model of a node
+//! makes of them.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::Problems;
+use crate::config::file::{self, CpuManagerPolicy, Kubelet, KubeletReserved, Swap};
+use crate::config::place::KeyPath;
+use crate::config::scalar::{Cpu, Duration, Size, Threshold};
+use crate::model::policy::Reserved;
+use crate::model::time::Span;
+
+/// The kubelet's own `evictionHard` (`pkg/kubelet/apis/config/v1beta1/defaults_linux.go`). A list that names one signal switches
+/// off the others there.
+const EVICTION_HARD: [(&str, &str); 5] = [
+    ("memory.available", "100Mi"),
+    ("nodefs.available", "10%"),
+    ("nodefs.inodesFree", "5%"),
+    ("imagefs.available", "15%"),
+    ("imagefs.inodesFree", "5%"),
+];
+/// Signals that may be named.
+const SIGNALS: [&str; 6] = [
+    "memory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "pid.available",
+];
+/// The kubelet's `imageGCHighThresholdPercent` and `imageGCLowThresholdPercent`.
+const IMAGE_GC: (u32, u32) = (85, 80);
+/// Thousandths of the disk that the kubelet's default for `nodefs.available` keeps.
+const NODEFS_PERMILLE: i64 = 100;
+/// `maxPods` of a kubelet that is told nothing.
+pub(super) const MAX_PODS: u32 = 110;
+
+/// Settings of kubelets that flags of theirs would override, with the flag.
+const FLAGS: [(&str, &str); 17] = [
+    ("kubeReserved", "kube-reserved"),
+    ("systemReserved", "system-reserved"),
+    ("cpuManagerPolicy", "cpu-manager-policy"),
+    ("cpuManagerPolicyOptions", "cpu-manager-policy-options"),
+    ("topologyManagerPolicy", "topology-manager-policy"),
+    ("topologyManagerScope", "topology-manager-scope"),
+    ("evictionHard", "eviction-hard"),
+    ("evictionSoft", "eviction-soft"),
+    ("evictionSoftGracePeriod", "eviction-soft-grace-period"),
+    ("evictionMaxPodGracePeriod", "eviction-max-pod-grace-period"),
+    ("failSwapOn", "fail-swap-on"),
+    ("clusterDNS", "cluster-dns"),
+    ("imageGCHighThresholdPercent", "image-gc-high-threshold"),
+    ("imageGCLowThresholdPercent", "image-gc-low-threshold"),
+    ("maxPods", "max-pods"),
+    ("allowedUnsafeSysctls", "allowed-unsafe-sysctls"),
+    ("shutdownGracePeriod", "shutdown-grace-period"),
+];
+
+/// The part of a KubeletConfiguration that a pool sets; empty when it sets nothing.
+pub(super) fn kubelet(
+    pool: &file::Pool,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> Map<String, Value> {
+    let settings = &pool.kubelet;
+    let at = path.at("kubelet");
+    check(pool, &at, problems);
+    let mut all = Map::new();
+    let mut set = |key: &str, value: Value| {
+        let empty = value.is_null()
+            || value.as_object().is_some_and(Map::is_empty)
+            || value.as_array().is_some_and(Vec::is_empty);
+        if !empty {
+            all.insert(key.to_owned(), value);
+        }
+    };
+    set("kubeReserved", amounts(&settings.kube_reserved));
+    set("systemReserved", amounts(&settings.system_reserved));
+    set("cpuManagerPolicy", word(settings.cpu_manager_policy));
+    set("cpuManagerPolicyOptions", json!(settings.cpu_manager_policy_options));
+    set("topologyManagerPolicy", word(settings.topology_manager_policy));
+    set("topologyManagerScope", word(settings.topology_manager_scope));
+    if !settings.eviction_hard.is_empty() {
+        let defaults = EVICTION_HARD.map(|(signal, least)| (signal.to_owned(), json!(least)));
+        let mut hard: Map<String, Value> = defaults.into_iter().collect();
+        hard.extend(thresholds(&settings.eviction_hard));
+        set("evictionHard", Value::Object(hard));
+    }
+    set("evictionSoft", Value::Object(thresholds(&settings.eviction_soft)));
+    let graces = settings.eviction_soft_grace_period.iter();
+    let graces = graces.map(|(signal, time)| (signal.clone(), seconds(*time)));
+    set("evictionSoftGracePeriod", Value::Object(graces.collect()));
+    let longest = settings.eviction_max_pod_grace_period;
+    set("evictionMaxPodGracePeriod", longest.map_or(Value::Null, |time| json!(time.0.0 / 1_000)));
+    match settings.swap {
+        None => {}
+        Some(Swap::Fail) => set("failSwapOn", json!(true)),
+        Some(Swap::None) => {
+            set("failSwapOn", json!(false));
+            set("memorySwap", json!({"swapBehavior": "NoSwap"}));
+        }
+        Some(Swap::Limited) => {
+            set("failSwapOn", json!(false));
+            set("memorySwap", json!({"swapBehavior": "LimitedSwap"}));
+        }
+    }
+    set("clusterDNS", json!(settings.cluster_dns));
+    set("imageGCHighThresholdPercent", json!(settings.image_gc_high_threshold_percent));
+    set("imageGCLowThresholdPercent", json!(settings.image_gc_low_threshold_percent));
+    let time = |time: Option<Duration>| time.map_or(Value::Null, seconds);
+    set("shutdownGracePeriod", time(settings.shutdown_grace_period));
+    set("shutdownGracePeriodCriticalPods", time(settings.shutdown_grace_period_critical_pods));
+    set("allowedUnsafeSysctls", json!(settings.allowed_unsafe_sysctls));
+    set("maxPods", json!(pool.max_pods));
+    for (key, flag) in FLAGS {
+        let twice = all.contains_key(key) && pool.join.kubelet_args.contains_key(flag);
+        problems.unless(!twice, &path.at("join").at("kubelet_args").at(flag), || {
+            format!("is set as {key} by the pool already, which the argument would override")
+        });
+    }
+    all
+}
+
+fn word<T: serde::Serialize>(value: Option<T>) -> Value {
+    value.map_or(Value::Null, |value| json!(value))
+}
+
+fn seconds(time: Duration) -> Value {
+    json!(format!("{}s", time.0.0 / 1_000))
+}
+
+fn amounts(of: &KubeletReserved) -> Value {
+    let mut all = Map::new();
+    if let Some(cpu) = of.cpu {
+        all.insert("cpu".to_owned(), json!(format!("{}m", cpu.0)));
+    }
+    if let Some(memory) = of.memory {
+        all.insert("memory".to_owned(), json!(memory.0.to_string()));
+    }
+    if let Some(disk) = of.ephemeral_storage {
+        all.insert("ephemeral-storage".to_owned(), json!(disk.0.to_string()));
+    }
+    if let Some(pid) = of.pid {
+        all.insert("pid".to_owned(), json!(pid.to_string()));
+    }
+    Value::Object(all)
+}
+
+fn thresholds(of: &BTreeMap<String, Threshold>) -> Map<String, Value> {
+    let of = of.iter();
+    of.map(|(signal, least)| (signal.clone(), json!(least.quantity())))
+        .collect()
+}
+
+fn check(pool: &file::Pool, at: &KeyPath, problems: &mut Problems) {
+    let settings = &pool.kubelet;
+    if let Some(pods) = pool.max_pods {
+        let path = KeyPath(at.0[..at.0.len() - 1].to_vec()).at("max_pods");
+        problems.unless((1..=1000).contains(&pods), &path, || {
+            "expected 1 to 1000".to_owned()
+        });
+    }
+    check_cpus(pool, at, problems);
+    check_eviction(settings, at, problems);
+    let high = settings.image_gc_high_threshold_percent.unwrap_or(IMAGE_GC.0);
+    let low = settings.image_gc_low_threshold_percent.unwrap_or(IMAGE_GC.1);
+    let named = if settings.image_gc_low_threshold_percent.is_some() {
+        "image_gc_low_threshold_percent"
+    } else {
+        "image_gc_high_threshold_percent"
+    };
+    problems.unless(high <= 100 && low < high, &at.at(named), || {
+        format!("the low threshold ({low} %) must be below the high one ({high} %), and that at most 100")
+    });
+    check_shutdown(settings, at, problems);
+    problems.unless(settings.cluster_dns.len() <= 3, &at.at("cluster_dns"), || {
+        "expected at most three addresses".to_owned()
+    });
+    for (position, address) in settings.cluster_dns.iter().enumerate() {
+        let read = address.parse::<std::net::IpAddr>();
+        problems.unless(read.is_ok(), &at.at("cluster_dns").at(&position), || {
+            "expected an IP address".to_owned()
+        });
+    }
+    for (position, name) in settings.allowed_unsafe_sysctls.iter().enumerate() {
+        problems.unless(
+            sysctl(name),
+            &at.at("allowed_unsafe_sysctls").at(&position),
+            || "expected a sysctl such as \"net.core.somaxconn\", or a group such as \"net.ipv4.*\"".to_owned(),
+        );
+    }
+}
+
+/// `kernel.msg*`, `net.core.somaxconn`: the kubelet takes those alone that are kept apart by a namespace.
+fn sysctl(name: &str) -> bool {
+    let spaces = ["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.", "net."];
+    let plain = name.strip_suffix('*').unwrap_or(name);
+    let part = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-/".contains(&b);
+    spaces.iter().any(|space| name.starts_with(space)) && plain.bytes().all(part)
+}
+
+fn check_cpus(pool: &file::Pool, at: &KeyPath, problems: &mut Problems) {
+    let settings = &pool.kubelet;
+    let kept = [&settings.kube_reserved, &settings.system_reserved];
+    let kept: i64 = kept.iter().filter_map(|of| of.cpu).map(|cpu| cpu.0).sum();
+    let apart = settings.cpu_manager_policy == Some(CpuManagerPolicy::Static);
+    problems.unless(
+        !apart || kept > 0 || pool.reserved.cpu > Cpu(0),
+        &at.at("cpu_manager_policy"),
+        || {
+            "\"static\" needs CPU that is kept for the system: set kube_reserved.cpu or system_reserved.cpu (a kubelet without it does not start)"
+                .to_owned()
+        },
+    );
+    problems.unless(
+        apart || settings.cpu_manager_policy_options.is_empty(),
+        &at.at("cpu_manager_policy_options"),
+        || "are for cpu_manager_policy = \"static\"".to_owned(),
+    );
+}
+
+fn check_eviction(settings: &Kubelet, at: &KeyPath, problems: &mut Problems) {
+    for (key, of) in [
+        ("eviction_hard", &settings.eviction_hard),
+        ("eviction_soft", &settings.eviction_soft),
+    ] {
+        for (signal, least) in of {
+            let path = at.at(key).at(signal);
+            check_signal(signal, &path, problems);
+            let fits = match least {
+                Threshold::Percent(permille) => (0..1000).contains(permille),
+                Threshold::Bytes(_) => {
+                    signal.ends_with(".available") && !signal.starts_with("pid")
+                }
+                Threshold::Count(_) => {
+                    signal.ends_with(".inodesFree") || signal.starts_with("pid")
+                }
+            };
+            problems.unless(fits, &path, || {
+                "expected a size such as \"200MiB\" for memory and disks, a number for inodes and pids, or a percentage below 100 such as \"5%\""
+                    .to_owned()
+            });
+        }
+    }
+    for signal in settings.eviction_soft.keys() {
+        problems.unless(
+            settings.eviction_soft_grace_period.contains_key(signal),
+            &at.at("eviction_soft").at(signal),
+            || format!("needs eviction_soft_grace_period.{signal:?}"),
+        );
+    }
+    for signal in settings.eviction_soft_grace_period.keys() {
+        problems.unless(
+            settings.eviction_soft.contains_key(signal),
+            &at.at("eviction_soft_grace_period").at(signal),
+            || format!("there is no eviction_soft.{signal:?}"),
+        );
+    }
+}
+
+fn check_signal(signal: &str, path: &KeyPath, problems: &mut Problems) {
+    problems.unless(SIGNALS.contains(&signal), path, || {
+        format!("expected one of {}", SIGNALS.join(", "))
+    });
+}
+
+fn check_shutdown(settings: &Kubelet, at: &KeyPath, problems: &mut Problems) {
+    let whole = settings.shutdown_grace_period.unwrap_or_default();
+    let critical = settings.shutdown_grace_period_critical_pods.unwrap_or_default();
+    problems.unless(
+        critical <= whole,
+        &at.at("shutdown_grace_period_critical_pods"),
+        || format!("is a part of shutdown_grace_period, which is {whole}"),
+    );
+    let second = |time: Duration| time.0 == Span::ZERO || time.0 >= Span::seconds(1);
+    for (key, time) in [
+        ("shutdown_grace_period", whole),
+        ("shutdown_grace_period_critical_pods", critical),
+    ] {
+        problems.unless(second(time), &at.at(key), || {
+            "expected nothing or at least 1s".to_owned()
+        });
+    }
+}
+
+/// The way from a VM's size to a node's allocatable: `[pool.NAME.reserved]`, with what the kubelet's settings say themselves.
+/// `disks`: sizes of the disks of its instance types.
+pub(super) fn reserved(
+    pool: &file::Pool,
+    disks: &[i64],
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> Reserved {
+    let (written, kubelet) = (&pool.reserved, &pool.kubelet);
+    let defaults = file::Reserved::default();
+    let at = path.at("reserved");
+    let kept = [&kubelet.kube_reserved, &kubelet.system_reserved];
+    let sum = |pick: &dyn Fn(&KubeletReserved) -> Option<i64>| {
+        let all: Vec<i64> = kept.iter().filter_map(|of| pick(of)).collect();
+        (!all.is_empty()).then(|| all.iter().fold(0_i64, |sum, more| sum.saturating_add(*more)))
+    };
+    let mut once = |key: &str, said: i64, default: i64, told: Option<i64>, shown: &dyn Fn(i64) -> String| {
+        let told = told.unwrap_or(said);
+        problems.unless(said == told || said == default, &at.at(key), || {
+            format!("the kubelet's settings say {}; leave it out here", shown(told))
+        });
+        told
+    };
+    let cpu = sum(&|of| of.cpu.map(|cpu| cpu.0));
+    let memory = sum(&|of| of.memory.map(|size| size.0));
+    let size = |bytes: i64| Size(bytes).to_string();
+    let cpu_milli = once("cpu", written.cpu.0, defaults.cpu.0, cpu, &|milli| Cpu(milli).to_string());
+    let memory = once("memory", written.memory.0, defaults.memory.0, memory, &size);
+    let mut all = Reserved {
+        kernel_memory: written.kernel_memory.0,
+        kernel_memory_permille: written.kernel_memory_share.0,
+        cpu_milli,
+        memory,
+        eviction_memory: written.eviction_memory.0,
+        disk_permille: written.disk_share.0,
+    };
+    let mut disk = sum(&|of| of.ephemeral_storage.map(|size| size.0)).unwrap_or(0);
+    match kubelet.eviction_hard.get("memory.available") {
+        Some(Threshold::Bytes(bytes)) => {
+            let (said, default) = (written.eviction_memory.0, defaults.eviction_memory.0);
+            all.eviction_memory = once("eviction_memory", said, default, Some(*bytes), &size);
+        }
+        // A part of what the kernel leaves; of all memory it is a little more.
+        Some(Threshold::Percent(permille)) => {
+            all.eviction_memory = 0;
+            all.kernel_memory_permille = all.kernel_memory_permille.saturating_add(*permille);
+        }
+        Some(Threshold::Count(_)) | None => {}
+    }
+    match kubelet.eviction_hard.get("nodefs.available") {
+        Some(Threshold::Percent(permille)) => {
+            all.disk_permille = all.disk_permille.saturating_add((permille - NODEFS_PERMILLE).max(0));
+        }
+        Some(Threshold::Bytes(bytes)) => disk = disk.saturating_add(*bytes),
+        Some(Threshold::Count(_)) | None => {}
+    }
+    // Of the smallest disk it is the largest part.
+    if let Some(least) = disks.iter().filter(|size| **size > 0).min() {
+        let part = (disk.saturating_mul(1_000)).saturating_add(least - 1) / least;
+        all.disk_permille = all.disk_permille.saturating_add(part);
+    }
+    all
+}
+
+/// What is allowed but looks like a mistake.
+pub(super) fn warn(file: &file::File, warnings: &mut Vec<String>) {
+    for (name, pool) in &file.pool {
+        let grace = pool.kubelet.shutdown_grace_period.unwrap_or_default();
+        if grace > pool.drain.shutdown_timeout {
+            warnings.push(format!(
+                "pool.{name}.kubelet.shutdown_grace_period: kubelets hold a shutdown up for {grace}, but VMs are stopped after drain.shutdown_timeout, {}",
+                pool.drain.shutdown_timeout
+            ));
+        }
+    }
+}
