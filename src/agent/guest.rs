@@ -35,6 +35,10 @@ pub struct Probe {
     pub system: ForeignText,
     /// kubeadm's version, such as `v1.34.1`; empty when there is none.
     pub kubeadm: ForeignText,
+    /// The version of k3s, such as `v1.34.1+k3s1`.
+    pub k3s: ForeignText,
+    /// The version of RKE2.
+    pub rke2: ForeignText,
     /// No join was begun.
     pub fresh: bool,
 }
@@ -47,6 +51,8 @@ impl Probe {
             cloud_init: values.remove("cloud_init")?,
             system: values.remove("system")?,
             kubeadm: values.remove("kubeadm")?,
+            k3s: values.remove("k3s").unwrap_or_default(),
+            rke2: values.remove("rke2").unwrap_or_default(),
             // A guest that does not say is asked in full.
             fresh: values.remove("join").is_some_and(|join| *join == *"none"),
         })

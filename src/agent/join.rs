@@ -1,5 +1,7 @@
 //! What a guest is given so that its machine becomes a node. Pure.
 
+mod agents;
+mod command;
 mod kubeadm;
 mod payload;
 #[cfg(test)]
@@ -11,23 +13,26 @@ use std::sync::Arc;
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 
-use crate::config::settings::Join;
+use crate::config::settings::{Join, JoinMethod};
+pub use agents::Distribution;
+
 use crate::model::policy::STARTUP_TAINT;
 use crate::model::scheduling::{Effect, Labels, Taint};
+
+/// Where servers of RKE2 listen for agents.
+pub const RKE2_PORT: u16 = 9345;
 
 /// All that goes into a join.
 #[derive(Debug)]
 pub struct JoinInput<'a> {
-    /// kubeadm's version as the guest says it, such as `v1.34.1`.
+    /// The version of kubeadm, k3s or rke2 as the guest says it, such as `v1.34.1`; empty when it has none.
     pub version: &'a str,
     /// Node name.
     pub node_name: &'a str,
-    /// Token id and secret.
-    pub token: (&'a str, &'a SecretString),
-    /// `host:port` of the API server.
+    /// `host:port` of the API server, or of the supervisor of k3s or RKE2.
     pub endpoint: &'a str,
-    /// `sha256:…` of the cluster's CAs.
-    pub ca_hashes: &'a [String],
+    /// What it shows for being let in, and how it knows the cluster.
+    pub trust: Trust<'a>,
     /// Labels that the node shall carry.
     pub labels: &'a Labels,
     /// The pool's taints; our startup taint is added.
@@ -38,6 +43,17 @@ pub struct JoinInput<'a> {
     pub kubelet: &'a Map<String, Value>,
     /// The pool's join settings.
     pub settings: &'a Join,
+}
+
+/// The secret that lets a machine in, and how it knows the cluster.
+#[derive(Debug)]
+pub enum Trust<'a> {
+    /// A bootstrap token by id and secret, and `sha256:…` of the keys of the cluster's CAs.
+    Keys((&'a str, &'a SecretString), &'a [String]),
+    /// A bootstrap token by id and secret, and the hash that k3s makes of the cluster's CAs.
+    Bundle((&'a str, &'a SecretString), &'a str),
+    /// Any secret, the cluster's CAs in PEM, and the script that uses them, with its gaps filled in.
+    Script(&'a SecretString, &'a str, &'a str),
 }
 
 /// Why no join can be prepared.
@@ -56,11 +72,62 @@ pub enum JoinError {
         "the guest's kubeadm {0} does not take settings of the kubelet (pool.NAME.kubelet, max_pods); 1.25 or newer does: update the template, or use join.kubelet_args"
     )]
     Kubelet(String),
+    /// No agent in the guest.
+    #[error(
+        "the guest has no {0}; install it in the template as an agent that is enabled but not started"
+    )]
+    NoAgent(&'static str),
+    /// Its kubelet reads no drop-ins.
+    #[error(
+        "the guest's {0} {1} does not take settings of the kubelet (pool.NAME.kubelet, max_pods); 1.32 or newer does: update the template, or use join.kubelet_args"
+    )]
+    AgentKubelet(&'static str, String),
+    /// The settings were changed in between.
+    #[error("the pool's join.method was changed while the machine joined")]
+    Changed,
 }
 
 /// What the guest's join script reads on its standard input. It holds secrets: hand it on through stdin only.
 pub fn payload(input: &JoinInput<'_>) -> Result<SecretString, JoinError> {
-    kubeadm::payload(input, input.token, input.ca_hashes)
+    match (&input.settings.method, &input.trust) {
+        (JoinMethod::Kubeadm, Trust::Keys(token, hashes)) => {
+            kubeadm::payload(input, *token, hashes)
+        }
+        (JoinMethod::K3s, Trust::Bundle(token, hash)) => {
+            agents::payload(Distribution::K3s, input, *token, hash)
+        }
+        (JoinMethod::Rke2, Trust::Bundle(token, hash)) => {
+            agents::payload(Distribution::Rke2, input, *token, hash)
+        }
+        (JoinMethod::Command { .. }, Trust::Script(secret, ca, script)) => {
+            Ok(command::payload(script, secret, ca))
+        }
+        _ => Err(JoinError::Changed),
+    }
+}
+
+/// What a command of the configuration may name beside its machine: labels and taints as the kubelet's arguments take them.
+pub fn words(labels: &Labels, pool: &[Taint]) -> (String, String) {
+    let taints = taints(pool).map(|t| format!("{}={}:{:?}", t.key, t.value, t.effect));
+    let taints: Vec<String> = taints.collect();
+    (own_labels(labels).join(","), taints.join(","))
+}
+
+/// `host:port` of a kubeconfig's server, for machines; with another port where one is given.
+///
+/// # Errors
+/// When other machines could not reach it under that name.
+pub fn endpoint(server: &str, port: Option<u16>) -> Result<String, String> {
+    let uri: Option<http::Uri> = server.parse().ok();
+    let host = uri.as_ref().and_then(http::Uri::host).unwrap_or_default();
+    let own = ["localhost", "127.0.0.1", "[::1]", ""].contains(&host);
+    if own || host.starts_with("127.") {
+        return Err(format!(
+            "the kubeconfig's server {server:?} is no address that machines could reach: set join.endpoint of the pool"
+        ));
+    }
+    let port = port.or_else(|| uri.as_ref().and_then(http::Uri::port_u16));
+    Ok(format!("{host}:{}", port.unwrap_or(443)))
 }
 
 /// The minor of `v1.34.1`.
@@ -85,7 +152,9 @@ fn taints(pool: &[Taint]) -> impl Iterator<Item = Taint> + '_ {
 /// The labels that a kubelet may give its own node, as `key=value`.
 fn own_labels(labels: &Labels) -> Vec<String> {
     let labels = labels.iter().filter(|(key, _)| kubelet_may_set(key));
-    labels.map(|(key, value)| format!("{key}={value}")).collect()
+    labels
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect()
 }
 
 /// The kubelet's arguments: the pool's, labels, and the provider id.

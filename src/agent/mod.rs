@@ -18,6 +18,7 @@ pub mod nominations;
 pub mod observe;
 mod panics;
 pub mod region;
+pub mod secret_file;
 mod spacing;
 pub mod state;
 pub mod status;

@@ -69,13 +69,18 @@ fn summary(name: &str, settings: &Settings) -> String {
             pool.region
         );
         let _ = writeln!(text, "pool {name}: {}", hosts(pool));
-        if let Some(id) = settings
-            .pools
-            .get(name)
-            .and_then(|pool| pool.join.provider_id.as_deref())
-        {
-            let _ = writeln!(text, "pool {name}: nodes have the provider id {id}");
+        let Some(join) = settings.pools.get(name).map(|pool| &pool.join) else {
+            continue;
+        };
+        let _ = write!(
+            text,
+            "pool {name}: machines join by {}",
+            join.method.called()
+        );
+        if let Some(id) = &join.provider_id {
+            let _ = write!(text, ", nodes have the provider id {id}");
         }
+        text.push('\n');
     }
     for warning in &settings.warnings {
         let _ = writeln!(text, "warning: {warning}");

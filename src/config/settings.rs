@@ -224,9 +224,42 @@ pub struct Pool {
     pub taints: Vec<Taint>,
 }
 
+/// How a machine becomes a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum JoinMethod {
+    /// `kubeadm join`.
+    #[default]
+    Kubeadm,
+    /// The agent of k3s.
+    K3s,
+    /// The agent of RKE2.
+    Rke2,
+    /// A script of the configuration.
+    Command {
+        /// The script, with gaps (`model::facts`).
+        script: String,
+        /// A secret for it in place of a bootstrap token.
+        secret_file: Option<PathBuf>,
+    },
+}
+
+impl JoinMethod {
+    /// As it is called where its work is told of.
+    pub fn called(&self) -> &'static str {
+        match self {
+            JoinMethod::Kubeadm => "kubeadm join",
+            JoinMethod::K3s => "the start of k3s-agent",
+            JoinMethod::Rke2 => "the start of rke2-agent",
+            JoinMethod::Command { .. } => "the join command",
+        }
+    }
+}
+
 /// `[pool.NAME.join]`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Join {
+    /// How its machines join.
+    pub method: JoinMethod,
     /// API server `host:port` that overrides cluster-info's.
     pub endpoint: Option<String>,
     /// Life of the bootstrap token; at most 15 minutes.

@@ -60,10 +60,43 @@ pub fn read_pem(pem: &[u8]) -> Result<Vec<Certificate>, String> {
     Ok(found)
 }
 
+/// The hash that k3s puts into its tokens: of the text where there is one certificate, of the root in DER where there
+/// are several.
+///
+/// # Errors
+/// When a block is damaged, no certificate is there, or several and not one of them is the root.
+pub fn bundle_hash(pem: &str) -> Result<String, String> {
+    let count = read_pem(pem.as_bytes())?.len();
+    if count == 1 {
+        return Ok(hex(pem.as_bytes()));
+    }
+    let mut roots = Vec::new();
+    for block in Pem::iter_from_buffer(pem.as_bytes()).flatten() {
+        let own = |of: &x509_parser::certificate::X509Certificate<'_>| {
+            of.subject().as_raw() == of.issuer().as_raw()
+        };
+        if block.label == "CERTIFICATE" && block.parse_x509().is_ok_and(|of| own(&of)) {
+            roots.push(hex(&block.contents));
+        }
+    }
+    match &roots[..] {
+        [root] => Ok(root.clone()),
+        roots => Err(format!(
+            "of {count} certificates {} sign themselves; wanted is one root",
+            roots.len()
+        )),
+    }
+}
+
 fn hash(public_key: &[u8]) -> String {
-    Sha256::digest(public_key)
+    format!("sha256:{}", hex(public_key))
+}
+
+/// The lower-case hex SHA-256.
+fn hex(of: &[u8]) -> String {
+    Sha256::digest(of)
         .iter()
-        .fold("sha256:".to_owned(), |mut text, byte| {
+        .fold(String::new(), |mut text, byte| {
             let _ = write!(text, "{byte:02x}");
             text
         })
@@ -91,6 +124,31 @@ mod tests {
         let expected = hash(&rcgen::PublicKeyData::subject_public_key_info(&key));
         assert_eq!(read[0].public_key_hash, expected);
         assert_eq!(expected.len(), "sha256:".len() + 64);
+    }
+
+    #[test]
+    fn a_bundle_is_hashed_as_k3s_does() {
+        use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+        let named = |name: &str| {
+            let mut params = CertificateParams::new(vec![]).expect("params");
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params
+        };
+        let (root_key, key) = (
+            KeyPair::generate().expect("a key"),
+            KeyPair::generate().expect("a key"),
+        );
+        let root = named("root").self_signed(&root_key).expect("a root");
+        let issuer = Issuer::from_params(&named("root"), &root_key);
+        let middle = named("middle")
+            .signed_by(&key, &issuer)
+            .expect("a certificate");
+        assert_eq!(bundle_hash(&root.pem()), Ok(hex(root.pem().as_bytes())));
+        let both = format!("{}{}", middle.pem(), root.pem());
+        assert_eq!(bundle_hash(&both), Ok(hex(root.der())));
+        assert!(bundle_hash(&format!("{0}{0}", middle.pem())).is_err());
+        assert!(bundle_hash("").is_err());
     }
 
     #[test]

@@ -68,6 +68,7 @@ struct Link {
     client: Result<::kube::Client, String>,
     expires: Option<Time>,
     server: String,
+    ca_pem: Option<String>,
     /// The newest file was not taken, and why.
     error: Option<String>,
     stamps: BTreeMap<PathBuf, Option<(SystemTime, u64)>>,
@@ -222,11 +223,12 @@ impl Client {
     ) -> Client {
         let link = Link {
             client: match &connector {
-                Connector::Given(client) => Ok(client.clone()),
+                Connector::Given(client, _) => Ok(client.clone()),
                 Connector::File { .. } => Err("the kubeconfig was not read yet".to_owned()),
             },
             expires: None,
             server: String::new(),
+            ca_pem: None,
             error: None,
             stamps: BTreeMap::new(),
             read: None,
@@ -277,6 +279,18 @@ impl Client {
         }
     }
 
+    /// The API server as the kubeconfig knows it; `None` where that says no CA.
+    pub fn authority(&self) -> Option<connect::Authority> {
+        if let Connector::Given(_, authority) = &self.inner.connector {
+            return authority.clone();
+        }
+        let link = self.link();
+        Some(connect::Authority {
+            server: link.server.clone(),
+            ca_pem: link.ca_pem.clone()?,
+        })
+    }
+
     /// The clock that this client's times are of.
     pub fn clock(&self) -> Clock {
         self.inner.clock
@@ -317,6 +331,7 @@ impl Client {
                 link.client = Ok(loaded.client);
                 link.expires = loaded.expires;
                 link.server = loaded.server;
+                link.ca_pem = loaded.ca_pem;
                 link.error = None;
                 drop(link);
                 self.inner.generation.send_modify(|count| *count += 1);

@@ -45,7 +45,27 @@ pub enum Connector {
         context: Option<String>,
     },
     /// A client made elsewhere: see [`in_memory`].
-    Given(::kube::Client),
+    Given(::kube::Client, Option<Authority>),
+}
+
+/// The API server as the kubeconfig knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Authority {
+    /// `https://host:port`.
+    pub server: String,
+    /// The CA certificates that it is believed by, PEM, to the byte.
+    pub ca_pem: String,
+}
+
+impl Connector {
+    /// A connector in this process that knows the API server as a kubeconfig would.
+    #[must_use]
+    pub fn known_as(self, authority: Authority) -> Connector {
+        match self {
+            Connector::Given(client, _) => Connector::Given(client, Some(authority)),
+            file @ Connector::File { .. } => file,
+        }
+    }
 }
 
 impl fmt::Debug for Connector {
@@ -56,7 +76,7 @@ impl fmt::Debug for Connector {
                 .field("path", path)
                 .field("context", context)
                 .finish(),
-            Connector::Given(_) => f.write_str("Given"),
+            Connector::Given(..) => f.write_str("Given"),
         }
     }
 }
@@ -75,6 +95,7 @@ where
         ClientBuilder::new(service, "default")
             .with_layer(&TimeoutLayer::new(HEADER_TIMEOUT))
             .build(),
+        None,
     )
 }
 
@@ -85,6 +106,8 @@ pub(super) struct Loaded {
     pub(super) expires: Option<Time>,
     /// `https://host:port` of the cluster.
     pub(super) server: String,
+    /// The cluster's CA certificates, PEM; `None` when the file has none.
+    pub(super) ca_pem: Option<String>,
     /// Every file that went into it.
     pub(super) files: Vec<PathBuf>,
 }
@@ -118,13 +141,26 @@ pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<Loaded, S
         .map(PathBuf::from),
     );
     let server = cluster.server.clone().unwrap_or_default();
+    let ca_pem = authority_of(&cluster);
     let client = build(file, &context).await.map_err(at)?;
     Ok(Loaded {
         client,
         expires,
         server,
+        ca_pem,
         files,
     })
+}
+
+/// The CA certificates of a cluster, in the file or beside it.
+fn authority_of(cluster: &::kube::config::Cluster) -> Option<String> {
+    if let Some(data) = &cluster.certificate_authority_data {
+        let pem = base64::engine::general_purpose::STANDARD
+            .decode(data.trim())
+            .ok()?;
+        return String::from_utf8(pem).ok();
+    }
+    std::fs::read_to_string(cluster.certificate_authority.as_ref()?).ok()
 }
 
 pub(super) fn resolve(

@@ -28,7 +28,7 @@ pub mod workloads;
 
 pub use client::{Client, Credentials};
 pub use cluster::{ClusterInfo, ServerVersion};
-pub use connect::{Connector, in_memory};
+pub use connect::{Authority, Connector, in_memory};
 pub use error::{Call, Error};
 pub use events::{About, Event, EventRecorder, recorder};
 pub use kinds::Kind;

@@ -223,7 +223,10 @@ impl World {
             None => router,
         };
         let kube = crate::kube::Client::new(
-            crate::kube::in_memory(counted(self.kube_way())),
+            crate::kube::in_memory(counted(self.kube_way())).known_as(crate::kube::Authority {
+                server: self.kube.endpoint(),
+                ca_pem: self.kube.authority(),
+            }),
             self.host_clock,
             Arc::new(crate::kube::Unobserved),
         )

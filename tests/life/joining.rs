@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
-use pve_autoscaler::sim::pve::AdminAct;
+use pve_autoscaler::sim::kube::{Distribution, KubeSpec};
+use pve_autoscaler::sim::pve::{AdminAct, PveSpec};
 use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::{Value, json};
 
 use crate::HASTY;
@@ -189,7 +191,9 @@ fn settings_of_the_kubelet_reach_it_and_are_planned_with() {
         for node in scene.world.kube.objects("v1", "Node") {
             let of = &node["status"]["allocatable"];
             assert_eq!((&of["cpu"], &of["pods"]), (&json!("1500m"), &json!("3")));
-            let shown = node["status"]["capacity"]["memory"].as_str().and_then(|m| m.strip_suffix("Ki"));
+            let shown = node["status"]["capacity"]["memory"]
+                .as_str()
+                .and_then(|m| m.strip_suffix("Ki"));
             let shown: u64 = shown.expect("KiB").parse().expect("a number");
             let left = shown - shown / 10 - 256 * 1024;
             let memory = of["memory"].as_str().and_then(|m| m.strip_suffix("Ki"));
@@ -209,7 +213,11 @@ fn max_pods_are_told_to_the_kubelet() {
         scene.live(None, 0, web, Duration::from_mins(5)).await;
         assert_eq!(scene.machines_made(), 3);
         let nodes = scene.world.kube.objects("v1", "Node");
-        assert!(nodes.iter().all(|node| node["status"]["allocatable"]["pods"] == "3"));
+        assert!(
+            nodes
+                .iter()
+                .all(|node| node["status"]["allocatable"]["pods"] == "3")
+        );
         assert_eq!(scene.findings(), Vec::<String>::new());
     });
 }
@@ -228,7 +236,112 @@ fn an_old_kubeadm_says_that_it_takes_no_settings_of_the_kubelet() {
         let told = crate::events(&scene).await;
         crate::expect_told(
             &told,
-            &[("ConfigMap FailedToScaleUpGroup: ", "kubeadm v1.24.17 does not take settings of the kubelet")],
+            &[(
+                "ConfigMap FailedToScaleUpGroup: ",
+                "kubeadm v1.24.17 does not take settings of the kubelet",
+            )],
         );
+    });
+}
+
+/// A world of k3s or RKE2: its guests have the agent, and no kubeadm.
+fn agents(distribution: Distribution, file: &str) -> Scene {
+    let k3s = distribution == Distribution::K3s;
+    let version = |yes: bool, text: &str| if yes { text.to_owned() } else { String::new() };
+    Scene::of(WorldSpec {
+        seed: 5,
+        pve: PveSpec::default(),
+        kube: KubeSpec {
+            distribution,
+            ..KubeSpec::default()
+        },
+        guests: GuestSpec {
+            kubeadm: String::new(),
+            k3s: version(k3s, "v1.34.1+k3s1"),
+            rke2: version(!k3s, "v1.34.1+rke2r1"),
+            ..GuestSpec::default()
+        },
+        config: file.to_owned(),
+    })
+}
+
+/// What PVE was asked to run, and what the cluster's Secrets are in the end.
+fn secrets(scene: &Scene) -> usize {
+    scene.world.kube.objects("v1", "Secret").len()
+}
+
+#[test]
+fn agents_of_k3s_and_rke2_join_with_a_token_of_their_own() {
+    for (distribution, method) in [(Distribution::K3s, "k3s"), (Distribution::Rke2, "rke2")] {
+        simulate(async {
+            let lines = format!(
+                "method = \"{method}\"\nprovider_id = \"proxmox://home/{{{{ vmid }}}}\"\n[pool.general.labels]\nrack = \"rack-of-{{{{ host }}}}\"\n\
+                 [pool.general.kubelet]\nkube_reserved = {{ cpu = \"250m\" }}\n"
+            );
+            let scene = agents(distribution, &table("join", &lines));
+            let web = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120));
+            scene.live(None, 0, web, Duration::from_mins(5)).await;
+            let node = node(&scene);
+            assert_eq!(node["spec"]["providerID"], "proxmox://home/9100");
+            assert_eq!(node["metadata"]["labels"]["pve-autoscaler.io/pool"], "general");
+            assert_eq!(node["status"]["allocatable"]["cpu"], "1750m");
+            let rack = node["metadata"]["labels"]["rack"].as_str().unwrap_or_default();
+            assert!(rack.starts_with("rack-of-pve"), "{rack}");
+            let pods = scene.world.kube.objects("v1", "Pod");
+            assert!(pods.iter().all(|pod| pod["status"]["phase"] == "Running"), "{pods:?}");
+            assert_eq!(secrets(&scene), 0, "the token goes when the machine has joined");
+            assert_eq!(scene.machines_made(), 1);
+            assert_eq!(scene.findings(), Vec::<String>::new());
+        });
+    }
+}
+
+#[test]
+fn a_template_without_the_agent_says_so() {
+    simulate(async {
+        let scene = Scene::new(5, &table("join", "method = \"k3s\"\n"), GuestSpec::default());
+        let web = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120));
+        scene.live(None, 0, web, Duration::from_mins(4)).await;
+        let told = crate::events(&scene).await;
+        let wanted = [("ConfigMap FailedToScaleUpGroup: ", "the guest has no k3s; install it in the template")];
+        crate::expect_told(&told, &wanted);
+    });
+}
+
+const COMMAND: &str = "method = \"command\"\ncommand = \"sim-agent --name {{ machine }} --labels {{ labels }} --taints {{ taints }} --provider-id proxmox://{{ region }}/{{ vmid }}\"\n";
+
+#[test]
+fn a_command_joins_with_the_machines_token() {
+    simulate(async {
+        let scene = Scene::new(5, &table("join", COMMAND), GuestSpec::default());
+        let web = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120));
+        scene.live(None, 0, web, Duration::from_mins(5)).await;
+        let node = node(&scene);
+        assert_eq!(node["spec"]["providerID"], "proxmox://default/9100");
+        assert_eq!(node["metadata"]["labels"]["pve-autoscaler.io/pool"], "general");
+        assert_eq!(secrets(&scene), 0);
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// A secret that is refused is in what the command says, and in nothing that is told of it.
+#[test]
+fn a_secret_of_a_file_is_shown_nowhere() {
+    simulate(async {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "hush-hush-hush\n").expect("written");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o640);
+        std::fs::set_permissions(&path, mode).expect("changed");
+        let lines = format!("{COMMAND}secret_file = {:?}\n", path.display().to_string());
+        let scene = Scene::new(5, &table("join", &lines), GuestSpec::default());
+        let web = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120));
+        scene.live(None, 0, web, Duration::from_mins(4)).await;
+        let told = crate::events(&scene).await;
+        let wanted = [("ConfigMap FailedToScaleUpGroup: ", "the join command failed with code 1: error: <redacted> was refused")];
+        crate::expect_told(&told, &wanted);
+        assert!(!told.iter().any(|event| event.contains("hush-hush")), "{told:#?}");
+        let arguments = format!("{:?}", scene.world.pve.requests());
+        assert!(!arguments.contains("hush-hush"), "it went as an argument");
     });
 }

@@ -3,19 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::RngExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::agent::guest::{self, JoinState, Probe};
-use crate::agent::join::{self, JoinInput};
-use crate::kube::BootstrapToken;
 use crate::model::foreign::ForeignOutput;
 use crate::model::time::Span;
 use crate::pve::Cause;
 
-use super::node;
 use super::work::{Stop, Work, passing};
+use super::{joining, node};
 
 /// Longest pause between two questions while the guest boots or kubeadm runs.
 const LONGEST_POLL: Duration = Duration::from_secs(1);
@@ -26,14 +23,8 @@ const NEXT_QUESTION: Duration = Duration::from_millis(50);
 const AGAIN: Duration = Duration::from_secs(1);
 /// Our scripts end within seconds; one that does not is given up and asked again.
 const EXEC_DEADLINE: Duration = Duration::from_mins(1);
-/// Between two looks whether cluster-info is signed with the new token …
-const SIGN_POLL: Duration = Duration::from_millis(200);
-/// … and how many: five seconds, as long as kubeadm itself waits before it looks again.
-const SIGN_TRIES: usize = 25;
 /// Characters of kubeadm's log that go into a failure's message.
 const CAUSE_LENGTH: usize = 800;
-/// Longest life of a bootstrap token, whatever the configuration says.
-const MAX_TOKEN_LIFE: Span = Span::minutes(15);
 
 /// Waits until the agent answers.
 pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
@@ -125,6 +116,7 @@ pub(super) async fn system_ready(work: &Work) -> Result<Probe, Stop> {
 /// then it has joined, whatever kubeadm still does. `probe`: what the guest said just now.
 pub(super) async fn joined(work: &Work, probe: &Probe, uuid: &str) -> Result<(), Stop> {
     let began = Instant::now();
+    let called = joining::method(work).called();
     let mut state = if probe.fresh {
         Some(JoinState::None)
     } else {
@@ -132,20 +124,21 @@ pub(super) async fn joined(work: &Work, probe: &Probe, uuid: &str) -> Result<(),
     };
     loop {
         if state == Some(JoinState::None) {
-            state = Some(start_join(work, &probe.kubeadm).await?);
+            state = Some(start_join(work, probe).await?);
         }
         match state {
             Some(JoinState::None) => {
                 return Err(Stop::Failed("the join did not start".to_owned()));
             }
-            Some(JoinState::Running) => work.progress("kubeadm join runs"),
+            Some(JoinState::Running) => work.progress(format!("{called} runs")),
             Some(JoinState::Exited { code: 0, .. }) => return Ok(()),
             Some(JoinState::Exited { code, log }) => {
+                let log = joining::without_secret(work, log).await;
                 let cause = guest::cause(&log, &work.mark.token, CAUSE_LENGTH);
                 let log = guest::last_lines(&log, &work.mark.token);
-                tracing::error!(machine = %work.machine, code, %log, "kubeadm join failed");
+                tracing::error!(machine = %work.machine, code, %log, "{called} failed");
                 return Err(Stop::Failed(format!(
-                    "kubeadm join failed with code {code}: {cause}"
+                    "{called} failed with code {code}: {cause}"
                 )));
             }
             None => work.note("the guest's answer could not be read"),
@@ -157,92 +150,13 @@ pub(super) async fn joined(work: &Work, probe: &Probe, uuid: &str) -> Result<(),
     }
 }
 
-async fn start_join(work: &Work, kubeadm: &str) -> Result<JoinState, Stop> {
-    let settings = &work.tools.settings;
-    let pool = settings
-        .pools
-        .get(work.mark.pool.as_str())
-        .cloned()
-        .unwrap_or_default();
-    let kube = &work.tools.kube;
-    let info = work
-        .patiently_kube("reading cluster-info", || kube.cluster_info())
-        .await?;
-    let life = Span(pool.join.token_ttl.0.clamp(60_000, MAX_TOKEN_LIFE.0));
-    let expires = work.tools.clock.now() + life;
-    let text = format!("join of machine {} by pve-autoscaler", work.machine);
-    let token = BootstrapToken {
-        id: work.mark.token.clone(),
-        secret: secret(work),
-        expires,
-        description: text,
-    };
-    // One left by an attempt that a crash cut short has a secret that nobody knows any more.
-    work.patiently_kube("creating the bootstrap token", || {
-        kube.replace_token(&token)
-    })
-    .await?;
-    let before = info.signatures.get(&token.id).map(String::as_str);
-    signed(work, &token.id, before).await?;
-    let provider_id = match &pool.join.provider_id {
-        Some(text) => Some(work.filled("provider_id", text)?),
-        None => None,
-    };
-    let mut kubelet = pool.kubelet.clone();
-    // As it was planned with.
-    if let (Some(most), Some(terms)) = (kubelet.get_mut("maxPods"), work.terms()?) {
-        *most = terms.max_pods.into();
-    }
-    let payload = join::payload(&JoinInput {
-        version: kubeadm,
-        node_name: &work.machine,
-        token: (&token.id, &token.secret),
-        endpoint: pool.join.endpoint.as_deref().unwrap_or(&info.endpoint),
-        ca_hashes: &info.ca_hashes,
-        labels: &work.node_labels()?,
-        taints: &work.pool_taints()?,
-        provider_id: provider_id.as_deref(),
-        kubelet: &kubelet,
-        settings: &pool.join,
-    })
-    .map_err(|error| Stop::Failed(error.to_string()))?;
+async fn start_join(work: &Work, probe: &Probe) -> Result<JoinState, Stop> {
+    let payload = joining::payload(work, probe).await?;
     let output = run(work, guest::JOIN, Some(&payload)).await?;
     JoinState::read(&output).ok_or_else(|| {
         let said = guest::cause(&output, &work.mark.token, CAUSE_LENGTH);
         Stop::Failed(format!("the join did not start: {said}"))
     })
-}
-
-/// Waits until the cluster's signer has signed cluster-info with the token. kubeadm takes the first
-/// signature it sees under the token's id, also one of an earlier token, and fails when it is not
-/// right; and where it sees none it asks again only after five seconds.
-async fn signed(work: &Work, id: &str, before: Option<&str>) -> Result<(), Stop> {
-    let kube = &work.tools.kube;
-    for _ in 0..SIGN_TRIES {
-        let info = work
-            .patiently_kube("reading cluster-info", || kube.cluster_info())
-            .await?;
-        let signature = info.signatures.get(id).map(String::as_str);
-        if signature.is_some() && signature != before {
-            return Ok(());
-        }
-        sleep(SIGN_POLL).await;
-    }
-    // Not ours to judge: kubeadm waits for it, and says what is missing.
-    work.note(
-        "cluster-info is not signed with the token yet; is the controller bootstrapsigner on?",
-    );
-    Ok(())
-}
-
-/// A bootstrap token's secret: 16 characters of `[a-z0-9]`.
-fn secret(work: &Work) -> SecretString {
-    const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
-    let mut dice = work.tools.dice();
-    let text: String = (0..16)
-        .map(|_| char::from(ALPHABET[dice.random_range(0..ALPHABET.len())]))
-        .collect();
-    SecretString::from(text)
 }
 
 /// Runs one of our scripts and gives its output. Asked again when the agent went away in between

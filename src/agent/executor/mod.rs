@@ -8,6 +8,7 @@ mod clone;
 mod down;
 mod drain;
 mod guest;
+mod joining;
 mod late;
 #[cfg(test)]
 #[path = "tests/looks.rs"]

@@ -66,8 +66,18 @@ impl Work {
 
     /// Fills a text of the configuration in for this machine.
     pub(super) fn filled(&self, what: &str, text: &str) -> Result<String, Stop> {
+        self.filled_with(what, text, &[])
+    }
+
+    /// As [`Work::filled`]; `more`: what else the text may name.
+    pub(super) fn filled_with(
+        &self,
+        what: &str,
+        text: &str,
+        more: &[(&str, &str)],
+    ) -> Result<String, Stop> {
         let entry = self.entry()?;
-        facts::fill(text, &self.facts(&entry))
+        facts::fill_with(text, &self.facts(&entry), more)
             .map_err(|why| Stop::Failed(format!("{what} {text:?}: {why}")))
     }
 

@@ -32,6 +32,10 @@ kubeadm=
 if command -v kubeadm >/dev/null 2>&1; then
   kubeadm=$(kubeadm version -o short 2>/dev/null)
 fi
+distribution() {
+  if command -v "$1" >/dev/null 2>&1; then "$1" --version 2>/dev/null | sed -n "s/^$1 version \\([^ ]*\\).*/\\1/p"; fi
+}
 join=none
 if [ -s /run/pve-autoscaler/pid ] || [ -s /run/pve-autoscaler/exit ]; then join=begun; fi
 printf 'cloud_init=%s\nsystem=%s\nkubeadm=%s\njoin=%s\n' "$cloud_init" "$system" "$kubeadm" "$join"
+printf 'k3s=%s\nrke2=%s\n' "$(distribution k3s)" "$(distribution rke2)"

@@ -44,9 +44,8 @@ fn made_with(kubeadm: &str, kubelet: &Value) -> Result<Made, JoinError> {
     let payload = payload(&JoinInput {
         version: kubeadm,
         node_name: "small-abcde",
-        token: ("abcdef", &secret),
         endpoint: "10.0.0.1:6443",
-        ca_hashes: &["sha256:00".to_owned()],
+        trust: Trust::Keys(("abcdef", &secret), &["sha256:00".to_owned()]),
         labels: &labels,
         taints: &[Taint::no_schedule("gpu", "yes")],
         provider_id: Some("proxmox://home/9001"),
@@ -54,8 +53,15 @@ fn made_with(kubeadm: &str, kubelet: &Value) -> Result<Made, JoinError> {
         settings: &Join::default(),
     })?;
     let (files, script) = read(&payload);
-    assert_eq!(script, "kubeadm join --config /run/pve-autoscaler/files/join.json\n");
-    let json = |path: &str| files.get(path).map(|text| serde_json::from_str(text).expect("json"));
+    assert_eq!(
+        script,
+        "kubeadm join --config /run/pve-autoscaler/files/join.json\n"
+    );
+    let json = |path: &str| {
+        files
+            .get(path)
+            .map(|text| serde_json::from_str(text).expect("json"))
+    };
     let patch = json("/etc/kubernetes/pve-autoscaler-patches/kubeletconfiguration+merge.json");
     let join = json("/run/pve-autoscaler/files/join.json").expect("a configuration");
     assert_eq!(files.len(), 1 + usize::from(patch.is_some()));
@@ -97,9 +103,13 @@ fn each_kubeadm_gets_its_own_api_version() {
 
 #[test]
 fn settings_of_the_kubelet_are_a_patch_where_kubeadm_takes_one() {
-    let kubelet = json!({"maxPods": 50, "failSwapOn": false, "memorySwap": {"swapBehavior": "NoSwap"}});
+    let kubelet =
+        json!({"maxPods": 50, "failSwapOn": false, "memorySwap": {"swapBehavior": "NoSwap"}});
     let (join, patch) = made_with("v1.34.1", &kubelet).expect("made");
-    assert_eq!(join["patches"]["directory"], "/etc/kubernetes/pve-autoscaler-patches");
+    assert_eq!(
+        join["patches"]["directory"],
+        "/etc/kubernetes/pve-autoscaler-patches"
+    );
     assert_eq!(patch, Some(kubelet.clone()));
     // A kubelet of that age refuses the word.
     let (_, patch) = made_with("v1.29.3", &kubelet).expect("made");
@@ -107,4 +117,127 @@ fn settings_of_the_kubelet_are_a_patch_where_kubeadm_takes_one() {
     let old = made_with("v1.24.9", &kubelet);
     assert_eq!(old, Err(JoinError::Kubelet("v1.24.9".to_owned())));
     assert!(made("v1.24.9").is_ok());
+}
+
+fn agent(
+    method: JoinMethod,
+    version: &str,
+    kubelet: &Value,
+) -> Result<(BTreeMap<String, String>, String), JoinError> {
+    let labels: Labels = [("pool", "small"), ("node-role.kubernetes.io/worker", "")]
+        .map(|(k, v)| (Arc::from(k), Arc::from(v)))
+        .into();
+    let secret = SecretString::from("0123456789abcdef".to_owned());
+    let settings = Join {
+        method,
+        kubelet_args: [("v".to_owned(), "2".to_owned())].into(),
+        ..Join::default()
+    };
+    payload(&JoinInput {
+        version,
+        node_name: "small-abcde",
+        endpoint: "10.0.0.1:6443",
+        trust: Trust::Bundle(("abcdef", &secret), "00ff"),
+        labels: &labels,
+        taints: &[Taint::no_schedule("gpu", "yes")],
+        provider_id: Some("proxmox://home/9001"),
+        kubelet: kubelet.as_object().expect("an object"),
+        settings: &settings,
+    })
+    .map(|payload| read(&payload))
+}
+
+#[test]
+fn an_agent_gets_a_drop_in_and_a_token_that_goes() {
+    let (files, script) =
+        agent(JoinMethod::K3s, "v1.33.3+k3s1", &json!({"maxPods": 50})).expect("made");
+    let json = |path: &str| -> Value { serde_json::from_str(&files[path]).expect("json") };
+    assert_eq!(
+        json("/etc/rancher/k3s/config.yaml.d/50-pve-autoscaler.yaml"),
+        json!({
+            "server": "https://10.0.0.1:6443",
+            "node-name": "small-abcde",
+            "node-label": ["pool=small"],
+            "node-taint": ["gpu=yes:NoSchedule", "pve-autoscaler.io/uninitialized=:NoSchedule"],
+            "kubelet-arg": ["provider-id=proxmox://home/9001", "v=2"],
+        })
+    );
+    let token = "/etc/rancher/k3s/config.yaml.d/60-pve-autoscaler-token.yaml";
+    assert_eq!(
+        json(token),
+        json!({"token": "K1000ff::abcdef.0123456789abcdef"})
+    );
+    let kubelet = json("/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/50-pve-autoscaler.conf");
+    assert_eq!(
+        (&kubelet["kind"], &kubelet["maxPods"]),
+        (&json!("KubeletConfiguration"), &json!(50))
+    );
+    assert!(
+        script.starts_with(&format!(
+            "trap 'rm -f {token}' EXIT\nunit=k3s-agent.service\n"
+        )),
+        "{script}"
+    );
+    assert!(!script.contains("0123456789abcdef"));
+    let (files, script) = agent(JoinMethod::Rke2, "v1.31.1+rke2r1", &json!({})).expect("made");
+    assert!(
+        files
+            .keys()
+            .all(|path| path.starts_with("/etc/rancher/rke2/")),
+        "{files:?}"
+    );
+    assert!(script.contains("unit=rke2-agent.service"));
+    let old = agent(JoinMethod::K3s, "v1.31.9+k3s1", &json!({"maxPods": 50}));
+    assert_eq!(
+        old,
+        Err(JoinError::AgentKubelet("k3s", "v1.31.9+k3s1".to_owned()))
+    );
+    assert_eq!(
+        agent(JoinMethod::K3s, "", &json!({})),
+        Err(JoinError::NoAgent("k3s"))
+    );
+    assert_eq!(
+        agent(JoinMethod::Kubeadm, "v1.34.1", &json!({})),
+        Err(JoinError::Changed)
+    );
+}
+
+#[test]
+fn a_command_finds_its_secret_in_a_file() {
+    let secret = SecretString::from("hush".to_owned());
+    let (files, script) = read(&command::payload("my-agent join", &secret, "PEM"));
+    assert_eq!(files["/run/pve-autoscaler/files/token"], "hush");
+    assert_eq!(files["/run/pve-autoscaler/files/ca.crt"], "PEM");
+    assert_eq!(
+        script,
+        "export PVE_AUTOSCALER_TOKEN_FILE=/run/pve-autoscaler/files/token\nexport PVE_AUTOSCALER_CA_FILE=/run/pve-autoscaler/files/ca.crt\nmy-agent join\n"
+    );
+}
+
+#[test]
+fn machines_register_where_the_kubeconfig_points() {
+    let of = |server: &str, port| endpoint(server, port);
+    assert_eq!(
+        of("https://10.0.0.1:6443", None).as_deref(),
+        Ok("10.0.0.1:6443")
+    );
+    assert_eq!(
+        of("https://k3s.example", None).as_deref(),
+        Ok("k3s.example:443")
+    );
+    assert_eq!(
+        of("https://[fd00::1]:6443", Some(9345)).as_deref(),
+        Ok("[fd00::1]:9345")
+    );
+    for own in [
+        "https://127.0.0.1:6443",
+        "https://localhost:6443",
+        "https://[::1]:6443",
+        "",
+    ] {
+        assert!(
+            of(own, None).is_err_and(|why| why.contains("set join.endpoint")),
+            "{own}"
+        );
+    }
 }

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{ClusterId, Findings, MAX_SKEW};
+use crate::agent::{join, secret_file};
 use crate::clock::Clock;
 use crate::config::Settings;
+use crate::config::settings::{JoinMethod, Pool};
 use crate::kube::access::Right;
-use crate::kube::bootstrap;
 use crate::kube::{Client, Connector, Credentials, ServerVersion, Unobserved};
+use crate::kube::{bootstrap, certificate};
 use crate::model::facts::{self, Facts};
 use crate::model::time::Time;
 
@@ -37,15 +39,7 @@ pub(super) async fn look(
     };
     judge(&version, &credentials, clock.now(), findings);
     rights(&client, settings, findings).await;
-    match client.cluster_info().await {
-        Ok(info) => findings.fine(format!(
-            "kubernetes: cluster-info is there; machines join at {}",
-            info.endpoint
-        )),
-        Err(error) => findings.wrong(format!(
-            "kubernetes: {error}; machines join by kubeadm and need it (kubeadm makes it; join.endpoint does not replace its CA)"
-        )),
-    }
+    joining(&client, settings, findings).await;
     provider_ids(&client, settings, findings).await;
     match client.kube_system_uid().await {
         Ok(uid) => Some(format!("{uid}/{}", settings.kubernetes.name).into()),
@@ -107,6 +101,58 @@ async fn rights(client: &Client, settings: &Settings, findings: &mut Findings) {
             "kubernetes: these rights are missing: {}; apply contrib/kubernetes/rbac.yaml (`pve-autoscaler kubeconfig` does)",
             missing.join(", ")
         ));
+    }
+}
+
+/// What machines join with: cluster-info for kubeadm, a server for agents, secrets for commands.
+async fn joining(client: &Client, settings: &Settings, findings: &mut Findings) {
+    let pools = || settings.pools.iter();
+    let by_kubeadm = |pool: &Pool| pool.join.method == JoinMethod::Kubeadm;
+    if settings.pools.is_empty() || pools().any(|(_, pool)| by_kubeadm(pool)) {
+        match client.cluster_info().await {
+            Ok(info) => findings.fine(format!(
+                "kubernetes: cluster-info is there; machines join at {}",
+                info.endpoint
+            )),
+            Err(error) => findings.wrong(format!(
+                "kubernetes: {error}; machines join by kubeadm and need it (kubeadm makes it; join.endpoint does not replace its CA). Of a cluster of k3s or RKE2 the pools say join.method"
+            )),
+        }
+    }
+    for (name, pool) in pools().filter(|(_, pool)| !by_kubeadm(pool)) {
+        let port = (pool.join.method == JoinMethod::Rke2).then_some(join::RKE2_PORT);
+        let authority = client.authority();
+        let endpoint = match (&pool.join.endpoint, &authority) {
+            (_, None) => Err("the kubeconfig has no certificate-authority".to_owned()),
+            (Some(named), _) => Ok(named.clone()),
+            (None, Some(authority)) => join::endpoint(&authority.server, port),
+        };
+        let trust = match &authority {
+            Some(authority) if !matches!(pool.join.method, JoinMethod::Command { .. }) => {
+                certificate::bundle_hash(&authority.ca_pem).map(drop)
+            }
+            _ => Ok(()),
+        };
+        match endpoint.and_then(|endpoint| trust.map(|()| endpoint)) {
+            Ok(endpoint) => findings.fine(format!(
+                "pool {name}: machines join by {} at {endpoint}",
+                pool.join.method.called()
+            )),
+            Err(why) => findings.wrong(format!("pool {name}: {why}")),
+        }
+        if let JoinMethod::Command {
+            secret_file: Some(path),
+            ..
+        } = &pool.join.method
+        {
+            match secret_file::read(path) {
+                Ok(_) => findings.fine(format!(
+                    "pool {name}: secret_file {} is readable",
+                    path.display()
+                )),
+                Err(why) => findings.wrong(format!("pool {name}: {why}")),
+            }
+        }
     }
 }
 

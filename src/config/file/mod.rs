@@ -12,13 +12,13 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use pool::MAX_TOKEN_TTL;
 pub use kubelet::{
     CpuManagerPolicy, Kubelet, KubeletReserved, Swap, TopologyManagerPolicy, TopologyManagerScope,
 };
+pub(crate) use pool::MAX_TOKEN_TTL;
 pub use pool::{
-    BudgetReason, ConsolidationKind, Drain, InstanceType, Join, NodeBudget, Pool, PoolScaleDown,
-    Reserved,
+    BudgetReason, ConsolidationKind, Drain, InstanceType, Join, Method, NodeBudget, Pool,
+    PoolScaleDown, Reserved,
 };
 pub use region::{
     Ballooning, Broker, ChannelKind, CloneKind, HostStrategy, Region, Template, ZoneNames,

@@ -1,6 +1,7 @@
 //! `[instance_type.NAME]` and `[pool.NAME]`: what nodes there may be.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -191,11 +192,21 @@ pub struct Reserved {
     pub disk_share: Ratio,
 }
 
-/// How machines become nodes: `kubeadm join` with a token made for each.
+/// How machines become nodes, with a token made for each: [joining](joining.md).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Join {
-    /// The API server as `host:port`. Default: the one that the ConfigMap cluster-info names.
+    /// What joins them.
+    pub method: Method,
+    /// For `"command"`: the script that the guest's shell runs, with [gaps](joining.md#any-other-command).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// For `"command"`: a file of this host with a secret that the command gets in place of a bootstrap token. Owner root, group
+    /// pve-autoscaler, mode 0640.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<PathBuf>,
+    /// The API server (for k3s and RKE2 the server that agents register with) as `host:port`. Default: for kubeadm the one that the
+    /// ConfigMap cluster-info names, else the kubeconfig's, for RKE2 with port 9345.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// Life of the bootstrap token; it is deleted right after the join. At most 15 minutes.
@@ -211,6 +222,20 @@ pub struct Join {
     /// The container runtime's socket. Default: what kubeadm finds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cri_socket: Option<String>,
+}
+
+/// What makes a node of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// `kubeadm join`.
+    Kubeadm,
+    /// The agent of k3s.
+    K3s,
+    /// The agent of RKE2.
+    Rke2,
+    /// A script.
+    Command,
 }
 
 /// How nodes are emptied and VMs stopped.
@@ -330,6 +355,9 @@ pub(crate) const MAX_TOKEN_TTL: Span = Span::minutes(15);
 impl Default for Join {
     fn default() -> Join {
         Join {
+            method: Method::Kubeadm,
+            command: None,
+            secret_file: None,
             endpoint: None,
             token_ttl: Duration(MAX_TOKEN_TTL),
             provider_id: None,

@@ -1,11 +1,12 @@
 //! How machines of a pool become nodes.
 
+use super::Problems;
 use super::labels::{SAMPLE, filled};
-use super::{Problems, file};
+use crate::config::file::{self, Method};
 use crate::config::place::KeyPath;
-use crate::config::settings::Join;
+use crate::config::settings::{Join, JoinMethod};
 use crate::config::syntax;
-use crate::model::facts::Facts;
+use crate::model::facts::{self, Facts};
 use crate::model::time::Span;
 
 /// Arguments of the kubelet that would switch off what the program relies on, and what to use instead.
@@ -36,17 +37,80 @@ pub(super) fn join(join: &file::Join, pool: &KeyPath, problems: &mut Problems) -
         &at.at("token_ttl"),
         || format!("expected 1m to {}", file::MAX_TOKEN_TTL),
     );
+    let method = method(join, &at, problems);
     kubelet_args(join, &at, problems);
     if let Some(text) = &join.provider_id {
         provider_id(text, &at.at("provider_id"), problems);
     }
     Join {
+        method,
         endpoint: join.endpoint.clone(),
         token_ttl: ttl,
         provider_id: join.provider_id.clone(),
         kubelet_args: join.kubelet_args.clone(),
         ignore_preflight_errors: join.ignore_preflight_errors.clone(),
         cri_socket: join.cri_socket.clone(),
+    }
+}
+
+/// How machines join; what is for another method is an error.
+fn method(join: &file::Join, at: &KeyPath, problems: &mut Problems) -> JoinMethod {
+    let kubeadm = join.method == Method::Kubeadm;
+    for (key, set) in [
+        (
+            "ignore_preflight_errors",
+            !join.ignore_preflight_errors.is_empty(),
+        ),
+        ("cri_socket", join.cri_socket.is_some()),
+    ] {
+        problems.unless(kubeadm || !set, &at.at(key), || {
+            "is for method = \"kubeadm\"".to_owned()
+        });
+    }
+    let command = join.method == Method::Command;
+    for (key, set) in [
+        ("command", join.command.is_some()),
+        ("secret_file", join.secret_file.is_some()),
+    ] {
+        problems.unless(command || !set, &at.at(key), || {
+            "is for method = \"command\"".to_owned()
+        });
+    }
+    match join.method {
+        Method::Kubeadm => JoinMethod::Kubeadm,
+        Method::K3s => JoinMethod::K3s,
+        Method::Rke2 => JoinMethod::Rke2,
+        Method::Command => {
+            if let Some(path) = &join.secret_file {
+                problems.unless(path.is_absolute(), &at.at("secret_file"), || {
+                    "expected an absolute path".to_owned()
+                });
+            }
+            let script = problems
+                .require(join.command.clone(), &at.at("command"), "a script")
+                .unwrap_or_default();
+            check_script(&script, &at.at("command"), problems);
+            JoinMethod::Command {
+                script,
+                secret_file: join.secret_file.clone(),
+            }
+        }
+    }
+}
+
+/// What a command may name beside its machine.
+pub(in crate::config) const COMMAND_WORDS: [&str; 4] =
+    ["endpoint", "labels", "provider_id", "taints"];
+/// The guest agent takes 64 KiB in all.
+const LONGEST_SCRIPT: usize = 16 * 1024;
+
+fn check_script(script: &str, path: &KeyPath, problems: &mut Problems) {
+    let words = COMMAND_WORDS.map(|word| (word, word));
+    match facts::fill_with(script, &SAMPLE, &words) {
+        Ok(text) => problems.unless(text.len() <= LONGEST_SCRIPT, path, || {
+            format!("expected at most {LONGEST_SCRIPT} bytes")
+        }),
+        Err(why) => problems.add(path, why),
     }
 }
 
@@ -85,7 +149,7 @@ fn provider_id(text: &str, path: &KeyPath, problems: &mut Problems) {
             "expected a provider and an id, such as \"proxmox://{{{{ region }}}}/{{{{ vmid }}}}\"; it comes to {one:?}"
         )
     });
-    let two = crate::model::facts::fill(text, &other);
+    let two = facts::fill(text, &other);
     problems.unless(two.is_ok_and(|two| two != one), path, || {
         "expected another id for each machine: with {{ vmid }} or {{ machine }} in it".to_owned()
     });

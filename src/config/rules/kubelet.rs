@@ -79,21 +79,36 @@ pub(super) fn kubelet(
     set("kubeReserved", amounts(&settings.kube_reserved));
     set("systemReserved", amounts(&settings.system_reserved));
     set("cpuManagerPolicy", word(settings.cpu_manager_policy));
-    set("cpuManagerPolicyOptions", json!(settings.cpu_manager_policy_options));
-    set("topologyManagerPolicy", word(settings.topology_manager_policy));
-    set("topologyManagerScope", word(settings.topology_manager_scope));
+    set(
+        "cpuManagerPolicyOptions",
+        json!(settings.cpu_manager_policy_options),
+    );
+    set(
+        "topologyManagerPolicy",
+        word(settings.topology_manager_policy),
+    );
+    set(
+        "topologyManagerScope",
+        word(settings.topology_manager_scope),
+    );
     if !settings.eviction_hard.is_empty() {
         let defaults = EVICTION_HARD.map(|(signal, least)| (signal.to_owned(), json!(least)));
         let mut hard: Map<String, Value> = defaults.into_iter().collect();
         hard.extend(thresholds(&settings.eviction_hard));
         set("evictionHard", Value::Object(hard));
     }
-    set("evictionSoft", Value::Object(thresholds(&settings.eviction_soft)));
+    set(
+        "evictionSoft",
+        Value::Object(thresholds(&settings.eviction_soft)),
+    );
     let graces = settings.eviction_soft_grace_period.iter();
     let graces = graces.map(|(signal, time)| (signal.clone(), seconds(*time)));
     set("evictionSoftGracePeriod", Value::Object(graces.collect()));
     let longest = settings.eviction_max_pod_grace_period;
-    set("evictionMaxPodGracePeriod", longest.map_or(Value::Null, |time| json!(time.0.0 / 1_000)));
+    set(
+        "evictionMaxPodGracePeriod",
+        longest.map_or(Value::Null, |time| json!(time.0.0 / 1_000)),
+    );
     match settings.swap {
         None => {}
         Some(Swap::Fail) => set("failSwapOn", json!(true)),
@@ -107,12 +122,24 @@ pub(super) fn kubelet(
         }
     }
     set("clusterDNS", json!(settings.cluster_dns));
-    set("imageGCHighThresholdPercent", json!(settings.image_gc_high_threshold_percent));
-    set("imageGCLowThresholdPercent", json!(settings.image_gc_low_threshold_percent));
+    set(
+        "imageGCHighThresholdPercent",
+        json!(settings.image_gc_high_threshold_percent),
+    );
+    set(
+        "imageGCLowThresholdPercent",
+        json!(settings.image_gc_low_threshold_percent),
+    );
     let time = |time: Option<Duration>| time.map_or(Value::Null, seconds);
     set("shutdownGracePeriod", time(settings.shutdown_grace_period));
-    set("shutdownGracePeriodCriticalPods", time(settings.shutdown_grace_period_critical_pods));
-    set("allowedUnsafeSysctls", json!(settings.allowed_unsafe_sysctls));
+    set(
+        "shutdownGracePeriodCriticalPods",
+        time(settings.shutdown_grace_period_critical_pods),
+    );
+    set(
+        "allowedUnsafeSysctls",
+        json!(settings.allowed_unsafe_sysctls),
+    );
     set("maxPods", json!(pool.max_pods));
     for (key, flag) in FLAGS {
         let twice = all.contains_key(key) && pool.join.kubelet_args.contains_key(flag);
@@ -164,8 +191,12 @@ fn check(pool: &file::Pool, at: &KeyPath, problems: &mut Problems) {
     }
     check_cpus(pool, at, problems);
     check_eviction(settings, at, problems);
-    let high = settings.image_gc_high_threshold_percent.unwrap_or(IMAGE_GC.0);
-    let low = settings.image_gc_low_threshold_percent.unwrap_or(IMAGE_GC.1);
+    let high = settings
+        .image_gc_high_threshold_percent
+        .unwrap_or(IMAGE_GC.0);
+    let low = settings
+        .image_gc_low_threshold_percent
+        .unwrap_or(IMAGE_GC.1);
     let named = if settings.image_gc_low_threshold_percent.is_some() {
         "image_gc_low_threshold_percent"
     } else {
@@ -175,9 +206,11 @@ fn check(pool: &file::Pool, at: &KeyPath, problems: &mut Problems) {
         format!("the low threshold ({low} %) must be below the high one ({high} %), and that at most 100")
     });
     check_shutdown(settings, at, problems);
-    problems.unless(settings.cluster_dns.len() <= 3, &at.at("cluster_dns"), || {
-        "expected at most three addresses".to_owned()
-    });
+    problems.unless(
+        settings.cluster_dns.len() <= 3,
+        &at.at("cluster_dns"),
+        || "expected at most three addresses".to_owned(),
+    );
     for (position, address) in settings.cluster_dns.iter().enumerate() {
         let read = address.parse::<std::net::IpAddr>();
         problems.unless(read.is_ok(), &at.at("cluster_dns").at(&position), || {
@@ -195,7 +228,13 @@ fn check(pool: &file::Pool, at: &KeyPath, problems: &mut Problems) {
 
 /// `kernel.msg*`, `net.core.somaxconn`: the kubelet takes those alone that are kept apart by a namespace.
 fn sysctl(name: &str) -> bool {
-    let spaces = ["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.", "net."];
+    let spaces = [
+        "kernel.shm",
+        "kernel.msg",
+        "kernel.sem",
+        "fs.mqueue.",
+        "net.",
+    ];
     let plain = name.strip_suffix('*').unwrap_or(name);
     let part = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-/".contains(&b);
     spaces.iter().any(|space| name.starts_with(space)) && plain.bytes().all(part)
@@ -231,12 +270,8 @@ fn check_eviction(settings: &Kubelet, at: &KeyPath, problems: &mut Problems) {
             check_signal(signal, &path, problems);
             let fits = match least {
                 Threshold::Percent(permille) => (0..1000).contains(permille),
-                Threshold::Bytes(_) => {
-                    signal.ends_with(".available") && !signal.starts_with("pid")
-                }
-                Threshold::Count(_) => {
-                    signal.ends_with(".inodesFree") || signal.starts_with("pid")
-                }
+                Threshold::Bytes(_) => signal.ends_with(".available") && !signal.starts_with("pid"),
+                Threshold::Count(_) => signal.ends_with(".inodesFree") || signal.starts_with("pid"),
             };
             problems.unless(fits, &path, || {
                 "expected a size such as \"200MiB\" for memory and disks, a number for inodes and pids, or a percentage below 100 such as \"5%\""
@@ -268,7 +303,9 @@ fn check_signal(signal: &str, path: &KeyPath, problems: &mut Problems) {
 
 fn check_shutdown(settings: &Kubelet, at: &KeyPath, problems: &mut Problems) {
     let whole = settings.shutdown_grace_period.unwrap_or_default();
-    let critical = settings.shutdown_grace_period_critical_pods.unwrap_or_default();
+    let critical = settings
+        .shutdown_grace_period_critical_pods
+        .unwrap_or_default();
     problems.unless(
         critical <= whole,
         &at.at("shutdown_grace_period_critical_pods"),
@@ -299,19 +336,28 @@ pub(super) fn reserved(
     let kept = [&kubelet.kube_reserved, &kubelet.system_reserved];
     let sum = |pick: &dyn Fn(&KubeletReserved) -> Option<i64>| {
         let all: Vec<i64> = kept.iter().filter_map(|of| pick(of)).collect();
-        (!all.is_empty()).then(|| all.iter().fold(0_i64, |sum, more| sum.saturating_add(*more)))
+        (!all.is_empty()).then(|| {
+            all.iter()
+                .fold(0_i64, |sum, more| sum.saturating_add(*more))
+        })
     };
-    let mut once = |key: &str, said: i64, default: i64, told: Option<i64>, shown: &dyn Fn(i64) -> String| {
-        let told = told.unwrap_or(said);
-        problems.unless(said == told || said == default, &at.at(key), || {
-            format!("the kubelet's settings say {}; leave it out here", shown(told))
-        });
-        told
-    };
+    let mut once =
+        |key: &str, said: i64, default: i64, told: Option<i64>, shown: &dyn Fn(i64) -> String| {
+            let told = told.unwrap_or(said);
+            problems.unless(said == told || said == default, &at.at(key), || {
+                format!(
+                    "the kubelet's settings say {}; leave it out here",
+                    shown(told)
+                )
+            });
+            told
+        };
     let cpu = sum(&|of| of.cpu.map(|cpu| cpu.0));
     let memory = sum(&|of| of.memory.map(|size| size.0));
     let size = |bytes: i64| Size(bytes).to_string();
-    let cpu_milli = once("cpu", written.cpu.0, defaults.cpu.0, cpu, &|milli| Cpu(milli).to_string());
+    let cpu_milli = once("cpu", written.cpu.0, defaults.cpu.0, cpu, &|milli| {
+        Cpu(milli).to_string()
+    });
     let memory = once("memory", written.memory.0, defaults.memory.0, memory, &size);
     let mut all = Reserved {
         kernel_memory: written.kernel_memory.0,
@@ -336,7 +382,9 @@ pub(super) fn reserved(
     }
     match kubelet.eviction_hard.get("nodefs.available") {
         Some(Threshold::Percent(permille)) => {
-            all.disk_permille = all.disk_permille.saturating_add((permille - NODEFS_PERMILLE).max(0));
+            all.disk_permille = all
+                .disk_permille
+                .saturating_add((permille - NODEFS_PERMILLE).max(0));
         }
         Some(Threshold::Bytes(bytes)) => disk = disk.saturating_add(*bytes),
         Some(Threshold::Count(_)) | None => {}

@@ -241,7 +241,10 @@ fn types_of(
 /// The sizes of the disks of instance types that say one.
 fn disks(types: &[String], file: &File) -> Vec<i64> {
     let types = types.iter().filter_map(|name| file.instance_type.get(name));
-    types.filter_map(|kind| kind.disk).map(|disk| disk.0).collect()
+    types
+        .filter_map(|kind| kind.disk)
+        .map(|disk| disk.0)
+        .collect()
 }
 
 /// Something must be left for pods on every instance type.

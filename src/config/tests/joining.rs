@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::{SMALL, messages, parse};
 use crate::config::Settings;
+use crate::config::settings::JoinMethod;
 
 fn with(lines: &str) -> String {
     format!("{SMALL}\n{lines}")
@@ -75,7 +76,10 @@ fn texts_with_gaps_name_what_is_known_and_nothing_else() {
 fn kubelet(lines: &str) -> (serde_json::Value, crate::model::policy::Reserved) {
     let settings = settings(&with(lines));
     let kubelet = settings.pools["small"].kubelet.clone();
-    (kubelet.into(), settings.policy.pools["small"].reserved.clone())
+    (
+        kubelet.into(),
+        settings.policy.pools["small"].reserved.clone(),
+    )
 }
 
 #[test]
@@ -109,33 +113,91 @@ fn settings_of_the_kubelet_are_its_own_configuration_and_the_models() {
     assert_eq!((reserved.cpu_milli, reserved.memory), (500, 256 << 20));
     assert_eq!(reserved.eviction_memory, 200 << 20);
     assert_eq!(reserved.disk_permille, plain.disk_permille + 100);
-    let (_, reserved) = kubelet("[pool.small.kubelet.eviction_hard]\n\"memory.available\" = \"5%\"\n");
+    let (_, reserved) =
+        kubelet("[pool.small.kubelet.eviction_hard]\n\"memory.available\" = \"5%\"\n");
     assert_eq!(reserved.eviction_memory, 0);
-    assert_eq!(reserved.kernel_memory_permille, plain.kernel_memory_permille + 50);
+    assert_eq!(
+        reserved.kernel_memory_permille,
+        plain.kernel_memory_permille + 50
+    );
 }
 
 #[test]
 fn settings_that_no_kubelet_would_start_with_are_errors() {
     for (lines, said) in [
-        ("cpu_manager_policy = \"static\"", "needs CPU that is kept for the system"),
-        ("cpu_manager_policy_options = { full-pcpus-only = \"true\" }", "are for cpu_manager_policy = \"static\""),
-        ("image_gc_high_threshold_percent = 80", "the low threshold (80 %) must be below the high one (80 %)"),
-        ("image_gc_low_threshold_percent = 90", "the low threshold (90 %) must be below the high one (85 %)"),
-        ("shutdown_grace_period_critical_pods = \"10s\"", "is a part of shutdown_grace_period, which is 0s"),
-        ("shutdown_grace_period = \"10ms\"", "expected nothing or at least 1s"),
-        ("eviction_hard = { \"disk.available\" = \"5%\" }", "expected one of memory.available"),
-        ("eviction_hard = { \"memory.available\" = 5 }", "expected a size such as"),
-        ("eviction_hard = { \"memory.available\" = \"100%\" }", "a percentage below 100"),
-        ("eviction_hard = { \"pid.available\" = \"1GiB\" }", "a number for inodes and pids"),
-        ("eviction_soft = { \"memory.available\" = \"1GiB\" }", "needs eviction_soft_grace_period.\"memory.available\""),
-        ("eviction_soft_grace_period = { \"memory.available\" = \"1m\" }", "there is no eviction_soft.\"memory.available\""),
+        (
+            "cpu_manager_policy = \"static\"",
+            "needs CPU that is kept for the system",
+        ),
+        (
+            "cpu_manager_policy_options = { full-pcpus-only = \"true\" }",
+            "are for cpu_manager_policy = \"static\"",
+        ),
+        (
+            "image_gc_high_threshold_percent = 80",
+            "the low threshold (80 %) must be below the high one (80 %)",
+        ),
+        (
+            "image_gc_low_threshold_percent = 90",
+            "the low threshold (90 %) must be below the high one (85 %)",
+        ),
+        (
+            "shutdown_grace_period_critical_pods = \"10s\"",
+            "is a part of shutdown_grace_period, which is 0s",
+        ),
+        (
+            "shutdown_grace_period = \"10ms\"",
+            "expected nothing or at least 1s",
+        ),
+        (
+            "eviction_hard = { \"disk.available\" = \"5%\" }",
+            "expected one of memory.available",
+        ),
+        (
+            "eviction_hard = { \"memory.available\" = 5 }",
+            "expected a size such as",
+        ),
+        (
+            "eviction_hard = { \"memory.available\" = \"100%\" }",
+            "a percentage below 100",
+        ),
+        (
+            "eviction_hard = { \"pid.available\" = \"1GiB\" }",
+            "a number for inodes and pids",
+        ),
+        (
+            "eviction_soft = { \"memory.available\" = \"1GiB\" }",
+            "needs eviction_soft_grace_period.\"memory.available\"",
+        ),
+        (
+            "eviction_soft_grace_period = { \"memory.available\" = \"1m\" }",
+            "there is no eviction_soft.\"memory.available\"",
+        ),
         ("cluster_dns = [\"dns.example\"]", "expected an IP address"),
-        ("cluster_dns = [\"10.0.0.1\", \"10.0.0.2\", \"10.0.0.3\", \"10.0.0.4\"]", "at most three"),
-        ("allowed_unsafe_sysctls = [\"vm.swappiness\"]", "expected a sysctl such as"),
-        ("kube_reserved = { cpu = \"2\" }", "nothing of the CPUs of instance type s is left"),
-        ("kube_reserved = { cpu = \"100m\" }\n[pool.small.reserved]\ncpu = \"200m\"", "the kubelet's settings say 100m; leave it out here"),
-        ("eviction_hard = { \"memory.available\" = \"1GiB\" }\n[pool.small.reserved]\neviction_memory = \"200MiB\"", "the kubelet's settings say 1GiB"),
-        ("swap = \"fail\"\n[pool.small.join]\nkubelet_args = { fail-swap-on = \"false\" }", "is set as failSwapOn by the pool already"),
+        (
+            "cluster_dns = [\"10.0.0.1\", \"10.0.0.2\", \"10.0.0.3\", \"10.0.0.4\"]",
+            "at most three",
+        ),
+        (
+            "allowed_unsafe_sysctls = [\"vm.swappiness\"]",
+            "expected a sysctl such as",
+        ),
+        (
+            "kube_reserved = { cpu = \"2\" }",
+            "nothing of the CPUs of instance type s is left",
+        ),
+        (
+            "kube_reserved = { cpu = \"100m\" }\n[pool.small.reserved]\ncpu = \"200m\"",
+            "the kubelet's settings say 100m; leave it out here",
+        ),
+        (
+            "eviction_hard = { \"memory.available\" = \"1GiB\" }\n[pool.small.reserved]\neviction_memory = \"200MiB\"",
+            "the kubelet's settings say 1GiB",
+        ),
+        (
+            "swap = \"fail\"\n[pool.small.join]\nkubelet_args = { fail-swap-on = \"false\" }",
+            "is set as failSwapOn by the pool already",
+        ),
         ("topology_manager_policy = \"strict\"", "single-numa-node"),
     ] {
         let said_of = messages(&with(&format!("[pool.small.kubelet]\n{lines}")));
@@ -143,6 +205,35 @@ fn settings_that_no_kubelet_would_start_with_are_errors() {
     }
     let wrong = messages(&SMALL.replace("max = 3", "max = 3\nmax_pods = 0"));
     assert!(wrong.contains("expected 1 to 1000"), "{wrong}");
-    let settings = settings(&with("[pool.small.kubelet]\nshutdown_grace_period = \"10m\""));
-    assert!(settings.warnings.iter().any(|warning| warning.contains("VMs are stopped after drain.shutdown_timeout")));
+    let settings = settings(&with(
+        "[pool.small.kubelet]\nshutdown_grace_period = \"10m\"",
+    ));
+    assert!(
+        settings
+            .warnings
+            .iter()
+            .any(|warning| warning.contains("VMs are stopped after drain.shutdown_timeout"))
+    );
+}
+
+#[test]
+fn what_is_for_another_method_is_an_error() {
+    let pool = |lines: &str| settings(&with(&format!("[pool.small.join]\n{lines}"))).pools["small"].clone();
+    assert_eq!(pool("").join.method, JoinMethod::Kubeadm);
+    assert_eq!(pool("method = \"rke2\"").join.method, JoinMethod::Rke2);
+    let made = pool("method = \"command\"\ncommand = \"a {{ machine }} {{ endpoint }} {{ labels }} {{ taints }} {{ provider_id }}\"");
+    assert!(matches!(made.join.method, JoinMethod::Command { secret_file: None, .. }));
+    for (lines, said) in [
+        ("method = \"talos\"", "expected one of `kubeadm`"),
+        ("method = \"k3s\"\ncri_socket = \"unix:///a\"", "is for method = \"kubeadm\""),
+        ("method = \"k3s\"\nignore_preflight_errors = [\"Swap\"]", "is for method = \"kubeadm\""),
+        ("command = \"a\"", "is for method = \"command\""),
+        ("secret_file = \"/a\"", "is for method = \"command\""),
+        ("method = \"command\"", "pool.small.join.command"),
+        ("method = \"command\"\ncommand = \"a {{ token }}\"", "it names \"token\", which is not known here; known are host"),
+        ("method = \"command\"\ncommand = \"a\"\nsecret_file = \"a\"", "expected an absolute path"),
+    ] {
+        let said_of = messages(&with(&format!("[pool.small.join]\n{lines}")));
+        assert!(said_of.contains(said), "{lines}: {said_of}");
+    }
 }

@@ -115,6 +115,49 @@ impl Api {
         })
     }
 
+    /// Posts text with headers of its own; gives the text that comes back.
+    pub(in crate::sim) async fn submit(
+        &self,
+        path: &str,
+        headers: &[(String, String)],
+        text: String,
+    ) -> Result<String, ApiError> {
+        let fault = |code: u16, message: String| ApiError {
+            method: "POST",
+            path: path.to_owned(),
+            code,
+            reason: String::new(),
+            message,
+            body: Value::Null,
+        };
+        let mut request = Request::builder().method("POST").uri(path);
+        if let Some(bearer) = &self.bearer {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {bearer}"));
+        }
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request
+            .body(Body::from(text))
+            .map_err(|e| fault(0, e.to_string()))?;
+        let response =
+            match tokio::time::timeout(DEADLINE, self.router.clone().oneshot(request)).await {
+                Ok(Ok(response)) => response,
+                Ok(Err(never)) => match never {},
+                Err(_) => return Err(fault(0, "no answer in time".to_owned())),
+            };
+        let code = response.status().as_u16();
+        let bytes = axum::body::to_bytes(response.into_body(), MOST_ANSWER)
+            .await
+            .unwrap_or_default();
+        let answer = String::from_utf8_lossy(&bytes).into_owned();
+        if code < 300 {
+            Ok(answer)
+        } else {
+            Err(fault(code, answer))
+        }
+    }
+
     pub(in crate::sim) async fn get(&self, path: &str) -> Result<Value, ApiError> {
         self.call("GET", path, "", None).await
     }

@@ -15,7 +15,10 @@ const IMAGE_GC: (i64, i64) = (85, 80);
 /// What `--kube-reserved` and `--system-reserved`, or the configuration where these are not given, keep of a resource.
 pub(super) fn reserved(join: &Join, resource: &str) -> Reserved {
     let mut total = Reserved::default();
-    for (flag, key) in [("kube-reserved", "kubeReserved"), ("system-reserved", "systemReserved")] {
+    for (flag, key) in [
+        ("kube-reserved", "kubeReserved"),
+        ("system-reserved", "systemReserved"),
+    ] {
         let written = join.arg(flag).map(|list| {
             let mut parts = list.split(',').filter_map(|part| part.split_once('='));
             let found = parts.find(|(name, _)| name.trim() == resource);
@@ -83,12 +86,16 @@ pub(super) fn refusal(join: &Join) -> Option<String> {
     let high = percent("imageGCHighThresholdPercent", IMAGE_GC.0);
     let low = percent("imageGCLowThresholdPercent", IMAGE_GC.1);
     if low >= high {
-        return Some(format!("invalid configuration: imageGCLowThresholdPercent (--image-gc-low-threshold) {low} must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) {high}"));
+        return Some(format!(
+            "invalid configuration: imageGCLowThresholdPercent (--image-gc-low-threshold) {low} must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) {high}"
+        ));
     }
     let soft = of["evictionSoft"].as_object();
     let graceless = soft.and_then(|soft| {
         let mut signals = soft.keys();
         signals.find(|signal| of["evictionSoftGracePeriod"].get(signal.as_str()).is_none())
     });
-    graceless.map(|signal| format!("grace period must be specified for the soft eviction threshold {signal}"))
+    graceless.map(|signal| {
+        format!("grace period must be specified for the soft eviction threshold {signal}")
+    })
 }

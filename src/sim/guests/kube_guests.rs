@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::agents;
 use super::api::Api;
 use super::kubeadm::{self, Credentials, FAILURES, Join, SUCCESS};
 use super::kubelet::{Kubelet, Lies};
@@ -220,14 +221,24 @@ impl Inner {
         host: &str,
         payload: &Payload,
     ) -> Result<Kubelet, String> {
-        let join = kubeadm::read(payload, &self.spec.kubeadm, host)?;
+        let agent = agents::agent(&payload.script);
+        let by_kubeadm = payload.script.starts_with("kubeadm join ");
+        let join = match agent {
+            Some(program) => agents::read(payload, program, host)?,
+            None if by_kubeadm => kubeadm::read(payload, &self.spec.kubeadm, host)?,
+            None => agents::read_command(payload, host)?,
+        };
         if fate.fault == Some(Fault::JoinFails) {
             return Err(FAILURES[fate.number(FAILURES.len())].to_owned());
         }
         if fate.fault == Some(Fault::JoinRaves) {
             return Err(kubeadm::ravings(&join));
         }
-        let credentials = kubeadm::join(&self.api, &join).await?;
+        let credentials = match agent {
+            Some(program) => agents::join(&self.api, &join, program).await?,
+            None if by_kubeadm => kubeadm::join(&self.api, &join).await?,
+            None => agents::join_by_command(&self.api, &join).await?,
+        };
         self.with(vmid, power, |m| {
             m.joined = Some((join.clone(), credentials.clone()));
         });
@@ -284,7 +295,7 @@ impl Inner {
             .ok_or(ExecError::NotRunning)?;
         let text = match verb {
             "probe" => format!(
-                "cloud_init={}\nsystem={}\nkubeadm={}\njoin={}\n",
+                "cloud_init={}\nsystem={}\nkubeadm={}\njoin={}\nk3s={}\nrke2={}\n",
                 machine.cloud_init,
                 if machine.cloud_init == "running" {
                     "starting"
@@ -296,7 +307,9 @@ impl Inner {
                     "none"
                 } else {
                     "begun"
-                }
+                },
+                self.spec.k3s,
+                self.spec.rke2
             ),
             "join" => match &machine.joining {
                 Joining::Running => "state=running\n".to_owned(),

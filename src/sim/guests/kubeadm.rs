@@ -62,14 +62,22 @@ fn minor(version: &str) -> u32 {
 
 /// Reads what `kubeadm join --config` is given, with the patches that it names.
 pub(super) fn read(payload: &Payload, kubeadm: &str, host: &str) -> Result<Join, String> {
-    let path = payload.script.trim().split("--config ").nth(1).unwrap_or("");
+    let path = payload
+        .script
+        .trim()
+        .split("--config ")
+        .nth(1)
+        .unwrap_or("");
     let text = payload.files.get(path);
     let text = text.ok_or_else(|| format!("open {path}: no such file or directory"))?;
     let mut join = configuration(text, kubeadm, host)?;
     let value: Value = serde_json::from_str(text).unwrap_or_default();
     if let Some(directory) = value["patches"]["directory"].as_str() {
         let target = format!("{directory}/kubeletconfiguration");
-        let patches = payload.files.iter().filter(|(path, _)| path.starts_with(&target));
+        let patches = payload
+            .files
+            .iter()
+            .filter(|(path, _)| path.starts_with(&target));
         for (_, patch) in patches.filter(|_| minor(kubeadm) >= 25) {
             let patch = serde_json::from_str(patch)
                 .map_err(|e| format!("error parsing the kubelet patch: {e}"))?;
@@ -77,7 +85,9 @@ pub(super) fn read(payload: &Payload, kubeadm: &str, host: &str) -> Result<Join,
         }
     }
     match config::refusal(&join) {
-        Some(why) => Err(format!("error execution phase kubelet-start: timed out waiting for the condition; kubelet.service: {why}")),
+        Some(why) => Err(format!(
+            "error execution phase kubelet-start: timed out waiting for the condition; kubelet.service: {why}"
+        )),
         None => Ok(join),
     }
 }
@@ -284,7 +294,7 @@ fn element(der: &[u8]) -> Option<Element<'_>> {
 }
 
 /// TLS bootstrap: asks for a client certificate and waits for it.
-async fn certificate(bootstrap: &Api, node: &str) -> Result<Credentials, String> {
+pub(super) async fn certificate(bootstrap: &Api, node: &str) -> Result<Credentials, String> {
     let request = request(node).map_err(|e| format!("cannot make a key: {e}"))?;
     let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let object = json!({
@@ -321,7 +331,7 @@ async fn certificate(bootstrap: &Api, node: &str) -> Result<Credentials, String>
     Err("error execution phase kubelet-start: timed out waiting for the condition\nTo see the stack trace of this error execute with --v=5 or higher".to_owned())
 }
 
-fn request(node: &str) -> Result<String, rcgen::Error> {
+pub(super) fn request(node: &str) -> Result<String, rcgen::Error> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params

@@ -3,6 +3,7 @@
 //! The fake PVE powers guests on and off and hands agent calls to them through [`Guests`]; what a
 //! guest then does (boot, join, act as a kubelet) is its implementation's business.
 
+mod agents;
 pub(in crate::sim) mod api;
 mod config;
 mod kube_guests;

@@ -3,11 +3,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{GuestVm, config};
 use super::kubeadm::Join;
 use super::spec::{Fault, GuestSpec};
+use super::{GuestVm, config};
 use crate::model::time::Time;
-
 
 fn stamp(now: Time) -> String {
     jiff::Timestamp::from_second(now.0.div_euclid(1_000))

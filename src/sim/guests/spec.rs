@@ -51,6 +51,10 @@ pub struct GuestSpec {
     pub shutdown: Range,
     /// What `kubeadm version -o short` says; empty: no kubeadm in the template.
     pub kubeadm: String,
+    /// The version of k3s, such as `v1.34.1+k3s1`; empty: there is none.
+    pub k3s: String,
+    /// The version of RKE2.
+    pub rke2: String,
     /// Memory that the kernel keeps for itself, MiB, besides a 64th of all (its page table).
     pub kernel_mib: u64,
     /// Kubelet's `maxPods`.
@@ -99,6 +103,8 @@ impl Default for GuestSpec {
             pod_stop: Range::millis(500, 2_000),
             shutdown: Range::millis(1_500, 4_000),
             kubeadm: "v1.34.1".to_owned(),
+            k3s: String::new(),
+            rke2: String::new(),
             kernel_mib: 64,
             max_pods: 110,
             extended: BTreeMap::new(),

@@ -11,7 +11,7 @@ use super::pki::{Pki, certificate_bearer, detached_jws};
 use super::resources::{
     CONFIGMAPS, CSRS, NAMESPACES, PRIORITYCLASSES, SECRETS, SERVICEACCOUNTS, STORAGECLASSES,
 };
-use super::spec::KubeSpec;
+use super::spec::{Distribution, KubeSpec};
 use super::store::State;
 use crate::model::time::{Span, Time};
 
@@ -93,6 +93,9 @@ pub(super) fn furnish(state: &mut State, spec: &KubeSpec, pki: &Pki) {
             ),
         ),
     ] {
+        if spec.distribution != Distribution::Kubeadm {
+            continue;
+        }
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": name, "namespace": namespace},

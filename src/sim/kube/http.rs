@@ -21,7 +21,7 @@ use super::status::{Status, answer, success};
 use super::store::State;
 use super::verbs::{self, Patch, Query};
 use super::watch::{Watch, line, next_bookmark};
-use super::{Kube, discovery, events, eviction, facts};
+use super::{Kube, discovery, events, eviction, facts, supervisor};
 use crate::sim::faults::LATE;
 use crate::sim::listen::PeerCertificate;
 
@@ -190,6 +190,19 @@ async fn handle(
     let user = caller(door, headers, peer)?;
     if let Some(response) = plain_path(door, method, uri, &segments, &user) {
         return response;
+    }
+    if supervisor::is_for(door.kube.inner.spec.distribution, &segments) {
+        let body = axum::body::to_bytes(body, MOST_BODY)
+            .await
+            .map_err(|_| Status::too_large())?;
+        let asked = (method, &segments[..]);
+        return Ok(supervisor::answer(
+            &door.kube.inner,
+            asked,
+            &user,
+            headers,
+            &body,
+        ));
     }
     let target = target(&segments).ok_or_else(Status::no_such_path)?;
     let query: Query = QueryOf::<Query>::try_from_uri(uri)

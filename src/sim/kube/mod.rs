@@ -32,6 +32,7 @@ mod serve;
 mod spec;
 mod status;
 mod store;
+mod supervisor;
 #[cfg(test)]
 mod tests;
 mod verbs;
@@ -50,7 +51,7 @@ use store::State;
 
 pub use facts::Deed;
 pub use serve::{World, serve};
-pub use spec::{KubeSpec, PolicyRule, UserSpec};
+pub use spec::{Distribution, KubeSpec, PolicyRule, UserSpec};
 
 pub(in crate::sim) use patch::merge as merge_patch;
 pub(in crate::sim) use pki::{certificate_bearer, detached_jws, hex, key_pair};
@@ -128,6 +129,11 @@ impl Kube {
     /// The certificate of the cluster's authority, PEM.
     pub fn authority(&self) -> String {
         self.inner.pki.pem().to_owned()
+    }
+
+    /// Where nodes reach the API server, as a URL.
+    pub fn endpoint(&self) -> String {
+        self.inner.spec.endpoint.clone()
     }
 
     /// A server certificate of the cluster's authority for these names and addresses, and its key,

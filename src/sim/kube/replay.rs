@@ -12,8 +12,8 @@ use serde_json::json;
 use super::{Kube, KubeSpec};
 use crate::clock::Clock;
 use crate::model::time::{Span, Time};
-use crate::sim::guests::payload::of_kubeadm;
 use crate::sim::guests::api::Api;
+use crate::sim::guests::payload::of_kubeadm;
 use crate::sim::guests::{Fault, GuestSpec, GuestVm, Guests as _, KubeGuests, StandingNode, stand};
 use crate::sim::workload::Workload;
 

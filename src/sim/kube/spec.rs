@@ -27,6 +27,32 @@ pub struct KubeSpec {
     pub admin_token: String,
     /// Who else may call, and what they may do.
     pub users: Vec<UserSpec>,
+    /// What made the cluster.
+    pub distribution: Distribution,
+}
+
+/// What made a cluster: what there is for machines that join.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Distribution {
+    /// kubeadm: cluster-info, and its own ConfigMaps.
+    #[default]
+    Kubeadm,
+    /// k3s: a supervisor.
+    K3s,
+    /// RKE2: the same.
+    Rke2,
+}
+
+impl Distribution {
+    /// The name of the supervisor's program.
+    pub(super) fn program(self) -> Option<&'static str> {
+        match self {
+            Distribution::Kubeadm => None,
+            Distribution::K3s => Some("k3s"),
+            Distribution::Rke2 => Some("rke2"),
+        }
+    }
 }
 
 /// Somebody with a bearer token.
@@ -71,6 +97,7 @@ impl Default for KubeSpec {
             detach_latency: Span::seconds(4),
             admin_token: "sim-admin-token".to_owned(),
             users: Vec::new(),
+            distribution: Distribution::default(),
         }
     }
 }

@@ -1,0 +1,247 @@
+//! What a machine is given to join with: the token that is made for it, or a secret of the configuration.
+
+use std::time::Duration;
+
+use rand::RngExt as _;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::sleep;
+
+use crate::agent::guest::Probe;
+use crate::agent::join::{self, JoinInput, RKE2_PORT, Trust};
+use crate::agent::secret_file;
+use crate::config::settings::{JoinMethod, Pool};
+use crate::kube::{Authority, BootstrapToken, certificate};
+use crate::model::foreign::ForeignOutput;
+use crate::model::scheduling::{Labels, Taint};
+use crate::model::time::Span;
+
+use super::work::{Stop, Work};
+
+/// Between two looks whether cluster-info is signed with the new token …
+const SIGN_POLL: Duration = Duration::from_millis(200);
+/// … and how many: five seconds, as long as kubeadm itself waits before it looks again.
+const SIGN_TRIES: usize = 25;
+/// Longest life of a bootstrap token, whatever the configuration says.
+const MAX_TOKEN_LIFE: Span = Span::minutes(15);
+/// A secret that is shorter is no secret, and would blot out ordinary words.
+const SHORTEST: usize = 6;
+
+/// The settings of the machine's pool.
+fn pool(work: &Work) -> Pool {
+    let pools = &work.tools.settings.pools;
+    pools
+        .get(work.mark.pool.as_str())
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// How the machine joins.
+pub(super) fn method(work: &Work) -> JoinMethod {
+    pool(work).join.method
+}
+
+/// What a guest said, without the secret that its pool's command is given.
+pub(super) async fn without_secret(work: &Work, log: ForeignOutput) -> ForeignOutput {
+    let JoinMethod::Command {
+        secret_file: Some(path),
+        ..
+    } = method(work)
+    else {
+        return log;
+    };
+    match tokio::task::spawn_blocking(move || secret_file::read(&path)).await {
+        Ok(Ok(secret)) if secret.expose_secret().len() >= SHORTEST => log
+            .raw()
+            .replace(secret.expose_secret(), "<redacted>")
+            .into(),
+        _ => log,
+    }
+}
+
+/// What a join is made of, beside its token.
+struct Parts {
+    pool: Pool,
+    labels: Labels,
+    taints: Vec<Taint>,
+    provider_id: Option<String>,
+}
+
+impl Parts {
+    fn of(work: &Work) -> Result<Parts, Stop> {
+        let mut pool = pool(work);
+        let provider_id = match &pool.join.provider_id {
+            Some(text) => Some(work.filled("provider_id", text)?),
+            None => None,
+        };
+        // As it was planned with.
+        if let (Some(most), Some(terms)) = (pool.kubelet.get_mut("maxPods"), work.terms()?) {
+            *most = terms.max_pods.into();
+        }
+        Ok(Parts {
+            pool,
+            labels: work.node_labels()?,
+            taints: work.pool_taints()?,
+            provider_id,
+        })
+    }
+
+    fn payload(
+        &self,
+        work: &Work,
+        version: &str,
+        endpoint: &str,
+        trust: Trust<'_>,
+    ) -> Result<SecretString, Stop> {
+        join::payload(&JoinInput {
+            version,
+            node_name: &work.machine,
+            endpoint,
+            trust,
+            labels: &self.labels,
+            taints: &self.taints,
+            provider_id: self.provider_id.as_deref(),
+            kubelet: &self.pool.kubelet,
+            settings: &self.pool.join,
+        })
+        .map_err(|error| Stop::Failed(error.to_string()))
+    }
+}
+
+/// Makes what the guest's join script reads. `probe`: what the guest said of itself.
+pub(super) async fn payload(work: &Work, probe: &Probe) -> Result<SecretString, Stop> {
+    let parts = Parts::of(work)?;
+    match &parts.pool.join.method {
+        JoinMethod::Kubeadm => by_kubeadm(work, &parts, &probe.kubeadm).await,
+        JoinMethod::K3s => by_agent(work, &parts, &probe.k3s, None).await,
+        JoinMethod::Rke2 => by_agent(work, &parts, &probe.rke2, Some(RKE2_PORT)).await,
+        JoinMethod::Command {
+            script,
+            secret_file,
+        } => by_command(work, &parts, script, secret_file.as_deref()).await,
+    }
+}
+
+async fn by_kubeadm(work: &Work, parts: &Parts, version: &str) -> Result<SecretString, Stop> {
+    let kube = &work.tools.kube;
+    let info = work
+        .patiently_kube("reading cluster-info", || kube.cluster_info())
+        .await?;
+    let token = token(work, &parts.pool).await?;
+    let before = info.signatures.get(&token.id).map(String::as_str);
+    signed(work, &token.id, before).await?;
+    let named = parts.pool.join.endpoint.as_deref();
+    let trust = Trust::Keys((&token.id, &token.secret), &info.ca_hashes);
+    parts.payload(work, version, named.unwrap_or(&info.endpoint), trust)
+}
+
+async fn by_agent(
+    work: &Work,
+    parts: &Parts,
+    version: &str,
+    port: Option<u16>,
+) -> Result<SecretString, Stop> {
+    let authority = authority(work)?;
+    let hash = certificate::bundle_hash(&authority.ca_pem)
+        .map_err(|why| Stop::Failed(format!("the CA of the kubeconfig: {why}")))?;
+    let endpoint = endpoint(&parts.pool, &authority, port)?;
+    let token = token(work, &parts.pool).await?;
+    let trust = Trust::Bundle((&token.id, &token.secret), &hash);
+    parts.payload(work, version, &endpoint, trust)
+}
+
+async fn by_command(
+    work: &Work,
+    parts: &Parts,
+    script: &str,
+    file: Option<&std::path::Path>,
+) -> Result<SecretString, Stop> {
+    let authority = authority(work)?;
+    let endpoint = endpoint(&parts.pool, &authority, None)?;
+    let (labels, taints) = join::words(&parts.labels, &parts.taints);
+    let words = [
+        ("endpoint", &*endpoint),
+        ("labels", &*labels),
+        ("provider_id", parts.provider_id.as_deref().unwrap_or("")),
+        ("taints", &*taints),
+    ];
+    let script = work.filled_with("join.command", script, &words)?;
+    let secret = match file {
+        Some(path) => {
+            let path = path.to_owned();
+            let read = tokio::task::spawn_blocking(move || secret_file::read(&path)).await;
+            read.map_err(|error| Stop::Transient(error.to_string()))?
+                .map_err(Stop::Failed)?
+        }
+        None => token(work, &parts.pool).await?.text(),
+    };
+    let trust = Trust::Script(&secret, &authority.ca_pem, &script);
+    parts.payload(work, "", &endpoint, trust)
+}
+
+/// The API server as our own kubeconfig knows it.
+fn authority(work: &Work) -> Result<Authority, Stop> {
+    work.tools.kube.authority().ok_or_else(|| {
+        Stop::Failed(
+            "the kubeconfig has no certificate-authority: machines could not tell the cluster from another"
+                .to_owned(),
+        )
+    })
+}
+
+/// `host:port` that machines register with.
+fn endpoint(pool: &Pool, authority: &Authority, port: Option<u16>) -> Result<String, Stop> {
+    if let Some(named) = &pool.join.endpoint {
+        return Ok(named.clone());
+    }
+    join::endpoint(&authority.server, port).map_err(Stop::Failed)
+}
+
+/// Makes the machine's bootstrap token.
+async fn token(work: &Work, pool: &Pool) -> Result<BootstrapToken, Stop> {
+    let kube = &work.tools.kube;
+    let life = Span(pool.join.token_ttl.0.clamp(60_000, MAX_TOKEN_LIFE.0));
+    let token = BootstrapToken {
+        id: work.mark.token.clone(),
+        secret: secret(work),
+        expires: work.tools.clock.now() + life,
+        description: format!("join of machine {} by pve-autoscaler", work.machine),
+    };
+    // One left by an attempt that a crash cut short has a secret that nobody knows any more.
+    work.patiently_kube("creating the bootstrap token", || {
+        kube.replace_token(&token)
+    })
+    .await?;
+    Ok(token)
+}
+
+/// Waits until the cluster's signer has signed cluster-info with the token. kubeadm takes the first
+/// signature it sees under the token's id, also one of an earlier token, and fails when it is not
+/// right; and where it sees none it asks again only after five seconds.
+async fn signed(work: &Work, id: &str, before: Option<&str>) -> Result<(), Stop> {
+    let kube = &work.tools.kube;
+    for _ in 0..SIGN_TRIES {
+        let info = work
+            .patiently_kube("reading cluster-info", || kube.cluster_info())
+            .await?;
+        let signature = info.signatures.get(id).map(String::as_str);
+        if signature.is_some() && signature != before {
+            return Ok(());
+        }
+        sleep(SIGN_POLL).await;
+    }
+    // Not ours to judge: kubeadm waits for it, and says what is missing.
+    work.note(
+        "cluster-info is not signed with the token yet; is the controller bootstrapsigner on?",
+    );
+    Ok(())
+}
+
+/// A bootstrap token's secret: 16 characters of `[a-z0-9]`.
+fn secret(work: &Work) -> SecretString {
+    const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    let mut dice = work.tools.dice();
+    let text: String = (0..16)
+        .map(|_| char::from(ALPHABET[dice.random_range(0..ALPHABET.len())]))
+        .collect();
+    SecretString::from(text)
+}

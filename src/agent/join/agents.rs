@@ -1,0 +1,113 @@
+//! Agents of k3s and RKE2: a drop-in for their configuration, a token for the time of the join, and the start of their unit.
+//!
+//! Source: k3s `pkg/clientaccess/token.go` (tokens and the hash of CAs in them), `pkg/cli/agent` (a token is needed until the kubelet has its
+//! certificate, and no longer), `pkg/server/auth` (any bootstrap token's group may ask for node certificates). RKE2 is built on it.
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+
+use super::payload::Payload;
+use super::{JoinError, JoinInput, kubelet_args, minor, own_labels, taints};
+
+/// The first release whose kubelet reads a directory of configurations.
+const DROP_INS_SINCE: u32 = 32;
+
+/// A distribution with an agent of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distribution {
+    /// k3s.
+    K3s,
+    /// RKE2.
+    Rke2,
+}
+
+impl Distribution {
+    /// Its program's name.
+    pub fn program(self) -> &'static str {
+        match self {
+            Distribution::K3s => "k3s",
+            Distribution::Rke2 => "rke2",
+        }
+    }
+}
+
+/// The payload. It holds the token's secret.
+pub(super) fn payload(
+    of: Distribution,
+    input: &JoinInput<'_>,
+    token: (&str, &SecretString),
+    ca_hash: &str,
+) -> Result<SecretString, JoinError> {
+    let program = of.program();
+    if input.version.is_empty() {
+        return Err(JoinError::NoAgent(program));
+    }
+    let minor = minor(input.version).unwrap_or(0);
+    if minor < DROP_INS_SINCE && !input.kubelet.is_empty() {
+        return Err(JoinError::AgentKubelet(program, input.version.to_owned()));
+    }
+    let mut args = kubelet_args(input);
+    args.remove("node-labels");
+    let args = args.iter();
+    let args: Vec<String> = args
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let taints = taints(input.taints);
+    let taints: Vec<String> = taints
+        .map(|taint| format!("{}={}:{:?}", taint.key, taint.value, taint.effect))
+        .collect();
+    let mut configuration = json!({
+        "server": format!("https://{}", input.endpoint),
+        "node-name": input.node_name,
+        "node-label": own_labels(input.labels),
+        "node-taint": taints,
+    });
+    if !args.is_empty() {
+        configuration["kubelet-arg"] = json!(args);
+    }
+    let (id, secret) = token;
+    let token = format!("K10{ca_hash}::{id}.{}", secret.expose_secret());
+    let directory = format!("/etc/rancher/{program}/config.yaml.d");
+    let token_file = format!("{directory}/60-pve-autoscaler-token.yaml");
+    let mut payload = Payload::default();
+    let path = format!("{directory}/50-pve-autoscaler.yaml");
+    payload.file("0600", &path, &configuration.to_string());
+    payload.file("0600", &token_file, &json!({ "token": token }).to_string());
+    if !input.kubelet.is_empty() {
+        let mut kubelet = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+        });
+        if let Value::Object(all) = &mut kubelet {
+            all.extend(input.kubelet.clone());
+        }
+        let path =
+            format!("/var/lib/rancher/{program}/agent/etc/kubelet.conf.d/50-pve-autoscaler.conf");
+        payload.file("0600", &path, &kubelet.to_string());
+    }
+    Ok(payload.run(&script(program, &token_file)))
+}
+
+/// Starts the agent's unit, which says that it is up when the kubelet has its certificate. The token goes in any case.
+fn script(program: &str, token_file: &str) -> String {
+    format!(
+        "trap 'rm -f {token_file}' EXIT
+unit={program}-agent.service
+if ! systemctl cat \"$unit\" >/dev/null 2>&1; then
+  echo \"error: the guest has no unit $unit: install {program} in the template as an agent that is not started\" >&2
+  exit 1
+fi
+systemctl enable \"$unit\" && systemctl --no-block restart \"$unit\" || exit 1
+waits=0
+until [ \"$(systemctl is-active \"$unit\")\" = active ]; do
+  if [ \"$waits\" -ge 120 ] || {{ [ \"$waits\" -ge 5 ] && [ \"$(systemctl is-active \"$unit\")\" = failed ]; }}; then
+    journalctl -u \"$unit\" -n 40 --no-pager -o cat
+    systemctl stop \"$unit\"
+    echo \"error: $unit is not up after $((waits * 2)) seconds\" >&2
+    exit 1
+  fi
+  sleep 2
+  waits=$((waits + 1))
+done
+"
+    )
+}
