@@ -79,9 +79,8 @@ pub fn fill_with(text: &str, facts: &Facts<'_>, more: &[(&str, &str)]) -> Result
     // A name in a branch that is not taken today is wrong all the same.
     let mut unknown: Vec<String> = template.undeclared_variables(false).into_iter().collect();
     unknown.sort();
-    let known = |name: &str| {
-        FUNCTIONS.contains(&name) || pairs.iter().any(|(known, _)| *known == name)
-    };
+    let known =
+        |name: &str| FUNCTIONS.contains(&name) || pairs.iter().any(|(known, _)| *known == name);
     if let Some(name) = unknown.iter().find(|name| !known(name)) {
         let names: Vec<&str> = pairs.iter().map(|(name, _)| *name).collect();
         return Err(format!(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pve_autoscaler::model::region::Step;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::{Distribution, KubeSpec};
@@ -156,10 +157,7 @@ fn a_cloud_controller_is_waited_for_and_not_fought_with() {
             () = scene.live(None, 0, web, Duration::from_mins(8)) => {}
             () = controller => {}
         }
-        assert_eq!(
-            step.map(|(step, _)| step.to_string()).as_deref(),
-            Some("initialize")
-        );
+        assert_eq!(step.map(|(step, _)| step), Some(Step::Initialize));
         assert_eq!(scene.machines_made(), 1, "a second one for the same pods");
         let node = node(&scene);
         assert_eq!(node["spec"]["providerID"], "proxmox://cluster-1/9100");
@@ -283,13 +281,25 @@ fn agents_of_k3s_and_rke2_join_with_a_token_of_their_own() {
             scene.live(None, 0, web, Duration::from_mins(5)).await;
             let node = node(&scene);
             assert_eq!(node["spec"]["providerID"], "proxmox://home/9100");
-            assert_eq!(node["metadata"]["labels"]["pve-autoscaler.io/pool"], "general");
+            assert_eq!(
+                node["metadata"]["labels"]["pve-autoscaler.io/pool"],
+                "general"
+            );
             assert_eq!(node["status"]["allocatable"]["cpu"], "1750m");
-            let rack = node["metadata"]["labels"]["rack"].as_str().unwrap_or_default();
+            let rack = node["metadata"]["labels"]["rack"]
+                .as_str()
+                .unwrap_or_default();
             assert!(rack.starts_with("rack-of-pve"), "{rack}");
             let pods = scene.world.kube.objects("v1", "Pod");
-            assert!(pods.iter().all(|pod| pod["status"]["phase"] == "Running"), "{pods:?}");
-            assert_eq!(secrets(&scene), 0, "the token goes when the machine has joined");
+            assert!(
+                pods.iter().all(|pod| pod["status"]["phase"] == "Running"),
+                "{pods:?}"
+            );
+            assert_eq!(
+                secrets(&scene),
+                0,
+                "the token goes when the machine has joined"
+            );
             assert_eq!(scene.machines_made(), 1);
             assert_eq!(scene.findings(), Vec::<String>::new());
         });
@@ -299,11 +309,18 @@ fn agents_of_k3s_and_rke2_join_with_a_token_of_their_own() {
 #[test]
 fn a_template_without_the_agent_says_so() {
     simulate(async {
-        let scene = Scene::new(5, &table("join", "method = \"k3s\"\n"), GuestSpec::default());
+        let scene = Scene::new(
+            5,
+            &table("join", "method = \"k3s\"\n"),
+            GuestSpec::default(),
+        );
         let web = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120));
         scene.live(None, 0, web, Duration::from_mins(4)).await;
         let told = crate::events(&scene).await;
-        let wanted = [("ConfigMap FailedToScaleUpGroup: ", "the guest has no k3s; install it in the template")];
+        let wanted = [(
+            "ConfigMap FailedToScaleUpGroup: ",
+            "the guest has no k3s; install it in the template",
+        )];
         crate::expect_told(&told, &wanted);
     });
 }
@@ -318,7 +335,10 @@ fn a_command_joins_with_the_machines_token() {
         scene.live(None, 0, web, Duration::from_mins(5)).await;
         let node = node(&scene);
         assert_eq!(node["spec"]["providerID"], "proxmox://default/9100");
-        assert_eq!(node["metadata"]["labels"]["pve-autoscaler.io/pool"], "general");
+        assert_eq!(
+            node["metadata"]["labels"]["pve-autoscaler.io/pool"],
+            "general"
+        );
         assert_eq!(secrets(&scene), 0);
         assert_eq!(scene.findings(), Vec::<String>::new());
     });
@@ -338,9 +358,15 @@ fn a_secret_of_a_file_is_shown_nowhere() {
         let web = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120));
         scene.live(None, 0, web, Duration::from_mins(4)).await;
         let told = crate::events(&scene).await;
-        let wanted = [("ConfigMap FailedToScaleUpGroup: ", "the join command failed with code 1: error: <redacted> was refused")];
+        let wanted = [(
+            "ConfigMap FailedToScaleUpGroup: ",
+            "the join command failed with code 1: error: <redacted> was refused",
+        )];
         crate::expect_told(&told, &wanted);
-        assert!(!told.iter().any(|event| event.contains("hush-hush")), "{told:#?}");
+        assert!(
+            !told.iter().any(|event| event.contains("hush-hush")),
+            "{told:#?}"
+        );
         let arguments = format!("{:?}", scene.world.pve.requests());
         assert!(!arguments.contains("hush-hush"), "it went as an argument");
     });

@@ -218,20 +218,42 @@ fn settings_that_no_kubelet_would_start_with_are_errors() {
 
 #[test]
 fn what_is_for_another_method_is_an_error() {
-    let pool = |lines: &str| settings(&with(&format!("[pool.small.join]\n{lines}"))).pools["small"].clone();
+    let pool = |lines: &str| {
+        settings(&with(&format!("[pool.small.join]\n{lines}"))).pools["small"].clone()
+    };
     assert_eq!(pool("").join.method, JoinMethod::Kubeadm);
     assert_eq!(pool("method = \"rke2\"").join.method, JoinMethod::Rke2);
-    let made = pool("method = \"command\"\ncommand = \"a {{ machine }} {{ endpoint }} {{ labels }} {{ taints }} {{ provider_id }}\"");
-    assert!(matches!(made.join.method, JoinMethod::Command { secret_file: None, .. }));
+    let made = pool(
+        "method = \"command\"\ncommand = \"a {{ machine }} {{ endpoint }} {{ labels }} {{ taints }} {{ provider_id }}\"",
+    );
+    assert!(matches!(
+        made.join.method,
+        JoinMethod::Command {
+            secret_file: None,
+            ..
+        }
+    ));
     for (lines, said) in [
         ("method = \"talos\"", "expected one of `kubeadm`"),
-        ("method = \"k3s\"\ncri_socket = \"unix:///a\"", "is for method = \"kubeadm\""),
-        ("method = \"k3s\"\nignore_preflight_errors = [\"Swap\"]", "is for method = \"kubeadm\""),
+        (
+            "method = \"k3s\"\ncri_socket = \"unix:///a\"",
+            "is for method = \"kubeadm\"",
+        ),
+        (
+            "method = \"k3s\"\nignore_preflight_errors = [\"Swap\"]",
+            "is for method = \"kubeadm\"",
+        ),
         ("command = \"a\"", "is for method = \"command\""),
         ("secret_file = \"/a\"", "is for method = \"command\""),
         ("method = \"command\"", "pool.small.join.command"),
-        ("method = \"command\"\ncommand = \"a {{ token }}\"", "it names \"token\", which is not known here; known are host"),
-        ("method = \"command\"\ncommand = \"a\"\nsecret_file = \"a\"", "expected an absolute path"),
+        (
+            "method = \"command\"\ncommand = \"a {{ token }}\"",
+            "it names \"token\", which is not known here; known are host",
+        ),
+        (
+            "method = \"command\"\ncommand = \"a\"\nsecret_file = \"a\"",
+            "expected an absolute path",
+        ),
     ] {
         let said_of = messages(&with(&format!("[pool.small.join]\n{lines}")));
         assert!(said_of.contains(said), "{lines}: {said_of}");
