@@ -96,7 +96,8 @@ if ! systemctl cat \"$unit\" >/dev/null 2>&1; then
   echo \"error: the guest has no unit $unit: install {program} in the template as an agent that is not started\" >&2
   exit 1
 fi
-systemctl enable \"$unit\" && systemctl --no-block restart \"$unit\" || exit 1
+systemctl stop \"$unit\"
+systemctl enable \"$unit\" && systemctl --no-block start \"$unit\" || exit 1
 waits=0
 until [ \"$(systemctl is-active \"$unit\")\" = active ]; do
   if [ \"$waits\" -ge 120 ] || {{ [ \"$waits\" -ge 5 ] && [ \"$(systemctl is-active \"$unit\")\" = failed ]; }}; then
