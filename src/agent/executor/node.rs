@@ -307,12 +307,7 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
             match startup_taint(work, &node)? {
                 None => return Ok(()),
                 Some(key) => {
-                    let of = if &*key == CLOUD_TAINT {
-                        ", which the cloud controller manager takes away"
-                    } else {
-                        ""
-                    };
-                    work.progress(format!("the node still has the startup taint {key}{of}"));
+                    work.progress(format!("the node still has the startup taint {key}"));
                     // kube-scheduler clears a nomination whenever it tries the pod in the meantime. Not at every
                     // change of the cluster: it is a walk over all pods.
                     if nominated.is_none_or(|at: Instant| at.elapsed() >= LOOK_AGAIN) {
@@ -367,8 +362,9 @@ fn passing_taint(node: &Node) -> Option<&str> {
 
 /// A startup taint of its pool, or the one that a cloud controller takes away, that the node still carries.
 fn startup_taint(work: &Work, node: &Node) -> Result<Option<Arc<str>>, Stop> {
-    if let Some(taint) = node.taints.iter().find(|taint| &*taint.key == CLOUD_TAINT) {
-        return Ok(Some(taint.key.clone()));
+    if node.taints.iter().any(|taint| &*taint.key == CLOUD_TAINT) {
+        let said = format!("{CLOUD_TAINT}, which a cloud controller manager takes away");
+        return Ok(Some(said.into()));
     }
     let carried = |taint: &&Taint| node.taints.iter().any(|other| other.key == taint.key);
     Ok(work.terms()?.and_then(|terms| {

@@ -64,83 +64,20 @@ pub(super) fn kubelet(
     path: &KeyPath,
     problems: &mut Problems,
 ) -> Map<String, Value> {
-    let settings = &pool.kubelet;
-    let at = path.at("kubelet");
-    check(pool, &at, problems);
-    let mut all = Map::new();
-    let mut set = |key: &str, value: Value| {
-        let empty = value.is_null()
-            || value.as_object().is_some_and(Map::is_empty)
-            || value.as_array().is_some_and(Vec::is_empty);
-        if !empty {
-            all.insert(key.to_owned(), value);
-        }
+    check(pool, &path.at("kubelet"), problems);
+    let set = |value: &Value| match value {
+        Value::Null => false,
+        Value::Object(map) => !map.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        _ => true,
     };
-    set("kubeReserved", amounts(&settings.kube_reserved));
-    set("systemReserved", amounts(&settings.system_reserved));
-    set("cpuManagerPolicy", word(settings.cpu_manager_policy));
-    set(
-        "cpuManagerPolicyOptions",
-        json!(settings.cpu_manager_policy_options),
-    );
-    set(
-        "topologyManagerPolicy",
-        word(settings.topology_manager_policy),
-    );
-    set(
-        "topologyManagerScope",
-        word(settings.topology_manager_scope),
-    );
-    if !settings.eviction_hard.is_empty() {
-        let defaults = EVICTION_HARD.map(|(signal, least)| (signal.to_owned(), json!(least)));
-        let mut hard: Map<String, Value> = defaults.into_iter().collect();
-        hard.extend(thresholds(&settings.eviction_hard));
-        set("evictionHard", Value::Object(hard));
-    }
-    set(
-        "evictionSoft",
-        Value::Object(thresholds(&settings.eviction_soft)),
-    );
-    let graces = settings.eviction_soft_grace_period.iter();
-    let graces = graces.map(|(signal, time)| (signal.clone(), seconds(*time)));
-    set("evictionSoftGracePeriod", Value::Object(graces.collect()));
-    let longest = settings.eviction_max_pod_grace_period;
-    set(
-        "evictionMaxPodGracePeriod",
-        longest.map_or(Value::Null, |time| json!(time.0.0 / 1_000)),
-    );
-    match settings.swap {
-        None => {}
-        Some(Swap::Fail) => set("failSwapOn", json!(true)),
-        Some(Swap::None) => {
-            set("failSwapOn", json!(false));
-            set("memorySwap", json!({"swapBehavior": "NoSwap"}));
-        }
-        Some(Swap::Limited) => {
-            set("failSwapOn", json!(false));
-            set("memorySwap", json!({"swapBehavior": "LimitedSwap"}));
-        }
-    }
-    set("clusterDNS", json!(settings.cluster_dns));
-    set(
-        "imageGCHighThresholdPercent",
-        json!(settings.image_gc_high_threshold_percent),
-    );
-    set(
-        "imageGCLowThresholdPercent",
-        json!(settings.image_gc_low_threshold_percent),
-    );
-    let time = |time: Option<Duration>| time.map_or(Value::Null, seconds);
-    set("shutdownGracePeriod", time(settings.shutdown_grace_period));
-    set(
-        "shutdownGracePeriodCriticalPods",
-        time(settings.shutdown_grace_period_critical_pods),
-    );
-    set(
-        "allowedUnsafeSysctls",
-        json!(settings.allowed_unsafe_sysctls),
-    );
-    set("maxPods", json!(pool.max_pods));
+    let written = written(pool).into_iter();
+    let all: Map<String, Value> = written
+        .chain(evictions(&pool.kubelet))
+        .chain(swap(&pool.kubelet))
+        .filter(|(_, value)| set(value))
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect();
     for (key, flag) in FLAGS {
         let twice = all.contains_key(key) && pool.join.kubelet_args.contains_key(flag);
         problems.unless(!twice, &path.at("join").at("kubelet_args").at(flag), || {
@@ -150,8 +87,67 @@ pub(super) fn kubelet(
     all
 }
 
-fn word<T: serde::Serialize>(value: Option<T>) -> Value {
-    value.map_or(Value::Null, |value| json!(value))
+/// A key of the KubeletConfiguration with its value: null, or empty, where the file says nothing.
+type Entry = (&'static str, Value);
+
+fn written(pool: &file::Pool) -> [Entry; 13] {
+    let of = &pool.kubelet;
+    let time = |time: Option<Duration>| time.map_or(Value::Null, seconds);
+    let critical = of.shutdown_grace_period_critical_pods;
+    [
+        ("kubeReserved", amounts(&of.kube_reserved)),
+        ("systemReserved", amounts(&of.system_reserved)),
+        ("cpuManagerPolicy", json!(of.cpu_manager_policy)),
+        (
+            "cpuManagerPolicyOptions",
+            json!(of.cpu_manager_policy_options),
+        ),
+        ("topologyManagerPolicy", json!(of.topology_manager_policy)),
+        ("topologyManagerScope", json!(of.topology_manager_scope)),
+        ("clusterDNS", json!(of.cluster_dns)),
+        (
+            "imageGCHighThresholdPercent",
+            json!(of.image_gc_high_threshold_percent),
+        ),
+        (
+            "imageGCLowThresholdPercent",
+            json!(of.image_gc_low_threshold_percent),
+        ),
+        ("shutdownGracePeriod", time(of.shutdown_grace_period)),
+        ("shutdownGracePeriodCriticalPods", time(critical)),
+        ("allowedUnsafeSysctls", json!(of.allowed_unsafe_sysctls)),
+        ("maxPods", json!(pool.max_pods)),
+    ]
+}
+
+fn evictions(of: &Kubelet) -> [Entry; 4] {
+    let mut hard = Map::new();
+    if !of.eviction_hard.is_empty() {
+        let defaults = EVICTION_HARD.map(|(signal, least)| (signal.to_owned(), json!(least)));
+        hard.extend(defaults);
+        hard.extend(thresholds(&of.eviction_hard));
+    }
+    let graces = of.eviction_soft_grace_period.iter();
+    let graces = graces.map(|(signal, time)| (signal.clone(), seconds(*time)));
+    let longest = of.eviction_max_pod_grace_period;
+    let longest = longest.map_or(Value::Null, |time| json!(time.0.0 / 1_000));
+    [
+        ("evictionHard", Value::Object(hard)),
+        ("evictionSoft", Value::Object(thresholds(&of.eviction_soft))),
+        ("evictionSoftGracePeriod", Value::Object(graces.collect())),
+        ("evictionMaxPodGracePeriod", longest),
+    ]
+}
+
+fn swap(of: &Kubelet) -> [Entry; 2] {
+    let behaviour = |word: &str| json!({ "swapBehavior": word });
+    let (fail, memory) = match of.swap {
+        None => (Value::Null, Value::Null),
+        Some(Swap::Fail) => (json!(true), Value::Null),
+        Some(Swap::None) => (json!(false), behaviour("NoSwap")),
+        Some(Swap::Limited) => (json!(false), behaviour("LimitedSwap")),
+    };
+    [("failSwapOn", fail), ("memorySwap", memory)]
 }
 
 fn seconds(time: Duration) -> Value {
@@ -367,7 +363,6 @@ pub(super) fn reserved(
         eviction_memory: written.eviction_memory.0,
         disk_permille: written.disk_share.0,
     };
-    let mut disk = sum(&|of| of.ephemeral_storage.map(|size| size.0)).unwrap_or(0);
     match kubelet.eviction_hard.get("memory.available") {
         Some(Threshold::Bytes(bytes)) => {
             let (said, default) = (written.eviction_memory.0, defaults.eviction_memory.0);
@@ -380,21 +375,27 @@ pub(super) fn reserved(
         }
         Some(Threshold::Count(_)) | None => {}
     }
+    let disk = sum(&|of| of.ephemeral_storage.map(|size| size.0)).unwrap_or(0);
+    all.disk_permille = all
+        .disk_permille
+        .saturating_add(disk_permille(kubelet, disk, disks));
+    all
+}
+
+/// Thousandths of a disk that these settings keep beyond the kubelet's defaults; `reserved`: bytes of it.
+fn disk_permille(kubelet: &Kubelet, reserved: i64, disks: &[i64]) -> i64 {
+    let (mut permille, mut bytes) = (0_i64, reserved);
     match kubelet.eviction_hard.get("nodefs.available") {
-        Some(Threshold::Percent(permille)) => {
-            all.disk_permille = all
-                .disk_permille
-                .saturating_add((permille - NODEFS_PERMILLE).max(0));
-        }
-        Some(Threshold::Bytes(bytes)) => disk = disk.saturating_add(*bytes),
+        Some(Threshold::Percent(of)) => permille = (of - NODEFS_PERMILLE).max(0),
+        Some(Threshold::Bytes(of)) => bytes = bytes.saturating_add(*of),
         Some(Threshold::Count(_)) | None => {}
     }
     // Of the smallest disk it is the largest part.
-    if let Some(least) = disks.iter().filter(|size| **size > 0).min() {
-        let part = (disk.saturating_mul(1_000)).saturating_add(least - 1) / least;
-        all.disk_permille = all.disk_permille.saturating_add(part);
-    }
-    all
+    let least = disks.iter().filter(|size| **size > 0).min();
+    let part = least.map_or(0, |least| {
+        bytes.saturating_mul(1_000).saturating_add(least - 1) / least
+    });
+    permille.saturating_add(part)
 }
 
 /// What is allowed but looks like a mistake.

@@ -122,84 +122,87 @@ fn settings_of_the_kubelet_are_its_own_configuration_and_the_models() {
     );
 }
 
+/// Settings of the kubelet, and what is said of them.
+const WRONG: [(&str, &str); 20] = [
+    (
+        "cpu_manager_policy = \"static\"",
+        "needs CPU that is kept for the system",
+    ),
+    (
+        "cpu_manager_policy_options = { full-pcpus-only = \"true\" }",
+        "are for cpu_manager_policy = \"static\"",
+    ),
+    (
+        "image_gc_high_threshold_percent = 80",
+        "the low threshold (80 %) must be below the high one (80 %)",
+    ),
+    (
+        "image_gc_low_threshold_percent = 90",
+        "the low threshold (90 %) must be below the high one (85 %)",
+    ),
+    (
+        "shutdown_grace_period_critical_pods = \"10s\"",
+        "is a part of shutdown_grace_period, which is 0s",
+    ),
+    (
+        "shutdown_grace_period = \"10ms\"",
+        "expected nothing or at least 1s",
+    ),
+    (
+        "eviction_hard = { \"disk.available\" = \"5%\" }",
+        "expected one of memory.available",
+    ),
+    (
+        "eviction_hard = { \"memory.available\" = 5 }",
+        "expected a size such as",
+    ),
+    (
+        "eviction_hard = { \"memory.available\" = \"100%\" }",
+        "a percentage below 100",
+    ),
+    (
+        "eviction_hard = { \"pid.available\" = \"1GiB\" }",
+        "a number for inodes and pids",
+    ),
+    (
+        "eviction_soft = { \"memory.available\" = \"1GiB\" }",
+        "needs eviction_soft_grace_period.\"memory.available\"",
+    ),
+    (
+        "eviction_soft_grace_period = { \"memory.available\" = \"1m\" }",
+        "there is no eviction_soft.\"memory.available\"",
+    ),
+    ("cluster_dns = [\"dns.example\"]", "expected an IP address"),
+    (
+        "cluster_dns = [\"10.0.0.1\", \"10.0.0.2\", \"10.0.0.3\", \"10.0.0.4\"]",
+        "at most three",
+    ),
+    (
+        "allowed_unsafe_sysctls = [\"vm.swappiness\"]",
+        "expected a sysctl such as",
+    ),
+    (
+        "kube_reserved = { cpu = \"2\" }",
+        "nothing of the CPUs of instance type s is left",
+    ),
+    (
+        "kube_reserved = { cpu = \"100m\" }\n[pool.small.reserved]\ncpu = \"200m\"",
+        "the kubelet's settings say 100m; leave it out here",
+    ),
+    (
+        "eviction_hard = { \"memory.available\" = \"1GiB\" }\n[pool.small.reserved]\neviction_memory = \"200MiB\"",
+        "the kubelet's settings say 1GiB",
+    ),
+    (
+        "swap = \"fail\"\n[pool.small.join]\nkubelet_args = { fail-swap-on = \"false\" }",
+        "is set as failSwapOn by the pool already",
+    ),
+    ("topology_manager_policy = \"strict\"", "single-numa-node"),
+];
+
 #[test]
 fn settings_that_no_kubelet_would_start_with_are_errors() {
-    for (lines, said) in [
-        (
-            "cpu_manager_policy = \"static\"",
-            "needs CPU that is kept for the system",
-        ),
-        (
-            "cpu_manager_policy_options = { full-pcpus-only = \"true\" }",
-            "are for cpu_manager_policy = \"static\"",
-        ),
-        (
-            "image_gc_high_threshold_percent = 80",
-            "the low threshold (80 %) must be below the high one (80 %)",
-        ),
-        (
-            "image_gc_low_threshold_percent = 90",
-            "the low threshold (90 %) must be below the high one (85 %)",
-        ),
-        (
-            "shutdown_grace_period_critical_pods = \"10s\"",
-            "is a part of shutdown_grace_period, which is 0s",
-        ),
-        (
-            "shutdown_grace_period = \"10ms\"",
-            "expected nothing or at least 1s",
-        ),
-        (
-            "eviction_hard = { \"disk.available\" = \"5%\" }",
-            "expected one of memory.available",
-        ),
-        (
-            "eviction_hard = { \"memory.available\" = 5 }",
-            "expected a size such as",
-        ),
-        (
-            "eviction_hard = { \"memory.available\" = \"100%\" }",
-            "a percentage below 100",
-        ),
-        (
-            "eviction_hard = { \"pid.available\" = \"1GiB\" }",
-            "a number for inodes and pids",
-        ),
-        (
-            "eviction_soft = { \"memory.available\" = \"1GiB\" }",
-            "needs eviction_soft_grace_period.\"memory.available\"",
-        ),
-        (
-            "eviction_soft_grace_period = { \"memory.available\" = \"1m\" }",
-            "there is no eviction_soft.\"memory.available\"",
-        ),
-        ("cluster_dns = [\"dns.example\"]", "expected an IP address"),
-        (
-            "cluster_dns = [\"10.0.0.1\", \"10.0.0.2\", \"10.0.0.3\", \"10.0.0.4\"]",
-            "at most three",
-        ),
-        (
-            "allowed_unsafe_sysctls = [\"vm.swappiness\"]",
-            "expected a sysctl such as",
-        ),
-        (
-            "kube_reserved = { cpu = \"2\" }",
-            "nothing of the CPUs of instance type s is left",
-        ),
-        (
-            "kube_reserved = { cpu = \"100m\" }\n[pool.small.reserved]\ncpu = \"200m\"",
-            "the kubelet's settings say 100m; leave it out here",
-        ),
-        (
-            "eviction_hard = { \"memory.available\" = \"1GiB\" }\n[pool.small.reserved]\neviction_memory = \"200MiB\"",
-            "the kubelet's settings say 1GiB",
-        ),
-        (
-            "swap = \"fail\"\n[pool.small.join]\nkubelet_args = { fail-swap-on = \"false\" }",
-            "is set as failSwapOn by the pool already",
-        ),
-        ("topology_manager_policy = \"strict\"", "single-numa-node"),
-    ] {
+    for (lines, said) in WRONG {
         let said_of = messages(&with(&format!("[pool.small.kubelet]\n{lines}")));
         assert!(said_of.contains(said), "{lines}: {said_of}");
     }
