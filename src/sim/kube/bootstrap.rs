@@ -49,22 +49,8 @@ fn cluster_kubeconfig(spec: &KubeSpec, pki: &Pki) -> String {
     )
 }
 
-/// Fills a new cluster.
-pub(super) fn furnish(state: &mut State, spec: &KubeSpec, pki: &Pki) {
-    for namespace in ["kube-system", "kube-public", "kube-node-lease", "default"] {
-        let object = json!({
-            "apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"name": namespace, "labels": {"kubernetes.io/metadata.name": namespace}},
-            "spec": {"finalizers": ["kubernetes"]},
-            "status": {"phase": "Active"},
-        });
-        let _ = state.insert(NAMESPACES, object);
-        let account = json!({
-            "apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": {"name": "default", "namespace": namespace},
-        });
-        let _ = state.insert(SERVICEACCOUNTS, account);
-    }
+/// What kubeadm leaves for machines that join.
+fn config_maps(state: &mut State, spec: &KubeSpec, pki: &Pki) {
     let short = spec.version.trim_start_matches('v');
     let minor: String = short.splitn(3, '.').take(2).collect::<Vec<_>>().join(".");
     for (namespace, name, key, content) in [
@@ -93,15 +79,33 @@ pub(super) fn furnish(state: &mut State, spec: &KubeSpec, pki: &Pki) {
             ),
         ),
     ] {
-        if spec.distribution != Distribution::Kubeadm {
-            continue;
-        }
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": name, "namespace": namespace},
             "data": {key: content},
         });
         let _ = state.insert(CONFIGMAPS, object);
+    }
+}
+
+/// Fills a new cluster.
+pub(super) fn furnish(state: &mut State, spec: &KubeSpec, pki: &Pki) {
+    for namespace in ["kube-system", "kube-public", "kube-node-lease", "default"] {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": namespace, "labels": {"kubernetes.io/metadata.name": namespace}},
+            "spec": {"finalizers": ["kubernetes"]},
+            "status": {"phase": "Active"},
+        });
+        let _ = state.insert(NAMESPACES, object);
+        let account = json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "default", "namespace": namespace},
+        });
+        let _ = state.insert(SERVICEACCOUNTS, account);
+    }
+    if spec.distribution == Distribution::Kubeadm {
+        config_maps(state, spec, pki);
     }
     for (name, value) in [
         ("system-cluster-critical", 2_000_000_000_i64),
