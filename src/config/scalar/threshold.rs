@@ -11,7 +11,7 @@ pub enum Threshold {
     Percent(i64),
     /// Bytes.
     Bytes(i64),
-    /// So many.
+    /// A number, of inodes or process ids.
     Count(i64),
 }
 
