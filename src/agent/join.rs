@@ -67,7 +67,7 @@ pub enum JoinError {
     /// A version we cannot read or that is too old.
     #[error("the guest's kubeadm says version {0:?}; 1.22 or newer is needed")]
     Version(String),
-    /// It cannot patch the kubelet's configuration.
+    /// A kubeadm that cannot patch the kubelet's configuration.
     #[error(
         "the guest's kubeadm {0} does not take settings of the kubelet (pool.NAME.kubelet, max_pods); 1.25 or newer does: update the template, or use join.kubelet_args"
     )]
@@ -77,7 +77,7 @@ pub enum JoinError {
         "the guest has no {0}; install it in the template as an agent that is enabled but not started"
     )]
     NoAgent(&'static str),
-    /// Its kubelet reads no drop-ins.
+    /// An agent whose kubelet reads no drop-ins.
     #[error(
         "the guest's {0} {1} does not take settings of the kubelet (pool.NAME.kubelet, max_pods); 1.32 or newer does: update the template, or use join.kubelet_args"
     )]

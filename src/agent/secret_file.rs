@@ -47,7 +47,7 @@ pub fn read(path: &Path) -> Result<SecretString, String> {
     Ok(SecretString::from(secret.to_owned()))
 }
 
-/// It is root's (or the daemon's own), nobody else may write it, and it is not for all to read.
+/// A secret's file is root's (or the daemon's own), nobody else may write it, and it is not for all to read.
 fn judge(mode: u32, owner: u32) -> Result<(), String> {
     let wanted = "; wanted are owner root, group pve-autoscaler and mode 0640";
     if owner != 0 && owner != Uid::effective().as_raw() {

@@ -22,7 +22,7 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// Its program's name.
+    /// The name of the program.
     pub fn program(self) -> &'static str {
         match self {
             Distribution::K3s => "k3s",

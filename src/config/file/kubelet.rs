@@ -119,9 +119,9 @@ pub enum TopologyManagerScope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Swap {
-    /// It does not start where there is swap.
+    /// A kubelet does not start where there is swap.
     Fail,
-    /// It starts; pods get none.
+    /// A kubelet starts, and pods get none.
     None,
     /// Burstable pods get some, by their memory requests.
     Limited,

@@ -7,9 +7,9 @@ use crate::model::quantity::Quantity;
 
 /// The kubelet's default `memory.available` eviction threshold.
 const EVICTION: u64 = 100 << 20;
-/// Its default `nodefs.available`, thousandths.
+/// The kubelet's default `nodefs.available`, thousandths.
 const NODEFS_PERMILLE: u64 = 100;
-/// Its defaults of `imageGCHighThresholdPercent` and `imageGCLowThresholdPercent`.
+/// The kubelet's defaults of `imageGCHighThresholdPercent` and `imageGCLowThresholdPercent`.
 const IMAGE_GC: (i64, i64) = (85, 80);
 
 /// What `--kube-reserved` and `--system-reserved`, or the configuration where these are not given, keep of a resource.
