@@ -140,7 +140,8 @@ mod tests {
             KeyPair::generate().expect("a key"),
         );
         let root = named("root").self_signed(&root_key).expect("a root");
-        let issuer = Issuer::from_params(&named("root"), &root_key);
+        let params = named("root");
+        let issuer = Issuer::from_params(&params, &root_key);
         let middle = named("middle")
             .signed_by(&key, &issuer)
             .expect("a certificate");
