@@ -285,7 +285,7 @@ impl Inner {
         self: &Arc<Inner>,
         vmid: u32,
         verb: &str,
-        stdin: Vec<u8>,
+        stdin: &[u8],
     ) -> Result<ExecResult, ExecError> {
         let mut machines = self.lock();
         let machine = machines
@@ -316,7 +316,7 @@ impl Inner {
                 Joining::Exited(code) => format!("state=exited\nexit={code}\n"),
                 Joining::None if machine.joined.is_some() => "state=exited\nexit=0\n".to_owned(),
                 Joining::None => {
-                    let payload = match payload::read(&stdin) {
+                    let payload = match payload::read(stdin) {
                         Ok(payload) => payload,
                         Err(why) => return Ok(failed(1, &why)),
                     };
@@ -483,7 +483,7 @@ impl Guests for KubeGuests {
                 // Either is fine: it says how it stands then.
                 let _ = tokio::time::timeout(PROBE_WAITS, ends).await;
             }
-            self.inner.answer(vmid, &verb, stdin)
+            self.inner.answer(vmid, &verb, &stdin)
         }
         .boxed()
     }
