@@ -33,8 +33,6 @@ pub struct Settings {
     pub pools: BTreeMap<Arc<str>, Pool>,
     /// Deadlines of a machine's steps.
     pub deadlines: Deadlines,
-    /// `scale_up.nominate_pods`.
-    pub nominate_pods: bool,
     /// How nodes leave, whatever their pool.
     pub leaving: Leaving,
     /// The web server.

@@ -279,6 +279,10 @@ pub struct ScaleUp {
     /// `defaultConstraints` of `PodTopologySpread`); selectors are left out, as there.
     #[serde(default)]
     pub default_spread: Vec<SpreadConstraint>,
+    /// Pods are nominated for the nodes that are made for them; else plans are laid out for the order in which
+    /// kube-scheduler takes pods.
+    #[serde(default = "yes")]
+    pub nominate_pods: bool,
 }
 
 /// How to shrink; cluster-autoscaler's flags of the same names.
@@ -362,6 +366,7 @@ impl Default for ScaleUp {
             backoff_reset: Span::minutes(180),
             max_view_age: Span::minutes(3),
             default_spread: Vec::new(),
+            nominate_pods: true,
         }
     }
 }

@@ -104,7 +104,7 @@ impl Tools {
 
     /// Nominates the pods of a node that is about to take pods, if the configuration wants that.
     pub(super) async fn nominate(&self, node: &Arc<str>) {
-        if self.settings.nominate_pods {
+        if self.settings.policy.scale_up.nominate_pods {
             let nominations = &self.nominations;
             nominations.nominate(&self.kube, &self.store, node).await;
         }

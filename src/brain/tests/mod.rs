@@ -31,6 +31,7 @@ mod power;
 mod preempting;
 mod preferences;
 mod properties;
+mod realised;
 mod shrinking;
 mod sizing;
 mod steady;

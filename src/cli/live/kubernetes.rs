@@ -83,7 +83,8 @@ async fn rights(client: &Client, settings: &Settings, findings: &mut Findings) {
         }
     };
     let mut missing = Vec::new();
-    let unused = |right: &Right| right.resource == "pods/status" && !settings.nominate_pods;
+    let unused =
+        |right: &Right| right.resource == "pods/status" && !settings.policy.scale_up.nominate_pods;
     for right in needed.into_iter().filter(|right| !unused(right)) {
         match client.may(&right).await {
             Ok(true) => {}

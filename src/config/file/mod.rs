@@ -317,7 +317,7 @@ impl Default for ScaleUp {
             backoff_reset_timeout: Duration(policy.backoff_reset),
             max_view_age: Duration(policy.max_view_age),
             new_pod_scale_up_delay: Duration(policy.new_pod_delay),
-            nominate_pods: true,
+            nominate_pods: policy.nominate_pods,
             default_spread: Vec::new(),
         }
     }
@@ -338,6 +338,7 @@ impl ScaleUp {
             backoff_reset: self.backoff_reset_timeout.0,
             max_view_age: self.max_view_age.0,
             new_pod_delay: self.new_pod_scale_up_delay.0,
+            nominate_pods: self.nominate_pods,
             default_spread: self
                 .default_spread
                 .iter()

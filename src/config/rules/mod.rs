@@ -120,7 +120,6 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
             .map(|(name, pool)| (name, pool.settings))
             .collect(),
         deadlines: file.lifecycle.deadlines(),
-        nominate_pods: file.scale_up.nominate_pods,
         leaving: file.scale_down.leaving(),
         web: Web {
             listen: file.web.listen,

@@ -67,7 +67,11 @@ impl Grower<'_, '_, '_, '_> {
         if pods == 0 || pods > PODS || loose.len() > GROUPS {
             return;
         }
-        let rank = self.rank(&withdrawn, &loose);
+        let mut rank = self.rank(&withdrawn, &loose);
+        if !self.turn.view.policy.scale_up.nominate_pods {
+            // What a plan costs in the end is more than its price, and is not known of this one.
+            rank.price = i128::MAX;
+        }
         let visits = std::mem::take(&mut self.visits);
         let visits = self.leave(visits);
         for machine in &withdrawn {

@@ -1,6 +1,7 @@
 //! What is planned, as plain numbers for [`super::draft`].
 
 use std::cell::Cell;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -84,10 +85,36 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             demands: spare.demands,
             storages: spare.storages,
             rank,
+            queue: self.queue(loose),
             looks: Cell::default(),
         };
         tie(&mut problem);
         Some((problem, bins))
+    }
+
+    /// Lots with how many pods, in the order in which kube-scheduler takes them; none where pods are nominated for the
+    /// nodes that are made for them.
+    fn queue(&self, loose: &[Loose]) -> Option<Vec<(usize, usize)>> {
+        if self.turn.view.policy.scale_up.nominate_pods {
+            return None;
+        }
+        let pods = loose.iter().enumerate().flat_map(|(lot, of)| {
+            let priority = self.priority(of.group);
+            of.pods.iter().map(move |pod| {
+                let asker = &self.groups[of.group].pods[*pod];
+                (Reverse(priority), asker.pod.created, asker.key, lot)
+            })
+        });
+        let mut pods: Vec<_> = pods.collect();
+        pods.sort_unstable();
+        let mut queue: Vec<(usize, usize)> = Vec::new();
+        for (.., lot) in pods {
+            match queue.last_mut() {
+                Some((last, count)) if *last == lot => *count += 1,
+                _ => queue.push((lot, 1)),
+            }
+        }
+        Some(queue)
     }
 
     fn names(&self, loose: &[Loose]) -> Names {

@@ -5,13 +5,15 @@
 //! there is a plan for all pods, and nobody may wait. `PROPTEST_CASES` says how many worlds of each kind and number of
 //! types are tried.
 
+mod kinds;
 mod plant;
 
 use proptest::test_runner::Config;
 
 use super::lab::Lab;
+use kinds::{Kind, Limit, Style};
 use model::report::PodVerdict;
-use plant::{Kind, Limit, World};
+use plant::World;
 
 /// Numbers that look thrown, the same in every run.
 #[derive(Debug)]
@@ -68,11 +70,22 @@ struct Tally {
     first: Option<String>,
 }
 
+/// The world of this number: every other one is of any sizes; limits take turns.
+fn nth(kind: Kind, types: usize, pods: usize, case: u64) -> World {
+    let at = usize::try_from(case).expect("few");
+    let style = if at.is_multiple_of(2) {
+        Style::Usual
+    } else {
+        Style::Wild
+    };
+    let limit = Limit::ALL[at / 2 % Limit::ALL.len()];
+    World::plant(kind, types, pods, (limit, style), &mut Dice::new(case))
+}
+
 fn tally(kind: Kind, types: usize, pods: usize, cases: u64) -> Tally {
     let mut tally = Tally::default();
     for case in 0..cases {
-        let limit = Limit::ALL[usize::try_from(case).expect("few") % Limit::ALL.len()];
-        let world = World::plant(kind, types, pods, limit, &mut Dice::new(case));
+        let world = nth(kind, types, pods, case);
         let lab = world.build();
         let (waits, price) = outcome(&lab);
         tally.worlds += 1;
@@ -81,6 +94,12 @@ fn tally(kind: Kind, types: usize, pods: usize, cases: u64) -> Tally {
             tally.percent.push(price * 100 / world.price().max(1));
         } else {
             tally.waits += 1;
+            eprintln!(
+                "{kind:?}, {types} types, world {case}, {:?}: {} of {} pods wait",
+                world.limit,
+                waits.len(),
+                world.pods()
+            );
             if tally.first.is_none() {
                 tally.first = Some(format!("case {case}: {waits:#?}\n{world:?}"));
             }
@@ -140,26 +159,36 @@ fn pods_of_all_kinds_never_wait_where_a_plan_places_all() {
     nobody_waits(Kind::Mixed);
 }
 
-/// The aim: at sixty pods at most one world in a hundred has somebody wait. `cargo test -- --ignored` says how far it is.
-#[test]
-#[ignore = "takes minutes, and the aim of one in a hundred is not reached: in 3 of 100 tight worlds somebody waits"]
-fn at_sixty_pods_hardly_anybody_waits() {
-    let cases = u64::from(Config::default().cases) / 4;
-    let mut worst = 0;
+/// Worlds of sixty pods of every kind and number of types: how many there are, and in how many somebody waits.
+fn at_sixty_pods(cases: u64) -> (usize, usize) {
+    let (mut worlds, mut waits) = (0, 0);
     for kind in Kind::ALL {
         for types in [1, 3, 10] {
-            let tally = tally(kind, types, 60, cases.max(8));
+            let tally = tally(kind, types, 60, cases);
             eprintln!(
                 "{kind:?}, {types} types, 60 pods: {} of {} wait",
                 tally.waits, tally.worlds
             );
-            if let Some(first) = tally.first {
-                eprintln!("{first}");
-            }
-            worst = worst.max(tally.waits * 100 / tally.worlds);
+            worlds += tally.worlds;
+            waits += tally.waits;
         }
     }
-    assert!(worst <= 1, "{worst} of a hundred worlds of a kind");
+    (worlds, waits)
+}
+
+#[test]
+fn at_sixty_pods_few_wait() {
+    let (worlds, waits) = at_sixty_pods(8);
+    assert!(waits * 50 <= worlds, "{waits} of {worlds} worlds");
+}
+
+/// The aim: at sixty pods at most one world in a hundred has somebody wait. `PROPTEST_CASES=400 cargo test -p
+/// pve-autoscaler-brain --lib sizing -- --include-ignored --nocapture` says how far it is.
+#[test]
+#[ignore = "takes minutes, and the aim of one in a hundred is not reached"]
+fn at_sixty_pods_hardly_anybody_waits() {
+    let (worlds, waits) = at_sixty_pods((u64::from(Config::default().cases) / 4).max(8));
+    assert!(waits * 100 <= worlds, "{waits} of {worlds} worlds");
 }
 
 /// What plans cost where there is no waste to be had: machines that are full to the last byte are the best plan, at

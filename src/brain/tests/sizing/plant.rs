@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::super::lab::{GI, Lab, lab};
 use super::Dice;
+use super::kinds::{Kind, Limit, Style};
 use model::cluster::{Claim, PersistentVolume, PodKey, StorageClass, ZoneLabel};
+use model::region::Host;
 use model::scheduling::{LabelSelector, Labels, PodShape, PodTerm, SpreadConstraint, Volume};
 
 const HOSTS: [&str; 3] = ["pve1", "pve2", "pve3"];
@@ -26,50 +28,6 @@ const SIZES: [(u32, i64); 10] = [
     (12, 24),
 ];
 
-/// What pods insist on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tests) enum Kind {
-    Plain,
-    Spread,
-    Affinity,
-    Apart,
-    Claims,
-    Mixed,
-}
-
-impl Kind {
-    pub(in crate::tests) const ALL: [Kind; 6] = [
-        Kind::Plain,
-        Kind::Spread,
-        Kind::Affinity,
-        Kind::Apart,
-        Kind::Claims,
-        Kind::Mixed,
-    ];
-}
-
-/// Which limit leaves room for the plan and no more, or for a little more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tests) enum Limit {
-    None,
-    Machines(u32),
-    Total,
-    Hosts(i64),
-    Cores,
-}
-
-impl Limit {
-    pub(in crate::tests) const ALL: [Limit; 7] = [
-        Limit::Machines(0),
-        Limit::None,
-        Limit::Machines(1),
-        Limit::Total,
-        Limit::Hosts(0),
-        Limit::Cores,
-        Limit::Hosts(4),
-    ];
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     Plain,
@@ -83,6 +41,12 @@ enum Rule {
     Near(usize),
     /// Each on a machine of its own.
     Apart,
+    /// Over machines, with a skew of one.
+    Even,
+    /// Each in a zone of its own.
+    ZoneEach,
+    /// On no machine with a pod of this group.
+    Without(usize),
     /// Each with a claim; of a volume on this host, or of one that is still to be made.
     Claim(Option<usize>),
 }
@@ -93,6 +57,7 @@ struct Group {
     milli: i64,
     mib: i64,
     rule: Rule,
+    priority: i32,
     /// By pod: its machine.
     on: Vec<usize>,
 }
@@ -111,7 +76,10 @@ pub(in crate::tests) struct World {
     sizes: Vec<(u32, i64)>,
     machines: Vec<Machine>,
     groups: Vec<Group>,
-    limit: Limit,
+    pub(super) limit: Limit,
+    style: Style,
+    /// How many pods of middling size fill a machine.
+    density: i64,
     /// So much of everything is left on each machine, for the pod that fills it up.
     spare: i64,
 }
@@ -122,18 +90,21 @@ impl World {
         kind: Kind,
         types: usize,
         pods: usize,
-        limit: Limit,
+        (limit, style): (Limit, Style),
         dice: &mut Dice,
     ) -> World {
-        let sizes = match types {
-            1 => vec![SIZES[1 + dice.below(2)]],
-            types => SIZES[..types].to_vec(),
+        let sizes = match (style, types) {
+            (Style::Wild, types) => any_sizes(types, dice),
+            (Style::Usual, 1) => vec![SIZES[1 + dice.below(2)]],
+            (Style::Usual, types) => SIZES[..types].to_vec(),
         };
         let mut world = World {
             sizes,
             machines: Vec::new(),
             groups: Vec::new(),
             limit,
+            style,
+            density: dice.one(&[3, 6, 12]),
             spare: 0,
         };
         let tight = dice.below(3);
@@ -161,7 +132,7 @@ impl World {
             world.group(kind, pods - world.pods(), dice);
         }
         if tight == 2 {
-            world.fill_up();
+            world.fill_up(dice);
         }
         world.drop_unused();
         world
@@ -174,6 +145,8 @@ impl World {
             machines: Vec::new(),
             groups: Vec::new(),
             limit: Limit::None,
+            style: Style::Usual,
+            density: 6,
             spare: 50,
         };
         let count = 1 + pods / 6;
@@ -195,12 +168,15 @@ impl World {
             let count = 1 + dice.below(left.min(2 + pods / 20));
             world.add((milli, mib), Rule::Plain, count, dice);
         }
-        world.fill_up();
+        world.fill_up(dice);
         world
     }
 
     fn group(&mut self, kind: Kind, most: usize, dice: &mut Dice) {
-        let (milli, mib) = size_of_pods(dice);
+        let (milli, mib) = match self.style {
+            Style::Usual => size_of_pods(dice),
+            Style::Wild => self.any_size_of_pods(dice),
+        };
         let kind = match kind {
             Kind::Mixed => dice.one(&Kind::ALL[..5]),
             kind => kind,
@@ -215,20 +191,52 @@ impl World {
             Kind::Apart => Rule::Apart,
             Kind::Claims => Rule::Claim((dice.below(2) == 0).then(|| dice.below(HOSTS.len()))),
         };
+        let rule = match self.style {
+            Style::Usual => rule,
+            Style::Wild => self.another(rule, dice),
+        };
         let count = 1 + dice.below(most.min(6));
         self.add((milli, mib), rule, count, dice);
     }
 
-    /// One pod more on each machine that takes all that is left there.
-    fn fill_up(&mut self) {
+    /// A rule, or one like it.
+    fn another(&self, rule: Rule, dice: &mut Dice) -> Rule {
+        let groups = self.groups.len();
+        match (rule, dice.below(3)) {
+            (Rule::Spread(_), 0) => Rule::Even,
+            (Rule::Apart, 0) => Rule::ZoneEach,
+            (Rule::Apart, 1) if groups > 0 => Rule::Without(dice.below(groups)),
+            _ => rule,
+        }
+    }
+
+    /// Of any size up to that of the largest type.
+    fn any_size_of_pods(&self, dice: &mut Dice) -> (i64, i64) {
+        let (cores, gib) = *dice.one(&self.sizes.iter().collect::<Vec<_>>());
+        let part = |whole: i64, dice: &mut Dice| {
+            let most = usize::try_from(whole * 2 / self.density).expect("a size");
+            1 + i64::try_from(dice.below(most)).expect("a size")
+        };
+        let milli = part(i64::from(cores) * 100, dice) * 10;
+        (milli, part(gib * 64, dice) * 16)
+    }
+
+    /// One pod more on each machine that takes all that is left there, or hardly less.
+    fn fill_up(&mut self, dice: &mut Dice) {
         for at in 0..self.machines.len() {
             let Machine { milli, mib, .. } = self.machines[at];
+            let percent = match self.style {
+                Style::Usual => 100,
+                Style::Wild => dice.one(&[90, 95, 98]),
+            };
+            let (milli, mib) = (milli * percent / 100, mib * percent / 100);
             if milli > 0 && mib > 0 {
                 (self.machines[at].milli, self.machines[at].mib) = (0, 0);
                 self.groups.push(Group {
                     milli,
                     mib,
                     rule: Rule::Plain,
+                    priority: 0,
                     on: vec![at],
                 });
             }
@@ -270,6 +278,10 @@ impl World {
             milli,
             mib,
             rule,
+            priority: match self.style {
+                Style::Usual => 0,
+                Style::Wild => dice.one(&[0, 0, 0, 100]),
+            },
             on: Vec::new(),
         };
         for pod in 0..count {
@@ -304,7 +316,9 @@ impl World {
                 .iter()
                 .any(|on| host(*on) == host(at)),
             Rule::Together => group.on.iter().all(|on| *on == at),
-            Rule::Apart => !group.on.contains(&at),
+            Rule::Apart | Rule::Even => !group.on.contains(&at),
+            Rule::ZoneEach => group.on.iter().all(|on| host(*on) != host(at)),
+            Rule::Without(other) => !self.groups[other].on.contains(&at),
             Rule::Claim(Some(zone)) => host(at) == zone,
         }
     }
@@ -343,13 +357,30 @@ impl World {
             lab = lab.kind(name, *cores, gib << 10);
         }
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        lab = lab.pool("ng", &names);
+        lab = match self.limit {
+            Limit::Pools => {
+                let of = |pool: usize| {
+                    let mine = (0..names.len()).filter(|size| size % 2 == pool);
+                    mine.map(|size| names[size]).collect::<Vec<&str>>()
+                };
+                let lab = lab.pool("ng", &of(0));
+                if names.len() > 1 {
+                    lab.pool("ot", &of(1))
+                } else {
+                    lab
+                }
+            }
+            _ => lab.pool("ng", &names),
+        };
         lab = self.limit(lab);
         for (index, group) in self.groups.iter().enumerate() {
             let name = format!("app{index}");
             lab = lab.pods(&name, group.on.len(), group.milli, group.mib);
             let prefix = format!("{name}-");
-            lab = lab.shapes(&prefix, |shape| insist(shape, group.rule, &name));
+            lab = lab.shapes(&prefix, |shape| {
+                shape.priority = group.priority;
+                insist(shape, group.rule, &name);
+            });
             if let Rule::Claim(zone) = group.rule {
                 for pod in 0..group.on.len() {
                     lab = claim(lab, &format!("{name}-{pod}"), zone);
@@ -361,35 +392,99 @@ impl World {
 
     fn limit(&self, lab: Lab) -> Lab {
         let machines = u32::try_from(self.machines.len()).expect("few");
-        let mut memory = BTreeMap::from([(0, 0), (1, 0), (2, 0)]);
-        let mut cores = 0;
+        let mut by_host: BTreeMap<usize, (u32, i64, u32)> =
+            (0..HOSTS.len()).map(|host| (host, (0, 0, 0))).collect();
+        let (mut cores, mut gib) = (0, 0);
         for machine in &self.machines {
-            let (of, gib) = self.sizes[machine.size];
-            *memory.entry(machine.host).or_insert(0) += gib;
-            cores += i64::from(of) * 1000;
+            let (more, memory) = self.sizes[machine.size];
+            let host = by_host.entry(machine.host).or_default();
+            *host = (host.0 + more, host.1 + memory, host.2 + 1);
+            cores += i64::from(more) * 1000;
+            gib += memory;
         }
+        // A size of nothing is one that is not known.
+        let memory = |lab: Lab, more: i64| {
+            on_hosts(lab, |index, host| {
+                host.memory = (by_host[&index].1 + more).max(1) * GI;
+            })
+        };
         match self.limit {
             Limit::None => lab,
             Limit::Machines(more) => lab.edit_pool("ng", |pool| pool.max = machines + more),
             Limit::Cores => lab.edit_pool("ng", |pool| pool.max_cpu_milli = Some(cores)),
+            Limit::Memory => lab.edit_pool("ng", |pool| pool.max_memory = Some(gib * GI)),
             Limit::Total => lab.with(|lab| lab.policy.scale_up.max_nodes_total = machines),
-            Limit::Hosts(more) => lab.with(|lab| {
-                for region in lab.snapshot.regions.values_mut() {
-                    for (index, host) in HOSTS.iter().enumerate() {
-                        let host = region.hosts.get_mut(*host).expect("a host");
-                        // A size of nothing is one that is not known.
-                        host.memory = (memory[&index] + more).max(1) * GI;
+            Limit::Hosts(more) => memory(lab, more),
+            Limit::HostCores => {
+                let lab = on_hosts(lab, |index, host| host.cpus = by_host[&index].0.max(1));
+                lab.with(|lab| {
+                    for region in lab.policy.regions.values_mut() {
+                        region.capacity.cpu_overcommit_permille = Some(1000);
                     }
+                })
+            }
+            Limit::PerHost => lab.with(|lab| {
+                let most = by_host.values().map(|(_, _, machines)| *machines).max();
+                for region in lab.policy.regions.values_mut() {
+                    region.capacity.max_per_host = most;
                 }
+            }),
+            Limit::Pools => lab.with(|lab| {
+                for (index, pool) in lab.policy.pools.values_mut().enumerate() {
+                    let mine = self.machines.iter();
+                    let mine = mine.filter(|machine| machine.size % 2 == index);
+                    pool.max = u32::try_from(mine.count()).expect("few");
+                }
+            }),
+            Limit::Several => memory(lab, 0).edit_pool("ng", |pool| {
+                pool.max = machines;
+                pool.max_cpu_milli = Some(cores);
+                pool.max_memory = Some(gib * GI);
             }),
         }
     }
+}
+
+fn on_hosts(lab: Lab, change: impl Fn(usize, &mut Host)) -> Lab {
+    lab.with(|lab| {
+        for region in lab.snapshot.regions.values_mut() {
+            for (index, host) in HOSTS.iter().enumerate() {
+                change(index, region.hosts.get_mut(*host).expect("a host"));
+            }
+        }
+    })
+}
+
+/// Types of any sizes: cores and GiB.
+fn any_sizes(types: usize, dice: &mut Dice) -> Vec<(u32, i64)> {
+    let mut sizes: Vec<(u32, i64)> = Vec::new();
+    while sizes.len() < types {
+        let cores = dice.one(&[1, 2, 3, 4, 6, 8, 12, 16, 24]);
+        let size = (cores, i64::from(cores) * dice.one(&[1, 2, 3, 4, 8]));
+        if !sizes.contains(&size) {
+            sizes.push(size);
+        }
+    }
+    sizes
 }
 
 fn size_of_pods(dice: &mut Dice) -> (i64, i64) {
     let milli = dice.one(&[100, 250, 500, 500, 1000, 1000, 1500, 2000, 3000]);
     let mib = dice.one(&[128, 256, 512, 1024, 1024, 2048, 3072, 4096]);
     (milli, mib)
+}
+
+fn spread(skew: i32, key: &str, selector: Option<LabelSelector>) -> SpreadConstraint {
+    SpreadConstraint {
+        max_skew: skew,
+        topology_key: key.into(),
+        hard: true,
+        selector,
+        min_domains: None,
+        match_label_keys: Vec::new(),
+        honor_affinity: true,
+        honor_taints: false,
+    }
 }
 
 fn insist(shape: &mut PodShape, rule: Rule, name: &str) {
@@ -406,22 +501,18 @@ fn insist(shape: &mut PodShape, rule: Rule, name: &str) {
     };
     match rule {
         Rule::Plain | Rule::Claim(_) => {}
-        Rule::Spread(skew) => shape.spread.push(SpreadConstraint {
-            max_skew: skew,
-            topology_key: ZONE.into(),
-            hard: true,
-            selector: app(name),
-            min_domains: None,
-            match_label_keys: Vec::new(),
-            honor_affinity: true,
-            honor_taints: false,
-        }),
+        Rule::Spread(skew) => shape.spread.push(spread(skew, ZONE, app(name))),
         Rule::With(target) => shape
             .pod_affinity
             .push(term(&format!("app{target}"), HOSTNAME)),
         Rule::Near(target) => shape.pod_affinity.push(term(&format!("app{target}"), ZONE)),
         Rule::Together => shape.pod_affinity.push(term(name, HOSTNAME)),
         Rule::Apart => shape.pod_anti_affinity.push(term(name, HOSTNAME)),
+        Rule::ZoneEach => shape.pod_anti_affinity.push(term(name, ZONE)),
+        Rule::Without(other) => shape
+            .pod_anti_affinity
+            .push(term(&format!("app{other}"), HOSTNAME)),
+        Rule::Even => shape.spread.push(spread(1, HOSTNAME, app(name))),
     }
 }
 

@@ -119,7 +119,17 @@ impl Draft<'_> {
         !self.books.closed() && self.make_way(at)
     }
 
-    fn set(&mut self, at: usize, (model, site): (usize, usize)) {
+    /// A machine more, of this model and no other, where limits have one.
+    pub(super) fn open(&mut self, model: usize) -> Option<usize> {
+        let site = self.books.site(self.problem, model)?;
+        let at = self.make();
+        self.machines[at].models = Bits::none(self.problem.models.len());
+        self.machines[at].models.insert(model);
+        self.set(at, (model, site));
+        Some(at)
+    }
+
+    pub(super) fn set(&mut self, at: usize, (model, site): (usize, usize)) {
         self.books.take(self.problem, model, site);
         self.machines[at].bound = Some((model, site));
     }

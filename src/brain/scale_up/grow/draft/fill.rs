@@ -32,6 +32,7 @@ pub(super) struct Way<'w> {
 /// Lays out plans in several ways and shows each to `see`, until that says it is enough.
 pub(super) fn plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft<'p>) -> bool) {
     let menus = menus(problem);
+    let priorities = priorities(problem);
     for deal in [Deal::Packed, Deal::Even, Deal::Apart] {
         let (units, choosy) = units::of(problem, deal);
         for size in [Size::Sum, Size::Most] {
@@ -44,7 +45,11 @@ pub(super) fn plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft<'p>) ->
                             spin: 0,
                             among: None,
                         };
-                        if rounds(problem, &units, (size, narrow), way, see) {
+                        let keys: Vec<Key> = units
+                            .iter()
+                            .map(|unit| key(problem, &priorities, unit, (size, narrow)))
+                            .collect();
+                        if rounds(problem, (&units, &keys), way, see) {
                             return;
                         }
                     }
@@ -110,16 +115,11 @@ fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
 /// Lays out plans in one way, those first who found no place before; says whether it is enough.
 fn rounds<'p>(
     problem: &'p Problem,
-    units: &[Unit],
-    (size, narrow): (Size, bool),
+    (units, keys): (&[Unit], &[Key]),
     way: Way<'_>,
     see: &mut dyn FnMut(&Draft<'p>) -> bool,
 ) -> bool {
     let mut urgent = vec![0usize; units.len()];
-    let keys: Vec<_> = units
-        .iter()
-        .map(|unit| key(problem, unit, size, narrow))
-        .collect();
     let turns = problem.lots.iter().any(|lot| lot.zoned) && problem.classes.len() > 1;
     let mut before: Vec<usize> = Vec::new();
     for spin in 0..ROUNDS {
@@ -173,9 +173,33 @@ fn hurry(problem: &Problem, units: &[Unit], unit: usize, urgent: &mut [usize]) {
 
 type Key = (Reverse<i32>, usize, Reverse<i128>);
 
-fn key(problem: &Problem, unit: &Unit, size: Size, narrow: bool) -> Key {
+/// By lot: its priority, or the highest of those that follow its pods, who cannot be placed before them.
+fn priorities(problem: &Problem) -> Vec<i32> {
+    let mut priorities: Vec<i32> = problem.lots.iter().map(|lot| lot.priority).collect();
+    loop {
+        let mut wanted: Vec<Option<i32>> = vec![None; problem.counters.len()];
+        for (lot, priority) in problem.lots.iter().zip(&priorities) {
+            for counter in &lot.asks.wanted {
+                wanted[*counter] = wanted[*counter].max(Some(*priority));
+            }
+        }
+        let mut raised = false;
+        for (lot, priority) in problem.lots.iter().zip(&mut priorities) {
+            let highest = lot.asks.feeds.iter().filter_map(|counter| wanted[*counter]);
+            if let Some(highest) = highest.max().filter(|highest| *highest > *priority) {
+                (*priority, raised) = (highest, true);
+            }
+        }
+        if !raised {
+            return priorities;
+        }
+    }
+}
+
+fn key(problem: &Problem, priorities: &[i32], unit: &Unit, (size, narrow): (Size, bool)) -> Key {
     let lots = unit.parts.iter().map(|(lot, _)| &problem.lots[*lot]);
-    let priority = lots.clone().map(|lot| lot.priority).max().unwrap_or(0);
+    let all = unit.parts.iter().map(|(lot, _)| priorities[*lot]);
+    let priority = all.max().unwrap_or(0);
     let breadth = lots.map(|lot| lot.may.len()).min().unwrap_or(0);
     let (sum, most) = sizes(problem, &amounts(problem, unit));
     let size = match size {

@@ -16,6 +16,8 @@ mod cheapen;
 mod exact;
 mod fill;
 mod rates;
+mod rebuild;
+mod rehearse;
 mod relay;
 mod rules;
 mod state;
@@ -138,6 +140,8 @@ pub(super) struct Problem {
     pub(super) storages: Storages,
     /// The plan there is: only a better one is an answer.
     pub(super) rank: Rank,
+    /// Where nobody nominates pods for nodes: lots with how many pods, in the order in which kube-scheduler takes them.
+    pub(super) queue: Option<Vec<(usize, usize)>>,
     /// Machines that may still be looked at.
     pub(super) looks: Cell<u64>,
 }
@@ -190,7 +194,7 @@ impl Problem {
         (&self.lots, &self.models, &self.classes, &self.fixed).hash(&mut hasher);
         (&self.counters, &self.pools, &self.total).hash(&mut hasher);
         (&self.hosts, &self.demands, &self.storages).hash(&mut hasher);
-        self.rank.hash(&mut hasher);
+        (&self.rank, &self.queue).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -240,7 +244,7 @@ pub(super) fn solve(problem: &Problem) -> Option<Answer> {
     }
     // A plan that is made cheaper anyway may begin as the one there is, laid out once more.
     let seen = best.is_some();
-    let mut draft = best.or_else(|| first(problem, rank));
+    let mut draft = best.or_else(|| first(problem));
     if let Some(draft) = &mut draft {
         let filler = whole::Filler::new(problem, &least);
         cheapen::improve(draft, &filler);
@@ -250,21 +254,33 @@ pub(super) fn solve(problem: &Problem) -> Option<Answer> {
             cheapen::improve(&mut found, &filler);
             *draft = found;
         }
+        if draft.rank().lost > 0
+            && let Some(mut found) = rebuild::search(draft, &filler)
+        {
+            cheapen::improve(&mut found, &filler);
+            *draft = found;
+        }
     }
     let better = |draft: &Draft<'_>| seen || (draft.rank() < problem.rank && draft.is_fair());
-    let best = draft.filter(better);
+    let mut best = draft.filter(better);
+    if let Some(queue) = &problem.queue {
+        best = best.map(|draft| match draft.rank().lost {
+            0 => rehearse::settle(draft, queue),
+            _ => draft,
+        });
+    }
     best.map(|draft| draft.answer())
 }
 
 /// The best plan of a few, where none was better than the one there is but may become so.
-fn first<'p>(problem: &'p Problem, rank: Rank) -> Option<Draft<'p>> {
+fn first<'p>(problem: &'p Problem) -> Option<Draft<'p>> {
     let mut best: Option<(Rank, Draft<'p>)> = None;
     let mut tries = 0;
     problem.allow(LOOKS / 4, LOOKS_EACH.saturating_mul(problem.pods()));
     fill::plans(problem, &mut |draft| {
         tries += 1;
         let found = draft.rank();
-        if found.lost <= rank.lost && best.as_ref().is_none_or(|(best, _)| found < *best) {
+        if best.as_ref().is_none_or(|(best, _)| found < *best) {
             best = Some((found, draft.clone()));
         }
         tries >= TRIES

@@ -24,7 +24,7 @@ impl Draft<'_> {
     }
 
     /// Pods that a counter has counted in the domain of a spot.
-    fn pods(&self, counter: usize, spot: Spot) -> i64 {
+    pub(super) fn pods(&self, counter: usize, spot: Spot) -> i64 {
         let domain = self.domain(spot, self.problem.counters[counter].key);
         if domain == FRESH {
             let daemons = self.class_of(spot);

@@ -56,7 +56,7 @@ pub(super) struct Draft<'p> {
     pub(super) pods: Vec<Vec<i64>>,
     pub(super) places: Vec<Vec<u32>>,
     pub(super) totals: Vec<i64>,
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
     undo: Vec<Undo>,
 }
 
@@ -174,7 +174,7 @@ impl<'p> Draft<'p> {
         self.undo.push(Undo::Machine(at, self.machines[at].clone()));
     }
 
-    fn unbook(&mut self, at: usize) {
+    pub(super) fn unbook(&mut self, at: usize) {
         if let Some((model, site)) = self.machines[at].bound {
             self.books.give(self.problem, model, site);
         }
@@ -187,7 +187,7 @@ impl<'p> Draft<'p> {
     }
 
     /// A machine with nothing on it.
-    fn make(&mut self) -> usize {
+    pub(super) fn make(&mut self) -> usize {
         let models = self.problem.models.len();
         self.machines.push(Machine {
             load: Load::empty(self.problem),
@@ -340,7 +340,7 @@ impl<'p> Draft<'p> {
         }
     }
 
-    fn count(&mut self, counter: usize, domain: DomainId, count: i64) {
+    pub(super) fn count(&mut self, counter: usize, domain: DomainId, count: i64) {
         self.totals[counter] += count;
         self.undo.push(Undo::Total(counter, count));
         if domain < FRESH {
@@ -421,16 +421,8 @@ impl<'p> Draft<'p> {
         self.undo.clear();
     }
 
-    /// What it comes to.
-    pub(super) fn answer(&self) -> Answer {
-        let mut index = vec![usize::MAX; self.machines.len()];
-        let mut made = Vec::new();
-        for (at, machine) in self.machines.iter().enumerate() {
-            if let Some((model, site)) = machine.bound.filter(|_| !machine.load.counts.is_empty()) {
-                index[at] = made.len();
-                made.push((model, self.problem.models[model].sites[site].offer));
-            }
-        }
+    /// Which pods are where, those whose places depend on others first, in the order in which they came.
+    pub(super) fn steps_in_order(&self) -> Vec<Step> {
         let tied = |lot: usize| self.problem.lots[lot].tied;
         let of_tied = self.steps.iter().filter(|step| tied(step.lot)).copied();
         let fixed = self.fixed.iter().enumerate();
@@ -446,7 +438,20 @@ impl<'p> Draft<'p> {
                 count: *count,
             })
         });
-        let steps = of_tied.chain(loose).map(|step| match step.to {
+        of_tied.chain(loose).collect()
+    }
+
+    /// What it comes to.
+    pub(super) fn answer(&self) -> Answer {
+        let mut index = vec![usize::MAX; self.machines.len()];
+        let mut made = Vec::new();
+        for (at, machine) in self.machines.iter().enumerate() {
+            if let Some((model, site)) = machine.bound.filter(|_| !machine.load.counts.is_empty()) {
+                index[at] = made.len();
+                made.push((model, self.problem.models[model].sites[site].offer));
+            }
+        }
+        let steps = self.steps_in_order().into_iter().map(|step| match step.to {
             To::Machine(at) => Step {
                 to: To::Machine(index[at]),
                 ..step
@@ -460,6 +465,6 @@ impl<'p> Draft<'p> {
     }
 }
 
-fn signed(count: usize) -> i64 {
+pub(super) fn signed(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

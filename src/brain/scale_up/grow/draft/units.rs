@@ -79,10 +79,18 @@ impl Bonds {
     }
 }
 
-/// What is placed, as it belongs together; and whether that hangs on how it is dealt.
+/// All pods, as they belong together; and whether that hangs on how they are dealt.
 pub(super) fn of(problem: &Problem, deal: Deal) -> (Vec<Unit>, bool) {
+    waiting(
+        problem,
+        problem.lots.iter().map(|lot| lot.count).collect(),
+        deal,
+    )
+}
+
+/// The pods that have no place, `left` of each lot, as they belong together; and whether that hangs on how they are dealt.
+pub(super) fn waiting(problem: &Problem, mut left: Vec<usize>, deal: Deal) -> (Vec<Unit>, bool) {
     let bonds = Bonds::of(problem);
-    let mut left: Vec<usize> = problem.lots.iter().map(|lot| lot.count).collect();
     let mut units = Vec::new();
     let choosy = !bonds.choosy.is_empty();
     if deal != Deal::Apart {
@@ -91,10 +99,15 @@ pub(super) fn of(problem: &Problem, deal: Deal) -> (Vec<Unit>, bool) {
     for lot in 0..problem.lots.len() {
         let members = (0..problem.lots.len()).filter(|other| bonds.root(*other) == lot);
         let mut members: Vec<usize> = members.filter(|other| left[*other] > 0).collect();
-        if members.len() == 1 && !(problem.lots[members[0]].asks.wants_itself) {
-            let (lot, times) = (members[0], left[members[0]]);
-            units.push(single(lot, times));
-        } else if !members.is_empty() {
+        // Whoever follows pods that have a place comes to them by itself.
+        let leads = |lot: &usize| {
+            let (of, asks) = (&problem.lots[*lot], &problem.lots[*lot].asks);
+            asks.wanted.is_empty() || (asks.wants_itself && left[*lot] == of.count)
+        };
+        let alone = members.len() == 1 && !problem.lots[members[0]].asks.wants_itself;
+        if alone || !members.iter().any(leads) {
+            units.extend(members.iter().map(|lot| single(*lot, left[*lot])));
+        } else {
             members.sort_by_key(|lot| !problem.lots[*lot].asks.wanted.is_empty());
             together(problem, &members, &left, &mut units);
         }

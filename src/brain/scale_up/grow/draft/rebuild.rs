@@ -1,0 +1,419 @@
+//! Searches on where somebody has no place yet: a few machines are taken apart, with all pods on them, and what is
+//! without a place is laid out anew; again and again, from the best plan or one that is nearly as good.
+//!
+//! Unlike [`super::cheapen`] it moves pods whose places depend on each other, and lets pods lose their place on the way.
+//! What comes out is put together once more from nothing, by all rules, before it counts.
+
+use std::collections::BTreeSet;
+
+use super::cheapen::{self, Dice};
+use super::fill::{self, Way};
+use super::state::{Draft, Spot, signed};
+use super::units::{self, Deal, Unit};
+use super::whole::{Filler, Values};
+use super::{Bits, Problem, Step, To};
+use crate::scale_up::limits::Allowance;
+use crate::simulation::company::topology::FRESH;
+
+/// Machines that are looked at for a pod: at most, and for each pod.
+const LOOKS: u64 = 600_000;
+const LOOKS_EACH: u64 = 10_000;
+/// How many times machines are taken apart.
+const ROUNDS: usize = 600;
+/// Machines that are taken apart at a time: at least, and at most.
+const LEAST: usize = 2;
+const MOST: usize = 5;
+/// Rounds without a better plan after which the search begins again with the best.
+const PATIENCE: usize = 60;
+
+/// A plan that is better than `start`, if one is found. `start` may leave out whom no plan may.
+pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<'p>> {
+    let problem = start.problem;
+    if is_short(problem) {
+        return None;
+    }
+    problem.allow(LOOKS, LOOKS_EACH.saturating_mul(problem.pods()));
+    let values = Values::plain(filler);
+    let mut dice = Dice::new(3);
+    let mut rank = problem.rank;
+    if start.is_fair() {
+        rank = rank.min(start.rank());
+    }
+    let mut found: Option<Draft<'p>> = None;
+    let mut best = start.clone();
+    best.drop_empty();
+    let mut least = waiting(&best);
+    let (mut current, mut now, mut idle) = (best.clone(), least, 0);
+    for round in 0..ROUNDS {
+        if !problem.look(1) || rank.lost == 0 {
+            break;
+        }
+        let mut trial = current.clone();
+        for victim in victims(&trial, &mut dice) {
+            trial.take_apart(victim);
+        }
+        trial.follow();
+        trial.drop_empty();
+        lay(&mut trial, (filler, &values), (round, &mut dice));
+        trial.drop_empty();
+        let after = waiting(&trial);
+        if trial.is_fair()
+            && trial.rank() < rank
+            && let Some(whole) = trial.put_together()
+        {
+            rank = whole.rank();
+            found = Some(whole);
+        }
+        idle += 1;
+        if after < least {
+            (best, least, idle) = (trial.clone(), after, 0);
+        }
+        // Now and then a plan that is a little worse leads on.
+        let slack = if dice.below(8) == 0 { now / 8 } else { 0 };
+        if after <= now + slack {
+            (current, now) = (trial, after);
+        }
+        if idle > PATIENCE {
+            (current, now, idle) = (best.clone(), least, 0);
+        }
+    }
+    found
+}
+
+/// Whether pods ask more of a resource than there can be: then somebody waits in any plan.
+fn is_short(problem: &Problem) -> bool {
+    let machines = |of: &Allowance| i128::from(of.machines);
+    let all = problem.pools.iter().map(machines).sum::<i128>();
+    let most = machines(&problem.total).min(all);
+    let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
+    (0..resources).any(|resource| {
+        let largest = problem.models.iter().map(|model| model.free[resource]);
+        let largest = i128::from(largest.max().unwrap_or(0).max(0));
+        let fixed = problem.fixed.iter();
+        let fixed = fixed.map(|fixed| i128::from(fixed.free[resource].max(0)));
+        let asked = problem.lots.iter().map(|lot| {
+            let asked = i128::from(lot.asked[resource]);
+            asked.saturating_mul(lot.count as i128)
+        });
+        let supply = most.saturating_mul(largest).saturating_add(fixed.sum());
+        asked.fold(0, i128::saturating_add) > supply
+    })
+}
+
+/// How large the pods without a place are together, in parts of the largest machine.
+fn waiting(draft: &Draft<'_>) -> i128 {
+    let lots = draft.left.iter().enumerate().filter(|(_, left)| **left > 0);
+    let sizes = lots.map(|(lot, left)| {
+        let unit = Unit {
+            parts: vec![(lot, *left)],
+            times: 1,
+        };
+        fill::size(draft.problem, &unit)
+    });
+    sizes.sum()
+}
+
+/// Some machines, by falling number: the first one such that somebody who waits might be there.
+fn victims(draft: &Draft<'_>, dice: &mut Dice) -> Vec<usize> {
+    let problem = draft.problem;
+    let machines = draft.machines.len();
+    if machines == 0 {
+        return Vec::new();
+    }
+    let lots = (0..problem.lots.len()).filter(|lot| draft.left[*lot] > 0);
+    let lots: Vec<usize> = lots.collect();
+    let mut victims = BTreeSet::new();
+    if !lots.is_empty() {
+        let lot = lots[dice.below(lots.len())];
+        let may = |at: &usize| {
+            let bound = draft.machines[*at].bound;
+            bound.is_some_and(|(model, _)| problem.lots[lot].may.has(model))
+        };
+        let open: Vec<usize> = (0..machines).filter(may).collect();
+        if !open.is_empty() {
+            victims.insert(open[dice.below(open.len())]);
+        }
+    }
+    let count = LEAST + dice.below(MOST - LEAST + 1);
+    for _ in 0..2 * count {
+        if victims.len() < count {
+            victims.insert(dice.below(machines));
+        }
+    }
+    victims.into_iter().rev().collect()
+}
+
+/// Lays out whoever has no place: pods that depend on others first, or all by their size, shaken a little.
+fn lay(
+    draft: &mut Draft<'_>,
+    (filler, values): (&Filler<'_>, &Values),
+    (round, dice): (usize, &mut Dice),
+) {
+    let problem = draft.problem;
+    let menu = Bits::all(problem.models.len());
+    let way = Way {
+        menu: &menu,
+        cheapest: dice.below(2) == 0,
+        spin: dice.below(problem.classes.len()),
+        among: None,
+    };
+    let deal = [Deal::Packed, Deal::Even, Deal::Apart][dice.below(3)];
+    let whole = dice.below(3) > 0;
+    let (units, _) = units::waiting(problem, draft.left.clone(), deal);
+    let mut units: Vec<(i128, Unit)> = units
+        .into_iter()
+        .filter(|unit| !whole || is_tied(problem, unit))
+        .map(|unit| {
+            let noise = 100 + dice.below(100) as i128;
+            (fill::size(problem, &unit).saturating_mul(noise), unit)
+        })
+        .collect();
+    units.sort_by_cached_key(|(size, unit)| {
+        let follows = follows(problem, unit);
+        (follows, std::cmp::Reverse(*size), unit.parts.clone())
+    });
+    for (_, unit) in &units {
+        fill::place(draft, unit, way);
+    }
+    // Whoever found no place with the others goes by itself.
+    for (_, unit) in &units {
+        for (lot, _) in &unit.parts {
+            let single = Unit {
+                parts: vec![(*lot, 1)],
+                times: draft.left[*lot],
+            };
+            fill::place(draft, &single, way);
+        }
+    }
+    if whole {
+        let used: Vec<usize> = (0..draft.machines.len()).collect();
+        filler.fill(draft, &used, (values, round));
+    }
+    cheapen::lay(draft, way, dice.below(4));
+}
+
+/// Whether pods of a unit insist on the company of others.
+fn follows(problem: &Problem, unit: &Unit) -> bool {
+    let mut wanted = unit
+        .parts
+        .iter()
+        .flat_map(|(lot, _)| &problem.lots[*lot].asks.wanted);
+    wanted.any(|counter| {
+        let mut lots = unit.parts.iter().map(|(lot, _)| &problem.lots[*lot]);
+        !lots.any(|lot| lot.asks.feeds.contains(counter))
+    })
+}
+
+fn is_tied(problem: &Problem, unit: &Unit) -> bool {
+    let mut parts = unit.parts.iter();
+    parts.any(|(lot, _)| problem.lots[*lot].tied)
+}
+
+impl<'p> Draft<'p> {
+    /// Takes all pods off a machine. Nothing that was done before is taken back any more.
+    fn take_apart(&mut self, at: usize) {
+        for (lot, count) in self.machines[at].load.counts.clone() {
+            self.take_off(at, lot, count);
+        }
+        self.unbook(at);
+        self.machines[at].bound = None;
+        self.steps.retain(|step| step.to != To::Machine(at));
+        self.commit();
+    }
+
+    /// Pods of a lot leave a machine.
+    fn take_off(&mut self, at: usize, lot: usize, count: usize) {
+        let problem = self.problem;
+        let class = self.machines[at].class;
+        for counter in &problem.lots[lot].asks.feeds {
+            let domain = match class.map(|class| &problem.classes[class]) {
+                Some(class) if !class.counts[*counter] => continue,
+                Some(class) => class.domains[problem.counters[*counter].key],
+                None => FRESH,
+            };
+            self.count(*counter, domain, -signed(count));
+        }
+        self.left[lot] += count;
+        let load = &mut self.machines[at].load;
+        let before = std::mem::take(&mut load.counts);
+        load.sum.fill(0);
+        for (other, some) in before {
+            let stays = if other == lot { some - count } else { some };
+            if stays > 0 {
+                load.add(problem, other, stays);
+            }
+        }
+        if load.counts.is_empty() {
+            self.unsettle(at);
+        }
+        self.widen(at);
+    }
+
+    /// A machine that carries nothing is of no class any more.
+    fn unsettle(&mut self, at: usize) {
+        let Some(class) = self.machines[at].class.take() else {
+            return;
+        };
+        let class = &self.problem.classes[class];
+        for (counter, tally) in self.problem.counters.iter().enumerate() {
+            let domain = class.domains[tally.key];
+            if domain >= FRESH || !class.counts[counter] {
+                continue;
+            }
+            if tally.spreads {
+                self.places[counter][domain as usize] -= 1;
+            }
+            if class.daemons[counter] > 0 {
+                self.count(counter, domain, -class.daemons[counter]);
+            }
+        }
+    }
+
+    /// Finds anew which models can carry what is on a machine.
+    fn widen(&mut self, at: usize) {
+        let problem = self.problem;
+        let machine = &mut self.machines[at];
+        machine.models = match machine.class {
+            Some(class) => problem.classes[class].models.clone(),
+            None => Bits::all(problem.models.len()),
+        };
+        for (lot, _) in &machine.load.counts {
+            machine.models.keep(&problem.lots[*lot].may);
+        }
+        for model in machine.models.clone().iter() {
+            if !machine.load.within(&problem.models[model].free) {
+                machine.models.remove(model);
+            }
+        }
+    }
+
+    /// Whoever has lost the company that they insist on leaves too.
+    fn follow(&mut self) {
+        let problem = self.problem;
+        loop {
+            let mut gone = Vec::new();
+            for (at, machine) in self.machines.iter().enumerate() {
+                let spot = Spot {
+                    to: Some(To::Machine(at)),
+                    class: machine.class,
+                };
+                for (lot, count) in &machine.load.counts {
+                    let wanted = &problem.lots[*lot].asks.wanted;
+                    if wanted.iter().any(|counter| self.pods(*counter, spot) == 0) {
+                        gone.push((at, *lot, *count));
+                    }
+                }
+            }
+            if gone.is_empty() {
+                return self.commit();
+            }
+            for (at, lot, count) in gone {
+                self.take_off(at, lot, count);
+                let left = |step: &Step| step.to == To::Machine(at) && step.lot == lot;
+                self.steps.retain(|step| !left(step));
+                if self.machines[at].load.counts.is_empty() {
+                    self.unbook(at);
+                    self.machines[at].bound = None;
+                }
+            }
+        }
+    }
+
+    /// Machines that carry nothing are planned no more. Nothing that was done before is taken back any more.
+    fn drop_empty(&mut self) {
+        self.commit();
+        let mut index = vec![None; self.machines.len()];
+        let mut kept = 0;
+        for (at, machine) in self.machines.iter().enumerate() {
+            if !machine.load.counts.is_empty() {
+                index[at] = Some(kept);
+                kept += 1;
+            }
+        }
+        for (at, _) in index.iter().enumerate().filter(|(_, to)| to.is_none()) {
+            self.unsettle(at);
+            self.unbook(at);
+            self.machines[at].bound = None;
+        }
+        self.machines
+            .retain(|machine| !machine.load.counts.is_empty());
+        self.steps.retain_mut(|step| match step.to {
+            To::Machine(at) => index[at].is_some_and(|at| {
+                step.to = To::Machine(at);
+                true
+            }),
+            To::Fixed(_) => true,
+        });
+        self.commit();
+    }
+
+    /// The plan once more from nothing, in an order in which each pod may go where it is; `None` where none is found.
+    fn put_together(&self) -> Option<Draft<'p>> {
+        let mut whole = Draft::new(self.problem);
+        let menu = Bits::all(self.problem.models.len());
+        let mut made: Vec<Option<usize>> = vec![None; self.machines.len()];
+        let mut waiting = self.steps_in_order();
+        while !waiting.is_empty() {
+            let before = waiting.len();
+            let mut moved = false;
+            let mut next = Vec::with_capacity(before);
+            for step in waiting {
+                let placed = whole.repeat(self, step, (&mut made, &menu));
+                moved |= placed > 0;
+                if placed < step.count {
+                    let count = step.count - placed;
+                    next.push(Step { count, ..step });
+                }
+            }
+            if !moved {
+                return None;
+            }
+            waiting = next;
+        }
+        whole.rebind();
+        whole.commit();
+        Some(whole)
+    }
+
+    /// Does one step of another plan, as far as it may be done by now; says for how many pods.
+    fn repeat(
+        &mut self,
+        other: &Draft<'p>,
+        step: Step,
+        (made, menu): (&mut [Option<usize>], &Bits),
+    ) -> usize {
+        let mark = self.mark();
+        let (to, class, fresh) = match step.to {
+            To::Fixed(_) => (step.to, None, None),
+            To::Machine(at) => {
+                let machine = &other.machines[at];
+                let Some(bound) = machine.bound else { return 0 };
+                let fresh = made[at].is_none().then_some(at);
+                let here = made[at].unwrap_or_else(|| {
+                    let here = self.make();
+                    self.save(here);
+                    self.set(here, bound);
+                    here
+                });
+                (To::Machine(here), machine.class, fresh)
+            }
+        };
+        let spot = Spot {
+            to: Some(to),
+            class,
+        };
+        let mut count = step.count;
+        while count > 0 {
+            count = count.min(self.may(step.lot, spot));
+            if count > 0 && self.put(step.lot, count, spot, menu).is_some() {
+                if let (Some(at), To::Machine(here)) = (fresh, to) {
+                    made[at] = Some(here);
+                }
+                return count;
+            }
+            count = count.saturating_sub(1);
+        }
+        self.rollback(mark);
+        0
+    }
+}

@@ -1,0 +1,270 @@
+//! Plans for pods that nobody nominates: kube-scheduler takes them in its queue's order, and fills whatever node has come
+//! up by then. What a set of machines comes to is rehearsed so, for several orders in which their nodes may come up:
+//! pods that find no place call for machines more, whose price is part of what the plan costs in the end. Of the sets
+//! of machines near the tightest plan the one that costs least in the end is made.
+
+use super::cheapen::Dice;
+use super::fill::{self, Way};
+use super::state::{Draft, Spot};
+use super::units::Unit;
+use super::{Bits, Problem, To};
+
+/// Orders in which nodes come up that are rehearsed: the one in which the machines are planned, and others.
+const ORDERS: usize = 5;
+/// A machine that is made later costs its price and this part of it: pods wait for it once more.
+const LATER: i128 = 4;
+/// What may be rehearsed in one decision: pods on machines, by this many a look.
+const LOOKS: u64 = 60_000;
+const PER_LOOK: usize = 64;
+/// Choices that machines may become of, at most: those that cost least.
+const CHOICES: usize = 8;
+
+/// What a set of machines costs in the end, over all orders; and the plan, where all pods find a place in the first.
+struct Rehearsed<'p> {
+    cost: i128,
+    plan: Option<Draft<'p>>,
+}
+
+/// The plan that costs least in the end, of those that were rehearsed.
+struct Best<'p> {
+    cost: i128,
+    /// How far pods may come into lighter pools.
+    lighter: usize,
+    plan: Draft<'p>,
+}
+
+/// The plan that costs least in the end: `tight`, or one of other machines. `queue` has pods by lot, in the order in
+/// which kube-scheduler takes them.
+pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(usize, usize)]) -> Draft<'p> {
+    let problem = tight.problem;
+    problem.allow(LOOKS, LOOKS);
+    let lighter = tight.rank().lighter;
+    let machines = tight.machines.iter().filter_map(|machine| {
+        let (model, _) = machine.bound?;
+        (!machine.load.counts.is_empty()).then_some(model)
+    });
+    let mut first: Vec<usize> = machines.collect();
+    first.sort_unstable();
+    let choices = choices(problem, &first);
+    let Some(known) = rehearse(problem, queue, &first) else {
+        return tight;
+    };
+    let mut best = Best {
+        cost: known.cost,
+        lighter,
+        plan: known.plan.unwrap_or(tight),
+    };
+    let starts = choices
+        .iter()
+        .filter_map(|model| alike(problem, queue, *model));
+    for start in std::iter::once(first).chain(starts.collect::<Vec<_>>()) {
+        descend(problem, queue, (start, &choices), &mut best);
+    }
+    best.plan
+}
+
+/// Goes from one set of machines to the best beside it, as long as that costs less in the end.
+fn descend<'p>(
+    problem: &'p Problem,
+    queue: &[(usize, usize)],
+    (start, choices): (Vec<usize>, &[usize]),
+    best: &mut Best<'p>,
+) {
+    let Some(rehearsed) = rehearse(problem, queue, &start) else {
+        return;
+    };
+    let (mut set, mut cost) = (start, rehearsed.cost);
+    best.keep(rehearsed);
+    loop {
+        let mut next: Option<(i128, Vec<usize>)> = None;
+        for beside in beside(&set, choices) {
+            let Some(rehearsed) = rehearse(problem, queue, &beside) else {
+                continue;
+            };
+            if rehearsed.cost < next.as_ref().map_or(cost, |(cost, _)| *cost) {
+                next = Some((rehearsed.cost, beside));
+            }
+            best.keep(rehearsed);
+        }
+        match next {
+            Some(better) => (cost, set) = better,
+            None => return,
+        }
+    }
+}
+
+impl<'p> Best<'p> {
+    fn keep(&mut self, rehearsed: Rehearsed<'p>) {
+        let plan = rehearsed.plan.filter(|_| rehearsed.cost < self.cost);
+        if let Some(plan) = plan.filter(|plan| plan.rank().lighter <= self.lighter) {
+            (self.cost, self.plan) = (rehearsed.cost, plan);
+        }
+    }
+}
+
+/// Sets with a machine more, one less, or one of another choice.
+fn beside(set: &[usize], choices: &[usize]) -> Vec<Vec<usize>> {
+    let mut all = Vec::new();
+    let mut add = |without: Option<usize>, with: Option<usize>| {
+        let mut other = set.to_vec();
+        if let Some(at) = without {
+            other.remove(at);
+        }
+        other.extend(with);
+        other.sort_unstable();
+        all.push(other);
+    };
+    for choice in choices {
+        add(None, Some(*choice));
+    }
+    for at in 0..set.len() {
+        // Machines of one model are alike.
+        if at > 0 && set[at] == set[at - 1] {
+            continue;
+        }
+        add(Some(at), None);
+        for choice in choices.iter().filter(|choice| **choice != set[at]) {
+            add(Some(at), Some(*choice));
+        }
+    }
+    all
+}
+
+/// The cheapest model of each choice, but for those of lighter pools, or with more that nobody asks for, than any of a set.
+fn choices(problem: &Problem, set: &[usize]) -> Vec<usize> {
+    let of = || set.iter().map(|model| &problem.models[*model]);
+    let tier = of().map(|model| model.tier).max().unwrap_or(0);
+    let scarce = of().map(|model| model.scarce).max().unwrap_or(0);
+    let mut found: Vec<usize> = Vec::new();
+    for (index, model) in problem.models.iter().enumerate() {
+        let known = |other: &usize| problem.models[*other].choice == model.choice;
+        let usable = model.tier <= tier && model.scarce <= scarce;
+        if usable && found.len() < CHOICES && !found.iter().any(known) {
+            found.push(index);
+        }
+    }
+    found
+}
+
+/// As many machines of one model as the queue fills.
+fn alike(problem: &Problem, queue: &[(usize, usize)], model: usize) -> Option<Vec<usize>> {
+    let mut draft = Draft::new(problem);
+    let most = queue.iter().map(|(_, count)| count).sum::<usize>();
+    while draft.left.iter().any(|left| *left > 0) && draft.machines.len() < most {
+        let at = draft.open(model)?;
+        draft.come_up(at, queue);
+        if draft.machines[at].load.counts.is_empty() || !problem.look(1) {
+            return None;
+        }
+    }
+    Some(vec![model; draft.machines.len()])
+}
+
+/// What a set of machines comes to; `None` where limits do not have it or there is no time to tell.
+fn rehearse<'p>(
+    problem: &'p Problem,
+    queue: &[(usize, usize)],
+    set: &[usize],
+) -> Option<Rehearsed<'p>> {
+    let mut rehearsed = Rehearsed {
+        cost: 0,
+        plan: None,
+    };
+    let mut dice = Dice::new(7);
+    let mut order = set.to_vec();
+    for round in 0..ORDERS {
+        if !problem.look(1 + queue.len() * set.len() / PER_LOOK) {
+            return None;
+        }
+        let mut draft = Draft::new(problem);
+        for model in &order {
+            let at = draft.open(*model)?;
+            draft.come_up(at, queue);
+        }
+        let own = draft.rank();
+        if own.lost == 0 {
+            draft.commit();
+            rehearsed.plan = rehearsed.plan.or((round == 0).then(|| draft.clone()));
+        }
+        // Machines that no pod comes to are no part of a plan, but were made where the order was another.
+        let made = set.iter().map(|model| problem.models[*model].price);
+        let made: i128 = made.map(i128::from).sum();
+        later(&mut draft);
+        let rank = draft.rank();
+        if rank.lost > 0 {
+            return None;
+        }
+        let later = rank.price - own.price;
+        rehearsed.cost += made + later + later / LATER;
+        for at in (1..order.len()).rev() {
+            order.swap(at, dice.below(at + 1));
+        }
+    }
+    Some(rehearsed)
+}
+
+/// Whoever found no place gets machines more.
+fn later(draft: &mut Draft<'_>) {
+    let problem = draft.problem;
+    let menu = Bits::all(problem.models.len());
+    let way = Way {
+        menu: &menu,
+        cheapest: true,
+        spin: 0,
+        among: None,
+    };
+    let single = |(lot, left): (usize, &usize)| Unit {
+        parts: vec![(lot, 1)],
+        times: *left,
+    };
+    let left = draft.left.iter().enumerate().filter(|(_, left)| **left > 0);
+    let mut units: Vec<Unit> = left.map(single).collect();
+    units.sort_by_cached_key(|unit| std::cmp::Reverse(fill::size(problem, unit)));
+    for unit in &units {
+        fill::place(draft, unit, way);
+    }
+}
+
+impl Draft<'_> {
+    /// A node has come up: pods come to it in the queue's order, and those whose places depend on others to earlier ones too.
+    fn come_up(&mut self, at: usize, queue: &[(usize, usize)]) {
+        let mut again = true;
+        while again {
+            again = false;
+            for (lot, _) in queue {
+                let first = if self.problem.lots[*lot].tied { 0 } else { at };
+                for here in first..=at {
+                    if self.left[*lot] == 0 {
+                        break;
+                    }
+                    again |= self.come(*lot, here) && self.problem.lots[*lot].tied;
+                }
+            }
+        }
+    }
+
+    /// Pods of a lot come to a machine, as many as it takes; says whether any did.
+    fn come(&mut self, lot: usize, at: usize) -> bool {
+        let Some((model, _)) = self.machines[at].bound else {
+            return false;
+        };
+        let of = &self.problem.models[model];
+        let room = self.machines[at]
+            .load
+            .room(&self.problem.lots[lot].asked, &of.free);
+        if room == 0 || !self.problem.lots[lot].may.has(model) {
+            return false;
+        }
+        let spot = Spot {
+            to: Some(To::Machine(at)),
+            class: Some(of.class),
+        };
+        let menu = self.machines[at].models.clone();
+        let mut count = room.min(self.left[lot]);
+        if self.problem.lots[lot].apart[lot] {
+            count = count.min(1);
+        }
+        count = count.min(self.may(lot, spot));
+        count > 0 && self.put(lot, count, spot, &menu).is_some()
+    }
+}
