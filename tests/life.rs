@@ -37,6 +37,8 @@ mod storages;
 mod swarm;
 #[path = "life/tell.rs"]
 mod tell;
+#[path = "life/templates.rs"]
+mod templates;
 #[path = "life/tenant.rs"]
 mod tenant;
 #[path = "life/terms.rs"]

@@ -423,6 +423,7 @@ fn empty(now: Time) -> Snapshot {
         region.hosts.insert(name.into(), host);
     }
     let copy = TemplateCopy {
+        fault: None,
         vmid: 100,
         host: "pve1".into(),
         shared: true,

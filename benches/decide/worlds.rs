@@ -127,6 +127,7 @@ fn home() -> Region {
         region.hosts.insert(name.into(), host);
     }
     let copy = TemplateCopy {
+        fault: None,
         vmid: 100,
         host: "pve1".into(),
         shared: true,

@@ -10,6 +10,7 @@ pub mod drain_order;
 pub mod executor;
 pub mod guest;
 pub mod identity;
+pub mod inspection;
 pub mod join;
 pub mod journal;
 pub mod machines;

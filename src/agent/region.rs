@@ -12,11 +12,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::agent::clocks::HostClocks;
+use crate::agent::inspection;
 use crate::agent::machines::{Facts, Observed};
 use crate::agent::strangers::Strangers;
 use crate::agent::templates::{self, Templates};
 use crate::clock::Clock;
-use crate::config::settings::Settings;
+use crate::config::settings::{Settings, Template};
 use crate::model::foreign::ForeignText;
 use crate::model::mark::Ownership;
 use crate::model::region::{GuestKind, Host, Region, RegionName, Vm};
@@ -27,6 +28,8 @@ use crate::pve::{Cause, Client, GuestResource, Resources, VmConfig};
 
 /// A template's configuration is read again after this long though nothing about the VM seemed to change.
 const STALE_TEMPLATE: Duration = Duration::from_mins(30);
+/// That of a template with a fault is: somebody mends it.
+const STALE_FAULTY: Duration = Duration::from_secs(15);
 /// The configuration of a VM that carries a mark is: an edited description or UUID shows nowhere else. They take
 /// turns, the oldest reading first.
 const STALE_MARK: Duration = Duration::from_secs(15);
@@ -112,8 +115,10 @@ struct Known {
 
 impl Known {
     /// For how long the reading is good as long as nothing seems to change.
-    fn stale_after(&self) -> Duration {
+    fn stale_after(&self, vmid: u32) -> Duration {
+        let faulty = || inspection::obstacle(vmid, &self.config, &Template::default()).is_some();
         match self.config.ownership() {
+            Ownership::Unmarked if self.fingerprint.template && faulty() => STALE_FAULTY,
             Ownership::Unmarked if self.fingerprint.template => STALE_TEMPLATE,
             Ownership::Unmarked => STALE_UNMARKED,
             _ => STALE_MARK,
@@ -345,7 +350,7 @@ impl RegionWatcher {
                 Some(known)
                     if known.fingerprint == Fingerprint::of(guest) && !doubted.contains(vmid) =>
                 {
-                    if now.duration_since(known.read) > known.stale_after() {
+                    if now.duration_since(known.read) > known.stale_after(*vmid) {
                         old.push((known.read, *vmid));
                     }
                 }

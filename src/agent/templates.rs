@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::agent::inspection;
 use crate::config::settings::Template;
 use crate::model::region::{GuestKind, RegionName, TemplateCopy, TemplateDisk};
 use crate::pve::{Disk, GuestResource, Resources, VmConfig};
@@ -41,6 +42,7 @@ impl<'a> Templates<'a> {
                 let config = config(*vmid).filter(|config| config.template)?;
                 Some(TemplateCopy {
                     vmid: *vmid,
+                    fault: inspection::obstacle(*vmid, config, template).map(Into::into),
                     host: guest.host.clone(),
                     shared: all_shared(config, &guest.host, resources)
                         && target_shared(template, &guest.host, resources),
@@ -58,9 +60,7 @@ impl<'a> Templates<'a> {
 }
 
 fn is(vmid: u32, guest: &GuestResource, template: &Template) -> bool {
-    guest.kind == GuestKind::Qemu
-        && (template.vmid == Some(vmid)
-            || (guest.template && template.vm_name.as_deref() == Some(&*guest.name)))
+    guest.kind == GuestKind::Qemu && template.means(vmid, guest.template, &guest.name, &guest.tags)
 }
 
 /// Whether a clone gets a volume of its own for a drive: a CD image is only named, the cloud-init drive is made anew

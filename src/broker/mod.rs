@@ -12,6 +12,7 @@ pub mod binding;
 mod census;
 mod clones;
 mod destroy;
+pub mod direct;
 mod durable;
 mod fallback;
 mod form;

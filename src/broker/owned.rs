@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use crate::config::settings::has_tags;
 use crate::model::mark::{Mark, Ownership};
 use crate::pve::perl::Fields;
 use crate::pve::{Cause, LATE_CALL, TaskState, Upid, VmConfig};
@@ -63,7 +64,11 @@ pub(super) fn template(policy: &Policy, vmid: u32, config: &VmConfig) -> Result<
         || allow
             .template_names
             .iter()
-            .any(|name| **name == *config.name);
+            .any(|name| **name == *config.name)
+        || allow
+            .template_tags
+            .iter()
+            .any(|wanted| has_tags(&config.tags(), wanted));
     if !named {
         return Err(format!(
             "VM {vmid} is no template that the configuration names"
@@ -206,7 +211,8 @@ pub(super) fn fits_pool(
         ));
     }
     let named = pool.template_vmid == Some(template)
-        || pool.template_name.as_deref() == Some(&*config.name);
+        || pool.template_name.as_deref() == Some(&*config.name)
+        || has_tags(&config.tags(), &pool.template_tags);
     if !named {
         return Err(format!(
             "VM {template} is not the template of pool {}",

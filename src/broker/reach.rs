@@ -108,7 +108,7 @@ impl Service {
         let vmid = call.subject().unwrap_or_default();
         Err(Reply::refused(&format!(
             "VM {vmid} lies in no range of the configuration and is no template of it; \
-             nothing of it is told (vmids of the region, vmid or vm_name of the template)"
+             nothing of it is told (vmids of the region; vmid, vm_name or tags of the template)"
         )))
     }
 
@@ -129,7 +129,7 @@ impl Service {
         {
             return Ok(true);
         }
-        if allow.template_names.is_empty() {
+        if allow.template_names.is_empty() && allow.template_tags.is_empty() {
             return Ok(false);
         }
         let config = self.config(host, vmid, end).await?;

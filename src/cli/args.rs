@@ -76,6 +76,9 @@ pub(super) enum Command {
     /// the broker to the cluster of the kubeconfig, and sets journal and records of others aside. VMs of
     /// another cluster are never adopted, changed or removed.
     Adopt(AdoptOptions),
+    /// Build templates as the configuration says, list them, remove those that nothing needs.
+    #[command(subcommand)]
+    Template(TemplateCommand),
     /// Print the JSON schema of the configuration file.
     Schema,
     // Carried out by the simulator's program.
@@ -103,6 +106,46 @@ pub enum SimulatorCommand {
     /// Serve a simulated Proxmox VE or Kubernetes on the network.
     #[command(subcommand)]
     Sim(SimCommand),
+}
+
+/// What to do with templates. Run it as root on a PVE host with channel = "local"; with a token it reaches the hosts by ssh too.
+#[derive(Debug, Subcommand)]
+pub(super) enum TemplateCommand {
+    /// Build every template that is missing or was built from another definition, on each host that needs it.
+    Build(BuildOptions),
+    /// Show the templates that were built, and the linked clones of each.
+    List(ListOptions),
+    /// Remove templates that nothing needs: older than the one in use, without linked clones; and what failed builds left.
+    Prune(PruneOptions),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct BuildOptions {
+    /// The templates. Default: all that have a build.
+    pub(super) names: Vec<String>,
+    /// Only on this host; may be repeated. Default: as the build says.
+    #[arg(long = "host", value_name = "HOST")]
+    pub(super) hosts: Vec<String>,
+    /// Build also what is up to date: newer packages, for instance.
+    #[arg(long)]
+    pub(super) again: bool,
+    /// Keep the VM of a build that fails, to look at it.
+    #[arg(long)]
+    pub(super) keep_failed: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ListOptions {
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub(super) output: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PruneOptions {
+    /// Say what would be removed, and remove nothing.
+    #[arg(long)]
+    pub(super) dry_run: bool,
 }
 
 /// What to explain.

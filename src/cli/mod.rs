@@ -26,6 +26,7 @@ mod staying;
 mod story;
 mod systemd;
 mod table;
+mod template;
 
 use std::process::ExitCode;
 
@@ -109,6 +110,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Resume(options) => control::resume(&options),
         Command::Kubeconfig(options) => kubeconfig::run(options),
         Command::Adopt(options) => adopt::run(&cli.config, &options),
+        Command::Template(command) => template::run(&cli.config, &command),
         Command::Schema => print(&config::schema::schema_text()),
         Command::Simulator(_) => Err(simulator::run().into()),
         Command::Generate(options) => Ok(generate::run(&options.directory)?),

@@ -20,6 +20,7 @@ impl BrokerAllow {
         let mut sorted = self.clone();
         sorted.vmids.sort_unstable();
         sorted.template_vmids.sort_unstable();
+        sorted.template_tags.sort_unstable();
         for list in [
             &mut sorted.template_names,
             &mut sorted.storages,

@@ -7,10 +7,11 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 20] = [
+const TABLES: [(&str, &str); 21] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
     ("`[template.NAME]`", "Template"),
+    ("`[template.NAME.build]`", "Build"),
     ("`[instance_type.NAME]`", "InstanceType"),
     ("`[pool.NAME]`", "Pool"),
     ("`[pool.NAME.reserved]`", "Reserved"),
@@ -45,6 +46,7 @@ and the log say it.
 
 Which host gets a machine, with recipes: [hosts](hosts.md). Several PVE clusters: [regions](regions.md). How machines become
 nodes: [joining](joining.md).
+How a template is built: [templates](template.md).
 
 The smallest useful file:
 

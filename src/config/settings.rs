@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::file::Build;
 use crate::model::policy::Policy;
 use crate::model::scheduling::{Labels, Taint};
 use crate::model::time::Span;
@@ -76,6 +77,9 @@ pub struct BrokerAllow {
     pub template_vmids: Vec<u32>,
     /// Template names that may be cloned.
     pub template_names: Vec<String>,
+    /// Templates that may be cloned by their tags, of which each has all of one list.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub template_tags: Vec<Vec<String>>,
     /// Storages that clones and disks may be on; the template's own always.
     pub storages: Vec<String>,
     /// Bridges that NICs may be on.
@@ -124,6 +128,9 @@ pub struct PoolAllow {
     pub template_vmid: Option<u32>,
     /// VM name of its template.
     pub template_name: Option<String>,
+    /// Tags of its template.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub template_tags: Vec<String>,
 }
 
 /// The size of an instance type.
@@ -175,8 +182,10 @@ pub struct Template {
     pub region: Arc<str>,
     /// By VMID …
     pub vmid: Option<u32>,
-    /// … or by VM name (one copy per host is fine).
+    /// … or by VM name (one copy per host is fine) …
     pub vm_name: Option<String>,
+    /// … or by tags, of which it has all, in lower case and sorted; empty otherwise.
+    pub tags: Vec<String>,
     /// Full clone instead of a linked one.
     pub full_clone: bool,
     /// Storage of a full clone.
@@ -201,6 +210,22 @@ pub struct Template {
     pub nameserver: Option<String>,
     /// `searchdomain`.
     pub searchdomain: Option<String>,
+    /// How it is built, if the program builds it.
+    pub build: Option<Arc<Build>>,
+}
+
+impl Template {
+    /// Whether the table means a VM, by its VMID or, if the VM is a template, by its name or tags.
+    pub fn means(&self, vmid: u32, template: bool, name: &str, tags: &[String]) -> bool {
+        self.vmid == Some(vmid)
+            || (template && (self.vm_name.as_deref() == Some(name) || has_tags(tags, &self.tags)))
+    }
+}
+
+/// Whether a VM's tags are at least the wanted ones; PVE may show them in any case. None wanted is no choice.
+pub fn has_tags(tags: &[String], wanted: &[String]) -> bool {
+    let has = |wanted: &String| tags.iter().any(|tag| tag.eq_ignore_ascii_case(wanted));
+    !wanted.is_empty() && wanted.iter().all(has)
 }
 
 /// What the executor needs of a pool beyond the policy.

@@ -138,6 +138,7 @@ impl Stage {
             return;
         };
         let copy = TemplateCopy {
+            fault: None,
             vmid: TEMPLATE_VMID,
             host: host.clone(),
             shared: true,

@@ -146,6 +146,9 @@ pub struct TemplateCopy {
     /// The disks that a clone of it gets; empty when unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<TemplateDisk>,
+    /// Why no machine is made of it: none would join, or PVE would make none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<ForeignText>,
 }
 
 /// A disk that a clone gets.

@@ -30,7 +30,7 @@ pub const MAX_STDIN: usize = 64 * 1024;
 
 type Params = Vec<(String, String)>;
 
-fn pair(key: &str, value: impl Into<String>) -> (String, String) {
+pub(super) fn pair(key: &str, value: impl Into<String>) -> (String, String) {
     (key.to_owned(), value.into())
 }
 
@@ -51,7 +51,7 @@ fn request(
 }
 
 /// Host names come from PVE and go into paths: what is no host name is not sent.
-fn host_path(host: &str, rest: &[&str]) -> Result<String, CallError> {
+pub(super) fn host_path(host: &str, rest: &[&str]) -> Result<String, CallError> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     if host.is_empty() || host.len() > 63 || !host.bytes().all(fine) {
         let message = format!("{host:?} is no name of a PVE host");
@@ -62,7 +62,7 @@ fn host_path(host: &str, rest: &[&str]) -> Result<String, CallError> {
     Ok(path(&segments))
 }
 
-fn vm_path(host: &str, vmid: u32, rest: &[&str]) -> Result<String, CallError> {
+pub(super) fn vm_path(host: &str, vmid: u32, rest: &[&str]) -> Result<String, CallError> {
     let id = vmid.to_string();
     let mut segments = vec!["qemu", id.as_str()];
     segments.extend_from_slice(rest);
@@ -108,7 +108,7 @@ pub const CALLS: [&str; 26] = [
 ];
 
 impl Client {
-    async fn get(
+    pub(super) async fn get(
         &self,
         call: &'static str,
         path: String,
@@ -119,7 +119,7 @@ impl Client {
             .await
     }
 
-    async fn task(
+    pub(super) async fn task(
         &self,
         call: &'static str,
         method: Method,

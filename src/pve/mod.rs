@@ -5,6 +5,7 @@
 //! in-memory router. A [`CallError`] says whether the request may have been carried out; after
 //! [`Outcome::Unknown`] the caller looks again before it acts.
 
+pub mod building;
 mod calls;
 mod client;
 mod encode;

@@ -116,6 +116,13 @@ impl VmConfig {
         }
     }
 
+    /// Its tags, as PVE separates them.
+    pub fn tags(&self) -> Vec<String> {
+        let text = self.raw.get("tags").map_or("", String::as_str);
+        let tags = text.split([';', ',', ' ']).filter(|tag| !tag.is_empty());
+        tags.map(str::to_owned).collect()
+    }
+
     /// What the description says about whose VM it is.
     pub fn ownership(&self) -> Ownership {
         mark::read(&self.description)

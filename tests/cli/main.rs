@@ -5,6 +5,7 @@ mod demo;
 mod live;
 mod service;
 mod simulators;
+mod templates;
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -52,14 +52,28 @@ fn start(arguments: &[&str], lines: usize) -> (Process, Vec<String>) {
 impl Simulators {
     /// A PVE cluster like this, and an empty Kubernetes cluster.
     pub(crate) fn start(spec: &PveSpec) -> Simulators {
-        let folder = tempfile::tempdir().expect("a folder");
+        Simulators::in_folder(tempfile::tempdir().expect("a folder"), spec, &[])
+    }
+
+    /// A PVE cluster like this in a folder that has the program `guest`, which runs the guests, and the directory `guests` for them.
+    pub(crate) fn with_guests(folder: tempfile::TempDir, spec: &PveSpec) -> Simulators {
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (program, directory) = (path("guest"), path("guests"));
+        let more = ["--guest-program", &program, "--guest-dir", &directory];
+        Simulators::in_folder(folder, spec, &more)
+    }
+
+    fn in_folder(folder: tempfile::TempDir, spec: &PveSpec, more: &[&str]) -> Simulators {
         let at = |name: &str| folder.path().join(name);
         let world = serde_json::to_string(spec).expect("a world is JSON");
         std::fs::write(at("world"), world).expect("written");
         std::fs::write(at("secret"), SECRET).expect("written");
         let path = |name: &str| at(name).display().to_string();
         let listen = ["--listen", "127.0.0.1:0"];
-        let (pve, said) = start(&["pve", listen[0], listen[1], "--spec", &path("world")], 2);
+        let world = path("world");
+        let mut arguments = vec!["pve", listen[0], listen[1], "--spec", &world];
+        arguments.extend_from_slice(more);
+        let (pve, said) = start(&arguments, 2);
         let admin = path("admin.conf");
         let (kube, at_kube) = start(&["kube", listen[0], listen[1], "--kubeconfig", &admin], 1);
         Simulators {

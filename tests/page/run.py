@@ -281,7 +281,6 @@ def main(binary, pictures):
         demo = Demo(binary, 30)
         of_small_cluster(browser, demo, pictures)
         print("    views, themes, widths, keyboard: well", flush=True)
-        browser.open("about:blank")
         demo.end()
         of_large_cluster(browser, binary)
         print("    500 nodes, a daemon that dies: well", flush=True)

@@ -47,8 +47,11 @@ pub(crate) fn copy<'a>(
     })
 }
 
-/// What a host lacks for a clone of a template: a storage that PVE shows on other hosts only, or shows as not available.
+/// What a host lacks for a clone of a template: a template of which machines can come, or a storage that PVE shows on other hosts only, or shows as not available.
 fn lack(region: &Region, copy: &TemplateCopy, host: &str) -> Option<String> {
+    if let Some(fault) = &copy.fault {
+        return Some(format!("no machine is made of the template: {fault}"));
+    }
     let storages = region.storages.get(host);
     copy.disks.iter().find_map(|disk| {
         let name: &Arc<str> = &disk.storage;

@@ -63,7 +63,7 @@ pub(super) async fn look(
             && (ours
                 || templates
                     .iter()
-                    .any(|template| templates::names(template, **vmid, &guest.name)))
+                    .any(|template| templates::means(template, **vmid, guest)))
     });
     for (vmid, guest) in wanted.take(MAX_READ) {
         match client.vm_config(&guest.host, *vmid).await {
@@ -240,6 +240,7 @@ hosts = ["pve1", "pve2"]
         let storages = BTreeMap::from(storages);
         let config = VmConfig::read(&json!({
             "template": 1, "agent": "1", "scsi0": "local:base-8000-disk-0,size=8G", "boot": "order=scsi0",
+            "net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0",
             "ide2": "local:vm-8000-cloudinit,media=cdrom",
         }));
         Seen {

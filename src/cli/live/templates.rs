@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Findings;
 use super::region::Seen;
+use crate::agent::inspection;
 use crate::config::Settings;
 use crate::config::settings::Template;
 use crate::model::region::GuestKind;
@@ -27,15 +28,12 @@ pub(super) fn copies<'a>(
     template: &'a Template,
 ) -> impl Iterator<Item = (&'a u32, &'a GuestResource)> {
     let guests = seen.resources.guests.iter();
-    guests.filter(move |(vmid, guest)| {
-        let is_template = guest.template || template.vmid.is_some();
-        guest.kind == GuestKind::Qemu && is_template && names(template, **vmid, &guest.name)
-    })
+    guests.filter(move |(vmid, guest)| means(template, **vmid, guest))
 }
 
 /// Whether a template's table means this VM.
-pub(super) fn names(template: &Template, vmid: u32, name: &str) -> bool {
-    template.vmid == Some(vmid) || template.vm_name.as_deref() == Some(name)
+pub(super) fn means(template: &Template, vmid: u32, guest: &GuestResource) -> bool {
+    guest.kind == GuestKind::Qemu && template.means(vmid, guest.template, &guest.name, &guest.tags)
 }
 
 /// Judges the copies of a template.
@@ -50,10 +48,15 @@ pub(super) fn judge(
     if copies.is_empty() {
         let wanted = match (&template.vm_name, template.vmid) {
             (Some(name), _) => format!("no template of the name {name}"),
-            (None, vmid) => format!("no VM {}", vmid.unwrap_or(0)),
+            (None, Some(vmid)) => format!("no VM {vmid}"),
+            (None, None) => format!("no template with the tags {}", template.tags.join(", ")),
+        };
+        let help = match &template.build {
+            Some(_) => format!("; `pve-autoscaler template build {name}` makes it"),
+            None => String::new(),
         };
         findings.wrong(format!(
-            "template {name}: there is {wanted} in region {}",
+            "template {name}: there is {wanted} in region {}{help}",
             template.region
         ));
     }
@@ -72,6 +75,7 @@ pub(super) fn judge(
     }
 }
 
+/// What is wrong with a copy of a template, and whether its disk fits the instance types.
 fn judge_config(
     name: &str,
     template: &Template,
@@ -80,18 +84,15 @@ fn judge_config(
     settings: &Settings,
     findings: &mut Findings,
 ) {
+    for fault in inspection::inspect(vmid, config, template) {
+        let text = format!("template {name}: {}", fault.text);
+        if fault.fatal {
+            findings.wrong(text);
+        } else {
+            findings.warning(text);
+        }
+    }
     let about = format!("template {name}: VM {vmid}");
-    if !config.template {
-        findings.wrong(format!(
-            "{about} is no template; qm template {vmid} makes it one"
-        ));
-    }
-    if !config.agent {
-        findings.wrong(format!("{about} has no guest agent enabled; qm set {vmid} --agent enabled=1, and qemu-guest-agent installed in it"));
-    }
-    if !config.disks.values().any(|disk| disk.cloud_init) {
-        findings.warning(format!("{about} has no cloud-init drive; its machines get no host name, no network settings and no growing disk by it"));
-    }
     let disk = match &template.boot_disk {
         Some(key) => config
             .disks
@@ -100,13 +101,6 @@ fn judge_config(
         None => config.boot_disk().map(|(key, disk)| (&**key, disk)),
     };
     let Some((key, disk)) = disk else {
-        findings.wrong(format!(
-            "{about} has no {}",
-            template
-                .boot_disk
-                .as_deref()
-                .unwrap_or("disk that it boots from")
-        ));
         return;
     };
     let size = disk.size.unwrap_or(0);

@@ -1,6 +1,7 @@
 //! The file as it is written: one type per table. The comments here are the reference manual
 //! (`docs/configuration.md`) and the JSON schema's descriptions.
 
+mod build;
 mod kubelet;
 mod pool;
 mod region;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use build::{Build, Chipset, Firmware, ScsiController};
 pub use kubelet::{
     CpuManagerPolicy, Kubelet, KubeletReserved, Swap, TopologyManagerPolicy, TopologyManagerScope,
 };

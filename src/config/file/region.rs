@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::build::Build;
 use crate::config::scalar::{Cpu, Duration, Overcommit, Size, VmidRange};
 use crate::model::time::Span;
 
@@ -176,12 +177,16 @@ pub struct Template {
     /// Its region. Default: the only region.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// The template's VMID; this or `vm_name`.
+    /// The template's VMID; this, `vm_name` or `tags`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vmid: Option<u32>,
     /// The template's VM name; several hosts may each have a copy of this name on local storage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vm_name: Option<String>,
+    /// PVE tags that the template has, all of these; several hosts may each have such a copy on local storage. Other
+    /// VMs with these tags count only if they are templates.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// `linked` shares the template's disk, `full` copies it.
     pub clone: CloneKind,
     /// The storage of a full clone. Default: the template's.
@@ -220,6 +225,9 @@ pub struct Template {
     /// DNS search domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub searchdomain: Option<String>,
+    /// How `pve-autoscaler template build` makes it. Default: it is made by hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build: Option<Build>,
 }
 
 impl Default for Broker {

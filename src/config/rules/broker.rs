@@ -63,6 +63,7 @@ pub(super) fn broker(
                 .collect(),
             template_vmids: sorted(templates.iter().filter_map(|template| template.vmid)),
             template_names: of(&[], |template| template.vm_name.as_ref()),
+            template_tags: tags(&templates),
             storages: of(&extra.storages, |template| template.storage.as_ref()),
             bridges: of(&extra.bridges, |template| template.bridge.as_ref()),
             resource_pools: of(&extra.resource_pools, |template| {
@@ -82,6 +83,12 @@ pub(super) fn broker(
     }
 }
 
+/// The tags of the templates that are found by them.
+fn tags(templates: &[&Template]) -> Vec<Vec<String>> {
+    let tags = templates.iter().map(|template| template.tags.clone());
+    sorted(tags.filter(|tags| !tags.is_empty()))
+}
+
 fn pool_allow(pool: &PoolPolicy, templates: &BTreeMap<Arc<str>, Template>) -> PoolAllow {
     let texts = |list: &[Arc<str>]| sorted(list.iter().map(ToString::to_string));
     let template = templates.get(&pool.template);
@@ -94,6 +101,7 @@ fn pool_allow(pool: &PoolPolicy, templates: &BTreeMap<Arc<str>, Template>) -> Po
         exclude_hosts: texts(&pool.host_rules.exclude),
         template_vmid: template.and_then(|template| template.vmid),
         template_name: template.and_then(|template| template.vm_name.clone()),
+        template_tags: template.map_or_else(Vec::new, |template| template.tags.clone()),
     }
 }
 

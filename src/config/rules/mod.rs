@@ -1,6 +1,7 @@
 //! From the file to the settings: references resolved, cross-field rules checked. Pure.
 
 mod broker;
+mod builds;
 mod disruption;
 mod hosts;
 mod ipconfig;

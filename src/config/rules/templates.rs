@@ -1,13 +1,13 @@
 //! Templates: what machines are cloned from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::regions::{Regions, ResolvedRegion, region_of};
-use super::{Problems, each, ipconfig, name, shared};
+use super::{Problems, builds, each, ipconfig, name, shared};
 use crate::config::file::{self, CloneKind, File};
 use crate::config::place::KeyPath;
 use crate::config::settings::Template;
@@ -40,7 +40,8 @@ pub(super) fn templates(
             Template {
                 region: region.unwrap_or_default(),
                 vmid: template.vmid,
-                vm_name: template.vm_name.clone(),
+                vm_name: vm_name(key, template),
+                tags: tags(&template.tags),
                 full_clone: template.clone == CloneKind::Full,
                 storage: template.storage.clone(),
                 boot_disk: template.boot_disk.clone(),
@@ -53,9 +54,11 @@ pub(super) fn templates(
                 ci_user: template.ci_user.clone(),
                 nameserver: template.nameserver.clone(),
                 searchdomain: template.searchdomain.clone(),
+                build: template.build.clone().map(Arc::new),
             },
         );
     }
+    builds::check_apart(file, problems);
     templates
 }
 
@@ -66,6 +69,13 @@ fn check_template(
     problems: &mut Problems,
 ) {
     check_source(template, path, region, problems);
+    if let Some(build) = &template.build {
+        builds::check(build, &path.at("build"), region, problems);
+        let by_name = template.vmid.is_none() && template.tags.is_empty();
+        problems.unless(by_name, &path.at("build"), || {
+            "a template that is built is found by its name; expected neither vmid nor tags beside it".to_owned()
+        });
+    }
     problems.unless(
         template.storage.is_none() || template.clone == CloneKind::Full,
         &path.at("storage"),
@@ -111,20 +121,39 @@ fn check_template(
     );
 }
 
-/// Which VM it is: by VMID or by name, and not one of the machines to be.
+/// The name of the template's VM: the file's, or the one that builds give it.
+fn vm_name(key: &str, template: &file::Template) -> Option<String> {
+    let chosen = template.vmid.is_some() || !template.tags.is_empty();
+    let built = template.build.is_some() && !chosen;
+    let default = || format!("pve-autoscaler-{key}");
+    template.vm_name.clone().or_else(|| built.then(default))
+}
+
+/// As PVE keeps them: in lower case, sorted, each once.
+fn tags(tags: &[String]) -> Vec<String> {
+    let lower = tags.iter().map(|tag| tag.to_ascii_lowercase());
+    lower.collect::<BTreeSet<String>>().into_iter().collect()
+}
+
+/// Which VM it is: by VMID, by name or by tags, and not one of the machines to be.
 fn check_source(
     template: &file::Template,
     path: &KeyPath,
     region: Option<&ResolvedRegion>,
     problems: &mut Problems,
 ) {
-    let (by_vmid, by_name) = (path.at("vmid"), path.at("vm_name"));
+    let (by_vmid, by_name, by_tags) = (path.at("vmid"), path.at("vm_name"), path.at("tags"));
+    let tagged = !template.tags.is_empty();
     match (template.vmid, &template.vm_name) {
-        (None, None) => problems.add(
+        (None, None) if template.build.is_some() && !tagged => {}
+        (None, None) if !tagged => problems.add(
             &by_vmid,
-            "is missing; expected the template's vmid or vm_name",
+            "is missing; expected the template's vmid, vm_name or tags",
         ),
         (Some(_), Some(_)) => problems.add(&by_name, "expected either vmid or vm_name"),
+        (Some(_), _) | (_, Some(_)) if tagged => {
+            problems.add(&by_tags, "expected one of vmid, vm_name and tags");
+        }
         (Some(vmid), None) => {
             problems.unless(vmid >= 100, &by_vmid, || {
                 "expected a VMID, 100 or more".to_owned()
@@ -140,7 +169,15 @@ fn check_source(
                 "expected a VM's name: letters, digits, '-' and '.'".to_owned()
             });
         }
+        (None, None) => {}
     }
+    each(
+        &tags(&template.tags),
+        &by_tags,
+        syntax::tag,
+        "a tag: letters, digits, '_', '-', '+' and '.'",
+        problems,
+    );
 }
 
 pub(super) fn one_line(text: &str) -> bool {

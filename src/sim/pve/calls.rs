@@ -2,10 +2,10 @@
 
 use super::options::OPTIONS;
 use super::params::{
-    AGENT_ALL, AGENT_AUDIT, AGENT_COMMANDS, CHANGES, CLONE, CREATE, DESTROY, EXEC, HA, LATER, LOG,
-    MIGRATE, NODE_AUDIT, ON_NODE, ON_STORAGE, ON_TASK, ON_VM, RESIZE, SHUTDOWN, SID, SKIPLOCK,
-    START, STOP, STORAGE_AUDIT, TASK_FILTER, TICKET, TIMEOUT, VM_ALLOCATE, VM_AUDIT, VM_CONFIG,
-    VM_POWER,
+    AGENT_ALL, AGENT_AUDIT, AGENT_COMMANDS, CHANGES, CLONE, CREATE, DESTROY, DOWNLOAD, EXEC, HA,
+    LATER, LOG, MIGRATE, NODE_AUDIT, ON_NODE, ON_STORAGE, ON_TASK, ON_VM, RESIZE, SHUTDOWN, SID,
+    SKIPLOCK, START, STOP, STORAGE_AUDIT, TASK_FILTER, TICKET, TIMEOUT, VM_ALLOCATE, VM_AUDIT,
+    VM_CONFIG, VM_POWER,
 };
 use super::schema::Kind::{Boolean, Disk, Enum, Format, Integer, Text};
 use super::schema::{CONFIG_ID, STORAGE, VMID, anything, may, must};
@@ -206,6 +206,14 @@ pub(super) const CALLS: &[Call] = &[
                 may("vmid", VMID),
             ],
         ],
+    ),
+    call(
+        "POST",
+        "/nodes/{node}/storage/{storage}/download-url",
+        Act::StorageDownload,
+        Pace::Fork,
+        Need::Any("/storage/{storage}", &["Datastore.AllocateTemplate"]),
+        &[ON_STORAGE, DOWNLOAD],
     ),
     call(
         "GET",

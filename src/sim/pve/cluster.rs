@@ -343,6 +343,9 @@ impl World {
             if spec.shared {
                 row["shared"] = json!(1);
             }
+            if let Some(path) = World::directory(spec.kind, &spec.name) {
+                row["path"] = json!(path);
+            }
             if let Some(hosts) = &spec.hosts {
                 row["nodes"] = json!(hosts.join(","));
             }
@@ -368,6 +371,9 @@ impl World {
     fn storage_content(&self, asked: &Asked) -> Result<Value, Fault> {
         let name = asked.text("storage");
         self.usable(name, &asked.node).map_err(Fault::die)?;
+        if asked.given("content") == Some("import") {
+            return Ok(self.image_rows(name, &asked.node));
+        }
         let place = self.place(name, &asked.node).to_owned();
         let kind = asked
             .given("content")

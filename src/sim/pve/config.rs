@@ -459,12 +459,9 @@ impl World {
             }
             return Ok(drive.to_string());
         }
-        // An import's size is its source's; the fake knows no sources and takes a small image.
-        let gib = if drive.option("import-from").is_some() {
-            3.0
-        } else {
-            gib.unwrap_or_default()
-        };
+        let import = drive.option("import-from");
+        let import = import.map(|source| self.import_size(source, &vm.host));
+        let import = import.transpose()?;
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -473,7 +470,7 @@ impl World {
         let size = if cloudinit {
             CLOUDINIT_SIZE
         } else {
-            ((gib * 1024.0) as u64) << 20
+            import.unwrap_or(((gib.unwrap_or_default() * 1024.0) as u64) << 20)
         };
         let new = NewVolume {
             storage: &storage,

@@ -15,6 +15,7 @@ mod config;
 mod create;
 mod disks;
 mod facts;
+mod images;
 mod locks;
 mod options;
 mod params;
@@ -358,6 +359,7 @@ impl Pve {
             | Act::AgentNetwork
             | Act::AgentInfo
             | Act::AgentTime => self.agent(act, &asked).await,
+            Act::StorageDownload => self.download(&asked),
             Act::VmCreate => self.create(asked),
             Act::VmDestroy => self.destroy(&asked),
             Act::VmConfigSetLater => self.config_set_later(asked).await,

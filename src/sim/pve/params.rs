@@ -59,6 +59,19 @@ pub(super) const CREATE: &[Param] = &[
     may("start", Boolean),
     may("bwlimit", Integer(Some(0), None)),
 ];
+pub(super) const DOWNLOAD: &[Param] = &[
+    must("content", Enum(&["iso", "vztmpl", "import"])),
+    must("filename", Text(Some(255))),
+    must("url", Pattern("https?://.*", super::images::is_url)),
+    with("checksum", Text(None), "checksum-algorithm"),
+    with(
+        "checksum-algorithm",
+        Enum(&["md5", "sha1", "sha224", "sha256", "sha384", "sha512"]),
+        "checksum",
+    ),
+    may("compression", Text(None)),
+    may("verify-certificates", Boolean),
+];
 pub(super) const CLONE: &[Param] = &[
     must("newid", VMID),
     may("name", DNS_NAME),

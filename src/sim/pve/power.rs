@@ -405,19 +405,6 @@ impl World {
         Ok(())
     }
 
-    fn check_snippets(&self, vm: &Vm) -> Outcome {
-        for (_, volume) in properties(vm.text("cicustom"), "") {
-            let storage = volume.split_once(':').map_or("", |(storage, _)| storage);
-            if !self.storages.contains_key(storage) {
-                return Err(format!("storage '{storage}' does not exist"));
-            }
-            if self.volume(volume, &vm.host).is_none() {
-                return Err(format!("volume '{volume}' does not exist"));
-            }
-        }
-        Ok(())
-    }
-
     /// The VM's power is off: nothing in it runs any more.
     pub(super) fn powered_off(&mut self, vmid: u32, now: Time) {
         self.settle(vmid);

@@ -35,6 +35,8 @@ pub struct PveSpec {
     pub users: Vec<UserSpec>,
     /// API tokens.
     pub tokens: Vec<TokenSpec>,
+    /// What `download-url` finds: the SHA-256 of what lies there, by URL.
+    pub downloads: BTreeMap<String, String>,
     /// How long things take.
     pub timings: Timings,
 }
@@ -110,6 +112,9 @@ pub struct StorageSpec {
     /// Whether it is enabled and mounted.
     #[serde(default = "yes")]
     pub active: bool,
+    /// Where its files are on the simulator's machine, with `{host}` for the host; absent: files are not looked for.
+    #[serde(default)]
+    pub files: Option<String>,
 }
 
 fn yes() -> bool {
@@ -379,6 +384,7 @@ impl Default for PveSpec {
             content: content.to_owned(),
             hosts: None,
             active: true,
+            files: None,
         };
         PveSpec {
             cluster: "sim".to_owned(),
@@ -427,6 +433,7 @@ impl Default for PveSpec {
                     acl: scaler(),
                 },
             ],
+            downloads: BTreeMap::new(),
             timings: Timings::default(),
         }
     }

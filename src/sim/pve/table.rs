@@ -27,6 +27,7 @@ pub(super) enum Act {
     NodeStorages,
     StorageStatus,
     StorageContent,
+    StorageDownload,
     Tasks,
     TaskIndex,
     TaskStop,

@@ -201,6 +201,8 @@ pub(super) struct World {
     pub(super) filled: BTreeMap<(String, String), u64>,
     /// By place (host, or empty for shared storage) and id.
     pub(super) volumes: BTreeMap<(String, String), Volume>,
+    /// Images to import from with their sizes, by place and id.
+    pub(super) images: BTreeMap<(String, String), u64>,
     pub(super) vms: BTreeMap<u32, Vm>,
     pub(super) pools: BTreeMap<String, BTreeSet<u32>>,
     /// Wanted state of machines that the HA manager keeps.
@@ -252,6 +254,7 @@ impl World {
                 .map(|one| (one.name.clone(), one.clone()))
                 .collect(),
             filled: BTreeMap::new(),
+            images: BTreeMap::new(),
             volumes: BTreeMap::new(),
             vms: BTreeMap::new(),
             pools: spec

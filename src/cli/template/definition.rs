@@ -1,0 +1,247 @@
+//! What a template is built from, and the VM that it begins as. Pure.
+
+use std::path::Path;
+
+use super::mark::hex;
+use crate::config::file::{Build, Chipset, Firmware, ScsiController};
+
+/// The scripts' generation: another one builds templates anew.
+const RECIPE: &str = "1";
+/// Bytes of a definition's hash.
+const HASH: usize = 6;
+/// The tag of every template that is built, for people; it proves nothing.
+const TAG: &str = "pve-autoscaler-template";
+/// Cloud-init data of the first boot.
+pub(super) const VENDOR: &str = include_str!("scripts/vendor.yaml");
+/// The disk that it boots from.
+pub(super) const DISK: &str = "scsi0";
+
+/// The hash of all that goes into a template. Where it is built, and how long that may take, is not part of it.
+pub(super) fn hash(build: &Build) -> String {
+    let what = Build {
+        vmids: None,
+        hosts: Vec::new(),
+        timeout: Build::default().timeout,
+        ..build.clone()
+    };
+    let text = serde_json::to_string(&what).unwrap_or_default();
+    hex(format!("{RECIPE}\n{text}").as_bytes(), HASH)
+}
+
+/// The file that an image is downloaded to: two images never share one.
+pub(super) fn image_file(url: &str, checksum: &str) -> String {
+    let path = Path::new(url.split('?').next().unwrap_or(url));
+    let raw = path
+        .extension()
+        .is_some_and(|end| end.eq_ignore_ascii_case("raw"));
+    let format = if raw { "raw" } else { "qcow2" };
+    let sum = hex(format!("{url}\n{checksum}").as_bytes(), HASH);
+    format!("pve-autoscaler-{sum}.{format}")
+}
+
+/// What a VM is to be created as.
+#[derive(Debug)]
+pub(super) struct NewVm<'a> {
+    pub(super) vmid: u32,
+    pub(super) name: &'a str,
+    pub(super) description: &'a str,
+    /// The volume that its disk is imported from.
+    pub(super) image: &'a str,
+    /// The volume with the cloud-init data of its first boot.
+    pub(super) snippet: &'a str,
+}
+
+/// The parameters of `POST /nodes/{host}/qemu`.
+pub(super) fn parameters(build: &Build, new: &NewVm<'_>) -> Vec<(String, String)> {
+    let storage = &build.storage;
+    let machine = match build.machine {
+        Chipset::Q35 => "q35",
+        Chipset::Pc => "pc",
+    };
+    let controller = match build.scsi_controller {
+        ScsiController::VirtioScsiSingle => "virtio-scsi-single",
+        ScsiController::VirtioScsiPci => "virtio-scsi-pci",
+    };
+    let vlan = build.vlan.map(|tag| format!(",tag={tag}"));
+    let mut parameters = vec![
+        ("vmid", new.vmid.to_string()),
+        ("name", new.name.to_owned()),
+        ("description", new.description.to_owned()),
+        ("tags", TAG.to_owned()),
+        ("ostype", "l26".to_owned()),
+        ("cores", build.cores.to_string()),
+        ("memory", (build.memory.0 >> 20).to_string()),
+        ("cpu", build.cpu_type.clone()),
+        ("machine", machine.to_owned()),
+        ("scsihw", controller.to_owned()),
+        (
+            DISK,
+            format!("{storage}:0,import-from={},discard=on", new.image),
+        ),
+        ("ide2", format!("{storage}:cloudinit")),
+        ("boot", format!("order={DISK}")),
+        (
+            "net0",
+            format!("virtio,bridge={}{}", build.bridge, vlan.unwrap_or_default()),
+        ),
+        ("agent", "enabled=1,fstrim_cloned_disks=1".to_owned()),
+        ("serial0", "socket".to_owned()),
+        ("vga", build.vga.clone()),
+        ("ipconfig0", build.ipconfig.clone()),
+        ("ciupgrade", "0".to_owned()),
+        ("cicustom", format!("vendor={}", new.snippet)),
+    ];
+    if let Some(nameserver) = &build.nameserver {
+        parameters.push(("nameserver", nameserver.clone()));
+    }
+    if build.bios == Firmware::Ovmf {
+        parameters.push(("bios", "ovmf".to_owned()));
+        parameters.push(("efidisk0", format!("{storage}:1,efitype=4m")));
+    }
+    if build.tpm {
+        parameters.push(("tpmstate0", format!("{storage}:1,version=v2.0")));
+    }
+    parameters
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
+}
+
+/// One thing that is run in the guest.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    /// A word that names its files.
+    pub(super) name: String,
+    /// What it does, for people.
+    pub(super) what: String,
+    /// The script that does it.
+    pub(super) script: String,
+}
+
+/// What is run in the guest, in order.
+pub(super) fn steps(build: &Build) -> Vec<Step> {
+    let step = |name: String, what: String, script: String| Step { name, what, script };
+    let parts: Vec<&str> = build.kubernetes.split('.').collect();
+    let minor = parts.iter().take(2).copied().collect::<Vec<_>>().join(".");
+    let patch = if parts.len() > 2 {
+        &*build.kubernetes
+    } else {
+        ""
+    };
+    let packages = build.packages.join(" ");
+    let install = format!(
+        "minor='{minor}'\npatch='{patch}'\npackages='{packages}'\n{}",
+        include_str!("scripts/install.sh")
+    );
+    let mut steps = vec![step(
+        "install".to_owned(),
+        format!(
+            "installing containerd, kubelet and kubeadm {}",
+            build.kubernetes
+        ),
+        install,
+    )];
+    if build.pull_images || !build.images.is_empty() {
+        let images = build.images.join(" ");
+        let pull = u8::from(build.pull_images);
+        let script = include_str!("scripts/images.sh");
+        steps.push(step(
+            "images".to_owned(),
+            "pulling images".to_owned(),
+            format!("pull='{pull}'\nimages='{images}'\n{script}"),
+        ));
+    }
+    for (index, command) in build.commands.iter().enumerate() {
+        steps.push(step(
+            format!("command-{}", index + 1),
+            format!("running `{command}`"),
+            format!("set -e\n{command}\n"),
+        ));
+    }
+    steps.push(step(
+        "clean".to_owned(),
+        "cleaning up".to_owned(),
+        include_str!("scripts/clean.sh").to_owned(),
+    ));
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::scalar::{Duration, VmidRange};
+    use crate::model::time::Span;
+
+    fn build() -> Build {
+        Build {
+            storage: "fast".to_owned(),
+            kubernetes: "1.34.1".to_owned(),
+            packages: vec!["nfs-common".to_owned()],
+            ..Build::default()
+        }
+    }
+
+    #[test]
+    fn what_goes_into_a_template_is_in_its_hash_and_where_it_lies_is_not() {
+        let base = hash(&build());
+        let vmids = Some(VmidRange {
+            first: 8000,
+            last: 8009,
+        });
+        let elsewhere = Build {
+            vmids,
+            hosts: vec!["pve2".to_owned()],
+            timeout: Duration(Span::minutes(5)),
+            ..build()
+        };
+        assert_eq!(hash(&elsewhere), base);
+        let more = Build {
+            packages: vec!["jq".to_owned()],
+            ..build()
+        };
+        assert_ne!(hash(&more), base);
+    }
+
+    #[test]
+    fn firmware_and_tpm_bring_their_disks() {
+        let new = NewVm {
+            vmid: 8000,
+            name: "t",
+            description: "d",
+            image: "local:import/x.qcow2",
+            snippet: "local:snippets/x.yaml",
+        };
+        let uefi = Build {
+            bios: Firmware::Ovmf,
+            tpm: true,
+            vlan: Some(20),
+            ..build()
+        };
+        let parameters = parameters(&uefi, &new);
+        let of = |key: &str| {
+            let found = parameters.iter().find(|(name, _)| name == key);
+            found.map_or("", |(_, value)| value.as_str())
+        };
+        assert_eq!(
+            of("scsi0"),
+            "fast:0,import-from=local:import/x.qcow2,discard=on"
+        );
+        assert_eq!(of("efidisk0"), "fast:1,efitype=4m");
+        assert_eq!(of("tpmstate0"), "fast:1,version=v2.0");
+        assert_eq!(of("net0"), "virtio,bridge=vmbr0,tag=20");
+        assert_eq!(of("cicustom"), "vendor=local:snippets/x.yaml");
+    }
+
+    #[test]
+    fn a_patch_is_wanted_exactly_and_scripts_are_ascii() {
+        let steps = steps(&Build {
+            commands: vec!["echo hello".to_owned()],
+            ..build()
+        });
+        let names: Vec<&str> = steps.iter().map(|step| &*step.name).collect();
+        assert_eq!(names, ["install", "images", "command-1", "clean"]);
+        let begin = "minor='1.34'\npatch='1.34.1'\npackages='nfs-common'\n";
+        assert!(steps[0].script.starts_with(begin));
+        assert!(steps.iter().all(|step| step.script.is_ascii()));
+    }
+}

@@ -1,0 +1,214 @@
+//! A template's guest while it is built: commands through its agent, their output as it comes.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use tokio::time::{Instant, sleep};
+
+use crate::model::time::Span;
+use crate::pve::{Client, ExecResult};
+
+/// Between two looks at a step.
+const PAUSE: Duration = Duration::from_secs(2);
+/// One command of the protocol: it starts something, or reads a file.
+const COMMAND: Duration = Duration::from_mins(1);
+/// Looks at a step that may fail one after the other: the agent restarts when its package is upgraded.
+const FAILURES: u32 = 30;
+const START: &str = include_str!("scripts/start.sh");
+const FOLLOW: &str = include_str!("scripts/follow.sh");
+const READY: &str = include_str!("scripts/ready.sh");
+
+/// The guest of a VM.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guest<'a> {
+    pub(super) client: &'a Client,
+    pub(super) host: &'a str,
+    pub(super) vmid: u32,
+}
+
+/// How far a step is.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Progress {
+    state: String,
+    exit: Option<i64>,
+    size: u64,
+    next: u64,
+    text: String,
+}
+
+impl Progress {
+    fn read(output: &str) -> Progress {
+        let (head, text) = output.split_once("---\n").unwrap_or((output, ""));
+        let value = |key: &str| {
+            let lines = head.lines().filter_map(|line| line.split_once('='));
+            lines
+                .filter(|(name, _)| *name == key)
+                .map(|(_, value)| value.trim())
+                .next()
+        };
+        let number = |key: &str| value(key).and_then(|text| text.parse::<u64>().ok());
+        Progress {
+            state: value("state").unwrap_or_default().to_owned(),
+            exit: value("exit").and_then(|text| text.parse().ok()),
+            size: number("size").unwrap_or(0),
+            next: number("next").unwrap_or(0),
+            text: text.to_owned(),
+        }
+    }
+}
+
+impl Guest<'_> {
+    /// Waits until the agent answers.
+    pub(super) async fn answers(self, within: Duration) -> anyhow::Result<()> {
+        let end = Instant::now() + within;
+        loop {
+            let Err(error) = self.client.agent_ping(self.host, self.vmid).await else {
+                return Ok(());
+            };
+            if Instant::now() >= end {
+                bail!(
+                    "the guest agent of VM {} did not answer within {}: {error}. It is installed at the first boot from the \
+                     distribution's mirrors: is there an address (ipconfig), a name server, a way out of the bridge? `qm terminal {} \
+                     --iface serial0` on {} shows the guest's console",
+                    self.vmid,
+                    span(within),
+                    self.vmid,
+                    self.host
+                );
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Waits until the first boot is over and the agent runs commands: until then cloud-init may restart it, and with it whatever it
+    /// runs; on systems like RHEL it refuses commands before.
+    pub(super) async fn ready(self, within: Duration) -> anyhow::Result<()> {
+        let end = Instant::now() + within;
+        loop {
+            let last = match self.exec(READY, &[], "").await {
+                Ok(result) if result.stdout.raw().contains("state=booting") => {
+                    anyhow!("cloud-init is still at work")
+                }
+                Ok(_) => return Ok(()),
+                Err(error) => error,
+            };
+            if Instant::now() >= end {
+                return Err(last.context(format!(
+                    "the first boot of VM {} was not over within {}",
+                    self.vmid,
+                    span(within)
+                )));
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Runs a script to its end, and hands out its output line by line.
+    pub(super) async fn run(
+        self,
+        step: &str,
+        script: &str,
+        within: Duration,
+        mut line: impl FnMut(&str),
+    ) -> anyhow::Result<i64> {
+        let end = Instant::now() + within;
+        let started = self.exec(START, &[step], script).await?;
+        if started.exit_code != Some(0) {
+            bail!("the step could not be started: {}", said(&started));
+        }
+        let (mut from, mut rest, mut failures) = (0, String::new(), 0);
+        loop {
+            let offset = from.to_string();
+            let looked = self.exec(FOLLOW, &[step, &offset], "").await;
+            let progress = match looked {
+                Ok(result) if result.exit_code == Some(0) => Progress::read(result.stdout.raw()),
+                Ok(_) | Err(_) if failures < FAILURES && Instant::now() < end => {
+                    failures += 1;
+                    sleep(PAUSE).await;
+                    continue;
+                }
+                Ok(result) => bail!("cannot look at the step: {}", said(&result)),
+                Err(error) => return Err(error.context("cannot look at the step")),
+            };
+            failures = 0;
+            from = progress.next;
+            rest.push_str(&progress.text);
+            while let Some((one, more)) = rest.split_once('\n') {
+                line(one.rsplit('\r').next().unwrap_or(one));
+                rest = more.to_owned();
+            }
+            let drained = progress.next >= progress.size;
+            match &*progress.state {
+                "exited" if drained => {
+                    if !rest.is_empty() {
+                        line(&rest);
+                    }
+                    return Ok(progress.exit.unwrap_or(255));
+                }
+                "none" => bail!("the guest knows nothing of the step any more: did it restart?"),
+                _ if Instant::now() >= end => {
+                    bail!(
+                        "it did not end within {} (timeout of the build)",
+                        span(within)
+                    );
+                }
+                _ if drained => sleep(PAUSE).await,
+                _ => {}
+            }
+        }
+    }
+
+    /// Runs a short script of the protocol.
+    async fn exec(self, script: &str, words: &[&str], stdin: &str) -> anyhow::Result<ExecResult> {
+        let mut argv = vec!["/bin/sh", "-c", script, "pve-autoscaler"];
+        argv.extend_from_slice(words);
+        let end = Instant::now() + COMMAND;
+        let (host, vmid) = (self.host, self.vmid);
+        let pid = self
+            .client
+            .agent_exec(host, vmid, &argv, stdin)
+            .await
+            .context("running a command in the guest")?;
+        loop {
+            let status = self.client.agent_exec_status(host, vmid, pid).await;
+            if let Some(result) = status.context("waiting for a command in the guest")? {
+                return Ok(result);
+            }
+            if Instant::now() >= end {
+                bail!(
+                    "a command in the guest did not end within {}",
+                    span(COMMAND)
+                );
+            }
+            sleep(Duration::from_millis(300)).await;
+        }
+    }
+}
+
+/// A length of time as people read it.
+pub(super) fn span(length: Duration) -> Span {
+    Span::seconds(i64::try_from(length.as_secs()).unwrap_or(i64::MAX / 1_000))
+}
+
+fn said(result: &ExecResult) -> String {
+    let text = [result.stderr.raw(), result.stdout.raw()].join(" ");
+    let text = text.trim();
+    match result.exit_code {
+        Some(code) => format!("exit code {code}: {text}"),
+        None => format!("a signal ended it: {text}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Progress;
+
+    #[test]
+    fn progress_is_read_from_the_protocol() {
+        let read = Progress::read("state=exited\nexit=3\nsize=12\nnext=10\n---\nhello\n---\n");
+        assert_eq!((read.exit, read.size, read.next), (Some(3), 12, 10));
+        assert_eq!(read.state, "exited");
+        assert_eq!(read.text, "hello\n---\n");
+        assert_eq!(Progress::read("").state, "");
+    }
+}

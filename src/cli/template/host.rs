@@ -1,0 +1,434 @@
+//! One template, built on one host.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use tokio::time::Instant;
+
+use super::definition::{self, DISK, NewVm, Step};
+use super::guest::{Guest, span};
+use super::mark::{Stage, TemplateMark};
+use super::{Built, Place, files};
+use crate::cli::print;
+use crate::config::file::Build;
+use crate::pve::building::Download;
+use crate::pve::{ConfigUpdate, Poll, Resources, TaskEnd, Upid, VmConfig, WaitError};
+
+/// The first boot until the agent answers: it is installed then.
+const FIRST_BOOT: Duration = Duration::from_mins(10);
+/// Tasks of PVE that copy nothing.
+const SHORT: Duration = Duration::from_mins(3);
+/// The guest's own shutdown.
+const SHUTDOWN: Duration = Duration::from_mins(2);
+/// Between two lines about a task that runs.
+const NEWS: Duration = Duration::from_secs(5);
+/// Lines of a failed task's log that are told.
+const LOG_LINES: usize = 5;
+/// Lines of a failed step that are told once more.
+const TOLD: usize = 15;
+
+/// A build under way.
+#[derive(Debug)]
+pub(super) struct Builder<'a> {
+    pub(super) place: &'a Place,
+    pub(super) name: &'a str,
+    pub(super) vm_name: &'a str,
+    pub(super) build: &'a Build,
+    pub(super) host: &'a str,
+    pub(super) keep_failed: bool,
+    pub(super) began: Instant,
+}
+
+impl Builder<'_> {
+    /// Builds it; what has begun is removed when it fails, unless it is to be kept.
+    pub(super) async fn run(&self, found: &[Built]) -> anyhow::Result<u32> {
+        let resources = self.place.client.resources().await?;
+        let snippets = self.checked(&resources).await?;
+        self.clear(found).await?;
+        let image = self.image().await?;
+        let resources = self.place.client.resources().await?;
+        let mark = self.mark(&resources)?;
+        let vmid = mark.vmid;
+        let file = format!("pve-autoscaler-{}-{vmid}.yaml", self.name);
+        let path = format!("{snippets}/snippets/{file}");
+        files::write(self.host, &path, definition::VENDOR).await?;
+        let outcome = self.make(&mark, &image, &file).await;
+        // Nothing refers to it any more: the VM's configuration names it until it is a template.
+        let unneeded = outcome.is_ok() || !self.keep_failed;
+        if unneeded && let Err(error) = files::remove(self.host, &path).await {
+            self.say(&format!("{error:#}; nothing needs the file any more"))?;
+        }
+        outcome?;
+        self.retire(found, vmid).await?;
+        Ok(vmid)
+    }
+
+    /// Says what happens, with the time since it began.
+    fn say(&self, text: &str) -> anyhow::Result<()> {
+        let seconds = self.began.elapsed().as_secs();
+        print(&format!(
+            "{} on {}  {seconds:>4} s  {text}\n",
+            self.name, self.host
+        ))
+        .map_err(|_| anyhow!("cannot write to standard output"))
+    }
+
+    /// What is wrong with the host's storages before anything is made; gives the directory of the snippets' storage.
+    async fn checked(&self, resources: &Resources) -> anyhow::Result<String> {
+        let host = self.host;
+        if !resources.hosts.get(host).is_some_and(|found| found.online) {
+            bail!("the host {host} is not online");
+        }
+        let (build, of_host) = (self.build, resources.storages.get(host));
+        let mut wanted = vec![
+            ("storage", &build.storage, "images"),
+            ("snippet_storage", &build.snippet_storage, "snippets"),
+        ];
+        if build.image.is_some() {
+            wanted.push(("image_storage", &build.image_storage, "import"));
+        }
+        for (key, name, content) in wanted {
+            let Some(storage) = of_host.and_then(|of| of.get(&**name)) else {
+                bail!("{key}: the host {host} has no storage {name}");
+            };
+            if !storage.active {
+                bail!("{key}: storage {name} is not available on the host {host}");
+            }
+            if !storage.content.iter().any(|one| one == content) {
+                let all: BTreeSet<&str> = storage.content.iter().map(String::as_str).collect();
+                let all: Vec<&str> = all.into_iter().chain([content]).collect();
+                let since = if content == "import" {
+                    " (PVE 8.4 and newer; before, copy the image to the host and give it as `volume`)"
+                } else {
+                    ""
+                };
+                bail!(
+                    "{key}: storage {name} does not have the content type {content}; `pvesm set {name} --content {}` adds it{since}",
+                    all.join(",")
+                );
+            }
+        }
+        let paths = self.place.client.storage_paths().await?;
+        let Some(path) = paths.get(&build.snippet_storage) else {
+            bail!(
+                "snippet_storage: storage {} has no directory that cloud-init's data could be put in; name one of type dir, nfs, cifs or cephfs",
+                build.snippet_storage
+            );
+        };
+        Ok(path.clone())
+    }
+
+    /// Removes what an earlier build left.
+    async fn clear(&self, found: &[Built]) -> anyhow::Result<()> {
+        let left = found
+            .iter()
+            .filter(|built| *built.host == *self.host && !built.finished());
+        for built in left {
+            if let Some(pid) = built.mark.builder(&files::this_host()) {
+                bail!(
+                    "VM {} is being built by process {pid}; wait for it, or end it",
+                    built.vmid
+                );
+            }
+            self.say(&format!(
+                "removing VM {}, which an earlier build left",
+                built.vmid
+            ))?;
+            self.place.remove(built.vmid, self.host, self.name).await?;
+        }
+        Ok(())
+    }
+
+    /// The volume to import from; it is downloaded if it is not there.
+    async fn image(&self) -> anyhow::Result<String> {
+        let Some(url) = &self.build.image else {
+            return Ok(self.build.volume.clone().unwrap_or_default());
+        };
+        let checksum = self.build.checksum.clone().unwrap_or_default();
+        let (algorithm, digits) = checksum.split_once(':').unwrap_or_default();
+        let storage = &self.build.image_storage;
+        let file = definition::image_file(url, &checksum);
+        let volume = format!("{storage}:import/{file}");
+        let there = self.place.client.images(self.host, storage).await?;
+        if there.contains(&volume) {
+            self.say(&format!("the image is there: {volume}"))?;
+            return Ok(volume);
+        }
+        self.say(&format!("downloading {url} to {volume}"))?;
+        let download = Download {
+            url: url.clone(),
+            file,
+            algorithm: algorithm.to_owned(),
+            checksum: digits.to_owned(),
+        };
+        let task = self
+            .place
+            .client
+            .download_image(self.host, storage, &download);
+        self.follow("the download", task.await?, self.limit())
+            .await?;
+        Ok(volume)
+    }
+
+    /// The mark of the VM to be, with the lowest free VMID.
+    fn mark(&self, resources: &Resources) -> anyhow::Result<TemplateMark> {
+        let Some(range) = self.build.vmids else {
+            bail!("the build has no vmids");
+        };
+        let free = (range.first..=range.last).find(|vmid| !resources.guests.contains_key(vmid));
+        let vmid = free.with_context(|| {
+            format!(
+                "vmids {}-{} are all taken; `pve-autoscaler template prune` removes old templates, or give more",
+                range.first, range.last
+            )
+        })?;
+        Ok(TemplateMark {
+            template: self.name.to_owned(),
+            cluster: self.place.cluster.clone(),
+            vmid,
+            definition: definition::hash(self.build),
+            stage: Stage::Building,
+            by: format!("{}/{}", files::this_host(), std::process::id()),
+            begun: crate::clock::Clock::System.now().0 / 1_000,
+        })
+    }
+
+    /// From the image to the template.
+    async fn make(&self, mark: &TemplateMark, image: &str, snippet: &str) -> anyhow::Result<()> {
+        let vmid = mark.vmid;
+        let snippet = format!("{}:snippets/{snippet}", self.build.snippet_storage);
+        let parameters = definition::parameters(
+            self.build,
+            &NewVm {
+                vmid,
+                name: self.vm_name,
+                description: &mark.describe(),
+                image,
+                snippet: &snippet,
+            },
+        );
+        self.say(&format!("importing {image} into VM {vmid}"))?;
+        let created = self.place.client.create_vm(self.host, parameters).await;
+        self.follow("creating the VM", created?, self.limit())
+            .await?;
+        let outcome = match self.install(vmid).await {
+            Ok(()) => self.seal(mark).await,
+            Err(error) => Err(error),
+        };
+        let Err(error) = outcome else {
+            return Ok(());
+        };
+        if self.keep_failed {
+            self.set_stage(mark, Stage::Failed, vec![]).await?;
+            self.say(&format!(
+                "VM {vmid} is kept: `qm terminal {vmid}` or `qm guest exec {vmid} -- sh` on {}; the next build or `template prune` removes it",
+                self.host
+            ))?;
+        } else {
+            self.say(&format!("removing VM {vmid}; --keep-failed would keep it"))?;
+            if let Err(left) = self.place.remove(vmid, self.host, self.name).await {
+                self.say(&format!("{left:#}; the next build removes it"))?;
+            }
+        }
+        Err(error)
+    }
+
+    /// Boots it, and runs what is to be run in it.
+    async fn install(&self, vmid: u32) -> anyhow::Result<()> {
+        let (client, host) = (&self.place.client, self.host);
+        if let Some(size) = self.build.disk {
+            let config = self.place.proven(vmid, host, self.name).await?;
+            let now = config
+                .disks
+                .get(DISK)
+                .and_then(|disk| disk.size)
+                .unwrap_or(0);
+            if now < size.0 {
+                let task = client.resize(host, vmid, DISK, size.0).await?;
+                if let Some(task) = task {
+                    self.follow("growing the disk", task, self.limit()).await?;
+                }
+            }
+        }
+        self.place.proven(vmid, host, self.name).await?;
+        self.say("first boot, in which the guest agent is installed")?;
+        let begun = Instant::now();
+        self.follow("starting the VM", client.start(host, vmid).await?, SHORT)
+            .await?;
+        let guest = Guest { client, host, vmid };
+        guest.answers(FIRST_BOOT).await?;
+        self.say(&format!(
+            "the agent answers, {} after the start",
+            span(begun.elapsed())
+        ))?;
+        guest.ready(FIRST_BOOT).await?;
+        for step in definition::steps(self.build) {
+            self.step(guest, &step).await?;
+        }
+        self.place.proven(vmid, host, self.name).await?;
+        self.say("shutting down")?;
+        let task = client.shutdown(host, vmid, SHUTDOWN).await?;
+        self.follow("the shutdown", task, SHUTDOWN + SHORT).await
+    }
+
+    async fn step(&self, guest: Guest<'_>, step: &Step) -> anyhow::Result<()> {
+        self.place.proven(guest.vmid, self.host, self.name).await?;
+        self.say(&step.what)?;
+        let begun = Instant::now();
+        let mut last: Vec<String> = Vec::new();
+        let mut unsaid = None;
+        let each = |line: &str| {
+            unsaid = unsaid.take().or(self.say(&format!("  {line}")).err());
+            last.push(line.to_owned());
+            last.drain(..last.len().saturating_sub(TOLD));
+        };
+        let code = guest
+            .run(&step.name, &step.script, self.limit(), each)
+            .await;
+        let code = code.with_context(|| format!("{} failed", step.what))?;
+        if code != 0 {
+            bail!(
+                "{} failed with exit code {code}; the guest said last:\n  {}",
+                step.what,
+                last.join("\n  ")
+            );
+        }
+        self.say(&format!("done in {}", span(begun.elapsed())))
+    }
+
+    /// Makes the VM, which is off, a template that says from what it was built.
+    async fn seal(&self, mark: &TemplateMark) -> anyhow::Result<()> {
+        let status = self.place.client.vm_status(self.host, mark.vmid).await?;
+        if status.running {
+            bail!("VM {} still runs after its shutdown", mark.vmid);
+        }
+        // What was for its own boot alone: every machine would inherit it.
+        let mut delete = vec!["cicustom".to_owned()];
+        delete.extend(
+            self.build
+                .nameserver
+                .as_ref()
+                .map(|_| "nameserver".to_owned()),
+        );
+        self.set_stage(mark, Stage::Ready, delete).await?;
+        let task = self
+            .place
+            .client
+            .make_template(self.host, mark.vmid)
+            .await?;
+        self.follow("making it a template", task, SHORT).await?;
+        self.say(&format!(
+            "VM {} is the template {}",
+            mark.vmid, self.vm_name
+        ))
+    }
+
+    async fn set_stage(
+        &self,
+        mark: &TemplateMark,
+        stage: Stage,
+        delete: Vec<String>,
+    ) -> anyhow::Result<()> {
+        let config = self.place.proven(mark.vmid, self.host, self.name).await?;
+        let mark = TemplateMark {
+            stage,
+            ..mark.clone()
+        };
+        let set = [("description".to_owned(), mark.describe())].into();
+        self.update(mark.vmid, self.host, &config, set, delete)
+            .await
+    }
+
+    async fn update(
+        &self,
+        vmid: u32,
+        host: &str,
+        config: &VmConfig,
+        set: BTreeMap<String, String>,
+        delete: Vec<String>,
+    ) -> anyhow::Result<()> {
+        let update = ConfigUpdate {
+            set,
+            delete,
+            digest: config.digest.clone(),
+        };
+        Ok(self.place.client.update_config(host, vmid, &update).await?)
+    }
+
+    /// Gives older templates of the name another one, so that machines are made of the new one alone.
+    async fn retire(&self, found: &[Built], new: u32) -> anyhow::Result<()> {
+        let shared = self.place.shared(&self.build.storage, self.host).await?;
+        let older = found
+            .iter()
+            .filter(|built| built.vmid != new && built.finished());
+        for built in older.filter(|built| shared || *built.host == *self.host) {
+            if &*built.name != self.vm_name {
+                continue;
+            }
+            let config = self
+                .place
+                .proven(built.vmid, &built.host, self.name)
+                .await?;
+            let name = format!("{}-old-{}", self.vm_name, built.vmid);
+            let set = [("name".to_owned(), name.clone())].into();
+            self.update(built.vmid, &built.host, &config, set, vec![])
+                .await?;
+            self.say(&format!(
+                "VM {}, the template before, is called {name} now; `template prune` removes it when no clone needs it",
+                built.vmid
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn limit(&self) -> Duration {
+        self.build.timeout.0.to_std()
+    }
+
+    /// Waits for a task, and says what it logs.
+    async fn follow(&self, what: &str, task: Upid, within: Duration) -> anyhow::Result<()> {
+        let say = |line: &str| self.say(&format!("  {line}"));
+        follow(self.place, what, &task, within, say).await
+    }
+}
+
+/// Waits until a task ended well; `say` gets what it logs while it runs.
+pub(super) async fn follow(
+    place: &Place,
+    what: &str,
+    task: &Upid,
+    within: Duration,
+    say: impl Fn(&str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let end = Instant::now() + within;
+    let mut told: Option<Arc<str>> = None;
+    loop {
+        match place.client.wait_task(task, NEWS, Poll::default()).await {
+            Ok(TaskEnd::Ok | TaskEnd::Warnings(_)) => return Ok(()),
+            Ok(TaskEnd::Failed(why)) => {
+                let log = place
+                    .client
+                    .task_log(task, LOG_LINES)
+                    .await
+                    .unwrap_or_default();
+                bail!("{what} failed: {why}; PVE's log says: {}", log.join(" | "));
+            }
+            Err(WaitError::Deadline { .. }) if Instant::now() < end => {
+                let log = place.client.task_log(task, 1).await.unwrap_or_default();
+                if let Some(line) = log.last().filter(|line| told.as_deref() != Some(line)) {
+                    say(line)?;
+                    told = Some(line.as_str().into());
+                }
+            }
+            Err(WaitError::Deadline { .. }) => {
+                bail!(
+                    "{what} did not end within {}: PVE task {task}",
+                    span(within)
+                )
+            }
+            Err(error) => return Err(error).with_context(|| what.to_owned()),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Whose template it is: a line in the VM's description that proves it, as a machine's mark does.
+//!
+//! It says what no clone of it can say (the VM's own VMID), which template of which cluster's configuration it is, and from which
+//! definition it was built.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::pve::VmConfig;
+
+/// What the line begins with.
+const PREFIX: &str = "pve-autoscaler-template:v1 ";
+
+/// How far a build is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Stage {
+    /// Under way, or cut short.
+    Building,
+    /// It failed, and was kept to be looked at.
+    Failed,
+    /// All is installed; a template once PVE has made it one.
+    Ready,
+}
+
+/// The mark.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TemplateMark {
+    /// The template's name in the configuration.
+    pub(super) template: String,
+    /// `kubernetes.name` of that configuration.
+    pub(super) cluster: String,
+    /// The VMID of the VM that carries it: a copy's is another.
+    pub(super) vmid: u32,
+    /// The definition it was built from.
+    pub(super) definition: String,
+    /// How far it is.
+    pub(super) stage: Stage,
+    /// The process that builds it: `HOST/PID`.
+    pub(super) by: String,
+    /// When that began, in seconds since 1970.
+    pub(super) begun: i64,
+}
+
+impl TemplateMark {
+    /// The description that carries it.
+    pub(super) fn describe(&self) -> String {
+        format!(
+            "Built by `pve-autoscaler template build`; `template prune` removes it when nothing needs it.\n{}",
+            self.line()
+        )
+    }
+
+    fn line(&self) -> String {
+        let body = serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned());
+        format!("{PREFIX}{body} {}", hex(body.as_bytes(), 6))
+    }
+
+    /// The mark in a VM's description, which must be the VM's own, as it was written, and alone.
+    pub(super) fn read(vmid: u32, config: &VmConfig) -> Option<TemplateMark> {
+        let mut lines = config.description.lines().map(str::trim);
+        let line = lines.find(|line| line.starts_with(PREFIX))?;
+        if lines.any(|other| other.starts_with(PREFIX)) {
+            return None;
+        }
+        let (body, _) = line[PREFIX.len()..].rsplit_once(' ')?;
+        let mark: TemplateMark = serde_json::from_str(body).ok()?;
+        (mark.vmid == vmid && mark.line() == line).then_some(mark)
+    }
+
+    /// The process that builds it, when it runs on the host `here` and is still there.
+    pub(super) fn builder(&self, here: &str) -> Option<u32> {
+        let (host, pid) = self.by.split_once('/')?;
+        let pid: u32 = pid.parse().ok()?;
+        let own = pid == std::process::id();
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        (host == here && !own && name.starts_with("pve-autoscaler")).then_some(pid)
+    }
+}
+
+/// The first bytes of a SHA-256 in hexadecimal.
+pub(super) fn hex(text: &[u8], bytes: usize) -> String {
+    let sum = Sha256::digest(text);
+    sum.iter()
+        .take(bytes)
+        .fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn mark() -> TemplateMark {
+        TemplateMark {
+            template: "debian".to_owned(),
+            cluster: "home".to_owned(),
+            vmid: 8000,
+            definition: "0123456789ab".to_owned(),
+            stage: Stage::Ready,
+            by: "pve1/77".to_owned(),
+            begun: 1_764_000_000,
+        }
+    }
+
+    fn read(vmid: u32, description: &str) -> Option<TemplateMark> {
+        let config = VmConfig::read(&json!({ "description": description }));
+        TemplateMark::read(vmid, &config)
+    }
+
+    #[test]
+    fn it_is_read_as_it_was_written_and_proves_nothing_once_edited_or_copied() {
+        let text = mark().describe();
+        assert_eq!(read(8000, &text), Some(mark()));
+        assert_eq!(read(8000, &format!("{text}\n")), Some(mark()));
+        // PVE's own end of a description, and a person's note above.
+        assert_eq!(read(8000, &format!("mine\n{text}")), Some(mark()));
+        for (vmid, text) in [
+            (8001, text.clone()),
+            (8000, text.replace("debian", "ubuntu")),
+            (8000, text.replace("ready", "failed")),
+            (8000, format!("{text}\n{text}")),
+            (8000, String::new()),
+            (8000, "pve-autoscaler-template:v1 {}".to_owned()),
+        ] {
+            assert_eq!(read(vmid, &text), None, "{vmid} {text}");
+        }
+        let machines = crate::model::mark::read(&text);
+        assert_eq!(machines, crate::model::mark::Ownership::Unmarked);
+    }
+}

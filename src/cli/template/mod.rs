@@ -1,0 +1,287 @@
+//! `template build|list|prune`: templates that are made from the configuration, and only ever those that are proven to be.
+//!
+//! The commands are a person's, root's on a host with `channel = "local"`: they go past the broker, whose allow-list is for the daemon
+//! (docs/decisions/templates-are-built-by-a-command.md). Before every change the VM's configuration is read, and it must carry this
+//! configuration's mark ([`mark`]).
+
+mod definition;
+mod files;
+mod guest;
+mod host;
+mod mark;
+mod overview;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use tokio::time::Instant;
+
+use super::args::{BuildOptions, TemplateCommand};
+use super::{Failure, channels, load, print, runtime};
+use crate::broker::direct::Direct;
+use crate::config::Settings;
+use crate::config::file::Build;
+use crate::config::settings::{Channel, Template};
+use crate::model::region::GuestKind;
+use crate::model::words;
+use crate::pve::transport::Transport;
+use crate::pve::{Client, Resources, VmConfig};
+
+use host::Builder;
+use mark::{Stage, TemplateMark};
+
+/// A removal, and the stop before it.
+const REMOVAL: Duration = Duration::from_mins(5);
+
+/// A region, and whose templates are ours in it.
+#[derive(Debug)]
+struct Place {
+    client: Client,
+    /// `kubernetes.name`: another cluster's configuration may name a template alike.
+    cluster: String,
+}
+
+/// A VM that carries the mark of a template.
+#[derive(Clone, Debug)]
+struct Built {
+    vmid: u32,
+    host: Arc<str>,
+    name: Arc<str>,
+    /// PVE made it a template.
+    template: bool,
+    /// Storages of its disks.
+    storages: Vec<Arc<str>>,
+    mark: TemplateMark,
+}
+
+impl Built {
+    /// It is a template that machines can be made of.
+    fn finished(&self) -> bool {
+        self.template && self.mark.stage == Stage::Ready
+    }
+}
+
+impl Place {
+    fn open(settings: &Settings, region: &str) -> anyhow::Result<Place> {
+        let found = settings.regions.get(region);
+        let region = found.with_context(|| format!("there is no region {region}"))?;
+        let transport: Arc<dyn Transport> = match region.channel {
+            Channel::Local => Arc::new(Direct::open().map_err(|why| anyhow!("{why}"))?),
+            Channel::Token { .. } => channels::open(region, &settings.broker.socket)?,
+        };
+        Ok(Place {
+            client: Client::new(transport),
+            cluster: settings.broker.allow.cluster_name.clone(),
+        })
+    }
+
+    /// The VM's configuration, read now, if it is the template of this name.
+    async fn proven(&self, vmid: u32, host: &str, name: &str) -> anyhow::Result<VmConfig> {
+        let config = self.client.vm_config(host, vmid).await?;
+        let mark = TemplateMark::read(vmid, &config);
+        let ours = mark.is_some_and(|mark| mark.cluster == self.cluster && mark.template == name);
+        if !ours {
+            bail!(
+                "VM {vmid} on {host} does not carry the mark of template {name}: it is left alone"
+            );
+        }
+        Ok(config)
+    }
+
+    /// Destroys a VM that is proven to be the template of this name, and off.
+    async fn remove(&self, vmid: u32, host: &str, name: &str) -> anyhow::Result<()> {
+        let quiet = |_: &str| Ok(());
+        self.proven(vmid, host, name).await?;
+        if self.client.vm_status(host, vmid).await?.running {
+            let task = self.client.stop(host, vmid, false).await?;
+            host::follow(self, "stopping the VM", &task, REMOVAL, quiet).await?;
+            self.proven(vmid, host, name).await?;
+        }
+        let task = self.client.destroy(host, vmid).await?;
+        host::follow(self, &format!("removing VM {vmid}"), &task, REMOVAL, quiet).await
+    }
+
+    /// The VMs in the build's range that carry the template's mark.
+    async fn find(
+        &self,
+        resources: &Resources,
+        name: &str,
+        build: &Build,
+    ) -> anyhow::Result<Vec<Built>> {
+        let mut found = Vec::new();
+        let range = build.vmids.map_or(0..=0, |range| range.first..=range.last);
+        for (vmid, guest) in resources.guests.range(range) {
+            let online = resources
+                .hosts
+                .get(&guest.host)
+                .is_some_and(|host| host.online);
+            if guest.kind != GuestKind::Qemu || !online {
+                continue;
+            }
+            let config = self.client.vm_config(&guest.host, *vmid).await?;
+            let mark = TemplateMark::read(*vmid, &config);
+            let Some(mark) =
+                mark.filter(|mark| mark.cluster == self.cluster && mark.template == name)
+            else {
+                continue;
+            };
+            let disks = config
+                .disks
+                .values()
+                .filter(|disk| !disk.storage.is_empty());
+            found.push(Built {
+                vmid: *vmid,
+                host: guest.host.clone(),
+                name: config.name.clone(),
+                template: config.template,
+                storages: disks.map(|disk| disk.storage.clone()).collect(),
+                mark,
+            });
+        }
+        Ok(found)
+    }
+
+    async fn shared(&self, storage: &str, host: &str) -> anyhow::Result<bool> {
+        Ok(is_shared(&self.client.resources().await?, storage, host))
+    }
+}
+
+fn is_shared(resources: &Resources, storage: &str, host: &str) -> bool {
+    let of_host = resources.storages.get(host);
+    of_host
+        .and_then(|of| of.get(storage))
+        .is_some_and(|storage| storage.shared)
+}
+
+/// Runs one of the commands.
+pub(super) fn run(config: &Path, command: &TemplateCommand) -> Result<(), Failure> {
+    let settings = load(config)?;
+    let work = async {
+        match command {
+            TemplateCommand::Build(options) => build(&settings, options).await,
+            TemplateCommand::List(options) => overview::list(&settings, options.output).await,
+            TemplateCommand::Prune(options) => overview::prune(&settings, options.dry_run).await,
+        }
+    };
+    runtime()?.block_on(work)
+}
+
+/// The templates with a build that are meant: all, or those that are named.
+fn chosen<'a>(
+    settings: &'a Settings,
+    names: &[String],
+) -> anyhow::Result<BTreeMap<&'a str, (&'a Template, &'a Build)>> {
+    let mut chosen = BTreeMap::new();
+    for (name, template) in &settings.templates {
+        if let Some(build) = &template.build {
+            chosen.insert(&**name, (template, &**build));
+        }
+    }
+    for name in names {
+        if !chosen.contains_key(name.as_str()) {
+            bail!("template {name} has no build in the configuration ([template.{name}.build])");
+        }
+    }
+    if chosen.is_empty() {
+        bail!(
+            "no template has a build in the configuration ([template.NAME.build]); docs/template.md shows one"
+        );
+    }
+    if !names.is_empty() {
+        chosen.retain(|name, _| names.iter().any(|one| one == name));
+    }
+    Ok(chosen)
+}
+
+async fn build(settings: &Settings, options: &BuildOptions) -> Result<(), Failure> {
+    let mut failed = Vec::new();
+    let (mut made, mut kept) = (0, 0);
+    for (name, (template, build)) in chosen(settings, &options.names)? {
+        let place = Place::open(settings, &template.region)?;
+        let resources = place.client.resources().await?;
+        let hosts = hosts(settings, template, build, &resources, &options.hosts)?;
+        for host in hosts {
+            let resources = place.client.resources().await?;
+            let found = place.find(&resources, name, build).await?;
+            let shared = is_shared(&resources, &build.storage, &host);
+            if let Some(current) = current(&found, build, &host, shared).filter(|_| !options.again)
+            {
+                kept += 1;
+                print(&format!(
+                    "{name} on {host}: VM {} on {} is up to date\n",
+                    current.vmid, current.host
+                ))?;
+                continue;
+            }
+            let builder = Builder {
+                place: &place,
+                name,
+                vm_name: template.vm_name.as_deref().unwrap_or(name),
+                build,
+                host: &host,
+                keep_failed: options.keep_failed,
+                began: Instant::now(),
+            };
+            match builder.run(&found).await {
+                Ok(_) => made += 1,
+                Err(error) => {
+                    print(&format!("{name} on {host}: FAILED: {error:#}\n"))?;
+                    failed.push(format!("{name} on {host}"));
+                }
+            }
+        }
+    }
+    if failed.is_empty() {
+        let made = words::count(made, "template");
+        return print(&format!("{made} built, {kept} up to date\n"));
+    }
+    Err(anyhow!("not built: {}", failed.join(", ")).into())
+}
+
+/// The finished template that was built from the definition as it is, on the host, or anywhere on shared storage.
+fn current<'a>(found: &'a [Built], build: &Build, host: &str, shared: bool) -> Option<&'a Built> {
+    let wanted = definition::hash(build);
+    found.iter().find(|built| {
+        built.finished() && built.mark.definition == wanted && (shared || *built.host == *host)
+    })
+}
+
+/// The hosts that get the template.
+fn hosts(
+    settings: &Settings,
+    template: &Template,
+    build: &Build,
+    resources: &Resources,
+    named: &[String],
+) -> anyhow::Result<Vec<String>> {
+    if !named.is_empty() {
+        return Ok(named.to_vec());
+    }
+    if !build.hosts.is_empty() {
+        return Ok(build.hosts.clone());
+    }
+    let pools = settings.policy.pools.values();
+    let pools: Vec<_> = pools
+        .filter(|pool| pool.region == template.region)
+        .collect();
+    let wanted = |host: &str| pools.is_empty() || pools.iter().any(|pool| pool.may_use(host));
+    let online = resources.hosts.iter().filter(|(_, host)| host.online);
+    let having = online.filter(|(host, _)| {
+        let storages = resources.storages.get(*host);
+        wanted(host) && storages.is_some_and(|of| of.contains_key(&*build.storage))
+    });
+    let mut hosts: Vec<String> = having.map(|(host, _)| host.to_string()).collect();
+    let Some(first) = hosts.first() else {
+        bail!(
+            "no host that is online and that a pool may use has the storage {} (storage of the build)",
+            build.storage
+        );
+    };
+    if is_shared(resources, &build.storage, first) {
+        hosts.truncate(1);
+    }
+    Ok(hosts)
+}

@@ -1,0 +1,272 @@
+//! What templates there are, which of them nothing needs any more, and their removal.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::mark::Stage;
+use super::{Built, Place, chosen, definition, files, is_shared};
+use crate::cli::args::Format;
+use crate::cli::table::table;
+use crate::cli::{Failure, print, print_json};
+use crate::clock::Clock;
+use crate::config::Settings;
+use crate::config::file::Build;
+use crate::model::time::Span;
+use crate::model::words;
+use crate::pve::Resources;
+
+/// What is to become of a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Fate {
+    /// Machines are made of it.
+    InUse,
+    /// Linked clones need it.
+    Cloned,
+    /// It is being built.
+    UnderWay,
+    /// Nothing needs it.
+    Removable,
+}
+
+/// A template, as it is told.
+#[derive(Debug, Serialize)]
+struct Row {
+    template: String,
+    host: String,
+    vmid: u32,
+    name: String,
+    state: &'static str,
+    definition: &'static str,
+    clones: Vec<u32>,
+    age_seconds: i64,
+    fate: Fate,
+}
+
+/// Every template of a build with what is to become of it.
+async fn rows(
+    place: &Place,
+    name: &str,
+    build: &Build,
+    resources: &Resources,
+) -> anyhow::Result<Vec<(Built, Row)>> {
+    let found = place.find(resources, name, build).await?;
+    let wanted = definition::hash(build);
+    let now = Clock::System.now().0 / 1_000;
+    let mut rows = Vec::new();
+    for built in &found {
+        let clones = clones(place, built).await?;
+        let shared = is_shared(resources, &build.storage, &built.host);
+        let fate = fate(built, &found, &wanted, shared, !clones.is_empty());
+        let row = Row {
+            template: name.to_owned(),
+            host: built.host.to_string(),
+            vmid: built.vmid,
+            name: built.name.to_string(),
+            state: match built.mark.stage {
+                Stage::Ready if built.template => "ready",
+                Stage::Failed => "failed",
+                _ => "building",
+            },
+            definition: if built.mark.definition == wanted {
+                "current"
+            } else {
+                "older"
+            },
+            clones: clones.into_iter().collect(),
+            age_seconds: now.saturating_sub(built.mark.begun).max(0),
+            fate,
+        };
+        rows.push((built.clone(), row));
+    }
+    Ok(rows)
+}
+
+/// VMs whose disks are linked to a template's, by the names of the volumes. Where names do not tell (thin LVM) a clone needs its
+/// template no more.
+async fn clones(place: &Place, built: &Built) -> anyhow::Result<BTreeSet<u32>> {
+    let base = format!("base-{}-disk-", built.vmid);
+    let storages: BTreeSet<_> = built.storages.iter().collect();
+    let mut clones = BTreeSet::new();
+    for storage in storages {
+        let disks = place.client.disks(&built.host, storage).await?;
+        let linked = disks
+            .iter()
+            .filter(|(volume, vmid)| **vmid != built.vmid && volume.contains(&base));
+        clones.extend(linked.map(|(_, vmid)| *vmid));
+    }
+    Ok(clones)
+}
+
+/// The newest template of the current definition is in use; without one the newest of any.
+fn fate(built: &Built, all: &[Built], wanted: &str, shared: bool, cloned: bool) -> Fate {
+    if !built.finished() {
+        let busy = built.mark.builder(&files::this_host()).is_some();
+        return if busy {
+            Fate::UnderWay
+        } else {
+            Fate::Removable
+        };
+    }
+    let beside = all
+        .iter()
+        .filter(|other| other.finished() && (shared || other.host == built.host));
+    let best = beside.max_by_key(|other| {
+        (
+            other.mark.definition == wanted,
+            other.mark.begun,
+            other.vmid,
+        )
+    });
+    if best.is_some_and(|best| best.vmid == built.vmid) {
+        Fate::InUse
+    } else if cloned {
+        Fate::Cloned
+    } else {
+        Fate::Removable
+    }
+}
+
+/// Shows every template that was built.
+pub(super) async fn list(settings: &Settings, format: Format) -> Result<(), Failure> {
+    let mut all = Vec::new();
+    for (name, (template, build)) in chosen(settings, &[])? {
+        let place = Place::open(settings, &template.region)?;
+        let resources = place.client.resources().await?;
+        let rows = rows(&place, name, build, &resources).await?;
+        all.extend(rows.into_iter().map(|(_, row)| row));
+    }
+    if format == Format::Json {
+        return print_json(&all);
+    }
+    if all.is_empty() {
+        return print("no template is built; `pve-autoscaler template build` makes them\n");
+    }
+    let cells: Vec<Vec<String>> = all
+        .iter()
+        .map(|row| {
+            vec![
+                row.template.clone(),
+                row.host.clone(),
+                row.vmid.to_string(),
+                row.name.clone(),
+                row.state.to_owned(),
+                row.definition.to_owned(),
+                row.clones.len().to_string(),
+                Span::seconds(row.age_seconds).to_string(),
+            ]
+        })
+        .collect();
+    let heading = [
+        "TEMPLATE",
+        "HOST",
+        "VMID",
+        "NAME",
+        "STATE",
+        "DEFINITION",
+        "LINKED CLONES",
+        "AGE",
+    ];
+    print(&table(&heading, &cells))
+}
+
+/// Removes what nothing needs.
+pub(super) async fn prune(settings: &Settings, dry_run: bool) -> Result<(), Failure> {
+    let (mut removed, mut failed) = (0, 0);
+    for (name, (template, build)) in chosen(settings, &[])? {
+        let place = Place::open(settings, &template.region)?;
+        let resources = place.client.resources().await?;
+        for (built, row) in rows(&place, name, build, &resources).await? {
+            let about = format!(
+                "{name} on {}: VM {} ({})",
+                built.host, built.vmid, built.name
+            );
+            match row.fate {
+                Fate::InUse => print(&format!("{about} is in use\n"))?,
+                Fate::UnderWay => print(&format!("{about} is being built\n"))?,
+                Fate::Cloned => {
+                    let clones: Vec<String> = row.clones.iter().map(u32::to_string).collect();
+                    print(&format!(
+                        "{about} is kept: linked clones need it: {}\n",
+                        clones.join(", ")
+                    ))?;
+                }
+                Fate::Removable if dry_run => {
+                    removed += 1;
+                    print(&format!("{about} would be removed\n"))?;
+                }
+                Fate::Removable => match place.remove(built.vmid, &built.host, name).await {
+                    Ok(()) => {
+                        removed += 1;
+                        print(&format!("{about} is removed\n"))?;
+                    }
+                    Err(error) => {
+                        failed += 1;
+                        print(&format!("{about} is still there: {error:#}\n"))?;
+                    }
+                },
+            }
+        }
+    }
+    let count = words::count(removed, "template");
+    let verb = if dry_run {
+        "would be removed"
+    } else {
+        "removed"
+    };
+    print(&format!("{count} {verb}\n"))?;
+    if failed > 0 {
+        Err(Failure::Said)
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mark::TemplateMark;
+    use super::Fate::{Cloned, InUse, Removable};
+    use super::*;
+
+    fn built(vmid: u32, host: &str, definition: &str, begun: i64) -> Built {
+        Built {
+            vmid,
+            host: host.into(),
+            name: "t".into(),
+            template: true,
+            storages: Vec::new(),
+            mark: TemplateMark {
+                template: "debian".to_owned(),
+                cluster: "home".to_owned(),
+                vmid,
+                definition: definition.to_owned(),
+                stage: Stage::Ready,
+                by: "gone/1".to_owned(),
+                begun,
+            },
+        }
+    }
+
+    #[test]
+    fn what_machines_are_made_of_stays_and_so_does_what_clones_need() {
+        let all = [
+            built(1, "pve1", "old", 1),
+            built(2, "pve1", "new", 2),
+            built(3, "pve2", "old", 3),
+            built(4, "pve2", "older", 1),
+        ];
+        let fates = |shared, cloned| {
+            let fates = all.iter().map(|one| fate(one, &all, "new", shared, cloned));
+            fates.collect::<Vec<_>>()
+        };
+        assert_eq!(fates(false, false), [Removable, InUse, InUse, Removable]);
+        assert_eq!(fates(false, true), [Cloned, InUse, InUse, Cloned]);
+        assert_eq!(fates(true, false), [Removable, InUse, Removable, Removable]);
+        let mut half = built(5, "pve1", "new", 9);
+        half.template = false;
+        let with = [all[0].clone(), half.clone()];
+        assert_eq!(fate(&half, &with, "new", false, false), Removable);
+        assert_eq!(fate(&with[0], &with, "new", false, false), InUse);
+    }
+}

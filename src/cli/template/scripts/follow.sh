@@ -1,0 +1,18 @@
+# pve-autoscaler guest script: build-follow
+# Says how far a step is, and the part of its log from a byte on.
+dir=/run/pve-autoscaler-build
+step=$1
+from=$2
+part=8192
+if [ -s "$dir/$step.exit" ]; then
+  printf 'state=exited\nexit=%s\n' "$(cat "$dir/$step.exit")"
+elif [ -e "$dir/$step.sh" ]; then
+  echo state=running
+else
+  echo state=none
+fi
+size=$(wc -c <"$dir/$step.log" 2>/dev/null || echo 0)
+next=$((from + part))
+if [ "$next" -gt "$size" ]; then next=$((size)); fi
+printf 'size=%s\nnext=%s\n---\n' "$((size))" "$next"
+tail -c "+$((from + 1))" "$dir/$step.log" 2>/dev/null | head -c "$((next - from))"

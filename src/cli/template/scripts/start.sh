@@ -1,0 +1,20 @@
+# pve-autoscaler guest script: build-start
+# Takes a step's script on stdin and runs it detached, its output in a log; run again, it attaches.
+umask 077
+dir=/run/pve-autoscaler-build
+step=$1
+mkdir -p "$dir" && chmod 0700 "$dir" || { echo "cannot make $dir" >&2; exit 1; }
+if [ -e "$dir/$step.sh" ]; then
+  cat >/dev/null
+  echo state=running
+  exit 0
+fi
+cat >"$dir/$step.new" && mv "$dir/$step.new" "$dir/$step.sh" || exit 1
+detach=
+if command -v setsid >/dev/null 2>&1; then detach=setsid; fi
+HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin $detach sh -c '
+  cd / || exit 1
+  sh "$0/$1.sh"
+  echo "$?" >"$0/$1.code" && mv "$0/$1.code" "$0/$1.exit"
+' "$dir" "$step" </dev/null >"$dir/$step.log" 2>&1 &
+echo state=started

@@ -1,0 +1,148 @@
+//! `[template.NAME.build]`: how a template is built.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::scalar::{Duration, Size, VmidRange};
+use crate::model::time::Span;
+
+/// The chipset of a VM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Chipset {
+    /// PCI Express, which passed-through devices need.
+    #[default]
+    Q35,
+    /// The older one.
+    Pc,
+}
+
+/// What a VM boots by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Firmware {
+    /// Legacy BIOS: the fastest.
+    #[default]
+    Seabios,
+    /// UEFI, with an EFI disk.
+    Ovmf,
+}
+
+/// The SCSI controller of a VM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScsiController {
+    /// One for each disk, with a thread of its own.
+    #[default]
+    VirtioScsiSingle,
+    /// One for all disks.
+    VirtioScsiPci,
+}
+
+/// How a template is built by `pve-autoscaler template build`: on each host that needs one, from a cloud image, with everything
+/// installed that a node needs. Debian, Ubuntu and images like Rocky's (dnf) are known. A template that is built needs no `vmid`,
+/// `vm_name` or `tags`: its VM is called `pve-autoscaler-NAME` unless `vm_name` says otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Build {
+    /// VMIDs that built templates get; outside the region's `vmids`. Two for each host are enough, more while clones need old
+    /// ones.
+    pub vmids: Option<VmidRange>,
+    /// The URL of a cloud image in qcow2 or raw format, which PVE downloads; this or `volume`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The checksum of `image`, such as `sha512:0123…` (`md5`, `sha1`, `sha224`, `sha256`, `sha384` or `sha512`): an image that was
+    /// changed on its way is not used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
+    /// An image that lies on a storage already, such as `local:import/debian-13.qcow2`; instead of `image`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// The storage of the template's disks.
+    pub storage: String,
+    /// The storage that `image` is downloaded to; it needs the content type `import` (PVE 8.4 and newer).
+    pub image_storage: String,
+    /// The storage with the content type `snippets` where the first boot's cloud-init data is put.
+    pub snippet_storage: String,
+    /// The hosts that get a template. Default: where `storage` is shared, the first host that is online; else all hosts of the
+    /// region that have it.
+    pub hosts: Vec<String>,
+    /// The Kubernetes version of kubelet and kubeadm: a minor such as `1.34`, of which the newest patch is taken, or a patch such as
+    /// `1.34.1`.
+    pub kubernetes: String,
+    /// Further packages, by their names in the distribution.
+    pub packages: Vec<String>,
+    /// Pull the images that kubeadm gives every node (pause and kube-proxy), so that no machine waits for them.
+    pub pull_images: bool,
+    /// Further container images that are pulled, such as the network plugin's.
+    pub images: Vec<String>,
+    /// Commands that are run as root at the end, each by `sh -c`.
+    pub commands: Vec<String>,
+    /// The size of the template's disk. Default: the image's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Size>,
+    /// Cores while it is built.
+    #[schemars(range(min = 1))]
+    pub cores: u32,
+    /// Memory while it is built.
+    pub memory: Size,
+    /// The chipset.
+    pub machine: Chipset,
+    /// What it boots by.
+    pub bios: Firmware,
+    /// A virtual TPM 2.0.
+    pub tpm: bool,
+    /// The SCSI controller.
+    pub scsi_controller: ScsiController,
+    /// The CPU model, such as `host`. Machines have the one of `[template.NAME]`, if that names one.
+    pub cpu_type: String,
+    /// The bridge of its network card.
+    pub bridge: String,
+    /// The VLAN tag of its network card.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4094))]
+    pub vlan: Option<u16>,
+    /// The screen: `serial0` for the serial console, or `std`, `virtio` …
+    pub vga: String,
+    /// Cloud-init's `ipconfig0` while it is built: it must reach the package mirrors.
+    pub ipconfig: String,
+    /// Name servers while it is built, separated by spaces. Default: the host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nameserver: Option<String>,
+    /// The longest that one step may take: the download, the import, the installation.
+    pub timeout: Duration,
+}
+
+impl Default for Build {
+    fn default() -> Build {
+        Build {
+            vmids: None,
+            image: None,
+            checksum: None,
+            volume: None,
+            storage: String::new(),
+            image_storage: "local".to_owned(),
+            snippet_storage: "local".to_owned(),
+            hosts: Vec::new(),
+            kubernetes: String::new(),
+            packages: Vec::new(),
+            pull_images: true,
+            images: Vec::new(),
+            commands: Vec::new(),
+            disk: None,
+            cores: 2,
+            memory: Size(2 << 30),
+            machine: Chipset::Q35,
+            bios: Firmware::Seabios,
+            tpm: false,
+            scsi_controller: ScsiController::VirtioScsiSingle,
+            cpu_type: "x86-64-v2-AES".to_owned(),
+            bridge: "vmbr0".to_owned(),
+            vlan: None,
+            vga: "serial0".to_owned(),
+            ipconfig: "ip=dhcp".to_owned(),
+            nameserver: None,
+            timeout: Duration(Span::minutes(30)),
+        }
+    }
+}

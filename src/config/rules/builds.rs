@@ -1,0 +1,271 @@
+//! How templates are built: what of it can be told to be wrong before anything is made.
+
+use std::collections::BTreeMap;
+
+use super::regions::ResolvedRegion;
+use super::templates::one_line;
+use super::{Problems, each, ipconfig};
+use crate::config::file::{Build, File};
+use crate::config::place::KeyPath;
+use crate::config::scalar::VmidRange;
+use crate::config::syntax;
+use crate::model::time::Span;
+
+/// Digits of a checksum in hexadecimal, by its algorithm (PVE's `checksum-algorithm`).
+const CHECKSUMS: [(&str, usize); 6] = [
+    ("md5", 32),
+    ("sha1", 40),
+    ("sha224", 56),
+    ("sha256", 64),
+    ("sha384", 96),
+    ("sha512", 128),
+];
+/// A step that gets less never ends well.
+const MIN_TIMEOUT: Span = Span::minutes(1);
+/// Cloud images do not boot, or dnf is killed, with less.
+const MIN_MEMORY: i64 = 1 << 30;
+
+/// Checks a build.
+pub(super) fn check(
+    build: &Build,
+    path: &KeyPath,
+    region: Option<&ResolvedRegion>,
+    problems: &mut Problems,
+) {
+    check_image(build, path, problems);
+    check_vmids(build, path, region, problems);
+    let id: fn(&str) -> bool = syntax::pve_id;
+    for (key, value, holds, expected) in [
+        ("storage", &build.storage, id, "a storage's name"),
+        (
+            "image_storage",
+            &build.image_storage,
+            id,
+            "a storage's name",
+        ),
+        (
+            "snippet_storage",
+            &build.snippet_storage,
+            id,
+            "a storage's name",
+        ),
+        ("bridge", &build.bridge, id, "a bridge such as vmbr0"),
+        (
+            "cpu_type",
+            &build.cpu_type,
+            word,
+            "a CPU model such as host",
+        ),
+        ("vga", &build.vga, word, "a screen such as serial0 or std"),
+        (
+            "kubernetes",
+            &build.kubernetes,
+            kubernetes,
+            "a Kubernetes version such as 1.34 or 1.34.1",
+        ),
+    ] {
+        problems.text(&path.at(key), Some(value), holds, expected);
+    }
+    check_numbers(build, path, problems);
+    for (key, list, holds, expected) in [
+        (
+            "hosts",
+            &build.hosts,
+            syntax::dns_label as fn(&str) -> bool,
+            "a host's name",
+        ),
+        ("packages", &build.packages, package, "a package's name"),
+        (
+            "images",
+            &build.images,
+            word,
+            "an image such as quay.io/cilium/cilium:v1.18.3",
+        ),
+        ("commands", &build.commands, command, "one line of ASCII"),
+    ] {
+        each(list, &path.at(key), holds, expected, problems);
+    }
+}
+
+/// Sizes and limits, and what cloud-init gets while it is built.
+fn check_numbers(build: &Build, path: &KeyPath, problems: &mut Problems) {
+    let nameserver = build.nameserver.as_deref();
+    problems.text(
+        &path.at("nameserver"),
+        nameserver,
+        one_line,
+        "one line of text",
+    );
+    if let Some(why) = ipconfig::fault(&build.ipconfig) {
+        problems.add(&path.at("ipconfig"), why);
+    }
+    let vlan = build.vlan.is_none_or(|tag| (1..=4094).contains(&tag));
+    problems.unless(vlan, &path.at("vlan"), || {
+        "expected a VLAN tag, 1 to 4094".to_owned()
+    });
+    problems.unless(build.cores >= 1, &path.at("cores"), || {
+        "expected 1 or more".to_owned()
+    });
+    problems.unless(build.memory.0 >= MIN_MEMORY, &path.at("memory"), || {
+        "expected 1GiB or more".to_owned()
+    });
+    problems.unless(build.timeout.0 >= MIN_TIMEOUT, &path.at("timeout"), || {
+        format!("expected {MIN_TIMEOUT} or more")
+    });
+}
+
+fn check_image(build: &Build, path: &KeyPath, problems: &mut Problems) {
+    match (&build.image, &build.volume) {
+        (None, None) => problems.add(
+            &path.at("image"),
+            "is missing; expected the URL of a cloud image, or a volume",
+        ),
+        (Some(_), Some(_)) => problems.add(&path.at("volume"), "expected either image or volume"),
+        (Some(url), None) => {
+            let web = url.starts_with("https://") || url.starts_with("http://");
+            problems.unless(web && word(url), &path.at("image"), || {
+                "expected a URL that begins with https://".to_owned()
+            });
+            let right = build
+                .checksum
+                .as_deref()
+                .is_some_and(|text| checksum(text).is_some());
+            problems.unless(right, &path.at("checksum"), || {
+                "expected the image's checksum such as \"sha512:…\", which its publisher gives beside it".to_owned()
+            });
+        }
+        (None, Some(volume)) => {
+            let right = volume
+                .split_once(":import/")
+                .is_some_and(|(storage, file)| syntax::pve_id(storage) && word(file));
+            problems.unless(right, &path.at("volume"), || {
+                "expected a volume such as local:import/debian-13.qcow2".to_owned()
+            });
+            problems.unless(build.checksum.is_none(), &path.at("checksum"), || {
+                "only with image: PVE checks what it downloads".to_owned()
+            });
+        }
+    }
+}
+
+fn check_vmids(
+    build: &Build,
+    path: &KeyPath,
+    region: Option<&ResolvedRegion>,
+    problems: &mut Problems,
+) {
+    let at = path.at("vmids");
+    let Some(range) = build.vmids else {
+        problems.add(
+            &at,
+            "is missing; expected VMIDs for built templates such as \"8000-8019\"",
+        );
+        return;
+    };
+    problems.unless(range.first >= 100, &at, || {
+        "expected VMIDs of 100 or more".to_owned()
+    });
+    let machines = region.map(|region| region.vmids);
+    let apart = machines.is_none_or(|other| !overlap(range, other));
+    problems.unless(apart, &at, || {
+        "overlaps the region's vmids, which are for machines alone".to_owned()
+    });
+}
+
+/// Two builds of one region do not share VMIDs: each would take the other's.
+pub(super) fn check_apart(file: &File, problems: &mut Problems) {
+    let mut seen: BTreeMap<&str, VmidRange> = BTreeMap::new();
+    for (name, template) in &file.template {
+        let Some(range) = template.build.as_ref().and_then(|build| build.vmids) else {
+            continue;
+        };
+        let path = KeyPath::default()
+            .at("template")
+            .at(name)
+            .at("build")
+            .at("vmids");
+        for (other, theirs) in &seen {
+            problems.unless(!overlap(range, *theirs), &path, || {
+                format!("overlaps those of template {other}; each needs its own")
+            });
+        }
+        seen.insert(name, range);
+    }
+}
+
+fn overlap(one: VmidRange, other: VmidRange) -> bool {
+    one.first <= other.last && other.first <= one.last
+}
+
+/// The algorithm and the digits of a checksum.
+pub(super) fn checksum(text: &str) -> Option<(&str, &str)> {
+    let (algorithm, digits) = text.split_once(':')?;
+    let (_, length) = CHECKSUMS.iter().find(|(name, _)| *name == algorithm)?;
+    let right = digits.len() == *length && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    right.then_some((algorithm, digits))
+}
+
+/// `1.34` or `1.34.1`.
+fn kubernetes(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('.').collect();
+    let number = |part: &&str| {
+        !part.is_empty() && part.len() <= 3 && part.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    (2..=3).contains(&parts.len()) && parts.iter().all(number) && parts[0] == "1"
+}
+
+/// One word of what stands in URLs, versions and names; nothing that a shell or a property string reads otherwise.
+fn word(text: &str) -> bool {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "/:.-_@+~%=?&".contains(c);
+    !text.is_empty() && text.chars().all(fine)
+}
+
+/// What the guest agent can be handed: PVE passes on no other characters right.
+fn command(text: &str) -> bool {
+    one_line(text) && text.is_ascii()
+}
+
+/// A package's name, with a version if wanted (`nfs-common`, `containerd=1.7*`).
+fn package(text: &str) -> bool {
+    let fine = |c: char| c.is_ascii_alphanumeric() || ".-_+=~:*".contains(c);
+    text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(fine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_and_checksums_are_what_they_seem() {
+        for text in ["1.34", "1.34.1", "1.9.12"] {
+            assert!(kubernetes(text), "{text}");
+        }
+        for text in ["1", "v1.34", "1.34.", "2.1", "1.34.1-1.1", "1.34 ; reboot"] {
+            assert!(!kubernetes(text), "{text}");
+        }
+        let digits = "a".repeat(64);
+        assert!(checksum(&format!("sha256:{digits}")).is_some());
+        for text in [
+            digits.clone(),
+            format!("sha512:{digits}"),
+            format!("sha256:{}g", &digits[1..]),
+        ] {
+            assert!(checksum(&text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_package_is_no_option_and_no_command() {
+        for text in [
+            "nfs-common",
+            "open-iscsi",
+            "containerd.io=1.7.2-1",
+            "gcc-c++",
+        ] {
+            assert!(package(text), "{text}");
+        }
+        for text in ["", "-o", "a b", "a;b", "$(a)"] {
+            assert!(!package(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The calls by which templates are built. A person's command makes them, never the daemon: the broker passes none of
+//! them on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::calls::{host_path, pair, vm_path};
+use super::client::Client;
+use super::encode::path;
+use super::perl::Fields;
+use super::transport::{CallError, Method};
+use super::types::deadline;
+use super::upid::Upid;
+
+/// The names of these calls in errors.
+pub(super) const CALLS: [&str; 5] = [
+    "create_vm",
+    "download_image",
+    "images",
+    "make_template",
+    "storages",
+];
+
+/// What PVE is to download.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Download {
+    /// Where from.
+    pub url: String,
+    /// The file's name on the storage.
+    pub file: String,
+    /// `sha512` and its like.
+    pub algorithm: String,
+    /// The digits.
+    pub checksum: String,
+}
+
+impl Client {
+    /// `GET /storage`: the directory of each storage that has one and that the caller may see.
+    pub async fn storage_paths(&self) -> Result<BTreeMap<String, String>, CallError> {
+        let data = self
+            .get("storages", path(&["storage"]), vec![], deadline::READ)
+            .await?;
+        let entries = data.as_array().into_iter().flatten().map(Fields::of);
+        let paths = entries.filter_map(|entry| Some((entry.text("storage")?, entry.text("path")?)));
+        Ok(paths.collect())
+    }
+
+    /// `GET /nodes/{host}/storage/{storage}/content?content=import`: the volumes that disks can be imported from.
+    pub async fn images(&self, host: &str, storage: &str) -> Result<BTreeSet<String>, CallError> {
+        let at = host_path(host, &["storage", storage, "content"])?;
+        let import = vec![pair("content", "import")];
+        let data = self.get("images", at, import, deadline::READ_HOST).await?;
+        let entries = data.as_array().into_iter().flatten().map(Fields::of);
+        Ok(entries.filter_map(|entry| entry.text("volid")).collect())
+    }
+
+    /// `POST /nodes/{host}/storage/{storage}/download-url` for an image to import from. PVE leaves a file alone that is there
+    /// with the right checksum.
+    pub async fn download_image(
+        &self,
+        host: &str,
+        storage: &str,
+        download: &Download,
+    ) -> Result<Upid, CallError> {
+        let at = host_path(host, &["storage", storage, "download-url"])?;
+        let params = vec![
+            pair("content", "import"),
+            pair("filename", download.file.as_str()),
+            pair("url", download.url.as_str()),
+            pair("checksum", download.checksum.as_str()),
+            pair("checksum-algorithm", download.algorithm.as_str()),
+        ];
+        self.task("download_image", Method::Post, at, params).await
+    }
+
+    /// `POST /nodes/{host}/qemu`: a new VM with these parameters, its `vmid` among them.
+    pub async fn create_vm(
+        &self,
+        host: &str,
+        params: Vec<(String, String)>,
+    ) -> Result<Upid, CallError> {
+        let at = host_path(host, &["qemu"])?;
+        self.task("create_vm", Method::Post, at, params).await
+    }
+
+    /// `POST …/qemu/{vmid}/template`: a VM that is off becomes a template.
+    pub async fn make_template(&self, host: &str, vmid: u32) -> Result<Upid, CallError> {
+        let at = vm_path(host, vmid, &["template"])?;
+        self.task("make_template", Method::Post, at, vec![]).await
+    }
+}

@@ -1,0 +1,152 @@
+//! Images that disks are imported from, and the files of storages.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::spec::{GIB, StorageKind};
+use super::tasks::{Outcome, Worker};
+use super::wire::Fault;
+use super::world::{Vm, World};
+use super::{Asked, Pve, properties};
+
+/// The virtual size of every image.
+const SIZE: u64 = 3 * GIB;
+/// What an image takes on its storage.
+const USED: u64 = 400 << 20;
+/// How long a download takes.
+const DOWNLOAD: Duration = Duration::from_millis(500);
+/// What can be imported from (`UPLOAD_IMPORT_EXT_RE_1` of PVE::Storage).
+const FORMATS: [&str; 4] = [".qcow2", ".raw", ".vmdk", ".ova"];
+
+/// Whether a text is a URL as `download-url` takes it.
+pub(super) fn is_url(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
+}
+
+impl Pve {
+    /// `download-url`: the early checks, then a task.
+    pub(super) fn download(&self, asked: &Asked) -> Result<Value, Fault> {
+        let storage = asked.text("storage").to_owned();
+        let content = asked.text("content");
+        self.world(|world, _| {
+            world.usable(&storage, &asked.node)?;
+            let spec = world.storages.get(&storage);
+            let kind = spec.map_or(StorageKind::Dir, |spec| spec.kind);
+            if kind == StorageKind::LvmThin {
+                return Err(format!(
+                    "can't upload to storage type '{}', not a file based storage!",
+                    kind.as_str()
+                ));
+            }
+            let has = spec.is_some_and(|spec| spec.content.split(',').any(|one| one == content));
+            if !has {
+                return Err(format!(
+                    "storage '{storage}' is not configured for content-type '{content}'"
+                ));
+            }
+            Ok(())
+        })
+        .map_err(Fault::die)?;
+        let file = asked.text("filename").to_owned();
+        let named = FORMATS.iter().any(|format| file.ends_with(format));
+        if content == "import" && (!named || file.contains('/')) {
+            return Err(Fault::parameter(
+                "filename",
+                "invalid filename or wrong extension",
+            ));
+        }
+        let (node, user) = (asked.node.clone(), asked.caller.name.clone());
+        let asked = asked.clone();
+        Ok(
+            self.fork(&node, "download", &file.clone(), &user, false, |worker| {
+                Box::pin(download(worker, asked, storage, file))
+            }),
+        )
+    }
+}
+
+async fn download(worker: Worker, asked: Asked, storage: String, file: String) -> Outcome {
+    let url = asked.text("url").to_owned();
+    worker.log(format!("downloading {url} to {file}"));
+    tokio::time::sleep(DOWNLOAD).await;
+    let volume = format!("{storage}:import/{file}");
+    let wanted = asked.given("checksum").map(str::to_owned);
+    worker.pve.world(|world, _| {
+        let Some(sum) = world.spec.downloads.get(&url).cloned() else {
+            return Err("download failed: exit code 8".to_owned());
+        };
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != sum) {
+            return Err(format!(
+                "checksum mismatch: got '{sum}' != expect '{wanted}'"
+            ));
+        }
+        let (_, available) = world.space(&storage, &asked.node);
+        if available < USED {
+            return Err("download failed: exit code 3".to_owned());
+        }
+        let place = world.place(&storage, &asked.node).to_owned();
+        world.images.insert((place, volume), SIZE);
+        Ok(())
+    })
+}
+
+impl World {
+    /// The virtual size of what a disk is imported from, or PVE's words. What is no image is taken for a small one.
+    pub(super) fn import_size(&self, source: &str, host: &str) -> Result<u64, String> {
+        let Some((storage, name)) = source.split_once(':') else {
+            return Ok(SIZE);
+        };
+        if !name.starts_with("import/") {
+            return Ok(SIZE);
+        }
+        self.usable(storage, host)?;
+        let key = (self.place(storage, host).to_owned(), source.to_owned());
+        let size = self.images.get(&key).copied();
+        size.ok_or_else(|| format!("volume '{source}' does not exist"))
+    }
+
+    /// The images on a storage, as its content lists them.
+    pub(super) fn image_rows(&self, storage: &str, host: &str) -> Value {
+        let place = self.place(storage, host);
+        let begin = format!("{storage}:");
+        let images = self.images.iter();
+        let here = images.filter(|((at, id), _)| at == place && id.starts_with(&begin));
+        let rows = here.map(|((_, id), _)| {
+            let format = id.rsplit('.').next().unwrap_or_default();
+            json!({ "volid": id, "size": USED, "format": format, "content": "import", "ctime": 0 })
+        });
+        json!(rows.collect::<Vec<_>>())
+    }
+
+    /// Cloud-init's own data (`cicustom`) must be there when the VM starts.
+    pub(super) fn check_snippets(&self, vm: &Vm) -> Outcome {
+        for (_, volume) in properties(vm.text("cicustom"), "") {
+            let (storage, name) = volume.split_once(':').unwrap_or_default();
+            let Some(spec) = self.storages.get(storage) else {
+                return Err(format!("storage '{storage}' does not exist"));
+            };
+            let there = match &spec.files {
+                Some(files) => {
+                    let files = files.replace("{host}", &vm.host);
+                    PathBuf::from(files).join(name).is_file()
+                }
+                None => self.volume(volume, &vm.host).is_some(),
+            };
+            if !there {
+                return Err(format!("volume '{volume}' does not exist"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a storage's files are on a host, as its definition says; logical volumes are none.
+    pub(super) fn directory(kind: StorageKind, name: &str) -> Option<String> {
+        match kind {
+            StorageKind::Dir => Some("/var/lib/vz".to_owned()),
+            StorageKind::Nfs => Some(format!("/mnt/pve/{name}")),
+            StorageKind::LvmThin => None,
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! `template build|list|prune` against a simulated cluster whose guests are scripts.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pve_autoscaler::pve::transport::https::{Https, Options};
+use pve_autoscaler::pve::{Client, CloneVm, Poll};
+use pve_autoscaler::sim::pve::PveSpec;
+use sha2::{Digest as _, Sha256};
+
+use super::simulators::Simulators;
+use super::{program, text};
+
+const IMAGE: &str = "https://images.example/debian-13.qcow2";
+const SUM: &str = "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef";
+
+/// A guest whose agent answers once it has booted. What is run in it is kept and not run: the scripts are for a template.
+const GUEST: &str = r#"#!/bin/sh
+here=$GUEST_DIR/..
+case $1 in
+start) : >"$GUEST_DIR/up" ;;
+stop | shutdown) rm -f "$GUEST_DIR/up" ;;
+ping) test -e "$GUEST_DIR/up" && ! test -e "$here/mute" ;;
+exec)
+  script=$6
+  step=$8
+  case $script in
+  *build-start*)
+    cat >"$GUEST_DIR/$step.sh"
+    echo state=started
+    ;;
+  *build-follow*)
+    said="the guest runs $step"
+    code=0
+    if test -e "$here/fail-$step"; then
+      said="E: Unable to locate package gizmo"
+      code=100
+    fi
+    if test -e "$here/hang-$step"; then
+      printf 'state=running\nsize=0\nnext=0\n---\n'
+      exit 0
+    fi
+    size=$((${#said} + 1))
+    printf 'state=exited\nexit=%s\nsize=%s\nnext=%s\n---\n' "$code" "$size" "$size"
+    if test "$9" = 0; then echo "$said"; fi
+    ;;
+  esac
+  ;;
+esac
+"#;
+
+/// Files of a host's own storages, as root of this machine reaches them.
+const SSH: &str = r#"#!/bin/sh
+for word in "$@"; do script=$word; done
+host=
+for word in "$@"; do case $word in root@*) host=${word#root@} ;; esac; done
+exec sh -c "$(printf %s "$script" | sed "s#'/var/lib/vz#'$FILES/$host/var/lib/vz#g")"
+"#;
+
+/// A cluster of three hosts with local storage.
+struct Bench {
+    simulators: Simulators,
+    config: PathBuf,
+}
+
+fn script(path: &Path, text: &str) {
+    std::fs::write(path, text).expect("written");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(path, mode).expect("it can be run");
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench::of(PveSpec::default())
+    }
+
+    fn of(mut spec: PveSpec) -> Bench {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = format!("{}/files/{{host}}/var/lib/vz", folder.path().display());
+        for storage in &mut spec.storages {
+            if storage.name == "local" {
+                "backup,import,iso,snippets,vztmpl".clone_into(&mut storage.content);
+                storage.files = Some(files.clone());
+            }
+        }
+        for privilege in [
+            "Datastore.AllocateTemplate",
+            "Sys.AccessNetwork",
+            "VM.Config.CDROM",
+        ] {
+            for token in &mut spec.tokens {
+                token.acl[0].privileges.insert(0, privilege.to_owned());
+            }
+        }
+        spec.downloads.insert(IMAGE.to_owned(), SUM.to_owned());
+        for name in ["guests", "bin"] {
+            std::fs::create_dir(folder.path().join(name)).expect("made");
+        }
+        script(&folder.path().join("guest"), GUEST);
+        script(&folder.path().join("bin/ssh"), SSH);
+        let simulators = Simulators::with_guests(folder, &spec);
+        let config = simulators.config(&simulators.path("admin.conf"), "built", "9100-9120");
+        let bench = Bench { simulators, config };
+        bench.define("kubernetes = \"1.34\"", SUM);
+        bench
+    }
+
+    /// The definition of the template, on each host's own storage.
+    fn define(&self, more: &str, sum: &str) {
+        self.define_on("local-lvm", more, sum);
+    }
+
+    fn define_on(&self, storage: &str, more: &str, sum: &str) {
+        let path = self.simulators.path("admin.conf");
+        self.simulators.config(&path, "built", "9100-9120");
+        let text = std::fs::read_to_string(&self.config).expect("it is there");
+        let build = format!(
+            "[template.debian.build]\nvmids = \"8000-8019\"\nimage = \"{IMAGE}\"\nchecksum = \"sha256:{sum}\"\nstorage = \"{storage}\"\n{more}\n[instance_type.small]"
+        );
+        let text = text.replace("[instance_type.small]", &build);
+        std::fs::write(&self.config, text).expect("written");
+    }
+
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = self.output(arguments);
+        let said = text(&output.stdout) + &text(&output.stderr);
+        (output.status.code(), said)
+    }
+
+    fn output(&self, arguments: &[&str]) -> Output {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let bin = self.simulators.path("bin");
+        program()
+            .arg("template")
+            .args(arguments)
+            .arg("--config")
+            .arg(&self.config)
+            .env("PATH", format!("{}:{path}", bin.display()))
+            .env("FILES", self.simulators.path("files"))
+            .output()
+            .expect("it runs")
+    }
+
+    fn good(&self, arguments: &[&str]) -> String {
+        let (code, said) = self.run(arguments);
+        assert_eq!(code, Some(0), "{said}");
+        said
+    }
+
+    /// What the guests of this kind do from now on.
+    fn guests(&self, what: &str) {
+        std::fs::write(self.simulators.path("guests").join(what), "").expect("written");
+    }
+
+    fn guests_no_more(&self, what: &str) {
+        std::fs::remove_file(self.simulators.path("guests").join(what)).expect("it was there");
+    }
+
+    /// Rows of `template list`, without their ages.
+    fn listed(&self) -> Vec<String> {
+        let said = self.good(&["list"]);
+        let rows = said.lines().skip(1);
+        let cells = rows.map(|row| row.split_whitespace().take(7).collect::<Vec<_>>().join(" "));
+        cells.collect()
+    }
+}
+
+#[test]
+fn a_template_is_built_on_every_host_rebuilt_when_its_definition_changes_and_old_ones_go() {
+    let bench = Bench::new();
+    let said = bench.good(&["build"]);
+    for words in [
+        "debian on pve1",
+        "downloading https://images.example/debian-13.qcow2 to local:import/pve-autoscaler-",
+        "the agent answers,",
+        "the guest runs install",
+        "the guest runs images",
+        "the guest runs clean",
+        "VM 8002 is the template built",
+        "3 templates built, 0 up to date",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert_eq!(
+        bench.listed(),
+        [
+            "debian pve1 8000 built ready current 0",
+            "debian pve2 8001 built ready current 0",
+            "debian pve3 8002 built ready current 0",
+        ]
+    );
+    let left = bench.simulators.path("files/pve1/var/lib/vz/snippets");
+    let left: Vec<_> = std::fs::read_dir(left).expect("it was made").collect();
+    assert!(left.is_empty(), "{left:?}");
+    // What it was built with went in by standard input.
+    let install = bench.simulators.path("guests/8000/install.sh");
+    let install = std::fs::read_to_string(install).expect("kept by the guest");
+    assert!(install.starts_with("minor='1.34'\npatch=''\n"), "{install}");
+    assert!(
+        bench
+            .good(&["build"])
+            .contains("0 templates built, 3 up to date")
+    );
+
+    bench.define("kubernetes = \"1.34\"\npackages = [\"nfs-common\"]", SUM);
+    assert!(bench.listed().iter().all(|row| row.contains("ready older")));
+    let said = bench.good(&["build", "--host", "pve1"]);
+    assert!(
+        said.contains("VM 8000, the template before, is called built-old-8000 now"),
+        "{said}"
+    );
+    assert!(said.contains("the image is there: local:import/"), "{said}");
+    let said = bench.good(&["prune"]);
+    for words in [
+        "debian on pve1: VM 8000 (built-old-8000) is removed",
+        "debian on pve2: VM 8001 (built) is in use",
+        "debian on pve1: VM 8003 (built) is in use",
+        "1 template removed",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert_eq!(bench.listed().len(), 3, "{:?}", bench.listed());
+}
+
+#[test]
+fn a_failing_package_is_told_with_what_the_guest_said_and_leaves_nothing_unless_wanted() {
+    let bench = Bench::new();
+    bench.guests("fail-install");
+    let (code, said) = bench.run(&["build", "--host", "pve2"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("failed with exit code 100; the guest said last:"),
+        "{said}"
+    );
+    assert!(said.contains("E: Unable to locate package gizmo"), "{said}");
+    assert!(said.contains("not built: debian on pve2"), "{said}");
+    assert!(bench.good(&["list"]).contains("no template is built"));
+
+    let (_, said) = bench.run(&["build", "--host", "pve2", "--keep-failed"]);
+    assert!(said.contains("VM 8000 is kept"), "{said}");
+    assert_eq!(bench.listed(), ["debian pve2 8000 built failed current 0"]);
+    bench.guests_no_more("fail-install");
+    let said = bench.good(&["build", "--host", "pve2"]);
+    assert!(
+        said.contains("removing VM 8000, which an earlier build left"),
+        "{said}"
+    );
+    assert_eq!(bench.listed(), ["debian pve2 8000 built ready current 0"]);
+}
+
+#[test]
+fn what_is_missing_is_said_before_anything_is_made() {
+    let bench = Bench::new();
+    bench.define("kubernetes = \"1.34\"", &"0".repeat(64));
+    let (code, said) = bench.run(&["build", "--host", "pve1"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("the download failed: checksum mismatch"),
+        "{said}"
+    );
+    bench.define("kubernetes = \"1.34\"\nimage_storage = \"shared\"", SUM);
+    let (_, said) = bench.run(&["build", "--host", "pve1"]);
+    let words = "storage shared does not have the content type import; `pvesm set shared --content images,import` adds it";
+    assert!(said.contains(words), "{said}");
+    bench.define(
+        "kubernetes = \"1.34\"\nsnippet_storage = \"local-lvm\"",
+        SUM,
+    );
+    let (_, said) = bench.run(&["build", "--host", "pve1"]);
+    assert!(
+        said.contains("does not have the content type snippets"),
+        "{said}"
+    );
+    let (_, said) = bench.run(&["build", "ubuntu"]);
+    assert!(said.contains("template ubuntu has no build"), "{said}");
+    assert!(bench.good(&["list"]).contains("no template is built"));
+}
+
+/// Clones a template, linked, as an administrator does it.
+fn clone(bench: &Bench, template: u32, vmid: u32) {
+    let secret = std::fs::read_to_string(bench.simulators.path("secret")).expect("it is there");
+    let way = Https::new(&Options {
+        endpoints: vec![bench.simulators.pve.clone()],
+        token_id: "scaler@pve!sim".to_owned(),
+        secret: secret.into(),
+        ca_file: None,
+        fingerprint: Some(bench.simulators.fingerprint.clone()),
+    });
+    let client = Client::new(Arc::new(way.expect("a way")));
+    let clone = CloneVm {
+        newid: vmid,
+        name: "mine".to_owned(),
+        description: "mine".to_owned(),
+        pool: None,
+        target: None,
+        full: None,
+    };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let task = client
+            .clone_vm("pve1", template, &clone)
+            .await
+            .expect("begun");
+        let within = Duration::from_secs(30);
+        let end = client.wait_task(&task, within, Poll::default()).await;
+        assert_eq!(format!("{:?}", end.expect("it ends")), "Ok");
+    });
+}
+
+#[test]
+fn a_template_on_shared_storage_is_built_once_and_kept_while_linked_clones_need_it() {
+    let bench = Bench::new();
+    bench.define_on("shared", "kubernetes = \"1.34\"", SUM);
+    assert!(bench.good(&["build"]).contains("1 template built"));
+    assert_eq!(bench.listed(), ["debian pve1 8000 built ready current 0"]);
+    clone(&bench, 8000, 500);
+    bench.define_on("shared", "kubernetes = \"1.34\"\npackages = [\"jq\"]", SUM);
+    bench.good(&["build"]);
+    let rows = [
+        "debian pve1 8000 built-old-8000 ready older 1",
+        "debian pve1 8001 built ready current 0",
+    ];
+    assert_eq!(bench.listed(), rows);
+    let said = bench.good(&["prune"]);
+    assert!(
+        said.contains("VM 8000 (built-old-8000) is kept: linked clones need it: 500"),
+        "{said}"
+    );
+    assert_eq!(bench.listed(), rows);
+}
+
+/// Somebody's templates lie in the range: one has our names and tags, one the mark of another VM, from which it was copied.
+#[test]
+fn what_does_not_carry_its_own_mark_is_never_touched() {
+    let mut spec = PveSpec::default();
+    let body = r#"{"template":"debian","cluster":"default","vmid":8019,"definition":"0","stage":"failed","by":"x/1","begun":1}"#;
+    let sum = Sha256::digest(body)
+        .iter()
+        .take(6)
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    let copied = format!("pve-autoscaler-template:v1 {body} {sum}");
+    for (vmid, description) in [(8000, "mine"), (8001, &*copied)] {
+        let mut machine = spec.machines[2].clone();
+        machine.vmid = vmid;
+        "local-lvm".clone_into(&mut machine.storage);
+        for (key, value) in [
+            ("name", "built"),
+            ("tags", "pve-autoscaler-template"),
+            ("description", description),
+        ] {
+            machine.config.insert(key.to_owned(), value.to_owned());
+        }
+        spec.machines.push(machine);
+    }
+    let bench = Bench::of(spec);
+    let said = bench.good(&["build", "--host", "pve1"]);
+    assert!(said.contains("VM 8002 is the template built"), "{said}");
+    assert!(!said.contains("8000") && !said.contains("8001"), "{said}");
+    bench.define("kubernetes = \"1.33\"", SUM);
+    bench.good(&["build", "--host", "pve1"]);
+    let said = bench.good(&["prune"]);
+    assert!(said.contains("1 template removed"), "{said}");
+    assert!(!said.contains("8000") && !said.contains("8001"), "{said}");
+    assert_eq!(bench.listed(), ["debian pve1 8003 built ready current 0"]);
+}
+
+/// The process dies in the middle of a build.
+#[test]
+fn what_an_interrupted_build_left_is_removed_by_the_next_one() {
+    let bench = Bench::new();
+    bench.guests("hang-install");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut child = program()
+        .args(["template", "build", "--host", "pve1", "--config"])
+        .arg(&bench.config)
+        .env(
+            "PATH",
+            format!("{}:{path}", bench.simulators.path("bin").display()),
+        )
+        .env("FILES", bench.simulators.path("files"))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let begun = bench.simulators.path("guests/8000/install.sh");
+    for _ in 0..600 {
+        if begun.exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(begun.exists(), "the step was never begun");
+    let said = bench.run(&["build", "--host", "pve1"]).1;
+    assert!(said.contains("VM 8000 is being built by process"), "{said}");
+    child.kill().expect("it is killed");
+    child.wait().expect("it ends");
+    assert_eq!(
+        bench.listed(),
+        ["debian pve1 8000 built building current 0"]
+    );
+    bench.guests_no_more("hang-install");
+    let said = bench.good(&["build", "--host", "pve1"]);
+    assert!(
+        said.contains("removing VM 8000, which an earlier build left"),
+        "{said}"
+    );
+    assert_eq!(bench.listed(), ["debian pve1 8000 built ready current 0"]);
+}
