@@ -81,7 +81,7 @@ stage() {
     install -D -m 0755 "$built/pve-autoscaler-broker" "$tree/usr/libexec/pve-autoscaler/broker"
     install -D -m 0755 "$built/pve-autoscaler-simulator" "$tree/usr/libexec/pve-autoscaler/simulator"
     install -m 0644 contrib/pve-autoscaler.toml "$tree/etc/"
-    cp -a contrib/kubernetes "$tree/usr/share/pve-autoscaler/"
+    cp -a contrib/kubernetes contrib/prometheus contrib/grafana "$tree/usr/share/pve-autoscaler/"
     documentation "$tree/doc"
     libraries >"$tree/doc/libraries.txt"
     generated "$tree"

@@ -21,6 +21,7 @@ pub mod config;
 pub mod conformance;
 pub mod kube;
 pub mod pve;
+pub mod record;
 #[cfg(feature = "simulator")]
 pub mod sim;
 #[cfg(feature = "simulator")]

@@ -6,6 +6,8 @@ mod absence;
 #[path = "life/clocks.rs"]
 mod clocks;
 mod common;
+#[path = "life/history.rs"]
+mod history;
 #[path = "life/hostile_days/mod.rs"]
 mod hostile_days;
 #[path = "life/hosts.rs"]
@@ -27,12 +29,18 @@ mod planted;
 mod power;
 #[path = "life/record.rs"]
 mod record;
+#[path = "life/recorder.rs"]
+mod recorder;
 #[path = "life/regions.rs"]
 mod regions;
 #[path = "life/rescue.rs"]
 mod rescue;
+#[path = "life/shipped_metrics.rs"]
+mod shipped_metrics;
 #[path = "life/storages.rs"]
 mod storages;
+#[path = "life/support_bundle.rs"]
+mod support_bundle;
 #[path = "life/swarm.rs"]
 mod swarm;
 #[path = "life/tell.rs"]

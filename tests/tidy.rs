@@ -11,16 +11,17 @@ const MAX_FUNCTION_LINES: usize = 70;
 /// What each module of the program's own crate may use besides itself, `model`, `clock` and `planted`;
 /// docs/architecture.md has the picture. `lib` is not a module. What is a crate of its own has its list in
 /// its Cargo.toml.
-const MAY_USE: [(&str, &[&str]); 16] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("clock", &[]),
     ("config", &[]),
     ("pve", &[]),
     ("kube", &[]),
     ("broker", &["config", "pve"]),
-    ("agent", &["brain", "kube", "pve", "config"]),
+    ("record", &["brain"]),
+    ("agent", &["brain", "kube", "pve", "config", "record"]),
     // Cases go through the daemon's own reading of Kubernetes' objects.
     ("conformance", &["brain", "kube"]),
-    ("web", &["agent", "config", "kube", "pve"]),
+    ("web", &["agent", "config", "kube", "pve", "record"]),
     ("sim", &["simulator_args"]),
     ("simulator_args", &[]),
     // The world and the demo in it run the real daemon on the simulator.
@@ -47,6 +48,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
             "config",
             "kube",
             "pve",
+            "record",
             "simulator_args",
             "web",
         ],

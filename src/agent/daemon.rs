@@ -18,6 +18,7 @@ use crate::agent::identity::identify;
 use crate::agent::journal::{Journal, JournalError};
 use crate::agent::nominations::Nominations;
 use crate::agent::observe::{self, Sources};
+use crate::agent::recording::Recording;
 use crate::agent::region::{Doubts, RegionView, RegionWatcher};
 use crate::agent::spacing::{Answers, SPACING, called, spacing};
 use crate::agent::state::{StateError, StateFiles};
@@ -183,15 +184,16 @@ fn election(
 /// Begins to watch Kubernetes, and the credentials for it.
 fn watch_cluster(
     kube: &crate::kube::Client,
-    store: &ClusterStore,
     seed: u64,
     tasks: &mut JoinSet<String>,
-) {
+) -> ClusterStore {
+    let store = ClusterStore::new();
     let watches = watch::watch(kube.clone(), store.clone(), seed);
     tasks.spawn(named("the watches", watches));
     let kube = kube.clone();
     let maintaining = async move { kube.maintain().await };
     tasks.spawn(named("the kubeconfig's watcher", maintaining));
+    store
 }
 
 /// Begins to ask which cluster this is: its id, and what hinders to know it.
@@ -273,6 +275,7 @@ fn seen(view: &RegionView, now: Time) -> RegionView {
 struct Loop {
     parts: Parts,
     executor: Executor,
+    recording: Recording,
     journal: Journal,
     store: ClusterStore,
     changes: channel::Receiver<Changes>,
@@ -313,13 +316,12 @@ impl Loop {
         let journal = journal(&parts.state)?;
         let memory = memory(&parts.state, &journal, parts.clock.now())?;
         let kube = parts.kube.clone();
-        let store = ClusterStore::new();
         let seed: u64 = parts
             .random
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .random();
-        watch_cluster(&kube, &store, seed, tasks);
+        let store = watch_cluster(&kube, seed, tasks);
         let leadership = election(&parts, seed, tasks, idle);
         let (hurry, hurrying) = channel::channel(false);
         let clients = clients(&parts);
@@ -331,6 +333,7 @@ impl Loop {
         let (cluster_id, id_error) = ask_identity(&parts, tasks);
         let (nominations, withdrawing) = Nominations::new(&kube, &memory.bookings);
         tasks.spawn(named("the nominations", withdrawing));
+        let recording = Recording::begin(&parts);
         let tools = Tools {
             clock: parts.clock,
             settings: parts.settings.clone(),
@@ -339,7 +342,7 @@ impl Loop {
             store: store.clone(),
             journal: journal.clone(),
             random: parts.random.clone(),
-            observer: parts.observer.clone(),
+            observer: recording.hearing(&parts.observer, parts.clock),
             clones: Turns::default(),
             pings: Turns::default(),
             doubts,
@@ -348,9 +351,10 @@ impl Loop {
             waits: Waits::default(),
             works: Arc::default(),
         };
-        let waits = tools.waits.clone();
         Ok(Loop {
+            waits: tools.waits.clone(),
             executor: Executor::new(tools),
+            recording,
             parts,
             journal,
             changes: store.changes(),
@@ -370,7 +374,6 @@ impl Loop {
             steps: Steps::default(),
             former: BTreeMap::new(),
             number: 0,
-            waits,
             id_error,
             last: None,
         })
@@ -407,6 +410,7 @@ impl Loop {
                 filling,
             };
             self.parts.observer.turned(cost);
+            self.recording.tell_lost(&*self.parts.observer);
             match turned {
                 Ok(next) => wake = next,
                 Err(error) => return error,
@@ -463,13 +467,15 @@ impl Loop {
         }
         let policy = &self.parts.settings.policy;
         let decision = brain::decide_lean(&snapshot, policy, &self.memory, now);
+        // What was remembered, if this decision changes it.
+        let mut before = None;
         if decision.memory != self.memory {
             // Before anything is done: a lesson must not be lost because what taught it crashed us.
             self.parts.state.save_memory(&decision.memory)?;
             if decision.memory.bookings != self.memory.bookings {
                 self.nominations.plan(&decision.memory.bookings);
             }
-            self.memory = decision.memory.clone();
+            before = Some(std::mem::replace(&mut self.memory, decision.memory.clone()));
         }
         self.nominations
             .take_back(&snapshot.cluster, snapshot.leader);
@@ -483,6 +489,7 @@ impl Loop {
             decision: Arc::new(decision),
             waits: self.waits.clone(),
         });
+        self.recording.decided(&turn, before);
         self.act(&turn);
         self.announcer.decided(&turn);
         for overdue in self.executor.overdue(now) {
@@ -582,6 +589,7 @@ impl Loop {
                     tracing::debug!(machine = %action.target.machine, %why, "not begun");
                 }
                 Err(error) => {
+                    self.recording.not_begun(action, turn, error.to_string());
                     tracing::error!(machine = %action.target.machine, action = ?action.kind, %error, "not begun");
                 }
             }

@@ -18,6 +18,7 @@ pub mod news;
 pub mod nominations;
 pub mod observe;
 mod panics;
+mod recording;
 pub mod region;
 pub mod secret_file;
 mod spacing;

@@ -45,6 +45,11 @@ impl StateFiles {
         self.directory.join(super::journal::DIRECTORY)
     }
 
+    /// Where the record of decisions lies.
+    pub fn record(&self) -> PathBuf {
+        self.directory.join(crate::record::DIRECTORY)
+    }
+
     /// The files of the journal that are no entries; none where it cannot be read at all, which the daemon says.
     pub fn unreadable_entries(&self) -> Vec<Unreadable> {
         Journal::open(&self.journal()).map_or_else(|_| Vec::new(), |(_, unreadable)| unreadable)

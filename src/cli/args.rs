@@ -14,6 +14,9 @@ pub(super) const CONTROL_SOCKET: &str = "/run/pve-autoscaler/control.sock";
 /// The daemon's own directory.
 pub(super) const STATE_DIRECTORY: &str = "/var/lib/pve-autoscaler";
 
+/// The record of decisions in it.
+const RECORD_DIRECTORY: &str = "/var/lib/pve-autoscaler/record";
+
 /// The broker's own directory.
 const BROKER_DIRECTORY: &str = "/var/lib/pve-autoscaler-broker";
 
@@ -60,6 +63,28 @@ pub(super) enum Command {
     Explain(ExplainCommand),
     /// Save what the daemon sees, without secrets, for `plan --snapshot` and for bug reports.
     Snapshot(SnapshotOptions),
+    /// What was decided and done, and why: from the record in the state directory, with the daemon running or not.
+    ///
+    /// One line a decision that did something, and one for how it ended. Root and the daemon's user may read the record.
+    #[command(after_help = "Examples:\n  pve-autoscaler history --since 24h\n  \
+        pve-autoscaler history --since '2026-11-23 16:00' --until '2026-11-23 17:00' --detail\n  \
+        pve-autoscaler history --pod shop/web-7d4b9c6f5-x2x9k")]
+    History(HistoryOptions),
+    /// Decide anew what was recorded, with this version of the program or another configuration, and show every difference.
+    ///
+    /// Without --config each decision is made with the configuration that was in force then: a test of this version
+    /// before it is installed. With it, what would have been done under that file. Never acts. Exit codes: 0 no difference,
+    /// 1 differences or a failure.
+    #[command(
+        after_help = "Examples:\n  pve-autoscaler replay /var/lib/pve-autoscaler/record\n  \
+        pve-autoscaler replay --config new.toml --since 24h /var/lib/pve-autoscaler/record"
+    )]
+    Replay(ReplayOptions),
+    /// Write all that a bug report needs into one archive, without secrets: configuration, status, plan, the latest part
+    /// of the record of decisions, the log, versions of PVE and of the system.
+    ///
+    /// Names of pods, nodes and hosts are in it. What cannot be had is named and left out. Run it as root on the host of the daemon.
+    SupportBundle(SupportBundleOptions),
     /// Show how things stand: pools, machines, what is on hold and why.
     Status(OutputOptions),
     /// Stop making and removing machines until `resume`. What has begun is finished.
@@ -205,6 +230,77 @@ pub(super) struct SnapshotOptions {
     /// Where to write it. Default: standard output.
     #[arg(long, value_name = "FILE")]
     pub(super) file: Option<PathBuf>,
+}
+
+/// Which part of the record.
+#[derive(Debug, Args)]
+pub(super) struct PartOptions {
+    /// Not before this: a time such as '2026-11-23 16:00', '16:00' or '2026-11-23T16:00:00Z', or how long ago, such as 24h or '2 days'.
+    #[arg(long, value_name = "TIME")]
+    pub(super) since: Option<String>,
+    /// Not after this.
+    #[arg(long, value_name = "TIME")]
+    pub(super) until: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct HistoryOptions {
+    #[command(flatten)]
+    pub(super) part: PartOptions,
+    /// What concerns this pod: NAMESPACE/NAME, or NAME for the namespace default.
+    #[arg(long, value_name = "POD", value_parser = super::explain::key)]
+    pub(super) pod: Option<PodKey>,
+    /// What concerns this node.
+    #[arg(long, value_name = "NAME")]
+    pub(super) node: Option<String>,
+    /// What concerns this machine.
+    #[arg(long, value_name = "NAME")]
+    pub(super) machine: Option<String>,
+    /// What concerns machines of this pool.
+    #[arg(long, value_name = "NAME")]
+    pub(super) pool: Option<String>,
+    /// The latest lines at most.
+    #[arg(long, value_name = "NUMBER", default_value_t = 500)]
+    pub(super) limit: usize,
+    /// Each action of a decision on a line of its own, with all its pods.
+    #[arg(long)]
+    pub(super) detail: bool,
+    /// The record: its directory, or one segment of it.
+    #[arg(long, value_name = "PATH", default_value = RECORD_DIRECTORY)]
+    pub(super) record: PathBuf,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub(super) output: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SupportBundleOptions {
+    #[command(flatten)]
+    pub(super) control: ControlOptions,
+    /// The archive. Default: pve-autoscaler-support-TIME.tar.gz in this directory.
+    #[arg(long, value_name = "FILE")]
+    pub(super) file: Option<PathBuf>,
+    /// The part of the record that goes into it: not before this, such as 48h or '2026-11-23 16:00'.
+    #[arg(long, value_name = "TIME", default_value = "48h")]
+    pub(super) since: String,
+    /// Leave the record of decisions out.
+    #[arg(long)]
+    pub(super) without_record: bool,
+    /// The daemon's own directory.
+    #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
+    pub(super) state_directory: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReplayOptions {
+    /// The record: its directory, or one segment of it.
+    #[arg(value_name = "PATH", default_value = RECORD_DIRECTORY)]
+    pub(super) record: PathBuf,
+    #[command(flatten)]
+    pub(super) part: PartOptions,
+    /// How to print; as JSON one object a decision that differs.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub(super) output: Format,
 }
 
 #[derive(Debug, Args)]

@@ -4,12 +4,14 @@
 mod adopt;
 mod agreement;
 mod args;
+mod bundle;
 mod channels;
 mod check;
 mod control;
 mod crash;
 mod explain;
 mod generate;
+mod history;
 mod in_force;
 mod journald;
 mod kubeconfig;
@@ -18,7 +20,9 @@ pub(crate) mod log;
 mod narrow;
 mod page;
 mod plan;
+mod redact;
 mod render;
+mod replay;
 mod service;
 mod simulator;
 mod status;
@@ -27,10 +31,12 @@ mod story;
 mod systemd;
 mod table;
 mod template;
+mod times;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::parser::ValueSource;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser as _};
 
 use args::{BrokerCli, Command};
 pub use args::{Cli, ConformanceOptions, Format, SimulatorCommand};
@@ -65,7 +71,15 @@ const EXIT_USAGE: u8 = 2;
 /// The program.
 pub fn main() -> ExitCode {
     name_provider();
-    ended(dispatch(Cli::parse()))
+    let matches = Cli::command().get_matches();
+    // A replay without it goes by the configurations in the record.
+    let given = matches.subcommand().is_some_and(|(_, matches)| {
+        matches.value_source("config") == Some(ValueSource::CommandLine)
+    });
+    match Cli::from_arg_matches(&matches) {
+        Ok(cli) => ended(dispatch(cli, given)),
+        Err(error) => error.exit(),
+    }
 }
 
 /// The broker's own program: nothing of the daemon, the simulator or the commands is in it.
@@ -96,12 +110,18 @@ pub(crate) fn ended(outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
-fn dispatch(cli: Cli) -> Result<(), Failure> {
+fn dispatch(cli: Cli, config_given: bool) -> Result<(), Failure> {
     match cli.command {
         Command::Run(options) => run(cli.config, options),
         Command::Broker => run_broker(cli.config),
         Command::Plan(options) => plan::run(&cli.config, &options),
         Command::Explain(command) => explain::run(&cli.config, &command),
+        Command::History(options) => history::run(&options),
+        Command::Replay(options) => {
+            let config = config_given.then_some(&*cli.config);
+            replay::run(config, &options)
+        }
+        Command::SupportBundle(options) => bundle::run(&cli.config, &options),
         Command::Snapshot(options) => control::snapshot(&options),
         Command::Status(options) => status::run(&options),
         Command::Staying(options) => staying::run(&options),

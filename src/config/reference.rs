@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 21] = [
+const TABLES: [(&str, &str); 22] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
     ("`[template.NAME]`", "Template"),
@@ -31,6 +31,7 @@ const TABLES: [(&str, &str); 21] = [
     ("`[lifecycle]`", "Lifecycle"),
     ("`[broker]`", "Broker"),
     ("`[web]`", "Web"),
+    ("`[recorder]`", "Recorder"),
     ("Values", ""),
 ];
 

@@ -38,6 +38,8 @@ pub struct Settings {
     pub leaving: Leaving,
     /// The web server.
     pub web: Web,
+    /// The record of decisions.
+    pub recorder: Recorder,
     /// What is allowed but looks like a mistake.
     pub warnings: Vec<String>,
     /// The file as it was read.
@@ -370,6 +372,27 @@ impl Default for Leaving {
             deletion_delay: Span::minutes(2),
             evict_daemons_of_empty: false,
             evict_daemons_of_occupied: true,
+        }
+    }
+}
+
+/// `[recorder]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recorder {
+    /// Whether decisions are recorded.
+    pub enabled: bool,
+    /// Bytes on disk at most.
+    pub max_size: i64,
+    /// What is older goes.
+    pub max_age: Span,
+}
+
+impl Default for Recorder {
+    fn default() -> Recorder {
+        Recorder {
+            enabled: true,
+            max_size: 200 << 20,
+            max_age: Span::minutes(14 * 24 * 60),
         }
     }
 }

@@ -279,6 +279,7 @@ fn unknown_keys_are_errors_in_every_table() {
         "[scale_down]",
         "[lifecycle]",
         "[web]",
+        "[recorder]",
     ] {
         let text = format!("version = 1\n{header}\nsurprise = 1\n");
         assert!(

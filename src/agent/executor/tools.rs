@@ -21,16 +21,18 @@ use crate::model::time::Span;
 
 use super::waits::Waits;
 
-/// Hears what the executor does, for metrics.
+/// Hears what the executor does, for metrics and the record.
 pub trait Observer: Send + Sync + fmt::Debug {
-    /// A step ended after `took`.
-    fn step(&self, step: Step, took: Span, ok: bool);
+    /// A step of a machine's life ended after `took`.
+    fn step(&self, machine: &str, step: Step, took: Span, ok: bool);
     /// An eviction was answered.
     fn evicted(&self, ok: bool);
     /// A turn of the loop ended after `took`.
     fn turned(&self, took: Duration);
     /// An action came to its end.
     fn ended(&self, action: &Action, failure: Option<&Failure>);
+    /// Decisions and events could not be recorded.
+    fn not_recorded(&self, many: u64);
 }
 
 /// Hears nothing.
@@ -38,10 +40,11 @@ pub trait Observer: Send + Sync + fmt::Debug {
 pub struct Nothing;
 
 impl Observer for Nothing {
-    fn step(&self, _: Step, _: Span, _: bool) {}
+    fn step(&self, _: &str, _: Step, _: Span, _: bool) {}
     fn evicted(&self, _: bool) {}
     fn turned(&self, _: Duration) {}
     fn ended(&self, _: &Action, _: Option<&Failure>) {}
+    fn not_recorded(&self, _: u64) {}
 }
 
 /// Everything an action needs; cheap to clone.

@@ -256,7 +256,7 @@ impl Work {
         };
         self.tools
             .observer
-            .step(step, span(began.elapsed()), result.is_ok());
+            .step(&self.machine, step, span(began.elapsed()), result.is_ok());
         result.map_err(|stop| self.failure(step, stop))
     }
 

@@ -75,6 +75,9 @@ pub struct File {
     /// The web server with the page, `/metrics`, `/livez` and `/readyz`.
     #[schemars(default)]
     pub web: Web,
+    /// The record of decisions in the state directory, for `history` and `replay`.
+    #[schemars(default)]
+    pub recorder: Recorder,
 }
 
 /// The Kubernetes cluster.
@@ -291,6 +294,40 @@ pub struct Web {
     /// alone. It has no authentication and nothing secret.
     #[schemars(with = "String")]
     pub listen: SocketAddr,
+}
+
+/// The record of decisions: what was seen, decided and done, compressed, in the state directory. It has names of pods and nodes and no secrets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Recorder {
+    /// Whether decisions are recorded.
+    pub enabled: bool,
+    /// The record takes at most this much on disk; the oldest part goes.
+    pub max_size: Size,
+    /// What is older than this goes.
+    pub max_age: Duration,
+}
+
+impl Default for Recorder {
+    fn default() -> Recorder {
+        let recorder = settings::Recorder::default();
+        Recorder {
+            enabled: recorder.enabled,
+            max_size: Size(recorder.max_size),
+            max_age: Duration(recorder.max_age),
+        }
+    }
+}
+
+impl Recorder {
+    /// As the daemon reads it.
+    pub fn settings(&self) -> settings::Recorder {
+        settings::Recorder {
+            enabled: self.enabled,
+            max_size: self.max_size.0,
+            max_age: self.max_age.0,
+        }
+    }
 }
 
 impl Default for Kubernetes {

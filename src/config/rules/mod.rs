@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use super::file::{self, File};
 use super::place::KeyPath;
+use super::scalar::Size;
 use super::settings::{Kubernetes, Settings, Web};
 use super::syntax;
 use crate::model::policy::Policy;
@@ -63,6 +64,8 @@ impl Problems {
 
 /// The version of the format that this program reads.
 const VERSION: i64 = 1;
+/// The smallest record.
+const MIN_RECORD: i64 = 1 << 20;
 /// Nothing that PVE or a guest does is done sooner.
 const MIN_STEP: Span = Span::seconds(1);
 
@@ -77,6 +80,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     }
     check_kubernetes(&file.kubernetes, problems);
     check_lifecycle(&file.lifecycle, problems);
+    check_recorder(&file.recorder, problems);
     check_scaling(file, problems);
     disruption::check_limits(&file.limits, problems);
     let regions = regions::regions(file, problems);
@@ -125,6 +129,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
         web: Web {
             listen: file.web.listen,
         },
+        recorder: file.recorder.settings(),
         text: Arc::default(),
     }
 }
@@ -138,6 +143,19 @@ fn check_kubernetes(kubernetes: &file::Kubernetes, problems: &mut Problems) {
     );
     name(&path.at("name"), &kubernetes.name, 63, problems);
     name(&path.at("namespace"), &kubernetes.namespace, 63, problems);
+}
+
+/// A smaller or shorter record has hardly anything to tell.
+fn check_recorder(recorder: &file::Recorder, problems: &mut Problems) {
+    let path = KeyPath::default().at("recorder");
+    let least = Size(MIN_RECORD);
+    problems.unless(recorder.max_size >= least, &path.at("max_size"), || {
+        format!("expected at least {least}; `enabled = false` switches the record off")
+    });
+    let shortest = Span::minutes(60);
+    problems.unless(recorder.max_age.0 >= shortest, &path.at("max_age"), || {
+        format!("expected at least {shortest}; `enabled = false` switches the record off")
+    });
 }
 
 /// A step without time fails at once, and its machine with it.

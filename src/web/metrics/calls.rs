@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Metrics;
 use crate::kube::{CallObserver, CallOutcome};
-use crate::pve::transport::{CallError, Outcome, Request, Transport};
+use crate::pve::transport::{CallError, Method, Outcome, Request, Transport};
 
 /// A transport whose calls are counted.
 #[derive(Debug)]
@@ -27,16 +27,29 @@ impl Metered {
 
 impl Transport for Metered {
     fn call(&self, request: Request) -> BoxFuture<'_, Result<Value, CallError>> {
-        let call = request.call;
+        let (call, method) = (request.call, method(request.method));
         let began = Instant::now();
         Box::pin(async move {
             let result = self.inner.call(request).await;
             self.metrics
-                .pve_call(call, result.as_ref().err(), began.elapsed());
+                .pve_call((call, method), result.as_ref().err(), began.elapsed());
             result
         })
     }
 }
+
+/// A method as a label.
+fn method(method: Method) -> &'static str {
+    match method {
+        Method::Get => "get",
+        Method::Post => "post",
+        Method::Put => "put",
+        Method::Delete => "delete",
+    }
+}
+
+/// The methods of PVE's calls, as labels.
+const METHODS: [&str; 4] = ["get", "post", "put", "delete"];
 
 /// How a PVE call may end.
 const PVE_OUTCOMES: [&str; 5] = [
@@ -58,7 +71,22 @@ impl Metrics {
         }
     }
 
-    fn pve_call(&self, call: &'static str, error: Option<&CallError>, took: Duration) {
+    /// The times of calls are counted from zero, too.
+    pub(super) fn call_times_known(&self) {
+        for method in METHODS {
+            drop(
+                self.pve_seconds
+                    .get_or_create(&vec![("method", method.to_owned())]),
+            );
+        }
+    }
+
+    fn pve_call(
+        &self,
+        (call, method): (&'static str, &'static str),
+        error: Option<&CallError>,
+        took: Duration,
+    ) {
         let outcome = match error.map(|error| error.outcome) {
             None => "done",
             Some(Outcome::NotSent) => "not_sent",
@@ -66,12 +94,10 @@ impl Metrics {
             Some(Outcome::Refused) => "refused",
             Some(Outcome::Unknown) => "unknown",
         };
-        let call = ("call", call.to_owned());
-        self.pve_calls
-            .get_or_create(&vec![call.clone(), ("outcome", outcome.to_owned())])
-            .inc();
+        let series = vec![("call", call.to_owned()), ("outcome", outcome.to_owned())];
+        self.pve_calls.get_or_create(&series).inc();
         self.pve_seconds
-            .get_or_create(&vec![call])
+            .get_or_create(&vec![("method", method.to_owned())])
             .observe(took.as_secs_f64());
         if error.is_some() {
             self.error("cloudProviderError");
@@ -88,11 +114,11 @@ impl CallObserver for Metrics {
             series.push(("outcome", other.to_owned()));
             drop(self.kube_calls.get_or_create(&series));
         }
-        let mut counted = call.clone();
+        let mut counted = call;
         counted.push(("outcome", outcome.label().to_owned()));
         self.kube_calls.get_or_create(&counted).inc();
         self.kube_seconds
-            .get_or_create(&call)
+            .get_or_create(&vec![("verb", verb.to_owned())])
             .observe(took.as_secs_f64());
         if outcome != CallOutcome::Done {
             self.error("apiCallError");

@@ -45,6 +45,11 @@ impl Metrics {
         for call in crate::pve::CALLS {
             self.pve_call_known(call);
         }
+        self.call_times_known();
+        drop(
+            self.turns
+                .get_or_create(&vec![("function", "main".to_owned())]),
+        );
     }
 
     /// A turn of the loop ended after `took`.
@@ -72,6 +77,11 @@ impl Metrics {
         self.evicted
             .get_or_create(&vec![("eviction_result", result.to_owned())])
             .inc();
+    }
+
+    /// Decisions and events could not be recorded.
+    pub fn not_recorded(&self, many: u64) {
+        self.record_lost.inc_by(many);
     }
 
     /// An action came to its end.

@@ -9,12 +9,16 @@ use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 
 impl Observer for Metrics {
-    fn step(&self, step: Step, took: Span, ok: bool) {
+    fn step(&self, _: &str, step: Step, took: Span, ok: bool) {
         Metrics::step(self, step, took, ok);
     }
 
     fn evicted(&self, ok: bool) {
         Metrics::evicted(self, ok);
+    }
+
+    fn not_recorded(&self, many: u64) {
+        Metrics::not_recorded(self, many);
     }
 
     fn turned(&self, took: Duration) {

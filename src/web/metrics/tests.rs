@@ -172,6 +172,50 @@ fn panels_of_others_dashboards_are_filled() {
     );
 }
 
+/// What the process takes, under the names of Prometheus' own client libraries.
+#[test]
+fn the_process_is_measured() {
+    let text = text();
+    let value = |name: &str| {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{name} ")));
+        let line = line.unwrap_or_else(|| panic!("{name} is not in {text}"));
+        line.parse::<f64>().expect("a number")
+    };
+    assert!(value("process_resident_memory_bytes") > 1e6);
+    assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"));
+    assert!(
+        value("process_open_fds") >= 3.0 && value("process_max_fds") >= value("process_open_fds")
+    );
+    assert!(value("process_cpu_seconds_total") > 0.0);
+    // After 2020, and not in the future.
+    let now = value("process_start_time_seconds");
+    assert!(now > 1.577e9 && now < 1e11, "{now}");
+    assert!(
+        text.contains("# TYPE process_cpu_seconds_total counter"),
+        "{text}"
+    );
+}
+
+/// All calls together, each with every way it can end and its times, are a couple of hundred series.
+#[test]
+fn calls_have_few_series() {
+    let metrics = Metrics::new();
+    for verb in [
+        "get", "list", "watch", "create", "patch", "update", "delete",
+    ] {
+        for kind in ["pods", "nodes", "events", "leases"] {
+            metrics.called(verb, kind, CallOutcome::Done, Duration::from_millis(3));
+        }
+    }
+    let text = metrics.plain_text(Some(&turn()));
+    let times = text
+        .lines()
+        .filter(|line| line.contains("_call_duration_seconds"));
+    assert!(times.count() < 120, "{text}");
+}
+
 /// An increase is seen from what was there before: the first failure of each kind included.
 #[test]
 fn counters_are_there_before_the_first_failure() {

@@ -1,0 +1,129 @@
+//! What the loop tells the record of decisions.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::agent::daemon::Parts;
+use crate::agent::executor::Observer;
+use crate::agent::turn::Turn;
+use crate::clock::Clock;
+use crate::model::action::Action;
+use crate::model::memory::Memory;
+use crate::model::policy::Policy;
+use crate::model::region::{Failure, Step};
+use crate::model::time::Span;
+use crate::record::{Decided, Limits, Recorder, Teller, WhenFull};
+
+/// The record of this loop, if one is wanted.
+#[derive(Debug)]
+pub(super) struct Recording(Option<On>);
+
+#[derive(Debug)]
+struct On {
+    recorder: Recorder,
+    policy: Arc<Policy>,
+    /// What was lost and is told.
+    lost: Cell<u64>,
+}
+
+impl Recording {
+    /// Begins, if the configuration wants it.
+    pub(super) fn begin(parts: &Parts) -> Recording {
+        let wanted = &parts.settings.recorder;
+        if !wanted.enabled {
+            return Recording(None);
+        }
+        let limits = Limits {
+            max_bytes: u64::try_from(wanted.max_size).unwrap_or(0),
+            max_age: wanted.max_age,
+        };
+        let full = match parts.clock {
+            Clock::System => WhenFull::LeaveOut,
+            Clock::Virtual { .. } | Clock::Settable { .. } => WhenFull::Wait,
+        };
+        let recorder = Recorder::begin(parts.state.record(), limits, full);
+        Recording(recorder.map(|recorder| On {
+            recorder,
+            policy: Arc::new(parts.settings.policy.clone()),
+            lost: Cell::new(0),
+        }))
+    }
+
+    /// An observer that tells the record too.
+    pub(super) fn hearing(&self, observer: &Arc<dyn Observer>, clock: Clock) -> Arc<dyn Observer> {
+        match &self.0 {
+            None => observer.clone(),
+            Some(on) => Arc::new(Hearing {
+                observer: observer.clone(),
+                teller: on.recorder.teller(),
+                clock,
+            }),
+        }
+    }
+
+    /// A decision was made; `before` is what was remembered, if it was something else.
+    pub(super) fn decided(&self, turn: &Turn, before: Option<Memory>) {
+        if let Some(on) = &self.0 {
+            on.recorder.decided(Decided {
+                number: turn.number,
+                at: turn.at,
+                snapshot: turn.snapshot.clone(),
+                policy: on.policy.clone(),
+                memory: before,
+                decision: turn.decision.clone(),
+            });
+        }
+    }
+
+    /// Tells of what could not be recorded since this was last asked.
+    pub(super) fn tell_lost(&self, observer: &dyn Observer) {
+        if let Some(on) = &self.0 {
+            let all = on.recorder.lost();
+            let news = all - on.lost.replace(all);
+            if news > 0 {
+                observer.not_recorded(news);
+            }
+        }
+    }
+
+    /// An action could not be begun.
+    pub(super) fn not_begun(&self, action: &Action, turn: &Turn, why: String) {
+        if let Some(on) = &self.0 {
+            let teller = on.recorder.teller();
+            teller.not_begun(turn.number, action, why, turn.at);
+        }
+    }
+}
+
+/// An observer, and the record beside it.
+#[derive(Debug)]
+struct Hearing {
+    observer: Arc<dyn Observer>,
+    teller: Teller,
+    clock: Clock,
+}
+
+impl Observer for Hearing {
+    fn step(&self, machine: &str, step: Step, took: Span, ok: bool) {
+        self.teller.step(machine, step, took, ok, self.clock.now());
+        self.observer.step(machine, step, took, ok);
+    }
+
+    fn evicted(&self, ok: bool) {
+        self.observer.evicted(ok);
+    }
+
+    fn turned(&self, took: Duration) {
+        self.observer.turned(took);
+    }
+
+    fn not_recorded(&self, many: u64) {
+        self.observer.not_recorded(many);
+    }
+
+    fn ended(&self, action: &Action, failure: Option<&Failure>) {
+        self.teller.ended(action, failure, self.clock.now());
+        self.observer.ended(action, failure);
+    }
+}

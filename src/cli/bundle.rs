@@ -1,0 +1,230 @@
+//! `support-bundle`: all that a bug report needs, in one archive, without secrets.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::process::Command as Process;
+use tokio::time::timeout;
+
+use super::args::{PartOptions, SupportBundleOptions};
+use super::redact::without_secrets;
+use super::times::{local, part};
+use super::{Failure, print, runtime};
+use crate::agent::control::{self, Command};
+use crate::clock::Clock;
+use crate::config;
+use crate::record::History;
+
+/// A program that is asked something has this long.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What a program says is cut after this many bytes.
+const MOST: usize = 16 << 20;
+
+/// What is asked of the host, by the file that its answer becomes.
+const ASKED: [(&str, &[&str]); 5] = [
+    ("versions/pve.txt", &["pveversion", "-v"]),
+    (
+        "versions/packages.txt",
+        &["dpkg-query", "-W", "pve-autoscaler", "systemd", "libc6"],
+    ),
+    ("versions/kernel.txt", &["uname", "-srvm"]),
+    (
+        "units.txt",
+        &[
+            "systemctl",
+            "show",
+            "pve-autoscaler.service",
+            "pve-autoscaler-broker.service",
+            "--property=Id,ActiveState,SubState,StatusText,NRestarts,MemoryCurrent,ExecMainStatus",
+        ],
+    ),
+    (
+        "journal.txt",
+        &[
+            "journalctl",
+            "--unit=pve-autoscaler",
+            "--unit=pve-autoscaler-broker",
+            "--no-pager",
+            "--output=short-iso-precise",
+            "--lines=10000",
+        ],
+    ),
+];
+
+/// Gathers it.
+pub(super) fn run(config: &Path, options: &SupportBundleOptions) -> Result<(), Failure> {
+    let stamp = local(Clock::System.now(), &jiff::tz::TimeZone::UTC);
+    let stamp: String = stamp.chars().filter(char::is_ascii_alphanumeric).collect();
+    let name = format!("pve-autoscaler-support-{stamp}");
+    let file = match &options.file {
+        Some(file) => file.clone(),
+        None => PathBuf::from(format!("{name}.tar.gz")),
+    };
+    if file.exists() {
+        return Err(
+            anyhow::anyhow!("{} exists already; --file names another", file.display()).into(),
+        );
+    }
+    let mut stage = file.clone().into_os_string();
+    stage.push(".partial");
+    let stage = PathBuf::from(stage);
+    let gathered = gather(config, options, &stage.join(&name))
+        .and_then(|missing| pack(&stage, &name, &file).map(|()| missing));
+    let _ = fs::remove_dir_all(&stage);
+    let missing = gathered?;
+    let mut text = format!(
+        "{} is written. It has no secrets, and names of pods, nodes and hosts{}.\n",
+        file.display(),
+        if options.without_record {
+            ""
+        } else {
+            ", also in the record of decisions; --without-record leaves that out"
+        }
+    );
+    for missing in &missing {
+        let _ = writeln!(text, "not in it: {missing}");
+    }
+    print(&text)
+}
+
+/// Writes all parts below `folder`. Gives what could not be had.
+fn gather(
+    config: &Path,
+    options: &SupportBundleOptions,
+    folder: &Path,
+) -> anyhow::Result<Vec<String>> {
+    let mut missing = Vec::new();
+    let mut had = |name: &str, text: anyhow::Result<String>| -> anyhow::Result<()> {
+        match text {
+            Ok(text) => keep(folder, name, without_secrets(&text).as_bytes()),
+            Err(error) => {
+                missing.push(format!("{name}: {error:#}"));
+                Ok(())
+            }
+        }
+    };
+    let about = format!(
+        "pve-autoscaler {}, support bundle of {}\n",
+        env!("CARGO_PKG_VERSION"),
+        Clock::System.now()
+    );
+    had("about.txt", Ok(about))?;
+    let read = fs::read_to_string(config).with_context(|| config.display().to_string());
+    had("configuration.toml", read)?;
+    let checked = match config::load(config) {
+        Ok(settings) => format!("valid\n{}\n", settings.warnings.join("\n")),
+        Err(errors) => errors.to_string(),
+    };
+    had("check.txt", Ok(checked))?;
+    let runtime = runtime().map_err(|_| anyhow::anyhow!("there can be no runtime"))?;
+    for (name, command) in [
+        ("status.json", Command::Status),
+        ("plan.json", Command::Plan),
+    ] {
+        let answer = runtime.block_on(control::ask(&options.control.socket, &command));
+        let text = answer.map_err(anyhow::Error::from);
+        had(
+            name,
+            text.and_then(|value| Ok(serde_json::to_string_pretty(&value)?)),
+        )?;
+    }
+    for (name, words) in ASKED {
+        had(name, runtime.block_on(said(words)))?;
+    }
+    if !options.without_record
+        && let Err(error) = record(options, folder)
+    {
+        missing.push(format!("the record of decisions: {error:#}"));
+    }
+    let list = missing.join("\n");
+    keep(folder, "missing.txt", without_secrets(&list).as_bytes())?;
+    Ok(missing)
+}
+
+/// The latest part of the record.
+fn record(options: &SupportBundleOptions, folder: &Path) -> anyhow::Result<()> {
+    let filter = part(&PartOptions {
+        since: Some(options.since.clone()),
+        until: None,
+    })?;
+    let history = History::open(&options.state_directory.join(crate::record::DIRECTORY))?;
+    let to = folder.join(crate::record::DIRECTORY);
+    make(&to)?;
+    history.copy(&filter, &to, &|text| without_secrets(text).into_owned())?;
+    Ok(())
+}
+
+/// What a program prints.
+async fn said(words: &[&str]) -> anyhow::Result<String> {
+    let Some((program, arguments)) = words.split_first() else {
+        bail!("there is no program to ask");
+    };
+    let mut asked = Process::new(program);
+    asked
+        .args(arguments)
+        .kill_on_drop(true)
+        .stdin(std::process::Stdio::null());
+    let output = timeout(PATIENCE, asked.output())
+        .await
+        .with_context(|| format!("{program} said nothing for {} s", PATIENCE.as_secs()))?
+        .with_context(|| format!("cannot run {program}"))?;
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        text.push_str(&String::from_utf8_lossy(&output.stderr));
+    }
+    if text.len() > MOST {
+        let from = text.len() - MOST;
+        let from = text.char_indices().map(|(at, _)| at).find(|at| *at >= from);
+        text = text.split_off(from.unwrap_or(0));
+    }
+    Ok(text)
+}
+
+fn make(folder: &Path) -> anyhow::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .with_context(|| format!("cannot make {}", folder.display()))
+}
+
+/// Writes one part.
+fn keep(folder: &Path, name: &str, text: &[u8]) -> anyhow::Result<()> {
+    let path = folder.join(name);
+    make(path.parent().unwrap_or(folder))?;
+    let written = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .and_then(|mut file| file.write_all(text));
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Makes the archive, for its owner alone.
+fn pack(stage: &Path, name: &str, file: &Path) -> anyhow::Result<()> {
+    let archive = stage.join("archive.tar.gz");
+    let packed = std::process::Command::new("tar")
+        .arg("--create")
+        .arg("--gzip")
+        .arg("--file")
+        .arg(&archive)
+        .arg("--directory")
+        .arg(stage)
+        .arg(name)
+        .output()
+        .context("cannot run tar")?;
+    if !packed.status.success() {
+        bail!(
+            "tar could not make the archive: {}",
+            String::from_utf8_lossy(&packed.stderr)
+        );
+    }
+    fs::set_permissions(&archive, fs::Permissions::from_mode(0o600))?;
+    fs::rename(&archive, file).with_context(|| format!("cannot write {}", file.display()))
+}

@@ -1,0 +1,303 @@
+//! `history`: what was decided and done, and why, from the record. Never asks the daemon.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::args::{Format, HistoryOptions};
+use super::render::{one_line, whole_seconds};
+use super::table::table;
+use super::times::{local, part, zone_name};
+use super::{Failure, print, print_json};
+use crate::model::time::Time;
+use crate::model::words;
+use crate::record::{Deed, DeedKind, Filter, History};
+
+/// As it is printed for programs.
+#[derive(Serialize)]
+struct Told {
+    /// The version of this form.
+    version: u32,
+    deeds: Vec<Deed>,
+    /// What of the record could not be read.
+    unread: Vec<String>,
+}
+
+/// Tells what was done.
+pub(super) fn run(options: &HistoryOptions) -> Result<(), Failure> {
+    let filter = Filter {
+        pod: options.pod.clone(),
+        node: options.node.clone(),
+        machine: options.machine.clone(),
+        pool: options.pool.clone(),
+        ..part(&options.part)?
+    };
+    let history = History::open(&options.record)?;
+    let (deeds, unread) = history.deeds_and_damage(&filter, options.limit)?;
+    if options.output == Format::Json {
+        return print_json(&Told {
+            version: 1,
+            deeds,
+            unread,
+        });
+    }
+    for problem in &unread {
+        eprintln!("pve-autoscaler: {}", one_line(problem));
+    }
+    if deeds.is_empty() {
+        return print("Nothing was done in that time that concerns what you ask for.\n");
+    }
+    if deeds.len() == options.limit {
+        let most = options.limit;
+        eprintln!(
+            "pve-autoscaler: the latest {most} lines; --limit, --since and --until tell of others"
+        );
+    }
+    print(&told(&deeds, options.detail, &TimeZone::system()))
+}
+
+/// Deeds as a table: a line a decision and kind of action, or a line an action.
+fn told(deeds: &[Deed], detail: bool, zone: &TimeZone) -> String {
+    let mut planned: BTreeMap<Arc<str>, Time> = BTreeMap::new();
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut group: Vec<&Deed> = Vec::new();
+    for deed in deeds {
+        let together = group.last().is_some_and(|last| {
+            !detail
+                && (last.at, last.decision) == (deed.at, deed.decision)
+                && verb(last) == verb(deed)
+        });
+        if !together {
+            rows.extend(plan_row(&group, zone));
+            group.clear();
+        }
+        match &deed.kind {
+            DeedKind::Planned { machine, .. } => {
+                planned.entry(machine.clone()).or_insert(deed.at);
+                group.push(deed);
+                if detail {
+                    rows.extend(plan_row(&group, zone));
+                    rows.extend(details(deed));
+                    group.clear();
+                }
+            }
+            _ => rows.push(row(deed, &planned, zone)),
+        }
+    }
+    rows.extend(plan_row(&group, zone));
+    let time = format!("TIME ({})", zone_name(zone));
+    table(&[&time, "WHAT", "WHY"], &rows)
+}
+
+/// The kind of action of a plan.
+fn verb(deed: &Deed) -> Option<&str> {
+    match &deed.kind {
+        DeedKind::Planned { action, .. } => Some(action),
+        _ => None,
+    }
+}
+
+/// What an action does, as the end of a sentence that begins with the decision.
+fn does(action: &str) -> &str {
+    match action {
+        "create" => "make",
+        "continue" => "go on with",
+        "remove" => "remove",
+        "release" => "keep after all",
+        "delete_node" => "delete the Node of",
+        "delete_placeholder" => "delete the placeholder of",
+        "drop_intent" => "forget",
+        "start" => "start",
+        "relabel" => "relabel",
+        other => other,
+    }
+}
+
+/// One line for actions of one kind that were planned together.
+fn plan_row(group: &[&Deed], zone: &TimeZone) -> Option<Vec<String>> {
+    let first = group.first()?;
+    let (mut machines, mut whys) = (Vec::new(), Vec::new());
+    let mut hosts: Vec<&str> = Vec::new();
+    for deed in group {
+        if let DeedKind::Planned {
+            machine, why, host, ..
+        } = &deed.kind
+        {
+            machines.push(machine.to_string());
+            if !whys.contains(&one_line(why)) {
+                whys.push(one_line(why));
+            }
+            if !hosts.contains(&&**host) {
+                hosts.push(host);
+            }
+        }
+    }
+    let what = format!(
+        "{} {} on {}",
+        does(verb(first)?),
+        words::some(&machines),
+        words::some(&hosts)
+    );
+    Some(vec![
+        local(first.at, zone),
+        one_line(&what),
+        whys.join("; "),
+    ])
+}
+
+/// All that is behind an action.
+fn details(deed: &Deed) -> Vec<Vec<String>> {
+    let DeedKind::Planned {
+        planned,
+        pool,
+        instance_type,
+        ..
+    } = &deed.kind
+    else {
+        return Vec::new();
+    };
+    let mut lines = Vec::new();
+    let mut tell = |name: &str, text: String| {
+        if !text.is_empty() {
+            lines.push(vec![String::new(), format!("  {name}"), one_line(&text)]);
+        }
+    };
+    let list = |value: Option<&Value>| {
+        let list = value.and_then(Value::as_array).map(Vec::as_slice);
+        let names = list.unwrap_or_default().iter().filter_map(Value::as_str);
+        names.collect::<Vec<_>>().join(", ")
+    };
+    tell("decision", deed.decision.to_string());
+    tell("pool", pool.as_deref().unwrap_or_default().to_owned());
+    let kind = instance_type.as_deref().unwrap_or_default();
+    tell("type", kind.to_owned());
+    let vmid = planned.pointer("/target/vmid");
+    tell("VMID", vmid.map(ToString::to_string).unwrap_or_default());
+    tell("for pods", list(planned.pointer("/reason/pods")));
+    tell(
+        "pods that move",
+        list(planned.pointer("/precondition/pods")),
+    );
+    let landing = planned.pointer("/precondition/landing");
+    let landing = landing.and_then(Value::as_object).into_iter().flatten();
+    let landing: Vec<String> = landing
+        .map(|(pod, node)| format!("{pod} to {}", node.as_str().unwrap_or_default()))
+        .collect();
+    tell("where they fit", landing.join(", "));
+    lines
+}
+
+/// One line for what is no plan.
+fn row(deed: &Deed, planned: &BTreeMap<Arc<str>, Time>, zone: &TimeZone) -> Vec<String> {
+    let (what, why) = match &deed.kind {
+        DeedKind::Planned { machine, why, .. } => (machine.to_string(), why.clone()),
+        DeedKind::Begun { program } => (
+            format!("the record goes on, version {program}"),
+            String::new(),
+        ),
+        DeedKind::NotBegun {
+            action,
+            machine,
+            why,
+        } => (
+            format!("not begun: {} {machine}", does(action)),
+            why.clone(),
+        ),
+        DeedKind::Ended {
+            action,
+            machine,
+            failure,
+        } => ended(
+            action,
+            machine,
+            failure.as_deref(),
+            planned.get(machine),
+            deed.at,
+        ),
+        DeedKind::Pod { verdict, report } => (
+            format!("the pod: {}", pod_word(verdict.as_deref())),
+            said(report),
+        ),
+        DeedKind::Node { verdict, report } => {
+            let word = verdict.as_deref().unwrap_or("gone");
+            (
+                format!("the node: {}", word.replace('_', " ")),
+                said(report),
+            )
+        }
+        DeedKind::Lost { many } => (
+            format!("{many} decisions and events could not be recorded"),
+            "the log of that time says why".to_owned(),
+        ),
+    };
+    vec![local(deed.at, zone), one_line(&what), one_line(&why)]
+}
+
+/// How an action ended.
+fn ended(
+    action: &str,
+    machine: &str,
+    failure: Option<&str>,
+    planned: Option<&Time>,
+    at: Time,
+) -> (String, String) {
+    if let Some(failure) = failure {
+        let what = format!("failed: {} {machine}", does(action));
+        return (what, failure.to_owned());
+    }
+    let after = planned.map(|planned| format!("after {}", whole_seconds(at.since(*planned))));
+    let what = match action {
+        "create" | "continue" => format!("{machine} is a working node"),
+        "remove" => format!("{machine} is gone"),
+        other => format!("done: {} {machine}", does(other)),
+    };
+    (what, after.unwrap_or_default())
+}
+
+/// A verdict on a pod in words.
+fn pod_word(verdict: Option<&str>) -> String {
+    let words = match verdict {
+        None => "bound or gone",
+        Some("fits_node") => "fits on a node",
+        Some("fits_machine") => "waits for a machine",
+        Some("triggers") => "a machine is made for it",
+        Some("batched") => "waits for its batch",
+        Some("held") => "held back",
+        Some("no_compatible_pool") => "no pool can run it",
+        Some("ignored") => "calls for no node",
+        Some("unread") => "not known yet",
+        Some(other) => other,
+    };
+    words.to_owned()
+}
+
+/// What a verdict says, whatever its form: a node, a machine, reasons.
+fn said(report: &Value) -> String {
+    let text = |key: &str| report.get(key).map(plain);
+    let parts = ["node", "machine", "why", "by", "until"].map(text);
+    parts
+        .into_iter()
+        .flatten()
+        .filter(|text| !text.is_empty())
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// JSON as text for people.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Object(map) => {
+            let parts = map
+                .iter()
+                .map(|(key, value)| format!("{key}: {}", plain(value)));
+            parts.collect::<Vec<_>>().join("; ")
+        }
+        Value::Array(list) => list.iter().map(plain).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,126 @@
+//! `replay`: recorded decisions made anew, by this version or under another configuration. Never acts.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use jiff::tz::TimeZone;
+use serde_json::Value;
+
+use super::args::{Format, ReplayOptions};
+use super::render::one_line;
+use super::times::{local, part, zone_name};
+use super::{Failure, load, print, write};
+use crate::model::foreign;
+use crate::model::words;
+use crate::record::History;
+use crate::record::replay::{Difference, Outcome, Replayed, replay};
+
+/// Differences of a decision that are shown; JSON has more.
+const SHOWN: usize = 8;
+/// Characters of a value that are shown.
+const VALUE: usize = 160;
+
+/// Decides anew and shows what differs.
+pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), Failure> {
+    let settings = config.map(load).transpose()?;
+    let policy = settings.as_ref().map(|settings| &settings.policy);
+    let filter = part(&options.part)?;
+    let history = History::open(&options.record)?;
+    let zone = TimeZone::system();
+    let (mut all, mut differ, mut unreadable) = (0u64, 0u64, 0u64);
+    // A record is long, and what was found is shown while the rest is replayed.
+    let mut shown = Ok(());
+    let damage = history.decisions(&filter, |recorded| {
+        if shown.is_err() {
+            return;
+        }
+        let outcome = replay(recorded, policy);
+        all += 1;
+        match outcome.replayed {
+            Replayed::Same => return,
+            Replayed::Differs { .. } => differ += 1,
+            Replayed::Unreadable { .. } => unreadable += 1,
+        }
+        shown = match options.output {
+            Format::Table => print(&told(&outcome, &zone)),
+            Format::Json => line(&outcome),
+        };
+    })?;
+    shown?;
+    for problem in &damage {
+        eprintln!("pve-autoscaler: {}", one_line(problem));
+    }
+    if options.output == Format::Table {
+        let same = all - differ - unreadable;
+        print(&format!(
+            "{}: {same} the same, {differ} others, {unreadable} that this version cannot read\n",
+            words::count(all, "recorded decision")
+        ))?;
+    }
+    if differ + unreadable == 0 && damage.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Said)
+    }
+}
+
+/// One object on one line.
+fn line(outcome: &Outcome) -> Result<(), Failure> {
+    let text = serde_json::to_string(outcome)? + "\n";
+    write(&foreign::json(&text))
+}
+
+/// A decision that is another now.
+fn told(outcome: &Outcome, zone: &TimeZone) -> String {
+    let head = format!(
+        "{} ({}), decision {}",
+        local(outcome.at, zone),
+        zone_name(zone),
+        outcome.decision
+    );
+    match &outcome.replayed {
+        Replayed::Same => format!("{head}: the same\n"),
+        Replayed::Unreadable { why } => format!("{head}: {}\n", one_line(why)),
+        Replayed::Differs { differences, count } => {
+            let mut text = format!("{head}: {}\n", words::count(*count as u64, "difference"));
+            // What is done comes before what is said of it.
+            let (plans, others): (Vec<_>, Vec<_>) = differences
+                .iter()
+                .partition(|one| one.at.starts_with("plan"));
+            for difference in plans.iter().chain(&others).take(SHOWN) {
+                text.push_str(&shown(difference));
+            }
+            if *count > SHOWN {
+                let left = count - SHOWN;
+                let _ = writeln!(text, "  … and {left} more; -o json has the first 50");
+            }
+            text
+        }
+    }
+}
+
+fn shown(difference: &Difference) -> String {
+    let value = |value: &Option<Value>| match value {
+        None => "nothing".to_owned(),
+        Some(value) => action(value).unwrap_or_else(|| foreign::line(&value.to_string(), VALUE)),
+    };
+    let (at, was, is) = (
+        one_line(&difference.at),
+        value(&difference.was),
+        value(&difference.is),
+    );
+    format!("  {at}\n    was  {was}\n    is   {is}\n")
+}
+
+/// An action in a few words.
+fn action(value: &Value) -> Option<String> {
+    let action: crate::model::action::Action = serde_json::from_value(value.clone()).ok()?;
+    let kind = match value.get("kind")? {
+        Value::String(name) => name.clone(),
+        Value::Object(kind) => kind.keys().next()?.clone(),
+        _ => return None,
+    };
+    let (machine, host) = (&action.target.machine, &action.target.host);
+    let text = format!("{kind} {machine} on {host}: {}", action.reason);
+    Some(one_line(&text))
+}

@@ -1,0 +1,114 @@
+//! Points in time as people type and read them, by this host's time zone.
+
+use anyhow::{Context as _, anyhow};
+use jiff::civil::{Date, DateTime, Time as OfDay};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Span, Timestamp, Zoned};
+
+use super::args::PartOptions;
+use crate::clock::Clock;
+use crate::model::time::Time;
+use crate::record::Filter;
+
+/// What a point in time may be.
+const EXPECTED: &str = "expected a time such as '2026-11-23 16:00', '16:00' or '2026-11-23T16:00:00Z', or how long ago, such as 24h or '2 days'";
+
+/// Reads a point in time that was typed at `now`.
+pub(super) fn read(text: &str, now: Time, zone: &TimeZone) -> anyhow::Result<Time> {
+    let text = text.trim();
+    let wrong = || anyhow!("{text:?} is no point in time; {EXPECTED}");
+    let millis = |zoned: Zoned| Time(zoned.timestamp().as_millisecond());
+    if let Ok(timestamp) = text.parse::<Timestamp>() {
+        return Ok(Time(timestamp.as_millisecond()));
+    }
+    if let Ok(at) = text.parse::<DateTime>() {
+        return Ok(millis(at.to_zoned(zone.clone()).with_context(wrong)?));
+    }
+    if let Ok(day) = text.parse::<Date>() {
+        return Ok(millis(day.to_zoned(zone.clone()).with_context(wrong)?));
+    }
+    let here = Timestamp::from_millisecond(now.0).with_context(wrong)?;
+    let here = here.to_zoned(zone.clone());
+    if let Ok(clock) = text.parse::<OfDay>() {
+        let at = here.date().to_datetime(clock);
+        return Ok(millis(at.to_zoned(zone.clone()).with_context(wrong)?));
+    }
+    let ago: Span = text.parse().map_err(|_| wrong())?;
+    if ago.is_negative() {
+        return Err(wrong());
+    }
+    Ok(millis(here.checked_sub(ago).with_context(wrong)?))
+}
+
+/// The part of the record that is asked for.
+pub(super) fn part(options: &PartOptions) -> anyhow::Result<Filter> {
+    let (now, zone) = (Clock::System.now(), TimeZone::system());
+    let at = |text: &Option<String>, key| {
+        let read = text.as_deref().map(|text| read(text, now, &zone));
+        read.transpose().with_context(|| format!("--{key}"))
+    };
+    let (since, until) = (at(&options.since, "since")?, at(&options.until, "until")?);
+    if let (Some(since), Some(until)) = (since, until)
+        && since > until
+    {
+        return Err(anyhow!("--since {since} is after --until {until}"));
+    }
+    Ok(Filter {
+        since,
+        until,
+        ..Filter::default()
+    })
+}
+
+/// A point in time as it is read here: `2026-11-23 16:02:11`.
+pub(super) fn local(at: Time, zone: &TimeZone) -> String {
+    match Timestamp::from_millisecond(at.0) {
+        Ok(timestamp) => timestamp
+            .to_zoned(zone.clone())
+            .strftime("%F %T")
+            .to_string(),
+        Err(_) => at.to_string(),
+    }
+}
+
+/// How far the zone is from UTC now, for a heading: `UTC`, `+01:00`.
+pub(super) fn zone_name(zone: &TimeZone) -> String {
+    let now = Timestamp::from_millisecond(Clock::System.now().0).unwrap_or_default();
+    let offset = zone.to_offset(now);
+    if offset.seconds() == 0 {
+        return "UTC".to_owned();
+    }
+    let minutes = SignedDuration::from_secs(i64::from(offset.seconds())).as_mins();
+    let sign = if minutes < 0 { '-' } else { '+' };
+    format!("{sign}{:02}:{:02}", minutes.abs() / 60, minutes.abs() % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_read_as_people_type_it() {
+        let zone = TimeZone::fixed(jiff::tz::offset(1));
+        let now = read("2026-11-24T12:00:00Z", Time(0), &zone).expect("a time");
+        let at = |text: &str| read(text, now, &zone).map(|time| time.to_string());
+        for (text, time) in [
+            ("2026-11-23 16:00", "2026-11-23T15:00:00Z"),
+            ("2026-11-23T16:00:30", "2026-11-23T15:00:30Z"),
+            ("2026-11-23T16:00:00Z", "2026-11-23T16:00:00Z"),
+            ("2026-11-23", "2026-11-22T23:00:00Z"),
+            ("06:30", "2026-11-24T05:30:00Z"),
+            ("24h", "2026-11-23T12:00:00Z"),
+            ("2 days", "2026-11-22T12:00:00Z"),
+            ("1h30m", "2026-11-24T10:30:00Z"),
+        ] {
+            assert_eq!(at(text).expect(text), time, "{text}");
+        }
+        for wrong in ["", "yesterday", "-2h", "25:00", "2026-13-01"] {
+            let error = at(wrong).expect_err(wrong);
+            assert!(error.to_string().contains("no point in time"), "{error}");
+        }
+        assert_eq!(local(now, &zone), "2026-11-24 13:00:00");
+        assert_eq!(zone_name(&zone), "+01:00");
+    }
+}

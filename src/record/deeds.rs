@@ -1,0 +1,191 @@
+//! Which of the recorded deeds are asked for.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::change::Change;
+use super::line::{self, Deed, DeedKind, ReadLine, action, machine};
+use super::query::{Filter, failure};
+use crate::model::time::Time;
+
+/// Deeds that were found so far.
+pub(super) struct Found<'a> {
+    filter: &'a Filter,
+    most: usize,
+    pub(super) deeds: VecDeque<Deed>,
+    /// Machines that had to do with what is asked for.
+    machines: BTreeSet<Arc<str>>,
+    /// The decision before.
+    number: u64,
+    /// What the report said last of the pod or node that is asked for.
+    verdict: Option<Value>,
+}
+
+/// Verdicts by name, as a whole state has them.
+#[derive(Deserialize)]
+struct Whole {
+    decision: WholeDecision,
+}
+
+#[derive(Deserialize)]
+struct WholeDecision {
+    report: WholeReport,
+}
+
+#[derive(Deserialize)]
+struct WholeReport {
+    #[serde(default)]
+    pods: BTreeMap<String, Value>,
+    #[serde(default)]
+    nodes: BTreeMap<String, Value>,
+}
+
+impl<'a> Found<'a> {
+    /// Nothing is found yet.
+    pub(super) fn new(filter: &'a Filter, most: usize) -> Found<'a> {
+        Found {
+            filter,
+            most,
+            deeds: VecDeque::new(),
+            machines: BTreeSet::new(),
+            number: 0,
+            verdict: None,
+        }
+    }
+
+    fn tell(&mut self, at: Time, kind: DeedKind) {
+        if !self.filter.holds_time(at) {
+            return;
+        }
+        if self.deeds.len() >= self.most.max(1) {
+            self.deeds.pop_front();
+        }
+        let decision = self.number;
+        self.deeds.push_back(Deed { at, decision, kind });
+    }
+
+    pub(super) fn look(&mut self, line: &ReadLine) {
+        if let Some(number) = line.number {
+            self.number = number;
+        }
+        if line.skipped.lost > 0 && self.filter.is_open() {
+            let many = line.skipped.lost;
+            self.tell(line.at, DeedKind::Lost { many });
+        }
+        if let Some(program) = &line.program
+            && self.filter.is_open()
+        {
+            let program = program.clone();
+            self.tell(line.at, DeedKind::Begun { program });
+        }
+        self.verdicts(line);
+        for action in &line.plan {
+            if let Some(planned) = DeedKind::planned(action)
+                && self.concerns(action)
+            {
+                self.tell(line.at, planned);
+            }
+        }
+        let Some(value) = line.action.as_ref().filter(|value| self.concerns(value)) else {
+            return;
+        };
+        let Some(machine) = machine(value) else {
+            return;
+        };
+        let action = action(value);
+        match line.what.as_str() {
+            "not_begun" => {
+                let why = line.message.clone().unwrap_or_default();
+                self.tell(
+                    line.at,
+                    DeedKind::NotBegun {
+                        action,
+                        machine,
+                        why,
+                    },
+                );
+            }
+            "ended" => {
+                let failure = failure(line);
+                self.tell(
+                    line.at,
+                    DeedKind::Ended {
+                        action,
+                        machine,
+                        failure,
+                    },
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn concerns(&mut self, action: &Value) -> bool {
+        let concerns = self.filter.concerns(action, &self.machines);
+        if concerns
+            && !self.filter.is_open()
+            && let Some(name) = machine(action)
+        {
+            self.machines.insert(name);
+        }
+        concerns
+    }
+
+    /// Looks for the verdict of the pod or node that is asked for.
+    fn verdicts(&mut self, line: &ReadLine) {
+        let (list, key) = match (&self.filter.pod, &self.filter.node) {
+            (Some(pod), _) => ("pods", pod.to_string()),
+            (None, Some(node)) => ("nodes", node.clone()),
+            (None, None) => return,
+        };
+        let is = if let Some(state) = &line.state {
+            let whole = serde_json::from_str::<Whole>(state.get());
+            let Ok(mut report) = whole.map(|whole| whole.decision.report) else {
+                return;
+            };
+            let verdicts = if list == "pods" {
+                &mut report.pods
+            } else {
+                &mut report.nodes
+            };
+            verdicts.remove(&key)
+        } else if let Some(changes) = line.changes.as_ref()
+            && changes.get().contains(&key)
+            && let Ok(changes) = serde_json::from_str::<Vec<Change>>(changes.get())
+        {
+            let path = ["decision", "report", list, key.as_str()];
+            let found = changes.into_iter().find_map(|change| match change {
+                Change::Set(at, value) if at == path => Some(Some(value)),
+                Change::Gone((at,)) if at == path => Some(None),
+                _ => None,
+            });
+            let Some(found) = found else {
+                return;
+            };
+            found
+        } else {
+            return;
+        };
+        // Numbers and times in the reasons change all the while.
+        let gist = |verdict: &Option<Value>| {
+            let get = |key: &str| verdict.as_ref().and_then(|it| it.get(key)).cloned();
+            ["verdict", "machine", "node", "reason", "by"].map(get)
+        };
+        let news = gist(&self.verdict) != gist(&is);
+        self.verdict.clone_from(&is);
+        if news {
+            let verdict = line::text(is.as_ref().and_then(|it| it.get("verdict")));
+            let verdict = verdict.map(|name| name.to_string());
+            let report = is.unwrap_or_default();
+            let kind = if list == "pods" {
+                DeedKind::Pod { verdict, report }
+            } else {
+                DeedKind::Node { verdict, report }
+            };
+            self.tell(line.at, kind);
+        }
+    }
+}

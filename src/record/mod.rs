@@ -1,0 +1,51 @@
+//! The record: every decision of the daemon with all that it was made of, what was done for it and how that ended, in
+//! bounded, compressed files in the state directory.
+//!
+//! # Writing
+//! [`Recorder::begin`] starts a thread that writes. The loop hands it what it decided ([`Recorder::decided`]) and the
+//! executor what became of it ([`Teller`]); both return at once. When the thread cannot keep up, or the disk cannot be
+//! written, decisions are left out, that is counted, and the daemon goes on.
+//!
+//! # Reading
+//! [`History::open`] takes the record's directory, or one segment of it.
+//! It works while a daemon writes, and never holds more than one record in memory. For the page:
+//!
+//! ```no_run
+//! # use pve_autoscaler::record::{Filter, History};
+//! # use pve_autoscaler::model::time::{Span, Time};
+//! # fn page(directory: &std::path::Path, now: Time) -> Result<(), pve_autoscaler::record::ReadError> {
+//! let history = History::open(directory)?; // `StateFiles::record()` names the directory
+//! let filter = Filter { since: Some(now - Span::minutes(60 * 24)), ..Filter::default() };
+//! let points = history.points(&filter, 500)?;     // at most 500: pods pending, nodes there and wanted, by time
+//! let machines = history.machines(&filter)?;      // each machine's phases with durations, and how it ended
+//! let deeds = history.deeds(&filter, 1_000)?;     // the latest 1,000: what was decided, did not begin, ended
+//! # if let Some(deed) = deeds.last() {
+//! let state = history.state(deed.decision, deed.at)?; // all that this decision was made of, as JSON
+//! # }
+//! # Ok(()) }
+//! ```
+//! All of these read files: in the daemon call them by `tokio::task::spawn_blocking`, and one at a time.
+//!
+//! # Format
+//! Segments in the directory are numbered; each begins with a whole state and stands alone ([`frame`] has the bytes,
+//! [`line`] the records, [`change`] what a state differs by). A record carries its format version, and who reads it passes
+//! over what it does not know.
+
+mod change;
+mod copy;
+mod deeds;
+mod frame;
+mod line;
+mod query;
+mod read;
+pub mod replay;
+mod store;
+mod writer;
+
+pub use line::{Deed, DeedKind, Point, PoolPoint};
+pub use query::{Filter, History, Machine, Phase, Recorded};
+pub use read::ReadError;
+pub use writer::{Decided, Limits, Recorder, Teller, WhenFull};
+
+/// The record's directory in the state directory.
+pub const DIRECTORY: &str = "record";

@@ -1,0 +1,435 @@
+//! What is asked of the record: deeds for `history`, numbers by time and machines for the page, the state behind a decision.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::deeds::Found;
+use super::frame::{End, SegmentReader};
+use super::line::{self, Deed, DeedKind, Point, ReadLine, machine};
+use super::read::{Built, ReadError, Records, segments_at};
+use super::store::Segment;
+use crate::model::cluster::PodKey;
+use crate::model::time::{Span, Time};
+
+/// Machines that are told of at most; the latest.
+const MOST_MACHINES: usize = 10_000;
+
+/// Which part of the record is asked for. What is `None` asks for all.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Not before this.
+    pub since: Option<Time>,
+    /// Not after this.
+    pub until: Option<Time>,
+    /// What concerns this pod.
+    pub pod: Option<PodKey>,
+    /// What concerns this node.
+    pub node: Option<String>,
+    /// What concerns this machine.
+    pub machine: Option<String>,
+    /// What concerns machines of this pool.
+    pub pool: Option<String>,
+}
+
+impl Filter {
+    pub(super) fn holds_time(&self, at: Time) -> bool {
+        self.since.is_none_or(|since| since <= at) && self.until.is_none_or(|until| at <= until)
+    }
+
+    /// Whether an action concerns what is asked for; `machines` are those of which one did.
+    pub(super) fn concerns(&self, action: &Value, machines: &BTreeSet<Arc<str>>) -> bool {
+        let name = machine(action);
+        let is =
+            |value: Option<&Value>, wanted: &str| value.and_then(Value::as_str) == Some(wanted);
+        let lists = |pointer: &str, wanted: &str| match action.pointer(pointer) {
+            Some(Value::Array(list)) => list.iter().any(|one| is(Some(one), wanted)),
+            Some(Value::Object(map)) => map.contains_key(wanted),
+            _ => false,
+        };
+        let of_machine = |wanted: &str| name.as_deref() == Some(wanted);
+        let pod = self.pod.as_ref().is_none_or(|pod| {
+            let pod = pod.to_string();
+            let named = [
+                "/reason/pods",
+                "/precondition/pods",
+                "/precondition/landing",
+            ];
+            named.iter().any(|list| lists(list, &pod))
+                || name.as_ref().is_some_and(|name| machines.contains(name))
+        });
+        let node = self.node.as_ref().is_none_or(|node| {
+            of_machine(node)
+                || is(action.pointer("/target/node/name"), node)
+                || lists("/reason/nodes", node)
+        });
+        let pool = self.pool.as_ref().is_none_or(|pool| {
+            is(action.pointer("/kind/create/mark/pool"), pool)
+                || is(action.pointer("/precondition/mark/pool"), pool)
+                || name.as_ref().is_some_and(|name| machines.contains(name))
+        });
+        let asked = self
+            .machine
+            .as_ref()
+            .is_none_or(|wanted| of_machine(wanted));
+        pod && node && pool && asked
+    }
+
+    /// Whether everything is asked for.
+    pub(super) fn is_open(&self) -> bool {
+        self.pod.is_none() && self.node.is_none() && self.machine.is_none() && self.pool.is_none()
+    }
+}
+
+/// The record in a directory, or one segment of it.
+#[derive(Clone, Debug)]
+pub struct History {
+    path: PathBuf,
+}
+
+/// A decision of the record and all that it was made of.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// When.
+    pub at: Time,
+    /// Counts decisions since the start of its daemon.
+    pub number: u64,
+    /// The program that decided.
+    pub program: Arc<str>,
+    /// `snapshot`, `policy`, `memory` and `decision`, as JSON.
+    pub state: Value,
+}
+
+/// A machine in the record.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Machine {
+    /// The machine's name.
+    pub name: Arc<str>,
+    /// The pool, where the record has the machine's making.
+    pub pool: Option<Arc<str>>,
+    /// The instance type, where the record has the machine's making.
+    pub instance_type: Option<Arc<str>>,
+    /// The host, where the record has an action on the machine.
+    pub host: Option<Arc<str>>,
+    /// When it was planned.
+    pub planned: Option<Time>,
+    /// Why it was made, in words.
+    pub why: Option<String>,
+    /// The steps of its life that ended, in that order.
+    pub phases: Vec<Phase>,
+    /// When it became a working node.
+    pub working: Option<Time>,
+    /// When it was gone.
+    pub removed: Option<Time>,
+    /// The last failure of an action on it that was not followed by success.
+    pub failure: Option<String>,
+}
+
+/// A step of a machine's life that ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Phase {
+    /// The step, such as `clone`.
+    pub step: Arc<str>,
+    /// When it ended.
+    pub at: Time,
+    /// How long it took.
+    pub took: Span,
+    /// Whether it came to its end.
+    pub ok: bool,
+}
+
+impl History {
+    /// The record at this path: a directory, or one segment.
+    ///
+    /// # Errors
+    /// There is none, or it may not be read.
+    pub fn open(path: &Path) -> Result<History, ReadError> {
+        let segments = segments_at(path)?;
+        if let [file] = &segments[..]
+            && file.path == path
+            && let Err(End::Damaged(why)) = whole_head(path)?
+        {
+            return Err(ReadError::NoRecord {
+                path: path.to_owned(),
+                why,
+            });
+        }
+        Ok(History {
+            path: path.to_owned(),
+        })
+    }
+
+    /// The segments that may have something of the time that is asked for. One ends when the next begins, but where the
+    /// clock was set back in between.
+    pub(super) fn segments(&self, filter: &Filter) -> Result<Vec<Segment>, ReadError> {
+        let all = segments_at(&self.path)?;
+        let nexts = all.iter().skip(1).map(|next| Some(next.began));
+        let nexts = nexts.chain(std::iter::once(None));
+        let wanted = all.iter().zip(nexts).filter(|(segment, next)| {
+            let over = |since| next.is_some_and(|next| segment.began <= next && next <= since);
+            filter.since.is_none_or(|since| !over(since))
+                && filter.until.is_none_or(|until| segment.began <= until)
+        });
+        Ok(wanted.map(|(segment, _)| segment.clone()).collect())
+    }
+
+    /// The latest `most` deeds, in the order in which they were recorded, and what of the record could not be read.
+    ///
+    /// # Errors
+    /// It may not be read.
+    pub fn deeds(&self, filter: &Filter, most: usize) -> Result<Vec<Deed>, ReadError> {
+        Ok(self.deeds_and_damage(filter, most)?.0)
+    }
+
+    /// [`deeds`](Self::deeds), and what of the record could not be read.
+    ///
+    /// # Errors
+    /// It may not be read.
+    pub fn deeds_and_damage(
+        &self,
+        filter: &Filter,
+        most: usize,
+    ) -> Result<(Vec<Deed>, Vec<String>), ReadError> {
+        let mut records = Records::of(self.segments(filter)?);
+        let mut found = Found::new(filter, most);
+        while let Some(line) = records.next()? {
+            found.look(&line);
+        }
+        Ok((found.deeds.into(), records.damage))
+    }
+
+    /// Numbers by time: at most `most` points. Where there are more, neighbours become one, with the most pods pending.
+    ///
+    /// # Errors
+    /// The record may not be read.
+    pub fn points(&self, filter: &Filter, most: usize) -> Result<Vec<Point>, ReadError> {
+        let most = most.max(2);
+        let mut points: Vec<Point> = Vec::new();
+        let mut records = Records::of(self.segments(filter)?);
+        let mut last: Option<Point> = None;
+        while let Some(line) = records.next()? {
+            // Up to here it was as before.
+            if let (Some(until), Some(last)) = (line.skipped.until, &last)
+                && filter.holds_time(until)
+            {
+                points.push(Point {
+                    at: until,
+                    makes: 0,
+                    removes: 0,
+                    ..last.clone()
+                });
+            }
+            if let Some(point) = line.point {
+                if filter.holds_time(point.at) {
+                    points.push(point.clone());
+                }
+                last = Some(point);
+            }
+            if points.len() >= most * 2 {
+                points = thin(points);
+            }
+        }
+        while points.len() > most {
+            points = thin(points);
+        }
+        Ok(points)
+    }
+
+    /// Machines in the order of their first record.
+    ///
+    /// # Errors
+    /// The record may not be read.
+    pub fn machines(&self, filter: &Filter) -> Result<Vec<Machine>, ReadError> {
+        let mut records = Records::of(self.segments(filter)?);
+        let mut order: VecDeque<Arc<str>> = VecDeque::new();
+        let mut found: BTreeMap<Arc<str>, Machine> = BTreeMap::new();
+        while let Some(line) = records.next()? {
+            if !filter.holds_time(line.at) {
+                continue;
+            }
+            let mut about = |name: Arc<str>, tell: &mut dyn FnMut(&mut Machine)| {
+                let machine = found.entry(name.clone()).or_insert_with(|| {
+                    order.push_back(name.clone());
+                    Machine {
+                        name,
+                        ..Machine::default()
+                    }
+                });
+                tell(machine);
+                if order.len() > MOST_MACHINES
+                    && let Some(oldest) = order.pop_front()
+                {
+                    found.remove(&oldest);
+                }
+            };
+            for planned in line.plan.iter().filter_map(DeedKind::planned) {
+                let at = line.at;
+                if let DeedKind::Planned { machine, .. } = &planned {
+                    about(machine.clone(), &mut |one| one.planned(&planned, at));
+                }
+            }
+            if let (Some(action), "ended") = (&line.action, line.what.as_str())
+                && let Some(name) = machine(action)
+            {
+                about(name, &mut |one| one.ended(action, &line));
+            }
+            if let (Some(name), Some(phase)) = (line.machine.clone(), phase(&line)) {
+                about(name, &mut |one| one.phases.push(phase.clone()));
+            }
+        }
+        let nothing = BTreeSet::new();
+        let machines = order.iter().filter_map(|name| found.remove(name));
+        let asked = machines.filter(|one| {
+            let action = serde_json::json!({
+                "target": {"machine": one.name, "node": {"name": one.name}},
+                "precondition": {"mark": {"pool": one.pool}},
+            });
+            filter.pod.is_some() || filter.concerns(&action, &nothing)
+        });
+        Ok(asked.collect())
+    }
+
+    /// All that a decision was made of. `None` when the record has no such decision.
+    ///
+    /// # Errors
+    /// The record may not be read.
+    pub fn state(&self, number: u64, at: Time) -> Result<Option<Recorded>, ReadError> {
+        let filter = Filter {
+            since: Some(at),
+            until: Some(at),
+            ..Filter::default()
+        };
+        let mut found = None;
+        self.decisions(&filter, |decision| {
+            if decision.number == number && decision.at == at {
+                found = Some(decision.clone());
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Shows every recorded decision of a time with its state. Gives what could not be read.
+    ///
+    /// # Errors
+    /// The record may not be read.
+    pub fn decisions(
+        &self,
+        filter: &Filter,
+        mut show: impl FnMut(&Recorded),
+    ) -> Result<Vec<String>, ReadError> {
+        let mut records = Records::of(self.segments(filter)?);
+        let mut built = Built::default();
+        let mut program: Arc<str> = "".into();
+        let mut damage = Vec::new();
+        while let Some(line) = records.next()? {
+            if let Some(by) = &line.program {
+                program = by.as_str().into();
+            }
+            match built.take(&line) {
+                Ok(true) if filter.holds_time(line.at) => {
+                    if let Some(state) = built.state() {
+                        show(&Recorded {
+                            at: line.at,
+                            number: line.number.unwrap_or(0),
+                            program: program.clone(),
+                            state: state.clone(),
+                        });
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => damage.push(format!("the record of {}: {error}", line.at)),
+            }
+        }
+        damage.extend(records.damage);
+        Ok(damage)
+    }
+}
+
+/// Whether a file begins as a segment does.
+fn whole_head(path: &Path) -> Result<Result<(), End>, ReadError> {
+    let file = std::fs::File::open(path).map_err(|source| ReadError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(SegmentReader::open(file).map(drop))
+}
+
+/// Makes one point of each two neighbours.
+fn thin(points: Vec<Point>) -> Vec<Point> {
+    let mut thinned: Vec<Point> = Vec::with_capacity(points.len() / 2 + 1);
+    for (index, point) in points.into_iter().enumerate() {
+        match thinned.last_mut() {
+            Some(before) if index % 2 == 1 => {
+                let (makes, removes) = (before.makes + point.makes, before.removes + point.removes);
+                if point.pending() >= before.pending() {
+                    *before = point;
+                }
+                (before.makes, before.removes) = (makes, removes);
+            }
+            _ => thinned.push(point),
+        }
+    }
+    thinned
+}
+
+/// The step that a record says ended.
+fn phase(line: &ReadLine) -> Option<Phase> {
+    Some(Phase {
+        step: line::text(line.step.as_ref())?,
+        at: line.at,
+        took: line.took?,
+        ok: line.ok?,
+    })
+}
+
+impl Machine {
+    fn planned(&mut self, deed: &DeedKind, at: Time) {
+        let DeedKind::Planned {
+            action,
+            host,
+            pool,
+            instance_type,
+            why,
+            ..
+        } = deed
+        else {
+            return;
+        };
+        self.host = Some(host.clone());
+        if action == "create" {
+            self.planned = Some(at);
+            self.pool.clone_from(pool);
+            self.instance_type.clone_from(instance_type);
+            self.why = Some(why.clone());
+        }
+        if self.pool.is_none() {
+            self.pool.clone_from(pool);
+        }
+    }
+
+    fn ended(&mut self, action: &Value, line: &ReadLine) {
+        self.failure = failure(line);
+        if self.failure.is_some() {
+            return;
+        }
+        match line::action(action).as_str() {
+            "create" | "continue" => self.working = Some(line.at),
+            "remove" | "delete_placeholder" | "drop_intent" => self.removed = Some(line.at),
+            _ => {}
+        }
+    }
+}
+
+/// Why an action failed, in words: the step and what it said.
+pub(super) fn failure(line: &ReadLine) -> Option<String> {
+    let failure = line.failure.as_ref().filter(|failure| !failure.is_null())?;
+    let step = line::text(failure.get("step"));
+    let message = line::text(failure.get("message"));
+    match (step, message) {
+        (Some(step), Some(message)) => Some(format!("at {step}: {message}")),
+        _ => Some(failure.to_string()),
+    }
+}

@@ -1,0 +1,164 @@
+//! Deciding anew on what was recorded, and what comes out otherwise.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::query::Recorded;
+use crate::brain;
+use crate::model::decision::Decision;
+use crate::model::memory::Memory;
+use crate::model::policy::Policy;
+use crate::model::snapshot::Snapshot;
+use crate::model::time::Time;
+
+/// Differences that are told of one decision at most.
+const MOST: usize = 50;
+
+/// What a decision would be now.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "result")]
+pub enum Replayed {
+    /// To the byte what it was.
+    Same,
+    /// Another one.
+    Differs {
+        /// Where, with what was and what is. The first few.
+        differences: Vec<Difference>,
+        /// How many there are.
+        count: usize,
+    },
+    /// What it was made of cannot be read by this program.
+    Unreadable {
+        /// Why.
+        why: String,
+    },
+}
+
+/// One value that is another.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// Where, such as `report.pods.default/web-1.verdict`.
+    pub at: String,
+    /// What was recorded; `None`: nothing.
+    pub was: Option<Value>,
+    /// What is decided now; `None`: nothing.
+    pub is: Option<Value>,
+}
+
+/// A decision that was recorded, and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// When it was taken.
+    pub at: Time,
+    /// The decision's number since the start of its daemon.
+    pub decision: u64,
+    /// The program that took it.
+    pub program: Arc<str>,
+    /// What it would be now.
+    #[serde(flatten)]
+    pub replayed: Replayed,
+}
+
+/// Decides anew. With `policy` under another configuration than was in force.
+pub fn replay(recorded: &Recorded, policy: Option<&Policy>) -> Outcome {
+    let replayed = match decide(recorded, policy) {
+        Ok((was, is)) => compare(&was, &is),
+        Err(why) => Replayed::Unreadable { why },
+    };
+    Outcome {
+        at: recorded.at,
+        decision: recorded.number,
+        program: recorded.program.clone(),
+        replayed,
+    }
+}
+
+/// The recorded decision and the one of now, in JSON.
+fn decide(recorded: &Recorded, policy: Option<&Policy>) -> Result<(Value, Value), String> {
+    fn part<T: DeserializeOwned>(recorded: &Recorded, name: &str) -> Result<T, String> {
+        let value = recorded.state.get(name).cloned().unwrap_or_default();
+        serde_json::from_value(value).map_err(|error| {
+            let by = &recorded.program;
+            format!("the {name} was written by version {by} and cannot be read: {error}")
+        })
+    }
+    let snapshot: Snapshot = part(recorded, "snapshot")?;
+    let memory: Memory = part(recorded, "memory")?;
+    let recorded_policy;
+    let policy = match policy {
+        Some(policy) => policy,
+        None => {
+            recorded_policy = part::<Policy>(recorded, "policy")?;
+            &recorded_policy
+        }
+    };
+    let is = brain::decide(&snapshot, policy, &memory, recorded.at);
+    let is = serde_json::to_value(is).map_err(|error| error.to_string())?;
+    let was = recorded.state.get("decision").cloned().unwrap_or_default();
+    // As this program writes it, where it can read it: what is left out when empty is no difference.
+    let read = serde_json::from_value::<Decision>(was.clone());
+    let was = match read.map(serde_json::to_value) {
+        Ok(Ok(written)) => written,
+        _ => was,
+    };
+    Ok((was, is))
+}
+
+fn compare(was: &Value, is: &Value) -> Replayed {
+    let (mut differences, mut count) = (Vec::new(), 0);
+    look(&mut String::new(), Some(was), Some(is), &mut |difference| {
+        count += 1;
+        if differences.len() < MOST {
+            differences.push(difference());
+        }
+    });
+    if count == 0 {
+        Replayed::Same
+    } else {
+        Replayed::Differs { differences, count }
+    }
+}
+
+/// Tells of every value that is another, as deep as both have the same form.
+fn look(
+    at: &mut String,
+    was: Option<&Value>,
+    is: Option<&Value>,
+    tell: &mut dyn FnMut(&mut dyn FnMut() -> Difference),
+) {
+    if was == is {
+        return;
+    }
+    let length = at.len();
+    let mut deeper = |name: &str, was: Option<&Value>, is: Option<&Value>| {
+        if !at.is_empty() {
+            at.push('.');
+        }
+        at.push_str(name);
+        look(at, was, is, tell);
+        at.truncate(length);
+    };
+    match (was, is) {
+        (Some(Value::Object(was)), Some(Value::Object(is))) => {
+            for (key, before) in was {
+                deeper(key, Some(before), is.get(key));
+            }
+            for (key, after) in is.iter().filter(|(key, _)| !was.contains_key(*key)) {
+                deeper(key, None, Some(after));
+            }
+        }
+        (Some(Value::Array(was)), Some(Value::Array(is))) => {
+            for index in 0..was.len().max(is.len()) {
+                deeper(&index.to_string(), was.get(index), is.get(index));
+            }
+        }
+        _ => tell(&mut || Difference {
+            at: at.clone(),
+            was: was.cloned(),
+            is: is.cloned(),
+        }),
+    }
+}

@@ -1,0 +1,286 @@
+//! What the record is after whatever happened to it.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use tempfile::TempDir;
+
+use super::super::query::{Filter, History};
+use super::super::store::segments;
+use super::super::{DeedKind, Machine};
+use super::*;
+use crate::model::cluster::PodKey;
+use crate::model::report::{PodVerdict, Report};
+
+const LIMITS: Limits = Limits {
+    max_bytes: 1 << 20,
+    max_age: Span::minutes(60 * 24),
+};
+
+fn snapshot(taken: i64) -> Snapshot {
+    let value = serde_json::json!({
+        "version": 1, "taken": Time(taken), "cluster_id": null, "sources": {}, "cluster": {},
+        "regions": {}, "machines": {}, "leader": true,
+    });
+    serde_json::from_value(value).expect("a snapshot")
+}
+
+/// A decision whose report has a pod on this node.
+fn decided(number: u64, at: i64, why: &str) -> Decided {
+    let mut report = Report::default();
+    let verdict = PodVerdict::fits_node(why.into());
+    report.pods.insert(PodKey::new("default", "web"), verdict);
+    Decided {
+        number,
+        at: Time(at),
+        snapshot: Arc::new(snapshot(at)),
+        policy: Arc::default(),
+        memory: None,
+        decision: Arc::new(Decision {
+            plan: Vec::new(),
+            report,
+            memory: Memory::default(),
+            wake: None,
+        }),
+    }
+}
+
+fn place() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("record");
+    (directory, path)
+}
+
+/// The numbers of the decisions that can be read, and what is said of damage.
+fn read(path: &Path) -> (Vec<u64>, Vec<String>) {
+    let mut numbers = Vec::new();
+    let history = History::open(path).expect("it is there");
+    let damage = history
+        .decisions(&Filter::default(), |decision| numbers.push(decision.number))
+        .expect("it is read");
+    (numbers, damage)
+}
+
+fn write(path: &Path, decisions: impl IntoIterator<Item = Decided>) {
+    let recorder = Recorder::begin(path.to_owned(), LIMITS, WhenFull::Wait).expect("a thread");
+    for decision in decisions {
+        recorder.decided(decision);
+    }
+}
+
+/// Text that does not compress well.
+fn noise(seed: u64, length: usize) -> String {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'0' + u8::try_from(state % 64).unwrap_or(0))
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+#[test]
+fn what_says_the_same_is_a_counter_and_what_differs_is_a_record() {
+    let (_directory, path) = place();
+    let same =
+        (2..=1_000).map(|number| decided(number, i64::try_from(number).unwrap_or(0), "young"));
+    let recorder = Recorder::begin(path.clone(), LIMITS, WhenFull::Wait).expect("a thread");
+    recorder.decided(decided(1, 1, "young"));
+    for decision in same {
+        recorder.decided(decision);
+    }
+    recorder.decided(decided(1_001, 1_001, "gated"));
+    drop(recorder);
+    let took = segments(&path).expect("read");
+    assert_eq!(
+        (took.len(), took[0].bytes),
+        (1, 4096),
+        "999 decisions that said the same took room"
+    );
+    assert_eq!(read(&path), (vec![1, 1_001], vec![]));
+    let points = History::open(&path)
+        .and_then(|history| history.points(&Filter::default(), 100))
+        .expect("points");
+    let times: Vec<i64> = points.iter().map(|point| point.at.0).collect();
+    assert_eq!(times, [1, 1_000, 1_001], "when it changed is known");
+    let mode = |path: &Path| std::fs::metadata(path).expect("there").permissions().mode() & 0o777;
+    assert_eq!(mode(&path), 0o700);
+    assert_eq!(mode(&segments(&path).expect("read")[0].path), 0o600);
+}
+
+#[test]
+fn a_torn_tail_is_cut_and_writing_goes_on() {
+    let (_directory, path) = place();
+    write(&path, [decided(1, 1, "a"), decided(2, 2, "b")]);
+    let segment = segments(&path).expect("read").remove(0).path;
+    let bytes = std::fs::read(&segment).expect("read");
+    std::fs::write(&segment, &bytes[..bytes.len() - 3]).expect("written");
+    assert_eq!(read(&path), (vec![1], vec![]));
+    write(&path, [decided(1, 3, "c")]);
+    assert_eq!(read(&path), (vec![1, 1], vec![]));
+    let cut = std::fs::metadata(&segment).expect("there").len();
+    let whole = super::super::frame::whole(&*std::fs::read(&segment).expect("read")).0;
+    assert!(
+        cut < bytes.len() as u64 - 3 && cut == whole,
+        "{cut}, {whole}"
+    );
+}
+
+#[test]
+fn a_segment_that_is_damaged_loses_itself_alone_from_there_on() {
+    let (_directory, path) = place();
+    for start in 0..3 {
+        write(
+            &path,
+            [decided(start * 10, 1, "a"), decided(start * 10 + 1, 2, "b")],
+        );
+    }
+    let segment = segments(&path).expect("read").remove(1).path;
+    let mut bytes = std::fs::read(&segment).expect("read");
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    std::fs::write(&segment, bytes).expect("written");
+    let (numbers, damage) = read(&path);
+    assert_eq!(numbers, [0, 1, 20, 21]);
+    assert_eq!(damage.len(), 1);
+    assert!(damage[0].contains("00000002-"), "{damage:?}");
+}
+
+#[test]
+fn it_never_takes_more_than_it_may_and_the_newest_stays() {
+    let (_directory, path) = place();
+    let noisy = (1..=400).map(|number| {
+        let at = i64::try_from(number).unwrap_or(0);
+        decided(number, at, &noise(number, 8_000))
+    });
+    let recorder = Recorder::begin(path.clone(), LIMITS, WhenFull::Wait).expect("a thread");
+    let mut most = 0;
+    for decision in noisy {
+        recorder.decided(decision);
+        std::thread::sleep(Duration::from_millis(4));
+        let bytes: u64 = segments(&path)
+            .unwrap_or_default()
+            .iter()
+            .map(|one| one.bytes)
+            .sum();
+        most = most.max(bytes);
+    }
+    drop(recorder);
+    assert!(
+        most > LIMITS.max_bytes / 2,
+        "{most}: it was never near its bound"
+    );
+    assert!(most <= LIMITS.max_bytes + 16_384, "{most}");
+    let (numbers, damage) = read(&path);
+    assert_eq!((numbers.last(), damage.len()), (Some(&400), 0));
+    assert!(numbers.len() > 50 && numbers[0] > 100, "{numbers:?}");
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_is_said_once_and_it_begins_again_by_itself() {
+    let (directory, path) = place();
+    // Something else has its name: whoever runs this as root meets that too.
+    std::fs::write(&path, "not a directory").expect("written");
+    let recorder = Recorder::with_retry(
+        path.clone(),
+        LIMITS,
+        WhenFull::Wait,
+        Duration::from_millis(20),
+    )
+    .expect("a thread");
+    for number in 1..=5 {
+        recorder.decided(decided(number, 1, &number.to_string()));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::fs::remove_file(&path).expect("removed");
+    std::thread::sleep(Duration::from_millis(200));
+    recorder.decided(decided(6, 2, "again"));
+    drop(recorder);
+    assert_eq!(read(&path).0, [6]);
+    let deeds = History::open(&path)
+        .and_then(|history| history.deeds(&Filter::default(), 10))
+        .expect("deeds");
+    assert_eq!(deeds[0].kind, DeedKind::Lost { many: 5 });
+    drop(directory);
+}
+
+#[test]
+fn a_clock_that_is_set_back_begins_a_segment() {
+    let (_directory, path) = place();
+    write(
+        &path,
+        [
+            decided(1, 5_000, "a"),
+            decided(2, 1_000, "a"),
+            decided(3, 6_000, "b"),
+        ],
+    );
+    let began: Vec<i64> = segments(&path)
+        .expect("read")
+        .iter()
+        .map(|one| one.began.0)
+        .collect();
+    assert_eq!(began, [5_000, 1_000]);
+    assert_eq!(read(&path), (vec![1, 2, 3], vec![]));
+    let since = Filter {
+        since: Some(Time(4_000)),
+        ..Filter::default()
+    };
+    let mut numbers = Vec::new();
+    let history = History::open(&path).expect("it is there");
+    history
+        .decisions(&since, |decision| numbers.push(decision.number))
+        .expect("it is read");
+    assert_eq!(numbers, [1, 3]);
+}
+
+#[test]
+fn steps_and_ends_are_told_with_their_machine() {
+    let (_directory, path) = place();
+    let recorder = Recorder::begin(path.clone(), LIMITS, WhenFull::Wait).expect("a thread");
+    let teller = recorder.teller();
+    recorder.decided(decided(1, 1, "a"));
+    teller.step("general-a", Step::Clone, Span::seconds(40), true, Time(2));
+    drop(recorder);
+    teller.step("general-a", Step::Start, Span::seconds(1), true, Time(3));
+    let history = History::open(&path).expect("it is there");
+    let machines: Vec<Machine> = history.machines(&Filter::default()).expect("read");
+    assert_eq!(machines.len(), 1);
+    let phases: Vec<(&str, i64)> = machines[0]
+        .phases
+        .iter()
+        .map(|phase| (&*phase.step, phase.took.0))
+        .collect();
+    assert_eq!(phases, [("clone", 40_000)]);
+}
+
+#[test]
+fn a_copy_is_gone_over_and_is_a_record() {
+    let (directory, path) = place();
+    write(
+        &path,
+        [
+            decided(1, 1, "hunter22 says"),
+            decided(2, 2, "hunter22 again"),
+        ],
+    );
+    let to = directory.path().join("copy");
+    std::fs::create_dir(&to).expect("made");
+    let history = History::open(&path).expect("it is there");
+    let clean = |text: &str| text.replace("hunter22", "<redacted>");
+    history
+        .copy(&Filter::default(), &to, &clean)
+        .expect("copied");
+    assert_eq!(read(&to), (vec![1, 2], vec![]));
+    let mut reasons = Vec::new();
+    let copied = History::open(&to).expect("it is there");
+    copied
+        .decisions(&Filter::default(), |decision| {
+            let why = decision
+                .state
+                .pointer("/decision/report/pods/default~1web/node");
+            reasons.extend(why.and_then(|why| why.as_str()).map(str::to_owned));
+        })
+        .expect("read");
+    assert_eq!(reasons, ["<redacted> says", "<redacted> again"]);
+}
