@@ -35,6 +35,8 @@ mod recorder;
 mod regions;
 #[path = "life/rescue.rs"]
 mod rescue;
+#[path = "life/retry.rs"]
+mod retry;
 #[path = "life/shipped_metrics.rs"]
 mod shipped_metrics;
 #[path = "life/storages.rs"]

@@ -1,4 +1,4 @@
-//! The control socket: how `status`, `pause`, `resume`, `snapshot`, `plan` and `explain` reach the daemon.
+//! The control socket: how `status`, `pause`, `resume`, `retry`, `snapshot`, `plan` and `explain` reach the daemon.
 //!
 //! One JSON object per line each way. The socket's mode lets in root and the daemon's group; on top
 //! the peer is asked for: only root and the daemon's own user may change anything.
@@ -40,6 +40,11 @@ pub enum Command {
     },
     /// End a pause.
     Resume,
+    /// End the waits of a pool, whose cause a person has mended.
+    Retry {
+        /// The pool.
+        pool: String,
+    },
     /// What the daemon sees, without secrets.
     Snapshot,
     /// What it would do now, and why.
@@ -59,7 +64,10 @@ pub enum Command {
 impl Command {
     /// Whether it changes anything.
     fn changes(&self) -> bool {
-        matches!(self, Command::Pause { .. } | Command::Resume)
+        matches!(
+            self,
+            Command::Pause { .. } | Command::Resume | Command::Retry { .. }
+        )
     }
 }
 
@@ -280,6 +288,7 @@ mod tests {
             "status",
             "pause",
             "resume",
+            "retry",
             "plan",
             "explain_pod",
             "explain_node",

@@ -466,7 +466,9 @@ impl Loop {
             self.executor.stop();
         }
         let policy = &self.parts.settings.policy;
-        let decision = brain::decide_lean(&snapshot, policy, &self.memory, now);
+        let retried = self.parts.state.without_retried(&self.memory, now);
+        let memory = retried.as_ref().unwrap_or(&self.memory);
+        let decision = brain::decide_lean(&snapshot, policy, memory, now);
         // What was remembered, if this decision changes it.
         let mut before = None;
         if decision.memory != self.memory {
@@ -475,7 +477,11 @@ impl Loop {
             if decision.memory.bookings != self.memory.bookings {
                 self.nominations.plan(&decision.memory.bookings);
             }
-            before = Some(std::mem::replace(&mut self.memory, decision.memory.clone()));
+            let old = std::mem::replace(&mut self.memory, decision.memory.clone());
+            before = Some(retried.clone().unwrap_or(old));
+        }
+        if retried.is_some() {
+            self.parts.state.end_retries()?;
         }
         self.nominations
             .take_back(&snapshot.cluster, snapshot.leader);

@@ -20,6 +20,7 @@ pub mod observe;
 mod panics;
 mod recording;
 pub mod region;
+mod retries;
 pub mod secret_file;
 mod spacing;
 pub mod state;

@@ -27,7 +27,19 @@ pub struct StateError {
     source: std::io::Error,
 }
 
+impl StateError {
+    /// Cannot `verb` the file at `path`.
+    pub(super) fn new(verb: &'static str, path: PathBuf, source: std::io::Error) -> StateError {
+        StateError { verb, path, source }
+    }
+}
+
 impl StateFiles {
+    /// Where a file of this name lies.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
     /// The files in `directory`, which is made if need be.
     pub fn open(directory: &Path) -> Result<StateFiles, StateError> {
         std::fs::create_dir_all(directory).map_err(|source| StateError {

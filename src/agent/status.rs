@@ -24,6 +24,9 @@ pub struct Status {
     pub version: String,
     /// False while the configuration file was not edited.
     pub configured: bool,
+    /// The SHA-256 of the configuration file that is in force, in hexadecimal; empty when that is not known.
+    #[serde(default)]
+    pub configuration: String,
     /// What is wrong with the daemon itself: a bad configuration file, a broker of another version.
     pub problems: Vec<String>,
     /// When the last turn was taken; `None` before the first.
@@ -112,6 +115,7 @@ impl Status {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             configured: true,
+            configuration: String::new(),
             problems: Vec::new(),
             at: Some(turn.at),
             turns: turn.number,

@@ -1,6 +1,6 @@
 //! Who may be at PVE at a time, and how much of its answers lies in memory.
 //!
-//! The daemon and root have lanes of their own: whatever the daemon's user does, `check --live` and a
+//! The daemon and root have lanes of their own: whatever the daemon's user does, `doctor` and a
 //! person's calls get through. A pass holds its share of the bytes until the answer was read by the
 //! client: whoever asks and does not read stops itself, and nobody else.
 

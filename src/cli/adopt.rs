@@ -74,7 +74,7 @@ pub(super) fn run(config: &Path, options: &AdoptOptions) -> Result<(), Failure> 
             .map_err(|why| anyhow::anyhow!("{why}; run it as root"))?;
         print(&format!("the broker serves {} now\n", found.ours))?;
     }
-    print("next: systemctl reload-or-restart pve-autoscaler; then `pve-autoscaler check --live`\n")
+    print("next: systemctl reload-or-restart pve-autoscaler; then `pve-autoscaler doctor`\n")
 }
 
 async fn look(settings: &Settings, options: &AdoptOptions) -> anyhow::Result<Found> {

@@ -1,14 +1,16 @@
 //! The command line. The comments are the help texts and the man pages.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::examples;
 use crate::config::DEFAULT_PATH;
 use crate::model::cluster::PodKey;
 use crate::simulator_args::{DemoOptions, SimCommand};
 
-/// Where the daemon listens for `status`, `pause`, `resume`, `snapshot`, `plan` and `explain`.
+/// Where the daemon listens for `status`, `pause`, `resume`, `retry`, `snapshot`, `plan` and `explain`.
 pub(super) const CONTROL_SOCKET: &str = "/run/pve-autoscaler/control.sock";
 
 /// The daemon's own directory.
@@ -47,21 +49,33 @@ pub(super) struct BrokerCli {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// The daemon, as the service pve-autoscaler.service runs it.
+    #[command(after_help = examples::RUN)]
     Run(RunOptions),
     /// The broker: the small root process through which the daemon reaches PVE on this host.
     ///
     /// It listens on the socket that systemd hands it, or on [broker] socket, and lets pass only what
     /// the configuration file allows.
+    #[command(after_help = examples::BROKER)]
     Broker,
     /// Check the configuration file and say everything that is wrong with it.
+    #[command(after_help = examples::CHECK)]
     Check(CheckOptions),
+    /// Look at all that the daemon needs, with the daemon's rights, and say what to type to mend what is wrong.
+    ///
+    /// Run it as root: it goes on as the daemon's user before it reads anything. Each line is ok, a warning, wrong, or
+    /// unseen where nothing could be looked at. Everything is looked at side by side, and what hangs holds nothing else
+    /// up. It changes nothing.
+    #[command(after_help = examples::DOCTOR)]
+    Doctor(DoctorOptions),
     /// Show what would be done now, and why: for every pod, node and pool. Never acts.
+    #[command(after_help = examples::PLAN)]
     Plan(PlanOptions),
     /// Explain one pod or one node in full: what every node and every possible new machine would be to
     /// the pod, with numbers; what would become of each pod of the node. Never acts.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::EXPLAIN)]
     Explain(ExplainCommand),
     /// Save what the daemon sees, without secrets, for `plan --snapshot` and for bug reports.
+    #[command(after_help = examples::SNAPSHOT)]
     Snapshot(SnapshotOptions),
     /// What was decided and done, and why: from the record in the state directory, with the daemon running or not.
     ///
@@ -86,13 +100,24 @@ pub(super) enum Command {
     /// Names of pods, nodes and hosts are in it. What cannot be had is named and left out. Run it as root on the host of the daemon.
     SupportBundle(SupportBundleOptions),
     /// Show how things stand: pools, machines, what is on hold and why.
-    Status(OutputOptions),
+    #[command(after_help = examples::STATUS)]
+    Status(StatusOptions),
     /// Stop making and removing machines until `resume`. What has begun is finished.
+    #[command(after_help = examples::PAUSE)]
     Pause(PauseOptions),
     /// End a pause.
+    #[command(after_help = examples::RESUME)]
     Resume(ControlOptions),
-    /// Make the daemon's kubeconfig with an admin's: apply the RBAC manifest, have the cluster sign a
-    /// client certificate for a year, write it for root and the daemon's group.
+    /// End a pool's back-off, once you have mended what made its machines fail.
+    ///
+    /// A pool whose machines failed waits, and so does each host on which a clone or a start of it failed: five minutes
+    /// first, then twice as long each time. This ends all waits of the pool at once, and says which. What fails after it
+    /// counts as the first failure.
+    #[command(after_help = examples::RETRY)]
+    Retry(RetryOptions),
+    /// Make the daemon's kubeconfig with an admin's: apply the RBAC manifest and (Kubernetes 1.30 or newer) the admission
+    /// policy, have the cluster sign a client certificate for a year, write it for root and the daemon's group.
+    #[command(after_help = examples::KUBECONFIG)]
     Kubeconfig(KubeconfigOptions),
     /// Let this host serve another Kubernetes cluster than before, one that was built anew for instance.
     ///
@@ -100,11 +125,13 @@ pub(super) enum Command {
     /// machines in the journal, clones and removals on record, VMs with their mark. Then it asks, binds
     /// the broker to the cluster of the kubeconfig, and sets journal and records of others aside. VMs of
     /// another cluster are never adopted, changed or removed.
+    #[command(after_help = examples::ADOPT)]
     Adopt(AdoptOptions),
     /// Build templates as the configuration says, list them, remove those that nothing needs.
     #[command(subcommand)]
     Template(TemplateCommand),
     /// Print the JSON schema of the configuration file.
+    #[command(after_help = examples::SCHEMA)]
     Schema,
     // Carried out by the simulator's program.
     #[command(flatten)]
@@ -121,15 +148,17 @@ pub(super) enum Command {
 #[derive(Debug, Subcommand)]
 pub enum SimulatorCommand {
     /// Run the real daemon on a simulated cluster, with a timeline in the terminal.
+    #[command(after_help = examples::DEMO)]
     Demo(DemoOptions),
     /// Run conformance cases: small worlds in files, and what must be decided in each.
     ///
     /// Every *.yaml, *.yml and *.toml below the directory is read; docs/conformance.md says how cases are
     /// written. One line a case, `ok ID` or `FAIL ID: expected …, got …`, then the counts; exit code 1 when
     /// one fails.
+    #[command(after_help = examples::CONFORMANCE)]
     Conformance(ConformanceOptions),
     /// Serve a simulated Proxmox VE or Kubernetes on the network.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::SIM)]
     Sim(SimCommand),
 }
 
@@ -178,6 +207,7 @@ pub(super) struct PruneOptions {
 pub(super) enum ExplainCommand {
     /// Why a pod is pending, what would run it, and which of its preferences (preferred affinity, `PreferNoSchedule`,
     /// `ScheduleAnyway`) the place that the plan has for it meets, and why not the others.
+    #[command(after_help = examples::EXPLAIN_POD)]
     Pod {
         /// The pod: NAMESPACE/NAME, or NAME for the namespace default.
         #[arg(value_parser = super::explain::key)]
@@ -186,6 +216,7 @@ pub(super) enum ExplainCommand {
         options: ExplainOptions,
     },
     /// Why a node stays or goes, and what becomes of its pods.
+    #[command(after_help = examples::EXPLAIN_NODE)]
     Node {
         /// The node, or a machine on its way up.
         node: String,
@@ -305,16 +336,46 @@ pub(super) struct ReplayOptions {
 
 #[derive(Debug, Args)]
 pub(super) struct CheckOptions {
-    /// Also look at Kubernetes and PVE: rights, certificates, clocks, versions, templates and their
-    /// guest agent, storages, bridges, resource pools, a token's privileges, foreign VMs in the range. Changes nothing.
+    /// Also look at Kubernetes and PVE, as `pve-autoscaler doctor` does, which says more of what to type.
     #[arg(long)]
     pub(super) live: bool,
-    /// With --live and as root: look with this user's rights, as the daemon has them.
-    #[arg(long, value_name = "USER", default_value = super::live::user::DAEMON)]
+    #[command(flatten)]
+    pub(super) look: LookOptions,
+}
+
+/// How `doctor` and `check --live` look.
+#[derive(Debug, Args)]
+pub(super) struct LookOptions {
+    /// As root: look with this user's rights, as the daemon has them.
+    #[arg(long, value_name = "USER", default_value = super::doctor::user::DAEMON)]
     pub(super) user: String,
-    /// The daemon's own directory, whose journal `--live` looks at.
+    /// The daemon's own directory, whose journal is looked at.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
     pub(super) state_directory: PathBuf,
+    #[command(flatten)]
+    pub(super) control: ControlOptions,
+    /// How many seconds each look may take; what takes longer is said to be unseen.
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(super) timeout: u64,
+}
+
+impl LookOptions {
+    /// How long each look may take.
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DoctorOptions {
+    #[command(flatten)]
+    pub(super) look: LookOptions,
+    /// Leave out what is as it should be.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub(super) output: Format,
 }
 
 #[derive(Debug, Args)]
@@ -354,10 +415,10 @@ pub(super) struct KubeconfigOptions {
     /// The group that may read it.
     #[arg(long, value_name = "GROUP", default_value = "pve-autoscaler")]
     pub(super) group: String,
-    /// Leave the RBAC manifest to you: it must have been applied.
+    /// Leave the RBAC manifest and the admission policy to you: they must have been applied.
     #[arg(long)]
     pub(super) no_apply: bool,
-    /// Print the RBAC manifest and do nothing.
+    /// Print the RBAC manifest and the admission policy, and do nothing.
     #[arg(long)]
     pub(super) print_manifest: bool,
 }
@@ -397,12 +458,32 @@ pub(super) struct OutputOptions {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct StatusOptions {
+    #[command(flatten)]
+    pub(super) output: OutputOptions,
+    /// Show it again every two seconds, or every so many, until Ctrl-C: on a terminal in the same place, elsewhere one
+    /// below the other.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2",
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(super) watch: Option<u64>,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct PauseOptions {
     #[command(flatten)]
     pub(super) control: ControlOptions,
     /// Why, for those who look later.
     #[arg(default_value = "", hide_default_value = true)]
     pub(super) reason: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RetryOptions {
+    /// The pool, as the configuration names it.
+    #[arg(value_name = "POOL")]
+    pub(super) pool: String,
+    #[command(flatten)]
+    pub(super) control: ControlOptions,
 }
 
 #[derive(Debug, Args)]

@@ -4,37 +4,32 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::args::CheckOptions;
-use super::{Failure, live, load, print, runtime};
+use super::{Failure, doctor, load, print, runtime};
 use crate::config::Settings;
 use crate::model::policy::PoolPolicy;
 use crate::model::words;
 
 /// Checks the file, and with `--live` what it names.
 pub(super) fn run(path: &Path, options: &CheckOptions) -> Result<(), Failure> {
-    let mut findings = live::Findings::default();
+    let mut report = doctor::Report::default();
     if options.live {
         // Before anything is read: the file itself may be one that the daemon cannot read.
-        live::user::go_on_as(&options.user, &mut findings);
-        print(&findings.text())?;
-        if findings.any_wrong() {
+        report = doctor::as_user(&options.look.user);
+        print(&report.lines())?;
+        if report.verdict() == doctor::Grade::Wrong {
             return Err(Failure::Said);
         }
+        report = doctor::Report::default();
     }
     let settings = load(path)?;
     print(&summary(&path.display().to_string(), &settings))?;
     if !options.live || !settings.configured {
         return Ok(());
     }
-    let findings = runtime()?.block_on(live::look(
-        &settings,
-        &options.state_directory,
-        live::Findings::default(),
-    ));
-    print(&findings.text())?;
-    if findings.any_wrong() {
-        return Err(Failure::Said);
-    }
-    Ok(())
+    let here = doctor::Here::of(path, settings, &options.look);
+    runtime()?.block_on(doctor::look(&here, &mut report));
+    print(&report.lines())?;
+    doctor::ended(report.verdict())
 }
 
 /// What a valid file means, in a few lines.

@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::args::{ControlOptions, PauseOptions, SnapshotOptions};
+use super::args::{ControlOptions, PauseOptions, RetryOptions, SnapshotOptions};
 use super::{Failure, print, runtime, write};
 use crate::agent::control::{self, Command};
 use crate::model::foreign;
@@ -19,6 +19,23 @@ pub(super) fn pause(options: &PauseOptions) -> Result<(), Failure> {
 pub(super) fn resume(options: &ControlOptions) -> Result<(), Failure> {
     ask(options, &Command::Resume)?;
     print("resumed\n")
+}
+
+/// Ends the waits of a pool.
+pub(super) fn retry(options: &RetryOptions) -> Result<(), Failure> {
+    let pool = options.pool.clone();
+    let ended = ask(&options.control, &Command::Retry { pool })?;
+    let ended: Vec<String> = serde_json::from_value(ended).context("reading the answer")?;
+    if ended.is_empty() {
+        return print(&format!(
+            "nothing was waited for: no failure holds the pool {} back; `pve-autoscaler plan` says what else does\n",
+            options.pool
+        ));
+    }
+    let ended = ended.iter().fold(String::new(), |text, wait| {
+        text + "no longer waits: " + wait + "\n"
+    });
+    print(&ended)
 }
 
 /// Saves what the daemon sees.

@@ -1,6 +1,9 @@
 //! Which configuration is in force, and whether the file is still the one that was read.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
 
 use crate::config::{self, ConfigErrors, Settings};
 use crate::model::time::Time;
@@ -53,6 +56,11 @@ impl InForce {
         }
     }
 
+    /// What tells the file that is in force from others.
+    pub(super) fn digest(&self) -> String {
+        digest(&self.text)
+    }
+
     /// Which file is in force, for the unit's status.
     pub(super) fn words(&self, file: &File) -> String {
         let whole_seconds = Time(self.read.0 / 1000 * 1000);
@@ -77,6 +85,22 @@ impl File {
             )),
         }
     }
+}
+
+/// What tells one file from another: the SHA-256 of its text. Whoever asks for the daemon's status compares it with the
+/// file that he sees.
+fn digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes())
+        .iter()
+        .fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
+}
+
+/// The digest of a file; empty where it cannot be read.
+pub(super) fn digest_of(path: &Path) -> String {
+    config::read(path).map_or_else(|_| String::new(), |text| digest(&text))
 }
 
 #[cfg(test)]

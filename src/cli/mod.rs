@@ -9,13 +9,14 @@ mod channels;
 mod check;
 mod control;
 mod crash;
+mod doctor;
+mod examples;
 mod explain;
 mod generate;
 mod history;
 mod in_force;
 mod journald;
 mod kubeconfig;
-mod live;
 pub(crate) mod log;
 mod narrow;
 mod page;
@@ -55,6 +56,8 @@ pub(crate) enum Failure {
     Other(anyhow::Error),
     /// Everything was said already.
     Said,
+    /// Everything was said already, and the program ends with a code of its own.
+    Code(ExitCode),
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
@@ -98,6 +101,7 @@ pub(crate) fn ended(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Said) => ExitCode::from(EXIT_FAILED),
+        Err(Failure::Code(code)) => code,
         Err(Failure::Config(errors)) => {
             eprintln!("{}", foreign::lines(&errors.to_string()));
             ExitCode::from(EXIT_USAGE)
@@ -126,8 +130,10 @@ fn dispatch(cli: Cli, config_given: bool) -> Result<(), Failure> {
         Command::Status(options) => status::run(&options),
         Command::Staying(options) => staying::run(&options),
         Command::Check(options) => check::run(&cli.config, &options),
+        Command::Doctor(options) => doctor::run(&cli.config, &options),
         Command::Pause(options) => control::pause(&options),
         Command::Resume(options) => control::resume(&options),
+        Command::Retry(options) => control::retry(&options),
         Command::Kubeconfig(options) => kubeconfig::run(options),
         Command::Adopt(options) => adopt::run(&cli.config, &options),
         Command::Template(command) => template::run(&cli.config, &command),

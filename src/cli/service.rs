@@ -14,8 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::answers::{self, Question};
-use crate::agent::control::{self, Answer, Command, Handler};
+use crate::agent::control;
 use crate::agent::daemon::{self, DaemonError, Parts};
 use crate::agent::journal::Unreadable;
 use crate::agent::state::{StateError, StateFiles};
@@ -35,9 +34,11 @@ use super::page::Page;
 use super::{channels, crash, systemd};
 
 mod agreeing;
+mod answering;
 mod shown;
 
 use agreeing::{agree, agreeing};
+use answering::handler;
 use shown::shown;
 
 /// Where things lie.
@@ -61,8 +62,6 @@ const AGREE: Duration = Duration::from_mins(5);
 const TURN_DEADLINE: Duration = Duration::from_mins(1);
 /// The loop's end: what is being done is dropped at once, giving the lease back is one call.
 const GOODBYE: Duration = Duration::from_secs(10);
-/// An answer to `plan` waits this long for a fresh turn.
-const PLAN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why the service ended.
 #[derive(Debug, thiserror::Error)]
@@ -209,6 +208,7 @@ impl Shared {
             .map_or_else(Status::default, |turn| Status::of(turn));
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
         status.configured = standing.configured;
+        status.configuration = self.in_force.borrow().digest();
         status.paused = self.state.paused();
         // A fault that a view shows too is named once.
         let named = |problem: &String| {
@@ -540,55 +540,4 @@ async fn mind(shared: Arc<Shared>) {
         }
         systemd::status(&line);
     }
-}
-
-/// Answers the control socket.
-fn handler(shared: Arc<Shared>) -> Handler {
-    Arc::new(move |command| {
-        let shared = shared.clone();
-        Box::pin(async move { answer(&shared, command).await })
-    })
-}
-
-async fn answer(shared: &Shared, command: Command) -> Answer {
-    let question = match command {
-        Command::Status => return answers::json(&shared.status()),
-        Command::Pause { reason } => return paused(shared, Some(&reason)).await,
-        Command::Resume => return paused(shared, None).await,
-        Command::Snapshot => Question::Snapshot,
-        Command::Plan => Question::Plan,
-        Command::ExplainPod { pod } => Question::Pod(pod),
-        Command::ExplainNode { node } => Question::Node(node),
-    };
-    match fresh(shared).await {
-        Some(turn) => question.answer(&turn),
-        None => Answer::Error(shared.status().line()),
-    }
-}
-
-/// Begins or ends a pause, and answers once it holds for what is decided.
-async fn paused(shared: &Shared, reason: Option<&str>) -> Answer {
-    match shared.state.set_paused(reason) {
-        Ok(()) => {
-            match reason {
-                Some(reason) => tracing::warn!(%reason, "paused"),
-                None => tracing::info!("resumed"),
-            }
-            fresh(shared).await;
-            Answer::Ok(serde_json::Value::Null)
-        }
-        Err(error) => Answer::Error(error.to_string()),
-    }
-}
-
-/// A turn taken after the question, or the last one if none comes.
-async fn fresh(shared: &Shared) -> Option<Arc<Turn>> {
-    if !shared.standing().configured {
-        return None;
-    }
-    let mut turns = shared.turns.subscribe();
-    turns.mark_unchanged();
-    shared.poke.notify_one();
-    let _ = timeout(PLAN_PATIENCE, turns.changed()).await;
-    turns.borrow().clone()
 }

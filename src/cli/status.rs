@@ -1,29 +1,63 @@
 //! `status`: how things stand, as text or JSON.
 
 use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::args::{Format, OutputOptions};
+use super::args::{Format, OutputOptions, StatusOptions};
 use super::render::section;
-use super::{Failure, control, narrow, print, print_json, render};
+use super::{Failure, control, narrow, render, said, write};
 use crate::agent::control::Command;
 use crate::agent::executor::{PATIENCE, Wait};
 use crate::agent::status::{MachineStatus, Status};
 use crate::clock::Clock;
+use crate::model::foreign;
 use crate::model::region::Busy;
 use crate::model::report::Hold;
 use crate::model::time::Time;
 
-/// Shows the status.
-pub(super) fn run(options: &OutputOptions) -> Result<(), Failure> {
+/// Shows the status: once, or again and again until somebody ends it.
+pub(super) fn run(options: &StatusOptions) -> Result<(), Failure> {
+    let Some(seconds) = options.watch else {
+        return write(&shown(&options.output)?);
+    };
+    let term = std::env::var("TERM").unwrap_or_default();
+    let redraws = std::io::stdout().is_terminal() && !matches!(&*term, "" | "dumb");
+    loop {
+        // A daemon that is away is one of the things that somebody who watches wants to see.
+        let text = match shown(&options.output) {
+            Ok(text) => text,
+            Err(Failure::Other(error)) => {
+                foreign::lines(&format!("{}\n", said(&error))).into_owned()
+            }
+            Err(other) => return Err(other),
+        };
+        write(&framed(&text, redraws))?;
+        std::thread::sleep(Duration::from_secs(seconds));
+    }
+}
+
+/// One picture of many: in the place of the one before, or below it where a terminal cannot do that.
+fn framed(text: &str, redraws: bool) -> String {
+    if redraws {
+        format!("\u{1b}[H\u{1b}[2J{text}")
+    } else {
+        format!("{text}\n")
+    }
+}
+
+/// The daemon's status as it is to be printed.
+fn shown(options: &OutputOptions) -> Result<String, Failure> {
     let answer = control::ask(&options.control, &Command::Status)?;
     if options.output == Format::Json {
-        return print_json(&answer);
+        let text = serde_json::to_string_pretty(&answer)?;
+        return Ok(foreign::json(&(text + "\n")).into_owned());
     }
     let status: Status = serde_json::from_value(answer)
         .context("the daemon's answer cannot be read; is it of another version?")?;
-    print(&text(&status, Clock::System.now()))
+    Ok(foreign::lines(&text(&status, Clock::System.now())).into_owned())
 }
 
 fn text(whole: &Status, now: Time) -> String {
@@ -408,6 +442,12 @@ mod tests {
             gone.contains("in 3m after: general-abcde: kubeadm") && whole(&gone),
             "{gone}"
         );
+    }
+
+    #[test]
+    fn a_picture_takes_the_place_of_the_one_before_on_a_terminal_alone() {
+        assert_eq!(framed("a\n", true), "\u{1b}[H\u{1b}[2Ja\n");
+        assert_eq!(framed("a\n", false), "a\n\n");
     }
 
     #[test]

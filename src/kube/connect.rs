@@ -306,7 +306,7 @@ fn client_certificate(user: &AuthInfo) -> Result<Option<Time>, String> {
     Ok(chain.first().map(|leaf| leaf.expires))
 }
 
-async fn build(file: Kubeconfig, context: &str) -> Result<::kube::Client, String> {
+pub(super) async fn build(file: Kubeconfig, context: &str) -> Result<::kube::Client, String> {
     let options = KubeConfigOptions {
         context: Some(context.to_owned()),
         ..KubeConfigOptions::default()

@@ -22,6 +22,7 @@ pub mod status;
 pub mod store;
 pub mod tokens;
 mod translate;
+pub mod trial;
 pub mod watch;
 mod wire;
 pub mod workloads;
@@ -39,6 +40,7 @@ pub use pods::{EvictOutcome, Nomination};
 pub use store::{Changes, ClusterStore, View};
 pub use tokens::BootstrapToken;
 pub use translate::DELAY_DELETION;
+pub use trial::Unreached;
 
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ use crate::model::time::{Span, Time};
 pub const MAX_TOKEN_LIFE: Span = Span::minutes(15);
 /// The group that kubeadm's CSR approval and RBAC rules name.
 const NODE_GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
-const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
+pub(super) const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 
 /// A bootstrap token; shown to the world as `id.secret`.
 #[derive(Clone, Debug)]
@@ -56,42 +56,47 @@ impl BootstrapToken {
     }
 }
 
+/// The request that creates a token's Secret.
+pub(super) fn creation(token: &BootstrapToken) -> Request {
+    let name = name(&token.id);
+    // Whole seconds: the token cleaner parses RFC 3339 and ignores what it cannot parse.
+    let expires = Time(token.expires.0 / 1_000 * 1_000).to_string();
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name,
+            "namespace": "kube-system",
+            "labels": { "app.kubernetes.io/managed-by": "pve-autoscaler" },
+        },
+        "type": "bootstrap.kubernetes.io/token",
+        "data": {
+            "token-id": encoded(&token.id),
+            "token-secret": encoded(token.secret.expose_secret()),
+            "expiration": encoded(&expires),
+            "usage-bootstrap-authentication": encoded("true"),
+            "usage-bootstrap-signing": encoded("true"),
+            "auth-extra-groups": encoded(NODE_GROUP),
+            "description": encoded(&token.description),
+        },
+    });
+    Request::new("create", "secrets", name.as_str(), SECRETS.to_owned()).json(body)
+}
+
 impl Client {
     /// Creates the token's Secret.
     ///
     /// # Errors
     /// [`Error::already_exists`] when one with this id is there: [`Client::replace_token`].
     pub async fn create_token(&self, token: &BootstrapToken) -> Result<(), Error> {
-        let name = name(&token.id);
-        let request = Request::new("create", "secrets", name.as_str(), SECRETS.to_owned());
+        let request = creation(token);
         if let Some(message) = token.problem(self.clock().now()) {
             return Err(Error::NotSent {
                 call: request.call,
                 message: message.into(),
             });
         }
-        // Whole seconds: the token cleaner parses RFC 3339 and ignores what it cannot parse.
-        let expires = Time(token.expires.0 / 1_000 * 1_000).to_string();
-        let body = json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {
-                "name": name,
-                "namespace": "kube-system",
-                "labels": { "app.kubernetes.io/managed-by": "pve-autoscaler" },
-            },
-            "type": "bootstrap.kubernetes.io/token",
-            "data": {
-                "token-id": encoded(&token.id),
-                "token-secret": encoded(token.secret.expose_secret()),
-                "expiration": encoded(&expires),
-                "usage-bootstrap-authentication": encoded("true"),
-                "usage-bootstrap-signing": encoded("true"),
-                "auth-extra-groups": encoded(NODE_GROUP),
-                "description": encoded(&token.description),
-            },
-        });
-        self.call(request.json(body)).await.map(|_| ())
+        self.call(request).await.map(|_| ())
     }
 
     /// Deletes the token of this id; it is fine when there is none.

@@ -42,6 +42,9 @@ pub struct Memory {
     /// Hosts on which a machine of a pool failed, by pool and host.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub host_backoff: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Backoff>>,
+    /// Pools whose waits a person ended, and when: what a lost memory may have known of them is not waited for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub retried: BTreeMap<Arc<str>, Time>,
     /// Machines whose failure has been counted already.
     pub counted_failures: BTreeSet<Arc<str>>,
     /// What nodes really offered, by `pool/instance type/template#promise`, where `promise` stands
@@ -114,6 +117,7 @@ impl Memory {
             .chain(&mut self.last_scale_down_failure)
             .chain(self.unneeded_since.values_mut())
             .chain(self.quarantine.values_mut())
+            .chain(self.retried.values_mut())
             .chain(self.backoff.values_mut().map(|backoff| &mut backoff.failed))
             .chain(hosts.map(|backoff| &mut backoff.failed))
             .chain(batch.flat_map(|batch| [&mut batch.first, &mut batch.last]))
@@ -139,6 +143,14 @@ impl Memory {
                 ];
                 times.into_iter().flatten()
             }))
+    }
+
+    /// A person has mended what made machines of this pool fail: it waits no more, neither as a whole nor on a host.
+    /// Failures that come now count as the first.
+    pub fn end_backoff(&mut self, pool: &Arc<str>, now: Time) {
+        self.backoff.remove(pool);
+        self.host_backoff.remove(pool);
+        self.retried.insert(pool.clone(), now);
     }
 
     /// Moves what lies in the future of `now` to it: the clock was set back while nobody looked. Timers

@@ -217,6 +217,7 @@ impl Changes {
             last_scale_down_failure,
             backoff,
             host_backoff,
+            retried,
             counted_failures,
             learned,
             batch,
@@ -236,7 +237,7 @@ impl Changes {
         } = new;
         compare!(self, old, whole: version, began, last_scale_up, last_scale_down, last_scale_down_failure,
             counted_failures, batch, serial, consolidation, no_better_plan);
-        compare!(self, old, map: unneeded_since, backoff, host_backoff, learned, quarantine, evicted, settled,
+        compare!(self, old, map: unneeded_since, backoff, host_backoff, retried, learned, quarantine, evicted, settled,
             bookings, replacements, unreplaceable, provisioning, power, last_vmids, last_hosts);
     }
 

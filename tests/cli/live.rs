@@ -1,5 +1,6 @@
 //! The program against the simulators on the wire: `check --live`, `kubeconfig`, `run`.
 
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -12,22 +13,27 @@ use serde_json::Value;
 use super::simulators::{Process, Simulators};
 use super::{program, text};
 
-const TEMPLATE: &str = "debian-13-k8s";
+pub(crate) const TEMPLATE: &str = "debian-13-k8s";
 /// How often something is looked for that comes with time, and the pause in between.
 const TRIES: u32 = 600;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The name of the user who runs this.
-fn own_name() -> String {
+pub(crate) fn own_name() -> String {
     let user = User::from_uid(geteuid()).expect("users can be looked up");
     user.expect("this user has a name").name
 }
 
 /// What `check --live` says with the rights of a user, and how it ends.
 fn check_as(user: &str, config: &Path) -> (Option<i32>, String) {
+    let folder = config.parent().expect("a folder");
     let output = program()
         .args(["check", "--live", "--user", user, "--config"])
         .arg(config)
+        .arg("--state-directory")
+        .arg(folder.join("state"))
+        .arg("--socket")
+        .arg(folder.join("control.sock"))
         .output();
     let output = output.expect("it runs");
     let said = text(&output.stdout) + &text(&output.stderr);
@@ -59,7 +65,11 @@ fn check_changed(
 
 #[test]
 fn check_live_says_that_all_is_well() {
-    let (code, said) = check(&PveSpec::default(), TEMPLATE, "9100-9120");
+    let simulators = Simulators::start(&PveSpec::default());
+    let made = kubeconfig(&simulators);
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    let config = simulators.config(&simulators.path("kubeconfig"), TEMPLATE, "9100-9120");
+    let (code, said) = check_as(&own_name(), &config);
     assert_eq!(code, Some(0), "{said}");
     for words in [
         "ok: kubernetes: v1.34.1 at https://127.0.0.1:",
@@ -70,6 +80,12 @@ fn check_live_says_that_all_is_well() {
         "ok: file: kubeconfig /",
         "ok: file: token_secret_file /",
         "ok: kubernetes: cluster-info is there; machines join at ",
+        " answers with a certificate of cluster-info's CA",
+        "ok: kubernetes: bootstrap tokens for machines may be made (dry run)",
+        "ok: kubernetes: admission-policy.yaml is in force",
+        "ok: kubernetes: nobody holds the Lease",
+        "ok: daemon: it can listen on 127.0.0.1:0",
+        "ok: daemon: none answers at ",
         "ok: region default: the cluster has quorum",
         "ok: region default: VMIDs 9100 to 9120: 0 machines of ours",
         "ok: region default: the token scaler@pve!sim has the privileges that it needs on /, ",
@@ -223,7 +239,8 @@ fn check_live_judges_with_the_rights_of_the_daemons_user() {
     };
     let (folder, secret) = (simulators.folder.path(), simulators.path("secret"));
     for (path, bits) in [
-        (folder, 0o755),
+        // The control socket would lie there.
+        (folder, 0o777),
         (&config, 0o644),
         (&admin, 0o644),
         (&secret, 0o644),
@@ -277,7 +294,7 @@ fn asked(socket: &Path, command: &str, wanted: impl Fn(&Value) -> bool) -> Value
     panic!("{command} never said it: {last}");
 }
 
-fn kubeconfig(simulators: &Simulators) -> Output {
+pub(crate) fn kubeconfig(simulators: &Simulators) -> Output {
     program()
         .arg("kubeconfig")
         .arg("--kubeconfig")
@@ -336,6 +353,50 @@ fn the_daemon_runs_with_the_kubeconfig_that_the_command_makes() {
             .is_some_and(Vec::is_empty)
     });
     assert_eq!(plan["plan"], Value::Array(Vec::new()), "{plan}");
+
+    let watch = program()
+        .args(["status", "--watch=1", "--socket"])
+        .arg(&socket)
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut watch = Process(watch.expect("it starts"));
+    let output = BufReader::new(watch.0.stdout.take().expect("it is piped"));
+    let pictures = output.lines().map(|line| line.expect("text"));
+    let mut pictures = pictures.filter(|line| line.starts_with("pve-autoscaler "));
+    assert!(pictures.next().is_some() && pictures.next().is_some());
+    drop(watch);
+    let retry = |pool: &str| {
+        let mut command = program();
+        let command = command.args(["retry", pool, "--socket"]).arg(&socket);
+        let output = command.output().expect("it runs");
+        let said = text(&output.stdout) + &text(&output.stderr);
+        (output.status.code(), said)
+    };
+    let (code, said) = retry("general");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("no failure holds the pool general back"),
+        "{said}"
+    );
+    let (code, said) = retry("genral");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("there is no pool genral; the pools are general"),
+        "{said}"
+    );
+    let (_, said) = check_as(&own_name(), &config);
+    assert!(
+        said.contains("ok: daemon: it answers and runs with this file"),
+        "{said}"
+    );
+    assert!(said.contains(" holds the Lease"), "{said}");
+    let file = std::fs::read_to_string(&config).expect("it is there");
+    std::fs::write(&config, file + "# edited\n").expect("written");
+    let (_, said) = check_as(&own_name(), &config);
+    assert!(
+        said.contains("another configuration than this file; systemctl reload"),
+        "{said}"
+    );
 
     let id = nix::unistd::Pid::from_raw(i32::try_from(daemon.0.id()).expect("an id"));
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it runs");

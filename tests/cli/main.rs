@@ -2,6 +2,7 @@
 
 mod adopt;
 mod demo;
+mod doctor;
 mod live;
 mod service;
 mod simulators;
@@ -151,6 +152,7 @@ fn generate_writes_a_page_for_every_command_and_three_completions() {
             text.contains(".SH DESCRIPTION") && text.contains("SEE ALSO"),
             "{text}"
         );
+        assert!(text.contains("Examples:"), "{name}: {text}");
     }
     let whole = folder.path().join("man/pve-autoscaler.1");
     let whole = std::fs::read_to_string(whole).expect("it is there");

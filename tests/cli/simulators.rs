@@ -1,6 +1,7 @@
 //! The simulators as processes of their own, and what the program is told about them.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -68,6 +69,8 @@ impl Simulators {
         let world = serde_json::to_string(spec).expect("a world is JSON");
         std::fs::write(at("world"), world).expect("written");
         std::fs::write(at("secret"), SECRET).expect("written");
+        let own = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(at("secret"), own).expect("it is ours");
         let path = |name: &str| at(name).display().to_string();
         let listen = ["--listen", "127.0.0.1:0"];
         let world = path("world");

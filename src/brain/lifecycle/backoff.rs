@@ -91,7 +91,7 @@ fn on_all_hosts<'t>(turn: &'t Turn<'_>, name: &str) -> Option<&'t Backoff> {
 fn unremembered(turn: &Turn<'_>, pool: &str) -> Option<Time> {
     let began = turn.memory.began?;
     let until = began + turn.view.policy.scale_up.backoff_first;
-    if until <= turn.now() {
+    if until <= turn.now() || turn.memory.retried.contains_key(pool) {
         return None;
     }
     let mut of_pool = turn
@@ -227,6 +227,12 @@ fn forget(turn: &mut Turn<'_>, reset: Span) {
     turn.memory
         .counted_failures
         .retain(|name| machines.contains_key(name));
+    // Once that first back-off is over nobody asks for it any more.
+    let began = turn.memory.began;
+    let first = turn.view.policy.scale_up.backoff_first;
+    turn.memory
+        .retried
+        .retain(|_, _| began.is_some_and(|began| began + first > now));
     let counts = |backoff: &Backoff| now.since(backoff.failed) <= reset || backoff.until > now;
     turn.memory.backoff.retain(|_, backoff| counts(backoff));
     if turn.memory.host_backoff.is_empty() {

@@ -1,4 +1,4 @@
-//! The RBAC manifest as objects to apply.
+//! The RBAC manifest and the admission policy as objects to apply.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,7 +9,10 @@ use crate::kube::client::encode;
 /// `contrib/kubernetes/rbac.yaml`.
 pub const MANIFEST: &str = include_str!("../../../contrib/kubernetes/rbac.yaml");
 
-/// One object of it.
+/// `contrib/kubernetes/admission-policy.yaml`.
+pub const POLICY: &str = include_str!("../../../contrib/kubernetes/admission-policy.yaml");
+
+/// One object of them.
 #[derive(Debug)]
 pub(super) struct Object {
     /// Plural resource.
@@ -24,7 +27,16 @@ pub(super) struct Object {
 /// All objects, with those of the daemon's own namespace moved to `namespace`. The roles over
 /// bootstrap tokens and cluster-info stay where Kubernetes wants those.
 pub(super) fn objects(namespace: &str) -> Result<Vec<Object>, String> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(MANIFEST)
+    read(MANIFEST, namespace)
+}
+
+/// The objects of the admission policy: each policy before what binds it.
+pub(super) fn policy() -> Result<Vec<Object>, String> {
+    read(POLICY, "")
+}
+
+fn read(manifest: &str, namespace: &str) -> Result<Vec<Object>, String> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(manifest)
         .map_err(|error| format!("the built-in manifest is damaged: {error}"))?;
     documents
         .into_iter()
@@ -35,12 +47,18 @@ pub(super) fn objects(namespace: &str) -> Result<Vec<Object>, String> {
 
 fn object(mut content: Value, own: &str) -> Result<Object, String> {
     let text = |pointer: &str| content.pointer(pointer).and_then(Value::as_str);
+    let base = format!("/apis/{}", text("/apiVersion").unwrap_or_default());
     let name = text("/metadata/name").unwrap_or_default().to_owned();
     let (word, kind) = match text("/kind").unwrap_or_default() {
         "ClusterRole" => ("ClusterRole", "clusterroles"),
         "ClusterRoleBinding" => ("ClusterRoleBinding", "clusterrolebindings"),
         "Role" => ("Role", "roles"),
         "RoleBinding" => ("RoleBinding", "rolebindings"),
+        "ValidatingAdmissionPolicy" => ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+        "ValidatingAdmissionPolicyBinding" => (
+            "ValidatingAdmissionPolicyBinding",
+            "validatingadmissionpolicybindings",
+        ),
         other => {
             return Err(format!(
                 "the built-in manifest has an unknown kind {other:?}"
@@ -52,7 +70,6 @@ fn object(mut content: Value, own: &str) -> Result<Object, String> {
         namespace = Some(own.to_owned());
         content["metadata"]["namespace"] = Value::from(own);
     }
-    let base = "/apis/rbac.authorization.k8s.io/v1";
     let (path, said) = match &namespace {
         Some(namespace) => (
             format!(
@@ -84,7 +101,7 @@ struct Rule {
     verbs: Vec<String>,
 }
 
-/// Every right that the manifest grants, one by one: what `check --live` asks for.
+/// Every right that the manifest grants, one by one: what `doctor` asks for.
 pub fn rights(namespace: &str) -> Result<Vec<Right>, String> {
     let mut all = Vec::new();
     for object in objects(namespace)? {

@@ -1,6 +1,6 @@
 //! The command `pve-autoscaler kubeconfig`: from an admin's kubeconfig to the daemon's own.
 //!
-//! It applies the RBAC manifest, makes a key that never leaves this host, has the cluster sign a
+//! It applies the RBAC manifest and the admission policy, makes a key that never leaves this host, has the cluster sign a
 //! client certificate for the user `pve-autoscaler` (CertificateSigningRequest, approved by the
 //! admin), tries the result and writes it. Why a certificate: `docs/decisions/kubernetes-credentials.md`.
 
@@ -26,7 +26,7 @@ use super::error::Error;
 use crate::clock::Clock;
 use crate::model::time::Time;
 
-pub use manifest::{MANIFEST, rights};
+pub use manifest::{MANIFEST, POLICY, rights};
 
 /// The user whom the manifest binds and the certificate names.
 pub const USER: &str = "pve-autoscaler";
@@ -54,7 +54,7 @@ pub struct KubeconfigRequest {
     pub output: PathBuf,
     /// Group that may read it.
     pub group: String,
-    /// Whether the manifest is applied first.
+    /// Whether the manifest and the admission policy are applied first.
     pub apply: bool,
 }
 
@@ -175,19 +175,23 @@ async fn client(connector: Connector, clock: Clock) -> Result<Client, BootstrapE
     }
 }
 
-/// Applies the manifest (server-side apply); returns what was applied.
+/// Applies the manifest, and the admission policy where the API server knows such (server-side apply); returns what was
+/// applied.
 async fn apply(admin: &Client, namespace: &str) -> Result<Vec<String>, BootstrapError> {
     let mut applied = Vec::new();
-    for object in manifest::objects(namespace).map_err(BootstrapError::Admin)? {
+    let mut objects = manifest::objects(namespace).map_err(BootstrapError::Admin)?;
+    if admin.has_admission_policies().await {
+        objects.extend(manifest::policy().map_err(BootstrapError::Admin)?);
+    }
+    for object in objects {
         let said = object.said.clone();
         let request = Request::new("patch", object.kind, said.as_str(), object.path)
             .query("fieldManager", USER)
             .query("force", "true")
             .apply(object.content);
-        admin
-            .call(request)
-            .await
-            .map_err(call("cannot apply the RBAC manifest"))?;
+        admin.call(request).await.map_err(call(
+            "cannot apply the RBAC manifest and the admission policy",
+        ))?;
         applied.push(said);
     }
     Ok(applied)

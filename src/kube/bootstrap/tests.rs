@@ -25,12 +25,14 @@ async fn the_manifest_is_applied_into_the_wanted_namespace() {
     let create = Request::new("create", "namespaces", "", "/api/v1/namespaces".into());
     admin.call(create.json(namespace)).await.expect("made");
     let applied = apply(&admin, "autoscaling").await.expect("it applies");
-    assert_eq!(applied.len(), 8, "{applied:?}");
+    assert_eq!(applied.len(), 14, "{applied:?}");
     for expected in [
         "ClusterRole pve-autoscaler",
         "Role kube-system/pve-autoscaler-tokens",
         "RoleBinding autoscaling/pve-autoscaler",
         "Role kube-public/pve-autoscaler",
+        "ValidatingAdmissionPolicy pve-autoscaler-tokens",
+        "ValidatingAdmissionPolicyBinding pve-autoscaler-nodes",
     ] {
         assert!(
             applied.contains(&expected.to_owned()),

@@ -126,6 +126,34 @@ pub fn elect(
     (leadership, run)
 }
 
+impl Client {
+    /// Who holds a Lease, as it stands in it; `None` when nobody does or there is none. One whose holder died keeps his
+    /// name until another takes it.
+    pub async fn lease_holder(&self, lease: &LeaseName) -> Result<Option<String>, Error> {
+        let read = self.read::<Lease>(request(lease, "get")).await;
+        match read.map(Record::from) {
+            Ok(record) => Ok(Some(record.holder).filter(|holder| !holder.is_empty())),
+            Err(error) if error.not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A request about a Lease.
+fn request(lease: &LeaseName, verb: &'static str) -> Request {
+    let LeaseName { namespace, name } = lease;
+    let base = format!(
+        "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
+        encode(namespace)
+    );
+    let path = if verb == "create" {
+        base
+    } else {
+        format!("{base}/{}", encode(name))
+    };
+    Request::new(verb, "leases", format!("{namespace}/{name}"), path)
+}
+
 struct Contender {
     client: Client,
     lease: LeaseName,
@@ -244,17 +272,7 @@ impl Contender {
     }
 
     fn request(&self, verb: &'static str) -> Request {
-        let LeaseName { namespace, name } = &self.lease;
-        let base = format!(
-            "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
-            encode(namespace)
-        );
-        let path = if verb == "create" {
-            base
-        } else {
-            format!("{base}/{}", encode(name))
-        };
-        Request::new(verb, "leases", format!("{namespace}/{name}"), path)
+        request(&self.lease, verb)
     }
 
     async fn get(&self) -> Result<Option<Record>, Error> {

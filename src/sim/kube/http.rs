@@ -21,7 +21,7 @@ use super::status::{Status, answer, success};
 use super::store::State;
 use super::verbs::{self, Patch, Query};
 use super::watch::{Watch, line, next_bookmark};
-use super::{Kube, discovery, events, eviction, facts, supervisor};
+use super::{Kube, discovery, events, eviction, facts, policy, supervisor};
 use crate::sim::faults::LATE;
 use crate::sim::listen::PeerCertificate;
 
@@ -503,6 +503,7 @@ fn one(
             let options = verbs::delete_options(body, query);
             let object = verbs::get(state, res, space, wanted)?;
             verbs::preconditions(res, &object, &options)?;
+            policy::change(state, res, &object, true, user)?;
             verbs::note_deletion(state, res, &object, user);
             verbs::delete(state, res.stored(), space, wanted, &options).map(|v| (200, v))
         }

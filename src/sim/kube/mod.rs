@@ -22,6 +22,7 @@ mod http;
 mod object;
 mod patch;
 mod pki;
+mod policy;
 mod rbac;
 #[cfg(test)]
 mod replay;

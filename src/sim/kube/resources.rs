@@ -304,6 +304,22 @@ pub(super) static RESOURCES: &[Resource] = &[
     )
     .cluster(),
     row(
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicy",
+        "ValidatingAdmissionPolicy",
+    )
+    .cluster()
+    .with_status()
+    .counted(),
+    row(
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+        "validatingadmissionpolicybinding",
+        "ValidatingAdmissionPolicyBinding",
+    )
+    .cluster(),
+    row(
         "discovery.k8s.io",
         "endpointslices",
         "endpointslice",

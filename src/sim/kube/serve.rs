@@ -30,8 +30,9 @@ pub async fn serve(options: KubeOptions) -> anyhow::Result<()> {
     };
     let scheme = if options.plain { "http" } else { "https" };
     // Nodes find the server where it listens, unless the spec says where else.
-    if world.cluster.endpoint == KubeSpec::default().endpoint && !options.listen.ends_with(":0") {
-        world.cluster.endpoint = format!("{scheme}://{}", options.listen);
+    let listen = with_port(&options.listen)?;
+    if world.cluster.endpoint == KubeSpec::default().endpoint {
+        world.cluster.endpoint = format!("{scheme}://{listen}");
     }
     let kube = Kube::new(world.cluster, Clock::System, options.seed);
     let (tls, authority) = match (&options.tls_cert, &options.tls_key) {
@@ -42,7 +43,7 @@ pub async fn serve(options: KubeOptions) -> anyhow::Result<()> {
             (Some(tls), Some(pem))
         }
         _ => {
-            let names = ["localhost", "127.0.0.1", "::1", host_of(&options.listen)];
+            let names = ["localhost", "127.0.0.1", "::1", host_of(&listen)];
             let (certificate, key) = kube
                 .server_certificate(&names)
                 .context("making the server's certificate")?;
@@ -54,9 +55,9 @@ pub async fn serve(options: KubeOptions) -> anyhow::Result<()> {
     let tls = tls
         .map(|tls| tls.asking_clients(&kube.authority()))
         .transpose()?;
-    let listener = Listener::bind(&options.listen, tls)
+    let listener = Listener::bind(&listen, tls)
         .await
-        .with_context(|| format!("listening on {}", options.listen))?;
+        .with_context(|| format!("listening on {listen}"))?;
     let url = listener.url()?;
     let mut terminate = signal(SignalKind::terminate())?;
     if let Some(path) = &options.kubeconfig {
@@ -100,6 +101,17 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     file.write_all(text.as_bytes())
         .with_context(|| format!("writing {}", new.display()))?;
     std::fs::rename(&new, path).with_context(|| format!("writing {}", path.display()))
+}
+
+/// The address with a port that is free now, where it leaves the choice to us (`HOST:0`): cluster-info names it before
+/// anybody listens.
+fn with_port(listen: &str) -> anyhow::Result<String> {
+    let Some(host) = listen.strip_suffix(":0") else {
+        return Ok(listen.to_owned());
+    };
+    let free =
+        std::net::TcpListener::bind(listen).with_context(|| format!("listening on {listen}"))?;
+    Ok(format!("{host}:{}", free.local_addr()?.port()))
 }
 
 /// The host of `HOST:PORT`.

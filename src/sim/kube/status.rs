@@ -114,6 +114,16 @@ impl Status {
         )
     }
 
+    /// 422, as a ValidatingAdmissionPolicy denies.
+    pub(super) fn denied(res: Res, name: &str, why: &str) -> Status {
+        Status::new(
+            422,
+            "Invalid",
+            format!("{} \"{name}\" is forbidden: {why}", res.row().qualified()),
+            details(res, name),
+        )
+    }
+
     /// 422 with one field at fault.
     pub(super) fn invalid(res: Res, name: &str, field: &str, why: &str) -> Status {
         let row = res.row();

@@ -11,6 +11,7 @@ use super::admission;
 use super::auth::User;
 use super::object::{deleting, list, name, number, seconds, set, text, uid};
 use super::patch;
+use super::policy;
 use super::resources::{NODES, PDBS, PODS, PVCS, PVS, Res, SERVICEACCOUNTS};
 use super::selector::Selector;
 use super::status::{Status, success};
@@ -160,6 +161,7 @@ pub(super) fn create(
     user: &User,
 ) -> Result<Arc<Value>, Status> {
     let object = admission::create(state, res, namespace, object, user)?;
+    policy::create(state, res, &object, user)?;
     let stored = state.insert(res, object)?;
     if res == super::resources::NAMESPACES && !state.dry {
         let account = json!({
@@ -187,6 +189,7 @@ pub(super) fn update(
         return Err(Status::modified(res, wanted));
     }
     let new = admission::update(res, &old, object, subresource, user)?;
+    policy::change(state, res, &old, false, user)?;
     Ok(state.replace(res, new))
 }
 

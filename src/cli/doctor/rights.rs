@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Findings;
+use super::finding::Findings;
 use super::network;
-use super::region::Seen;
+use super::region::{Seen, SeenRegion};
 use super::templates::{self, copies};
 use crate::config::Settings;
 use crate::config::settings::Channel;
-use crate::pve::Client;
 
 /// Where every guest is seen.
 const ALL_GUESTS: &str = "/vms";
@@ -27,13 +26,9 @@ const ON_MACHINES: [&str; 8] = [
 const AGENT_PRIVILEGES: u32 = 9;
 
 /// Looks at what the token may do.
-pub(super) async fn look(
-    client: &Client,
-    name: &str,
-    seen: &Seen,
-    settings: &Settings,
-    findings: &mut Findings,
-) {
+pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
+    let SeenRegion { region, seen } = region;
+    let (client, name, settings) = (&region.client, &*region.name, &*region.here.settings);
     let Some(Channel::Token { token_id, .. }) =
         settings.regions.get(name).map(|region| &region.channel)
     else {
@@ -62,12 +57,18 @@ pub(super) async fn look(
     }
     match client.permissions(ALL_GUESTS).await {
         Ok(held) if held.contains("VM.Audit") => {}
-        Ok(_) => findings.warning(format!(
-            "region {name}: the token {token_id} lacks VM.Audit on {ALL_GUESTS}: guests that it may not see do not count, and their host may be promised more memory than it has (pveum acl modify {ALL_GUESTS} --tokens '{token_id}' --roles PVEAuditor)"
-        )),
-        Err(error) => findings.warning(format!(
-            "region {name}: what the token {token_id} may do on {ALL_GUESTS}: {error}"
-        )),
+        Ok(_) => findings
+            .warning(format!(
+                "region {name}: the token {token_id} lacks VM.Audit on {ALL_GUESTS}: guests that it may not see do not count, and their host may be promised more memory than it has"
+            ))
+            .mend(format!(
+                "pveum acl modify {ALL_GUESTS} --tokens '{token_id}' --roles PVEAuditor"
+            )),
+        Err(error) => {
+            findings.warning(format!(
+                "region {name}: what the token {token_id} may do on {ALL_GUESTS}: {error}"
+            ));
+        }
     }
     if missing.is_empty() {
         let paths: Vec<&str> = needed.keys().map(String::as_str).collect();
@@ -76,10 +77,14 @@ pub(super) async fn look(
             paths.join(", ")
         ));
     } else {
-        findings.wrong(format!(
-            "region {name}: the token {token_id} lacks {}; give a role with them to the token (pveum acl modify PATH --tokens '{token_id}' --roles ROLE), and to its user too when privileges are separated",
-            missing.join("; ")
-        ));
+        findings
+            .wrong(format!(
+                "region {name}: the token {token_id} lacks {}",
+                missing.join("; ")
+            ))
+            .mend(format!(
+                "give a role with them to the token (pveum acl modify PATH --tokens '{token_id}' --roles ROLE), and to its user too when privileges are separated"
+            ));
     }
 }
 

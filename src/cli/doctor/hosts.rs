@@ -1,8 +1,19 @@
 //! The hosts of a pool: whether they are there and may be used, and whether they could hold its machines.
 
-use super::Findings;
+use super::finding::Findings;
+use super::region::SeenRegion;
 use crate::model::policy::{Policy, PoolPolicy};
 use crate::pve::{HostResource, Resources};
+
+/// Says what is wrong with the hosts of a region's pools.
+pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
+    let policy = &region.region.here.settings.policy;
+    let name = &*region.region.name;
+    let pools = policy.pools.iter();
+    for (pool, of) in pools.filter(|(_, pool)| *pool.region == *name) {
+        judge_pool(&region.seen.resources, pool, of, policy, findings);
+    }
+}
 
 /// Says what is wrong with the hosts of a pool.
 pub(super) fn judge_pool(
@@ -14,7 +25,11 @@ pub(super) fn judge_pool(
 ) {
     for host in &pool.hosts {
         match seen.hosts.get(host) {
-            None => findings.wrong(format!("pool {name}: there is no host {host}")),
+            None => {
+                findings
+                    .wrong(format!("pool {name}: there is no host {host}"))
+                    .mend(format!("the hosts are {}; name some in hosts", names(seen)));
+            }
             Some(_) if !pool.may_use(host) => {
                 findings.fine(format!("pool {name}: host {host} is excluded"));
             }
@@ -22,9 +37,11 @@ pub(super) fn judge_pool(
                 findings.warning(format!("pool {name}: host {host} is offline"));
             }
             Some(seen) if seen.maintenance => {
-                findings.warning(format!(
-                    "pool {name}: host {host} is in maintenance (ha-manager crm-command node-maintenance disable {host} ends it)"
-                ));
+                findings
+                    .warning(format!("pool {name}: host {host} is in maintenance"))
+                    .mend(format!(
+                        "ha-manager crm-command node-maintenance disable {host}"
+                    ));
             }
             Some(_) => findings.fine(format!("pool {name}: host {host}")),
         }
@@ -45,6 +62,18 @@ pub(super) fn judge_pool(
             names(seen)
         ));
     }
+    judge_size(seen, name, pool, policy, findings);
+}
+
+/// Says which instance types of a pool no host is large enough for.
+fn judge_size(
+    seen: &Resources,
+    name: &str,
+    pool: &PoolPolicy,
+    policy: &Policy,
+    findings: &mut Findings,
+) {
+    let usable = || seen.hosts.iter().filter(|(host, _)| pool.may_use(host));
     let region = policy.regions.get(&pool.region);
     let reserve = region.map_or(0, |region| region.host_memory_reserve);
     let factor = region.map_or(1000, |region| region.capacity.memory_overcommit_permille);

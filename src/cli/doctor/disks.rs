@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::Findings;
+use futures::stream::{self, StreamExt as _};
+
+use super::finding::Findings;
+use super::region::{AT_A_TIME, SeenRegion};
 use crate::config::Settings;
 use crate::pve::{Client, Resources};
 
@@ -15,7 +18,12 @@ const MAX_STORAGES: usize = 64;
 const MAX_NAMED: usize = 10;
 
 /// Looks through the storages for VM disks.
-pub(super) async fn look(
+pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
+    let (of, resources) = (&region.region, &region.seen.resources);
+    look_through(&of.client, &of.name, resources, &of.here.settings, findings).await;
+}
+
+async fn look_through(
     client: &Client,
     name: &str,
     resources: &Resources,
@@ -28,16 +36,24 @@ pub(super) async fn look(
     let range = region.vmid_first..=region.vmid_last;
     let mut left = Vec::new();
     let mut looked = BTreeSet::new();
-    for (host, storage) in places(resources).into_iter().take(MAX_STORAGES) {
-        match client.disks(&host, &storage).await {
+    let places = places(resources).into_iter().take(MAX_STORAGES);
+    let asked = places.map(|(host, storage)| async move {
+        let disks = client.disks(&host, &storage).await;
+        (host, storage, disks)
+    });
+    let mut asked = stream::iter(asked).buffered(AT_A_TIME);
+    while let Some((host, storage, disks)) = asked.next().await {
+        match disks {
             Ok(disks) => {
                 looked.insert(storage.to_string());
                 let stray = stray(&disks, &range, resources);
                 left.extend(stray.map(|volume| format!("{volume} (host {host})")));
             }
-            Err(error) => findings.warning(format!(
-                "region {name}: the disks on storage {storage} of host {host}: {error}"
-            )),
+            Err(error) => {
+                findings.warning(format!(
+                    "region {name}: the disks on storage {storage} of host {host}: {error}"
+                ));
+            }
         }
     }
     if left.is_empty() {
@@ -55,11 +71,12 @@ pub(super) async fn look(
         more => format!(" and {more} more"),
     };
     left.truncate(MAX_NAMED);
-    findings.warning(format!(
-        "region {name}: disks with VMIDs of our range and no VM, as a clone leaves them that was cut short: {}{more}; \
-         `pvesm free VOLUME` on the host removes one, unless another cluster's VM on the same storage has that VMID",
-        left.join(", ")
-    ));
+    findings
+        .warning(format!(
+            "region {name}: disks with VMIDs of our range and no VM, as a clone leaves them that was cut short: {}{more}",
+            left.join(", ")
+        ))
+        .mend("`pvesm free VOLUME` on the host removes one, unless another cluster's VM on the same storage has that VMID");
 }
 
 /// Where disks may lie, and a host to ask there: a shared storage is asked for once.
@@ -196,7 +213,7 @@ max = 3
         let client = Client::new(Arc::new(Memory::new(router)));
         let settings = parse(FILE, "test").unwrap_or_else(|errors| panic!("{errors}"));
         let mut findings = Findings::default();
-        look(&client, "default", &resources(), &settings, &mut findings).await;
+        look_through(&client, "default", &resources(), &settings, &mut findings).await;
         assert_eq!(
             *asked.lock().expect("no panic"),
             [

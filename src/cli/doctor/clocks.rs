@@ -3,34 +3,50 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Findings, MAX_SKEW};
+use futures::stream::{self, StreamExt as _};
+
+use super::MAX_SKEW;
+use super::finding::Findings;
+use super::region::{AT_A_TIME, SeenRegion};
 use crate::agent::clocks;
 use crate::clock::Clock;
 use crate::model::time::Span;
 use crate::model::words;
-use crate::pve::{Client, Resources};
 
 /// Hosts whose clocks are read: PVE clusters have rarely more.
 const MAX_CLOCKS: usize = 64;
+/// What shows whether a clock follows the others.
+const SYNCHRONISE: &str = "chronyc tracking, or timedatectl, on each of them";
+
+/// Compares the clocks of the hosts that answer.
+pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
+    let name = &region.region.name;
+    let clocks = read(region, findings).await;
+    judge(&clocks, name, findings);
+}
 
 /// The clocks of the hosts that answer.
-pub(super) async fn read(
-    client: &Client,
-    name: &str,
-    resources: &Resources,
-    findings: &mut Findings,
-) -> BTreeMap<Arc<str>, Span> {
-    let mut clocks = BTreeMap::new();
-    let online = resources.hosts.iter().filter(|(_, host)| host.online);
-    for (host, _) in online.take(MAX_CLOCKS) {
+async fn read(region: &SeenRegion, findings: &mut Findings) -> BTreeMap<Arc<str>, Span> {
+    let (name, client) = (&region.region.name, &region.region.client);
+    let online = region.seen.resources.hosts.iter();
+    let online = online.filter(|(_, host)| host.online).take(MAX_CLOCKS);
+    let asked = online.map(|(host, _)| async move {
         let sent = Clock::System.now();
-        match client.host_time(host).await {
-            Ok(Some(theirs)) => {
-                let ahead = clocks::ahead(sent, theirs, Clock::System.now());
-                clocks.insert(host.clone(), ahead);
+        let told = client.host_time(host).await;
+        let ahead = |theirs| clocks::ahead(sent, theirs, Clock::System.now());
+        (host.clone(), told.map(|theirs| theirs.map(ahead)))
+    });
+    let mut asked = stream::iter(asked).buffered(AT_A_TIME);
+    let mut clocks = BTreeMap::new();
+    while let Some((host, told)) = asked.next().await {
+        match told {
+            Ok(Some(ahead)) => {
+                clocks.insert(host, ahead);
             }
             Ok(None) => {}
-            Err(error) => findings.warning(format!("region {name}: the clock of {host}: {error}")),
+            Err(error) => {
+                findings.warning(format!("region {name}: the clock of {host}: {error}"));
+            }
         }
     }
     clocks
@@ -47,7 +63,7 @@ pub(super) fn judge(clocks: &BTreeMap<Arc<str>, Span>, name: &str, findings: &mu
     if apart > MAX_SKEW {
         findings.warning(format!(
             "region {name}: the clocks of {behind} and {before} are {apart} apart; is time synchronised? guests begin with their host's"
-        ));
+        )).mend(SYNCHRONISE);
     }
     let (off, host) = if most.0 > -least.0 {
         (most, before)
@@ -57,7 +73,7 @@ pub(super) fn judge(clocks: &BTreeMap<Arc<str>, Span>, name: &str, findings: &mu
     if off > MAX_SKEW {
         findings.warning(format!(
             "region {name}: the clock of {host} and this host's differ by {off}; is time synchronised?"
-        ));
+        )).mend(SYNCHRONISE);
     }
     if findings.0.len() == before_clocks {
         let hosts = words::count(clocks.len(), "host");
@@ -80,7 +96,8 @@ mod tests {
             ];
             let mut findings = Findings::default();
             judge(&BTreeMap::from(hosts), "default", &mut findings);
-            let said = findings.0.iter().map(ToString::to_string);
+            let said = findings.0.iter();
+            let said = said.map(|found| format!("{}: {}", found.grade.word(), found.text));
             said.collect::<Vec<_>>()
         };
         let apart = "warning: region default: the clocks of pve1 and pve2 are 40s apart; is time synchronised? guests begin with their host's";

@@ -1,49 +1,108 @@
-//! A region: reachable, quorate, templates usable, the VMID range clean.
+//! A region: what is read of it first, since the other probes judge by it; PVE's version, and quorum.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::{ClusterId, Findings, clocks, clones, hosts, templates};
+use futures::stream::{self, StreamExt as _};
+use tokio::time::timeout;
+
+use super::finding::Findings;
+use super::probe::give_up;
+use super::templates;
+use super::{ClusterId, Here};
+use crate::cli::channels;
 use crate::config::Settings;
 use crate::config::settings::Template;
-use crate::model::mark::Ownership;
 use crate::model::region::GuestKind;
-use crate::model::time::Span;
 use crate::model::words;
-use crate::pve::{Client, ClusterStatus, Resources, Version, VmConfig};
+use crate::pve::{Client, ClusterStatus, GuestResource, Resources, Version, VmConfig};
 
 /// Oldest PVE that this program was written for.
 const OLDEST: u32 = 8;
 /// Configurations of VMs in our range that are read; more are only counted.
 const MAX_READ: usize = 500;
-/// VMIDs named in one finding.
-const MAX_NAMED: usize = 10;
+/// Calls to one region at the same time; the broker takes eight.
+pub(super) const AT_A_TIME: usize = 4;
+
+/// A region whose channel is open.
+#[derive(Debug)]
+pub(super) struct Region {
+    pub(super) here: Here,
+    pub(super) name: Arc<str>,
+    pub(super) client: Client,
+    /// Our cluster's id, when it is known.
+    pub(super) cluster: Option<ClusterId>,
+}
 
 /// What was seen of a region.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) version: Version,
-    status: ClusterStatus,
+    pub(super) status: ClusterStatus,
     pub(super) resources: Resources,
     /// Configurations of templates and of VMs in our range.
     pub(super) configs: BTreeMap<u32, VmConfig>,
-    /// How far the hosts' clocks are ahead of ours.
-    clocks: BTreeMap<Arc<str>, Span>,
 }
 
-/// Looks; `None` when PVE could not be read.
-pub(super) async fn look(
+/// A region that could be read.
+#[derive(Debug)]
+pub(super) struct SeenRegion {
+    pub(super) region: Region,
+    pub(super) seen: Seen,
+}
+
+/// Opens the way to a region and reads what the other probes judge by, as far as that is possible within a probe's time.
+pub(super) async fn reach(
+    here: &Here,
+    name: &Arc<str>,
+) -> (Findings, Option<(Region, Option<Seen>)>) {
+    let mut findings = Findings::default();
+    let settings = &here.settings;
+    let Some(region) = settings.regions.get(name) else {
+        return (findings, None);
+    };
+    let client = match channels::open(region, &settings.broker.socket) {
+        Ok(transport) => Client::new(transport),
+        Err(error) => {
+            findings.wrong(format!("region {name}: {error:#}"));
+            return (findings, None);
+        }
+    };
+    let reading = read(&client, name, settings, &mut findings);
+    let seen = match timeout(here.patience, reading).await {
+        Ok(seen) => seen,
+        Err(_) => {
+            give_up(
+                &format!("region {name}"),
+                "PVE",
+                here.patience,
+                &mut findings,
+            );
+            None
+        }
+    };
+    let region = Region {
+        here: here.clone(),
+        name: name.clone(),
+        client,
+        cluster: None,
+    };
+    (findings, Some((region, seen)))
+}
+
+/// Reads a region; `None` when PVE could not be read.
+async fn read(
     client: &Client,
     name: &str,
     settings: &Settings,
     findings: &mut Findings,
 ) -> Option<Seen> {
     let read = async {
-        let version = client.version().await?;
-        let status = client.cluster_status().await?;
-        let resources = client.resources().await?;
-        Ok::<_, crate::pve::transport::CallError>((version, status, resources))
+        tokio::try_join!(
+            client.version(),
+            client.cluster_status(),
+            client.resources()
+        )
     };
     let (version, status, resources) = match read.await {
         Ok(read) => read,
@@ -52,45 +111,59 @@ pub(super) async fn look(
             return None;
         }
     };
+    let wanted = wanted(name, settings, &resources);
+    let wanted = wanted.into_iter().take(MAX_READ);
+    let asked = wanted
+        .map(|(vmid, guest)| async move { (vmid, client.vm_config(&guest.host, vmid).await) });
+    let mut asked = stream::iter(asked).buffered(AT_A_TIME);
     let mut configs = BTreeMap::new();
-    let range = settings.policy.regions.get(name);
-    let templates: Vec<&Template> = templates::of(name, settings)
-        .map(|(_, template)| template)
-        .collect();
-    let wanted = resources.guests.iter().filter(|(vmid, guest)| {
-        let ours = range.is_some_and(|range| (range.vmid_first..=range.vmid_last).contains(vmid));
-        guest.kind == GuestKind::Qemu
-            && (ours
-                || templates
-                    .iter()
-                    .any(|template| templates::means(template, **vmid, guest)))
-    });
-    for (vmid, guest) in wanted.take(MAX_READ) {
-        match client.vm_config(&guest.host, *vmid).await {
+    while let Some((vmid, config)) = asked.next().await {
+        match config {
             Ok(config) => {
-                configs.insert(*vmid, config);
+                configs.insert(vmid, config);
             }
-            Err(error) => findings.warning(format!("region {name}: VM {vmid}: {error}")),
+            Err(error) => {
+                findings.warning(format!("region {name}: VM {vmid}: {error}"));
+            }
         }
     }
-    let clocks = clocks::read(client, name, &resources, findings).await;
+    drop(asked);
     Some(Seen {
         version,
         status,
         resources,
         configs,
-        clocks,
     })
 }
 
-/// Judges what was seen.
-pub(super) fn judge(
-    seen: &Seen,
+/// The VMs whose configuration matters: templates, and what lies in our range.
+fn wanted<'a>(
     name: &str,
     settings: &Settings,
-    cluster: Option<&ClusterId>,
-    findings: &mut Findings,
-) {
+    resources: &'a Resources,
+) -> Vec<(u32, &'a GuestResource)> {
+    let range = settings.policy.regions.get(name);
+    let templates: Vec<&Template> = templates::of(name, settings)
+        .map(|(_, template)| template)
+        .collect();
+    let guests = resources.guests.iter();
+    let wanted = guests.filter(|(vmid, guest)| {
+        let ours = range.is_some_and(|range| (range.vmid_first..=range.vmid_last).contains(vmid));
+        let is_template = || {
+            let mut templates = templates.iter();
+            templates.any(|template| templates::means(template, **vmid, guest))
+        };
+        guest.kind == GuestKind::Qemu && (ours || is_template())
+    });
+    wanted.map(|(vmid, guest)| (*vmid, guest)).collect()
+}
+
+/// Judges PVE's version and whether the cluster can change anything.
+pub(super) fn judge(region: &SeenRegion, findings: &mut Findings) {
+    judge_seen(&region.seen, &region.region.name, findings);
+}
+
+fn judge_seen(seen: &Seen, name: &str, findings: &mut Findings) {
     let hosts = seen.resources.hosts.len();
     findings.fine(format!(
         "region {name}: PVE {} with {}",
@@ -98,96 +171,27 @@ pub(super) fn judge(
         words::count(hosts, "host")
     ));
     if seen.version.major() < OLDEST {
-        findings.warning(format!(
-            "region {name}: PVE {} is older than {OLDEST}, which this program was written for",
-            seen.version.version
-        ));
+        findings
+            .warning(format!(
+                "region {name}: PVE {} is older than {OLDEST}, which this program was written for",
+                seen.version.version
+            ))
+            .mend("upgrade PVE");
     }
     if seen.status.quorate {
         findings.fine(format!("region {name}: the cluster has quorum"));
     } else {
-        findings.wrong(format!(
-            "region {name}: the cluster has no quorum; nothing is changed until it has"
-        ));
+        findings
+            .wrong(format!(
+                "region {name}: the cluster has no quorum; nothing is changed until it has"
+            ))
+            .mend("pvecm status, on each host");
     }
-    clocks::judge(&seen.clocks, name, findings);
-    let pools = settings
-        .policy
-        .pools
-        .iter()
-        .filter(|(_, pool)| *pool.region == *name);
-    for (pool_name, pool) in pools {
-        hosts::judge_pool(&seen.resources, pool_name, pool, &settings.policy, findings);
-    }
-    for (template_name, template) in templates::of(name, settings) {
-        templates::judge(seen, template_name, template, settings, findings);
-    }
-    clones::judge(seen, name, settings, findings);
-    judge_range(seen, name, settings, cluster, findings);
-}
-
-fn judge_range(
-    seen: &Seen,
-    name: &str,
-    settings: &Settings,
-    cluster: Option<&ClusterId>,
-    findings: &mut Findings,
-) {
-    let Some(range) = settings.policy.regions.get(name) else {
-        return;
-    };
-    let (mut ours, mut foreign, mut damaged) = (0, Vec::new(), Vec::new());
-    for (vmid, guest) in seen
-        .resources
-        .guests
-        .range(range.vmid_first..=range.vmid_last)
-    {
-        let ownership = seen.configs.get(vmid).map(VmConfig::ownership);
-        match ownership {
-            Some(Ownership::Marked(mark)) if cluster.is_none_or(|id| *mark.cluster == **id) => {
-                ours += 1;
-            }
-            Some(Ownership::Damaged(why)) => damaged.push(format!("{vmid} ({why})")),
-            _ if guest.lock.as_deref() == Some("clone") => {}
-            _ => foreign.push(vmid.to_string()),
-        }
-    }
-    findings.fine(format!(
-        "region {name}: VMIDs {} to {}: {} of ours",
-        range.vmid_first,
-        range.vmid_last,
-        words::count(ours, "machine")
-    ));
-    if !foreign.is_empty() {
-        findings.warning(format!(
-            "region {name}: VMs in our range that are not ours, and are left alone: {}",
-            some(&foreign)
-        ));
-    }
-    if !damaged.is_empty() {
-        findings.warning(format!(
-            "region {name}: VMs whose mark is damaged, and that are left alone: {}",
-            some(&damaged)
-        ));
-    }
-}
-
-/// The first few of a list, and how many more there are.
-fn some(list: &[String]) -> String {
-    let mut text = list
-        .iter()
-        .take(MAX_NAMED)
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join(", ");
-    if list.len() > MAX_NAMED {
-        let _ = write!(text, " and {} more", list.len() - MAX_NAMED);
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{clones, hosts, range};
     use super::*;
     use crate::config::parse;
     use crate::pve::{GuestResource, HostResource, StorageResource};
@@ -214,8 +218,21 @@ hosts = ["pve1", "pve2"]
 
     fn said(seen: &Seen) -> Vec<String> {
         let settings = parse(FILE, "test").unwrap_or_else(|e| panic!("{e}"));
+        judged(seen, &settings)
+    }
+
+    /// What the probes say that judge what was seen.
+    fn judged(seen: &Seen, settings: &Settings) -> Vec<String> {
         let mut findings = Findings::default();
-        judge(seen, "default", &settings, None, &mut findings);
+        judge_seen(seen, "default", &mut findings);
+        for (name, pool) in &settings.policy.pools {
+            hosts::judge_pool(&seen.resources, name, pool, &settings.policy, &mut findings);
+        }
+        for (name, template) in templates::of("default", settings) {
+            templates::judge(seen, name, template, settings, &mut findings);
+        }
+        clones::judge(seen, "default", settings, &mut findings);
+        range::judge(seen, "default", settings, None, &mut findings);
         findings.0.iter().map(ToString::to_string).collect()
     }
 
@@ -260,7 +277,6 @@ hosts = ["pve1", "pve2"]
                     .into(),
             },
             configs: BTreeMap::from([(8000, config)]),
-            clocks: BTreeMap::new(),
         }
     }
 
@@ -401,9 +417,7 @@ hosts = ["pve1", "pve2"]
         let settings = parse(&linked, "test").unwrap_or_else(|e| panic!("{e}"));
         let mut seen = good();
         storage(&mut seen, "pve1", "local").plugin = "lvm".into();
-        let mut findings = Findings::default();
-        judge(&seen, "default", &settings, None, &mut findings);
-        let said: Vec<String> = findings.0.iter().map(ToString::to_string).collect();
+        let said = judged(&seen, &settings);
         let text = "WRONG: template debian: VM 8000: its scsi0 is on local (lvm), which has no linked clones";
         assert!(said.iter().any(|line| line.starts_with(text)), "{said:?}");
     }

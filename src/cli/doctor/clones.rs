@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Findings;
-use super::region::Seen;
+use super::finding::Findings;
+use super::region::{Seen, SeenRegion};
 use crate::agent::templates::Templates;
 use crate::brain::inspect;
 use crate::config::Settings;
@@ -13,6 +13,12 @@ use crate::model::region::{Region, RegionName, TemplateCopy};
 use crate::model::words;
 
 /// Judges every pool of a region.
+pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
+    let of = &region.region;
+    judge(&region.seen, &of.name, &of.here.settings, findings);
+}
+
+/// Judges every pool of a region by what was seen of it.
 pub(super) fn judge(seen: &Seen, name: &str, settings: &Settings, findings: &mut Findings) {
     let name: RegionName = name.into();
     let region = region(seen, &name, settings);

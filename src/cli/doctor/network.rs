@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Findings;
-use super::region::Seen;
+use futures::stream::{self, StreamExt as _};
+
+use super::finding::Findings;
+use super::region::{AT_A_TIME, Seen, SeenRegion};
 use super::templates::{self, copies};
 use crate::config::Settings;
 use crate::config::settings::{Channel, Template};
@@ -14,13 +16,9 @@ use crate::pve::{Client, VmConfig};
 const MAX_HOSTS: usize = 64;
 
 /// Looks at the bridges and resource pools that the templates of a region name.
-pub(super) async fn look(
-    client: &Client,
-    name: &str,
-    seen: &Seen,
-    settings: &Settings,
-    findings: &mut Findings,
-) {
+pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
+    let SeenRegion { region, seen } = region;
+    let (client, name, settings) = (&region.client, &*region.name, &*region.here.settings);
     let bridges = bridges(client, name, seen, findings).await;
     for (template_name, template) in templates::of(name, settings) {
         for bridge in wanted(seen, template) {
@@ -40,8 +38,12 @@ async fn bridges(
 ) -> BTreeMap<Arc<str>, BTreeSet<String>> {
     let mut found = BTreeMap::new();
     let online = seen.resources.hosts.iter().filter(|(_, host)| host.online);
-    for (host, _) in online.take(MAX_HOSTS) {
-        match client.bridges(host).await {
+    let asked = online
+        .take(MAX_HOSTS)
+        .map(|(host, _)| async move { (host, client.bridges(host).await) });
+    let mut asked = stream::iter(asked).buffered(AT_A_TIME);
+    while let Some((host, bridges)) = asked.next().await {
+        match bridges {
             Ok(bridges) => {
                 found.insert(host.clone(), bridges);
             }
@@ -115,10 +117,12 @@ fn judge_bridge(
         }
         return;
     }
-    findings.wrong(format!(
-        "template {template}: there is no bridge {bridge} that may be used on {}; machines would not start there: make it, or name the hosts that have it in the pool's hosts",
-        without.join(", ")
-    ));
+    findings
+        .wrong(format!(
+            "template {template}: there is no bridge {bridge} that may be used on {}; machines would not start there",
+            without.join(", ")
+        ))
+        .mend("make it, or name the hosts that have it in the pool's hosts");
 }
 
 /// Resource pools that templates name. A token sees those that it may audit.
@@ -142,9 +146,11 @@ async fn pools(client: &Client, name: &str, settings: &Settings, findings: &mut 
         if found.contains(pool) {
             findings.fine(format!("template {template}: resource pool {pool}"));
         } else if all_seen || audits(client, pool).await {
-            findings.wrong(format!(
-                "template {template}: there is no resource pool {pool}; pvesh create /pools --poolid {pool} makes it"
-            ));
+            findings
+                .wrong(format!(
+                    "template {template}: there is no resource pool {pool}"
+                ))
+                .mend(format!("pvesh create /pools --poolid {pool} makes it"));
         } else {
             findings.warning(format!(
                 "template {template}: whether there is a resource pool {pool} cannot be seen without Pool.Audit on /pool/{pool}"

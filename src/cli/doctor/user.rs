@@ -2,12 +2,13 @@
 //! would pass what the daemon then cannot read.
 
 use std::ffi::CString;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use nix::unistd::{self, Uid, User};
 
-use super::Findings;
-use crate::config::Settings;
+use super::Here;
+use super::finding::Findings;
 use crate::config::settings::Channel;
 
 /// The user that the package's unit names.
@@ -55,7 +56,8 @@ fn become_user(user: &User) -> nix::Result<()> {
 }
 
 /// Looks whether the files that the configuration names can be read, and whether the service can see them at all.
-pub(super) fn files(settings: &Settings, findings: &mut Findings) {
+pub(super) fn files(here: &Here, findings: &mut Findings) {
+    let settings = &here.settings;
     let mut files = vec![("kubeconfig", settings.kubernetes.kubeconfig.clone())];
     for region in settings.regions.values() {
         if let Channel::Token {
@@ -74,6 +76,20 @@ pub(super) fn files(settings: &Settings, findings: &mut Findings) {
     }
 }
 
+/// A secret that everybody on the host can read is none.
+fn judge_mode(key: &str, shown: &str, mode: u32, findings: &mut Findings) {
+    if mode & 0o007 != 0 {
+        findings
+            .warning(format!(
+                "file: {key} {shown} is open to everybody on this host (mode {:04o})",
+                mode & 0o7777
+            ))
+            .mend(format!(
+                "chown root:pve-autoscaler {shown} && chmod 0640 {shown}"
+            ));
+    }
+}
+
 fn file(key: &str, path: &Path, daemon: Option<Uid>, findings: &mut Findings) {
     let shown = path.display();
     if let Err(error) = std::fs::File::open(path) {
@@ -86,11 +102,43 @@ fn file(key: &str, path: &Path, daemon: Option<Uid>, findings: &mut Findings) {
         findings.wrong(format!("file: {key} {shown} cannot be read: {error}{hint}"));
         return;
     }
+    if let Ok(metadata) = std::fs::metadata(path)
+        && key != "ca_file"
+    {
+        judge_mode(key, &shown.to_string(), metadata.mode(), findings);
+    }
     let hidden = HIDDEN.iter().find(|hidden| path.starts_with(hidden));
     match hidden.filter(|_| daemon == Some(unistd::geteuid())) {
-        Some(hidden) => findings.wrong(format!(
-            "file: {key} {shown} is hidden from the service, as all of {hidden}; move it below /etc/pve-autoscaler"
-        )),
+        Some(hidden) => findings
+            .wrong(format!(
+                "file: {key} {shown} is hidden from the service, as all of {hidden}"
+            ))
+            .mend("move it below /etc/pve-autoscaler"),
         None => findings.fine(format!("file: {key} {shown} can be read")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_that_everybody_can_read_is_told() {
+        let said = |mode: u32| {
+            let mut findings = Findings::default();
+            judge_mode("kubeconfig", "/etc/x", mode, &mut findings);
+            let said = findings.0.first();
+            said.map(ToString::to_string).unwrap_or_default()
+        };
+        assert_eq!(said(0o100_640), "");
+        assert_eq!(said(0o100_600), "");
+        let open = said(0o100_644);
+        assert!(
+            open.contains(
+                "open to everybody on this host (mode 0644); chown root:pve-autoscaler /etc/x"
+            ),
+            "{open}"
+        );
+        assert!(said(0o100_602).contains("open to everybody"));
     }
 }

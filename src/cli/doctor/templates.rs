@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Findings;
-use super::region::Seen;
+use super::finding::Findings;
+use super::region::{Seen, SeenRegion};
 use crate::agent::inspection;
 use crate::config::Settings;
 use crate::config::settings::Template;
@@ -34,6 +34,14 @@ pub(super) fn copies<'a>(
 /// Whether a template's table means this VM.
 pub(super) fn means(template: &Template, vmid: u32, guest: &GuestResource) -> bool {
     guest.kind == GuestKind::Qemu && template.means(vmid, guest.template, &guest.name, &guest.tags)
+}
+
+/// Judges every template of a region.
+pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
+    let settings = &region.region.here.settings;
+    for (name, template) in of(&region.region.name, settings) {
+        judge(&region.seen, name, template, settings, findings);
+    }
 }
 
 /// Judges the copies of a template.
@@ -85,11 +93,19 @@ fn judge_config(
     findings: &mut Findings,
 ) {
     for fault in inspection::inspect(vmid, config, template) {
-        let text = format!("template {name}: {}", fault.text);
-        if fault.fatal {
-            findings.wrong(text);
+        // What to do stands behind the fault.
+        let (what, mend) = match fault.text.split_once("; ") {
+            Some((what, mend)) => (what, Some(mend)),
+            None => (&*fault.text, None),
+        };
+        let text = format!("template {name}: {what}");
+        let finding = if fault.fatal {
+            findings.wrong(text)
         } else {
-            findings.warning(text);
+            findings.warning(text)
+        };
+        if let Some(mend) = mend {
+            finding.mend(mend);
         }
     }
     let about = format!("template {name}: VM {vmid}");
@@ -141,18 +157,22 @@ fn judge_cloning(
         };
         let image = disk.cdrom && !disk.cloud_init;
         if image && !storage.shared {
-            findings.warning(format!(
-                "{about}: its {key} holds {}, which the host {} has alone, so that its clones stay there; qm set {vmid} --{key} none,media=cdrom takes it out",
-                disk.volume, guest.host
-            ));
+            findings
+                .warning(format!(
+                    "{about}: its {key} holds {}, which the host {} has alone, so that its clones stay there",
+                    disk.volume, guest.host
+                ))
+                .mend(format!("qm set {vmid} --{key} none,media=cdrom takes it out"));
         }
         let whole =
             WHOLE.contains(&&*storage.plugin) && disk.volume.rsplit('.').next() != Some("qcow2");
         if !template.full_clone && config.template && whole && !disk.cdrom {
-            findings.wrong(format!(
-                "{about}: its {key} is on {} ({}), which has no linked clones; clone = \"full\" in the template's table copies it",
-                disk.storage, storage.plugin
-            ));
+            findings
+                .wrong(format!(
+                    "{about}: its {key} is on {} ({}), which has no linked clones",
+                    disk.storage, storage.plugin
+                ))
+                .mend("clone = \"full\" in the template's table copies it");
         }
     }
 }

@@ -1,0 +1,59 @@
+//! The broker of this host: which one it is, what it lets pass, whom it serves.
+
+use super::finding::Findings;
+use super::region::Region;
+use crate::cli::agreement;
+use crate::config::settings::Channel;
+
+/// Asks the broker what it is, where a region is reached through one.
+pub(super) async fn look(region: &Region, findings: &mut Findings) {
+    let (name, settings) = (&region.name, &region.here.settings);
+    let here = settings.regions.get(&**name);
+    if here.is_none_or(|region| region.channel != Channel::Local) {
+        return;
+    }
+    let info = match region.client.broker_info().await {
+        Ok(info) => info,
+        Err(error) => {
+            findings
+                .wrong(format!("region {name}: the broker: {error}"))
+                .mend(
+                    "systemctl status pve-autoscaler-broker.socket pve-autoscaler-broker.service",
+                );
+            return;
+        }
+    };
+    let before = findings.0.len();
+    if info.policy_hash != settings.policy_hash() {
+        findings
+            .warning(format!(
+                "region {name}: the broker runs with another policy than this file"
+            ))
+            .mend("systemctl reload pve-autoscaler");
+    }
+    if info.version != env!("CARGO_PKG_VERSION") {
+        findings
+            .warning(format!(
+                "region {name}: the broker is version {}, this program {}",
+                info.version,
+                env!("CARGO_PKG_VERSION")
+            ))
+            .mend("systemctl restart pve-autoscaler-broker");
+    }
+    if let Some(problem) = agreement::binding(&info, region.cluster.as_deref()) {
+        findings.wrong(format!("region {name}: {problem}"));
+    }
+    if info.channel == "perl" {
+        findings
+            .warning(format!(
+                "region {name}: the broker goes through PVE's Perl, because the HTTP API cannot be used: {}",
+                info.last_error.as_deref().unwrap_or("no reason known")
+            ))
+            .mend("systemctl status pveproxy pvedaemon");
+    }
+    if findings.0.len() == before {
+        findings.fine(format!(
+            "region {name}: the broker answers and has our policy"
+        ));
+    }
+}

@@ -1,0 +1,149 @@
+//! The daemon itself: whether systemd has it running, whether it answers, and whether it runs this configuration.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command as Program;
+use tokio::time::timeout;
+
+use super::Here;
+use super::finding::Findings;
+use crate::agent::control::{self, Command};
+use crate::agent::status::Status;
+
+const UNIT: &str = "pve-autoscaler.service";
+/// Where systemd runs, and nowhere else.
+const SYSTEMD: &str = "/run/systemd/system";
+/// systemctl asks a process that is there; it takes no second.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Looks at the unit, and asks the daemon.
+pub(super) async fn look(here: &Here, findings: &mut Findings) {
+    let unit = unit().await;
+    if let Some(state) = &unit {
+        judge_unit(state, findings);
+    }
+    let answer = control::ask(&here.control, &Command::Status).await;
+    match answer.map(serde_json::from_value::<Status>) {
+        Ok(Ok(status)) => judge_status(&status, here, findings),
+        Ok(Err(error)) => {
+            findings
+                .warning(format!("daemon: its status cannot be read: {error}"))
+                .mend("systemctl restart pve-autoscaler, if this program was upgraded");
+        }
+        Err(error) if unit.as_deref() == Some("active") => {
+            findings
+                .wrong(format!("daemon: {error}"))
+                .mend("journalctl -u pve-autoscaler -n 50");
+        }
+        Err(_) if unit.is_some() => {}
+        Err(_) => findings.fine(format!(
+            "daemon: none answers at {}",
+            here.control.display()
+        )),
+    }
+}
+
+/// What systemd says of the unit; `None` where there is no systemd to ask.
+async fn unit() -> Option<String> {
+    std::fs::metadata(SYSTEMD).ok()?;
+    let asked = Program::new("systemctl")
+        .args(["show", "--property=ActiveState", "--value", UNIT])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = timeout(PATIENCE, asked).await.ok()?.ok()?;
+    let state = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    (!state.is_empty()).then_some(state)
+}
+
+fn judge_unit(state: &str, findings: &mut Findings) {
+    match state {
+        "active" => findings.fine(format!("daemon: {UNIT} is active")),
+        "failed" | "activating" => findings
+            .wrong(format!("daemon: {UNIT} is {state}"))
+            .mend("journalctl -u pve-autoscaler -n 50 says why; systemctl restart pve-autoscaler"),
+        _ => findings
+            .warning(format!("daemon: {UNIT} is {state}"))
+            .mend("systemctl enable --now pve-autoscaler"),
+    }
+}
+
+fn judge_status(status: &Status, here: &Here, findings: &mut Findings) {
+    let before = findings.0.len();
+    if status.version != env!("CARGO_PKG_VERSION") {
+        findings
+            .warning(format!(
+                "daemon: it is version {}, this program {}",
+                status.version,
+                env!("CARGO_PKG_VERSION")
+            ))
+            .mend("systemctl restart pve-autoscaler");
+    }
+    if !status.configuration.is_empty() && status.configuration != here.digest {
+        findings
+            .warning("daemon: it runs with another configuration than this file")
+            .mend("systemctl reload pve-autoscaler");
+    }
+    for problem in &status.problems {
+        findings
+            .warning(format!("daemon: it says: {problem}"))
+            .mend("pve-autoscaler status");
+    }
+    if let Some(reason) = &status.paused {
+        findings
+            .warning(format!("daemon: it is paused: {reason}"))
+            .mend("pve-autoscaler resume");
+    }
+    if findings.0.len() == before {
+        findings.fine("daemon: it answers and runs with this file");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_daemon_says_is_held_against_the_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let here = Here {
+            digest: "new".to_owned(),
+            ..Here::of_test(folder.path())
+        };
+        let good = Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            configuration: "new".to_owned(),
+            ..Status::default()
+        };
+        let said = |status: Status| {
+            let mut findings = Findings::default();
+            judge_status(&status, &here, &mut findings);
+            let said = findings.0.iter().map(ToString::to_string);
+            said.collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(
+            said(good.clone()),
+            "ok: daemon: it answers and runs with this file"
+        );
+        let other = said(Status {
+            configuration: "old".to_owned(),
+            paused: Some("lunch".to_owned()),
+            ..good.clone()
+        });
+        assert!(
+            other.contains("another configuration than this file; systemctl reload"),
+            "{other}"
+        );
+        assert!(
+            other.contains("paused: lunch; pve-autoscaler resume"),
+            "{other}"
+        );
+        let old = said(Status {
+            version: "0.0.1".to_owned(),
+            ..good
+        });
+        assert!(old.contains("it is version 0.0.1"), "{old}");
+    }
+}

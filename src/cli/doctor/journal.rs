@@ -1,0 +1,28 @@
+//! The daemon's journal: whether it was written for this cluster.
+
+use super::finding::Findings;
+use super::kubernetes::Cluster;
+use crate::agent::journal::Journal;
+use crate::model::words;
+
+/// Looks whether the journal was written for this cluster.
+pub(super) fn look(cluster: &Cluster, findings: &mut Findings) {
+    let Some(id) = &cluster.id else {
+        return;
+    };
+    match Journal::former(&cluster.here.state, id) {
+        Ok(former) => {
+            for (cluster, machines) in former.by_cluster() {
+                let are = words::are(machines.len(), "machine");
+                findings
+                    .warning(format!(
+                        "journal: {are} of the cluster {cluster}, which is not this one: they are not counted"
+                    ))
+                    .mend("`pve-autoscaler adopt` sets them aside");
+            }
+        }
+        Err(error) => {
+            findings.warning(format!("journal: {error}"));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Kubernetes: reachable, the clock, the credentials, the rights.
+
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use tokio::time::timeout;
+
+use super::finding::Findings;
+use super::probe::give_up;
+use super::skew;
+use super::{ClusterId, Here, MAX_SKEW};
+use crate::clock::Clock;
+use crate::kube::access::Right;
+use crate::kube::bootstrap;
+use crate::kube::error::Error;
+use crate::kube::{Client, Connector, Credentials, ServerVersion, Unobserved};
+use crate::model::time::Time;
+
+/// Rights that are asked for at the same time.
+const AT_A_TIME: usize = 8;
+
+/// A Kubernetes cluster that answered.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    pub(super) here: Here,
+    pub(super) client: Client,
+    pub(super) id: Option<ClusterId>,
+    /// The API server's version.
+    pub(super) version: String,
+    /// Its minor, where it can be read.
+    pub(super) minor: Option<u32>,
+}
+
+/// Reaches the cluster of the kubeconfig, as far as that is possible within a probe's time.
+pub(super) async fn reach(here: &Here) -> (Findings, Option<Cluster>) {
+    let mut findings = Findings::default();
+    let reached = timeout(here.patience, connect(here, Clock::System, &mut findings)).await;
+    let cluster = reached.unwrap_or_else(|_| {
+        give_up("kubernetes", "API server", here.patience, &mut findings);
+        None
+    });
+    (findings, cluster)
+}
+
+async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<Cluster> {
+    let settings = &here.settings;
+    let connector = Connector::File {
+        path: settings.kubernetes.kubeconfig.clone(),
+        context: settings.kubernetes.context.clone(),
+    };
+    let client = Client::new(connector, clock, Arc::new(Unobserved)).await;
+    let credentials = client.credentials();
+    if let Some(error) = &credentials.error {
+        findings
+            .wrong(format!("kubernetes: {error}"))
+            .mend("pve-autoscaler kubeconfig --kubeconfig ADMIN_KUBECONFIG makes the daemon's own");
+        return None;
+    }
+    let version = match client.server_version().await {
+        Ok(version) => version,
+        Err(error) => {
+            findings.wrong(format!("kubernetes: {error}"));
+            return None;
+        }
+    };
+    judge(&version, &credentials, clock.now(), findings);
+    let id = match client.kube_system_uid().await {
+        Ok(uid) => Some(format!("{uid}/{}", settings.kubernetes.name).into()),
+        Err(error) => {
+            findings.wrong(format!("kubernetes: {error}"));
+            None
+        }
+    };
+    Some(Cluster {
+        here: here.clone(),
+        client,
+        id,
+        minor: skew::minor(&version.version),
+        version: version.version,
+    })
+}
+
+fn judge(version: &ServerVersion, credentials: &Credentials, now: Time, findings: &mut Findings) {
+    findings.fine(format!(
+        "kubernetes: {} at {}",
+        version.version, credentials.server
+    ));
+    if let Some(theirs) = version.time {
+        let skew = now.since(theirs).max(theirs.since(now));
+        if skew > MAX_SKEW {
+            findings
+                .warning(format!(
+                    "kubernetes: the API server's clock and this host's differ by {skew}; is time synchronised?"
+                ))
+                .mend("chronyc tracking, or timedatectl, on both");
+        }
+    }
+    match (&credentials.warning, credentials.expires) {
+        (Some(warning), _) => {
+            findings.warning(format!("kubernetes: {warning}"));
+        }
+        (None, Some(expires)) => {
+            findings.fine(format!(
+                "kubernetes: the kubeconfig's certificate ends {expires}"
+            ));
+        }
+        (None, None) => {}
+    }
+}
+
+/// Asks for every right that the RBAC manifest grants.
+pub(super) async fn look_at_rights(cluster: &Cluster, findings: &mut Findings) {
+    let (client, settings) = (&cluster.client, &cluster.here.settings);
+    let needed = match bootstrap::rights(&settings.kubernetes.namespace) {
+        Ok(needed) => needed,
+        Err(error) => {
+            findings.wrong(format!("kubernetes: {error}"));
+            return;
+        }
+    };
+    let unused =
+        |right: &Right| right.resource == "pods/status" && !settings.policy.scale_up.nominate_pods;
+    let needed = needed.into_iter().filter(|right| !unused(right));
+    let asked = needed.map(|right| async move {
+        let granted = client.may(&right).await?;
+        Ok::<_, Error>((!granted).then(|| right.to_string()))
+    });
+    let missing: Result<Vec<Option<String>>, Error> =
+        stream::iter(asked).buffered(AT_A_TIME).try_collect().await;
+    let missing: Vec<String> = match missing {
+        Ok(missing) => missing.into_iter().flatten().collect(),
+        Err(error) => {
+            findings.wrong(format!("kubernetes: cannot ask for our rights: {error}"));
+            return;
+        }
+    };
+    if missing.is_empty() {
+        findings.fine("kubernetes: all rights that the daemon needs are granted");
+    } else {
+        findings
+            .wrong(format!(
+                "kubernetes: these rights are missing: {}",
+                missing.join(", ")
+            ))
+            .mend("kubectl apply -f /usr/share/pve-autoscaler/kubernetes/rbac.yaml (`pve-autoscaler kubeconfig` does it, too)");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::time::Span;
+
+    #[test]
+    fn a_clock_that_is_off_and_a_certificate_that_ends_are_said() {
+        let now = Time(1_795_000_000_000);
+        let version = ServerVersion {
+            version: "v1.34.1".into(),
+            time: Some(now - Span::minutes(2)),
+        };
+        let credentials = Credentials {
+            server: "https://10.0.0.1:6443".into(),
+            warning: Some("the certificate ends in 3 days".into()),
+            ..Credentials::default()
+        };
+        let mut findings = Findings::default();
+        judge(&version, &credentials, now, &mut findings);
+        let said = findings.0.iter();
+        let said = said.map(|found| format!("{}: {}", found.grade.word(), found.text));
+        let said: Vec<String> = said.collect();
+        assert_eq!(
+            said,
+            [
+                "ok: kubernetes: v1.34.1 at https://10.0.0.1:6443",
+                "warning: kubernetes: the API server's clock and this host's differ by 2m; is time synchronised?",
+                "warning: kubernetes: the certificate ends in 3 days",
+            ]
+        );
+    }
+}

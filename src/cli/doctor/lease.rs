@@ -1,0 +1,85 @@
+//! The Lease: whether its namespace is there, and who leads.
+
+use super::finding::Findings;
+use super::kubernetes::Cluster;
+use crate::kube::{LEASE_NAME, LeaseName};
+
+/// Looks at the Lease that the daemon stands for.
+pub(super) async fn look(cluster: &Cluster, findings: &mut Findings) {
+    let kubernetes = &cluster.here.settings.kubernetes;
+    let namespace = &kubernetes.namespace;
+    match cluster.client.namespace_is_there(namespace).await {
+        Ok(true) => {}
+        Ok(false) => {
+            findings
+                .wrong(format!(
+                    "kubernetes: there is no namespace {namespace} for the Lease and the status ConfigMap"
+                ))
+                .mend(format!(
+                    "kubectl create namespace {namespace}, or another kubernetes.namespace"
+                ));
+            return;
+        }
+        Err(error) => {
+            findings.unseen(format!("kubernetes: the namespace {namespace}: {error}"));
+            return;
+        }
+    }
+    let lease = LeaseName {
+        namespace: namespace.clone(),
+        name: LEASE_NAME.to_owned(),
+    };
+    let ours = nix::unistd::gethostname().ok();
+    let ours = ours.and_then(|name| name.into_string().ok());
+    match cluster.client.lease_holder(&lease).await {
+        Ok(holder) => judge(holder.as_deref(), ours.as_deref(), findings),
+        Err(error) => {
+            findings.unseen(format!(
+                "kubernetes: the Lease {namespace}/{LEASE_NAME}: {error}"
+            ));
+        }
+    }
+}
+
+/// Judges who holds the Lease.
+fn judge(holder: Option<&str>, ours: Option<&str>, findings: &mut Findings) {
+    match holder {
+        None => findings.fine("kubernetes: nobody holds the Lease; a daemon that starts leads at once"),
+        Some(holder) if Some(holder) == ours => {
+            findings.fine("kubernetes: this host holds the Lease");
+        }
+        Some(holder) => findings
+            .warning(format!(
+                "kubernetes: {holder} holds the Lease: a daemon here waits until that one ends or is silent for half a minute"
+            ))
+            .mend(format!("systemctl stop pve-autoscaler on {holder}, if this host is to lead")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_elsewhere_is_told() {
+        let said = |holder: Option<&str>| {
+            let mut findings = Findings::default();
+            judge(holder, Some("pve1"), &mut findings);
+            findings.0[0].to_string()
+        };
+        assert!(said(None).starts_with("ok: kubernetes: nobody holds the Lease"));
+        assert_eq!(
+            said(Some("pve1")),
+            "ok: kubernetes: this host holds the Lease"
+        );
+        let elsewhere = said(Some("pve2"));
+        assert!(
+            elsewhere.starts_with("warning: kubernetes: pve2 holds"),
+            "{elsewhere}"
+        );
+        assert!(
+            elsewhere.ends_with("on pve2, if this host is to lead"),
+            "{elsewhere}"
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! Every probe there is, in the order in which its findings are told. Another one is a file of its own, with a function
+//! `look`, and a line here; what it finds stands in docs/doctor.md.
+
+use super::kubernetes::Cluster;
+use super::probe::Probe;
+use super::region::{Region, SeenRegion};
+use super::{
+    Here, admission, broker, clocks, clones, daemon, disks, endpoint, hosts, journal, kubernetes,
+    lease, network, provider, range, region, rights, skew, state, templates, user,
+};
+
+/// A probe by its name and its function; `judge` where that asks nobody.
+macro_rules! probe {
+    ($name:literal, judge $judge:path) => {
+        Probe {
+            name: $name,
+            look: |subject, findings| Box::pin(async move { $judge(subject, findings) }),
+        }
+    };
+    ($name:literal, $look:path) => {
+        Probe {
+            name: $name,
+            look: |subject, findings| Box::pin($look(subject, findings)),
+        }
+    };
+}
+
+/// On this host; nothing else need be reached.
+pub(super) const HERE: [Probe<Here>; 3] = [
+    probe!("files", judge user::files),
+    probe!("state", judge state::look),
+    probe!("daemon", daemon::look),
+];
+
+/// In Kubernetes, once the API server answered.
+pub(super) const CLUSTER: [Probe<Cluster>; 7] = [
+    probe!("rights", kubernetes::look_at_rights),
+    probe!("admission", admission::look),
+    probe!("lease", lease::look),
+    probe!("cluster-info", endpoint::look),
+    probe!("provider", provider::look),
+    probe!("skew", skew::look),
+    probe!("journal", judge journal::look),
+];
+
+/// In a region whose channel is open, whether PVE could be read or not.
+pub(super) const REGION: [Probe<Region>; 1] = [probe!("broker", broker::look)];
+
+/// In a region that could be read.
+pub(super) const SEEN: [Probe<SeenRegion>; 9] = [
+    probe!("version", judge region::judge),
+    probe!("clocks", clocks::look),
+    probe!("hosts", judge hosts::look),
+    probe!("templates", judge templates::look),
+    probe!("clones", judge clones::look),
+    probe!("range", judge range::look),
+    probe!("token", rights::look),
+    probe!("network", network::look),
+    probe!("disks", disks::look),
+];

@@ -1,0 +1,104 @@
+//! What stands at the end of each command's help: lines to copy.
+
+pub(super) const RUN: &str = "\
+Examples:
+  systemctl start pve-autoscaler                # the usual way
+  pve-autoscaler --config ./try.toml run --state-directory ./state --control-socket ./control.sock";
+
+pub(super) const BROKER: &str = "\
+Examples:
+  systemctl restart pve-autoscaler-broker       # the usual way, as a program of its own
+  pve-autoscaler broker                         # by hand, as root";
+
+pub(super) const CHECK: &str = "\
+Examples:
+  pve-autoscaler check                          # after editing /etc/pve-autoscaler.toml
+  pve-autoscaler check --config ./new.toml      # a file that is not in force
+  pve-autoscaler check --live                   # also what the file names; doctor says more";
+
+pub(super) const DOCTOR: &str = "\
+Exit codes: 0 nothing is wrong, 1 something is wrong, 2 nothing is wrong but not everything could be looked at, or
+the command line or the configuration file is wrong.
+
+Examples:
+  pve-autoscaler doctor                         # everything, as root on the host
+  pve-autoscaler doctor --quiet                 # only what is not as it should be
+  pve-autoscaler doctor -o json | jq '.findings[] | select(.grade != \"ok\")'
+  pve-autoscaler --config new.toml doctor       # a file that is not in force yet";
+
+pub(super) const PLAN: &str = "\
+Examples:
+  pve-autoscaler plan                           # what would be done now
+  pve-autoscaler plan -o json | jq .plan
+  pve-autoscaler --config new.toml plan --snapshot view.json    # another configuration on a saved view";
+
+pub(super) const EXPLAIN: &str = "\
+Examples:
+  pve-autoscaler explain pod shop/db-0          # why it is pending, and what would run it
+  pve-autoscaler explain node workers-x7k2p     # why it stays, or goes";
+
+pub(super) const EXPLAIN_POD: &str = "\
+Examples:
+  pve-autoscaler explain pod shop/db-0
+  pve-autoscaler explain pod db-0               # in the namespace default
+  pve-autoscaler explain pod shop/db-0 --snapshot view.json";
+
+pub(super) const EXPLAIN_NODE: &str = "\
+Examples:
+  pve-autoscaler explain node workers-x7k2p
+  pve-autoscaler explain node workers-x7k2p -o json | jq .verdict";
+
+pub(super) const SNAPSHOT: &str = "\
+Examples:
+  pve-autoscaler snapshot --file view.json
+  pve-autoscaler plan --snapshot view.json      # the decision on it, anywhere";
+
+pub(super) const STATUS: &str = "\
+Examples:
+  pve-autoscaler status
+  pve-autoscaler status -o json | jq .machines
+  pve-autoscaler status --watch                 # again every two seconds; --watch=10: every ten";
+
+pub(super) const PAUSE: &str = "\
+Examples:
+  pve-autoscaler pause \"storage move\"           # the reason stands in status
+  pve-autoscaler resume";
+
+pub(super) const RESUME: &str = "\
+Examples:
+  pve-autoscaler resume";
+
+pub(super) const RETRY: &str = "\
+Examples:
+  pve-autoscaler status                         # which pool waits, and after what
+  pve-autoscaler retry workers                  # the template was mended";
+
+pub(super) const KUBECONFIG: &str = "\
+Examples:
+  pve-autoscaler kubeconfig --kubeconfig admin.conf
+  pve-autoscaler kubeconfig --kubeconfig admin.conf --server 192.0.2.5:6443
+  pve-autoscaler kubeconfig --print-manifest | less";
+
+pub(super) const ADOPT: &str = "\
+Examples:
+  pve-autoscaler adopt                          # shows what is left of former clusters, and asks
+  systemctl reload-or-restart pve-autoscaler && pve-autoscaler doctor";
+
+pub(super) const SCHEMA: &str = "\
+Examples:
+  pve-autoscaler schema >pve-autoscaler.schema.json    # for editors that complete and check TOML";
+
+pub(super) const DEMO: &str = "\
+Examples:
+  pve-autoscaler demo
+  pve-autoscaler demo --once                    # ends by itself";
+
+pub(super) const CONFORMANCE: &str = "\
+Examples:
+  pve-autoscaler conformance tests/conformance
+  pve-autoscaler conformance --fixtures         # the worlds that cases can begin with";
+
+pub(super) const SIM: &str = "\
+Examples:
+  pve-autoscaler sim pve --listen 127.0.0.1:8006
+  pve-autoscaler sim kube --listen 127.0.0.1:6443 --kubeconfig admin.conf";

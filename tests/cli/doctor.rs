@@ -1,0 +1,150 @@
+//! `doctor` against the simulators on the wire.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Output;
+
+use pve_autoscaler::sim::pve::PveSpec;
+use serde_json::Value;
+
+use super::live::{TEMPLATE, own_name};
+use super::simulators::Simulators;
+use super::{program, text};
+
+/// What `doctor` says of this file, and how it ends.
+fn doctor(config: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = examine(config, arguments);
+    let said = text(&output.stdout) + &text(&output.stderr);
+    (output.status.code(), said)
+}
+
+fn examine(config: &Path, arguments: &[&str]) -> Output {
+    program()
+        .args(["doctor", "--user", &own_name(), "--config"])
+        .arg(config)
+        .arg("--state-directory")
+        .arg(config.with_file_name("state"))
+        .arg("--socket")
+        .arg(config.with_file_name("control.sock"))
+        .args(arguments)
+        .output()
+        .expect("it runs")
+}
+
+#[test]
+fn doctor_says_what_is_right_what_is_wrong_and_what_to_type() {
+    let mut spec = PveSpec::default();
+    let template = spec.machines.iter_mut().find(|vm| vm.vmid == 9000);
+    let template = template.expect("the template");
+    template.config.insert("agent".into(), "0".into());
+    let simulators = Simulators::start(&spec);
+    let config = simulators.config(&simulators.path("admin.conf"), TEMPLATE, "9100-9120");
+    let (code, said) = doctor(&config, &[]);
+    assert_eq!(code, Some(1), "{said}");
+    for words in [
+        "ok: region default: the cluster has quorum\n",
+        "WRONG: template debian: VM 9000 has no guest agent enabled\n    to mend it: qm set 9000 --agent enabled=1",
+        " 1 wrong, 0 unseen\n",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    let (code, quiet) = doctor(&config, &["--quiet"]);
+    assert_eq!(code, Some(1), "{quiet}");
+    assert!(!quiet.contains("ok: "), "{quiet}");
+    assert!(quiet.contains("WRONG: template debian: VM 9000"), "{quiet}");
+
+    let output = examine(&config, &["-o", "json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(
+        (&told["version"], &told["verdict"]),
+        (&1.into(), &"wrong".into())
+    );
+    let findings = told["findings"].as_array().expect("a list");
+    let wrong: Vec<&Value> = findings
+        .iter()
+        .filter(|one| one["grade"] == "wrong")
+        .collect();
+    assert_eq!(wrong.len(), 1, "{told}");
+    assert_eq!(wrong[0]["probe"], "templates");
+    let mend = wrong[0]["mend"].as_str().unwrap_or_default();
+    assert!(mend.starts_with("qm set 9000 --agent enabled=1"), "{mend}");
+}
+
+/// A PVE that takes connections and never answers: all else is told, and that nothing is known of it.
+#[test]
+fn one_thing_that_hangs_does_not_hold_the_others_up() {
+    let simulators = Simulators::start(&PveSpec::default());
+    let config = simulators.config(&simulators.path("admin.conf"), TEMPLATE, "9100-9120");
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("https://{}", silent.local_addr().expect("an address"));
+    let file = std::fs::read_to_string(&config).expect("it is there");
+    assert!(file.contains(&simulators.pve));
+    std::fs::write(&config, file.replace(&simulators.pve, &address)).expect("written");
+    let (code, said) = doctor(&config, &["--timeout", "5"]);
+    assert_eq!(code, Some(2), "{said}");
+    for words in [
+        "ok: kubernetes: all rights that the daemon needs are granted",
+        "ok: kubernetes: cluster-info is there",
+        "unseen: region default: PVE: not all was seen within 5 s",
+        " 0 wrong, 1 unseen",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+}
+
+/// An administrator's kubeconfig works, may do everything, and no admission policy holds it.
+#[test]
+fn an_administrators_kubeconfig_is_warned_of() {
+    let simulators = Simulators::start(&PveSpec::default());
+    let config = simulators.config(&simulators.path("admin.conf"), TEMPLATE, "9100-9120");
+    let (code, said) = doctor(&config, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let words = "warning: kubernetes: the kubeconfig is that of \"kubernetes-admin\", not of pve-autoscaler";
+    assert!(said.contains(words), "{said}");
+}
+
+/// What the daemon would open first is opened by somebody else, or is no directory.
+#[test]
+fn what_the_daemon_cannot_open_at_its_start_is_wrong() {
+    let simulators = Simulators::start(&PveSpec::default());
+    let config = simulators.config(&simulators.path("admin.conf"), TEMPLATE, "9100-9120");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let file = std::fs::read_to_string(&config).expect("it is there");
+    let file = file.replace(
+        "listen = \"127.0.0.1:0\"",
+        &format!("listen = \"{address}\""),
+    );
+    std::fs::write(&config, file).expect("written");
+    std::fs::write(simulators.path("state"), "text").expect("written");
+    let (code, said) = doctor(&config, &["--quiet"]);
+    assert_eq!(code, Some(1), "{said}");
+    for words in [
+        format!("WRONG: daemon: it cannot listen on {address} ([web] listen): "),
+        format!(
+            "WRONG: daemon: its own directory {} is no directory",
+            simulators.path("state").display()
+        ),
+    ] {
+        assert!(said.contains(&words), "{words:?} is not in {said}");
+    }
+}
+
+/// A range that others fill, and one that is smaller than the pools may grow.
+#[test]
+fn a_range_without_room_is_told() {
+    let simulators = Simulators::start(&PveSpec::default());
+    let admin = simulators.path("admin.conf");
+    let (code, said) = doctor(&simulators.config(&admin, TEMPLATE, "100-101"), &[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("WRONG: region default: no VMID from 100 to 101 is free"),
+        "{said}"
+    );
+    let (code, said) = doctor(&simulators.config(&admin, TEMPLATE, "101-102"), &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let few =
+        "warning: region default: 1 VMID is free from 101 to 102, and the pools may make 2 more";
+    assert!(said.contains(few), "{said}");
+}

@@ -1,0 +1,48 @@
+//! A person ends a back-off (`pve-autoscaler retry`), once its cause is mended.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pve_autoscaler::agent::state::StateFiles;
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::workload::{Pods, Workload};
+
+use crate::HASTY;
+use crate::common::{Scene, simulate};
+
+/// Machines that were made within ten minutes, where the first cannot join and its pool waits for twenty after it.
+fn machines_made(retry: bool) -> usize {
+    let config = HASTY.replace("initial_backoff = \"30s\"", "initial_backoff = \"20m\"");
+    assert_ne!(config, HASTY);
+    simulate(async {
+        let guests = GuestSpec {
+            fates: BTreeMap::from([(0, Fault::JoinFails)]),
+            ..GuestSpec::default()
+        };
+        let scene = Scene::new(5, &config, guests);
+        let web = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(60));
+        let person = async {
+            tokio::time::sleep(Duration::from_mins(6)).await;
+            if retry {
+                let state = StateFiles::open(scene.state()).expect("it is there");
+                state.add_retry("general").expect("noted");
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, web, Duration::from_mins(10)) => {}
+            () = person => {}
+        }
+        let findings = scene.findings();
+        assert!(findings.is_empty(), "{findings:#?}");
+        scene.machines_made()
+    })
+}
+
+#[test]
+fn a_pool_that_is_retried_makes_a_machine_at_once_and_another_waits() {
+    assert_eq!(machines_made(false), 1, "it waits for twenty minutes");
+    assert_eq!(machines_made(true), 2, "nothing keeps it from the next");
+}
