@@ -98,6 +98,7 @@ pub(super) enum Command {
     /// of the record of decisions, the log, versions of PVE and of the system.
     ///
     /// Names of pods, nodes and hosts are in it. What cannot be had is named and left out. Run it as root on the host of the daemon.
+    #[command(after_help = examples::SUPPORT_BUNDLE)]
     SupportBundle(SupportBundleOptions),
     /// Show how things stand: pools, machines, what is on hold and why.
     #[command(after_help = examples::STATUS)]
@@ -128,7 +129,7 @@ pub(super) enum Command {
     #[command(after_help = examples::ADOPT)]
     Adopt(AdoptOptions),
     /// Build templates as the configuration says, list them, remove those that nothing needs.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::TEMPLATE)]
     Template(TemplateCommand),
     /// Print the JSON schema of the configuration file.
     #[command(after_help = examples::SCHEMA)]

@@ -102,3 +102,15 @@ pub(super) const SIM: &str = "\
 Examples:
   pve-autoscaler sim pve --listen 127.0.0.1:8006
   pve-autoscaler sim kube --listen 127.0.0.1:6443 --kubeconfig admin.conf";
+
+pub(super) const TEMPLATE: &str = "\
+Examples:
+  pve-autoscaler template build debian
+  pve-autoscaler template list
+  pve-autoscaler template prune --dry-run       # what would be removed";
+
+pub(super) const SUPPORT_BUNDLE: &str = "\
+Examples:
+  pve-autoscaler support-bundle
+  pve-autoscaler support-bundle --since 4h --file bundle.tar.gz
+  pve-autoscaler support-bundle --without-record";

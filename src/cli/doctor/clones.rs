@@ -79,6 +79,8 @@ fn hosts<'a>(
             Err(why) => others.push(why),
         }
     }
+    // A fault of the template is the same for every host.
+    others.dedup();
     if clonable.is_empty() && !others.is_empty() {
         findings.wrong(format!(
             "pool {pool_name}: no host can clone its template: {}",
