@@ -465,24 +465,20 @@ impl Loop {
         if !snapshot.leader && !planted!(LeaseIgnored) {
             self.executor.stop();
         }
-        let policy = &self.parts.settings.policy;
         let retried = self.parts.state.without_retried(&self.memory, now);
         let memory = retried.as_ref().unwrap_or(&self.memory);
-        let decision = brain::decide_lean(&snapshot, policy, memory, now);
-        // What was remembered, if this decision changes it.
-        let mut before = None;
+        let decision = brain::decide_lean(&snapshot, &self.parts.settings.policy, memory, now);
+        let mut before = None; // What was remembered, if this decision changes it.
         if decision.memory != self.memory {
             // Before anything is done: a lesson must not be lost because what taught it crashed us.
             self.parts.state.save_memory(&decision.memory)?;
             if decision.memory.bookings != self.memory.bookings {
                 self.nominations.plan(&decision.memory.bookings);
             }
-            let old = std::mem::replace(&mut self.memory, decision.memory.clone());
-            before = Some(retried.clone().unwrap_or(old));
+            before = Some(std::mem::replace(&mut self.memory, decision.memory.clone()));
         }
-        if retried.is_some() {
-            self.parts.state.end_retries()?;
-        }
+        let ended = retried.as_ref().map(|_| self.parts.state.end_retries());
+        ended.transpose()?;
         self.nominations
             .take_back(&snapshot.cluster, snapshot.leader);
         self.number += 1;
@@ -495,7 +491,7 @@ impl Loop {
             decision: Arc::new(decision),
             waits: self.waits.clone(),
         });
-        self.recording.decided(&turn, before);
+        self.recording.decided(&turn, retried.or(before));
         self.act(&turn);
         self.announcer.decided(&turn);
         for overdue in self.executor.overdue(now) {
