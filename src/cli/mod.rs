@@ -16,6 +16,7 @@ mod kubeconfig;
 mod live;
 pub(crate) mod log;
 mod narrow;
+mod networks;
 mod page;
 mod plan;
 mod render;

@@ -4,6 +4,7 @@
 //! task may be dropped at any await and begun again later, by this process or the next one: every
 //! step first looks whether it is done already.
 
+mod addresses;
 mod clone;
 mod down;
 mod drain;

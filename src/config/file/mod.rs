@@ -2,6 +2,7 @@
 //! (`docs/configuration.md`) and the JSON schema's descriptions.
 
 mod kubelet;
+mod network;
 mod pool;
 mod region;
 
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use kubelet::{
     CpuManagerPolicy, Kubelet, KubeletReserved, Swap, TopologyManagerPolicy, TopologyManagerScope,
 };
+pub use network::{Ipv4Source, Ipv6Source, Network};
 pub(crate) use pool::MAX_TOKEN_TTL;
 pub use pool::{
     BudgetReason, ConsolidationKind, Drain, InstanceType, Join, Method, NodeBudget, Pool,
@@ -52,6 +54,9 @@ pub struct File {
     /// VM templates by name.
     #[schemars(default)]
     pub template: BTreeMap<String, Template>,
+    /// Networks that give machines addresses, by name.
+    #[schemars(default)]
+    pub network: BTreeMap<String, Network>,
     /// VM sizes by name. The name becomes the label `node.kubernetes.io/instance-type`.
     #[schemars(default)]
     pub instance_type: BTreeMap<String, InstanceType>,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::networks::Networks;
 use super::regions::Regions;
 use super::templates::one_line;
 use super::{Problems, each};
@@ -16,7 +17,7 @@ use crate::model::policy::{InstanceType, Policy, PoolPolicy};
 pub(super) fn broker(
     file: &File,
     regions: &Regions,
-    all: &BTreeMap<Arc<str>, Template>,
+    (all, networks): (&BTreeMap<Arc<str>, Template>, &Networks),
     policy: &Policy,
     problems: &mut Problems,
 ) -> Broker {
@@ -42,6 +43,12 @@ pub(super) fn broker(
     let pools: BTreeMap<String, PoolAllow> = local
         .map(|(name, pool)| (name.to_string(), pool_allow(pool, all)))
         .collect();
+    let given = pools.values().flat_map(|pool| pool.networks.values());
+    let given = given.filter_map(|name| {
+        let network = networks.get(&**name)?;
+        Some((name.clone(), network.settings.clone()))
+    });
+    let networks = given.collect();
     let named = pools.values().flat_map(|pool| &pool.types);
     let types: BTreeMap<String, TypeAllow> = named
         .filter_map(|name| {
@@ -73,6 +80,7 @@ pub(super) fn broker(
             max_disk: most(|kind| kind.disk),
             pools,
             types,
+            networks,
             max_machines: Some(policy.scale_up.max_nodes_total).filter(|most| *most > 0),
             max_cpu_milli: policy.totals.max_cpu_milli,
             max_memory_total: policy.totals.max_memory,
@@ -90,6 +98,11 @@ fn pool_allow(pool: &PoolPolicy, templates: &BTreeMap<Arc<str>, Template>) -> Po
         max_cpu_milli: pool.max_cpu_milli,
         max_memory: pool.max_memory,
         types: texts(&pool.instance_types),
+        networks: pool
+            .networks
+            .iter()
+            .map(|(card, name)| (*card, name.to_string()))
+            .collect(),
         hosts: texts(&pool.hosts),
         exclude_hosts: texts(&pool.host_rules.exclude),
         template_vmid: template.and_then(|template| template.vmid),

@@ -7,6 +7,7 @@ mod ipconfig;
 mod joining;
 mod kubelet;
 mod labels;
+mod networks;
 mod pools;
 mod regions;
 mod templates;
@@ -81,8 +82,10 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     let regions = regions::regions(file, problems);
     let templates = templates::templates(file, &regions, problems);
     let instance_types = pools::instance_types(file, problems);
-    let pools = pools::pools(file, &regions, &templates, problems);
+    let networks = networks::networks(file, problems);
+    let pools = pools::pools(file, &regions, (&templates, &networks), problems);
     pools::check_vmids(&regions, &pools, problems);
+    networks::check_overlaps(&networks, &pools, problems);
     ipconfig::check_shared(file, &pools, problems);
     let policy = Policy {
         regions: regions
@@ -94,14 +97,20 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
             .iter()
             .map(|(name, pool)| (name.clone(), pool.policy.clone()))
             .collect(),
+        networks: networks
+            .iter()
+            .map(|(name, network)| (name.clone(), network.policy.clone()))
+            .collect(),
         scale_up: file.scale_up.policy(),
         scale_down: file.scale_down.policy(),
         totals: file.limits.policy(),
     };
-    let broker = broker::broker(file, &regions, &templates, &policy, problems);
+    let broker = broker::broker(file, &regions, (&templates, &networks), &policy, problems);
+    let mut warnings = warnings(file, &policy);
+    networks::warn(&networks, &pools, &mut warnings);
     Settings {
         configured: !regions.is_empty() && !pools.is_empty(),
-        warnings: warnings(file, &policy),
+        warnings,
         policy,
         kubernetes: Kubernetes {
             kubeconfig: file.kubernetes.kubeconfig.clone(),
@@ -115,6 +124,10 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
             .map(|(name, region)| (name, region.settings))
             .collect(),
         templates,
+        networks: networks
+            .into_iter()
+            .map(|(name, network)| (name, network.settings))
+            .collect(),
         pools: pools
             .into_iter()
             .map(|(name, pool)| (name, pool.settings))

@@ -244,7 +244,11 @@ fn make<'a>(
 ) {
     let choice = &choices[swap.choice];
     let mut planned = PlannedMachines::begin();
-    let vmid = Ledger::of(turn).vmid(turn, &choice.policy.region);
+    let ledger = Ledger::of(turn);
+    if let Err(why) = ledger.addresses_admit(choice) {
+        return turn.warn(format!("no replacement is made: {why}"));
+    }
+    let vmid = ledger.vmid(turn, &choice.policy.region);
     let (at, why) = ((swap.choice, swap.offer), CreateReason::Pods);
     let made = vmid.and_then(|vmid| planned.add(turn, world, choices, at, vmid, why));
     if made.is_none() {
