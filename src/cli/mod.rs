@@ -19,6 +19,7 @@ mod narrow;
 mod page;
 mod plan;
 mod render;
+mod report_schema;
 mod service;
 mod simulator;
 mod status;
