@@ -18,6 +18,8 @@ mod identity;
 mod joining;
 #[path = "life/lease.rs"]
 mod lease;
+#[path = "life/networks.rs"]
+mod networks;
 #[path = "life/nominations.rs"]
 mod nominations;
 #[path = "life/placeholder.rs"]

@@ -235,6 +235,7 @@ impl Model {
             template: "debian".to_owned(),
             token: "abcdef".to_owned(),
             created: now,
+            addresses: BTreeMap::new(),
         };
         let mark = Shared::from(mark);
         let vm = Vm {
@@ -374,6 +375,7 @@ fn node(name: &Arc<str>, host: &Arc<str>, now: Time) -> Node {
             why: None,
         },
         kubelet_version: "v1.34.1".into(),
+        addresses: Vec::new(),
     }
 }
 

@@ -157,6 +157,7 @@ fn machine(number: u32, uuid: &str, kube: &Kube) -> MachineSpec {
         template: "debian".to_owned(),
         token: "abcdef".to_owned(),
         created: Time(Clock::System.now().0 - Span::minutes(60).0),
+        addresses: BTreeMap::new(),
     };
     let config = [
         ("name", name_of(number)),

@@ -296,6 +296,7 @@ impl World {
                 why: None,
             },
             kubelet_version: "v1.34.1".into(),
+            addresses: Vec::new(),
         };
         let name: Arc<str> = name.into();
         self.snapshot.cluster.nodes.insert(name.clone(), node);
@@ -313,6 +314,7 @@ impl World {
             template: "debian".into(),
             token: format!("{vmid:0>6}"),
             created: NOW - Span::minutes(24 * 60),
+            addresses: BTreeMap::new(),
         };
         let mark = Shared::from(mark);
         let kind = &self.policy.instance_types["type-0000"];

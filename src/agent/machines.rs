@@ -207,6 +207,7 @@ mod tests {
             template: "debian".into(),
             token: "abcdef".into(),
             created: Time(0),
+            addresses: BTreeMap::new(),
         }
     }
 
@@ -241,6 +242,7 @@ mod tests {
             capacity: Resources::default(),
             ready: Readiness::default(),
             kubelet_version: "v1.36.0".into(),
+            addresses: Vec::new(),
         };
         Cluster {
             nodes: BTreeMap::from([(Arc::from(name), node)]),

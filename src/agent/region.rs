@@ -398,14 +398,20 @@ impl RegionWatcher {
     async fn read_strangers(&mut self, resources: &Resources) {
         let policy = self.settings.policy.regions.get(&self.name);
         let counting = policy.map(|policy| policy.capacity.clone());
+        self.strangers.keep(&resources.guests);
         let theirs = resources.guests.iter().filter(|(vmid, guest)| {
             let ours = guest.kind == GuestKind::Qemu && self.matters(**vmid, guest);
             !ours && !guest.template && online(resources, &guest.host)
         });
         let theirs: Vec<(u32, &GuestResource)> =
             theirs.map(|(vmid, guest)| (*vmid, guest)).collect();
+        let pools = self.settings.policy.pools.values();
+        let addresses = pools
+            .filter(|pool| pool.region == self.name)
+            .any(|pool| !pool.networks.is_empty());
+        let counting = counting.unwrap_or_default();
         self.strangers
-            .read(&self.client, &theirs, &counting.unwrap_or_default())
+            .read(&self.client, &theirs, &counting, addresses)
             .await;
     }
 
@@ -448,9 +454,18 @@ impl RegionWatcher {
             memory: guest
                 .memory
                 .max(known.map_or(0, |known| known.config.memory_mib.saturating_mul(1 << 20))),
-            memory_min: promise.and_then(|promise| promise.memory_min),
+            memory_min: promise.as_ref().and_then(|promise| promise.memory_min),
             // Until it was read a guest that is off may be one that starts with its host.
-            onboot: promise.map_or(!guest.running(), |promise| promise.onboot),
+            onboot: promise
+                .as_ref()
+                .map_or(!guest.running(), |promise| promise.onboot),
+            addresses: promise.map(|promise| promise.addresses).or_else(|| {
+                let gone = !online(resources, &guest.host);
+                self.strangers
+                    .last_addresses(vmid)
+                    .filter(|_| gone)
+                    .cloned()
+            }),
             uuid: known.and_then(|known| known.config.uuid.clone()),
             ownership: known
                 .filter(|_| in_range)

@@ -11,8 +11,9 @@ use crate::agent::trouble::{self, Trouble};
 use crate::agent::turn::Turn;
 use crate::model::cluster::ReadyStatus;
 use crate::model::foreign::ForeignText;
+use crate::model::network::Family;
 use crate::model::region::{Busy, Failure, Machine, Step};
-use crate::model::report::{Hold, HostState, PodVerdict, PoolState};
+use crate::model::report::{Hold, HostState, NetworkState, PodVerdict, PoolState};
 use crate::model::snapshot::{Snapshot, SourceState};
 use crate::model::time::Time;
 use crate::model::words;
@@ -57,6 +58,9 @@ pub struct Status {
     /// By region, every host.
     #[serde(default)]
     pub hosts: BTreeMap<Arc<str>, BTreeMap<Arc<str>, HostState>>,
+    /// Networks, by family.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub networks: BTreeMap<Arc<str>, BTreeMap<Family, NetworkState>>,
     /// Machines.
     pub machines: BTreeMap<Arc<str>, MachineStatus>,
     /// Pods that are not bound: all, and those that a machine is coming for.
@@ -133,6 +137,7 @@ impl Status {
             warnings: report.warnings.clone(),
             pools: report.pools.clone(),
             hosts: report.hosts.clone(),
+            networks: report.networks.clone(),
             machines: snapshot
                 .machines
                 .iter()

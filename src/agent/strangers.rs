@@ -5,6 +5,7 @@
 //! read counts in full: a guest that is off as one that starts with its host, one that runs with all its memory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -23,7 +24,11 @@ const READING: Duration = Duration::from_secs(10);
 
 /// Configurations of others' guests as they were read last, by VMID.
 #[derive(Debug, Default)]
-pub(super) struct Strangers(BTreeMap<u32, Seen>);
+pub(super) struct Strangers {
+    seen: BTreeMap<u32, Seen>,
+    /// Their fixed addresses as they were read last: those on a host that went off stand, whatever PVE forgets of them.
+    addresses: BTreeMap<u32, Vec<IpAddr>>,
+}
 
 /// One guest: how `/cluster/resources` showed it when its configuration was read, and what that says.
 #[derive(Clone, Debug)]
@@ -45,20 +50,33 @@ impl Strangers {
     /// The memory that a guest's host keeps for it, and whether the guest starts with its host, as the guest's configuration says;
     /// `None` while that was not read, or was read before the guest seems to have changed.
     pub(super) fn promise(&self, vmid: u32, guest: &GuestResource) -> Option<GuestPromise> {
-        let seen = self.0.get(&vmid).filter(|seen| seen.is(guest));
-        seen.map(|seen| seen.promise)
+        let seen = self.seen.get(&vmid).filter(|seen| seen.is(guest));
+        seen.map(|seen| seen.promise.clone())
+    }
+
+    /// The fixed addresses of a guest on a host that does not answer, as they were read last.
+    pub(super) fn last_addresses(&self, vmid: u32) -> Option<&Vec<IpAddr>> {
+        self.addresses.get(&vmid)
+    }
+
+    /// Only guests that are there are remembered.
+    pub(super) fn keep(&mut self, there: &BTreeMap<u32, GuestResource>) {
+        self.addresses.retain(|vmid, _| there.contains_key(vmid));
     }
 
     /// Reads those of these guests, whose hosts answer, that count: of those that are off whether they start with their
-    /// host, of those that run what ballooning leaves them.
+    /// host, of those that run what ballooning leaves them, and of all which addresses they have where machines get some.
     pub(super) async fn read(
         &mut self,
         client: &Client,
         guests: &[(u32, &GuestResource)],
         counting: &HostCounting,
+        addresses: bool,
     ) {
         let counts = |guest: &GuestResource| {
-            if guest.running() {
+            if addresses {
+                true
+            } else if guest.running() {
                 counting.balloon_minimum && guest.kind == GuestKind::Qemu
             } else {
                 counting.onboot
@@ -67,7 +85,7 @@ impl Strangers {
         let wanted = guests.iter().filter(|(_, guest)| counts(guest));
         let wanted: Vec<(u32, &GuestResource)> = wanted.copied().collect();
         let stays: BTreeSet<u32> = wanted.iter().map(|(vmid, _)| *vmid).collect();
-        self.0.retain(|vmid, _| stays.contains(vmid));
+        self.seen.retain(|vmid, _| stays.contains(vmid));
         let now = Instant::now();
         let mut silent = BTreeSet::new();
         for (vmid, guest) in self.due(&wanted, now) {
@@ -79,16 +97,17 @@ impl Strangers {
             }
             match client.guest_promise(&guest.host, guest.kind, vmid).await {
                 Ok(promise) => {
+                    self.addresses.insert(vmid, promise.addresses.clone());
                     let seen = Seen {
                         fingerprint: Fingerprint::of(guest),
                         running: guest.running(),
                         promise,
                         read: now,
                     };
-                    self.0.insert(vmid, seen);
+                    self.seen.insert(vmid, seen);
                 }
                 // It went or moved between the two calls; the next poll sees.
-                Err(error) if error.cause() == Cause::Gone => drop(self.0.remove(&vmid)),
+                Err(error) if error.cause() == Cause::Gone => drop(self.seen.remove(&vmid)),
                 Err(error) => {
                     tracing::debug!(vmid, host = %guest.host, %error, "cannot read what a guest is promised");
                     silent.insert(guest.host.clone());
@@ -104,7 +123,7 @@ impl Strangers {
         now: Instant,
     ) -> Vec<(u32, &'g GuestResource)> {
         let seen =
-            |vmid: u32, guest: &GuestResource| self.0.get(&vmid).filter(|seen| seen.is(guest));
+            |vmid: u32, guest: &GuestResource| self.seen.get(&vmid).filter(|seen| seen.is(guest));
         let news = wanted
             .iter()
             .filter(|(vmid, guest)| seen(*vmid, guest).is_none());

@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::settings::{Pool, Template};
+use crate::config::settings::{Pool, Settings, Template};
+use crate::model::mark::Mark;
 use crate::model::policy::InstanceType;
+use crate::model::words;
 
 /// The tag that every machine carries, for people; it proves nothing.
 pub const TAG: &str = "pve-autoscaler";
@@ -27,14 +29,60 @@ impl Write {
     }
 }
 
+/// What a machine's networks say to its guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetworkKeys {
+    /// `ipconfigN` by the number of the network card.
+    pub ipconfigs: BTreeMap<u8, String>,
+    /// `nameserver`.
+    pub nameserver: Option<String>,
+    /// `searchdomain`.
+    pub searchdomain: Option<String>,
+}
+
+impl NetworkKeys {
+    /// What the networks of a machine's pool say of the addresses that are reserved for it.
+    ///
+    /// # Errors
+    /// The configuration does not give it these addresses any more.
+    pub fn of(settings: &Settings, mark: &Mark) -> Result<NetworkKeys, String> {
+        let mut keys = NetworkKeys::default();
+        let pool = settings.policy.pools.get(mark.pool.as_str());
+        for (card, addresses) in &mark.addresses {
+            let name = pool.and_then(|pool| pool.networks.get(card));
+            let network = name.and_then(|name| settings.networks.get(name));
+            let Some((name, network)) = name.zip(network) else {
+                return Err(format!(
+                    "pool {} has no network for net{card} any more, and {} is reserved for it",
+                    mark.pool,
+                    words::names(addresses.iter().map(ToString::to_string))
+                ));
+            };
+            let text = network.ipconfig(addresses);
+            let text = text.map_err(|why| format!("network {name} has changed: {why}"))?;
+            keys.ipconfigs.insert(*card, text);
+            if keys.nameserver.is_none() {
+                keys.nameserver.clone_from(&network.nameserver);
+            }
+            if keys.searchdomain.is_none() {
+                keys.searchdomain.clone_from(&network.searchdomain);
+            }
+        }
+        Ok(keys)
+    }
+}
+
 /// What `current` (the configuration as PVE tells it, values as text) lacks.
 pub fn write(
     current: &BTreeMap<String, String>,
     machine: &str,
     instance_type: &InstanceType,
-    template: &Template,
+    (template, network): (&Template, &NetworkKeys),
     pool: &Pool,
 ) -> Write {
+    let ipconfigs = network.ipconfigs.iter();
+    let ipconfigs = ipconfigs.map(|(card, text)| (format!("ipconfig{card}"), text.clone()));
+    let ipconfigs: BTreeMap<String, String> = ipconfigs.collect();
     let mut wanted: BTreeMap<&str, String> = BTreeMap::new();
     wanted.insert("name", machine.to_owned());
     wanted.insert("cores", instance_type.cores.to_string());
@@ -48,16 +96,28 @@ pub fn write(
     wanted.insert("ciupgrade", "0".to_owned());
     wanted.insert("tags", tags(pool).join(";"));
     let optional = [
-        ("cpu", &template.cpu_type),
-        ("ipconfig0", &template.ipconfig),
-        ("ciuser", &template.ci_user),
-        ("nameserver", &template.nameserver),
-        ("searchdomain", &template.searchdomain),
+        ("cpu", template.cpu_type.as_ref()),
+        ("ipconfig0", template.ipconfig.as_ref()),
+        ("ciuser", template.ci_user.as_ref()),
+        (
+            "nameserver",
+            network.nameserver.as_ref().or(template.nameserver.as_ref()),
+        ),
+        (
+            "searchdomain",
+            network
+                .searchdomain
+                .as_ref()
+                .or(template.searchdomain.as_ref()),
+        ),
     ];
     for (key, value) in optional {
         if let Some(value) = value {
             wanted.insert(key, value.clone());
         }
+    }
+    for (key, value) in &ipconfigs {
+        wanted.insert(key, value.clone());
     }
     if let Some(keys) = &template.ssh_keys {
         wanted.insert("sshkeys", crate::pve::component(keys.trim()));
@@ -159,6 +219,10 @@ mod tests {
             .collect()
     }
 
+    fn none() -> NetworkKeys {
+        NetworkKeys::default()
+    }
+
     fn kind() -> InstanceType {
         InstanceType {
             cores: 4,
@@ -196,7 +260,7 @@ mod tests {
             tags: vec!["K8s".into()],
             ..Pool::default()
         };
-        let first = write(&inherited, "m", &kind(), &template, &pool);
+        let first = write(&inherited, "m", &kind(), (&template, &none()), &pool);
         assert_eq!(first.set["memory"], "8192");
         assert_eq!(first.set["ciupgrade"], "0");
         assert_eq!(first.set["tags"], "k8s;pve-autoscaler");
@@ -205,7 +269,13 @@ mod tests {
             "virtio=AA:BB:CC:00:11:22,bridge=vmbr7,firewall=1,tag=42"
         );
         assert_eq!(first.delete, ["sockets"]);
-        let second = write(&applied(inherited, first), "m", &kind(), &template, &pool);
+        let second = write(
+            &applied(inherited, first),
+            "m",
+            &kind(),
+            (&template, &none()),
+            &pool,
+        );
         assert!(second.is_empty(), "{second:?}");
     }
 
@@ -224,7 +294,7 @@ mod tests {
                 &config(&[("net0", nic)]),
                 "m",
                 &kind(),
-                &template,
+                (&template, &none()),
                 &Pool::default(),
             );
             assert!(!write.set.contains_key("net0"), "{nic}: {write:?}");
@@ -237,7 +307,13 @@ mod tests {
             ssh_keys: Some("ssh-ed25519 AAA+b= me\n".into()),
             ..Template::default()
         };
-        let write = write(&BTreeMap::new(), "m", &kind(), &template, &Pool::default());
+        let write = write(
+            &BTreeMap::new(),
+            "m",
+            &kind(),
+            (&template, &none()),
+            &Pool::default(),
+        );
         assert_eq!(write.set["sshkeys"], "ssh-ed25519%20AAA%2Bb%3D%20me");
     }
 }

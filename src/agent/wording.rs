@@ -4,24 +4,26 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::model::action::{Action, Kind};
+use crate::model::action::{Action, CreateSpec, Kind};
 use crate::model::cluster::PodKey;
 use crate::model::foreign::{self, ForeignText};
 use crate::model::report::{NodeVerdict, PodVerdict};
 use crate::model::time::{Span, Time};
+
+/// What is made: `s2 from debian as VMID 9001 on pve1, 192.0.2.50`.
+fn creation(spec: &CreateSpec, place: &str) -> String {
+    let mark = &spec.mark;
+    let made = format!("{} from {} as {place}", mark.instance_type, mark.template);
+    let addresses = mark.addresses.values().flatten();
+    addresses.fold(made, |text, address| format!("{text}, {address}"))
+}
 
 /// What an action does: a verb, and with what.
 pub fn act(action: &Action) -> (&'static str, String) {
     let target = &action.target;
     let place = format!("VMID {} on {}", target.vmid, target.host);
     match &action.kind {
-        Kind::Create(spec) => (
-            "create",
-            format!(
-                "{} from {} as {place}",
-                spec.mark.instance_type, spec.mark.template
-            ),
-        ),
+        Kind::Create(spec) => ("create", creation(spec, &place)),
         Kind::Continue => ("continue", place),
         Kind::Remove { drain: true } => ("remove", format!("{place}, its pods evicted first")),
         Kind::Remove { drain: false } => ("remove", place),

@@ -30,7 +30,7 @@ use model::words;
 
 use decision::turn::{STEPS, Turn};
 use lifecycle::{backoff, find_holds, life, migrated, power, sweep};
-use report::{bound, hosts, pools};
+use report::{bound, hosts, networks, pools};
 use scale_down::shrink;
 use scale_up::grow;
 use simulation::{capacity, demand, offer, pack, places};
@@ -88,5 +88,6 @@ fn decide_on(
     shrink::plan(&mut turn, &mut world, &choices, memory);
     pools::report(&mut turn);
     hosts::report(&mut turn);
+    networks::report(&mut turn);
     (turn.finish(), world.company.steps())
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -48,6 +49,7 @@ struct Looked {
 struct Kind {
     pool: String,
     instance_type: String,
+    addresses: Vec<IpAddr>,
 }
 
 impl Kind {
@@ -55,6 +57,7 @@ impl Kind {
         Kind {
             pool: mark.pool.clone(),
             instance_type: mark.instance_type.clone(),
+            addresses: mark.addresses.values().flatten().copied().collect(),
         }
     }
 }
@@ -103,11 +106,16 @@ impl Used {
 struct Count {
     all: Used,
     pools: BTreeMap<String, Used>,
+    /// VMIDs of the machines by the addresses that are reserved for them.
+    addresses: BTreeMap<IpAddr, BTreeSet<u32>>,
 }
 
 impl Count {
     /// One machine more; `present` is what PVE shows of it, for a type that the policy does not have.
-    fn add(&mut self, policy: &Policy, kind: &Kind, present: (i64, i64)) {
+    fn add(&mut self, policy: &Policy, (vmid, kind): (u32, &Kind), present: (i64, i64)) {
+        for address in &kind.addresses {
+            self.addresses.entry(*address).or_default().insert(vmid);
+        }
         let size = policy.allow.types.get(&kind.instance_type);
         let (cpu, memory) = size.map_or(present, |size| {
             (i64::from(size.cores).saturating_mul(1000), size.memory)
@@ -117,6 +125,17 @@ impl Count {
             .entry(kind.pool.clone())
             .or_default()
             .add(cpu, memory);
+    }
+
+    /// An address of a machine that is another VM's too, of those that `keeps` names.
+    fn shares(&self, mark: &Mark, keeps: impl Fn(u32) -> bool) -> Option<(IpAddr, u32)> {
+        let all = mark.addresses.values().flatten();
+        let mut shared = all.filter_map(|address| {
+            let holders = self.addresses.get(address)?.iter().copied();
+            let mut others = holders.filter(|vmid| *vmid != mark.vmid && keeps(*vmid));
+            Some((*address, others.next()?))
+        });
+        shared.next()
     }
 
     /// What is above a limit of `pool` or of all pools, if anything is.
@@ -201,7 +220,17 @@ impl Service {
         let mut seen = Seen::at_once(resources);
         loop {
             let mut count = self.count(policy, &seen, Some(mark.vmid), end).await?;
-            count.add(policy, &Kind::of(mark), (0, 0));
+            count.add(policy, (mark.vmid, &Kind::of(mark)), (0, 0));
+            if let Some((address, other)) = count.shares(mark, |_| true) {
+                if seen.sure.is_some() {
+                    return Err(Reply::refused(&format!(
+                        "the address {address} of {} is reserved for VM {other} already",
+                        mark.machine
+                    )));
+                }
+                seen = self.look_again(policy, seen.resources, end).await?;
+                continue;
+            }
             let Some(over) = count.above(policy, &mark.pool) else {
                 return Ok(());
             };
@@ -235,6 +264,19 @@ impl Service {
         let mut seen = Seen::at_once(resources);
         loop {
             let count = self.count(policy, &seen, None, end).await?;
+            // Of two with one address the one that was configured first keeps it, else the lower VMID; the same rule
+            // as the daemon's, so that one of them does come up.
+            let keeps = |vmid: u32| {
+                let held = self.intents.get(vmid, self.clock.now()).unwrap_or(None);
+                vmid < mark.vmid || held.is_some_and(|held| held.configured)
+            };
+            let shared = count.shares(mark, keeps).filter(|_| !record.configured);
+            if let Some((address, other)) = shared {
+                return Err(Reply::refused(&format!(
+                    "VM {} does not get the address {address}: VM {other} has it",
+                    mark.vmid
+                )));
+            }
             let Some(over) = count.above(policy, &mark.pool) else {
                 return Ok(());
             };
@@ -302,7 +344,11 @@ impl Service {
             }
             if let Some(kind) = self.kind_of(policy, entry, vmid, sure, end).await? {
                 let cpu = i64::from(entry.count("maxcpu")).saturating_mul(1000);
-                count.add(policy, &kind, (cpu, entry.integer("maxmem").unwrap_or(0)));
+                count.add(
+                    policy,
+                    (vmid, &kind),
+                    (cpu, entry.integer("maxmem").unwrap_or(0)),
+                );
             }
         }
         let now = self.clock.now();
@@ -314,7 +360,7 @@ impl Service {
             if let Ok(Some(intent)) = self.intents.get(vmid, now)
                 && !intent.settled
             {
-                count.add(policy, &kind_of_intent(&intent), (0, 0));
+                count.add(policy, (vmid, &kind_of_intent(&intent)), (0, 0));
             }
         }
         Ok(count)
@@ -432,6 +478,7 @@ fn kind_of_intent(intent: &Intent) -> Kind {
     Kind {
         pool: intent.pool.clone(),
         instance_type: intent.instance_type.clone(),
+        addresses: intent.addresses.clone(),
     }
 }
 
@@ -443,5 +490,6 @@ fn by_name(policy: &Policy, name: &str) -> Option<Kind> {
     named.then(|| Kind {
         pool: pool.to_owned(),
         instance_type: String::new(),
+        addresses: Vec::new(),
     })
 }

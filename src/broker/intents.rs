@@ -4,6 +4,7 @@
 //! dies then, only an intent proves that the remains are ours. Once the VM shows its mark the intent
 //! stays as the broker's own record of it, until the VM is gone or is another's.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,9 @@ pub(super) struct Intent {
     /// The instance type of its mark.
     #[serde(default)]
     pub(super) instance_type: String,
+    /// The addresses of its mark.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) addresses: Vec<IpAddr>,
     /// The VM was seen with its mark: the clone has done its work, and the record lasts as long as the
     /// VM. It then is what the broker itself knows of the machine.
     #[serde(default)]
@@ -70,6 +74,7 @@ impl Intent {
             task: None,
             pool: mark.pool.clone(),
             instance_type: mark.instance_type.clone(),
+            addresses: mark.addresses.values().flatten().copied().collect(),
             settled: false,
             configured: false,
             unanswered: vec![asked],
@@ -223,6 +228,7 @@ mod tests {
             task: None,
             pool: "small".into(),
             instance_type: "s2".into(),
+            addresses: Vec::new(),
             settled: false,
             configured: false,
             unanswered: Vec::new(),

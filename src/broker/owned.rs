@@ -1,6 +1,6 @@
 //! Whose VM it is: judged on what PVE says right now, never on what the daemon says.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -223,6 +223,7 @@ pub(super) fn fits_pool(
     if !pool.hosts.is_empty() && !named(&pool.hosts) || named(&pool.exclude_hosts) {
         return Err(format!("pool {} may not use host {host}", mark.pool));
     }
+    addresses(policy, mark, &pool.networks)?;
     let head: String = mark.pool.chars().take(LABEL - TAIL).collect();
     let tail = mark.machine.strip_prefix(&head);
     if tail.is_none_or(|tail| tail.len() != TAIL || !tail.starts_with('-')) {
@@ -230,6 +231,26 @@ pub(super) fn fits_pool(
             "machine {} is not named after its pool ({}-xxxxx)",
             mark.machine, mark.pool
         ));
+    }
+    Ok(())
+}
+
+/// The addresses of a mark are what the pool's networks give: on these cards, one of each family, in the ranges.
+fn addresses(policy: &Policy, mark: &Mark, networks: &BTreeMap<u8, String>) -> Result<(), String> {
+    if !mark.addresses.keys().eq(networks.keys()) {
+        return Err(format!(
+            "the mark reserves addresses for {} network cards, pool {} gives them to {}",
+            mark.addresses.len(),
+            mark.pool,
+            networks.len()
+        ));
+    }
+    for (card, name) in networks {
+        let network = policy.allow.networks.get(name);
+        let network = network.ok_or_else(|| format!("there is no network {name}"))?;
+        network
+            .ipconfig(&mark.addresses[card])
+            .map_err(|why| format!("the addresses of the mark for net{card}: {why}"))?;
     }
     Ok(())
 }

@@ -78,6 +78,10 @@ impl Policy {
             add(|guest| &mut guest.ssh_keys, &template.ssh_keys);
             guest.vlans.extend(template.vlan);
         }
+        for network in settings.broker.allow.networks.values() {
+            guest.nameservers.extend(network.nameserver.clone());
+            guest.searchdomains.extend(network.searchdomain.clone());
+        }
         Policy {
             allow: settings.broker.allow.clone(),
             hash: settings.policy_hash(),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::model::network::fixed_addresses;
 use crate::pve::perl::Fields;
 
 use super::allow::Call;
@@ -142,9 +143,9 @@ impl Service {
 }
 
 /// Of a guest's configuration what its host has to keep for it: its memory, the least that ballooning leaves it, and whether
-/// it starts with its host. Numbers alone; a guest's notes, `args` and addresses are nobody's business. `None` when the answer
-/// cannot be read.
-pub(super) fn promise(body: &[u8]) -> Option<Vec<u8>> {
+/// it starts with its host; and which addresses of the configured ranges it has, so that no machine gets them. Its notes, `args`
+/// and other addresses are nobody's business. `None` when the answer cannot be read.
+pub(super) fn promise(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let data = body.get("data").filter(|data| data.is_object())?;
     let fields = Fields::of(data);
@@ -152,6 +153,24 @@ pub(super) fn promise(body: &[u8]) -> Option<Vec<u8>> {
     for key in ["memory", "balloon", "onboot"] {
         if let Some(number) = fields.integer(key) {
             told.insert(key.to_owned(), json!(number));
+        }
+    }
+    for (key, value) in data.as_object()? {
+        let numbered = |stem: &str| {
+            let number = key.strip_prefix(stem);
+            number.is_some_and(|number| number.parse::<u8>().is_ok())
+        };
+        if !numbered("ipconfig") && !numbered("net") {
+            continue;
+        }
+        let networks = || policy.allow.networks.values();
+        let addresses = fixed_addresses(value.as_str().unwrap_or_default())
+            .filter(|address| networks().any(|network| network.contains(*address)));
+        let texts: Vec<String> = addresses
+            .map(|address| format!("{}={address}", if address.is_ipv6() { "ip6" } else { "ip" }))
+            .collect();
+        if !texts.is_empty() {
+            told.insert(key.clone(), json!(texts.join(",")));
         }
     }
     Some(json!({ "data": told }).to_string().into_bytes())

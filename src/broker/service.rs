@@ -224,7 +224,7 @@ impl Service {
             Needs::Reach if call.rule.name == "vm-config" => {
                 if !self.reaches(policy, call, end).await? {
                     let reply = self.forward(&request, end).await?;
-                    return Ok(Service::promise(reply));
+                    return Ok(Service::promise(policy, reply));
                 }
             }
             Needs::Reach => self.in_reach(policy, call, end).await?,
@@ -264,9 +264,9 @@ impl Service {
     }
 
     /// Of a guest's configuration its part in the host's capacity.
-    fn promise(mut reply: Reply) -> Reply {
+    fn promise(policy: &Policy, mut reply: Reply) -> Reply {
         if reply.outcome == "done" {
-            let Some(body) = reach::promise(&reply.body) else {
+            let Some(body) = reach::promise(policy, &reply.body) else {
                 return Reply::not_sent("PVE's configuration of the guest cannot be read");
             };
             reply.body = body;
@@ -281,7 +281,7 @@ impl Service {
         }
         match call.rule.name {
             "resources" => self.saw(policy, &reply.body),
-            "container-config" => return Service::promise(reply),
+            "container-config" => return Service::promise(policy, reply),
             "vm-config" => self.read_config(policy, call, &reply.body),
             "disks" | "bridges" | "pools" => {
                 let told = match call.rule.name {

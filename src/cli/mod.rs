@@ -19,6 +19,7 @@ mod journald;
 mod kubeconfig;
 pub(crate) mod log;
 mod narrow;
+mod networks;
 mod page;
 mod plan;
 mod redact;

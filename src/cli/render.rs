@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use super::networks;
 use super::table::table;
 use crate::agent::wording::act;
 pub(super) use crate::agent::wording::{
@@ -35,6 +36,7 @@ pub(super) fn decision(decision: &Decision, now: Time) -> String {
     held(&mut text, &report.holds, now);
     pools(&mut text, &report.pools, now);
     hosts(&mut text, &report.hosts);
+    networks::table(&mut text, &report.networks);
     section(
         &mut text,
         "Pods without a node",
@@ -254,6 +256,7 @@ mod tests {
                 template: "debian".into(),
                 token: "abc123".into(),
                 created: NOW,
+                addresses: BTreeMap::new(),
             },
             template_vmid: 8000,
             template_host: "pve1".into(),
@@ -318,6 +321,7 @@ mod tests {
         Report {
             unread: BTreeSet::new(),
             hosts: some_hosts(),
+            networks: BTreeMap::new(),
             holds: vec![Hold {
                 scope: Scope::ScaleDown,
                 why: "a node came 4m ago, delay_after_add is 10m".into(),
@@ -408,7 +412,7 @@ mod tests {
         let made = Decision {
             plan: vec![
                 action(
-                    Kind::Create(spec()),
+                    Kind::Create(Box::new(spec())),
                     "small-k3x9p",
                     Reason::PendingPods { pods },
                 ),

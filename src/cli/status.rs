@@ -81,6 +81,7 @@ fn text(whole: &Status, now: Time) -> String {
     section(&mut text, "Wrong with the daemon", &[], rows.collect());
     render::pools(&mut text, &status.pools, now);
     render::hosts(&mut text, &status.hosts);
+    super::networks::table(&mut text, &status.networks);
     machines(&mut text, status, now);
     pending(&mut text, status);
     held(&mut text, status, now);

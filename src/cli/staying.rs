@@ -119,6 +119,7 @@ mod tests {
             template: "debian".to_owned(),
             token: "abcdef".to_owned(),
             created: Time(0),
+            addresses: BTreeMap::new(),
         }
     }
 

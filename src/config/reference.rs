@@ -7,11 +7,12 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 22] = [
+const TABLES: [(&str, &str); 23] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
     ("`[template.NAME]`", "Template"),
     ("`[template.NAME.build]`", "Build"),
+    ("`[network.NAME]`", "Network"),
     ("`[instance_type.NAME]`", "InstanceType"),
     ("`[pool.NAME]`", "Pool"),
     ("`[pool.NAME.reserved]`", "Reserved"),
@@ -46,7 +47,7 @@ force, and the daemon says so. The broker reads the same file; when the two run 
 and the log say it.
 
 Which host gets a machine, with recipes: [hosts](hosts.md). Several PVE clusters: [regions](regions.md). How machines become
-nodes: [joining](joining.md).
+nodes: [joining](joining.md). Addresses without DHCP: [networks](networks.md).
 How a template is built: [templates](template.md).
 
 The smallest useful file:

@@ -113,6 +113,11 @@ in_the_file!(
     MinSaving, Schedule, Threshold
 );
 
+// Below the macro, which it uses.
+mod addresses;
+
+pub use addresses::AddressList;
+
 /// A span of time: `"10m"`, `"1h30m"`, `"45s"`, `"250ms"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Duration(pub Span);

@@ -3,7 +3,7 @@
 //! The brain gets [`Settings::policy`] and nothing else.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::file::Build;
+use crate::model::network::{AddressRange, Family};
 use crate::model::policy::Policy;
 use crate::model::scheduling::{Labels, Taint};
 use crate::model::time::Span;
@@ -30,6 +31,8 @@ pub struct Settings {
     pub regions: BTreeMap<Arc<str>, Region>,
     /// Templates by name.
     pub templates: BTreeMap<Arc<str>, Template>,
+    /// Networks by name: what machines get with their addresses.
+    pub networks: BTreeMap<Arc<str>, Network>,
     /// Pools by name: what the executor needs beyond the policy.
     pub pools: BTreeMap<Arc<str>, Pool>,
     /// Deadlines of a machine's steps.
@@ -106,6 +109,9 @@ pub struct BrokerAllow {
     pub max_memory_total: Option<i64>,
     /// Second part of the cluster ids that a clone's mark may carry.
     pub cluster_name: String,
+    /// Networks that pools use, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub networks: BTreeMap<String, Network>,
     /// A locked, markless placeholder may be destroyed only this long after its clone was asked for.
     pub quarantine: Span,
 }
@@ -121,6 +127,9 @@ pub struct PoolAllow {
     pub max_memory: Option<i64>,
     /// Its instance types.
     pub types: Vec<String>,
+    /// Names of the networks that give its machines addresses, by the number of the network card.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub networks: BTreeMap<u8, String>,
     /// Hosts that its machines may be on; empty for all.
     pub hosts: Vec<String>,
     /// Hosts that they may not be on.
@@ -228,6 +237,95 @@ impl Template {
 pub fn has_tags(tags: &[String], wanted: &[String]) -> bool {
     let has = |wanted: &String| tags.iter().any(|tag| tag.eq_ignore_ascii_case(wanted));
     !wanted.is_empty() && wanted.iter().all(has)
+}
+
+/// `[network.NAME]`: what machines get of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Network {
+    /// IPv4.
+    pub ipv4: AddressSource,
+    /// IPv6.
+    pub ipv6: AddressSource,
+    /// `nameserver`; the template's when absent.
+    pub nameserver: Option<String>,
+    /// `searchdomain`; the template's when absent.
+    pub searchdomain: Option<String>,
+}
+
+/// Where a network card has its addresses of one family from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AddressSource {
+    /// It has none.
+    #[default]
+    None,
+    /// The guest finds one by itself: `dhcp` or `auto`.
+    Guest(&'static str),
+    /// Out of ranges.
+    Ranges {
+        /// Bits of the network's prefix.
+        prefix: u8,
+        /// The gateway.
+        gateway: Option<IpAddr>,
+        /// In ascending order, no two of which overlap.
+        ranges: Vec<AddressRange>,
+    },
+}
+
+impl AddressSource {
+    /// The ranges that machines get an address of.
+    pub fn ranges(&self) -> &[AddressRange] {
+        match self {
+            AddressSource::Ranges { ranges, .. } => ranges,
+            AddressSource::None | AddressSource::Guest(_) => &[],
+        }
+    }
+}
+
+impl Network {
+    /// Whether an address lies in its ranges.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let ranges = self.ipv4.ranges().iter().chain(self.ipv6.ranges());
+        ranges.into_iter().any(|range| range.contains(address))
+    }
+
+    /// PVE's `ipconfigN` of a card that has these addresses.
+    ///
+    /// # Errors
+    /// They are not what the network gives: one of each family that has ranges, out of these.
+    pub fn ipconfig(&self, addresses: &[IpAddr]) -> Result<String, String> {
+        let mut parts = Vec::new();
+        let mut used = 0;
+        for (family, source, ip, gw) in [
+            (Family::V4, &self.ipv4, "ip", "gw"),
+            (Family::V6, &self.ipv6, "ip6", "gw6"),
+        ] {
+            match source {
+                AddressSource::None => {}
+                AddressSource::Guest(word) => parts.push(format!("{ip}={word}")),
+                AddressSource::Ranges {
+                    prefix, gateway, ..
+                } => {
+                    let mut of_family = addresses
+                        .iter()
+                        .filter(|address| Family::of(**address) == family);
+                    let (Some(address), None) = (of_family.next(), of_family.next()) else {
+                        return Err(format!("it has not one address for {ip}="));
+                    };
+                    if !source.ranges().iter().any(|range| range.contains(*address)) {
+                        return Err(format!("{address} is not in the ranges any more"));
+                    }
+                    parts.push(format!("{ip}={address}/{prefix}"));
+                    parts.extend(gateway.map(|gateway| format!("{gw}={gateway}")));
+                    used += 1;
+                }
+            }
+        }
+        if used != addresses.len() {
+            return Err("it has an address that the network does not give".to_owned());
+        }
+        Ok(parts.join(","))
+    }
 }
 
 /// What the executor needs of a pool beyond the policy.

@@ -1,5 +1,6 @@
 mod hosts;
 mod joining;
+mod networks;
 
 use std::fmt::Write as _;
 

@@ -257,6 +257,7 @@ fn foreign(name: &str, created: Time) -> Node {
             why: None,
         },
         kubelet_version: "v1.34.1".into(),
+        addresses: Vec::new(),
     }
 }
 

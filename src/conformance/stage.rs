@@ -217,6 +217,7 @@ impl Stage {
             template: TEMPLATE.to_owned(),
             token: format!("{vmid:0>6}"),
             created: cast.created,
+            addresses: BTreeMap::new(),
         };
         self.machine_of(mark, &cast.host, cast.step);
     }
@@ -302,6 +303,7 @@ impl Stage {
                 why: None,
             },
             kubelet_version: "v1.34.1".into(),
+            addresses: Vec::new(),
         })
     }
 

@@ -42,7 +42,7 @@ pub struct Action {
 pub enum Kind {
     /// Make a new machine and bring it up until its node is initialised. Precondition: the VMID is
     /// free, no machine has this name, the region is quorate, the host online.
-    Create(CreateSpec),
+    Create(Box<CreateSpec>),
     /// Bring an unfinished machine of ours further, from wherever it stands. Precondition: the VM
     /// carries our mark, or an intent names its placeholder.
     Continue,

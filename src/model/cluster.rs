@@ -1,6 +1,7 @@
 //! The Kubernetes side of a snapshot: pods, nodes and what constrains them, in compact views.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -192,6 +193,9 @@ pub struct Node {
     /// `status.nodeInfo.kubeletVersion`.
     #[serde(default)]
     pub kubelet_version: Arc<str>,
+    /// `status.addresses`: those that are IP addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
 }
 
 /// The condition `Ready` of a node.

@@ -264,6 +264,7 @@ mod tests {
                 capacity: Resources::default(),
                 ready: Readiness::default(),
                 kubelet_version: "v1.36.0".into(),
+                addresses: Vec::new(),
             };
             (Arc::from(*name), node)
         };

@@ -9,6 +9,7 @@
 //!   wrote, fit to be shown.
 //! * [`facts`]: texts of the configuration that name what is known of a machine.
 //! * [`disruption`], [`cron`]: what pools let be done to working nodes, and when. [`guard`]: what pods and nodes forbid.
+//! * [`network`]: which addresses machines may get.
 //! * [`snapshot`], [`policy`], [`memory`] go into the brain; [`action`], [`report`], [`decision`] come out; [`story`] is
 //!   what `explain` answers.
 //!
@@ -31,6 +32,7 @@ pub mod identity;
 pub mod label_list;
 pub mod mark;
 pub mod memory;
+pub mod network;
 pub mod parts;
 pub mod pods;
 pub mod policy;

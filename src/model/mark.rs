@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::foreign::ForeignText;
+use super::network::NicAddresses;
 use super::shared::Shared;
 use super::time::Time;
 
@@ -38,6 +39,9 @@ pub struct Mark {
     pub token: String,
     /// When the intent was written.
     pub created: Time,
+    /// The addresses that are reserved for it, by the number of the network card; absent where it gets none of ours.
+    #[serde(default, skip_serializing_if = "NicAddresses::is_empty")]
+    pub addresses: NicAddresses,
 }
 
 /// What a description says about ownership.
@@ -146,6 +150,7 @@ mod tests {
             template: "debian-13".into(),
             token: "abc123".into(),
             created: Time(1_795_000_000_000),
+            addresses: NicAddresses::new(),
         }
     }
 
@@ -159,6 +164,23 @@ mod tests {
             Ownership::Marked(mark().into())
         );
         assert_eq!(read(&mark().line()), Ownership::Marked(mark().into()));
+    }
+
+    #[test]
+    fn addresses_are_carried_and_a_mark_without_them_reads_as_before() {
+        let line = mark().line();
+        assert!(!line.contains("addresses"), "{line}");
+        let addresses = ["192.0.2.50", "2001:db8::50"].map(|ip| ip.parse().expect("an address"));
+        let with = Mark {
+            addresses: [(0, addresses.to_vec())].into(),
+            ..mark()
+        };
+        let line = with.line();
+        let told = "\"addresses\":{\"0\":[\"192.0.2.50\",\"2001:db8::50\"]}";
+        assert!(line.contains(told), "{line}");
+        assert_eq!(read(&line), Ownership::Marked(with.into()));
+        let edited = line.replace("2.50", "2.51");
+        assert!(matches!(read(&edited), Ownership::Damaged(_)));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! counted again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,9 @@ pub struct Memory {
     /// The VMID that the last machine of a region was planned with, by region.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub last_vmids: BTreeMap<Arc<str>, u32>,
+    /// The addresses that were given last, by network: one of each family at most.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub last_addresses: BTreeMap<Arc<str>, Vec<IpAddr>>,
     /// The host that the last machine of a pool with the strategy `round-robin` was planned on, by pool.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub last_hosts: BTreeMap<Arc<str>, Arc<str>>,

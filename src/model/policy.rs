@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::disruption::{Consolidation, NodeBudget};
 use super::hosts::{HostCounting, HostRules};
+use super::network::NetworkPolicy;
 use super::region::RegionName;
 use super::resources::Resources;
 use super::scheduling::{Labels, SpreadConstraint, Taint};
@@ -37,6 +38,9 @@ pub struct Policy {
     pub instance_types: BTreeMap<Arc<str>, InstanceType>,
     /// Pools by name.
     pub pools: BTreeMap<Arc<str>, PoolPolicy>,
+    /// Networks with addresses for machines, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub networks: BTreeMap<Arc<str>, NetworkPolicy>,
     /// How to grow.
     pub scale_up: ScaleUp,
     /// How to shrink.
@@ -174,6 +178,9 @@ pub struct PoolPolicy {
     /// Which of them it uses, and in which order.
     #[serde(default, skip_serializing_if = "is_default")]
     pub host_rules: HostRules,
+    /// The networks that give its machines addresses, by the number of the network card.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub networks: BTreeMap<u8, Arc<str>>,
     /// Nodes to keep.
     pub min: u32,
     /// Nodes at most.

@@ -1,6 +1,7 @@
 //! The Proxmox VE side of a snapshot: one region is one PVE cluster.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -109,6 +110,9 @@ pub struct Vm {
     pub uuid: Option<Arc<str>>,
     /// What its description says; `None` when not read (outside our VMID range, or a container).
     pub ownership: Option<Ownership>,
+    /// The fixed addresses that its configuration gives it; `None` while that was not read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<Vec<IpAddr>>,
     /// Sizes of its disks in bytes, summed up by storage; empty when its configuration was not read.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub disks: BTreeMap<Arc<str>, i64>,

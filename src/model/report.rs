@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster::PodKey;
 use super::foreign::ForeignText;
+use super::network::Family;
 use super::time::Time;
 use super::words;
 
@@ -33,6 +34,9 @@ pub struct Report {
     /// By region, every host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<Arc<str>, BTreeMap<Arc<str>, HostState>>,
+    /// Every network, by family.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub networks: BTreeMap<Arc<str>, BTreeMap<Family, NetworkState>>,
     /// What a person should look at: damaged marks, foreign VMs in our range, orphans in quarantine.
     pub warnings: Vec<String>,
     /// The machines that this decision makes for pods and pools in numbers; `None` when it makes none.
@@ -352,6 +356,21 @@ pub struct HostState {
     /// Why it gets nothing, or is taken last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+/// The addresses of a network, of one family.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkState {
+    /// The ranges, as a person writes them.
+    pub ranges: String,
+    /// How many addresses machines may get.
+    pub size: u64,
+    /// How many of them nothing has, machines that are planned now included.
+    pub free: u64,
+    /// Why none is given now, whatever is free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 #[cfg(test)]

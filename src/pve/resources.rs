@@ -1,11 +1,13 @@
 //! `/cluster/resources`: hosts, guests and storages, read leniently.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::perl::Fields;
+use crate::model::network::fixed_addresses;
 use crate::model::region;
 use crate::model::region::GuestKind;
 use crate::model::time::Span;
@@ -41,13 +43,26 @@ pub struct HostResource {
     pub maintenance: bool,
 }
 
-/// What a host has to keep for a guest that is not ours.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What counts of a guest that is not ours: what its host has to keep for it, and the addresses that nobody else may have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuestPromise {
     /// It starts with its host.
     pub onboot: bool,
     /// The memory that ballooning leaves it at least, in bytes; `None`: all of it.
     pub memory_min: Option<i64>,
+    /// The fixed addresses that its configuration gives it, each once.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The fixed addresses in a guest's configuration: of `ipconfigN` for a VM, of `netN` for a container.
+pub(super) fn addresses<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<IpAddr> {
+    let numbered = |key: &str, stem: &str| {
+        let number = key.strip_prefix(stem);
+        number.is_some_and(|number| number.parse::<u8>().is_ok())
+    };
+    let pairs = pairs.filter(|(key, _)| numbered(key, "ipconfig") || numbered(key, "net"));
+    let all = pairs.flat_map(|(_, value)| fixed_addresses(value));
+    all.collect::<BTreeSet<IpAddr>>().into_iter().collect()
 }
 
 impl GuestPromise {
@@ -59,6 +74,10 @@ impl GuestPromise {
         GuestPromise {
             onboot: fields.flag("onboot"),
             memory_min: least.map(|mib| mib.saturating_mul(1 << 20)),
+            addresses: {
+                let pairs = data.as_object().into_iter().flatten();
+                addresses(pairs.filter_map(|(key, value)| Some((&**key, value.as_str()?))))
+            },
         }
     }
 }
@@ -239,6 +258,7 @@ impl From<&GuestResource> for region::Vm {
             onboot: false,
             uuid: None,
             ownership: None,
+            addresses: None,
             disks: BTreeMap::new(),
         }
     }

@@ -79,6 +79,7 @@ pub(crate) async fn all_calls() -> Vec<Request> {
             template: "debian-13".into(),
             token: "abc123".into(),
             created: crate::model::time::Time(1_795_000_000_000),
+            addresses: std::collections::BTreeMap::new(),
         }
         .describe("text"),
         pool: Some("k8s".into()),

@@ -1,12 +1,13 @@
 //! A VM's configuration, read leniently.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::perl::{self, Fields};
-use super::resources::GuestPromise;
+use super::resources::{GuestPromise, addresses};
 use crate::model::mark::{self, Ownership};
 
 /// What `GET …/config` gives: everything as text, and what the program needs of it parsed. Parsing
@@ -79,7 +80,13 @@ impl VmConfig {
         GuestPromise {
             onboot: number("onboot") == Some(1),
             memory_min: least.map(|mib| mib.saturating_mul(1 << 20)),
+            addresses: self.addresses(),
         }
+    }
+
+    /// The fixed addresses that it gives the VM.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        addresses(self.raw.iter().map(|(key, value)| (&**key, &**value)))
     }
 
     /// Reads the data of `GET /nodes/{node}/qemu/{vmid}/config`.

@@ -234,11 +234,12 @@ impl Changes {
             power,
             last_vmids,
             last_hosts,
+            last_addresses,
         } = new;
         compare!(self, old, whole: version, began, last_scale_up, last_scale_down, last_scale_down_failure,
             counted_failures, batch, serial, consolidation, no_better_plan);
         compare!(self, old, map: unneeded_since, backoff, host_backoff, retried, learned, quarantine, evicted, settled,
-            bookings, replacements, unreplaceable, provisioning, power, last_vmids, last_hosts);
+            bookings, replacements, unreplaceable, provisioning, power, last_vmids, last_hosts, last_addresses);
     }
 
     fn report(&mut self, old: &Report, new: &Report) {
@@ -251,9 +252,10 @@ impl Changes {
             hosts,
             warnings,
             scale_up,
+            networks,
         } = new;
         compare!(self, old, whole: holds, unread, warnings, scale_up);
-        compare!(self, old, map: pods, nodes, pools, hosts);
+        compare!(self, old, map: pods, nodes, pools, hosts, networks);
     }
 }
 

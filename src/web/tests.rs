@@ -42,6 +42,7 @@ fn mark(name: &str, vmid: u32) -> Mark {
         template: "debian".into(),
         token: "abcdef".into(),
         created: NOW,
+        addresses: BTreeMap::new(),
     }
 }
 
@@ -164,6 +165,7 @@ fn snapshot() -> Snapshot {
 
 fn report() -> Report {
     Report {
+        networks: BTreeMap::new(),
         hosts: BTreeMap::new(),
         unread: BTreeSet::new(),
         holds: vec![Hold {

@@ -28,6 +28,7 @@ fn mark(vmid: u32) -> Mark {
         template: "debian".into(),
         token: "abcdef".into(),
         created: Time(1_795_000_000_000),
+        addresses: std::collections::BTreeMap::new(),
     }
 }
 

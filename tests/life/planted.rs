@@ -670,3 +670,12 @@ fn no_settling_after_a_removal() {
         scene.verdict().into_iter().chain(again).collect()
     });
 }
+
+#[test]
+fn an_address_that_nobody_looks_up_is_found() {
+    finds(
+        Bug::AddressNotLookedUp,
+        "have the address 192.0.2.50",
+        async || crate::networks::rival().await.findings(),
+    );
+}

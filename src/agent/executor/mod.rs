@@ -4,6 +4,7 @@
 //! task may be dropped at any await and begun again later, by this process or the next one: every
 //! step first looks whether it is done already.
 
+mod addresses;
 mod clone;
 mod down;
 mod drain;
@@ -240,7 +241,7 @@ impl Executor {
             return Ok(Some(entry));
         }
         let mut entry = match (&action.kind, machine) {
-            (Kind::Create(spec), _) => Entry::new(action.target.clone(), spec.clone(), now),
+            (Kind::Create(spec), _) => Entry::new(action.target.clone(), (**spec).clone(), now),
             // A machine of an earlier installation: its mark says all that is needed from here on.
             (_, Some(machine)) => {
                 let spec = crate::model::action::CreateSpec {

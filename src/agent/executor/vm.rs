@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::agent::vm_config;
+use crate::agent::vm_config::{self, NetworkKeys};
 use crate::pve::transport::Outcome;
 use crate::pve::{Cause, ConfigUpdate, VmConfig};
 
+use super::addresses;
 use super::work::{Look, Stop, Work, passing};
 
 /// Between two looks at a lock that somebody else holds.
@@ -49,16 +50,15 @@ pub(super) async fn ours(work: &Work) -> Result<VmConfig, Stop> {
 pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
     let settings = &work.tools.settings;
     let instance_type = work.instance_type()?;
-    let template = settings
-        .templates
-        .get(work.mark.template.as_str())
-        .cloned()
-        .unwrap_or_default();
-    let pool = settings
-        .pools
-        .get(work.mark.pool.as_str())
-        .cloned()
-        .unwrap_or_default();
+    let template = settings.templates.get(work.mark.template.as_str());
+    let template = template.cloned().unwrap_or_default();
+    let pool = settings.pools.get(work.mark.pool.as_str());
+    let pool = pool.cloned().unwrap_or_default();
+    // Anew it gets what the configuration gives now.
+    let network = NetworkKeys::of(settings, &work.mark).map_err(Stop::Transient)?;
+    if !work.mark.addresses.is_empty() && !work.entry()?.configured {
+        addresses::unique(work).await?;
+    }
     let mut writes = 0;
     loop {
         let mut config = unlocked(work).await?;
@@ -76,7 +76,13 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
             // A person's, not the template's.
             config.raw.remove("protection");
         }
-        let write = vm_config::write(&config.raw, &work.machine, &instance_type, &template, &pool);
+        let write = vm_config::write(
+            &config.raw,
+            &work.machine,
+            &instance_type,
+            (&template, &network),
+            &pool,
+        );
         if write.is_empty() {
             return work.record(|entry| entry.configured = true);
         }

@@ -17,6 +17,7 @@ fn entry(machine: &str) -> Entry {
         template: "debian".into(),
         token: "abcdef".into(),
         created: Time(1_000),
+        addresses: BTreeMap::new(),
     };
     let target = Target {
         region: "default".into(),

@@ -1,6 +1,6 @@
 //! Rules for a new machine.
 
-use super::{Case, Rule, Verdict, consolidation, ensure, newcomer, refuse};
+use super::{Case, Rule, Verdict, addresses, consolidation, ensure, newcomer, refuse};
 use model::action::{Action, CreateSpec, Reason};
 use model::cluster::ReadyStatus;
 use model::policy::{LEAVING_TAINT, PoolPolicy, VOLUMES_VMID};
@@ -26,6 +26,7 @@ pub(super) fn check(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Verdi
     host(region, pool, action)?;
     template(region, pool, action, spec)?;
     vmid(case, region, action, spec)?;
+    addresses::check(case, spec, pool)?;
     name(case, action)?;
     mark(case, action, spec)?;
     needed(case, action, spec, pool)

@@ -17,6 +17,7 @@
 //! later removal of the same plan may change after a pod was placed rightly: a refusal here would keep a right
 //! plan from ever being done. For those stands the second opinion in the tests (`tests/naive`).
 
+mod addresses;
 mod consolidation;
 mod create;
 mod drain;
@@ -82,6 +83,8 @@ pub enum Rule {
     Template,
     /// The VMID is in the range and nothing has it.
     Vmid,
+    /// The addresses are those that the pool's networks give, and nothing has them.
+    Address,
     /// The name is a DNS label and nothing has it.
     Name,
     /// The mark says what the target says.

@@ -26,6 +26,8 @@ pub(super) fn distinct<'a>(plan: impl IntoIterator<Item = &'a Action>) -> Verdic
         );
         if let Kind::Create(spec) = &action.kind {
             names.push(format!("token {}", spec.mark.token));
+            let addresses = spec.mark.addresses.values().flatten();
+            names.extend(addresses.map(|address| format!("address {address}")));
         }
         for name in names {
             if !seen.insert(name.clone()) {

@@ -2,6 +2,7 @@
 //!
 //! `README.md` beside this file tells more.
 
+pub(crate) mod addresses;
 pub(crate) mod asker;
 pub(crate) mod holds;
 mod last_hosts;

@@ -168,6 +168,7 @@ impl<'a> Turn<'a> {
             }
         }
         let (policy, snapshot) = (self.view.policy, self.view.snapshot);
+        super::addresses::remember(&mut self.memory, &self.plan, policy);
         super::last_hosts::remember(&mut self.memory, &self.plan, policy, snapshot);
         provisioning::begin(&mut self.memory, &self.plan, self.view.now);
         Decision {

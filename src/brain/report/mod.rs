@@ -6,4 +6,5 @@ pub(crate) mod bound;
 pub mod explain;
 pub(crate) mod hosts;
 pub mod inspect;
+pub(crate) mod networks;
 pub(crate) mod pools;

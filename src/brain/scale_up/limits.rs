@@ -7,6 +7,7 @@ use std::sync::Arc;
 use model::policy::{InstanceType, PoolPolicy, Totals, VOLUMES_VMID};
 use model::region::{Step, TemplateCopy};
 
+use crate::decision::addresses::{AddressBook, FreeAddresses};
 use crate::decision::turn::Turn;
 use crate::lifecycle::backoff;
 use crate::observed::view::{Known, Standing};
@@ -34,6 +35,7 @@ pub(crate) struct Ledger {
     storages: Storages,
     storage_slots: StorageSlots,
     vmids: BTreeMap<Arc<str>, BTreeSet<u32>>,
+    addresses: FreeAddresses,
     /// Below this, every VMID of the region's range is taken.
     first_free: BTreeMap<Arc<str>, u32>,
 }
@@ -85,6 +87,7 @@ impl Ledger {
             ..Ledger::default()
         };
         ledger.storages = Storages::of(turn, &ledger.storage_slots);
+        ledger.addresses = AddressBook::of(turn).count(turn.view.policy);
         let keeps = hosts::keeps(turn.view.policy.pools.values());
         for (name, region) in &snapshot.regions {
             let policy = turn.view.policy.regions.get(name);
@@ -292,7 +295,12 @@ impl Ledger {
                 pool.region
             ));
         }
-        Ok(())
+        self.addresses.admit(pool)
+    }
+
+    /// Whether one more machine of a choice's pool can have its addresses.
+    pub(crate) fn addresses_admit(&self, choice: &Choice<'_>) -> Result<(), String> {
+        self.addresses.admit(choice.policy)
     }
 
     /// Whether the ceilings of a choice's pool leave room for one machine of its type, in the place of
@@ -413,6 +421,7 @@ impl Ledger {
         self.hosts[offer.host_slot].take(choice.pool_slot, Size::of(choice.kind));
         self.storages.take(&offer.disks);
         let region = &choice.policy.region;
+        self.addresses.take(choice.policy);
         self.vmids.entry(region.clone()).or_default().insert(vmid);
         // It was the next that was free.
         self.first_free
@@ -429,6 +438,7 @@ impl Ledger {
         self.size(choice, choice.kind, -1);
         self.hosts[offer.host_slot].give(choice.pool_slot, Size::of(choice.kind));
         self.storages.give(&offer.disks);
+        self.addresses.give(choice.policy);
         let region = &choice.policy.region;
         if let Some(taken) = self.vmids.get_mut(region) {
             taken.remove(&vmid);
@@ -450,7 +460,9 @@ impl Ledger {
             let open = choice.is_some_and(|choice| self.pool_admits(turn, choice).is_ok());
             let most = if open { u64::from(policy.max) } else { 0 };
             Allowance {
-                machines: most.saturating_sub(used.machines),
+                machines: most
+                    .saturating_sub(used.machines)
+                    .min(self.addresses.machines(policy)),
                 cpu_milli: left(policy.max_cpu_milli, used.cpu_milli),
                 memory: left(policy.max_memory, used.memory),
             }

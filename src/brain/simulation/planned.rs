@@ -6,8 +6,10 @@ use std::sync::Arc;
 use model::action::{CreateSpec, Kind, Precondition, Reason, Target};
 use model::cluster::PodKey;
 use model::mark::Mark;
+use model::network::NicAddresses;
 use model::policy::Terms;
 
+use crate::decision::addresses::AddressBook;
 use crate::decision::asker::Asker;
 use crate::decision::names::Taken;
 use crate::decision::turn::Turn;
@@ -167,10 +169,14 @@ impl PlannedMachines {
             turn.memory.last_scale_up = Some(turn.now());
         }
         let max_view_age = turn.view.policy.scale_up.max_view_age;
+        let mut book = AddressBook::of(turn);
         for planned in self.machines {
             let choice = &choices[planned.choice];
             let offer = &choice.offers[planned.offer];
-            let Some(spec) = create_spec(turn, &planned, choice, offer) else {
+            let Some(addresses) = book.take(turn, choice.policy) else {
+                continue;
+            };
+            let Some(spec) = create_spec(turn, &planned, (choice, offer), addresses) else {
                 continue;
             };
             let pods = || planned.assigned.iter().flat_map(&pods);
@@ -192,7 +198,7 @@ impl PlannedMachines {
                 max_view_age,
                 ..Precondition::default()
             };
-            turn.act(Kind::Create(spec), target, precondition, reason);
+            turn.act(Kind::Create(Box::new(spec)), target, precondition, reason);
         }
     }
 }
@@ -200,8 +206,8 @@ impl PlannedMachines {
 fn create_spec(
     turn: &Turn<'_>,
     planned: &PlannedMachine,
-    choice: &Choice<'_>,
-    offer: &Offer<'_>,
+    (choice, offer): (&Choice<'_>, &Offer<'_>),
+    addresses: NicAddresses,
 ) -> Option<CreateSpec> {
     let copy = *offer.copy.as_ref().ok()?;
     Some(CreateSpec {
@@ -214,6 +220,7 @@ fn create_spec(
             template: choice.policy.template.to_string(),
             token: planned.token.clone(),
             created: turn.now(),
+            addresses,
         },
         template_vmid: copy.vmid,
         template_host: copy.host.clone(),

@@ -302,6 +302,7 @@ impl Lab {
                 why: None,
             },
             kubelet_version: "v1.34.1".into(),
+            addresses: Vec::new(),
         };
         self.snapshot.cluster.nodes.insert(name.into(), node);
         self
@@ -351,6 +352,7 @@ impl Lab {
             template: "debian".into(),
             token: format!("{vmid:0>6}"),
             created: self.now,
+            addresses: BTreeMap::new(),
         };
         let machine = Machine {
             terms: None,
@@ -410,6 +412,7 @@ impl Lab {
             uuid: Some(format!("uuid-{name}").into()),
             ownership: Some(Ownership::Marked(machine.mark.clone())),
             disks: BTreeMap::new(),
+            addresses: Some(Vec::new()),
         };
         let region = self.snapshot.regions.get_mut("home").expect("home");
         region.vms.insert(machine.mark.vmid, vm);

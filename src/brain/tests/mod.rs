@@ -1,5 +1,6 @@
 //! Tests of decisions, in small worlds. Names begin with the scenario that they hold.
 
+mod addresses;
 mod batching;
 mod bound;
 mod carry;

@@ -24,6 +24,9 @@ pub(in crate::broker) fn check(
         same_mark(description, mark)?;
     }
     cores(policy, call, config)?;
+    if let Some(value) = call.param("ipconfig0") {
+        ipconfig(policy, mark, (0, value))?;
+    }
     if let Some(value) = call.param("net0") {
         net(policy, value, config)?;
     }
@@ -72,6 +75,30 @@ fn cores(policy: &Policy, call: &Call, config: &VmConfig) -> Result<(), String> 
         ));
     }
     Ok(())
+}
+
+/// The addresses that are reserved for the machine, as its pool's network writes them; else what a template says.
+fn ipconfig(policy: &Policy, mark: &Mark, (card, value): (u8, &str)) -> Result<(), String> {
+    let fail = |why: String| Err(format!("parameter ipconfig{card}: {why}"));
+    let Some(addresses) = mark.addresses.get(&card) else {
+        return if policy.guest.ipconfigs.contains(value) {
+            Ok(())
+        } else {
+            fail(format!(
+                "no address is reserved for network card {card} of the machine"
+            ))
+        };
+    };
+    let pool = policy.allow.pools.get(&mark.pool);
+    let network = pool.and_then(|pool| policy.allow.networks.get(pool.networks.get(&card)?));
+    let Some(network) = network else {
+        return fail(format!("pool {} has no network for it", mark.pool));
+    };
+    match network.ipconfig(addresses) {
+        Ok(own) if own == value => Ok(()),
+        Ok(own) => fail(format!("must be {own}, which is reserved for the machine")),
+        Err(why) => fail(why),
+    }
 }
 
 /// Only bridge and VLAN may differ, and only to what the policy names.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use crate::model::mark::{self, Mark, Ownership};
+use crate::model::network::fixed_addresses;
 use crate::model::region::VMIDS;
 use crate::pve::{MAX_STDIN, Net, Upid, component};
 
@@ -266,6 +267,11 @@ pub(super) fn cpu_type(policy: &Policy, value: &str) -> Verdict {
 }
 
 pub(super) fn ipconfig(policy: &Policy, value: &str) -> Verdict {
+    let addresses: Vec<IpAddr> = fixed_addresses(value).collect();
+    let mut networks = policy.allow.networks.values();
+    if networks.any(|network| network.ipconfig(&addresses).is_ok_and(|text| text == value)) {
+        return Ok(());
+    }
     configured(&policy.guest.ipconfigs, value)
 }
 

@@ -1,5 +1,6 @@
 //! The broker behind its socket and in front of a PVE of the test's making.
 
+mod addresses;
 mod clones;
 mod flood;
 mod generated;

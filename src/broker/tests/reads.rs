@@ -101,6 +101,36 @@ async fn of_others_guests_their_part_in_the_hosts_capacity_is_told() {
     rig.said("GET", "/nodes/evil/lxc/300/config", &[]).await;
 }
 
+/// Addresses in a configured range are told, that no machine gets them; nothing else of a network card is.
+#[tokio::test]
+async fn of_others_addresses_those_in_the_ranges_are_told() {
+    let rig = super::rig::rig_with(super::world::networked());
+    for (key, value) in [
+        (
+            "ipconfig0",
+            "ip=192.0.2.51/24,gw=192.0.2.1,ip6=2001:db8::1/64",
+        ),
+        ("ipconfig1", "ip=10.0.0.1/24"),
+        ("net0", "virtio=BC:24:11:00:00:01,bridge=vmbr0"),
+    ] {
+        rig.world.set(300, key, json!(value));
+    }
+    let told = |body: &[u8]| serde_json::from_slice::<serde_json::Value>(body).expect("JSON");
+    let reply = rig.send("GET", "/nodes/pve1/qemu/300/config", &[]).await;
+    assert_eq!(told(&reply.body)["data"]["ipconfig0"], "ip=192.0.2.51");
+    assert_eq!(told(&reply.body)["data"]["ipconfig1"], json!(null));
+    assert_eq!(told(&reply.body)["data"]["net0"], json!(null));
+    let lxc = "/nodes/pve1/lxc/300/config";
+    let net = "name=eth0,bridge=vmbr0,hwaddr=BC:24:11:00:00:02,ip=192.0.2.52/24,gw=192.0.2.1";
+    rig.world
+        .answer(lxc, 200, &json!({"data": {"net0": net, "hostname": "dns"}}));
+    let reply = rig.send("GET", lxc, &[]).await;
+    assert_eq!(
+        told(&reply.body),
+        json!({"data": {"net0": "ip=192.0.2.52"}})
+    );
+}
+
 #[tokio::test]
 async fn a_template_is_known_by_its_name_too() {
     let rig = rig();

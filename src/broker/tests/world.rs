@@ -11,8 +11,9 @@ use tokio::time::Instant;
 
 use crate::broker::forward::{Answer, Sent, Way};
 use crate::broker::policy::{Guest, Policy};
-use crate::config::settings::{BrokerAllow, PoolAllow, TypeAllow};
+use crate::config::settings::{AddressSource, BrokerAllow, Network, PoolAllow, TypeAllow};
 use crate::model::mark::Mark;
+use crate::model::network::AddressRange;
 use crate::model::time::{Span, Time};
 use crate::pve::{Method, Request};
 
@@ -35,6 +36,7 @@ pub(in crate::broker) fn mark(vmid: u32) -> Mark {
         template: "debian-13".into(),
         token: "abc123".into(),
         created: Time(1_795_000_000_000),
+        addresses: BTreeMap::new(),
     }
 }
 
@@ -88,6 +90,35 @@ pub(in crate::broker) fn policy() -> Policy {
             ssh_keys: [text("ssh-ed25519 AAAA+/= a b!")].into(),
             vlans: [20].into(),
         },
+    }
+}
+
+/// The same, with a network for the pool.
+pub(in crate::broker) fn networked() -> Policy {
+    let mut policy = policy();
+    let address = |last: u8| std::net::IpAddr::from([192, 0, 2, last]);
+    let network = Network {
+        ipv4: AddressSource::Ranges {
+            prefix: 24,
+            gateway: Some(address(1)),
+            ranges: vec![AddressRange {
+                first: address(50),
+                last: address(59),
+            }],
+        },
+        ..Network::default()
+    };
+    policy.allow.networks.insert("lan".to_owned(), network);
+    let pool = policy.allow.pools.get_mut("small").expect("there");
+    pool.networks.insert(0, "lan".to_owned());
+    policy
+}
+
+/// The mark with an address.
+pub(in crate::broker) fn mark_at(vmid: u32, last: u8) -> Mark {
+    Mark {
+        addresses: [(0, vec![[192, 0, 2, last].into()])].into(),
+        ..mark(vmid)
     }
 }
 

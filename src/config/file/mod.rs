@@ -3,6 +3,7 @@
 
 mod build;
 mod kubelet;
+mod network;
 mod pool;
 mod region;
 
@@ -17,6 +18,7 @@ pub use build::{Build, Chipset, Firmware, ScsiController};
 pub use kubelet::{
     CpuManagerPolicy, Kubelet, KubeletReserved, Swap, TopologyManagerPolicy, TopologyManagerScope,
 };
+pub use network::{Ipv4Source, Ipv6Source, Network};
 pub(crate) use pool::MAX_TOKEN_TTL;
 pub use pool::{
     BudgetReason, ConsolidationKind, Drain, InstanceType, Join, Method, NodeBudget, Pool,
@@ -54,6 +56,9 @@ pub struct File {
     /// VM templates by name.
     #[schemars(default)]
     pub template: BTreeMap<String, Template>,
+    /// Networks that give machines addresses, by name.
+    #[schemars(default)]
+    pub network: BTreeMap<String, Network>,
     /// VM sizes by name. The name becomes the label `node.kubernetes.io/instance-type`.
     #[schemars(default)]
     pub instance_type: BTreeMap<String, InstanceType>,

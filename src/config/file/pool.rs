@@ -46,6 +46,10 @@ pub struct Pool {
     pub region: Option<String>,
     /// The template its machines are cloned from.
     pub template: Option<String>,
+    /// The network that gives its machines their addresses: each gets one of its own on the first network card, instead of what
+    /// the template's `ipconfig` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
     /// The instance types its machines may have.
     #[schemars(length(min = 1))]
     pub instance_types: Option<Vec<String>>,
@@ -299,6 +303,7 @@ impl Default for Pool {
         Pool {
             region: None,
             template: None,
+            network: None,
             instance_types: None,
             hosts: Vec::new(),
             exclude_hosts: Vec::new(),

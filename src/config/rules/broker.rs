@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::networks::Networks;
 use super::regions::Regions;
 use super::templates::one_line;
 use super::{Problems, each};
 use crate::config::file::{self, File};
 use crate::config::place::KeyPath;
-use crate::config::settings::{Broker, BrokerAllow, Channel, PoolAllow, Template, TypeAllow};
+use crate::config::settings::{
+    Broker, BrokerAllow, Channel, Network, PoolAllow, Template, TypeAllow,
+};
 use crate::config::syntax;
 use crate::model::policy::{InstanceType, Policy, PoolPolicy};
 
@@ -16,7 +19,7 @@ use crate::model::policy::{InstanceType, Policy, PoolPolicy};
 pub(super) fn broker(
     file: &File,
     regions: &Regions,
-    all: &BTreeMap<Arc<str>, Template>,
+    (all, networks): (&BTreeMap<Arc<str>, Template>, &Networks),
     policy: &Policy,
     problems: &mut Problems,
 ) -> Broker {
@@ -42,6 +45,7 @@ pub(super) fn broker(
     let pools: BTreeMap<String, PoolAllow> = local
         .map(|(name, pool)| (name.to_string(), pool_allow(pool, all)))
         .collect();
+    let networks = used_networks(&pools, networks);
     let named = pools.values().flat_map(|pool| &pool.types);
     let types: BTreeMap<String, TypeAllow> = named
         .filter_map(|name| {
@@ -74,6 +78,7 @@ pub(super) fn broker(
             max_disk: most(|kind| kind.disk),
             pools,
             types,
+            networks,
             max_machines: Some(policy.scale_up.max_nodes_total).filter(|most| *most > 0),
             max_cpu_milli: policy.totals.max_cpu_milli,
             max_memory_total: policy.totals.max_memory,
@@ -81,6 +86,19 @@ pub(super) fn broker(
             quarantine: file.scale_down.quarantine.0,
         },
     }
+}
+
+/// The networks that pools of the local channel have addresses of.
+fn used_networks(
+    pools: &BTreeMap<String, PoolAllow>,
+    networks: &Networks,
+) -> BTreeMap<String, Network> {
+    let used = pools.values().flat_map(|pool| pool.networks.values());
+    let used = used.filter_map(|name| {
+        let network = networks.get(&**name)?;
+        Some((name.clone(), network.settings.clone()))
+    });
+    used.collect()
 }
 
 /// The tags of the templates that are found by them.
@@ -97,6 +115,11 @@ fn pool_allow(pool: &PoolPolicy, templates: &BTreeMap<Arc<str>, Template>) -> Po
         max_cpu_milli: pool.max_cpu_milli,
         max_memory: pool.max_memory,
         types: texts(&pool.instance_types),
+        networks: pool
+            .networks
+            .iter()
+            .map(|(card, name)| (*card, name.to_string()))
+            .collect(),
         hosts: texts(&pool.hosts),
         exclude_hosts: texts(&pool.host_rules.exclude),
         template_vmid: template.and_then(|template| template.vmid),

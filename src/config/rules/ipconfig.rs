@@ -14,51 +14,39 @@ use super::Problems;
 use super::pools::ResolvedPool;
 use crate::config::file::File;
 use crate::config::place::KeyPath;
-use crate::model::words;
+use crate::model::network::Family;
+use crate::model::words::names;
 
 /// Shortest prefix that PVE takes, in bits.
-const SHORTEST: u8 = 8;
+pub(super) const SHORTEST: u8 = 8;
 
-/// One of the two address families.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
-    V4,
-    V6,
+/// The keys of a family: of the address and of the gateway.
+fn keys(family: Family) -> (&'static str, &'static str) {
+    match family {
+        Family::V4 => ("ip", "gw"),
+        Family::V6 => ("ip6", "gw6"),
+    }
 }
 
-impl Family {
-    /// Its keys: of the address and of the gateway.
-    fn keys(self) -> (&'static str, &'static str) {
-        match self {
-            Family::V4 => ("ip", "gw"),
-            Family::V6 => ("ip6", "gw6"),
-        }
+/// What may stand for an address.
+fn words(family: Family) -> &'static [&'static str] {
+    match family {
+        Family::V4 => &["dhcp"],
+        Family::V6 => &["dhcp", "auto"],
     }
+}
 
-    /// What may stand for an address.
-    fn words(self) -> &'static [&'static str] {
-        match self {
-            Family::V4 => &["dhcp"],
-            Family::V6 => &["dhcp", "auto"],
-        }
+fn bits(family: Family) -> u8 {
+    match family {
+        Family::V4 => 32,
+        Family::V6 => 128,
     }
+}
 
-    fn bits(self) -> u8 {
-        match self {
-            Family::V4 => 32,
-            Family::V6 => 128,
-        }
-    }
-
-    fn has(self, address: IpAddr) -> bool {
-        address.is_ipv4() == (self == Family::V4)
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Family::V4 => "IPv4",
-            Family::V6 => "IPv6",
-        }
+fn family_name(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "IPv4",
+        Family::V6 => "IPv6",
     }
 }
 
@@ -90,44 +78,55 @@ fn parts(text: &str) -> Result<BTreeMap<&str, &str>, String> {
 }
 
 fn family_fault(family: Family, parts: &BTreeMap<&str, &str>) -> Result<(), String> {
-    let (ip, gw) = family.keys();
+    let (ip, gw) = keys(family);
     let fixed = match parts.get(ip) {
-        Some(value) if family.words().contains(value) => None,
+        Some(value) if words(family).contains(value) => None,
         Some(value) => Some(fixed_address(family, value)?),
         None => None,
     };
     let Some(value) = parts.get(gw) else {
         return Ok(());
     };
-    let gateway: IpAddr = value
-        .parse()
-        .ok()
-        .filter(|address| family.has(*address))
-        .ok_or_else(|| format!("{gw}={value}: expected an {} address", family.name()))?;
+    let said = |why: String| format!("{gw}={value}: {why}");
+    let gateway = gateway(family, value, fixed).map_err(said)?;
     let Some(net) = fixed else {
-        return Err(format!(
-            "{gw}={value}: a gateway is of use only with a fixed address in {ip}"
-        ));
+        return Err(said(format!(
+            "a gateway is of use only with a fixed address in {ip}"
+        )));
     };
     if gateway == net.addr() {
-        return Err(format!("{gw}={value} is the machine's own address"));
-    }
-    // A router is mostly known by its link's own address.
-    let on_link = matches!(gateway, IpAddr::V6(address) if address.is_unicast_link_local());
-    if !on_link && !net.contains(&gateway) {
-        return Err(format!("{gw}={value} is not within {}", net.trunc()));
+        return Err(said(
+            "expected another than the machine's own address".to_owned(),
+        ));
     }
     Ok(())
 }
 
+/// The gateway of a net, where that is known.
+pub(super) fn gateway(family: Family, text: &str, net: Option<IpNet>) -> Result<IpAddr, String> {
+    let gateway: IpAddr = text
+        .parse()
+        .ok()
+        .filter(|address| Family::of(*address) == family)
+        .ok_or_else(|| format!("expected an {} address", family_name(family)))?;
+    // A router is mostly known by its link's own address.
+    let on_link = matches!(gateway, IpAddr::V6(address) if address.is_unicast_link_local());
+    match net {
+        Some(net) if !on_link && !net.contains(&gateway) => {
+            Err(format!("expected an address within {}", net.trunc()))
+        }
+        _ => Ok(gateway),
+    }
+}
+
 /// `10.0.0.5/24`: an address that a machine can have, with the prefix of its net.
 fn fixed_address(family: Family, value: &str) -> Result<IpNet, String> {
-    let (ip, _) = family.keys();
+    let (ip, _) = keys(family);
     let expected = |what: &str| format!("{ip}={value}: expected {what}");
-    let forms = family.words().join(", ");
+    let forms = words(family).join(", ");
     let shape = format!(
         "{forms}, or an {} address with its prefix such as {}",
-        family.name(),
+        family_name(family),
         match family {
             Family::V4 => "192.0.2.10/24",
             Family::V6 => "2001:db8::10/64",
@@ -137,9 +136,9 @@ fn fixed_address(family: Family, value: &str) -> Result<IpNet, String> {
     let address: IpAddr = address
         .parse()
         .ok()
-        .filter(|address| family.has(*address))
+        .filter(|address| Family::of(*address) == family)
         .ok_or_else(|| expected(&shape))?;
-    let bits = family.bits();
+    let bits = bits(family);
     let net = prefix
         .parse()
         .ok()
@@ -161,8 +160,8 @@ fn fixed_address(family: Family, value: &str) -> Result<IpNet, String> {
 fn is_fixed(text: &str) -> bool {
     parts(text).is_ok_and(|parts| {
         [Family::V4, Family::V6].into_iter().any(|family| {
-            let value = parts.get(family.keys().0);
-            value.is_some_and(|value| !family.words().contains(value))
+            let value = parts.get(keys(family).0);
+            value.is_some_and(|value| !words(family).contains(value))
         })
     })
 }
@@ -180,17 +179,19 @@ pub(super) fn check_shared(
         let used: Vec<_> = pools
             .iter()
             .filter(|(_, pool)| *pool.policy.template == **name)
+            // The network's addresses are on that card.
+            .filter(|(_, pool)| !pool.policy.networks.contains_key(&0))
             .collect();
         let machines = used
             .iter()
             .map(|(_, pool)| u64::from(pool.policy.max))
             .sum::<u64>();
         if machines > 1 {
-            let names = words::names(used.iter().map(|(name, _)| name));
+            let names = names(used.iter().map(|(name, _)| name));
             problems.add(
                 &KeyPath::default().at("template").at(name).at("ipconfig"),
                 format!(
-                    "every machine would have the address in {text}, and {names} may have {machines}: expected ip=dhcp or ip6=auto, or one pool with max = 1"
+                    "every machine would have the address in {text}, and {names} may have {machines}: expected ip=dhcp or ip6=auto, one pool with max = 1, or a network with an address for each (the pool's network and [network.NAME])"
                 ),
             );
         }
@@ -245,12 +246,12 @@ mod tests {
             ("ip6=2001:db8::/64", "an address that a machine can have"),
             (
                 "ip=192.0.2.10/24,gw=192.0.3.1",
-                "gw=192.0.3.1 is not within 192.0.2.0/24",
+                "gw=192.0.3.1: expected an address within 192.0.2.0/24",
             ),
             ("ip=192.0.2.10/24,gw=192.0.2.10", "own address"),
             (
                 "ip6=2001:db8::10/64,gw6=2001:db9::1",
-                "is not within 2001:db8::/64",
+                "expected an address within 2001:db8::/64",
             ),
             (
                 "ip=192.0.2.10/24,gw=2001:db8::1",

@@ -8,6 +8,7 @@ mod ipconfig;
 mod joining;
 mod kubelet;
 mod labels;
+mod networks;
 mod pools;
 mod regions;
 mod templates;
@@ -20,7 +21,7 @@ use super::place::KeyPath;
 use super::scalar::Size;
 use super::settings::{Kubernetes, Settings, Web};
 use super::syntax;
-use crate::model::policy::Policy;
+use crate::model::policy::{InstanceType, Policy};
 use crate::model::time::Span;
 
 /// What the rules found, by path.
@@ -86,27 +87,18 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     let regions = regions::regions(file, problems);
     let templates = templates::templates(file, &regions, problems);
     let instance_types = pools::instance_types(file, problems);
-    let pools = pools::pools(file, &regions, &templates, problems);
+    let networks = networks::networks(file, problems);
+    let pools = pools::pools(file, &regions, (&templates, &networks), problems);
     pools::check_vmids(&regions, &pools, problems);
+    networks::check_overlaps(&networks, &pools, problems);
     ipconfig::check_shared(file, &pools, problems);
-    let policy = Policy {
-        regions: regions
-            .iter()
-            .map(|(name, region)| (name.clone(), region.policy.clone()))
-            .collect(),
-        instance_types,
-        pools: pools
-            .iter()
-            .map(|(name, pool)| (name.clone(), pool.policy.clone()))
-            .collect(),
-        scale_up: file.scale_up.policy(),
-        scale_down: file.scale_down.policy(),
-        totals: file.limits.policy(),
-    };
-    let broker = broker::broker(file, &regions, &templates, &policy, problems);
+    let policy = policy(file, &regions, instance_types, &pools, &networks);
+    let broker = broker::broker(file, &regions, (&templates, &networks), &policy, problems);
+    let mut warnings = warnings(file, &policy);
+    networks::warn(&networks, &pools, &mut warnings);
     Settings {
         configured: !regions.is_empty() && !pools.is_empty(),
-        warnings: warnings(file, &policy),
+        warnings,
         policy,
         kubernetes: Kubernetes {
             kubeconfig: file.kubernetes.kubeconfig.clone(),
@@ -120,6 +112,10 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
             .map(|(name, region)| (name, region.settings))
             .collect(),
         templates,
+        networks: networks
+            .into_iter()
+            .map(|(name, network)| (name, network.settings))
+            .collect(),
         pools: pools
             .into_iter()
             .map(|(name, pool)| (name, pool.settings))
@@ -131,6 +127,34 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
         },
         recorder: file.recorder.settings(),
         text: Arc::default(),
+    }
+}
+
+/// What the brain is told of the file.
+fn policy(
+    file: &File,
+    regions: &regions::Regions,
+    instance_types: BTreeMap<Arc<str>, InstanceType>,
+    pools: &BTreeMap<Arc<str>, pools::ResolvedPool>,
+    networks: &networks::Networks,
+) -> Policy {
+    Policy {
+        regions: regions
+            .iter()
+            .map(|(name, region)| (name.clone(), region.policy.clone()))
+            .collect(),
+        instance_types,
+        pools: pools
+            .iter()
+            .map(|(name, pool)| (name.clone(), pool.policy.clone()))
+            .collect(),
+        networks: networks
+            .iter()
+            .map(|(name, network)| (name.clone(), network.policy.clone()))
+            .collect(),
+        scale_up: file.scale_up.policy(),
+        scale_down: file.scale_down.policy(),
+        totals: file.limits.policy(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::networks::{self, Networks};
 use super::regions::{Regions, region_of};
 use super::{Problems, disruption, each, hosts, joining, kubelet, labels, name, shared};
 use crate::config::file::{self, File};
@@ -109,7 +110,7 @@ fn attach_limits(
 pub(super) fn pools(
     file: &File,
     regions: &Regions,
-    templates: &BTreeMap<Arc<str>, Template>,
+    (templates, networks): (&BTreeMap<Arc<str>, Template>, &Networks),
     problems: &mut Problems,
 ) -> BTreeMap<Arc<str>, ResolvedPool> {
     let mut pools = BTreeMap::new();
@@ -133,6 +134,7 @@ pub(super) fn pools(
         let mut policy = PoolPolicy {
             region: region.unwrap_or_default(),
             template: template.map(|(name, _)| name.clone()).unwrap_or_default(),
+            networks: networks::of_pool(pool, networks, &path, problems),
             ..policy(pool, file, &path, problems)
         };
         if let Some(region) = said {

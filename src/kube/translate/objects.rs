@@ -1,6 +1,7 @@
 //! Everything but pods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::pod::find;
@@ -59,8 +60,16 @@ pub(in crate::kube) fn node(
             why: ready.and_then(not_ready),
         },
         kubelet_version: reader.text(info.and_then(|info| info.kubelet_version.as_deref())),
+        addresses: addresses(node.status.addresses.as_deref().unwrap_or_default()),
     };
     Some((name, view))
+}
+
+/// Those of a node's addresses that are IP addresses, each once; host names are none.
+fn addresses(told: &[wire::NodeAddress]) -> Vec<IpAddr> {
+    let texts = told.iter().filter_map(|told| told.address.as_deref());
+    let addresses: BTreeSet<IpAddr> = texts.filter_map(|text| text.parse().ok()).collect();
+    addresses.into_iter().collect()
 }
 
 /// Why a node is not ready, as its condition says.

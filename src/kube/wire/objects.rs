@@ -41,6 +41,14 @@ pub(in crate::kube) struct NodeStatus {
     pub(in crate::kube) allocatable: Option<Amounts>,
     pub(in crate::kube) conditions: Option<Vec<Condition>>,
     pub(in crate::kube) node_info: Option<NodeInfo>,
+    pub(in crate::kube) addresses: Option<Vec<NodeAddress>>,
+}
+
+/// One of `status.addresses`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::kube) struct NodeAddress {
+    pub(in crate::kube) address: Option<String>,
 }
 
 /// `status.nodeInfo`.

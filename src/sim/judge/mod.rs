@@ -1,6 +1,7 @@
 //! What must hold in a simulated world, whatever happens: looked at again and again beside the
 //! daemon, over facts that the fakes themselves keep. It shares no code with what it judges.
 
+mod addresses;
 mod deeds;
 mod known;
 mod need;
@@ -260,6 +261,7 @@ impl Judge {
         }
         self.violations = violations.len();
         self.look_at_pods(now, &ours);
+        self.look_at_addresses(now, &ours);
     }
 
     /// Whose nodes are for other judges.

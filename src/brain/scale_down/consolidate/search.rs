@@ -244,7 +244,11 @@ fn make<'a>(
 ) {
     let choice = &choices[swap.choice];
     let mut planned = PlannedMachines::begin();
-    let vmid = Ledger::of(turn).vmid(turn, &choice.policy.region);
+    let ledger = Ledger::of(turn);
+    if let Err(why) = ledger.addresses_admit(choice) {
+        return turn.warn(format!("no replacement is made: {why}"));
+    }
+    let vmid = ledger.vmid(turn, &choice.policy.region);
     let (at, why) = ((swap.choice, swap.offer), CreateReason::Pods);
     let made = vmid.and_then(|vmid| planned.add(turn, world, choices, at, vmid, why));
     if made.is_none() {
@@ -265,11 +269,8 @@ fn make<'a>(
     let precondition = &mut action.precondition;
     precondition.max_view_age = precondition.max_view_age.min(max_view_age);
     // Any other pod on these nodes means that somebody came in between.
-    let pods: BTreeSet<_> = nodes
-        .iter()
-        .flat_map(|node| &node.pods)
-        .map(|(key, _)| (*key).clone())
-        .collect();
+    let pods = nodes.iter().flat_map(|node| &node.pods);
+    let pods: BTreeSet<_> = pods.map(|(key, _)| (*key).clone()).collect();
     precondition.pods = pods.into_iter().collect();
     precondition.landing.clone_from(&swap.moves);
     let machine = action.target.machine.clone();
@@ -279,13 +280,12 @@ fn make<'a>(
         names.join(", "),
         words::price(swap.saving)
     );
+    let uids = nodes.iter();
+    let uids = uids.map(|node| (node.name.clone(), node.node.uid.clone()));
     turn.memory.replacements.insert(
         machine.clone(),
         Replacement {
-            nodes: nodes
-                .iter()
-                .map(|node| (node.name.clone(), node.node.uid.clone()))
-                .collect(),
+            nodes: uids.collect(),
             gone: BTreeSet::new(),
             planned: now,
             saving: swap.saving,

@@ -1,0 +1,279 @@
+//! The addresses of networks: which are taken, and which one is next.
+//!
+//! Taken is what the configuration of any guest names, what a Node has, and what is reserved for a machine of ours: in its
+//! mark, in its intent, or in this decision's plan. While the configuration of a guest that may have one of them is not known,
+//! a network gives none: what was not read is not free.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use model::action::{Action, Kind};
+use model::mark::Ownership;
+use model::memory::Memory;
+use model::network::{Family, NetworkPolicy, NicAddresses};
+use model::policy::{Policy, PoolPolicy};
+use model::region::{Machine, Region, Vm};
+
+use crate::decision::turn::Turn;
+use crate::words;
+
+/// Guests that are named where the addresses of some are not known.
+const NAMED: usize = 3;
+
+/// What is taken, and what hinders each network.
+#[derive(Debug, Default)]
+pub(crate) struct AddressBook {
+    taken: BTreeSet<IpAddr>,
+    /// Why a network gives no address now, whatever is free.
+    closed: BTreeMap<Arc<str>, String>,
+}
+
+/// How many addresses networks can still give.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FreeAddresses {
+    free: BTreeMap<Arc<str>, u128>,
+    closed: BTreeMap<Arc<str>, String>,
+    /// What is said where a network is used up.
+    full: BTreeMap<Arc<str>, String>,
+}
+
+impl AddressBook {
+    /// Reads what there is and what is planned; nothing where the configuration has no network.
+    pub(crate) fn of(turn: &Turn<'_>) -> AddressBook {
+        let (snapshot, policy) = (turn.view.snapshot, turn.view.policy);
+        let mut book = AddressBook::default();
+        if policy.networks.is_empty() {
+            return book;
+        }
+        let machines = &snapshot.machines;
+        let guests = snapshot
+            .regions
+            .values()
+            .flat_map(|region| region.vms.values());
+        let guests = guests.filter(|vm| !vm.template);
+        let guests = guests.filter_map(|vm| vm.addresses.as_ref()).flatten();
+        let nodes = snapshot.cluster.nodes.values();
+        let nodes = nodes.flat_map(|node| &node.addresses);
+        let planned = turn.plan.iter().filter_map(|action| match &action.kind {
+            Kind::Create(spec) => Some(&spec.mark.addresses),
+            _ => None,
+        });
+        let marks = machines.values().map(|machine| &machine.mark.addresses);
+        let reserved = marks.chain(planned).flat_map(BTreeMap::values).flatten();
+        let all = guests.chain(nodes).chain(reserved);
+        let given = |address: &&IpAddr| policy.networks.values().any(|of| of.contains(**address));
+        book.taken = all.filter(given).copied().collect();
+        for (name, region) in &snapshot.regions {
+            let pools = policy.pools.values().filter(|pool| pool.region == *name);
+            let networks: BTreeSet<&Arc<str>> =
+                pools.flat_map(|pool| pool.networks.values()).collect();
+            if networks.is_empty() {
+                continue;
+            }
+            let ours = machines.values().filter(|machine| machine.region == *name);
+            let ours: BTreeMap<u32, &Machine> =
+                ours.map(|machine| (machine.mark.vmid, machine)).collect();
+            if let Some(why) = unknown(region, policy, name, &ours) {
+                for network in networks {
+                    book.closed.insert(network.clone(), why.clone());
+                }
+            }
+        }
+        book
+    }
+
+    /// How many addresses each network can give.
+    pub(crate) fn count(&self, policy: &Policy) -> FreeAddresses {
+        let mut count = FreeAddresses {
+            closed: self.closed.clone(),
+            ..FreeAddresses::default()
+        };
+        for (name, network) in &policy.networks {
+            let scarce = network
+                .families()
+                .min_by_key(|family| self.free(network, *family));
+            let Some(family) = scarce else { continue };
+            count.free.insert(name.clone(), self.free(network, family));
+            let full = format!("all of {} are taken", network.words(family));
+            count.full.insert(name.clone(), full);
+        }
+        count
+    }
+
+    /// How many addresses of a family are free.
+    pub(crate) fn free(&self, network: &NetworkPolicy, family: Family) -> u128 {
+        let taken = network.of(family).map(|range| {
+            let taken = self.taken.range(range.first..=range.last);
+            taken.count() as u128
+        });
+        network.size(family).saturating_sub(taken.sum())
+    }
+
+    /// Why a network gives no address now, if something hinders it.
+    pub(crate) fn closed(&self, network: &str) -> Option<&String> {
+        self.closed.get(network)
+    }
+
+    /// Takes an address of each family for every network card of a machine of a pool; `None` where one is missing.
+    pub(crate) fn take(&mut self, turn: &Turn<'_>, pool: &PoolPolicy) -> Option<NicAddresses> {
+        let mut given = NicAddresses::new();
+        for (card, name) in &pool.networks {
+            let network = turn.view.policy.networks.get(name)?;
+            if self.closed.contains_key(name) {
+                return None;
+            }
+            let mut addresses = Vec::new();
+            for family in network.families() {
+                let last = last_given(turn, (name, network), family);
+                let address = network.next(family, last, &self.taken)?;
+                self.taken.insert(address);
+                addresses.push(address);
+            }
+            given.insert(*card, addresses);
+        }
+        Some(given)
+    }
+}
+
+/// The address after which the search for a free one begins: what was given last, else the highest that a machine has, so
+/// that an address which has just become free is not the next one that is given.
+fn last_given(
+    turn: &Turn<'_>,
+    (name, network): (&Arc<str>, &NetworkPolicy),
+    family: Family,
+) -> Option<IpAddr> {
+    let of_family = |address: &&IpAddr| Family::of(**address) == family;
+    let planned = turn.plan.iter().rev().find_map(|action| {
+        let Kind::Create(spec) = &action.kind else {
+            return None;
+        };
+        let mut addresses = spec.mark.addresses.values().flatten().filter(of_family);
+        addresses.find(|address| network.contains(**address))
+    });
+    let remembered = || {
+        let last = turn.memory.last_addresses.get(name)?;
+        last.iter().find(of_family)
+    };
+    let highest = || {
+        let machines = turn.view.snapshot.machines.values();
+        let all = machines.flat_map(|machine| machine.mark.addresses.values().flatten());
+        let all = all.filter(of_family);
+        all.filter(|address| network.contains(**address)).max()
+    };
+    planned.or_else(remembered).or_else(highest).copied()
+}
+
+/// Guests of a region of which it is not known which addresses they have.
+fn unknown(
+    region: &Region,
+    policy: &Policy,
+    name: &str,
+    ours: &BTreeMap<u32, &Machine>,
+) -> Option<String> {
+    let range = policy.regions.get(name);
+    let in_range =
+        |vmid: u32| range.is_some_and(|range| (range.vmid_first..=range.vmid_last).contains(&vmid));
+    // What a machine of ours has is reserved for it, whether its VM was read or not.
+    let others = region
+        .vms
+        .iter()
+        .filter(|(vmid, vm)| !vm.template && !ours.contains_key(*vmid) && is_online(region, vm));
+    // Another leader's clone shows its mark, and with it its addresses, when it is done.
+    let is_clone = |vmid: u32, vm: &Vm| {
+        in_range(vmid)
+            && vm.lock.as_deref() == Some("clone")
+            && !matches!(vm.ownership, Some(Ownership::Marked(_)))
+    };
+    let unread = others.filter(|(vmid, vm)| vm.addresses.is_none() || is_clone(**vmid, vm));
+    let unread: Vec<String> = unread
+        .map(|(vmid, vm)| format!("{vmid} on {}", vm.host))
+        .collect();
+    if unread.is_empty() {
+        return None;
+    }
+    let more = if unread.len() > NAMED { ", …" } else { "" };
+    let named = unread.iter().take(NAMED).map(String::as_str);
+    Some(format!(
+        "the addresses of {} of the region {name} are not known yet: {}{more}",
+        words::count(unread.len(), "guest"),
+        words::names(named),
+    ))
+}
+
+fn is_online(region: &Region, vm: &Vm) -> bool {
+    region.hosts.get(&vm.host).is_some_and(|host| host.online)
+}
+
+impl FreeAddresses {
+    /// Whether one more machine of a pool can have its addresses.
+    pub(crate) fn admit(&self, pool: &PoolPolicy) -> Result<(), String> {
+        for name in pool.networks.values() {
+            if let Some(why) = self.closed.get(name) {
+                return Err(format!("the network {name} gives no address: {why}"));
+            }
+            let need = cards(pool, name);
+            let free = self.free.get(name).copied().unwrap_or(0);
+            if free < need {
+                let full = self.full.get(name).map_or("it has none", String::as_str);
+                return Err(format!("the network {name} has no free address: {full}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many more machines of a pool can have their addresses.
+    pub(crate) fn machines(&self, pool: &PoolPolicy) -> u64 {
+        let of = |name: &Arc<str>| {
+            let free = self.free.get(name).copied().unwrap_or(0);
+            u64::try_from(free / cards(pool, name).max(1)).unwrap_or(u64::MAX)
+        };
+        pool.networks.values().map(of).min().unwrap_or(u64::MAX)
+    }
+
+    /// Counts the addresses of one machine as taken.
+    pub(crate) fn take(&mut self, pool: &PoolPolicy) {
+        for name in pool.networks.values() {
+            if let Some(free) = self.free.get_mut(name) {
+                *free = free.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Counts the addresses of one machine as free again.
+    pub(crate) fn give(&mut self, pool: &PoolPolicy) {
+        for name in pool.networks.values() {
+            if let Some(free) = self.free.get_mut(name) {
+                *free = free.saturating_add(1);
+            }
+        }
+    }
+}
+
+/// How many cards of a pool's machine are in a network.
+fn cards(pool: &PoolPolicy, network: &Arc<str>) -> u128 {
+    let cards = pool.networks.values().filter(|name| *name == network);
+    cards.count() as u128
+}
+
+/// Keeps which addresses were given last.
+pub(crate) fn remember(memory: &mut Memory, plan: &[Action], policy: &Policy) {
+    for action in plan {
+        let Kind::Create(spec) = &action.kind else {
+            continue;
+        };
+        let Some(pool) = policy.pools.get(spec.mark.pool.as_str()) else {
+            continue;
+        };
+        for (card, addresses) in &spec.mark.addresses {
+            let Some(network) = pool.networks.get(card) else {
+                continue;
+            };
+            let last = memory.last_addresses.entry(network.clone()).or_default();
+            for address in addresses {
+                last.retain(|old| Family::of(*old) != Family::of(*address));
+                last.push(*address);
+            }
+        }
+    }
+}

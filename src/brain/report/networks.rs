@@ -1,0 +1,34 @@
+//! Every network in numbers: what it has to give, and what is free of it.
+
+use model::report::NetworkState;
+
+use crate::decision::addresses::AddressBook;
+use crate::decision::turn::Turn;
+
+/// Writes the networks into the report.
+pub(crate) fn report(turn: &mut Turn<'_>) {
+    if turn.view.policy.networks.is_empty() {
+        return;
+    }
+    let book = AddressBook::of(turn);
+    for (name, network) in &turn.view.policy.networks {
+        let users = turn.view.policy.pools.values();
+        let mut users = users.filter(|pool| pool.networks.values().any(|of| of == name));
+        let unread = users.any(|pool| turn.holds.unread_in(&pool.region).is_some());
+        if unread {
+            continue;
+        }
+        let number = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+        let states = network.families().map(|family| {
+            let state = NetworkState {
+                ranges: network.words(family),
+                size: number(network.size(family)),
+                free: number(book.free(network, family)),
+                note: book.closed(name).cloned(),
+            };
+            (family, state)
+        });
+        let states = states.collect();
+        turn.report.networks.insert(name.clone(), states);
+    }
+}

@@ -1,0 +1,231 @@
+//! Addresses of machines: in turn, never one that anything has, and a reason where none is left.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use model::action::{Action, Kind};
+use model::mark::Ownership;
+use model::network::{AddressRange, NetworkPolicy};
+use model::region::{Machine, Step, Vm};
+use proptest::prelude::*;
+
+use super::lab::{Lab, lab, made, why};
+
+fn at(last: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, last])
+}
+
+/// A pool of machines that one pod fills, with these addresses.
+fn networked(first: u8, last: u8) -> Lab {
+    let mut lab = lab().kind("one", 2, 4096).pool("p", &["one"]);
+    let range = AddressRange {
+        first: at(first),
+        last: at(last),
+    };
+    let network = NetworkPolicy {
+        ranges: vec![range],
+    };
+    lab.policy.networks.insert("lan".into(), network);
+    lab.edit_pool("p", |pool| {
+        pool.networks.insert(0, "lan".into());
+    })
+}
+
+fn fill(lab: Lab, from: usize, count: usize) -> Lab {
+    (from..from + count).fold(lab, |lab, n| lab.pod(&format!("web{n:03}"), 1500, 2000))
+}
+
+fn guest(lab: &mut Lab, vmid: u32, addresses: Option<Vec<IpAddr>>) {
+    let guest = Vm {
+        host: "pve2".into(),
+        running: true,
+        addresses,
+        ..Vm::default()
+    };
+    let region = lab.snapshot.regions.get_mut("home").expect("home");
+    region.vms.insert(vmid, guest);
+}
+
+fn given(plan: &[Action]) -> Vec<IpAddr> {
+    let creations = plan.iter().filter_map(|action| match &action.kind {
+        Kind::Create(spec) => Some(spec.mark.addresses.values().flatten().copied()),
+        _ => None,
+    });
+    creations.flatten().collect()
+}
+
+#[test]
+fn what_anything_has_is_passed_over_and_a_full_range_is_a_reason() {
+    let mut lab = fill(networked(10, 14), 0, 4).node("master", 100, 100);
+    guest(&mut lab, 300, Some(vec![at(10), at(99)]));
+    let lab = lab.edit_node("master", |node| node.addresses = vec![at(12)]);
+    let decision = lab.decide();
+    assert_eq!(given(&decision.plan), [at(11), at(13), at(14)]);
+    let said = why(&decision, "web003", "p/one");
+    assert!(
+        said.contains(
+            "the network lan has no free address: all of 192.0.2.10-192.0.2.14 are taken"
+        ),
+        "{said}"
+    );
+    let state = decision.report.networks["lan"]
+        .values()
+        .next()
+        .expect("IPv4");
+    assert_eq!((state.size, state.free), (5, 0), "with what is planned now");
+}
+
+/// The address of the machine that went is the last to be given again.
+#[test]
+fn addresses_go_in_turn() {
+    let mut lab = fill(networked(10, 12), 0, 1);
+    let first = lab.decide();
+    assert_eq!(given(&first.plan), [at(10)]);
+    lab.memory = first.memory;
+    let second = lab.decide();
+    assert_eq!(given(&second.plan), [at(11)]);
+    lab.memory = second.memory;
+    assert_eq!(given(&fill(lab, 1, 1).decide().plan), [at(12), at(10)]);
+}
+
+#[test]
+fn a_guest_that_was_not_read_may_have_any_address() {
+    let mut lab = fill(networked(10, 12), 0, 1);
+    guest(&mut lab, 300, None);
+    let decision = lab.decide();
+    assert_eq!(made(&decision), Vec::<String>::new());
+    let said = why(&decision, "web000", "p/one");
+    assert!(
+        said.contains("the addresses of 1 guest of the region home are not known yet: 300 on pve2"),
+        "{said}"
+    );
+    // Nobody can read it, and its host has no say.
+    let region = lab.snapshot.regions.get_mut("home").expect("home");
+    region.hosts.get_mut("pve2").expect("there").online = false;
+    assert_eq!(given(&lab.decide().plan), [at(10)]);
+}
+
+/// Makes of a planned action what the world shows of it a while later.
+fn come(lab: &mut Lab, action: &Action, fate: Fate) {
+    let Kind::Create(spec) = &action.kind else {
+        return;
+    };
+    let name: Arc<str> = spec.mark.machine.as_str().into();
+    let mut vm = Vm {
+        host: action.target.host.clone(),
+        name: name.clone(),
+        addresses: Some(spec.mark.addresses.values().flatten().copied().collect()),
+        ownership: Some(Ownership::Marked(spec.mark.clone().into())),
+        ..Vm::default()
+    };
+    match fate {
+        Fate::Intent => {}
+        Fate::Marked | Fate::Forgotten => vm.running = true,
+        // Nothing was written into it yet.
+        Fate::Fresh => vm.addresses = Some(Vec::new()),
+        Fate::MarkLost => vm.ownership = Some(Ownership::Unmarked),
+        Fate::Placeholder | Fate::PlaceholderForgotten => {
+            vm.ownership = Some(Ownership::Unmarked);
+            vm.addresses = Some(Vec::new());
+            vm.lock = Some("clone".into());
+        }
+    }
+    if !matches!(fate, Fate::Intent) {
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        region.vms.insert(action.target.vmid, vm);
+    }
+    if matches!(fate, Fate::MarkLost | Fate::PlaceholderForgotten) {
+        return;
+    }
+    let machine = Machine {
+        terms: spec.terms.clone(),
+        region: "home".into(),
+        host: action.target.host.clone(),
+        mark: spec.mark.clone().into(),
+        // The leader before intended it: of this one's journal it is not.
+        intended: !matches!(fate, Fate::Forgotten),
+        vm: None,
+        node: None,
+        contradiction: None,
+        remembered: None,
+        step: Some((Step::Clone, lab.now)),
+        failure: None,
+        busy: None,
+    };
+    lab.snapshot.machines.insert(name, machine);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Intent,
+    Fresh,
+    Marked,
+    Forgotten,
+    MarkLost,
+    Placeholder,
+    PlaceholderForgotten,
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        Just(Fate::Intent),
+        Just(Fate::Fresh),
+        Just(Fate::Marked),
+        Just(Fate::Forgotten),
+        Just(Fate::MarkLost),
+        Just(Fate::Placeholder),
+        Just(Fate::PlaceholderForgotten),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    /// Leaders come and go with their memories and journals, marks are lost, others take addresses, machines go: what is given
+    /// is nothing that lives.
+    #[test]
+    fn no_address_is_given_twice(
+        last in 12u8..24,
+        turns in prop::collection::vec(
+            (1usize..4, prop::collection::vec(fate(), 4), any::<bool>(), prop::option::of(8u8..26), any::<u8>()),
+            1..6,
+        ),
+    ) {
+        let mut lab = networked(10, last);
+        // Whoever has an address, by whom: what was planned has one whatever is seen of it.
+        let mut alive: BTreeSet<IpAddr> = BTreeSet::new();
+        let mut pods = 0;
+        for (turn, (count, fates, forgets, rival, gone)) in turns.into_iter().enumerate() {
+            lab = fill(lab, pods, count);
+            pods += count;
+            if let Some(rival) = rival.map(at).filter(|rival| !alive.contains(rival)) {
+                let vmid = 400 + u32::try_from(turn).expect("few");
+                guest(&mut lab, vmid, Some(vec![rival]));
+                alive.insert(rival);
+            }
+            let decision = lab.decide();
+            let new = given(&decision.plan);
+            for address in &new {
+                prop_assert!(alive.insert(*address), "{address} twice");
+                prop_assert!((at(10)..=at(last)).contains(address));
+            }
+            for (action, fate) in decision.plan.iter().zip(fates.iter().cycle()) {
+                come(&mut lab, action, *fate);
+            }
+            if !forgets {
+                lab.memory = decision.memory;
+            }
+            // One that is gone for good, with all that is known of it.
+            let names: Vec<Arc<str>> = lab.snapshot.machines.keys().cloned().collect();
+            if let Some(name) = names.get(usize::from(gone) % 8) {
+                let machine = lab.snapshot.machines.remove(name).expect("there");
+                let region = lab.snapshot.regions.get_mut("home").expect("home");
+                region.vms.remove(&machine.mark.vmid);
+                for address in machine.mark.addresses.values().flatten() {
+                    alive.remove(address);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! `[network.NAME]`: where machines get their addresses.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::scalar::AddressList;
+
+/// How a guest finds an IPv4 address by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Ipv4Source {
+    /// By DHCP.
+    Dhcp,
+}
+
+/// How a guest finds an IPv6 address by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Ipv6Source {
+    /// From router advertisements (SLAAC).
+    Auto,
+    /// By DHCPv6.
+    Dhcp,
+}
+
+/// Addresses for machines: each gets one of its own out of `ranges`, and one out of `ranges6`, and cloud-init sets it. Pools may
+/// share a network; ranges of different networks may not overlap.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Network {
+    /// The IPv4 network with its prefix, such as `192.0.2.0/24`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<String>,
+    /// The IPv4 addresses that machines get, such as `192.0.2.50-192.0.2.99`. Nothing else should give them out: no DHCP server,
+    /// and no person. What is in the configuration of another guest or is an address of a Node is passed over.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<AddressList>,
+    /// The IPv4 gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
+    /// Instead of `subnet`: `dhcp`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv4: Option<Ipv4Source>,
+    /// The IPv6 network with its prefix, such as `2001:db8:20::/64`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subnet6: Option<String>,
+    /// The IPv6 addresses that machines get, such as `2001:db8:20::100-2001:db8:20::1ff`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranges6: Vec<AddressList>,
+    /// The IPv6 gateway; often a link-local address such as `fe80::1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway6: Option<String>,
+    /// Instead of `subnet6`: `auto` (router advertisements) or `dhcp`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<Ipv6Source>,
+    /// Addresses of either family in the ranges that machines do not get. The network's own and its broadcast address, the
+    /// gateways and the name servers are left out by themselves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<AddressList>,
+    /// Name servers. Default: those of the template.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nameservers: Vec<String>,
+    /// DNS search domain. Default: that of the template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub searchdomain: Option<String>,
+}

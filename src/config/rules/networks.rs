@@ -1,0 +1,358 @@
+//! `[network.NAME]`: what addresses machines get, and what cannot be right about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use super::pools::ResolvedPool;
+use super::templates::one_line;
+use super::{Problems, ipconfig, name, shared};
+use crate::config::file::{self, File, Ipv6Source};
+use crate::config::place::KeyPath;
+use crate::config::scalar::AddressList;
+use crate::config::settings::{AddressSource, Network};
+use crate::model::network::{AddressRange, Family, NetworkPolicy};
+use crate::model::words;
+
+/// A network, read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ResolvedNetwork {
+    pub(super) policy: NetworkPolicy,
+    pub(super) settings: Network,
+}
+
+/// The networks by name.
+pub(super) type Networks = BTreeMap<Arc<str>, ResolvedNetwork>;
+
+/// The keys of a family, with what they say.
+struct Keys<'f> {
+    family: Family,
+    subnet: (&'static str, Option<&'f str>),
+    ranges: (&'static str, &'f [AddressList]),
+    gateway: (&'static str, Option<&'f str>),
+    /// What a guest does by itself instead.
+    word: (&'static str, Option<&'static str>),
+}
+
+fn keys(network: &file::Network) -> [Keys<'_>; 2] {
+    let six = network.ipv6.map(|source| match source {
+        Ipv6Source::Auto => "auto",
+        Ipv6Source::Dhcp => "dhcp",
+    });
+    [
+        Keys {
+            family: Family::V4,
+            subnet: ("subnet", network.subnet.as_deref()),
+            ranges: ("ranges", &network.ranges),
+            gateway: ("gateway", network.gateway.as_deref()),
+            word: ("ipv4", network.ipv4.map(|_| "dhcp")),
+        },
+        Keys {
+            family: Family::V6,
+            subnet: ("subnet6", network.subnet6.as_deref()),
+            ranges: ("ranges6", &network.ranges6),
+            gateway: ("gateway6", network.gateway6.as_deref()),
+            word: ("ipv6", six),
+        },
+    ]
+}
+
+/// Reads the networks of a file.
+pub(super) fn networks(file: &File, problems: &mut Problems) -> Networks {
+    let mut networks = Networks::new();
+    for (key, network) in &file.network {
+        let path = KeyPath::default().at("network").at(key);
+        name(&path, key, 63, problems);
+        let nameservers = nameservers(network, &path, problems);
+        problems.text(
+            &path.at("searchdomain"),
+            network.searchdomain.as_deref(),
+            one_line,
+            "one line of text, not empty",
+        );
+        let [four, six] =
+            keys(network).map(|keys| source(&keys, network, &nameservers, &path, problems));
+        let ranges = [&four, &six].into_iter().flat_map(AddressSource::ranges);
+        let policy = NetworkPolicy {
+            ranges: ranges.copied().collect(),
+        };
+        if policy.ranges.is_empty() && network.ranges.is_empty() && network.ranges6.is_empty() {
+            problems.add(
+                &path.at("ranges"),
+                "is missing; expected the addresses that machines get, such as [\"192.0.2.50-192.0.2.99\"]",
+            );
+        }
+        let settings = Network {
+            ipv4: four,
+            ipv6: six,
+            nameserver: (!nameservers.is_empty()).then(|| {
+                let texts: Vec<String> = nameservers.iter().map(ToString::to_string).collect();
+                texts.join(" ")
+            }),
+            searchdomain: network.searchdomain.clone(),
+        };
+        networks.insert(shared(key), ResolvedNetwork { policy, settings });
+    }
+    networks
+}
+
+fn nameservers(network: &file::Network, path: &KeyPath, problems: &mut Problems) -> Vec<IpAddr> {
+    let mut found = Vec::new();
+    for (position, text) in network.nameservers.iter().enumerate() {
+        match text.parse() {
+            Ok(address) => found.push(address),
+            Err(_) => problems.add(
+                &path.at("nameservers").at(&position),
+                "expected an IP address",
+            ),
+        }
+    }
+    found
+}
+
+/// What a network gives its machines of one family.
+fn source(
+    keys: &Keys<'_>,
+    network: &file::Network,
+    nameservers: &[IpAddr],
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> AddressSource {
+    let (subnet_key, subnet) = keys.subnet;
+    let (ranges_key, ranges) = keys.ranges;
+    let (gateway_key, gateway) = keys.gateway;
+    let Some(subnet) = subnet else {
+        if !ranges.is_empty() {
+            problems.add(
+                &path.at(subnet_key),
+                format!("is missing; expected the network of {ranges_key} with its prefix"),
+            );
+        } else if gateway.is_some() {
+            problems.add(
+                &path.at(gateway_key),
+                format!("is of use only with {subnet_key} and {ranges_key}"),
+            );
+        }
+        return keys
+            .word
+            .1
+            .map_or(AddressSource::None, AddressSource::Guest);
+    };
+    problems.unless(keys.word.1.is_none(), &path.at(keys.word.0), || {
+        format!("expected either this or {subnet_key}")
+    });
+    let net = match net(keys.family, subnet) {
+        Ok(net) => net,
+        Err(why) => {
+            problems.add(&path.at(subnet_key), why);
+            return AddressSource::None;
+        }
+    };
+    if ranges.is_empty() {
+        problems.add(
+            &path.at(ranges_key),
+            format!("is missing; expected the addresses of {net} that machines get"),
+        );
+    }
+    let gateway = gateway.and_then(|text| {
+        let found = ipconfig::gateway(keys.family, text, Some(net));
+        found
+            .map_err(|why| problems.add(&path.at(gateway_key), why))
+            .ok()
+    });
+    let named = gateway.iter().chain(nameservers).copied();
+    let own = named.chain([net.network()]).map(single);
+    let broadcast = (keys.family == Family::V4).then(|| single(net.broadcast()));
+    let mut cut: Vec<AddressRange> = own.chain(broadcast).collect();
+    if !has_own_addresses(net) {
+        // Both addresses of a link of two, and the one of a single host, are machines'.
+        cut.retain(|cut| cut.first != net.network() && cut.first != net.broadcast());
+    }
+    cut.extend(network.exclude.iter().map(|list| list.0));
+    let ranges = free_ranges(net, (ranges_key, ranges), &cut, path, problems);
+    AddressSource::Ranges {
+        prefix: net.prefix_len(),
+        gateway,
+        ranges,
+    }
+}
+
+/// Whether the first address of a net is the net's own, and the last one its broadcast address.
+fn has_own_addresses(net: IpNet) -> bool {
+    net.max_prefix_len() - net.prefix_len() >= 2
+}
+
+fn single(address: IpAddr) -> AddressRange {
+    AddressRange {
+        first: address,
+        last: address,
+    }
+}
+
+/// `192.0.2.0/24`: a network, not one of its addresses.
+fn net(family: Family, text: &str) -> Result<IpNet, String> {
+    let (shortest, example) = match family {
+        Family::V4 => (ipconfig::SHORTEST, "192.0.2.0/24"),
+        Family::V6 => (ipconfig::SHORTEST, "2001:db8::/64"),
+    };
+    let net: IpNet = text
+        .parse()
+        .ok()
+        .filter(|net: &IpNet| Family::of(net.addr()) == family && net.prefix_len() >= shortest)
+        .ok_or_else(|| {
+            format!(
+                "expected a network with a prefix of {shortest} bits or more, such as {example}"
+            )
+        })?;
+    if net.trunc() != net {
+        return Err(format!(
+            "is an address of the network {}: expected that",
+            net.trunc()
+        ));
+    }
+    Ok(net)
+}
+
+/// The ranges in order, without what is cut out of them.
+fn free_ranges(
+    net: IpNet,
+    (key, ranges): (&str, &[AddressList]),
+    cut: &[AddressRange],
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> Vec<AddressRange> {
+    let mut free: Vec<AddressRange> = Vec::new();
+    for (position, list) in ranges.iter().enumerate() {
+        let at = path.at(key).at(&position);
+        let range = list.0;
+        let inside = net.contains(&range.first) && net.contains(&range.last);
+        problems.unless(inside, &at, || format!("is not within {net}"));
+        let before = ranges[..position].iter();
+        if let Some(other) = before
+            .map(|list| list.0)
+            .find(|other| other.overlaps(&range))
+        {
+            problems.add(&at, format!("overlaps {other}"));
+        }
+        if !inside {
+            continue;
+        }
+        let mut left = vec![range];
+        for cut in cut {
+            left = left.iter().flat_map(|range| range.without(cut)).collect();
+        }
+        free.extend(left);
+    }
+    if free.is_empty() && !ranges.is_empty() {
+        problems.add(
+            &path.at(key),
+            "no address is left for a machine: the network's own, the broadcast address, gateway, name servers and what exclude names are left out",
+        );
+    }
+    free.sort();
+    free
+}
+
+/// The network of a pool's first card, by the number of the card.
+pub(super) fn of_pool(
+    pool: &file::Pool,
+    networks: &Networks,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> BTreeMap<u8, Arc<str>> {
+    let Some(named) = pool.network.as_deref() else {
+        return BTreeMap::new();
+    };
+    let found = networks.get_key_value(named);
+    problems.unless(found.is_some(), &path.at("network"), || {
+        format!("there is no table [network.{named}]")
+    });
+    found
+        .map(|(name, _)| (0, name.clone()))
+        .into_iter()
+        .collect()
+}
+
+/// Networks whose machines may meet give no address twice.
+pub(super) fn check_overlaps(
+    networks: &Networks,
+    pools: &BTreeMap<Arc<str>, ResolvedPool>,
+    problems: &mut Problems,
+) {
+    let regions = |name: &Arc<str>| -> BTreeSet<&Arc<str>> {
+        let pools = pools.values().map(|pool| &pool.policy);
+        let pools = pools.filter(|pool| pool.networks.values().any(|network| network == name));
+        pools.map(|pool| &pool.region).collect()
+    };
+    for (position, (name, network)) in networks.iter().enumerate() {
+        for (other_name, other) in networks.iter().take(position) {
+            let (mine, others) = (regions(name), regions(other_name));
+            // Two clusters of hosts may well have a private network each.
+            if !mine.is_empty() && !others.is_empty() && mine.is_disjoint(&others) {
+                continue;
+            }
+            for family in Family::ALL {
+                let mut mine = network.policy.of(family);
+                let found = mine.find_map(|range| {
+                    let mut others = other.policy.of(family);
+                    others
+                        .find(|other| other.overlaps(range))
+                        .map(|other| (range, other))
+                });
+                if let Some((range, other)) = found {
+                    let key = if family == Family::V4 {
+                        "ranges"
+                    } else {
+                        "ranges6"
+                    };
+                    problems.add(
+                        &KeyPath::default().at("network").at(name).at(key),
+                        format!("{range} overlaps {other} of network {other_name}: an address would be given twice; pools may share one network"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// What is allowed and looks like a mistake.
+pub(super) fn warn(
+    networks: &Networks,
+    pools: &BTreeMap<Arc<str>, ResolvedPool>,
+    warnings: &mut Vec<String>,
+) {
+    for (name, network) in networks {
+        let users: Vec<&Arc<str>> = pools
+            .iter()
+            .filter(|(_, pool)| pool.policy.networks.values().any(|of| of == name))
+            .map(|(pool, _)| pool)
+            .collect();
+        if users.is_empty() {
+            warnings.push(format!("network.{name}: no pool uses it"));
+            continue;
+        }
+        let cards = |pool: &&Arc<str>| {
+            let policy = &pools[*pool].policy;
+            let cards = policy.networks.values().filter(|of| *of == name).count();
+            u128::from(policy.max) * cards as u128
+        };
+        let wanted: u128 = users.iter().map(cards).sum();
+        for family in network.policy.families() {
+            let size = network.policy.size(family);
+            if size < wanted {
+                let key = if family == Family::V4 {
+                    "ranges"
+                } else {
+                    "ranges6"
+                };
+                warnings.push(format!(
+                    "network.{name}.{key}: {} for {wanted} that the machines of {} may need at their max; the last ones will wait",
+                    words::count(usize::try_from(size).unwrap_or(usize::MAX), "address"),
+                    words::names(users.iter()),
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What the file says of networks and the addresses of machines.
+
+use super::{SMALL, messages, parse};
+
+const NETWORK: &str = "[network.lan]\nsubnet = \"192.0.2.0/24\"\nranges = [\"192.0.2.1-192.0.2.9\", \"192.0.2.250-192.0.2.255\"]\n\
+     gateway = \"192.0.2.1\"\nexclude = [\"192.0.2.4-192.0.2.5\"]\nnameservers = [\"192.0.2.251\"]\nipv6 = \"auto\"\n";
+
+fn with(network: &str) -> String {
+    SMALL.replace("max = 3", "max = 3\nnetwork = \"lan\"") + network
+}
+
+#[test]
+fn ranges_are_left_without_what_no_machine_may_have() {
+    let settings = parse(&with(NETWORK), "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    let ranges = settings.policy.networks["lan"].ranges.iter();
+    let ranges: Vec<String> = ranges.map(ToString::to_string).collect();
+    assert_eq!(
+        ranges,
+        [
+            "192.0.2.2-192.0.2.3",
+            "192.0.2.6-192.0.2.9",
+            "192.0.2.250",
+            "192.0.2.252-192.0.2.254"
+        ]
+    );
+    assert_eq!(&*settings.policy.pools["small"].networks[&0], "lan");
+    let network = &settings.networks["lan"];
+    let text = network.ipconfig(&["192.0.2.7".parse().expect("an address")]);
+    assert_eq!(text.as_deref(), Ok("ip=192.0.2.7/24,gw=192.0.2.1,ip6=auto"));
+    for wrong in [
+        &["192.0.2.4"][..],
+        &[],
+        &["192.0.2.7", "192.0.2.8"],
+        &["2001:db8::1"],
+    ] {
+        let addresses: Vec<_> = wrong
+            .iter()
+            .map(|ip| ip.parse().expect("an address"))
+            .collect();
+        assert!(network.ipconfig(&addresses).is_err(), "{wrong:?}");
+    }
+    assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
+    let other = parse(
+        &with(&NETWORK.replace("2.1-192.0.2.9", "2.8-192.0.2.9")),
+        "test.toml",
+    );
+    let hash = |settings: &crate::config::Settings| settings.policy_hash();
+    assert_ne!(
+        hash(&settings),
+        hash(&other.expect("it is right")),
+        "the broker has them too"
+    );
+}
+
+#[test]
+fn what_cannot_be_right_of_a_network_is_said_where_it_stands() {
+    let edit = |from: &str, to: &str| {
+        assert!(NETWORK.contains(from), "{from}");
+        with(&NETWORK.replace(from, to))
+    };
+    for (text, said) in [
+        (
+            edit("0/24", "0/33"),
+            "network.lan.subnet = \"192.0.2.0/33\": expected a network with a prefix of 8 bits or more",
+        ),
+        (
+            edit("0/24", "5/24"),
+            "network.lan.subnet = \"192.0.2.5/24\": is an address of the network 192.0.2.0/24",
+        ),
+        (
+            edit("gateway = \"192.0.2.1\"", "gateway = \"192.0.3.1\""),
+            "network.lan.gateway = \"192.0.3.1\": is not within 192.0.2.0/24",
+        ),
+        (
+            edit("gateway = \"192.0.2.1\"", "gateway = \"fe80::1\""),
+            "network.lan.gateway = \"fe80::1\": expected an IPv4 address",
+        ),
+        (
+            edit("\"192.0.2.250-", "\"192.0.2.9-"),
+            "network.lan.ranges.1 = \"192.0.2.9-192.0.2.255\": overlaps 192.0.2.1-192.0.2.9",
+        ),
+        (
+            edit("192.0.2.255\"", "192.0.3.0\""),
+            "network.lan.ranges.1 = \"192.0.2.250-192.0.3.0\": is not within 192.0.2.0/24",
+        ),
+        (
+            edit("192.0.2.255\"", "192.0.2.249\""),
+            "network.lan.ranges.1 = \"192.0.2.250-192.0.2.249\": expected addresses such as",
+        ),
+        (
+            edit(
+                "ipv6 = \"auto\"",
+                "ipv6 = \"dhcp\"\nsubnet6 = \"2001:db8::/64\"\nranges6 = [\"2001:db8::5\"]",
+            ),
+            "network.lan.ipv6 = \"dhcp\": expected either this or subnet6",
+        ),
+        (
+            edit("ipv6 = \"auto\"", "ranges6 = [\"2001:db8::5\"]"),
+            "network.lan.subnet6: is missing; expected the network of ranges6 with its prefix",
+        ),
+        (
+            edit(
+                "exclude = [\"192.0.2.4-192.0.2.5\"]",
+                "exclude = [\"192.0.2.0/24\"]",
+            ),
+            "network.lan.ranges: no address is left for a machine",
+        ),
+        (
+            edit("\"192.0.2.251\"", "\"dns\""),
+            "network.lan.nameservers.0 = \"dns\": expected an IP address",
+        ),
+        (
+            with("[network.lan]\nipv6 = \"auto\"\n"),
+            "network.lan.ranges: is missing; expected the addresses that machines get",
+        ),
+        (
+            with(""),
+            "pool.small.network = \"lan\": there is no table [network.lan]",
+        ),
+        (
+            with(NETWORK)
+                + "[network.wan]\nsubnet = \"192.0.2.0/25\"\nranges = [\"192.0.2.9-192.0.2.20\"]\n",
+            "network.wan.ranges: 192.0.2.9-192.0.2.20 overlaps 192.0.2.6-192.0.2.9 of network lan: an address would be given twice",
+        ),
+    ] {
+        let found = messages(&text);
+        assert!(found.contains(said), "{said}\n{found}");
+    }
+}
+
+#[test]
+fn a_network_that_is_too_small_or_of_no_use_is_warned_of() {
+    let text = with(
+        &NETWORK
+            .replace("2.1-192.0.2.9", "2.2-192.0.2.2")
+            .replace(", \"192.0.2.250-192.0.2.255\"", ""),
+    ) + "[network.spare]\nsubnet = \"198.51.100.0/24\"\nranges = [\"198.51.100.9\"]\n";
+    let settings = parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(
+        settings.warnings,
+        [
+            "network.lan.ranges: 1 address for 3 that the machines of small may need at their max; the last ones will wait",
+            "network.spare: no pool uses it",
+        ]
+    );
+}
+
+/// A template's fixed address is of no harm where a network gives each machine its own.
+#[test]
+fn a_network_takes_the_place_of_the_templates_address() {
+    let fixed =
+        |text: String| text.replace("vmid = 8000", "vmid = 8000\nipconfig = \"ip=192.0.2.9/24\"");
+    assert_eq!(messages(&fixed(with(NETWORK))), "");
+    let found = messages(&fixed(SMALL.to_owned()));
+    assert!(
+        found.contains("or a network with an address for each"),
+        "{found}"
+    );
+}

@@ -1,0 +1,39 @@
+//! No machine of ours runs with an address that another guest has too.
+
+use std::collections::BTreeMap;
+
+use super::Judge;
+use crate::model::time::Time;
+use crate::sim::pve::VmFacts;
+
+impl Judge {
+    /// Looks at every guest's fixed addresses, as its configuration gives them.
+    pub(super) fn look_at_addresses(&mut self, now: Time, ours: &[VmFacts]) {
+        let mut holders: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for guest in self.pve.vms().iter().filter(|guest| !guest.template) {
+            for address in fixed(guest) {
+                holders.entry(address).or_default().push(guest.vmid);
+            }
+        }
+        let runs = |vmid: &u32| ours.iter().any(|vm| vm.vmid == *vmid && vm.running);
+        for (address, guests) in holders.iter().filter(|(_, guests)| guests.len() > 1) {
+            if guests.iter().any(runs) {
+                self.find(format!(
+                    "{now}: the guests {guests:?} have the address {address}"
+                ));
+            }
+        }
+    }
+}
+
+fn fixed(guest: &VmFacts) -> Vec<String> {
+    let stem = if guest.container { "net" } else { "ipconfig" };
+    let values = guest.config.iter().filter(|(key, _)| key.starts_with(stem));
+    let parts = values.flat_map(|(_, value)| value.split(','));
+    let addresses = parts.filter_map(|part| {
+        let (key, address) = part.split_once('=')?;
+        let (address, _) = address.split_once('/')?;
+        matches!(key, "ip" | "ip6").then(|| address.to_owned())
+    });
+    addresses.collect()
+}
