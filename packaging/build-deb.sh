@@ -80,7 +80,9 @@ stage() {
     install -m 0755 "$built/pve-autoscaler" "$tree/usr/bin/"
     install -D -m 0755 "$built/pve-autoscaler-broker" "$tree/usr/libexec/pve-autoscaler/broker"
     install -D -m 0755 "$built/pve-autoscaler-simulator" "$tree/usr/libexec/pve-autoscaler/simulator"
-    install -m 0644 contrib/pve-autoscaler.toml "$tree/etc/"
+    # Short, so that an upgrade has no reason to ask about it; what changes with versions is the example.
+    install -m 0644 packaging/pve-autoscaler.toml "$tree/etc/"
+    install -D -m 0644 -t "$tree/doc/examples" contrib/pve-autoscaler.toml
     cp -a contrib/kubernetes contrib/prometheus contrib/grafana "$tree/usr/share/pve-autoscaler/"
     documentation "$tree/doc"
     libraries >"$tree/doc/libraries.txt"
@@ -110,6 +112,7 @@ generated() {
     rm -rf "$made"
     "$built/pve-autoscaler" generate "$made"
     install -D -m 0644 -t "$tree/usr/share/man/man1" "$made"/man/*.1
+    install -D -m 0644 -t "$tree/usr/share/man/man5" "$made"/man/*.5
     install -D -m 0644 "$made/completions/pve-autoscaler.bash" \
         "$tree/usr/share/bash-completion/completions/pve-autoscaler"
     install -D -m 0644 "$made/completions/_pve-autoscaler" \

@@ -6,6 +6,10 @@ use pve_autoscaler::config;
 use pve_autoscaler::config::file::File;
 use serde_json::Value;
 
+/// What the package lays at /etc/pve-autoscaler.toml.
+const INSTALLED: &str = include_str!("../packaging/pve-autoscaler.toml");
+
+/// The example to copy from, in the package's documentation.
 const SHIPPED: &str = include_str!("../contrib/pve-autoscaler.toml");
 
 /// The shipped file with every setting switched on.
@@ -19,10 +23,29 @@ fn switched_on() -> String {
 }
 
 #[test]
-fn the_shipped_file_is_valid_and_configures_nothing() {
-    let settings = config::parse(SHIPPED, "shipped").unwrap_or_else(|e| panic!("{e}"));
-    assert!(!settings.configured);
-    assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
+fn the_shipped_files_are_valid_and_configure_nothing() {
+    for text in [INSTALLED, SHIPPED] {
+        let settings = config::parse(text, "shipped").unwrap_or_else(|e| panic!("{e}"));
+        assert!(!settings.configured);
+        assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
+    }
+}
+
+/// dpkg asks about a configuration file that was edited and has changed in the package: it holds nothing that a new
+/// version would have a reason to change.
+#[test]
+fn the_installed_file_is_short() {
+    let settings = INSTALLED
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with("# ") && *line != "#");
+    assert_eq!(settings.collect::<Vec<_>>(), ["version = 1"]);
+    assert!(INSTALLED.lines().count() <= 12, "{INSTALLED}");
+    for place in [
+        "doc/pve-autoscaler/examples/pve-autoscaler.toml",
+        "man 5 pve-autoscaler.toml",
+    ] {
+        assert!(INSTALLED.contains(place), "{place:?} is not in it");
+    }
 }
 
 #[test]

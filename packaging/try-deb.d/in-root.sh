@@ -4,6 +4,7 @@ set -uo pipefail
 
 readonly this=/root/try/this.deb next=/root/try/next.deb
 readonly config=/etc/pve-autoscaler.toml
+readonly example=/usr/share/doc/pve-autoscaler/examples/pve-autoscaler.toml
 readonly daemon=pve-autoscaler.service socket=pve-autoscaler-broker.socket broker=pve-autoscaler-broker.service
 # What systemd-analyze may find at most, in tenths.
 readonly daemon_exposure=15 broker_exposure=30
@@ -111,7 +112,9 @@ installed_and_idle() {
     hold "pve-autoscaler status answers" pve-autoscaler status
     hold "pve-autoscaler check accepts the shipped file" pve-autoscaler check
     hold "demo, sim and conformance find their program" pve-autoscaler conformance --fixtures
-    hold "manual page and completions are there" ls /usr/share/man/man1/pve-autoscaler.1.gz \
+    hold "and the example" pve-autoscaler --config "$example" check
+    hold "manual pages and completions are there" ls /usr/share/man/man1/pve-autoscaler.1.gz \
+        /usr/share/man/man5/pve-autoscaler.toml.5.gz \
         /usr/share/bash-completion/completions/pve-autoscaler
     hold "what units, configuration and README name is there" documented
     hold "bash completes past the first word" completes status --outp --output
@@ -134,7 +137,7 @@ documented() {
     while read -r path; do
         [ -e "$path" ] || { echo "$path is not there" && missing=1; }
     done < <(
-        grep -rhoE '/usr/share/[A-Za-z0-9._/-]*[A-Za-z0-9]' "$config" /usr/lib/systemd/system/pve-autoscaler*
+        grep -rhoE '/usr/share/[A-Za-z0-9._/-]*[A-Za-z0-9]' "$config" "$example" /usr/lib/systemd/system/pve-autoscaler*
         for page in *.md docs/*.md docs/decisions/*.md; do
             grep -oE '\]\([^):# ]+[)#]' "$page" | sed -e 's/[)#]$//' -e 's|^\](/|/|' -e "s|^](|$(dirname "$page")/|"
         done

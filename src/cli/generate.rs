@@ -7,6 +7,7 @@ use clap::CommandFactory as _;
 use clap_complete::{Generator as _, Shell};
 
 use super::args::Cli;
+use super::manual;
 use crate::config;
 
 const NAME: &str = "pve-autoscaler";
@@ -31,7 +32,7 @@ info,pve_autoscaler::agent=debug.
 .SH FILES
 .TP
 /etc/pve\-autoscaler.toml
-The configuration; every key is in /usr/share/doc/pve\-autoscaler/docs/configuration.md, its schema in
+The configuration, pve\-autoscaler.toml(5); an example is in /usr/share/doc/pve\-autoscaler/examples, its schema in
 /usr/share/pve\-autoscaler/pve\-autoscaler.schema.json.
 .TP
 /etc/pve\-autoscaler/kubeconfig
@@ -50,7 +51,7 @@ The program that \fBdemo\fR, \fBsim\fR and \fBconformance\fR run.
 /usr/share/doc/pve\-autoscaler/README.md: the way in; docs/operations.md there: how to run it and what to do when
 something is wrong.
 .PP
-systemctl(1), journalctl(1), qm(1)
+pve\-autoscaler.toml(5), systemctl(1), journalctl(1), qm(1)
 "#;
 
 /// A page for the command and for each below it.
@@ -108,6 +109,7 @@ pub(super) fn run(directory: &Path) -> anyhow::Result<()> {
             .with_context(|| format!("cannot write completions into {}", completions.display()))?;
     }
     for (name, text) in [
+        ("man/pve-autoscaler.toml.5", manual::page()),
         ("pve-autoscaler.schema.json", config::schema::schema_text()),
         ("configuration.md", config::reference::reference()),
     ] {

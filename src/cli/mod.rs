@@ -18,6 +18,7 @@ mod in_force;
 mod journald;
 mod kubeconfig;
 pub(crate) mod log;
+mod manual;
 mod narrow;
 mod networks;
 mod page;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 23] = [
+const TABLES: [(&str, &str); 22] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
     ("`[template.NAME]`", "Template"),
@@ -33,7 +33,6 @@ const TABLES: [(&str, &str); 23] = [
     ("`[broker]`", "Broker"),
     ("`[web]`", "Web"),
     ("`[recorder]`", "Recorder"),
-    ("Values", ""),
 ];
 
 const INTRODUCTION: &str = "# Configuration
@@ -75,51 +74,98 @@ max = 5
 /// A file in which every key occurs.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
+/// One table of the file.
+#[derive(Debug)]
+pub struct Section {
+    /// Its name in Markdown, such as `` `[kubernetes]` ``.
+    pub heading: &'static str,
+    /// What it is for, in Markdown.
+    pub text: String,
+    /// Its keys in the order of their names.
+    pub keys: Vec<Key>,
+}
+
+/// One key of a table; all texts are Markdown.
+#[derive(Debug)]
+pub struct Key {
+    /// As it is written in the file.
+    pub name: String,
+    /// What kind of value it takes.
+    pub kind: String,
+    /// What counts when it is not set; empty where nothing does.
+    pub default: String,
+    /// What it means.
+    pub text: String,
+}
+
+/// The tables with their keys.
+pub fn sections() -> Vec<Section> {
+    let schema = schema();
+    let nothing = Map::new();
+    TABLES
+        .into_iter()
+        .map(|(heading, definition)| {
+            let definition = &schema["$defs"][definition];
+            let properties = definition["properties"].as_object().unwrap_or(&nothing);
+            let key = |(name, property): (&String, &Value)| Key {
+                name: name.clone(),
+                kind: kind(property, &schema),
+                default: default(name, property, definition),
+                text: prose(property),
+            };
+            Section {
+                heading,
+                text: prose(definition),
+                keys: properties.iter().map(key).collect(),
+            }
+        })
+        .collect()
+}
+
+/// The kinds of values that are more than TOML's own, each with how it is written.
+pub fn values() -> Vec<(String, String)> {
+    let schema = schema();
+    let nothing = Map::new();
+    let definitions = schema["$defs"].as_object().unwrap_or(&nothing);
+    definitions
+        .iter()
+        .filter(|(name, _)| name.starts_with(|c: char| c.is_ascii_lowercase()))
+        .map(|(name, definition)| (name.clone(), prose(definition)))
+        .collect()
+}
+
 /// The manual.
 pub fn reference() -> String {
-    let schema = schema();
     let mut text = INTRODUCTION.to_owned();
-    for (heading, definition) in TABLES {
-        if definition.is_empty() {
-            values(&mut text, &schema);
+    for section in sections() {
+        let _ = write!(text, "\n## {}\n\n{}\n\n", section.heading, section.text);
+        if section.keys.is_empty() {
             continue;
         }
-        let definition = &schema["$defs"][definition];
-        let _ = write!(text, "\n## {heading}\n\n{}\n\n", prose(definition));
-        let Some(properties) = definition["properties"].as_object() else {
-            continue;
-        };
         let _ = writeln!(
             text,
             "| key | value | default | meaning |\n|---|---|---|---|"
         );
-        for (key, property) in properties {
+        for key in section.keys {
             let _ = writeln!(
                 text,
-                "| `{key}` | {} | {} | {} |",
-                kind(property, &schema),
-                default(key, property, definition),
-                prose(property).replace('|', "\\|"),
+                "| `{}` | {} | {} | {} |",
+                key.name,
+                key.kind,
+                key.default,
+                key.text.replace('|', "\\|"),
             );
         }
+    }
+    let _ = writeln!(text, "\n## Values\n\n| name | written as |\n|---|---|");
+    for (name, written) in values() {
+        let _ = writeln!(text, "| {name} | {written} |");
     }
     let _ = write!(
         text,
         "\n## Every key in use\n\nNobody needs all of them; most stand here with their defaults.\n\n```toml\n{EXAMPLE}```\n"
     );
     text
-}
-
-/// The kinds of values that are more than TOML's own.
-fn values(text: &mut String, schema: &Value) {
-    let _ = writeln!(text, "\n## Values\n\n| name | written as |\n|---|---|");
-    let nothing = Map::new();
-    let definitions = schema["$defs"].as_object().unwrap_or(&nothing);
-    for (name, definition) in definitions {
-        if name.starts_with(|c: char| c.is_ascii_lowercase()) {
-            let _ = writeln!(text, "| {name} | {} |", prose(definition));
-        }
-    }
 }
 
 fn prose(node: &Value) -> String {

@@ -165,6 +165,21 @@ fn generate_writes_a_page_for_every_command_and_three_completions() {
     ] {
         assert!(whole.contains(words), "{words:?} is not in {whole}");
     }
+    let of_the_file = folder.path().join("man/pve-autoscaler.toml.5");
+    let of_the_file = std::fs::read_to_string(of_the_file).expect("it is there");
+    let keys = of_the_file.matches("\n.TP\n").count();
+    assert!(keys > 150, "{keys} keys");
+    for words in [
+        ".TH pve\\-autoscaler.toml 5",
+        ".SH EXAMPLE",
+        ".SS [pool.NAME]\n",
+        "\\fBinstance_types\\fR",
+    ] {
+        assert!(
+            of_the_file.contains(words),
+            "{words:?} is not in {of_the_file}"
+        );
+    }
     for name in [
         "pve-autoscaler.bash",
         "_pve-autoscaler",
