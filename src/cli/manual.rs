@@ -1,5 +1,7 @@
 //! `man 5 pve-autoscaler.toml`, from what the reference manual is made of.
 
+use std::fmt::Write as _;
+
 use roff::{Inline, Roff, bold, italic, roman};
 
 use crate::config::reference::{self, Key, Section};
@@ -97,7 +99,7 @@ fn head(key: &Key) -> Vec<Inline> {
     if key.default == "**required**" {
         note += " (required)";
     } else if !key.default.is_empty() {
-        note += &format!(" (default {})", key.default);
+        let _ = write!(note, " (default {})", key.default);
     }
     line.extend(inlines(&note));
     line
