@@ -9,6 +9,7 @@ use crate::config::settings::{Pool, Settings, Template};
 use crate::model::mark::Mark;
 use crate::model::policy::InstanceType;
 use crate::model::words;
+use crate::pve::MAX_QUEUES;
 
 /// The tag that every machine carries, for people; it proves nothing.
 pub const TAG: &str = "pve-autoscaler";
@@ -122,7 +123,10 @@ pub fn write(
     if let Some(keys) = &template.ssh_keys {
         wanted.insert("sshkeys", crate::pve::component(keys.trim()));
     }
-    if let Some(net) = net0(current.get("net0"), template) {
+    if let Some(units) = pool.cpu_units {
+        wanted.insert("cpuunits", units.to_string());
+    }
+    if let Some(net) = net0(current.get("net0"), template, instance_type.cores) {
         wanted.insert("net0", net);
     }
     let mut write = Write::default();
@@ -180,9 +184,22 @@ fn tags(pool: &Pool) -> Vec<String> {
     tags
 }
 
-/// `net0` with the bridge and VLAN that the template's settings want; model, MAC and the rest stay.
-fn net0(current: Option<&String>, template: &Template) -> Option<String> {
-    if template.bridge.is_none() && template.vlan.is_none() {
+/// `net0` with what the template's settings want of it, for a VM with so many cores; model, MAC and the rest stay.
+fn net0(current: Option<&String>, template: &Template, cores: u32) -> Option<String> {
+    let firewall = template.firewall.map(|on| u8::from(on).to_string());
+    let mtu = template.mtu.map(|mtu| mtu.to_string());
+    let queues = template
+        .multiqueue
+        .map(|on| if on { cores.min(MAX_QUEUES) } else { 0 }.to_string());
+    let vlan = template.vlan.map(|vlan| vlan.to_string());
+    let wanted = [
+        ("bridge", template.bridge.clone()),
+        ("tag", vlan),
+        ("firewall", firewall),
+        ("mtu", mtu),
+        ("queues", queues),
+    ];
+    if wanted.iter().all(|(_, value)| value.is_none()) {
         return None;
     }
     let mut parts: Vec<(String, Option<String>)> = current
@@ -193,14 +210,12 @@ fn net0(current: Option<&String>, template: &Template) -> Option<String> {
             None => (part.to_owned(), None),
         })
         .collect();
-    let mut put = |key: &str, value: Option<String>| {
-        if let Some(value) = value {
+    for (key, value) in wanted {
+        if value.is_some() {
             parts.retain(|(name, _)| name != key);
-            parts.push((key.to_owned(), Some(value)));
+            parts.push((key.to_owned(), value));
         }
-    };
-    put("bridge", template.bridge.clone());
-    put("tag", template.vlan.map(|vlan| vlan.to_string()));
+    }
     let text: Vec<String> = parts
         .into_iter()
         .map(|(key, value)| value.map_or(key.clone(), |value| format!("{key}={value}")))
@@ -299,6 +314,38 @@ mod tests {
             );
             assert!(!write.set.contains_key("net0"), "{nic}: {write:?}");
         }
+    }
+
+    #[test]
+    fn a_network_card_gets_what_the_file_says_and_keeps_the_rest() {
+        let template = Template {
+            firewall: Some(false),
+            mtu: Some(1400),
+            multiqueue: Some(true),
+            ..Template::default()
+        };
+        let pool = Pool {
+            cpu_units: Some(300),
+            ..Pool::default()
+        };
+        let before = config(&[(
+            "net0",
+            "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=1,queues=2,rate=5",
+        )]);
+        let first = write(&before, "m", &kind(), (&template, &none()), &pool);
+        assert_eq!(
+            first.set["net0"],
+            "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=0,mtu=1400,queues=4,rate=5"
+        );
+        assert_eq!(first.set["cpuunits"], "300");
+        let second = write(
+            &applied(before, first),
+            "m",
+            &kind(),
+            (&template, &none()),
+            &pool,
+        );
+        assert!(second.is_empty(), "{second:?}");
     }
 
     #[test]

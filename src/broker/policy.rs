@@ -1,6 +1,6 @@
 //! What the broker lets pass, from the root-owned configuration file and nothing else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -38,6 +38,14 @@ pub(super) struct Guest {
     pub(super) ssh_keys: BTreeSet<String>,
     /// VLAN tags of `net0`.
     pub(super) vlans: BTreeSet<u16>,
+    /// `firewall` of `net0`.
+    pub(super) firewalls: BTreeSet<bool>,
+    /// `mtu` of `net0`.
+    pub(super) mtus: BTreeSet<u16>,
+    /// `queues` of `net0`: as many as the VM's type has cores (true), or none.
+    pub(super) multiqueues: BTreeSet<bool>,
+    /// `cpuunits`, by pool.
+    pub(super) cpu_units: BTreeMap<String, u32>,
 }
 
 /// Why there is no policy.
@@ -77,6 +85,14 @@ impl Policy {
             add(|guest| &mut guest.searchdomains, &template.searchdomain);
             add(|guest| &mut guest.ssh_keys, &template.ssh_keys);
             guest.vlans.extend(template.vlan);
+            guest.firewalls.extend(template.firewall);
+            guest.mtus.extend(template.mtu);
+            guest.multiqueues.extend(template.multiqueue);
+        }
+        for (name, pool) in &settings.pools {
+            if let Some(units) = pool.cpu_units {
+                guest.cpu_units.insert(name.to_string(), units);
+            }
         }
         for network in settings.broker.allow.networks.values() {
             guest.nameservers.extend(network.nameserver.clone());

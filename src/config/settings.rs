@@ -207,6 +207,12 @@ pub struct Template {
     pub bridge: Option<String>,
     /// VLAN tag of `net0`.
     pub vlan: Option<u16>,
+    /// `firewall` of `net0`.
+    pub firewall: Option<bool>,
+    /// `mtu` of `net0`.
+    pub mtu: Option<u16>,
+    /// `queues` of `net0`: as many as cores, or none; the template's when absent.
+    pub multiqueue: Option<bool>,
     /// PVE resource pool.
     pub resource_pool: Option<String>,
     /// `cpu` of the VM, such as `host`; the template's when absent.
@@ -337,6 +343,8 @@ pub struct Pool {
     pub tags: Vec<String>,
     /// Human text above the mark.
     pub description: String,
+    /// `cpuunits` of its VMs; the template's when absent.
+    pub cpu_units: Option<u32>,
     /// How its machines join.
     pub join: Join,
     /// What it sets in the KubeletConfiguration of its nodes.

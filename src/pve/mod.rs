@@ -33,7 +33,7 @@ pub use types::{
     TaskState, Version, VmStatus,
 };
 pub use upid::Upid;
-pub use vm_config::{Disk, Net, VmConfig};
+pub use vm_config::{Disk, MAX_QUEUES, Net, VmConfig};
 
 #[cfg(test)]
 mod damage;

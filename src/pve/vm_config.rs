@@ -57,6 +57,9 @@ pub struct Disk {
     pub cdrom: bool,
 }
 
+/// Queues of a network card at most (qemu-server, `queues`).
+pub const MAX_QUEUES: u32 = 64;
+
 /// A NIC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Net {

@@ -1,7 +1,9 @@
 //! Whether a call may be, judged against the VM's present configuration.
 
+use std::collections::BTreeSet;
+
 use crate::model::mark::{self, Mark, Ownership};
-use crate::pve::{Net, VmConfig};
+use crate::pve::{MAX_QUEUES, Net, VmConfig};
 
 use super::{Call, Policy};
 
@@ -27,8 +29,11 @@ pub(in crate::broker) fn check(
     if let Some(value) = call.param("ipconfig0") {
         ipconfig(policy, mark, (0, value))?;
     }
+    if let Some(units) = call.param("cpuunits") {
+        cpu_units(policy, units, mark)?;
+    }
     if let Some(value) = call.param("net0") {
-        net(policy, value, config)?;
+        net(policy, value, mark, config)?;
     }
     if let Some(key) = call.param("disk") {
         let disk = config.disks.get(key);
@@ -101,8 +106,42 @@ fn ipconfig(policy: &Policy, mark: &Mark, (card, value): (u8, &str)) -> Result<(
     }
 }
 
-/// Only bridge and VLAN may differ, and only to what the policy names.
-fn net(policy: &Policy, value: &str, config: &VmConfig) -> Result<(), String> {
+/// The weight that the file gives the machine's pool, and no other.
+fn cpu_units(policy: &Policy, units: &str, mark: &Mark) -> Result<(), String> {
+    match policy.guest.cpu_units.get(&mark.pool) {
+        Some(wanted) if wanted.to_string() == units => Ok(()),
+        Some(wanted) => Err(format!(
+            "parameter cpuunits: pool {} has {wanted}",
+            mark.pool
+        )),
+        None => Err(format!(
+            "parameter cpuunits: the configuration names none for pool {}",
+            mark.pool
+        )),
+    }
+}
+
+/// Whether an option of a network card may be written so: each to what the policy names alone.
+fn net_option(policy: &Policy, key: &str, value: &str, mark: &Mark) -> bool {
+    let guest = &policy.guest;
+    match key {
+        "firewall" => {
+            let on = |on: &bool| u8::from(*on).to_string() == value;
+            guest.firewalls.iter().any(on)
+        }
+        "mtu" => guest.mtus.iter().any(|mtu| mtu.to_string() == value),
+        "queues" => {
+            let kind = policy.allow.types.get(&mark.instance_type);
+            let cores = kind.map_or(0, |kind| kind.cores.min(MAX_QUEUES));
+            let queues = |on: &bool| if *on { cores } else { 0 }.to_string() == value;
+            guest.multiqueues.iter().any(queues)
+        }
+        _ => false,
+    }
+}
+
+/// Only bridge, VLAN, firewall, MTU and queues may differ, and only to what the policy names.
+fn net(policy: &Policy, value: &str, mark: &Mark, config: &VmConfig) -> Result<(), String> {
     let wanted = Net::read(value);
     let fail = |why: &str| Err(format!("parameter net0: {why}"));
     let bridges = &policy.allow.bridges;
@@ -119,7 +158,11 @@ fn net(policy: &Policy, value: &str, config: &VmConfig) -> Result<(), String> {
             && tag
             && wanted.model == "virtio"
             && wanted.mac.is_none()
-            && wanted.rest.is_empty()
+            && wanted
+                .rest
+                .iter()
+                .all(|(key, value)| net_option(policy, key, value, mark))
+            && parts(&wanted.write()) == parts(value)
         {
             return Ok(());
         }
@@ -140,22 +183,31 @@ fn net(policy: &Policy, value: &str, config: &VmConfig) -> Result<(), String> {
     {
         return fail("the VLAN must stay or be one that the configuration names");
     }
-    let rest = |net: &Net| {
-        let mut rest = net.rest.clone();
-        rest.sort();
-        rest
-    };
+    let allowed = |(key, value): &&(String, String)| net_option(policy, key, value, mark);
+    let fresh = |pair: &&(String, String)| !current.rest.contains(*pair);
+    let changed = wanted.rest.iter().filter(fresh);
+    let named = |key: &str| wanted.rest.iter().any(|(name, _)| name == key);
     let same = wanted.model == current.model
         && wanted.mac == current.mac
-        && rest(&wanted) == rest(current);
-    // Written anew the value has every key once and in one spelling: nothing is hidden in it.
-    let parts = |text: &str| {
-        let mut parts: Vec<String> = text.split(',').map(str::to_owned).collect();
-        parts.sort();
-        parts
-    };
-    if !same || parts(&wanted.write()) != parts(value) {
-        return fail("only bridge and tag may change");
+        && changed.clone().count() == changed.filter(allowed).count()
+        && current.rest.iter().all(|(key, _)| named(key));
+    if !same || repeated(&wanted) || parts(&wanted.write()) != parts(value) {
+        return fail(
+            "only bridge, tag, firewall, mtu and queues may change, and to what the configuration names",
+        );
     }
     Ok(())
+}
+
+/// An option of a network card stands twice: which one counts is PVE's affair.
+fn repeated(net: &Net) -> bool {
+    let keys: BTreeSet<&str> = net.rest.iter().map(|(key, _)| key.as_str()).collect();
+    keys.len() != net.rest.len()
+}
+
+/// The parts of a card, sorted: written anew it has every key once and in one spelling, and nothing is hidden in it.
+fn parts(text: &str) -> Vec<&str> {
+    let mut parts: Vec<&str> = text.split(',').collect();
+    parts.sort_unstable();
+    parts
 }

@@ -157,6 +157,7 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             may("cores", values::cores),
             may("memory", values::memory),
             may("balloon", values::zero),
+            may("cpuunits", values::count),
             may("onboot", values::flag),
             may("protection", values::zero),
             may("ciupgrade", values::flag),

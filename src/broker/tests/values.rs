@@ -24,6 +24,9 @@ const VALUES: &[Row] = &[
     ("balloon", "1", false),
     ("protection", "1", false),
     ("onboot", "yes", false),
+    ("cpuunits", "300", true),
+    ("cpuunits", "301", false),
+    ("cpuunits", "0300", false),
     ("cpu", "host", true),
     ("cpu", "host,flags=+x", false),
     ("ipconfig0", "ip=dhcp", true),
@@ -107,6 +110,41 @@ const NICS: &[Row] = &[
     (
         "net0",
         "virtio=BC:24:11:00:11:22,bridge=vmbr0,firewall=1,tag=20,tag=9",
+        false,
+    ),
+    (
+        "net0",
+        "virtio=BC:24:11:00:11:22,bridge=vmbr0,firewall=1,mtu=1400,queues=8,tag=20",
+        true,
+    ),
+    (
+        "net0",
+        "virtio=BC:24:11:00:11:22,bridge=vmbr0,firewall=1,mtu=1500,tag=20",
+        false,
+    ),
+    (
+        "net0",
+        "virtio=BC:24:11:00:11:22,bridge=vmbr0,firewall=1,queues=4,tag=20",
+        false,
+    ),
+    (
+        "net0",
+        "virtio=BC:24:11:00:11:22,bridge=vmbr0,firewall=1,queues=0,tag=20",
+        false,
+    ),
+    (
+        "net0",
+        "virtio=BC:24:11:00:11:22,bridge=vmbr0,firewall=1,mtu=1400,mtu=1400,tag=20",
+        false,
+    ),
+    (
+        "net0",
+        "virtio=BC:24:11:00:11:22,bridge=vmbr0,firewall=1,rate=5,tag=20",
+        false,
+    ),
+    (
+        "net0",
+        "virtio=BC:24:11:00:11:22,bridge=vmbr0,firewall=1,firewall=0,tag=20",
         false,
     ),
 ];

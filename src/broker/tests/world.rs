@@ -89,6 +89,10 @@ pub(in crate::broker) fn policy() -> Policy {
             searchdomains: [text("example.org")].into(),
             ssh_keys: [text("ssh-ed25519 AAAA+/= a b!")].into(),
             vlans: [20].into(),
+            mtus: [1400].into(),
+            multiqueues: [true].into(),
+            cpu_units: [(text("small"), 300)].into(),
+            ..Guest::default()
         },
     }
 }

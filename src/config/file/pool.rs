@@ -107,6 +107,11 @@ pub struct Pool {
     pub tags: Vec<String>,
     /// Text in the VMs' description, above the mark.
     pub description: String,
+    /// The weight of its VMs when a host's CPUs are short (PVE's `cpuunits`), beside 100 of a VM that has none. Default: the
+    /// template's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10000))]
+    pub cpu_units: Option<u32>,
     /// Settings of its kubelets.
     #[schemars(default)]
     pub kubelet: Kubelet,
@@ -327,6 +332,7 @@ impl Default for Pool {
             arch: "amd64".to_owned(),
             tags: vec!["pve-autoscaler".to_owned()],
             description: String::new(),
+            cpu_units: None,
             join: Join::default(),
             drain: Drain::default(),
             scale_down: PoolScaleDown::default(),

@@ -203,6 +203,17 @@ pub struct Template {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: Option<u16>,
+    /// Whether `net0` passes through PVE's firewall. The VM's rules and their switch are the template's: PVE copies
+    /// them with a clone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firewall: Option<bool>,
+    /// The MTU of `net0`, a `virtio` card; 1 for the bridge's. PVE starts no VM whose MTU is above its bridge's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65520))]
+    pub mtu: Option<u16>,
+    /// `net0`, a `virtio` card, gets as many queues as the machine has cores (64 at most).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub multiqueue: Option<bool>,
     /// The PVE resource pool that machines are put into.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_pool: Option<String>,

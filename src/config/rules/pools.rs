@@ -340,6 +340,12 @@ fn settings(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Pool 
         )
     });
     problems.unless(
+        pool.cpu_units
+            .is_none_or(|units| (1..=10_000).contains(&units)),
+        &path.at("cpu_units"),
+        || "expected PVE's cpuunits, 1 to 10000".to_owned(),
+    );
+    problems.unless(
         pool.description.len() <= 4096,
         &path.at("description"),
         || "expected at most 4096 bytes".to_owned(),
@@ -348,6 +354,7 @@ fn settings(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Pool 
         annotations: labels::annotations(pool, path, problems),
         tags: pool.tags.clone(),
         description: pool.description.clone(),
+        cpu_units: pool.cpu_units,
         join: joining::join(&pool.join, path, problems),
         kubelet: kubelet::kubelet(pool, path, problems),
         drain: Drain {

@@ -47,6 +47,9 @@ pub(super) fn templates(
                 boot_disk: template.boot_disk.clone(),
                 bridge: template.bridge.clone(),
                 vlan: template.vlan,
+                firewall: template.firewall,
+                mtu: template.mtu,
+                multiqueue: template.multiqueue,
                 resource_pool: template.resource_pool.clone(),
                 cpu_type: template.cpu_type.clone(),
                 ipconfig: template.ipconfig.clone(),
@@ -111,6 +114,12 @@ fn check_template(
     let vlan = template.vlan.is_none_or(|tag| (1..=4094).contains(&tag));
     problems.unless(vlan, &path.at("vlan"), || {
         "expected a VLAN tag, 1 to 4094".to_owned()
+    });
+    let mtu = template
+        .mtu
+        .is_none_or(|mtu| mtu == 1 || (576..=65520).contains(&mtu));
+    problems.unless(mtu, &path.at("mtu"), || {
+        "expected an MTU, 576 to 65520, or 1 for the bridge's".to_owned()
     });
     each(
         &template.ssh_keys,

@@ -344,6 +344,36 @@ impl Vm {
     }
 }
 
+/// The MTU of every bridge here, the kernel's default.
+const BRIDGE_MTU: u32 = 1500;
+
+/// Smallest MTU of a virtio card but 1, which means the bridge's.
+const MIN_MTU: u32 = 576;
+
+/// A virtio card on a bridge has no larger MTU than that, nor a tiny one (qemu-server, `print_netdevice_full`).
+fn check_mtus(vm: &Vm) -> Outcome {
+    for (key, value) in vm.config.iter().filter(|(key, _)| key.starts_with("net")) {
+        let options = properties(value, "model");
+        let mtu = options.get("mtu").and_then(|mtu| mtu.parse::<u32>().ok());
+        let virtio = options.contains_key("virtio") || options.get("model") == Some(&"virtio");
+        let Some(mtu) = mtu.filter(|mtu| virtio && options.contains_key("bridge") && *mtu != 1)
+        else {
+            continue;
+        };
+        if mtu < MIN_MTU {
+            return Err(format!(
+                "netdev {key}: MTU '{mtu}' is smaller than the IP minimum MTU '{MIN_MTU}'"
+            ));
+        }
+        if mtu > BRIDGE_MTU {
+            return Err(format!(
+                "netdev {key}: MTU '{mtu}' is bigger than the bridge MTU '{BRIDGE_MTU}'"
+            ));
+        }
+    }
+    Ok(())
+}
+
 impl World {
     /// What QEMU and PVE look at before a VM runs.
     fn check_start(&mut self, node: &str, vmid: u32, skiplock: bool, _now: Time) -> Outcome {
@@ -390,6 +420,7 @@ impl World {
                 return Err(format!("bridge '{bridge}' does not exist"));
             }
         }
+        check_mtus(&vm)?;
         check_numa(&vm)?;
         self.check_snippets(&vm)?;
         let taken: u64 = self

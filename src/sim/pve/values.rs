@@ -106,12 +106,28 @@ fn net(key: &str, text: &str) -> Result<(), String> {
                 .to_owned(),
         );
     }
+    for (name, least, most) in [("mtu", 1, 65_520), ("queues", 0, 64), ("firewall", 0, 1)] {
+        if let Some(given) = options.get(name) {
+            let why = range(given, least, most);
+            why.map_err(|why| format!("format error\n{key}.{name}: {why}"))?;
+        }
+    }
     match options.get("tag").map(|tag| tag.parse::<u32>()) {
         Some(Ok(0)) => bad("tag: value must have a minimum value of 1".to_owned()),
         Some(Ok(tag)) if tag > MAX_TAG => {
             bad(format!("tag: value must have a maximum value of {MAX_TAG}"))
         }
         _ => Ok(()),
+    }
+}
+
+/// A whole number of a property string between two bounds.
+fn range(given: &str, least: i64, most: i64) -> Result<(), String> {
+    match given.parse::<i64>() {
+        Err(_) => Err(format!("type check ('integer') failed - got '{given}'")),
+        Ok(number) if number < least => Err(format!("value must have a minimum value of {least}")),
+        Ok(number) if number > most => Err(format!("value must have a maximum value of {most}")),
+        Ok(_) => Ok(()),
     }
 }
 
@@ -199,6 +215,7 @@ mod tests {
         for (key, text) in [
             ("net0", "virtio=BC:24:11:00:11:22,bridge=vmbr0,firewall=1"),
             ("net0", "virtio,bridge=vmbr0,tag=20"),
+            ("net0", "virtio,bridge=vmbr0,firewall=0,mtu=1,queues=64"),
             ("net1", "model=e1000,macaddr=BC:24:11:00:11:22"),
             ("cpu", "host"),
             ("cpu", "x86-64-v2-AES,flags=+aes"),
@@ -212,6 +229,11 @@ mod tests {
         }
         for (key, text) in [
             ("net0", "nonsense"),
+            ("net0", "virtio,bridge=vmbr0,queues=65"),
+            ("net0", "virtio,bridge=vmbr0,mtu=65521"),
+            ("net0", "virtio,bridge=vmbr0,mtu=0"),
+            ("net0", "virtio,bridge=vmbr0,firewall=2"),
+            ("net0", "virtio,bridge=vmbr0,queues=many"),
             ("net0", "virtio=ZZ,bridge=vmbr0"),
             ("net0", "virtio=01:24:11:00:11:22,bridge=vmbr0"),
             ("net0", "virtio=BC:24:11:00:11:22,bridge=vmbr0,tag=5000"),
