@@ -6,12 +6,13 @@ mod absence;
 #[path = "life/clocks.rs"]
 mod clocks;
 mod common;
-#[path = "life/hosts.rs"]
+#[path = "life/hardware.rs"]
 mod hardware;
 #[path = "life/history.rs"]
 mod history;
 #[path = "life/hostile_days/mod.rs"]
 mod hostile_days;
+#[path = "life/hosts.rs"]
 mod hosts;
 #[path = "life/identity.rs"]
 mod identity;
