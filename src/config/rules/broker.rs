@@ -26,9 +26,8 @@ pub(super) fn broker(
     let extra = &file.broker;
     check(extra, problems);
     let is_local = |region: &Arc<str>| {
-        regions
-            .get(region)
-            .is_some_and(|region| region.settings.channel == Channel::Local)
+        let region = regions.get(region);
+        region.is_some_and(|region| region.settings.channel == Channel::Local)
     };
     let templates: Vec<&Template> = all
         .values()

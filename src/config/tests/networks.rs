@@ -69,7 +69,7 @@ fn what_cannot_be_right_of_a_network_is_said_where_it_stands() {
         ),
         (
             edit("gateway = \"192.0.2.1\"", "gateway = \"192.0.3.1\""),
-            "network.lan.gateway = \"192.0.3.1\": is not within 192.0.2.0/24",
+            "network.lan.gateway = \"192.0.3.1\": expected an address within 192.0.2.0/24",
         ),
         (
             edit("gateway = \"192.0.2.1\"", "gateway = \"fe80::1\""),
@@ -81,7 +81,7 @@ fn what_cannot_be_right_of_a_network_is_said_where_it_stands() {
         ),
         (
             edit("192.0.2.255\"", "192.0.3.0\""),
-            "network.lan.ranges.1 = \"192.0.2.250-192.0.3.0\": is not within 192.0.2.0/24",
+            "network.lan.ranges.1 = \"192.0.2.250-192.0.3.0\": expected an address within 192.0.2.0/24",
         ),
         (
             edit("192.0.2.255\"", "192.0.2.249\""),
