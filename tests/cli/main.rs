@@ -170,7 +170,7 @@ fn generate_writes_a_page_for_every_command_and_three_completions() {
     let keys = of_the_file.matches("\n.TP\n").count();
     assert!(keys > 150, "{keys} keys");
     for words in [
-        ".TH pve\\-autoscaler.toml 5",
+        ".TH pve-autoscaler.toml 5",
         ".SH EXAMPLE",
         ".SS [pool.NAME]\n",
         "\\fBinstance_types\\fR",

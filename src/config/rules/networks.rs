@@ -228,7 +228,7 @@ fn free_ranges(
         let at = path.at(key).at(&position);
         let range = list.0;
         let inside = net.contains(&range.first) && net.contains(&range.last);
-        problems.unless(inside, &at, || format!("is not within {net}"));
+        problems.unless(inside, &at, || format!("expected an address within {net}"));
         let before = ranges[..position].iter();
         if let Some(other) = before
             .map(|list| list.0)
