@@ -30,7 +30,7 @@ impl Write {
     }
 }
 
-/// What a machine's networks say to its guest.
+/// The cloud-init keys of a VM's configuration that `[network.NAME]` decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkKeys {
     /// `ipconfigN` by the number of the network card.
@@ -42,7 +42,7 @@ pub struct NetworkKeys {
 }
 
 impl NetworkKeys {
-    /// What the networks of a machine's pool say of the addresses that are reserved for it.
+    /// The keys for the addresses that a mark reserves, by the networks of its pool.
     ///
     /// # Errors
     /// The configuration does not give it these addresses any more.

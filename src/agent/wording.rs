@@ -10,7 +10,7 @@ use crate::model::foreign::{self, ForeignText};
 use crate::model::report::{NodeVerdict, PodVerdict};
 use crate::model::time::{Span, Time};
 
-/// What is made: `s2 from debian as VMID 9001 on pve1, 192.0.2.50`.
+/// A planned machine as the plan shows it: `s2 from debian as VMID 9001 on pve1, 192.0.2.50`.
 fn creation(spec: &CreateSpec, place: &str) -> String {
     let mark = &spec.mark;
     let made = format!("{} from {} as {place}", mark.instance_type, mark.template);

@@ -14,9 +14,9 @@ use crate::pve::{Cause, VmConfig};
 
 use super::work::{Stop, Work};
 
-/// What has an address besides us.
+/// Another guest that has an address of the machine.
 struct Other {
-    /// Who it is, for a person.
+    /// The guest as messages name it: `VM 9001 (name)`, or `the machine NAME` where only the journal knows it.
     name: String,
     vmid: u32,
     /// The address is in its configuration, and not in its mark alone.
@@ -62,7 +62,7 @@ async fn others(work: &Work, address: IpAddr) -> Result<Vec<Other>, Stop> {
         entries.any(|entry| entry.target.region == *region && entry.target.vmid == vmid)
     };
     for (vmid, guest) in &resources.guests {
-        // What the journal intends has the address that is reserved for it, whatever is read.
+        // A VM in the journal is among `others` already, with the addresses of its mark.
         let known = *vmid == work.mark.vmid || intended(*vmid);
         if known || guest.template || guest.kind != GuestKind::Qemu || !in_range(*vmid) {
             continue;
