@@ -327,7 +327,13 @@ impl World {
                 .insert("ide2".to_owned(), format!("{drive},media=cdrom"));
         }
         if !spec.container {
-            self.identify(&mut vm, true);
+            // A scene that names a VM's UUID has a node with the same `systemUUID`.
+            if vm.text("smbios1").split(',').any(|part| part.starts_with("uuid=")) {
+                let generation = self.uuid();
+                vm.config.entry("vmgenid".to_owned()).or_insert(generation);
+            } else {
+                self.identify(&mut vm, true);
+            }
             if !vm.config.contains_key("net0") {
                 let mac = self.mac();
                 vm.config
