@@ -10,8 +10,9 @@ use crate::kube::events::{About, Event, reason};
 use crate::model::action::{Action, CreateSpec, Kind, NodeRef, Reason};
 use crate::model::cluster::PodKey;
 use crate::model::identity::Contradiction;
+use crate::model::reasons::Reasons;
 use crate::model::region::{Busy, Failure, Step};
-use crate::model::report::{PodVerdict, Reasons};
+use crate::model::report::PodVerdict;
 use crate::model::time::{Span, Time};
 
 /// The same news about the same object is told again after this long (Karpenter: 2 min for most;

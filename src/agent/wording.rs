@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use crate::model::action::{Action, CreateSpec, Kind};
 use crate::model::cluster::PodKey;
 use crate::model::foreign::{self, ForeignText};
+use crate::model::reasons::Reasons;
 use crate::model::report::{NodeVerdict, PodVerdict};
 use crate::model::time::{Span, Time};
 
@@ -69,8 +69,8 @@ pub fn pod_verdict(verdict: &PodVerdict, now: Time) -> (String, String) {
         ),
         PodVerdict::Held { why } => ("has to wait".to_owned(), reasons(why)),
         PodVerdict::NoCompatiblePool { why } => ("no pool can run it".to_owned(), reasons(why)),
-        PodVerdict::Ignored { why } => ("is left alone".to_owned(), one_line(why)),
-        PodVerdict::Unread { why } => ("is not judged yet".to_owned(), one_line(why)),
+        PodVerdict::Ignored { why } => ("is left alone".to_owned(), one_line(&why.to_string())),
+        PodVerdict::Unread { why } => ("is not judged yet".to_owned(), one_line(&why.to_string())),
     }
 }
 
@@ -87,14 +87,14 @@ pub fn preempted(pods: &BTreeMap<PodKey, i32>) -> String {
 }
 
 /// Reasons by `pool/type`; pools that share a reason share a mention.
-fn reasons(why: &BTreeMap<Arc<str>, String>) -> String {
-    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (place, reason) in why {
-        by_reason.entry(reason).or_default().push(place);
+fn reasons(why: &Reasons) -> String {
+    let mut by_reason: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (place, reason) in why.iter() {
+        by_reason.entry(reason.to_string()).or_default().push(place);
     }
     let mentions: Vec<String> = by_reason
         .into_iter()
-        .map(|(reason, places)| format!("{}: {}", places.join(", "), one_line(reason)))
+        .map(|(reason, places)| format!("{}: {}", places.join(", "), one_line(&reason)))
         .collect();
     mentions.join("; ")
 }
@@ -103,14 +103,14 @@ fn reasons(why: &BTreeMap<Arc<str>, String>) -> String {
 pub fn node_verdict(verdict: &NodeVerdict, now: Time) -> (String, String) {
     match verdict {
         NodeVerdict::NotAutoscaled => ("not ours".to_owned(), String::new()),
-        NodeVerdict::Unread { why } => ("not judged yet".to_owned(), one_line(why)),
+        NodeVerdict::Unread { why } => ("not judged yet".to_owned(), one_line(&why.to_string())),
         NodeVerdict::Kept {
             reason,
             why,
             pod,
             until,
         } => {
-            let mut text = one_line(why);
+            let mut text = one_line(&why.to_string());
             if let Some(pod) = pod {
                 let _ = write!(text, " (pod {pod})");
             }
@@ -119,8 +119,10 @@ pub fn node_verdict(verdict: &NodeVerdict, now: Time) -> (String, String) {
             }
             (reason.to_string(), text)
         }
-        NodeVerdict::Leaving { why, .. } => ("leaving".to_owned(), one_line(why)),
-        NodeVerdict::Replaced { why, .. } => ("being replaced".to_owned(), one_line(why)),
+        NodeVerdict::Leaving { why, .. } => ("leaving".to_owned(), one_line(&why.to_string())),
+        NodeVerdict::Replaced { why, .. } => {
+            ("being replaced".to_owned(), one_line(&why.to_string()))
+        }
     }
 }
 

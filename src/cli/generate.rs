@@ -8,6 +8,7 @@ use clap_complete::{Generator as _, Shell};
 
 use super::args::Cli;
 use super::manual;
+use super::report_schema;
 use crate::config;
 
 const NAME: &str = "pve-autoscaler";
@@ -33,7 +34,7 @@ info,pve_autoscaler::agent=debug.
 .TP
 /etc/pve\-autoscaler.toml
 The configuration, pve\-autoscaler.toml(5); an example is in /usr/share/doc/pve\-autoscaler/examples, its schema in
-/usr/share/pve\-autoscaler/pve\-autoscaler.schema.json.
+/usr/share/pve\-autoscaler/pve\-autoscaler.schema.json. The schema of what \fBplan \-o json\fR says lies beside it.
 .TP
 /etc/pve\-autoscaler/kubeconfig
 Credentials for Kubernetes; \fBkubeconfig\fR makes them.
@@ -111,6 +112,10 @@ pub(super) fn run(directory: &Path) -> anyhow::Result<()> {
     for (name, text) in [
         ("man/pve-autoscaler.toml.5", manual::page()),
         ("pve-autoscaler.schema.json", config::schema::schema_text()),
+        (
+            "pve-autoscaler-report.schema.json",
+            report_schema::schema_text(),
+        ),
         ("configuration.md", config::reference::reference()),
     ] {
         let path = directory.join(name);

@@ -26,6 +26,7 @@ mod plan;
 mod redact;
 mod render;
 mod replay;
+mod report_schema;
 mod service;
 mod simulator;
 mod status;

@@ -2,9 +2,11 @@
 //! and in full below. Pure.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use crate::agent::status::Status;
 use crate::model::foreign::ForeignText;
+use crate::model::reasons::Held;
 use crate::model::report::Scope;
 
 /// Columns of a terminal that people have at least.
@@ -22,8 +24,8 @@ pub(super) fn once(status: &Status) -> Status {
         };
         let scope = Scope::Pool(name.clone());
         for hold in &mut short.holds {
-            if hold.scope == scope && hold.why.contains(message.as_str()) {
-                "it backs off".clone_into(&mut hold.why);
+            if hold.scope == scope && matches!(hold.why.held, Held::BacksOff { .. }) {
+                hold.why = Arc::new(Held::BacksOff { failure: None }.into());
             }
         }
         pool.backoff_message = Some(match teller(status, &message) {

@@ -82,7 +82,11 @@ fn plan(plan: &[Action]) -> Vec<Vec<String>> {
 pub(super) fn held(text: &mut String, holds: &[Hold], now: Time) {
     let rows = holds.iter().map(|hold| {
         let until = hold.until.map(|until| when(until, now)).unwrap_or_default();
-        vec![hold.scope.to_string(), one_line(&hold.why), until]
+        vec![
+            hold.scope.to_string(),
+            one_line(&hold.why.to_string()),
+            until,
+        ]
     });
     let rows = rows.collect();
     section(text, "On hold", &["SCOPE", "WHY", "UNTIL"], rows);
@@ -221,6 +225,9 @@ mod tests {
     use crate::model::action::{CreateSpec, Kind, NodeRef, Precondition, Reason, Target, VERSION};
     use crate::model::mark::Mark;
     use crate::model::memory::Memory;
+    use crate::model::reasons::{
+        Aborted, Blocked, Held, Ignored, Kept, Refused, Removed, Unremovable,
+    };
     use crate::model::report::{Growth, Least, Report, Scope};
     use crate::model::time::Span;
 
@@ -310,12 +317,47 @@ mod tests {
         ])
     }
 
+    fn some_nodes() -> BTreeMap<Arc<str>, NodeVerdict> {
+        BTreeMap::from([
+            (Arc::from("cp-1"), NodeVerdict::NotAutoscaled),
+            (
+                Arc::from("small-aaaaa"),
+                NodeVerdict::Kept {
+                    reason: Unremovable::NotEnoughPdb,
+                    why: Kept::BlockedByPod {
+                        pod: PodKey::new("default", "db-0"),
+                        blocked: Box::new(Blocked::Budget {
+                            budget: PodKey::new("default", "db"),
+                            allowed: 0,
+                            left: 0,
+                        }),
+                    },
+                    pod: Some(PodKey::new("default", "db-0")),
+                    until: Some(NOW + Span::minutes(5)),
+                },
+            ),
+            (
+                Arc::from("small-bbbbb"),
+                NodeVerdict::Leaving {
+                    why: Removed::Planned {
+                        reason: Reason::Unneeded {
+                            since: NOW - Span::minutes(10),
+                            utilization_permille: 125,
+                        },
+                    },
+                    moves: BTreeMap::new(),
+                },
+            ),
+        ])
+    }
+
     fn report() -> Report {
         let pod = |name: &str| PodKey::new("default", name);
         let why = |text: &str| {
+            let refused = || Refused::TooComplex { why: text.into() }.into();
             Arc::new(BTreeMap::from([
-                (Arc::from("big/b8"), text.to_owned()),
-                (Arc::from("small/s2"), text.to_owned()),
+                (Arc::from("big/b8"), refused()),
+                (Arc::from("small/s2"), refused()),
             ]))
         };
         Report {
@@ -323,10 +365,8 @@ mod tests {
             hosts: some_hosts(),
             networks: BTreeMap::new(),
             holds: vec![Hold {
-                scope: Scope::ScaleDown,
-                why: "a node came 4m ago, delay_after_add is 10m".into(),
                 until: Some(NOW + Span::minutes(6)),
-                cause: None,
+                ..Hold::new(Scope::ScaleDown, Held::ScaleDownDisabled)
             }],
             pods: BTreeMap::from([
                 (
@@ -363,7 +403,7 @@ mod tests {
                 (
                     pod("f"),
                     PodVerdict::Ignored {
-                        why: "its scheduling is gated".into(),
+                        why: Ignored::Gated,
                     },
                 ),
                 (
@@ -374,25 +414,7 @@ mod tests {
                     },
                 ),
             ]),
-            nodes: BTreeMap::from([
-                (Arc::from("cp-1"), NodeVerdict::NotAutoscaled),
-                (
-                    Arc::from("small-aaaaa"),
-                    NodeVerdict::Kept {
-                        reason: "NotEnoughPdb".into(),
-                        why: "its budget allows no disruption".into(),
-                        pod: Some(pod("db-0")),
-                        until: Some(NOW + Span::minutes(5)),
-                    },
-                ),
-                (
-                    Arc::from("small-bbbbb"),
-                    NodeVerdict::Leaving {
-                        why: "unneeded for 10m".into(),
-                        moves: BTreeMap::new(),
-                    },
-                ),
-            ]),
+            nodes: some_nodes(),
             pools: some_pools(),
             warnings: vec!["VM 9005 in our range carries no mark".into()],
             scale_up: Some(Growth {
@@ -428,7 +450,7 @@ mod tests {
                     Kind::Release,
                     "small-ccccc",
                     Reason::Aborted {
-                        message: "a budget blocks".into(),
+                        because: Aborted::NotWanted,
                     },
                 ),
             ],

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -102,10 +103,9 @@ fn held(text: &mut String, status: &Status, now: Time) {
             .filter_map(|trouble| trouble.cause.as_ref());
         causes.into_iter().any(|known| known.as_str() == cause)
     };
-    let holds = status.holds.iter().map(|hold| match &hold.cause {
+    let holds = status.holds.iter().map(|hold| match &hold.why.cause {
         Some(cause) if named(cause) => Hold {
-            why: hold.effect().to_owned(),
-            cause: None,
+            why: Arc::new(hold.why.held.clone().into()),
             ..hold.clone()
         },
         _ => hold.clone(),
@@ -212,11 +212,11 @@ fn troubles(text: &mut String, status: &Status) {
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
-    use std::sync::Arc;
 
     use super::*;
     use crate::agent::status::Pending;
     use crate::agent::trouble::Trouble;
+    use crate::model::reasons::{Held, Hindrance};
     use crate::model::region::{Failure, Step};
     use crate::model::report::{Hold, PoolState, Scope};
     use crate::model::time::Span;
@@ -289,10 +289,8 @@ mod tests {
             cluster_id: Some("uid/default".into()),
             leader: true,
             holds: vec![Hold {
-                scope: Scope::ScaleDown,
-                why: "a node came".into(),
                 until: Some(NOW + Span::minutes(6)),
-                cause: None,
+                ..Hold::new(Scope::ScaleDown, Held::ScaleDownDisabled)
             }],
             warnings: vec!["VM 9005 carries no mark".into()],
             pools: BTreeMap::from([(Arc::from("small"), pool)]),
@@ -326,26 +324,30 @@ mod tests {
     #[test]
     fn one_fault_is_told_once() {
         let cause = "kubeconfig /etc/x: it cannot be read";
-        let hold = |scope: Scope, effect: &str| Hold {
+        let hold = |scope: Scope, held: Held| Hold {
             scope,
-            why: format!("{effect}: {cause}"),
-            cause: Some(cause.to_owned()),
+            why: Arc::new(Hindrance {
+                held,
+                cause: Some(cause.into()),
+            }),
             until: None,
+        };
+        let others = (0..13).map(|n| format!("kube/{n}").into());
+        let sources: Vec<Arc<str>> = [Arc::from("kube/nodes")]
+            .into_iter()
+            .chain(others)
+            .collect();
+        let unread = || Held::NotRead {
+            sources: sources.clone(),
         };
         let status = Status {
             configured: true,
             at: Some(NOW),
             unread: BTreeSet::from([Arc::from("kube/pods")]),
             holds: vec![
-                hold(Scope::Everything, "this instance does not hold the lease"),
-                hold(
-                    Scope::ScaleUp,
-                    "kube/nodes and 13 others were not yet read completely",
-                ),
-                hold(
-                    Scope::ScaleDown,
-                    "kube/nodes and 13 others were not yet read completely",
-                ),
+                hold(Scope::Everything, Held::NotLeader { holder: None }),
+                hold(Scope::ScaleUp, unread()),
+                hold(Scope::ScaleDown, unread()),
             ],
             troubles: vec![Trouble {
                 cause: Some(cause.into()),
@@ -397,10 +399,13 @@ mod tests {
             leader: true,
             at: Some(NOW),
             holds: vec![Hold {
-                scope: Scope::Pool("general".into()),
-                why: format!("it backs off after a failure: {backoff}"),
                 until: Some(NOW + Span::minutes(3)),
-                cause: None,
+                ..Hold::new(
+                    Scope::Pool("general".into()),
+                    Held::BacksOff {
+                        failure: pool.backoff_message.clone(),
+                    },
+                )
             }],
             pools: BTreeMap::from([(Arc::from("general"), pool.clone())]),
             machines: BTreeMap::from([(Arc::from("general-abcde"), failed)]),

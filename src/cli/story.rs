@@ -136,7 +136,8 @@ fn fate(pod: &PodFate) -> Vec<String> {
         Fate::Unplaced => "finds no place".to_owned(),
         Fate::Blocks { reason } => format!("blocks: {reason}"),
     };
-    let why = pod.why.as_deref().map(one_line).unwrap_or_default();
+    let why = pod.why.as_ref().map(ToString::to_string);
+    let why = why.as_deref().map(one_line).unwrap_or_default();
     vec![pod.pod.to_string(), what, why]
 }
 
@@ -146,11 +147,11 @@ fn offers(offers: &[OfferAnswer]) -> Vec<Vec<String>> {
     let mut lines: Vec<(Line<'_>, Vec<&str>)> = Vec::new();
     for offer in offers {
         let answer = match &offer.misfit {
-            Some(why) => format!("would not run: {}", one_line(why)),
+            Some(why) => format!("would not run: {}", one_line(&why.to_string())),
             None => "would run".to_owned(),
         };
         let now = match &offer.held {
-            Some(why) => format!("no: {}", one_line(why)),
+            Some(why) => format!("no: {}", one_line(&why.to_string())),
             None => "yes".to_owned(),
         };
         let line = (
@@ -192,7 +193,7 @@ fn nodes(nodes: &[NodeAnswer]) -> Vec<Vec<String>> {
     let mut by_answer: BTreeMap<(bool, String), Vec<&str>> = BTreeMap::new();
     for node in nodes {
         let answer = match &node.misfit {
-            Some(why) => format!("would not run: {}", one_line(why)),
+            Some(why) => format!("would not run: {}", one_line(&why.to_string())),
             None if !node.preempts.is_empty() => {
                 format!("would run: {}", preempted(&node.preempts))
             }
@@ -244,7 +245,11 @@ mod tests {
 
     use super::*;
     use crate::model::cluster::{Phase, PodKey};
+    use crate::model::reasons::{
+        Blocked, FateReason, Held, HostRefused, Kept, Misfit, Refusals, Refused, Unremovable,
+    };
     use crate::model::report::{Hold, NodeVerdict, Scope};
+    use crate::model::scheduling::{Effect, Taint};
     use crate::model::story::{MachineFacts, PreferenceKind};
     use crate::model::time::Span;
 
@@ -259,28 +264,39 @@ mod tests {
         }
     }
 
-    fn offer(kind: &str, host: &str, misfit: Option<&str>, held: Option<&str>) -> OfferAnswer {
+    fn offer(kind: &str, host: &str, misfit: Option<Misfit>, held: Option<Refused>) -> OfferAnswer {
         OfferAnswer {
             pool: "workers".into(),
             instance_type: kind.into(),
             host: host.into(),
             price: 1,
             free: free(1900, 3584),
-            misfit: misfit.map(str::to_owned),
-            held: held.map(str::to_owned),
+            misfit,
+            held: held.map(Refusals::from),
         }
     }
 
     #[test]
     fn a_pod_reads_as_a_story() {
-        let small = Some("cpu: asks 5, a node offers 1.9 after DaemonSets");
-        let full =
-            Some("the host pve2 has 1Gi of memory left for VMs, one of this type takes 16Gi");
-        let answer = |name: &str, coming: bool, misfit: Option<&str>| NodeAnswer {
+        let lacks = |free: i64, new_node: bool| Misfit::Insufficient {
+            resource: "cpu".into(),
+            asked: 5000,
+            free,
+            new_node,
+        };
+        let small = || Some(lacks(1900, true));
+        let full = Some(Refused::Host {
+            host: "pve2".into(),
+            refusal: HostRefused::Memory {
+                left: 1 << 30,
+                asks: 16 << 30,
+            },
+        });
+        let answer = |name: &str, coming: bool, misfit: Option<Misfit>| NodeAnswer {
             name: name.into(),
             coming,
             free: free(400, 100),
-            misfit: misfit.map(str::to_owned),
+            misfit,
             preempts: BTreeMap::new(),
         };
         let story = PodStory {
@@ -292,17 +308,24 @@ mod tests {
             verdict: Some(PodVerdict::Held {
                 why: Arc::new(BTreeMap::from([(
                     Arc::from("workers/big"),
-                    "its max is 3".to_owned(),
+                    Refused::TooComplex {
+                        why: "its max is 3".into(),
+                    }
+                    .into(),
                 )])),
             }),
             offers: vec![
-                offer("small", "pve1", small, None),
-                offer("small", "pve2", small, None),
+                offer("small", "pve1", small(), None),
+                offer("small", "pve2", small(), None),
                 offer(
                     "big",
                     "pve1",
                     None,
-                    Some("pool limit: it has 3 machines, its max is 3"),
+                    Some(Refused::PoolMax {
+                        machines: 3,
+                        max: 3,
+                        planned: 0,
+                    }),
                 ),
                 offer("big", "pve2", None, full),
             ],
@@ -310,19 +333,27 @@ mod tests {
                 answer(
                     "cp-1",
                     false,
-                    Some(
-                        "does not tolerate the taint node-role.kubernetes.io/control-plane:NoSchedule",
-                    ),
+                    Some(Misfit::Taint {
+                        taint: Taint {
+                            key: "node-role.kubernetes.io/control-plane".into(),
+                            value: "".into(),
+                            effect: Effect::NoSchedule,
+                        },
+                        compares_numbers: false,
+                    }),
                 ),
-                answer("workers-1", false, Some("cpu: asks 5, 0.4 are free")),
-                answer("workers-2", false, Some("cpu: asks 5, 0.4 are free")),
+                answer("workers-1", false, Some(lacks(400, false))),
+                answer("workers-2", false, Some(lacks(400, false))),
                 answer("workers-3", true, None),
             ],
             holds: vec![Hold {
-                scope: Scope::Pool("workers".into()),
-                why: "a join failed".into(),
                 until: Some(NOW + Span::minutes(4)),
-                cause: None,
+                ..Hold::new(
+                    Scope::Pool("workers".into()),
+                    Held::BacksOff {
+                        failure: Some("a join failed".into()),
+                    },
+                )
             }],
             place: None,
             preferences: Vec::new(),
@@ -364,10 +395,15 @@ mod tests {
 
     #[test]
     fn a_node_reads_as_a_story() {
-        let fate = |name: &str, fate: Fate, why: Option<&str>| PodFate {
+        let spent = || Blocked::Budget {
+            budget: PodKey::new("shop", "db"),
+            allowed: 0,
+            left: 0,
+        };
+        let fate = |name: &str, fate: Fate, why: Option<FateReason>| PodFate {
             pod: PodKey::new("shop", name),
             fate,
-            why: why.map(str::to_owned),
+            why,
         };
         let story = NodeStory {
             node: "workers-1".into(),
@@ -380,9 +416,11 @@ mod tests {
                 standing: "up".into(),
             }),
             verdict: Some(NodeVerdict::Kept {
-                reason: "NotEnoughPdb".into(),
-                why: "shop/db-0: the disruption budget shop/db allows 0 evictions, 0 are left"
-                    .into(),
+                reason: Unremovable::NotEnoughPdb,
+                why: Kept::BlockedByPod {
+                    pod: PodKey::new("shop", "db-0"),
+                    blocked: Box::new(spent()),
+                },
                 pod: Some(PodKey::new("shop", "db-0")),
                 until: None,
             }),
@@ -395,9 +433,11 @@ mod tests {
                 fate(
                     "db-0",
                     Fate::Blocks {
-                        reason: "NotEnoughPdb".into(),
+                        reason: Unremovable::NotEnoughPdb,
                     },
-                    Some("the disruption budget shop/db allows 0 evictions, 0 are left"),
+                    Some(FateReason::Blocked {
+                        blocked: Box::new(spent()),
+                    }),
                 ),
                 fate("log-x", Fate::Stays, None),
                 fate(
@@ -410,7 +450,14 @@ mod tests {
                 fate(
                     "web-2",
                     Fate::Unplaced,
-                    Some("none of 2 other ready nodes holds it"),
+                    Some(FateReason::Unplaced {
+                        kept: Box::new(Kept::NoPlace {
+                            expected: false,
+                            others: 2,
+                            nearest: None,
+                            misfit: None,
+                        }),
+                    }),
                 ),
             ],
             expected: vec![PodKey::new("shop", "web-9")],

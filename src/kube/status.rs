@@ -248,6 +248,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::reasons::Held;
 
     fn input() -> StatusInput {
         let mut pools = BTreeMap::new();
@@ -296,12 +297,8 @@ mod tests {
         assert!(writer.render(&input(), start + Span::minutes(4)).is_none());
         assert!(writer.render(&input(), start + MAX_INTERVAL).is_some());
         let mut changed = input();
-        changed.holds.push(Hold {
-            scope: Scope::Everything,
-            why: "the view is stale".into(),
-            until: None,
-            cause: None,
-        });
+        let held = Held::NotLeader { holder: None };
+        changed.holds.push(Hold::new(Scope::Everything, held));
         assert!(writer.render(&changed, start + Span::seconds(5)).is_none());
         let text = writer
             .render(&changed, start + MIN_INTERVAL)

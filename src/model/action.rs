@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::PodKey;
 use super::foreign::ForeignText;
 use super::mark::Mark;
 use super::policy::Terms;
+use super::reasons::{Aborted, told};
 use super::region::RegionName;
 use super::time::{Span, Time};
 use super::words;
@@ -135,7 +137,7 @@ pub struct Precondition {
 }
 
 /// Why an action is planned. The event and the log line say it in words.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "why")]
 pub enum Reason {
     /// These pods are pending and fit on nothing there is.
@@ -156,7 +158,7 @@ pub enum Reason {
     Unneeded {
         /// Since when.
         since: Time,
-        /// Its utilisation in thousandths.
+        /// The node's utilisation in thousandths.
         utilization_permille: i64,
     },
     /// Not Ready for long enough.
@@ -175,26 +177,25 @@ pub enum Reason {
     NoVm,
     /// The removal that tainted the node is over or was given up.
     Aborted {
-        /// Why.
-        message: String,
+        /// Why; in JSON `message` and `details`.
+        #[serde(flatten, with = "told::message")]
+        #[schemars(with = "told::MessageForm<Aborted>")]
+        because: Aborted,
     },
     /// The clone that made it is dead.
     DeadClone,
-    /// Its Node exists and its VM is off.
+    /// The machine's Node exists and the VM is off.
     PoweredOff {
         /// Since when it was seen off.
         since: Time,
     },
-    /// Its VM is on another host than the node's zone label says.
+    /// The machine's VM is on another host than the node's zone label says.
     Migrated {
         /// What the label says.
         from: Arc<str>,
     },
     /// A removal that was begun is brought to an end.
-    NotWanted {
-        /// What makes it unwanted.
-        message: String,
-    },
+    NotWanted,
     /// The pool has more nodes than its `max`, and this one is the cheapest to take down.
     AboveMax {
         /// Since when it could go.
@@ -230,7 +231,7 @@ pub enum Reason {
         /// The other nodes it replaces that are to go yet.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         others: Vec<Arc<str>>,
-        /// Those that went for it, or are going.
+        /// Nodes that went for the machine, or are going.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         gone: Vec<Arc<str>>,
     },
@@ -277,12 +278,14 @@ impl std::fmt::Display for Reason {
             }
             Reason::NoNode => write!(f, "its VM has no node"),
             Reason::NoVm => write!(f, "its node has no VM"),
-            Reason::Aborted { message } => write!(f, "the removal was given up: {message}"),
+            Reason::Aborted { because } => write!(f, "the removal was given up: {because}"),
             Reason::DeadClone => write!(f, "the clone that made it is dead"),
             Reason::PoweredOff { since } => {
                 write!(f, "its VM is off since {since}, and its Node exists")
             }
-            Reason::NotWanted { message } => write!(f, "{message}"),
+            Reason::NotWanted => {
+                write!(f, "its removal was begun and is brought to an end")
+            }
             Reason::AboveMax { have, max, .. } => {
                 write!(
                     f,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::foreign::ForeignText;
@@ -47,7 +48,8 @@ pub struct Cluster {
 }
 
 /// Namespace and name of a namespaced object. Serialises as `namespace/name`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
+#[schemars(with = "String")]
 pub struct PodKey {
     /// Namespace.
     pub namespace: Arc<str>,
@@ -131,7 +133,18 @@ pub struct Pod {
 
 /// A pod's phase.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
 )]
 pub enum Phase {
     /// Accepted, not all containers started.
@@ -297,7 +310,7 @@ pub struct Asks {
 pub struct PersistentVolume {
     /// `spec.nodeAffinity.required`: OR of terms; `None` when absent.
     pub node_affinity: Option<Vec<NodeTerm>>,
-    /// Its labels for zone and region, old and new: hand-made volumes have them in place of an affinity.
+    /// The volume's labels for zone and region, old and new: hand-made volumes have them in place of an affinity.
     pub zones: Vec<ZoneLabel>,
     /// CSI driver name.
     pub driver: Option<Arc<str>>,
@@ -325,7 +338,7 @@ pub struct Free {
     pub modes: Vec<Arc<str>>,
     /// `spec.volumeMode: Block`.
     pub block: bool,
-    /// Its labels.
+    /// The labels of the volume.
     pub labels: Labels,
     /// `spec.volumeAttributesClassName`; empty where there is none.
     pub attributes: Arc<str>,
@@ -338,12 +351,14 @@ pub struct Free {
 }
 
 /// A volume's label for a zone or a region.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(default, deny_unknown_fields)]
 pub struct ZoneLabel {
     /// The label's key.
     pub key: Arc<str>,
-    /// Its values: several are joined by `__` in one label.
+    /// The label's values: several are joined by `__` in one label.
     pub values: Vec<Arc<str>>,
 }
 
@@ -407,7 +422,7 @@ const ZONE_KEYS: [(&str, &str); 4] = [
 ];
 
 impl ZoneLabel {
-    /// Those among a volume's labels. Source: kube-scheduler's plugin `VolumeZone`.
+    /// The zone and region labels among a volume's labels. Source: kube-scheduler's plugin `VolumeZone`.
     pub fn among<'l>(get: impl Fn(&str) -> Option<&'l str>) -> Vec<ZoneLabel> {
         ZONE_KEYS
             .iter()

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cron::Cron;
@@ -28,9 +29,9 @@ pub struct Consolidation {
 pub enum ConsolidationPolicy {
     /// None: a node that works stays.
     Never,
-    /// Those that no pod needs.
+    /// Nodes that no pod needs.
     WhenEmpty,
-    /// Those too whose pods fit elsewhere, or on fewer or cheaper machines.
+    /// Nodes that no pod needs, and nodes whose pods fit elsewhere, or on fewer or cheaper machines.
     WhenUnderused,
 }
 
@@ -60,7 +61,7 @@ impl Saving {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeBudget {
-    /// So many.
+    /// How many nodes at once.
     pub nodes: Share,
     /// When it holds; `None` for always.
     #[serde(default)]
@@ -71,12 +72,14 @@ pub struct NodeBudget {
 }
 
 /// A number of nodes, or a part of a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Share {
-    /// So many nodes.
+    /// A number of nodes.
     Nodes(u32),
-    /// So many per cent of the pool's nodes, rounded up.
+    /// Per cent of the pool's nodes, rounded up.
     Percent(u32),
 }
 
@@ -91,12 +94,14 @@ pub struct Window {
 }
 
 /// Why a working node is disrupted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
     /// No pod needs it.
     Empty,
-    /// Its pods do well elsewhere.
+    /// The node's pods do well elsewhere.
     Underused,
 }
 

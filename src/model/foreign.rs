@@ -8,6 +8,7 @@ use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::ops::Deref;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// What stands for the rest of a text that was cut.
@@ -17,7 +18,7 @@ const CUT: char = '…';
 /// the direction or hides characters, and [`ForeignText::MAX`] characters at most.
 ///
 /// There is no way to make one that is not so, reading it from a file included.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct ForeignText(String);
 
@@ -30,13 +31,13 @@ impl ForeignText {
         ForeignText(line(text.as_ref(), ForeignText::MAX))
     }
 
-    /// It in at most this many characters.
+    /// The text cut to at most `limit` characters.
     #[must_use]
     pub fn cut(&self, limit: usize) -> ForeignText {
         ForeignText(line(&self.0, limit))
     }
 
-    /// It as text.
+    /// The text as a plain `str`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -118,7 +119,7 @@ impl<'de> Deserialize<'de> for ForeignText {
 pub struct ForeignOutput(String);
 
 impl ForeignOutput {
-    /// It as it came, for a parser.
+    /// The output as it came, for a parser.
     pub fn raw(&self) -> &str {
         &self.0
     }
@@ -284,7 +285,7 @@ mod tests {
 
     use super::*;
 
-    /// What others would send who wish us ill.
+    /// What somebody who wishes us ill would send.
     const HOSTILE: &[&str] = &[
         "\0",
         "\n",

@@ -20,7 +20,7 @@ pub fn disables_scale_down(node: &Node) -> bool {
 /// A `do-not-disrupt` that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guard {
-    /// Its end, unless it has none.
+    /// When the guard ends; `None` for never.
     pub until: Option<Time>,
 }
 

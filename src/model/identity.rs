@@ -20,9 +20,9 @@ use super::policy::MACHINE_ANNOTATION;
 pub struct Signs<'a> {
     /// The machine's name.
     pub machine: &'a str,
-    /// Its region.
+    /// The machine's region.
     pub region: &'a str,
-    /// Its VMID.
+    /// The machine's VMID.
     pub vmid: u32,
     /// The SMBIOS UUID that is in force in the VM's configuration; `None` when it names none.
     pub uuid: Option<&'a str>,

@@ -10,6 +10,7 @@
 //! * [`facts`]: texts of the configuration that name what is known of a machine.
 //! * [`disruption`], [`cron`]: what pools let be done to working nodes, and when. [`guard`]: what pods and nodes forbid.
 //! * [`network`]: which addresses machines may get.
+//! * [`reasons`]: why, as types; their sentences are made there and nowhere else.
 //! * [`snapshot`], [`policy`], [`memory`] go into the brain; [`action`], [`report`], [`decision`] come out; [`story`] is
 //!   what `explain` answers.
 //!
@@ -37,6 +38,7 @@ pub mod parts;
 pub mod pods;
 pub mod policy;
 pub mod quantity;
+pub mod reasons;
 pub mod region;
 pub mod report;
 pub mod resources;

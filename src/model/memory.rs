@@ -182,7 +182,7 @@ impl Memory {
         }
     }
 
-    /// Those of pools and those of hosts.
+    /// Back-offs of pools and of hosts.
     fn backoffs(&mut self) -> impl Iterator<Item = &mut Backoff> {
         let hosts = self.host_backoff.values_mut();
         let hosts = hosts.flat_map(BTreeMap::values_mut);

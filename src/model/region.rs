@@ -124,7 +124,7 @@ pub struct Vm {
 pub struct Storage {
     /// Reachable and enabled.
     pub active: bool,
-    /// The same storage on every host.
+    /// The storage is one and the same on every host (`shared`).
     pub shared: bool,
     /// Free bytes; 0 when unknown.
     pub free: i64,
@@ -139,7 +139,7 @@ pub struct Storage {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TemplateCopy {
-    /// Its VMID.
+    /// The VM's id.
     pub vmid: u32,
     /// The host whose configuration directory holds it.
     pub host: Arc<str>,
@@ -173,11 +173,11 @@ pub struct TemplateDisk {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Its region.
+    /// The region that the machine is in.
     pub region: RegionName,
-    /// Its host: where the VM is, else where it is intended.
+    /// The machine's host: where the VM is, else where it is intended.
     pub host: Arc<str>,
-    /// Its contents, from the VM's mark or else from the intent (same fields).
+    /// The mark's contents, from the VM's mark or else from the intent (same fields).
     pub mark: Shared<Mark>,
     /// A durable intent of ours names it. A machine without one was made by an earlier installation.
     pub intended: bool,
@@ -187,7 +187,7 @@ pub struct Machine {
     /// The terms under which it was made, from its intent; `None`: those of the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terms: Option<Arc<Terms>>,
-    /// Its Kubernetes node, by the rule of [`identity`](super::identity).
+    /// The machine's Kubernetes node, by the rule of [`identity`](super::identity).
     #[serde(default)]
     pub node: Option<Arc<str>>,
     /// What the nodes, the VM and what is remembered of it say against each other: the machine is left alone. Then `node` is

@@ -4,19 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::PodKey;
 use super::foreign::ForeignText;
 use super::network::Family;
+use super::reasons::{
+    Held, Hindrance, Ignored, Kept, Reasons, Removed, Replacing, Unremovable, told,
+};
 use super::time::Time;
 use super::words;
 
-/// Reasons by `pool/type`, shared between the pods of one shape.
-pub type Reasons = Arc<BTreeMap<Arc<str>, String>>;
-
 /// The reasons of one decision.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
     /// What keeps the brain from acting at all or in part: stale views, no quorum, pause, an unhealthy cluster.
@@ -57,7 +58,7 @@ impl Report {
 
 /// New machines: how many, at what price, and what no plan can do without. Machines that replace others
 /// are not among them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Growth {
     /// How many.
@@ -89,7 +90,7 @@ impl fmt::Display for Growth {
 }
 
 /// The least that any plan needs; each number for itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Least {
     /// Machines.
@@ -100,8 +101,9 @@ pub struct Least {
 
 /// What a [`Hold`] keeps back. In JSON, in the metric `holds` and on the terminal it is this text: `everything`,
 /// `scale-up`, `scale-down`, `region NAME` or `pool NAME`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
+#[schemars(with = "String")]
 pub enum Scope {
     /// `everything`: no action is planned at all.
     Everything,
@@ -149,34 +151,75 @@ impl TryFrom<String> for Scope {
 }
 
 /// What keeps the brain from acting, in full or in part.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(into = "HoldForm", from = "HoldForm")]
+#[schemars(with = "HoldForm")]
 pub struct Hold {
     /// What is on hold.
     pub scope: Scope,
-    /// Why, in words, with numbers.
-    pub why: String,
-    /// The fault behind it, with whose words `why` ends; `None` when there is none, or none is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cause: Option<String>,
+    /// Why, and the fault behind it.
+    pub why: Arc<Hindrance>,
     /// When it may end, if that is known.
-    #[serde(default)]
     pub until: Option<Time>,
 }
 
+/// A hold in JSON: `why` is the whole sentence, `cause` the fault that it ends with, `details` the reason alone.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Hold")]
+struct HoldForm {
+    /// What is on hold: `everything`, `scale-up`, `scale-down`, `region NAME` or `pool NAME`.
+    scope: Scope,
+    /// The whole sentence.
+    #[serde(skip_deserializing)]
+    why: String,
+    /// The reason, without the fault behind it.
+    details: Held,
+    /// The fault with which the sentence ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cause: Option<Arc<str>>,
+    /// When it may end, if that is known.
+    #[serde(default)]
+    until: Option<Time>,
+}
+
+impl From<Hold> for HoldForm {
+    fn from(hold: Hold) -> HoldForm {
+        HoldForm {
+            why: hold.why.to_string(),
+            scope: hold.scope,
+            details: hold.why.held.clone(),
+            cause: hold.why.cause.clone(),
+            until: hold.until,
+        }
+    }
+}
+
+impl From<HoldForm> for Hold {
+    fn from(form: HoldForm) -> Hold {
+        Hold {
+            scope: form.scope,
+            why: Arc::new(Hindrance {
+                held: form.details,
+                cause: form.cause,
+            }),
+            until: form.until,
+        }
+    }
+}
+
 impl Hold {
-    /// Why, without the fault behind it: for those who tell that elsewhere.
-    pub fn effect(&self) -> &str {
-        let shorter = self.cause.as_deref().and_then(|cause| {
-            let before = self.why.strip_suffix(cause)?;
-            before.strip_suffix(": ")
-        });
-        shorter.unwrap_or(&self.why)
+    /// A hold for a reason that has no fault behind it.
+    pub fn new(scope: Scope, why: Held) -> Hold {
+        Hold {
+            scope,
+            why: Arc::new(why.into()),
+            until: None,
+        }
     }
 }
 
 /// What becomes of a pod that is not bound.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "verdict")]
 pub enum PodVerdict {
     /// It fits on a node there is; kube-scheduler will see.
@@ -196,7 +239,9 @@ pub enum PodVerdict {
     Triggers {
         /// The machine.
         machine: Arc<str>,
-        /// Why the other pools and types lost or failed, by `pool/type`.
+        /// Why the other pools and types lost or failed, by `pool/type`; in JSON `others` and `others_details`.
+        #[serde(flatten, with = "told::others")]
+        #[schemars(with = "told::OthersForm")]
         others: Reasons,
     },
     /// It waits for its batch to close.
@@ -206,28 +251,36 @@ pub enum PodVerdict {
     },
     /// A node would help but may not be made now: limits, back-off, host capacity.
     Held {
-        /// Why, by `pool/type`.
+        /// Why, by `pool/type`; in JSON `why` and `details`.
+        #[serde(flatten, with = "told::whys")]
+        #[schemars(with = "told::WhysForm")]
         why: Reasons,
     },
     /// No machine that the pools allow could ever run it.
     NoCompatiblePool {
-        /// The first predicate that fails, with numbers, by `pool/type`.
+        /// The first predicate that fails, with numbers, by `pool/type`; in JSON `why` and `details`.
+        #[serde(flatten, with = "told::whys")]
+        #[schemars(with = "told::WhysForm")]
         why: Reasons,
     },
     /// It is not our business: gated, expendable, a DaemonSet's, another scheduler's, too young.
     Ignored {
-        /// Why.
-        why: String,
+        /// Why; in JSON `why` and `details`.
+        #[serde(flatten, with = "told::why")]
+        #[schemars(with = "told::WhyForm<Ignored>")]
+        why: Ignored,
     },
     /// Nothing can be said of it before that was read.
     Unread {
-        /// What was not read yet, and why.
-        why: String,
+        /// What was not read yet, and why; in JSON `why` and `details`.
+        #[serde(flatten, with = "told::why")]
+        #[schemars(with = "told::WhyForm<Arc<Hindrance>>")]
+        why: Arc<Hindrance>,
     },
 }
 
 impl PodVerdict {
-    /// Its name, as in JSON.
+    /// The verdict's name, as in JSON.
     pub fn name(&self) -> &'static str {
         match self {
             PodVerdict::FitsNode { .. } => "fits_node",
@@ -262,22 +315,26 @@ impl PodVerdict {
 
 /// Why a node is kept or goes. Reasons carry cluster-autoscaler's names (`UnremovableReason`,
 /// `BlockingPodReason`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "verdict")]
 pub enum NodeVerdict {
     /// Not a node of ours.
     NotAutoscaled,
     /// Nothing can be said of it before that was read.
     Unread {
-        /// What was not read yet, and why.
-        why: String,
+        /// What was not read yet, and why; in JSON `why` and `details`.
+        #[serde(flatten, with = "told::why")]
+        #[schemars(with = "told::WhyForm<Arc<Hindrance>>")]
+        why: Arc<Hindrance>,
     },
     /// It stays.
     Kept {
         /// The rule, such as `NotUnderutilized` or `NoPlaceToMovePods`.
-        reason: Arc<str>,
-        /// The rule in words, with numbers.
-        why: String,
+        reason: Unremovable,
+        /// The rule with numbers; in JSON `why` and `details`.
+        #[serde(flatten, with = "told::why")]
+        #[schemars(with = "told::WhyForm<Kept>")]
+        why: Kept,
         /// The pod that blocks, if one does.
         #[serde(default)]
         pod: Option<PodKey>,
@@ -287,8 +344,10 @@ pub enum NodeVerdict {
     },
     /// It is being removed, or its removal is planned now.
     Leaving {
-        /// Why.
-        why: String,
+        /// Why; in JSON `why` and `details`.
+        #[serde(flatten, with = "told::why")]
+        #[schemars(with = "told::WhyForm<Removed>")]
+        why: Removed,
         /// Where its pods would go.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         moves: BTreeMap<PodKey, Arc<str>>,
@@ -297,24 +356,27 @@ pub enum NodeVerdict {
     Replaced {
         /// The machine.
         by: Arc<str>,
-        /// Why, with what it saves.
-        why: String,
+        /// Why, with what it saves; in JSON `why` and `details`.
+        #[serde(flatten, with = "told::why")]
+        #[schemars(with = "told::WhyForm<Replacing>")]
+        why: Replacing,
         /// Where its pods would go; those not named go to the machine.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         moves: BTreeMap<PodKey, Arc<str>>,
-        /// Why the other pools and types lost, by `pool/type`.
-        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        others: BTreeMap<Arc<str>, String>,
+        /// Why the other pools and types lost, by `pool/type`; in JSON `others` and `others_details`.
+        #[serde(flatten, with = "told::others")]
+        #[schemars(with = "told::OthersForm")]
+        others: Reasons,
     },
 }
 
 /// A pool in numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolState {
-    /// Its `min`.
+    /// The pool's `min`.
     pub min: u32,
-    /// Its `max`.
+    /// The pool's `max`.
     pub max: u32,
     /// Initialised nodes.
     pub ready: u32,
@@ -336,7 +398,7 @@ pub struct PoolState {
 }
 
 /// A host in numbers, as new machines find it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HostState {
     /// It is online.
@@ -359,7 +421,7 @@ pub struct HostState {
 }
 
 /// The addresses of a network, of one family.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkState {
     /// The ranges, as a person writes them.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::label_list::LabelList;
@@ -124,7 +125,9 @@ pub struct Owner {
 }
 
 /// A node selector term: all requirements hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodeTerm {
     /// `matchExpressions`, on labels.
@@ -134,7 +137,9 @@ pub struct NodeTerm {
 }
 
 /// One selector requirement.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub struct Requirement {
     /// Label key or field path.
     pub key: Arc<str>,
@@ -146,7 +151,9 @@ pub struct Requirement {
 }
 
 /// Selector operators of node and label selectors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub enum Operator {
     /// The value is one of the list.
     In,
@@ -163,7 +170,9 @@ pub enum Operator {
 }
 
 /// A node taint.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub struct Taint {
     /// Key.
     pub key: Arc<str>,
@@ -175,7 +184,9 @@ pub struct Taint {
 }
 
 /// What a taint does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub enum Effect {
     /// New pods stay away.
     NoSchedule,
@@ -200,7 +211,9 @@ pub struct Toleration {
 }
 
 /// A label selector; `None` in its place selects nothing, an empty one everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(default, deny_unknown_fields)]
 pub struct LabelSelector {
     /// `matchLabels`.
@@ -255,7 +268,9 @@ fn yes() -> bool {
 }
 
 /// A port taken on the node; with the number 0 a disk that pods of a node do not share.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub struct HostPort {
     /// `TCP`, `UDP` or `SCTP`; or the disk.
     pub protocol: Arc<str>,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::{Phase, PodKey};
+use super::reasons::{FateReason, Misfit, Refusals, Unremovable, told};
 use super::report::{Hold, NodeVerdict, PodVerdict};
 use super::resources::Resources;
 use super::time::Time;
@@ -26,7 +27,7 @@ pub struct PodStory {
     pub phase: Phase,
     /// `spec.priority`.
     pub priority: i32,
-    /// Its effective request.
+    /// The pod's effective request.
     pub asks: Resources,
     /// What the decision made of it; `None` for a bound pod that nobody moves.
     #[serde(default)]
@@ -53,7 +54,7 @@ pub struct PreferenceAnswer {
     pub kind: PreferenceKind,
     /// The preference in words.
     pub preference: String,
-    /// Its weight, 1 to 100, where it has one.
+    /// The preference's weight, 1 to 100, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<i32>,
     /// Whether it is met.
@@ -86,7 +87,6 @@ pub enum PreferenceKind {
 
 /// What a new machine would be to a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct OfferAnswer {
     /// The pool.
     pub pool: Arc<str>,
@@ -98,17 +98,18 @@ pub struct OfferAnswer {
     pub price: i64,
     /// What a pod finds there after DaemonSets.
     pub free: Resources,
-    /// The first predicate that fails, with numbers; `None` when the pod would run there.
-    #[serde(default)]
-    pub misfit: Option<String>,
-    /// What keeps such a machine from being made now (limits, back-off, host), fitting or not.
-    #[serde(default)]
-    pub held: Option<String>,
+    /// The first predicate that fails, with numbers; `None` when the pod would run there. In JSON `misfit` and
+    /// `misfit_details`.
+    #[serde(flatten, with = "told::misfit")]
+    pub misfit: Option<Misfit>,
+    /// What keeps such a machine from being made now (limits, back-off, host), fitting or not. In JSON `held` and
+    /// `held_details`.
+    #[serde(flatten, with = "told::held")]
+    pub held: Option<Refusals>,
 }
 
 /// What a node there is, or a machine under way, is to a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct NodeAnswer {
     /// The node's or machine's name.
     pub name: Arc<str>,
@@ -116,9 +117,10 @@ pub struct NodeAnswer {
     pub coming: bool,
     /// What is free.
     pub free: Resources,
-    /// The first predicate that fails, with numbers; `None` when the pod would run there.
-    #[serde(default)]
-    pub misfit: Option<String>,
+    /// The first predicate that fails, with numbers; `None` when the pod would run there. In JSON `misfit` and
+    /// `misfit_details`.
+    #[serde(flatten, with = "told::misfit")]
+    pub misfit: Option<Misfit>,
     /// Expendable pods that kube-scheduler would preempt for it, with their priorities.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub preempts: BTreeMap<PodKey, i32>,
@@ -153,15 +155,15 @@ pub struct NodeStory {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineFacts {
-    /// Its name.
+    /// The machine's name.
     pub name: Arc<str>,
-    /// Its pool.
+    /// The machine's pool.
     pub pool: Arc<str>,
-    /// Its instance type.
+    /// The machine's instance type.
     pub instance_type: Arc<str>,
-    /// Its host.
+    /// The machine's host.
     pub host: Arc<str>,
-    /// Its VM's id.
+    /// The VMID.
     pub vmid: u32,
     /// How it stands, in words.
     pub standing: String,
@@ -169,15 +171,14 @@ pub struct MachineFacts {
 
 /// What becomes of a pod when its node goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct PodFate {
     /// The pod.
     pub pod: PodKey,
     /// What becomes of it.
     pub fate: Fate,
-    /// Why, in words.
-    #[serde(default)]
-    pub why: Option<String>,
+    /// Why; in JSON `why` and `details`.
+    #[serde(flatten, with = "told::maybe_why")]
+    pub why: Option<FateReason>,
 }
 
 /// What becomes of a pod, in a word.
@@ -198,6 +199,6 @@ pub enum Fate {
     /// It forbids the removal, by cluster-autoscaler's `BlockingPodReason`.
     Blocks {
         /// The reason.
-        reason: Arc<str>,
+        reason: Unremovable,
     },
 }

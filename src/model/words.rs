@@ -61,13 +61,13 @@ pub fn some<T: std::fmt::Display>(names: &[T]) -> String {
     }
 }
 
-/// So many of something: `1 node`, `2 nodes`.
+/// A number with its noun: `1 node`, `2 nodes`.
 pub fn count<N: std::fmt::Display + PartialEq + From<u8> + Copy>(number: N, one: &str) -> String {
     let many = if number == N::from(1) { "" } else { "s" };
     format!("{number} {one}{many}")
 }
 
-/// The same with its verb: `1 node is`, `2 nodes are`.
+/// A number with its noun and verb: `1 node is`, `2 nodes are`.
 pub fn are<N: std::fmt::Display + PartialEq + From<u8> + Copy>(number: N, one: &str) -> String {
     let verb = if number == N::from(1) { "is" } else { "are" };
     format!("{} {verb}", count(number, one))

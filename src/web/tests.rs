@@ -15,6 +15,7 @@ use crate::model::decision::Decision;
 use crate::model::mark::Mark;
 use crate::model::memory::Memory;
 use crate::model::pods::Pods;
+use crate::model::reasons::{Held, Kept, Unremovable};
 use crate::model::region::{Failure, Host, Machine, MachineVm, Region, Step, Vm};
 use crate::model::report::{Hold, NodeVerdict, PodVerdict, PoolState, Report, Scope};
 use crate::model::resources::Resources;
@@ -168,12 +169,7 @@ fn report() -> Report {
         networks: BTreeMap::new(),
         hosts: BTreeMap::new(),
         unread: BTreeSet::new(),
-        holds: vec![Hold {
-            scope: Scope::ScaleDown,
-            why: "a node came".into(),
-            until: None,
-            cause: None,
-        }],
+        holds: vec![Hold::new(Scope::ScaleDown, Held::ScaleDownDisabled)],
         pods: BTreeMap::from([(
             waiting(),
             PodVerdict::FitsMachine {
@@ -185,8 +181,13 @@ fn report() -> Report {
             (
                 Arc::from("small-a"),
                 NodeVerdict::Kept {
-                    reason: "NotUnderutilized".into(),
-                    why: String::new(),
+                    reason: Unremovable::NotUnderutilized,
+                    why: Kept::NotUnderutilized {
+                        resource: "cpu".into(),
+                        requested_permille: 720,
+                        threshold_permille: 500,
+                        ready: true,
+                    },
                     pod: None,
                     until: None,
                 },

@@ -58,7 +58,8 @@ fn told(scene: &Scene) -> (String, Vec<String>) {
     let report = &turn.decision.report;
     let name = machine(scene).name;
     let verdict = match report.nodes.get(name.as_str()) {
-        Some(NodeVerdict::Kept { why, .. } | NodeVerdict::Leaving { why, .. }) => why.clone(),
+        Some(NodeVerdict::Kept { why, .. }) => why.to_string(),
+        Some(NodeVerdict::Leaving { why, .. }) => why.to_string(),
         other => format!("{other:?}"),
     };
     (verdict, report.warnings.clone())

@@ -82,7 +82,12 @@ pub(crate) fn ours(view: &View, pod: &Value) -> Answer {
     story
         .nodes
         .into_iter()
-        .map(|node| (node.name.to_string(), node.misfit))
+        .map(|node| {
+            (
+                node.name.to_string(),
+                node.misfit.map(|misfit| misfit.to_string()),
+            )
+        })
         .collect()
 }
 

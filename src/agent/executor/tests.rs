@@ -173,9 +173,7 @@ fn removals(world: &World) -> Vec<Action> {
                 pods: pods.map(|(key, _)| key.clone()).collect(),
                 ..Precondition::default()
             },
-            reason: Reason::NotWanted {
-                message: "the test wants it".to_owned(),
-            },
+            reason: Reason::NotWanted,
         }
     };
     seen.machines.iter().map(removal).collect()

@@ -13,7 +13,7 @@ const USUAL: u64 = 16;
 pub(super) struct Weight {
     /// Parts of all constraints.
     pub(super) parts: u64,
-    /// Those of terms and spread constraints, which are compared with other pods.
+    /// Parts of terms and spread constraints, which are compared with other pods.
     pub(super) matched: u64,
     /// Terms about others, required and preferred, and spread constraints: how many.
     pub(super) terms: u64,

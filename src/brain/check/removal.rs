@@ -47,7 +47,7 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
     )?;
     match &action.reason {
         reason if together::chosen(reason) => {}
-        Reason::Failed { .. } | Reason::NotWanted { .. } if starting || shut => return Ok(()),
+        Reason::Failed { .. } | Reason::NotWanted if starting || shut => return Ok(()),
         Reason::Failed { .. } if machine.step.is_none_or(|(step, _)| step < Step::Done) => {
             return drain::nobody_moves(case, action);
         }

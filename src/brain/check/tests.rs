@@ -348,9 +348,7 @@ fn a_working_node_goes_only_for_a_reason_that_holds() {
         Reason::Failed {
             message: "no".into(),
         },
-        Reason::NotWanted {
-            message: "no".into(),
-        },
+        Reason::NotWanted,
     ] {
         planted(&base, Rule::Working, &|_, action| {
             action.reason = reason.clone();

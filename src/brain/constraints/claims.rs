@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use model::cluster::{Claim, Cluster, Pod, PodKey};
 use model::policy::Policy;
+use model::reasons::VolumeMisfit;
 use model::scheduling::Volume;
 
 use crate::constraints::fit::volumes::Need;
@@ -182,11 +183,12 @@ impl<'a> Promises<'a> {
     }
 
     /// Why a pod must wait for another that got its claim first, if it must.
-    pub(crate) fn taken(&self, key: &PodKey, need: Option<&Need>) -> Option<String> {
+    pub(crate) fn taken(&self, key: &PodKey, need: Option<&Need>) -> Option<VolumeMisfit> {
         need?.alone.iter().find_map(|name| {
             let user = self.users.get(&(&*key.namespace, name.clone()))?;
-            (*user != key).then(|| {
-                format!("the claim {name} is for one pod alone, and {user} gets it: this one waits")
+            (*user != key).then(|| VolumeMisfit::ClaimPromised {
+                claim: name.clone(),
+                user: (*user).clone(),
             })
         })
     }

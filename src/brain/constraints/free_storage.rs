@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::cluster::Cluster;
+use model::reasons::NoFreeStorage;
 use model::scheduling::{LabelSelector, Labels};
-use model::words;
 
 use crate::constraints::fit::selector;
 
@@ -83,24 +83,21 @@ impl Room {
     }
 
     /// What is said where it is not reached.
-    pub(crate) fn words(&self) -> String {
-        let (class, asked) = (&self.of.class, words::bytes(self.asked));
+    pub(crate) fn misfit(&self) -> NoFreeStorage {
+        let (class, asked) = (self.of.class.clone(), self.asked);
         let Some((Reverse(most), _)) = self.of.places.first() else {
-            return format!(
-                "no CSIStorageCapacity says that class {class} has free storage for a volume of {asked}"
-            );
+            return NoFreeStorage::Unpublished { class, asked };
         };
         if self.enough == 0 {
-            let most = words::bytes(*most);
-            return format!(
-                "class {class} has no free storage for a volume of {asked}: {most} at most, wherever it is"
-            );
+            let most = *most;
+            return NoFreeStorage::TooSmall { class, asked, most };
         }
         let places = self.of.places[..self.enough].iter();
-        let places: Vec<String> = places.map(|(_, nodes)| selector::in_words(nodes)).collect();
-        format!(
-            "class {class} has free storage for a volume of {asked} only where {}",
-            places.join(" or ")
-        )
+        let places = places.map(|(_, nodes)| nodes.clone()).collect();
+        NoFreeStorage::Elsewhere {
+            class,
+            asked,
+            places,
+        }
     }
 }

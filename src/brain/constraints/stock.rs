@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::cluster::{Claim, Cluster, Free, PersistentVolume, PodKey};
+use model::reasons::VolumeMisfit;
 use model::scheduling::{Labels, NodeTerm, Operator, Volume};
 
 use crate::constraints::claims::claim_name;
@@ -34,7 +35,7 @@ struct Lot<'a> {
 /// The lots that serve a claim, whatever the node.
 #[derive(Debug, Default)]
 struct Menu<'a> {
-    /// Those that a host name pins, by it.
+    /// Volumes that a host name pins, by that host name.
     pinned: BTreeMap<&'a str, Vec<LotId>>,
     others: Vec<LotId>,
 }
@@ -302,7 +303,12 @@ impl Given {
     }
 
     /// Why a pod with this need finds no volumes on a node, if it does not.
-    pub(crate) fn misfit(&self, stock: &Stock<'_>, need: &Need, at: At<'_>) -> Option<String> {
+    pub(crate) fn misfit(
+        &self,
+        stock: &Stock<'_>,
+        need: &Need,
+        at: At<'_>,
+    ) -> Option<VolumeMisfit> {
         if self.serve(stock, need, at, 1, &mut Gift::default()) == 1 {
             return None;
         }

@@ -13,10 +13,10 @@ use model::mark::Ownership;
 use model::memory::Memory;
 use model::network::{Family, NetworkPolicy, NicAddresses};
 use model::policy::{Policy, PoolPolicy};
+use model::reasons::{GuestAt, Refused, UnknownAddresses};
 use model::region::{Machine, Region, Vm};
 
 use crate::decision::turn::Turn;
-use crate::words;
 
 /// Guests that are named where the addresses of some are not known.
 const NAMED: usize = 3;
@@ -26,16 +26,16 @@ const NAMED: usize = 3;
 pub(crate) struct AddressBook {
     taken: BTreeSet<IpAddr>,
     /// Why a network gives no address now, whatever is free.
-    closed: BTreeMap<Arc<str>, String>,
+    closed: BTreeMap<Arc<str>, UnknownAddresses>,
 }
 
 /// How many addresses networks can still give.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FreeAddresses {
     free: BTreeMap<Arc<str>, u128>,
-    closed: BTreeMap<Arc<str>, String>,
-    /// What is said where a network is used up.
-    full: BTreeMap<Arc<str>, String>,
+    closed: BTreeMap<Arc<str>, UnknownAddresses>,
+    /// The ranges of a network's scarcest family, as a person writes them.
+    ranges: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl AddressBook {
@@ -95,8 +95,8 @@ impl AddressBook {
                 .min_by_key(|family| self.free(network, *family));
             let Some(family) = scarce else { continue };
             count.free.insert(name.clone(), self.free(network, family));
-            let full = format!("all of {} are taken", network.words(family));
-            count.full.insert(name.clone(), full);
+            let ranges = network.words(family).into();
+            count.ranges.insert(name.clone(), ranges);
         }
         count
     }
@@ -111,7 +111,7 @@ impl AddressBook {
     }
 
     /// Why a network gives no address now, if something hinders it.
-    pub(crate) fn closed(&self, network: &str) -> Option<&String> {
+    pub(crate) fn closed(&self, network: &str) -> Option<&UnknownAddresses> {
         self.closed.get(network)
     }
 
@@ -168,9 +168,9 @@ fn last_given(
 fn unknown(
     region: &Region,
     policy: &Policy,
-    name: &str,
+    name: &Arc<str>,
     ours: &BTreeMap<u32, &Machine>,
-) -> Option<String> {
+) -> Option<UnknownAddresses> {
     let range = policy.regions.get(name);
     let in_range =
         |vmid: u32| range.is_some_and(|range| (range.vmid_first..=range.vmid_last).contains(&vmid));
@@ -186,19 +186,19 @@ fn unknown(
             && !matches!(vm.ownership, Some(Ownership::Marked(_)))
     };
     let unread = others.filter(|(vmid, vm)| vm.addresses.is_none() || is_clone(**vmid, vm));
-    let unread: Vec<String> = unread
-        .map(|(vmid, vm)| format!("{vmid} on {}", vm.host))
-        .collect();
-    if unread.is_empty() {
-        return None;
+    let mut unknown = UnknownAddresses {
+        region: name.clone(),
+        guests: 0,
+        first: Vec::new(),
+    };
+    for (vmid, vm) in unread {
+        unknown.guests += 1;
+        if unknown.first.len() < NAMED {
+            let host = vm.host.clone();
+            unknown.first.push(GuestAt { vmid: *vmid, host });
+        }
     }
-    let more = if unread.len() > NAMED { ", …" } else { "" };
-    let named = unread.iter().take(NAMED).map(String::as_str);
-    Some(format!(
-        "the addresses of {} of the region {name} are not known yet: {}{more}",
-        words::count(unread.len(), "guest"),
-        words::names(named),
-    ))
+    (unknown.guests > 0).then_some(unknown)
 }
 
 fn is_online(region: &Region, vm: &Vm) -> bool {
@@ -207,16 +207,17 @@ fn is_online(region: &Region, vm: &Vm) -> bool {
 
 impl FreeAddresses {
     /// Whether one more machine of a pool can have its addresses.
-    pub(crate) fn admit(&self, pool: &PoolPolicy) -> Result<(), String> {
+    pub(crate) fn admit(&self, pool: &PoolPolicy) -> Result<(), Refused> {
         for name in pool.networks.values() {
             if let Some(why) = self.closed.get(name) {
-                return Err(format!("the network {name} gives no address: {why}"));
+                let (network, unknown) = (name.clone(), why.clone());
+                return Err(Refused::NetworkClosed { network, unknown });
             }
             let need = cards(pool, name);
             let free = self.free.get(name).copied().unwrap_or(0);
             if free < need {
-                let full = self.full.get(name).map_or("it has none", String::as_str);
-                return Err(format!("the network {name} has no free address: {full}"));
+                let (network, ranges) = (name.clone(), self.ranges.get(name).cloned());
+                return Err(Refused::NetworkFull { network, ranges });
             }
         }
         Ok(())

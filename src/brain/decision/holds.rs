@@ -3,35 +3,54 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use model::reasons::{Held, Hindrance};
+
 use crate::observed::view::Known;
 
 /// What is held, and why. The first reason of a kind is kept for the verdicts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Holds {
-    pub(crate) everything: Option<Arc<str>>,
-    pub(crate) grow: Option<Arc<str>>,
-    pub(crate) shrink: Option<Arc<str>>,
+    pub(crate) everything: Option<Arc<Hindrance>>,
+    pub(crate) grow: Option<Arc<Hindrance>>,
+    pub(crate) shrink: Option<Arc<Hindrance>>,
     /// Too many nodes are not Ready: cluster-autoscaler's `ClusterUnhealthy`.
-    pub(crate) unhealthy: Option<Arc<str>>,
-    pub(crate) grow_in: BTreeMap<Arc<str>, Arc<str>>,
-    pub(crate) shrink_in: BTreeMap<Arc<str>, Arc<str>>,
+    pub(crate) unhealthy: Option<Arc<Hindrance>>,
+    pub(crate) grow_in: BTreeMap<Arc<str>, Arc<Hindrance>>,
+    pub(crate) shrink_in: BTreeMap<Arc<str>, Arc<Hindrance>>,
     pub(crate) configured: BTreeSet<Arc<str>>,
-    /// What was not read yet of Kubernetes since the start, if something was not, in words.
-    pub(crate) unread: Option<Arc<str>>,
-    /// Regions of which nothing was read yet since the start, in words.
-    pub(crate) unread_regions: BTreeMap<Arc<str>, Arc<str>>,
-    pub(crate) unknown_region: Arc<str>,
+    /// What was not read yet of Kubernetes since the start, if something was not.
+    pub(crate) unread: Option<Arc<Hindrance>>,
+    /// Regions of which nothing was read yet since the start.
+    pub(crate) unread_regions: BTreeMap<Arc<str>, Arc<Hindrance>>,
+    pub(crate) unknown_region: Arc<Hindrance>,
 }
 
-type Held<'a> = Result<(), &'a Arc<str>>;
+type Allowed<'a> = Result<(), &'a Arc<Hindrance>>;
 
-fn first<'a>(reasons: impl IntoIterator<Item = Option<&'a Arc<str>>>) -> Held<'a> {
+fn first<'a>(reasons: impl IntoIterator<Item = Option<&'a Arc<Hindrance>>>) -> Allowed<'a> {
     reasons.into_iter().flatten().next().map_or(Ok(()), Err)
+}
+
+impl Default for Holds {
+    fn default() -> Holds {
+        Holds {
+            everything: None,
+            grow: None,
+            shrink: None,
+            unhealthy: None,
+            grow_in: BTreeMap::new(),
+            shrink_in: BTreeMap::new(),
+            configured: BTreeSet::new(),
+            unread: None,
+            unread_regions: BTreeMap::new(),
+            unknown_region: Arc::new(Held::RegionNotConfigured.into()),
+        }
+    }
 }
 
 impl Holds {
     /// Whether machines may be made in a region.
-    pub(crate) fn may_grow(&self, region: &str) -> Held<'_> {
+    pub(crate) fn may_grow(&self, region: &str) -> Allowed<'_> {
         first([
             self.everything.as_ref(),
             self.grow.as_ref(),
@@ -42,7 +61,7 @@ impl Holds {
     }
 
     /// Whether machines under way may be continued in a region: an unhealthy cluster does not stop them.
-    pub(crate) fn may_continue(&self, region: &str) -> Held<'_> {
+    pub(crate) fn may_continue(&self, region: &str) -> Allowed<'_> {
         first([
             self.everything.as_ref(),
             self.grow.as_ref(),
@@ -52,7 +71,7 @@ impl Holds {
     }
 
     /// Whether what never worked may be deleted in a region: an unhealthy cluster does not stop that.
-    pub(crate) fn may_clear(&self, region: &str) -> Held<'_> {
+    pub(crate) fn may_clear(&self, region: &str) -> Allowed<'_> {
         first([
             self.everything.as_ref(),
             self.shrink.as_ref(),
@@ -62,12 +81,12 @@ impl Holds {
     }
 
     /// Whether working nodes, or what is left of them, may be removed in a region.
-    pub(crate) fn may_shrink(&self, region: &str) -> Held<'_> {
+    pub(crate) fn may_shrink(&self, region: &str) -> Allowed<'_> {
         self.may_clear(region)?;
         first([self.unhealthy.as_ref()])
     }
 
-    fn unknown(&self, region: &str) -> Option<&Arc<str>> {
+    fn unknown(&self, region: &str) -> Option<&Arc<Hindrance>> {
         (!self.configured.contains(region)).then_some(&self.unknown_region)
     }
 
@@ -86,18 +105,18 @@ impl Holds {
     }
 
     /// What was not read yet since the start, if something was not: of what depends on it nothing can be said.
-    pub(crate) fn unread(&self) -> Option<&Arc<str>> {
+    pub(crate) fn unread(&self) -> Option<&Arc<Hindrance>> {
         let regions = self.unread_regions.values();
         self.unread.iter().chain(regions).next()
     }
 
     /// What was not read yet of Kubernetes.
-    pub(crate) fn unread_kubernetes(&self) -> Option<&Arc<str>> {
+    pub(crate) fn unread_kubernetes(&self) -> Option<&Arc<Hindrance>> {
         self.unread.as_ref()
     }
 
     /// What was not read yet of all that tells how things are in a region.
-    pub(crate) fn unread_in(&self, region: &str) -> Option<&Arc<str>> {
+    pub(crate) fn unread_in(&self, region: &str) -> Option<&Arc<Hindrance>> {
         self.unread
             .as_ref()
             .or_else(|| self.unread_regions.get(region))

@@ -208,9 +208,7 @@ fn known(verdict: PodVerdict, holds: &Holds) -> PodVerdict {
         | PodVerdict::Batched { .. } => holds.unread_kubernetes(),
     };
     match unread {
-        Some(why) => PodVerdict::Unread {
-            why: why.to_string(),
-        },
+        Some(why) => PodVerdict::Unread { why: why.clone() },
         None => verdict,
     }
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use model::cluster::ReadyStatus;
 use model::memory::Memory;
+use model::reasons::{Held, Hindrance};
 use model::report::{CLUSTER_ID, Hold, Scope};
 use model::snapshot::{self, Lease, SourceState};
 use model::time::{Span, Time};
-use model::words;
 
 use crate::decision::turn::Turn;
 use crate::lifecycle::sweep;
@@ -27,7 +27,6 @@ pub(crate) fn find(turn: &mut Turn<'_>, before: &Memory) {
     let mut found = Vec::new();
     let mut holds = Holds {
         configured: turn.view.policy.regions.keys().cloned().collect(),
-        unknown_region: "its region is not in the configuration".into(),
         ..Holds::default()
     };
     whole(&turn.view, before, &mut holds, &mut found);
@@ -35,77 +34,50 @@ pub(crate) fn find(turn: &mut Turn<'_>, before: &Memory) {
     regions(&turn.view, &mut holds, &mut found);
     cluster_health(&turn.view, &mut holds, &mut found);
     if !turn.view.policy.scale_down.enabled {
-        found.push(hold(
-            Scope::ScaleDown,
-            "scale-down is switched off in the configuration",
-        ));
+        found.push(Hold::new(Scope::ScaleDown, Held::ScaleDownDisabled));
     }
     turn.report.unread = unread(&turn.view);
     turn.report.holds = found;
     turn.holds = holds;
 }
 
-fn hold(scope: Scope, why: &str) -> Hold {
+fn hold(scope: Scope, why: &Arc<Hindrance>) -> Hold {
     Hold {
         scope,
-        why: why.to_owned(),
-        cause: None,
+        why: why.clone(),
         until: None,
     }
 }
 
 /// A reason with the fault behind it, if one is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Why {
-    effect: String,
-    cause: Option<String>,
-}
-
-impl Why {
-    fn new(effect: String, cause: Option<&str>) -> Why {
-        Why {
-            effect,
-            cause: cause.map(str::to_owned),
-        }
-    }
-
-    fn text(&self) -> String {
-        match &self.cause {
-            Some(cause) => format!("{}: {cause}", self.effect),
-            None => self.effect.clone(),
-        }
-    }
-
-    fn hold(&self, scope: Scope) -> Hold {
-        Hold {
-            cause: self.cause.clone(),
-            ..hold(scope, &self.text())
-        }
-    }
+fn because(held: Held, cause: Option<&str>) -> Arc<Hindrance> {
+    Arc::new(Hindrance {
+        held,
+        cause: cause.map(Arc::from),
+    })
 }
 
 /// What stops everything.
 fn whole(view: &View<'_>, before: &Memory, holds: &mut Holds, found: &mut Vec<Hold>) {
     let snapshot = view.snapshot;
     let mut whys = Vec::new();
-    let plain = |why: String| Why::new(why, None);
+    let plain = |held: Held| because(held, None);
     if snapshot.version != snapshot::VERSION {
-        whys.push(plain(format!(
-            "the view has format version {}, this program reads {}",
-            snapshot.version,
-            snapshot::VERSION
-        )));
+        whys.push(plain(Held::FormatVersion {
+            seen: snapshot.version,
+            reads: snapshot::VERSION,
+        }));
     }
     if !snapshot.leader {
         whys.push(lease(&snapshot.lease));
     }
     if let Some(who) = &snapshot.paused {
-        whys.push(plain(format!("paused: {who}")));
+        let reason = (&**who).into();
+        whys.push(plain(Held::Paused { reason }));
     }
     if snapshot.cluster_id.is_none() {
-        let why = format!("{CLUSTER_ID} is not known yet");
-        let why = Why::new(why, snapshot.cluster_id_error.as_deref());
-        holds.unread = Some(why.text().into());
+        let why = because(Held::NoClusterId, snapshot.cluster_id_error.as_deref());
+        holds.unread = Some(why.clone());
         whys.push(why);
     }
     let ahead = snapshot
@@ -116,28 +88,32 @@ fn whole(view: &View<'_>, before: &Memory, holds: &mut Holds, found: &mut Vec<Ho
         .max()
         .unwrap_or_default();
     if ahead > view.now + SKEW {
-        whys.push(plain(format!(
-            "the clock was set back: the view is of {ahead}, it is {}",
-            view.now
-        )));
+        whys.push(plain(Held::ViewAhead {
+            view: ahead,
+            now: view.now,
+        }));
     } else if let Some(remembered) = latest(before).filter(|time| *time > view.now + SKEW) {
         // One turn is let pass; from then on the remembered times have been moved.
-        whys.push(plain(format!(
-            "the clock was set back: something is remembered of {remembered}, it is {}; timers start anew",
-            view.now
-        )));
+        whys.push(plain(Held::MemoryAhead {
+            remembered,
+            now: view.now,
+        }));
     }
-    holds.everything = whys.first().map(|why| why.text().into());
-    found.extend(whys.iter().map(|why| why.hold(Scope::Everything)));
+    holds.everything = whys.first().cloned();
+    found.extend(whys.iter().map(|why| hold(Scope::Everything, why)));
 }
 
 /// Why we do not hold the lease.
-fn lease(lease: &Lease) -> Why {
-    let ours = "this instance does not hold the lease";
-    match (&lease.error, &*lease.holder) {
-        (Some(error), _) => Why::new(ours.to_owned(), Some(error)),
-        (None, "") => Why::new(ours.to_owned(), None),
-        (None, holder) => Why::new(format!("{ours}, {holder} does"), None),
+fn lease(lease: &Lease) -> Arc<Hindrance> {
+    let holder = |holder: &str| (!holder.is_empty()).then(|| holder.into());
+    match &lease.error {
+        Some(error) => because(Held::NotLeader { holder: None }, Some(error)),
+        None => because(
+            Held::NotLeader {
+                holder: holder(&lease.holder),
+            },
+            None,
+        ),
     }
 }
 
@@ -161,7 +137,7 @@ fn latest(memory: &Memory) -> Option<Time> {
 
 /// Why sources cannot be decided on, if they cannot: once for all that the same fault hinders. The views of
 /// one cluster mostly fail together.
-fn stale(sources: &[(&str, Option<&SourceState>)], limit: Span, now: Time) -> Vec<Why> {
+fn stale(sources: &[(&str, Option<&SourceState>)], limit: Span, now: Time) -> Vec<Arc<Hindrance>> {
     let mut unread: BTreeMap<Option<&str>, Vec<&str>> = BTreeMap::new();
     let mut old: BTreeMap<Option<&str>, (Vec<&str>, Span)> = BTreeMap::new();
     for (name, source) in sources {
@@ -176,15 +152,18 @@ fn stale(sources: &[(&str, Option<&SourceState>)], limit: Span, now: Time) -> Ve
             Some(_) => {}
         }
     }
+    let owned = |names: Vec<&str>| names.into_iter().map(Arc::from).collect();
     let unread = unread.into_iter().map(|(reason, names)| {
-        let verb = if names.len() == 1 { "was" } else { "were" };
-        let names = words::some(&names);
-        Why::new(format!("{names} {verb} not yet read completely"), reason)
+        let sources = owned(names);
+        because(Held::NotRead { sources }, reason)
     });
     let old = old.into_iter().map(|(reason, (names, age))| {
-        let names = words::some(&names);
-        let effect = format!("the view of {names} is {age} old, at most {limit} is allowed");
-        Why::new(effect, reason)
+        let held = Held::Stale {
+            sources: owned(names),
+            age,
+            limit,
+        };
+        because(held, reason)
     });
     unread.chain(old).collect()
 }
@@ -198,7 +177,7 @@ fn kubernetes(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
     let never = |(_, state): &&(&str, Option<&SourceState>)| state.is_none_or(|s| !s.complete);
     let unread: Vec<_> = states.iter().filter(never).copied().collect();
     if let Some(why) = stale(&unread, Span::ZERO, view.now).first() {
-        holds.unread.get_or_insert(why.text().into());
+        holds.unread.get_or_insert(why.clone());
     }
     let (up, down) = (&view.policy.scale_up, &view.policy.scale_down);
     for (scope, limit, slot) in [
@@ -206,8 +185,8 @@ fn kubernetes(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
         (Scope::ScaleDown, down.max_view_age, &mut holds.shrink),
     ] {
         for why in stale(&states, limit, view.now) {
-            found.push(why.hold(scope.clone()));
-            slot.get_or_insert(why.text().into());
+            found.push(hold(scope.clone(), &why));
+            slot.get_or_insert(why);
         }
     }
 }
@@ -221,18 +200,20 @@ fn regions(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
         let source = [(source.as_str(), state)];
         let unread = state.is_none_or(|state| !state.complete);
         if unread && let Some(why) = stale(&source, Span::ZERO, view.now).first() {
-            holds.unread_regions.insert(name.clone(), why.text().into());
+            holds.unread_regions.insert(name.clone(), why.clone());
         }
         let both = match seen {
             // What is not known of it yet is not known: its source says what hinders the reading.
             _ if unread => None,
-            None => Some(format!("nothing was seen of the region {name} yet")),
-            Some(region) if !region.quorate && !planted!(QuorumIgnored) => Some(format!(
-                "the PVE cluster of the region {name} has no quorum"
-            )),
+            None => Some(Held::RegionNotSeen {
+                region: name.clone(),
+            }),
+            Some(region) if !region.quorate && !planted!(QuorumIgnored) => Some(Held::NoQuorum {
+                region: name.clone(),
+            }),
             Some(_) => None,
         };
-        let both = both.map(|why| Why::new(why, None));
+        let both = both.map(|held| because(held, None));
         let up = view.policy.scale_up.max_view_age;
         let down = view.policy.scale_down.max_view_age;
         for (limit, slot) in [(up, &mut holds.grow_in), (down, &mut holds.shrink_in)] {
@@ -240,11 +221,11 @@ fn regions(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
                 .clone()
                 .or_else(|| stale(&source, limit, view.now).into_iter().next());
             if let Some(why) = why {
-                let hold = why.hold(scope.clone());
+                let hold = hold(scope.clone(), &why);
                 if !found.contains(&hold) {
                     found.push(hold);
                 }
-                slot.insert(name.clone(), why.text().into());
+                slot.insert(name.clone(), why);
             }
         }
     }
@@ -286,14 +267,16 @@ fn cluster_health(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
         .count();
     let percent = scale_down.max_total_unready_percent as usize;
     if unready > scale_down.ok_total_unready as usize && unready * 100 > percent * nodes.len() {
-        let why = format!(
-            "ClusterUnhealthy: {unready} of {} nodes are not Ready, at most {} or {percent} % are allowed",
-            nodes.len(),
-            scale_down.ok_total_unready
-        );
+        let held = Held::ClusterUnhealthy {
+            unready,
+            nodes: nodes.len(),
+            allowed: scale_down.ok_total_unready,
+            percent,
+        };
+        let why = because(held, None);
         for scope in [Scope::ScaleUp, Scope::ScaleDown] {
             found.push(hold(scope, &why));
         }
-        holds.unhealthy = Some(why.into());
+        holds.unhealthy = Some(why);
     }
 }

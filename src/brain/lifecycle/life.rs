@@ -163,9 +163,7 @@ fn delete_placeholder(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
 }
 
 fn unfinished() -> Reason {
-    Reason::NotWanted {
-        message: "its removal was begun and is brought to an end".to_owned(),
-    }
+    Reason::NotWanted
 }
 
 /// A removal that was begun and that no task works on. It continues where it cannot be taken back. The others

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use model::action::{Kind, Reason};
 use model::memory::Power;
+use model::reasons::PoweredOff;
 use model::snapshot::Snapshot;
 use model::time::{Span, Time};
 
@@ -131,20 +132,15 @@ fn booted_since(snapshot: &Snapshot, known: &Known<'_>, time: Time) -> bool {
 }
 
 /// What is to say of a machine whose VM is off.
-pub(crate) fn off(turn: &Turn<'_>, known: &Known<'_>) -> Option<String> {
+pub(crate) fn off(turn: &Turn<'_>, known: &Known<'_>) -> Option<PoweredOff> {
     let vm = known.machine.vm.as_ref()?;
     if vm.running || known.standing != Standing::Up {
         return None;
     }
     let power = turn.memory.power.get(known.name);
-    let mut text = match power.and_then(|power| power.off) {
-        Some(since) => format!("its VM is off since {since}"),
-        None => "its VM is off".to_owned(),
-    };
-    if let Some(started) = power.and_then(|power| power.started) {
-        text = format!("{text}, after it was started at {started}");
-    } else if power.is_some_and(|power| power.asked.is_some()) {
-        text = format!("{text}; it is being started");
-    }
-    Some(text)
+    Some(PoweredOff {
+        since: power.and_then(|power| power.off),
+        started: power.and_then(|power| power.started),
+        starting: power.is_some_and(|power| power.asked.is_some()),
+    })
 }

@@ -142,7 +142,7 @@ const SLOTS: usize = 4;
 const PROBES: usize = 4;
 
 impl<'a> Nodes<'a> {
-    /// Those of a cluster, without pods.
+    /// The nodes of a cluster, without pods.
     fn of(cluster: &'a Cluster) -> Nodes<'a> {
         let names = cluster.nodes.keys().map(|name| &**name);
         let slots = (cluster.nodes.len().max(1) * SLOTS).next_power_of_two();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use model::policy::PoolPolicy;
+use model::reasons::HostRefused;
 use model::region::{Region, TemplateCopy};
 
 /// The template copy to clone for a machine on `host`: the one on that host, else a shared one whose host is online (the
@@ -11,19 +12,17 @@ pub(crate) fn copy<'a>(
     region: &'a Region,
     pool: &PoolPolicy,
     host: &str,
-) -> Result<&'a TemplateCopy, String> {
+) -> Result<&'a TemplateCopy, HostRefused> {
     let copies = region
         .templates
         .get(&pool.template)
         .map_or(&[][..], Vec::as_slice);
     let online = |host: &str| region.hosts.get(host).is_some_and(|host| host.online);
     if !online(host) {
-        return Err(format!("the host {host} is not online"));
+        return Err(HostRefused::Offline);
     }
     if region.hosts.get(host).is_some_and(|host| host.maintenance) {
-        return Err(format!(
-            "the host {host} is in maintenance (the HA manager's)"
-        ));
+        return Err(HostRefused::Maintenance);
     }
     let within = copies
         .iter()
@@ -37,37 +36,35 @@ pub(crate) fn copy<'a>(
     });
     let found = clonable.min_by_key(|copy| (*copy.host != *host, *copy));
     found.ok_or_else(|| {
-        lacks.unwrap_or_else(|| {
-            format!(
-                "the template {} has no copy that the host {host} can clone ({} seen)",
-                pool.template,
-                copies.len()
-            )
+        lacks.unwrap_or_else(|| HostRefused::NoTemplate {
+            template: pool.template.clone(),
+            seen: copies.len(),
         })
     })
 }
 
-/// What a host lacks for a clone of a template: a template of which machines can come, or a storage that PVE shows on other hosts only, or shows as not available.
-fn lack(region: &Region, copy: &TemplateCopy, host: &str) -> Option<String> {
+/// What a host lacks for a clone of a template: a template of which machines can come, or a storage that PVE shows on other
+/// hosts only, or shows as not available.
+fn lack(region: &Region, copy: &TemplateCopy, host: &str) -> Option<HostRefused> {
     if let Some(fault) = &copy.fault {
-        return Some(format!("no machine is made of the template: {fault}"));
+        return Some(HostRefused::TemplateFault {
+            fault: fault.clone(),
+        });
     }
     let storages = region.storages.get(host);
     copy.disks.iter().find_map(|disk| {
         let name: &Arc<str> = &disk.storage;
         match storages.and_then(|storages| storages.get(name)) {
             Some(storage) if storage.active => None,
-            Some(_) => Some(format!(
-                "the storage {name} is not available on the host {host}, and clones of template {} go there",
-                copy.vmid
-            )),
+            Some(_) => Some(HostRefused::StorageInactive {
+                storage: name.clone(),
+                template: copy.vmid,
+            }),
             None => {
                 let shown = region.storages.values().any(|of| of.contains_key(name));
-                shown.then(|| {
-                    format!(
-                        "the host {host} has no storage {name}, and clones of template {} go there",
-                        copy.vmid
-                    )
+                shown.then(|| HostRefused::NoStorage {
+                    storage: name.clone(),
+                    template: copy.vmid,
                 })
             }
         }

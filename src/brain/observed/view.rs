@@ -10,6 +10,7 @@ use model::cluster::{Node, Pod, PodKey, ReadyStatus};
 use model::mark::Ownership;
 use model::memory::Memory;
 use model::policy::{InstanceType, LEAVING_TAINT, Policy, PoolPolicy, STARTUP_TAINT};
+use model::reasons::LeftAlone;
 use model::region::{Busy, GuestKind, Machine, Region, Step};
 use model::resources::Resources;
 use model::snapshot::Snapshot;
@@ -70,7 +71,7 @@ pub(crate) struct Known<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It is left alone, and why.
-    Untouchable(String),
+    Untouchable(LeftAlone),
     /// It is on its way up.
     Coming,
     /// It is on its way up for longer than allowed.
@@ -367,44 +368,56 @@ fn know<'a>(
 }
 
 /// Why a machine must be left alone, if it must.
-fn untouchable(snapshot: &Snapshot, known: &Known<'_>, doubled: &BTreeSet<&str>) -> Option<String> {
+fn untouchable(
+    snapshot: &Snapshot,
+    known: &Known<'_>,
+    doubled: &BTreeSet<&str>,
+) -> Option<LeftAlone> {
     let mark = &known.machine.mark;
     if Some(&*mark.cluster) != snapshot.cluster_id.as_deref() {
-        return Some(format!("its mark names the cluster {}", mark.cluster));
+        let cluster = mark.cluster.as_str().into();
+        return Some(LeftAlone::OtherCluster { cluster });
     }
     if **known.name != *mark.machine {
-        return Some(format!("its mark names the machine {}", mark.machine));
+        let machine = mark.machine.as_str().into();
+        return Some(LeftAlone::OtherMachine { machine });
     }
     if doubled.contains(&**known.name) {
-        return Some("more than one VM carries its mark".to_owned());
+        return Some(LeftAlone::SeveralVms);
     }
     match known
         .region
         .and_then(|region| region.vms.get(&mark.vmid))
         .and_then(|vm| vm.ownership.as_ref())
     {
-        Some(Ownership::Damaged(why)) => return Some(format!("its mark is damaged: {why}")),
+        Some(Ownership::Damaged(damage)) => {
+            let damage = damage.clone();
+            return Some(LeftAlone::DamagedMark { damage });
+        }
         Some(Ownership::UnknownVersion(version)) => {
-            return Some(format!("its mark has the unknown version {version}"));
+            let version = version.clone();
+            return Some(LeftAlone::UnknownVersion { version });
         }
         // With another machine's own mark it is that one's VM, and this one has none.
         Some(Ownership::Marked(seen))
             if seen != mark && (seen.machine == mark.machine || seen.vmid != mark.vmid) =>
         {
-            return Some("its VM carries another mark than its intent".to_owned());
+            return Some(LeftAlone::OtherMark);
         }
         _ => {}
     }
     if known.machine.vm.is_none() && known.step() >= Some(Step::Done) && unread(known) {
-        return Some("its VM is there, and its configuration could not be read".to_owned());
+        return Some(LeftAlone::Unreadable);
     }
     let vm = known.machine.vm.as_ref()?;
     let remains = matches!(vm.lock.as_deref(), Some("clone" | "destroyed"));
     if !(vm.marked || known.machine.intended && remains) {
-        return Some("its VM does not carry its mark".to_owned());
+        return Some(LeftAlone::NoMark);
     }
     let found = known.machine.contradiction.as_ref()?;
-    Some(format!("node and VM contradict each other: {}", found.why))
+    Some(LeftAlone::Contradiction {
+        contradiction: found.why.clone(),
+    })
 }
 
 /// Whether a VM has the machine's VMID of which nobody knows whose it is: what was not read is not gone.

@@ -4,6 +4,7 @@
 use model::cluster::PodKey;
 use model::memory::Memory;
 use model::policy::{Policy, PoolPolicy};
+use model::reasons::{Blocked, Refused};
 use model::region::{Region, TemplateCopy};
 use model::resources::Resources;
 use model::scheduling::{Labels, PodShape, Taint};
@@ -30,7 +31,7 @@ pub struct Drain {
     /// Static, long dead or going already.
     pub ignored: Vec<PodKey>,
     /// These block: pod, cluster-autoscaler's `BlockingPodReason`, and the rule in words.
-    pub blocked: Vec<(PodKey, &'static str, String)>,
+    pub blocked: Vec<(PodKey, Blocked)>,
 }
 
 /// What a drain of `node` would do, by the rules that look at single pods. Ended pods of the node
@@ -68,7 +69,7 @@ pub fn drain(
             Fate::Stays => drain.ignored.push(key.clone()),
             Fate::Goes if pod.deletion.is_some() => drain.ignored.push(key.clone()),
             Fate::Goes | Fate::Moves => drain.evict.push(key.clone()),
-            Fate::Blocks(block) => drain.blocked.push((key.clone(), block.reason, block.why)),
+            Fate::Blocks(block) => drain.blocked.push((key.clone(), block.why)),
         }
     }
     drain
@@ -107,7 +108,8 @@ pub fn utilization(
         now,
     };
     let kind = known.and_then(|known| known.kind);
-    let share = utilization::of(of, (&turn.view, position), kind, counting)?;
+    let share = utilization::of(of, (&turn.view, position), kind, counting)
+        .map_err(|why| why.to_string())?;
     let (used, of) = share.parts();
     Ok(Share {
         resource: share.resource,
@@ -183,5 +185,8 @@ pub fn template_for<'a>(
     pool: &PoolPolicy,
     host: &str,
 ) -> Result<&'a TemplateCopy, String> {
-    reach::copy(region, pool, host)
+    reach::copy(region, pool, host).map_err(|refusal| {
+        let host = host.into();
+        Refused::Host { host, refusal }.to_string()
+    })
 }

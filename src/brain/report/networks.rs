@@ -24,7 +24,7 @@ pub(crate) fn report(turn: &mut Turn<'_>) {
                 ranges: network.words(family),
                 size: number(network.size(family)),
                 free: number(book.free(network, family)),
-                note: book.closed(name).cloned(),
+                note: book.closed(name).map(ToString::to_string),
             };
             (family, state)
         });

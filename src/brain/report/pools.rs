@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use model::reasons::Held;
 use model::report::{Hold, PoolState, Scope};
 
 use crate::decision::turn::Turn;
@@ -35,17 +36,14 @@ pub(crate) fn report(turn: &mut Turn<'_>) {
         if let Some(until) = backoff::until(turn, name) {
             state.backoff_until = Some(until);
             state.backoff_message = backoff::failure(turn, name).cloned();
+            let failure = state.backoff_message.clone();
+            let held = match &failure {
+                Some(_) => Held::BacksOff { failure },
+                None => Held::NoneWorks,
+            };
             turn.report.holds.push(Hold {
-                scope: Scope::Pool(name.clone()),
-                why: state.backoff_message.clone().map_or_else(
-                    || {
-                        "it has machines from before the memory began and none of them works"
-                            .to_owned()
-                    },
-                    |message| format!("it backs off after a failure: {message}"),
-                ),
                 until: Some(until),
-                cause: None,
+                ..Hold::new(Scope::Pool(name.clone()), held)
             });
             turn.wake_at(until);
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use model::cluster::{Node, PodKey};
 use model::disruption::ConsolidationPolicy;
 use model::guard::{DO_NOT_DISRUPT, Guard, SCALE_DOWN_DISABLED, disables_scale_down};
+use model::reasons::{Kept, Reasons, Removed, Replacing};
 use model::report::NodeVerdict;
 use model::time::{Span, Time};
 
@@ -21,7 +22,6 @@ use crate::scale_down::shrink::{Keep, ready, settings};
 use crate::scale_down::surplus;
 use crate::scale_down::utilization::{self, Counting, Utilization};
 use crate::simulation::world::World;
-use crate::words;
 
 /// cluster-autoscaler's taint on a node it removes; the value is the Unix time …
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
@@ -105,7 +105,8 @@ impl Candidate<'_> {
     }
 }
 
-type Kept = Vec<(Arc<str>, Keep)>;
+/// Nodes that stay, and why.
+type Staying = Vec<(Arc<str>, Keep)>;
 /// How many nodes and machines each pool has.
 type Crowds<'a> = BTreeMap<&'a str, u32>;
 
@@ -115,7 +116,7 @@ pub(crate) fn find<'a>(
     turn: &mut Turn<'a>,
     world: &mut World<'a>,
     budgets: &Budgets<'a>,
-) -> (Vec<Candidate<'a>>, Kept) {
+) -> (Vec<Candidate<'a>>, Staying) {
     let (mut candidates, mut kept) = (Vec::new(), Vec::new());
     let crowds = surplus::have(turn);
     let nodes = &turn.view.snapshot.cluster.nodes;
@@ -148,27 +149,25 @@ fn settled(turn: &Turn<'_>, position: usize, name: &str) -> Option<NodeVerdict> 
     let Some(known) = turn.view.behind_at(position) else {
         // Its machine may be in what was not read yet.
         return Some(match turn.holds.unread() {
-            Some(why) => NodeVerdict::Unread {
-                why: why.to_string(),
-            },
+            Some(why) => NodeVerdict::Unread { why: why.clone() },
             None => NodeVerdict::NotAutoscaled,
         });
     };
     if known.standing == Standing::Leaving && !known.resumable() {
         return Some(NodeVerdict::Leaving {
-            why: "it is being taken down".to_owned(),
+            why: Removed::UnderWay,
             moves: BTreeMap::new(),
         });
     }
     let (by, replacement) = intents::replacing(turn, name)?;
     (!intents::works(turn, by)).then(|| NodeVerdict::Replaced {
         by: by.clone(),
-        why: format!(
-            "{by} is on its way up to replace it and saves {} an hour",
-            words::price(replacement.saving)
-        ),
+        why: Replacing::OnItsWay {
+            by: by.clone(),
+            saving: replacement.saving,
+        },
         moves: BTreeMap::new(),
-        others: BTreeMap::new(),
+        others: Reasons::default(),
     })
 }
 
@@ -229,8 +228,7 @@ fn judge<'a>(
         && matches!(mode, Mode::Consolidate)
         && consolidate::of(known).is_some_and(|how| how.policy == ConsolidationPolicy::WhenEmpty)
     {
-        let why = "pods run there, and its pool consolidates only empty nodes";
-        return Err(Keep::because("NotUnneededOtherReason", why));
+        return Err(Keep::because(Kept::NotEmpty));
     }
     Ok(Candidate {
         name,
@@ -259,8 +257,11 @@ fn loads<'a>(
         match drain_rules::fate(key, pod, bar) {
             Fate::Stays | Fate::Goes => {}
             Fate::Blocks(block) => {
-                let mut keep =
-                    Keep::because(block.reason, format!("{key}: {}", block.why)).pod(key);
+                let mut keep = Keep::because(Kept::BlockedByPod {
+                    pod: (*key).clone(),
+                    blocked: Box::new(block.why),
+                })
+                .pod(key);
                 keep.until = block.until;
                 return Err(keep);
             }
@@ -311,41 +312,35 @@ fn eligible(
     (position, name): (usize, &Arc<str>),
     node: &Node,
 ) -> Result<(Utilization, Mode), Keep> {
-    let other = |why: &str| Err(Keep::because("NotUnneededOtherReason", why));
+    let other = |why: Kept| Err(Keep::because(why));
     let Some(pool) = known.pool else {
-        return Err(Keep::because(
-            "NotAutoscaled",
-            format!("its pool {} is not in the configuration", known.pool_name()),
-        ));
+        return other(Kept::PoolNotConfigured {
+            pool: known.pool_name().into(),
+        });
     };
     match &known.standing {
         Standing::Up => {}
         Standing::Leaving if known.resumable() => {}
         Standing::Untouchable(why) => {
-            return Err(Keep::because("NotAutoscaled", format!("left alone: {why}")));
+            return other(Kept::LeftAlone {
+                machine: why.clone(),
+            });
         }
-        Standing::Coming => return other("it is still coming up"),
-        Standing::Failed | Standing::Overdue => {
-            return other("its machine failed and is being removed");
-        }
-        Standing::Leaving | Standing::NoNode | Standing::NoVm => {
-            return other("its VM is gone");
-        }
+        Standing::Coming => return other(Kept::ComingUp),
+        Standing::Failed | Standing::Overdue => return other(Kept::Failed),
+        Standing::Leaving | Standing::NoNode | Standing::NoVm => return other(Kept::VmGone),
     }
     annotated(turn, node)?;
     let settings = settings(turn, known);
     if !settings.enabled || !turn.view.policy.scale_down.enabled || pool.scale_down_disabled {
-        return other("scale-down is switched off in the configuration");
+        return other(Kept::ScaleDownDisabled);
     }
     if !ready(node) && !settings.unready_enabled {
-        return Err(Keep::because(
-            "ScaleDownUnreadyDisabled",
-            "it is not Ready, and removing such nodes is switched off in the configuration",
-        ));
+        return other(Kept::UnreadyDisabled);
     }
     if let Some(replacement) = turn.memory.replacements.get(known.name) {
-        let nodes: Vec<&str> = replacement.nodes.keys().map(|name| &**name).collect();
-        return other(&format!("it was made to replace {}", nodes.join(", ")));
+        let nodes = replacement.nodes.keys().cloned().collect();
+        return other(Kept::Replacement { nodes });
     }
     moded(turn, crowds, known, (position, name), node)
 }
@@ -354,13 +349,13 @@ fn eligible(
 fn annotated(turn: &Turn<'_>, node: &Node) -> Result<(), Keep> {
     let value = |key: &str| node.annotations.get(key).map(|value| &**value);
     if disables_scale_down(node) {
-        let why = format!("its annotation {SCALE_DOWN_DISABLED} is true");
-        return Err(Keep::because("ScaleDownDisabledAnnotation", why));
+        let annotation = SCALE_DOWN_DISABLED.into();
+        return Err(Keep::because(Kept::DisabledAnnotation { annotation }));
     }
     let guard = value(DO_NOT_DISRUPT);
     if let Some(Guard { until }) = Guard::of(guard, node.created, turn.now()) {
-        let why = format!("it is annotated with {DO_NOT_DISRUPT}");
-        let mut keep = Keep::because("ScaleDownDisabledAnnotation", why);
+        let annotation = DO_NOT_DISRUPT.into();
+        let mut keep = Keep::because(Kept::DoNotDisrupt { annotation });
         keep.until = until;
         return Err(keep);
     }
@@ -372,10 +367,9 @@ fn annotated(turn: &Turn<'_>, node: &Node) -> Result<(), Keep> {
         .map(|seconds| Time(seconds.saturating_mul(1000)) + TAINT_HOLDS)
         .filter(|until| *until > turn.now());
     match foreign {
-        Some(until) => Err(Keep::because(
-            "CurrentlyBeingDeleted",
-            format!("another autoscaler's taint {TO_BE_DELETED} says that it is being removed"),
-        )
+        Some(until) => Err(Keep::because(Kept::RemovedByOthers {
+            taint: TO_BE_DELETED.into(),
+        })
         .until(until)),
         None => Ok(()),
     }
@@ -424,10 +418,9 @@ fn usual(
 ) -> Result<Mode, Keep> {
     match consolidate::of(known).filter(|_| ready(node)) {
         None => underused(turn, known, node, utilization).map(|()| Mode::Unneeded),
-        Some(how) if how.policy == ConsolidationPolicy::Never => Err(Keep::because(
-            "NotUnneededOtherReason",
-            "the consolidation of its pool is set to never",
-        )),
+        Some(how) if how.policy == ConsolidationPolicy::Never => {
+            Err(Keep::because(Kept::NeverConsolidated))
+        }
         Some(_) => Ok(Mode::Consolidate),
     }
 }
@@ -443,8 +436,7 @@ fn utilization(
         expendable: turn.view.policy.scale_up.expendable_priority,
         now: turn.now(),
     };
-    utilization::of(node, (&turn.view, position), known.kind, counting)
-        .map_err(|why| Keep::because("UnexpectedError", why))
+    utilization::of(node, (&turn.view, position), known.kind, counting).map_err(Keep::because)
 }
 
 /// The node is requested no more than its threshold.
@@ -458,21 +450,10 @@ fn underused(
     if utilization.at_most(threshold) {
         return Ok(());
     }
-    let permille = utilization.permille();
-    let state = if ready(node) {
-        ""
-    } else {
-        ", though it is not Ready"
-    };
-    Err(Keep::because(
-        "NotUnderutilized",
-        format!(
-            "{}.{} % of its {} is requested, the threshold is {}.{} %{state}",
-            permille / 10,
-            permille % 10,
-            utilization.resource,
-            threshold / 10,
-            threshold % 10
-        ),
-    ))
+    Err(Keep::because(Kept::NotUnderutilized {
+        resource: utilization.resource.into(),
+        requested_permille: utilization.permille(),
+        threshold_permille: threshold,
+        ready: ready(node),
+    }))
 }

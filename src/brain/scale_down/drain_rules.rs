@@ -4,13 +4,14 @@
 //! and budgets are asked before the age of a system pod, and budgets even with `safe-to-evict: true`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use model::cluster::{DisruptionBudget, Phase, Pod, PodKey};
 use model::guard::{DO_NOT_DISRUPT, Guard, SAFE_TO_EVICT};
 use model::policy::ScaleDown;
+use model::reasons::{Blocked, Kept};
 use model::scheduling::{PodShape, Volume};
 use model::time::{Span, Time};
-use model::words;
 
 use crate::constraints::fit::selector;
 use crate::constraints::shape::Keyed;
@@ -36,20 +37,15 @@ pub(crate) enum Fate {
     Blocks(Block),
 }
 
-/// Why a pod blocks: cluster-autoscaler's `BlockingPodReason`, in words, and until when if that is known.
+/// Why a pod blocks, and until when if that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    pub(crate) reason: &'static str,
-    pub(crate) why: String,
+    pub(crate) why: Blocked,
     pub(crate) until: Option<Time>,
 }
 
-fn block(reason: &'static str, why: String) -> Block {
-    Block {
-        reason,
-        why,
-        until: None,
-    }
+fn block(why: Blocked) -> Block {
+    Block { why, until: None }
 }
 
 /// By what pods are judged.
@@ -154,24 +150,21 @@ impl<'a> Budgets<'a> {
     }
 
     /// Why a pod may not be evicted now, if it may not.
-    fn refusal(&self, key: &PodKey, pod: &Pod) -> Option<String> {
+    fn refusal(&self, key: &PodKey, pod: &Pod) -> Option<Blocked> {
         if pod.phase == Phase::Pending {
             return None;
         }
         let matching = self.matching(key, pod);
         if matching.len() > 1 {
-            return Some(format!(
-                "it is in {} disruption budgets, which the API server refuses to evict",
-                matching.len()
-            ));
+            let budgets = matching.len();
+            return Some(Blocked::SeveralBudgets { budgets });
         }
         let (name, budget) = matching.first()?;
         let left = self.left.get(name).copied().unwrap_or(0);
-        (spends(pod, budget) && left < 1).then(|| {
-            format!(
-                "the disruption budget {name} allows {}, {left} left",
-                words::count(budget.allowed, "eviction")
-            )
+        (spends(pod, budget) && left < 1).then(|| Blocked::Budget {
+            budget: (*name).clone(),
+            allowed: budget.allowed,
+            left,
         })
     }
 
@@ -190,15 +183,16 @@ impl<'a> Budgets<'a> {
 
     /// Whether a node with these pods can be drained beside what is planned already. One node alone
     /// may need more evictions than are allowed at once: they come one after the other.
-    pub(crate) fn admit(&self, pods: &[Keyed<'_>]) -> Result<(), String> {
+    pub(crate) fn admit(&self, pods: &[Keyed<'_>]) -> Result<(), Kept> {
         for (name, wanted) in self.cost(pods) {
             let left = self.left.get(name).copied().unwrap_or(0);
             let shared = self.nodes.get(name).is_some_and(|nodes| *nodes > 0);
             if left < 1 || (wanted > left && shared) {
-                return Err(format!(
-                    "the disruption budget {name} has {} left beside other removals, {wanted} needed",
-                    words::count(left, "eviction")
-                ));
+                return Err(Kept::BudgetShared {
+                    budget: name.clone(),
+                    left,
+                    wanted,
+                });
             }
         }
         Ok(())
@@ -264,8 +258,7 @@ fn held_daemon(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
         if pod.mirror {
             return None;
         }
-        let why = bar.budgets.refusal(key, pod)?;
-        Some(block("NotEnoughPdb", why))
+        Some(block(bar.budgets.refusal(key, pod)?))
     })
 }
 
@@ -274,11 +267,10 @@ fn guarded(pod: &Pod, now: Time) -> Option<Block> {
     let value = annotation(pod, DO_NOT_DISRUPT);
     let Guard { until } = Guard::of_pod(pod, now)?;
     Some(Block {
-        reason: "NotSafeToEvictAnnotation",
-        why: format!(
-            "its annotation {DO_NOT_DISRUPT} is {}",
-            value.unwrap_or_default()
-        ),
+        why: Blocked::Annotation {
+            annotation: DO_NOT_DISRUPT.into(),
+            value: value.unwrap_or_default().into(),
+        },
         until,
     })
 }
@@ -291,38 +283,34 @@ fn blocking(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
         ..
     } = bar;
     if let Some(why) = &pod.shape.left_out {
-        return Some(block("UnexpectedError", why.to_string()));
+        return Some(block(Blocked::TooComplex { why: why.clone() }));
     }
     let safe = annotation(pod, SAFE_TO_EVICT);
     if let Some(value) = safe.filter(|value| *value != "true") {
-        let why = format!("its annotation {SAFE_TO_EVICT} is {value}");
-        return Some(block("NotSafeToEvictAnnotation", why));
+        return Some(block(Blocked::Annotation {
+            annotation: SAFE_TO_EVICT.into(),
+            value: value.into(),
+        }));
     }
     if let Some(guarded) = guarded(pod, now) {
         return Some(guarded);
     }
     if let Some(why) = budgets.refusal(key, pod) {
-        return Some(block("NotEnoughPdb", why));
+        return Some(block(why));
     }
     if pod.shape.devices {
-        let why = "it uses devices by ResourceClaim; where else they are is not known";
-        return Some(block("UnexpectedError", why.to_owned()));
+        return Some(block(Blocked::Devices));
     }
     if safe == Some("true") {
         return None;
     }
     let Some(owner) = &pod.shape.owner else {
-        return Some(block(
-            "NotReplicated",
-            "no controller makes it anew".to_owned(),
-        ));
+        return Some(block(Blocked::NoController));
     };
     if settings.skip_custom_controllers && !RECREATING.contains(&&*owner.kind) {
-        let why = format!(
-            "its controller is a {}, which may not make it anew",
-            owner.kind
-        );
-        return Some(block("NotReplicated", why));
+        return Some(block(Blocked::CustomController {
+            kind: owner.kind.clone(),
+        }));
     }
     let age = now.since(pod.created);
     if settings.skip_system_pods
@@ -330,26 +318,25 @@ fn blocking(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
         && age <= settings.system_pod_timeout
         && budgets.matching(key, pod).is_empty()
     {
-        let why = format!(
-            "a kube-system pod without disruption budget blocks until it is {} old, it is {age}",
-            settings.system_pod_timeout
-        );
         return Some(Block {
-            reason: "UnmovableKubeSystemPod",
-            why,
+            why: Blocked::SystemPod {
+                timeout: settings.system_pod_timeout,
+                age,
+            },
             until: Some(pod.created + settings.system_pod_timeout + Span(1)),
         });
     }
     if settings.skip_local_storage
         && let Some(volume) = local_volume(pod)
     {
-        let why = format!("its volume {volume} is on the node");
-        return Some(block("LocalStorageRequested", why));
+        return Some(block(Blocked::LocalStorage {
+            volume: volume.clone(),
+        }));
     }
     None
 }
 
-fn local_volume(pod: &Pod) -> Option<&str> {
+fn local_volume(pod: &Pod) -> Option<&Arc<str>> {
     let excused: Vec<&str> = annotation(pod, SAFE_VOLUMES)
         .unwrap_or_default()
         .split(',')
@@ -357,7 +344,7 @@ fn local_volume(pod: &Pod) -> Option<&str> {
         .collect();
     pod.shape.volumes.iter().find_map(|volume| match volume {
         Volume::EmptyDir(name) | Volume::HostPath(name) => {
-            Some(&**name).filter(|name| !excused.contains(name))
+            Some(name).filter(|name| !excused.contains(&&***name))
         }
         Volume::Claim(_) | Volume::Ephemeral { .. } => None,
     })

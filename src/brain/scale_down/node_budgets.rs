@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use model::disruption::{Cause, NodeBudget};
+use model::reasons::Kept;
 use model::time::Time;
 
 use crate::decision::turn::Turn;
@@ -27,7 +28,7 @@ struct Pool {
 /// A budget that leaves nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spent {
-    pub(crate) why: String,
+    pub(crate) why: Kept,
     /// When its window closes, if it has one.
     pub(crate) until: Option<Time>,
 }
@@ -69,10 +70,12 @@ impl<'a> NodeBudgets<'a> {
             };
             let allowed = budget.nodes.of(has.nodes);
             if has.disrupted.saturating_add(more) > allowed {
-                let why = format!(
-                    "a budget of its pool lets {} of {} nodes be disrupted for being {cause}, {} are",
-                    budget.nodes, has.nodes, has.disrupted
-                );
+                let why = Kept::NodeBudget {
+                    allowed: budget.nodes,
+                    nodes: has.nodes,
+                    cause,
+                    disrupted: has.disrupted,
+                };
                 return Err(Spent { why, until });
             }
         }

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::cluster::PodKey;
+use model::reasons::Kept;
 
+use crate::constraints::fit;
 use crate::scale_down::candidates::{Candidate, Load};
 use crate::scale_down::shrink::Keep;
 use crate::simulation::pack::{self, Lane};
@@ -163,33 +165,25 @@ pub(crate) fn no_place(
     open: &[usize],
 ) -> Keep {
     let shape = world.shapes[load.shape].shape;
-    let nearest = open.first().map_or_else(
-        || "there is no other ready node".to_owned(),
-        |index| {
-            let bin = &world.bins[*index];
-            let misfit = world
-                .misfit(*index, shape, load.need.as_deref())
-                .or_else(|| crate::constraints::fit::crowded(shape, &bin.free, &bin.ports))
-                .or_else(|| {
-                    let rules = world.company.known_rules(load.shape)?;
-                    world.company.misfit(rules, world.company.at(*index))
-                });
-            match misfit {
-                Some(misfit) => format!(
-                    "none of {} other ready nodes holds it; {}: {}",
-                    open.len(),
-                    bin.name,
-                    misfit.here()
-                ),
-                None => format!("none of {} other ready nodes holds it", open.len()),
-            }
-        },
-    );
+    let first = open.first().copied();
+    let misfit = first.and_then(|index| {
+        let bin = &world.bins[index];
+        world
+            .misfit(index, shape, load.need.as_deref())
+            .or_else(|| fit::crowded(shape, &bin.free, &bin.ports))
+            .or_else(|| {
+                let rules = world.company.known_rules(load.shape)?;
+                world.company.misfit(rules, world.company.at(index))
+            })
+    });
+    let keep = Keep::because(Kept::NoPlace {
+        expected: pod.is_none(),
+        others: open.len(),
+        nearest: first.map(|index| world.bins[index].name.clone()),
+        misfit: misfit.map(|misfit| Box::new(fit::here(misfit))),
+    });
     match pod {
-        Some(key) => Keep::because("NoPlaceToMovePods", nearest).pod(key),
-        None => Keep::because(
-            "NoPlaceToMovePods",
-            format!("pending pods are expected here, and {nearest}"),
-        ),
+        Some(key) => keep.pod(key),
+        None => keep,
     }
 }

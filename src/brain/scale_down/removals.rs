@@ -6,6 +6,7 @@ use std::sync::Arc;
 use model::action::Reason;
 use model::disruption::Cause;
 use model::policy::ScaleDown;
+use model::reasons::{After, Kept, Limit, Unneeded};
 use model::time::{Span, Time};
 
 use crate::decision::turn::Turn;
@@ -18,7 +19,6 @@ use crate::scale_down::shrink::{Keep, ready, settings};
 use crate::scale_down::units::{Bond, Unit};
 use crate::simulation::offer::Choice;
 use crate::simulation::places;
-use crate::words;
 
 /// What removals of this decision may still take.
 #[derive(Clone, Debug)]
@@ -137,25 +137,22 @@ impl<'a> Removals<'a> {
         parallel: Result<(), Keep>,
     ) -> Result<Reason, Keep> {
         let Some(known) = turn.view.behind(candidate.name) else {
-            return Err(Keep::because("NoNodeInfo", "nothing is known of it"));
+            return Err(Keep::because(Kept::Unknown));
         };
         let settings = settings(turn, known);
         let reason = due(turn, known, candidate, settings)?;
         if candidate.loads.iter().any(|load| load.guests > 0) {
-            let why = "pending pods are expected here";
-            return Err(Keep::because("NotUnneededOtherReason", why));
+            return Err(Keep::because(Kept::PodsExpected));
         }
         self.delays(turn, candidate, settings)?;
         self.keep_min(turn, known)?;
         self.keep_totals(turn, known)?;
         turn.holds
             .may_shrink(&known.machine.region)
-            .map_err(|why| Keep::because("NotUnneededOtherReason", why.to_string()))?;
+            .map_err(|why| Keep::because(Kept::Held { hold: why.clone() }))?;
         parallel?;
         self.within_budget(turn, known, candidate)?;
-        self.budgets
-            .admit(&candidate.pods)
-            .map_err(|why| Keep::because("NotEnoughPdb", why))?;
+        self.budgets.admit(&candidate.pods).map_err(Keep::because)?;
         self.book(turn, known, candidate);
         Ok(reason)
     }
@@ -211,7 +208,7 @@ impl<'a> Removals<'a> {
         self.node_budgets
             .admit(known.pool_name(), budgets, cause, more, now)
             .map_err(|spent| {
-                let mut keep = Keep::because("NotUnneededOtherReason", spent.why);
+                let mut keep = Keep::because(spent.why);
                 keep.until = spent.until;
                 keep
             })
@@ -261,15 +258,15 @@ impl<'a> Removals<'a> {
         // What was added for its sake does not keep a node.
         let replaced = matches!(candidate.mode, Mode::Replaced { .. });
         let added = self.added.filter(|_| !replaced);
-        for (what, last, delay) in [
-            ("an addition", added, settings.delay_after_add),
+        for (after, last, delay) in [
+            (After::Addition, added, settings.delay_after_add),
             (
-                "a deletion",
+                After::Deletion,
                 memory.last_scale_down.or(memory.began),
                 settings.delay_after_delete,
             ),
             (
-                "a failed deletion",
+                After::FailedDeletion,
                 memory.last_scale_down_failure.or(memory.began),
                 settings.delay_after_failure,
             ),
@@ -280,8 +277,12 @@ impl<'a> Removals<'a> {
             else {
                 continue;
             };
-            let why = format!("nothing is removed for {delay} after {what}, until {until}");
-            return Err(Keep::because("NotUnneededOtherReason", why).until(until));
+            let why = Kept::Delayed {
+                after,
+                delay,
+                until,
+            };
+            return Err(Keep::because(why).until(until));
         }
         Ok(())
     }
@@ -294,15 +295,11 @@ impl<'a> Removals<'a> {
         let name = known.pool_name();
         let min = turn.view.policy.pools.get(name).map_or(0, |pool| pool.min);
         let working = self.working.get(name).copied().unwrap_or(0);
-        let stay = working.saturating_sub(u32::from(known.standing == Standing::Up));
-        if stay >= min {
+        let keeps = working.saturating_sub(u32::from(known.standing == Standing::Up));
+        if keeps >= min {
             return Ok(());
         }
-        let why = format!(
-            "the pool would keep {}, its min is {min}",
-            words::count(stay, "node")
-        );
-        Err(Keep::because("NodeGroupMinSizeReached", why))
+        Err(Keep::because(Kept::PoolMin { keeps, min }))
     }
 
     fn keep_totals(&self, turn: &Turn<'_>, known: &Known<'_>) -> Result<(), Keep> {
@@ -316,20 +313,18 @@ impl<'a> Removals<'a> {
             self.memory.saturating_sub(memory),
         );
         if cpu < totals.min_cpu_milli {
-            let why = format!(
-                "the pools would keep {} cores, {} is the least",
-                words::cores(cpu),
-                words::cores(totals.min_cpu_milli)
-            );
-            return Err(Keep::because("MinimalResourceLimitExceeded", why));
+            return Err(Keep::because(Kept::LeastOfAll {
+                of: Limit::Cpu,
+                keeps: cpu,
+                least: totals.min_cpu_milli,
+            }));
         }
         if memory < totals.min_memory {
-            let why = format!(
-                "the pools would keep {} of memory, {} is the least",
-                words::bytes(memory),
-                words::bytes(totals.min_memory)
-            );
-            return Err(Keep::because("MinimalResourceLimitExceeded", why));
+            return Err(Keep::because(Kept::LeastOfAll {
+                of: Limit::Memory,
+                keeps: memory,
+                least: totals.min_memory,
+            }));
         }
         Ok(())
     }
@@ -350,22 +345,17 @@ impl<'a> Removals<'a> {
 
     fn in_parallel(&self, turn: &Turn<'_>, nodes: u32, drains: u32) -> Result<(), Keep> {
         let limits = &turn.view.policy.scale_down;
-        let reason = "NodeGroupMaxDeletionCountReached";
         if nodes > 0 && self.all.saturating_add(nodes) > limits.max_parallel {
-            let why = format!(
-                "{} leaving, max_parallelism is {}",
-                words::are(self.all, "node"),
-                limits.max_parallel
-            );
-            return Err(Keep::because(reason, why));
+            return Err(Keep::because(Kept::MaxParallelism {
+                leaving: self.all,
+                max: limits.max_parallel,
+            }));
         }
         if drains > 0 && self.drains.saturating_add(drains) > limits.max_parallel_drain {
-            let why = format!(
-                "{} draining, max_drain_parallelism is {}",
-                words::are(self.drains, "node"),
-                limits.max_parallel_drain
-            );
-            return Err(Keep::because(reason, why));
+            return Err(Keep::because(Kept::MaxDrainParallelism {
+                draining: self.drains,
+                max: limits.max_parallel_drain,
+            }));
         }
         Ok(())
     }
@@ -413,12 +403,7 @@ fn due(
         }
         Mode::Consolidate => consolidated(turn, known, candidate, unneeded)?,
         Mode::AboveMax { have, max, .. } => {
-            waited(
-                now,
-                unneeded,
-                settings.unneeded_time,
-                "NotUnneededLongEnough",
-            )?;
+            waited(now, unneeded, settings.unneeded_time, Unneeded::Unneeded)?;
             Reason::AboveMax {
                 since: unneeded,
                 have: *have,
@@ -426,12 +411,7 @@ fn due(
             }
         }
         Mode::Unneeded if ready(node) => {
-            waited(
-                now,
-                unneeded,
-                settings.unneeded_time,
-                "NotUnneededLongEnough",
-            )?;
+            waited(now, unneeded, settings.unneeded_time, Unneeded::Unneeded)?;
             Reason::Unneeded {
                 since: unneeded,
                 utilization_permille: candidate.utilization.permille(),
@@ -439,7 +419,7 @@ fn due(
         }
         Mode::Unneeded => {
             let since = unneeded.max(node.ready.since.unwrap_or(unneeded).min(now));
-            waited(now, since, settings.unready_time, "NotUnreadyLongEnough")?;
+            waited(now, since, settings.unready_time, Unneeded::Unready)?;
             Reason::Unready { since }
         }
     };
@@ -456,26 +436,30 @@ fn consolidated(
 ) -> Result<Reason, Keep> {
     let now = turn.now();
     let Some((since, until)) = quiet::since(turn, known) else {
-        let why = "it is not known yet when its pods last changed";
-        return Err(Keep::because("NotUnneededLongEnough", why));
+        return Err(Keep::because(Kept::ChangeUnknown));
     };
     if until > now {
-        let why = format!("a pod came or went at {since}, its pool lets it be until {until}");
-        return Err(Keep::because("NotUnneededLongEnough", why).until(until));
+        return Err(Keep::because(Kept::PodsChanged { since, until }).until(until));
     }
-    waited(now, unneeded, SECOND_LOOK, "NotUnneededLongEnough")?;
+    waited(now, unneeded, SECOND_LOOK, Unneeded::Unneeded)?;
     Ok(Reason::Consolidated {
         since,
         saving: candidate.price,
     })
 }
 
-fn waited(now: Time, since: Time, wanted: Span, name: &'static str) -> Result<(), Keep> {
-    if now.since(since) >= wanted {
+fn waited(now: Time, since: Time, wanted: Span, state: Unneeded) -> Result<(), Keep> {
+    let waited = now.since(since);
+    if waited >= wanted {
         return Ok(());
     }
-    let why = format!("since {since}, that is {} of {wanted}", now.since(since));
-    Err(Keep::because(name, why).until(since + wanted))
+    let why = Kept::NotLongEnough {
+        state,
+        since,
+        waited,
+        wanted,
+    };
+    Err(Keep::because(why).until(since + wanted))
 }
 
 /// No node is removed right after it came.
@@ -488,10 +472,9 @@ pub(crate) fn old_enough(
     if now.since(created) >= settings.min_node_age {
         return Ok(());
     }
-    let why = format!(
-        "it is {} old, no node is removed before {}",
-        now.since(created),
-        settings.min_node_age
-    );
-    Err(Keep::because("NotUnneededOtherReason", why).until(created + settings.min_node_age))
+    let why = Kept::TooYoung {
+        age: now.since(created),
+        least: settings.min_node_age,
+    };
+    Err(Keep::because(why).until(created + settings.min_node_age))
 }

@@ -10,6 +10,7 @@ use model::action::{Kind, Precondition, Reason};
 use model::cluster::{Node, PodKey, ReadyStatus};
 use model::memory::Memory;
 use model::policy::ScaleDown;
+use model::reasons::{Aborted, Kept, Removed};
 use model::report::NodeVerdict;
 use model::time::Time;
 
@@ -30,20 +31,18 @@ use crate::simulation::pack::Lane;
 use crate::simulation::work;
 use crate::simulation::world::World;
 
-/// Why a node stays.
+/// Why a node stays, which pod blocks, and when to look again.
 #[derive(Clone, Debug)]
 pub(crate) struct Keep {
-    pub(crate) reason: &'static str,
-    pub(crate) why: String,
+    pub(crate) why: Kept,
     pub(crate) pod: Option<PodKey>,
     pub(crate) until: Option<Time>,
 }
 
 impl Keep {
-    pub(crate) fn because(reason: &'static str, why: impl Into<String>) -> Keep {
+    pub(crate) fn because(why: Kept) -> Keep {
         Keep {
-            reason,
-            why: why.into(),
+            why,
             pod: None,
             until: None,
         }
@@ -258,15 +257,11 @@ impl Rehearsals {
             .find_map(|node| node.mode.fallback().filter(|_| surplus == 0));
         let keep = match enough {
             Some(keep) => keep.clone(),
-            None if work::used_up(turn, world, self.began) => Keep::because(
-                "NotUnneededOtherReason",
-                "the budget of work of one decision is used up: to place the pods of other nodes took too much",
-            ),
-            None if self.newcomers == 0 && counts(turn, unit) => Keep::because(
-                "NotUnneededOtherReason",
-                "enough nodes have become unneeded for now; the others follow",
-            )
-            .until(turn.now() + turn.view.policy.scale_down.scan_interval),
+            None if work::used_up(turn, world, self.began) => Keep::because(Kept::WorkUsedUp),
+            None if self.newcomers == 0 && counts(turn, unit) => {
+                Keep::because(Kept::EnoughUnneeded)
+                    .until(turn.now() + turn.view.policy.scale_down.scan_interval)
+            }
             None => return None,
         };
         let nodes = std::mem::take(&mut unit.nodes).into_iter();
@@ -282,18 +277,15 @@ impl Rehearsals {
         undo: &mut Undo,
     ) -> Result<(), Keep> {
         if world.bins[candidate.bin].receives {
-            let why = "pods of other nodes will move here";
-            return Err(Keep::because("NoPlaceToMovePods", why));
+            return Err(Keep::because(Kept::PodsMoveHere));
         }
         if candidate.empty() {
             return Ok(());
         }
         if matches!(candidate.mode, Mode::Consolidate)
-            && let Some((key, value)) = trial::lone_domains(world, candidate).first()
+            && let Some((key, domain)) = trial::lone_domains(world, candidate).into_iter().next()
         {
-            let why =
-                format!("its pods are spread over {key}, and no other node is left in {value}");
-            return Err(Keep::because("NoPlaceToMovePods", why));
+            return Err(Keep::because(Kept::LastOfDomain { key, domain }));
         }
         let mut landing = BTreeMap::new();
         let (consolidates, first) = match &candidate.mode {
@@ -327,9 +319,7 @@ impl Rehearsals {
             return Err(rehearsal::no_place(world, left.load, pod, &open));
         }
         if !sturdy {
-            let why =
-                "its pods fit elsewhere only in one order, and kube-scheduler may take another";
-            return Err(Keep::because("NoPlaceToMovePods", why));
+            return Err(Keep::because(Kept::OneOrderOnly));
         }
         candidate.landing = landing;
         Ok(())
@@ -461,7 +451,9 @@ fn remove(turn: &mut Turn<'_>, candidate: Candidate<'_>, reason: Reason) {
     turn.report.nodes.insert(
         candidate.name.clone(),
         NodeVerdict::Leaving {
-            why: reason.to_string(),
+            why: Removed::Planned {
+                reason: reason.clone(),
+            },
             moves: precondition.landing.clone(),
         },
     );
@@ -485,15 +477,18 @@ fn release(turn: &mut Turn<'_>) {
             continue;
         }
         let (target, precondition) = (turn::target(known), turn::precondition(known, max_view_age));
-        let message = match turn.report.nodes.get(&**known.name) {
-            Some(NodeVerdict::Kept { reason, why, .. }) => format!("{reason}: {why}"),
-            _ => "it is not wanted any more".to_owned(),
+        let because = match turn.report.nodes.get(&**known.name) {
+            Some(NodeVerdict::Kept { reason, why, .. }) => Aborted::Kept {
+                reason: *reason,
+                kept: Box::new(why.clone()),
+            },
+            _ => Aborted::NotWanted,
         };
         turn.act(
             Kind::Release,
             target,
             precondition,
-            Reason::Aborted { message },
+            Reason::Aborted { because },
         );
     }
     turn.view.machines = machines;
@@ -508,9 +503,12 @@ pub(crate) fn stay(turn: &mut Turn<'_>, name: &Arc<str>, keep: Keep) {
         .behind(name)
         .and_then(|known| power::off(turn, known));
     let verdict = NodeVerdict::Kept {
-        reason: keep.reason.into(),
+        reason: keep.why.reason(),
         why: match off {
-            Some(off) => format!("{off}; {}", keep.why),
+            Some(off) => Kept::PoweredOff {
+                off,
+                kept: Box::new(keep.why),
+            },
             None => keep.why,
         },
         pod: keep.pod,

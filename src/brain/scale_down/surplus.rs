@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use model::reasons::Held;
 use model::report::{Hold, Scope};
-use model::words;
 
 use crate::decision::turn::Turn;
 use crate::observed::view::Standing;
@@ -30,16 +30,13 @@ pub(crate) fn by_pool(turn: &mut Turn<'_>) -> BTreeMap<Arc<str>, u32> {
         if over == 0 {
             continue;
         }
-        turn.report.holds.push(Hold {
-            scope: Scope::Pool(name.clone()),
-            why: format!(
-                "it has {}, its max is {}: {over} to go, cheapest to take down first",
-                words::count(have, "node"),
-                pool.max
-            ),
-            until: None,
-            cause: None,
-        });
+        let held = Held::AboveMax {
+            have,
+            max: pool.max,
+            over,
+        };
+        let hold = Hold::new(Scope::Pool(name.clone()), held);
+        turn.report.holds.push(hold);
         surplus.insert(name.clone(), over);
     }
     surplus

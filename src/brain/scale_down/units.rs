@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use model::reasons::Kept;
+
 use crate::decision::turn::Turn;
 use crate::observed::view::{Known, Standing};
 use crate::scale_down::candidates::{Candidate, Mode};
@@ -48,18 +50,21 @@ impl Bond {
     }
 
     /// Why a node stays because another one does.
-    pub(crate) fn keep(&self, other: &str, why: &str) -> Keep {
-        match self {
-            Bond::Pool(pool) => Keep::because(
-                "AtomicScaleDownFailed",
-                format!("the nodes of the pool {pool} go together, and {other} stays: {why}"),
-            ),
-            Bond::Machine(by) => Keep::because(
-                "NotUnneededOtherReason",
-                format!("{by} replaces it together with {other}, which stays: {why}"),
-            ),
-            Bond::None => Keep::because("NotUnneededOtherReason", why),
-        }
+    pub(crate) fn keep(&self, other: &Arc<str>, why: &Kept) -> Keep {
+        let (other, kept) = (other.clone(), Box::new(why.clone()));
+        Keep::because(match self {
+            Bond::Pool(pool) => Kept::PoolTogether {
+                pool: pool.clone(),
+                other,
+                kept,
+            },
+            Bond::Machine(by) => Kept::ReplacedTogether {
+                by: by.clone(),
+                other,
+                kept,
+            },
+            Bond::None => *kept,
+        })
     }
 }
 
@@ -96,7 +101,7 @@ pub(crate) fn bind<'a>(
             return true;
         };
         for node in &unit.nodes {
-            let keep = unit.bond.keep(&other, "it is needed");
+            let keep = unit.bond.keep(&other, &Kept::Needed);
             kept.push((node.name.clone(), keep));
         }
         false

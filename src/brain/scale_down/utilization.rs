@@ -5,6 +5,7 @@
 
 use model::cluster::Node;
 use model::policy::{InstanceType, ScaleDown};
+use model::reasons::Kept;
 use model::resources::Resources;
 use model::time::Time;
 
@@ -67,7 +68,7 @@ pub(crate) fn of(
     pods: (&View<'_>, usize),
     kind: Option<&InstanceType>,
     counting: Counting<'_>,
-) -> Result<Utilization, String> {
+) -> Result<Utilization, Kept> {
     let has = |gpu: &&str| {
         node.allocatable.get(gpu) > 0
             || node.capacity.get(gpu) > 0
@@ -121,17 +122,17 @@ fn asked<const N: usize>(
     sums
 }
 
-fn share(node: &Node, resource: &'static str, asked: Asked) -> Result<Utilization, String> {
+fn share(node: &Node, resource: &'static str, asked: Asked) -> Result<Utilization, Kept> {
     let offered = node.allocatable.get(resource);
     if offered <= 0 {
-        return Err(format!("the node reports no allocatable {resource}"));
+        let resource = resource.into();
+        return Err(Kept::NotReported { resource });
     }
     let Asked { used, apart } = asked;
     let of = i128::from(offered) - apart;
     if of <= 0 {
-        return Err(format!(
-            "the pods that do not count request all {resource} there is"
-        ));
+        let resource = resource.into();
+        return Err(Kept::NothingToCount { resource });
     }
     Ok(Utilization { resource, used, of })
 }

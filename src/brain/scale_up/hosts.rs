@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use model::hosts::{HostCounting, HostStrategy};
 use model::policy::{InstanceType, PoolPolicy, RegionPolicy};
+use model::reasons::HostRefused;
 use model::region::{Host, Vm};
 use model::time::Time;
 
 use crate::lifecycle::backoff::FailedThere;
-use crate::words;
 
 /// What one machine takes of its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -77,9 +77,9 @@ pub(crate) struct HostCapacity {
 /// Machines of one pool on a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Machines {
-    /// Those that are there and those that are planned.
+    /// Machines that are there and machines that are planned.
     all: u64,
-    /// Those that this decision makes.
+    /// Machines that this decision makes.
     planned: u64,
     /// One failed here and none works since.
     failed: Option<FailedThere>,
@@ -108,9 +108,9 @@ pub(crate) struct HostRank(bool, [i64; 2], usize);
 /// Why a host gets no further machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// Its memory is not known.
+    /// The host's memory is not known.
     UnknownMemory,
-    /// Its CPUs are not known, and the pool bounds what is in use of them.
+    /// How many CPUs the host has is not known, and the pool bounds what is in use of them.
     UnknownCpus,
     /// It has fewer CPUs than the machine, so PVE would not start that.
     Cpus(i64),
@@ -392,51 +392,33 @@ impl HostDemand {
 
 impl Full {
     /// Why a host gets no further machine of a type.
-    pub(crate) fn say(self, host: &Arc<str>, kind: &InstanceType) -> String {
-        let size = Size::of(kind);
-        let asks_memory = || words::bytes(size.memory);
-        let asks_cpu = || words::cores(size.cpu_milli);
+    pub(crate) fn refusal(self, kind: &InstanceType) -> HostRefused {
+        let Size { memory, cpu_milli } = Size::of(kind);
         match self {
-            Full::UnknownMemory => format!("the memory of the host {host} is not known"),
-            Full::UnknownCpus => format!("the CPUs of the host {host} are not known"),
-            Full::Cpus(has) => format!(
-                "the host {host} has {} CPUs, one of this type has {}, and PVE starts no VM with more than its host",
-                words::cores(has),
-                asks_cpu()
-            ),
-            Full::BacksOff(until) => format!(
-                "a machine of the pool failed on the host {host}, which the pool does not use until {until}"
-            ),
-            Full::MachinesOfPool(has) => format!(
-                "the host {host} has {} of the pool, its max_per_host allows no more",
-                words::count(has, "machine")
-            ),
-            Full::Machines(has) => format!(
-                "the host {host} has {}, the region's max_per_host allows no more",
-                words::count(has, "machine")
-            ),
-            Full::Memory(left) => format!(
-                "the host {host} has {} of memory left for VMs, one of this type takes {}",
-                words::bytes(left),
-                asks_memory()
-            ),
-            Full::Cpu(left) => format!(
-                "the host {host} has {} cores left for VMs within cpu_overcommit, one of this type takes {}",
-                words::cores(left),
-                asks_cpu()
-            ),
-            Full::IdleMemory(idle, keep) => format!(
-                "the host {host} has {} of memory that is not in use, one of this type takes {}, and min_free_memory keeps {}",
-                words::bytes(idle),
-                asks_memory(),
-                words::bytes(keep)
-            ),
-            Full::IdleCpu(idle, keep) => format!(
-                "the host {host} has {} cores that are not in use, one of this type takes {}, and min_free_cores keeps {}",
-                words::cores(idle),
-                asks_cpu(),
-                words::cores(keep)
-            ),
+            Full::UnknownMemory => HostRefused::UnknownMemory,
+            Full::UnknownCpus => HostRefused::UnknownCpus,
+            Full::Cpus(has) => HostRefused::FewerCpus {
+                has,
+                asks: cpu_milli,
+            },
+            Full::BacksOff(until) => HostRefused::BacksOff { until },
+            Full::MachinesOfPool(machines) => HostRefused::PoolMax { machines },
+            Full::Machines(machines) => HostRefused::RegionMax { machines },
+            Full::Memory(left) => HostRefused::Memory { left, asks: memory },
+            Full::Cpu(left) => HostRefused::Cpu {
+                left,
+                asks: cpu_milli,
+            },
+            Full::IdleMemory(idle, keep) => HostRefused::IdleMemory {
+                idle,
+                asks: memory,
+                keep,
+            },
+            Full::IdleCpu(idle, keep) => HostRefused::IdleCpu {
+                idle,
+                asks: cpu_milli,
+                keep,
+            },
         }
     }
 }

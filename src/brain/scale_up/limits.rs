@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::policy::{InstanceType, PoolPolicy, Totals, VOLUMES_VMID};
+use model::reasons::{Limit, Refused};
 use model::region::{Step, TemplateCopy};
 
 use crate::decision::addresses::{AddressBook, FreeAddresses};
@@ -15,7 +16,6 @@ use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, Size};
 use crate::scale_up::storages::Storages;
 use crate::simulation::disks::StorageSlots;
 use crate::simulation::offer::{Choice, Offer};
-use crate::words;
 
 /// What is taken, machines planned in this decision included.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ pub(crate) struct Allowance {
 #[derive(Clone, Debug, Default)]
 struct PoolUse {
     machines: u64,
-    /// Those of them that this decision makes.
+    /// Machines that this decision makes; `machines` has them too.
     planned: u64,
     cpu_milli: i64,
     memory: i64,
@@ -251,55 +251,48 @@ impl Ledger {
     }
 
     /// Whether one more machine of a choice's pool may be made at all, whatever its type and host.
-    pub(crate) fn pool_admits(&self, turn: &Turn<'_>, choice: &Choice<'_>) -> Result<(), String> {
+    pub(crate) fn pool_admits(&self, turn: &Turn<'_>, choice: &Choice<'_>) -> Result<(), Refused> {
         let (name, pool) = (choice.pool, choice.policy);
         turn.holds
             .may_grow(&pool.region)
-            .map_err(ToString::to_string)?;
+            .map_err(|hold| Refused::Held { hold: hold.clone() })?;
         let PoolUse {
             machines, planned, ..
         } = self.pools[choice.pool_slot];
         if machines >= u64::from(pool.max) {
-            let planned = match planned {
-                0 => String::new(),
-                planned => format!(", {planned} of them planned now"),
-            };
-            return Err(format!(
-                "pool limit: it has {}, its max is {}{planned}",
-                words::count(machines, "machine"),
-                pool.max
-            ));
+            return Err(Refused::PoolMax {
+                machines,
+                max: pool.max,
+                planned,
+            });
         }
         let scale_up = &turn.view.policy.scale_up;
         if scale_up.max_nodes_total > 0 && self.nodes >= u64::from(scale_up.max_nodes_total) {
-            return Err(format!(
-                "the cluster has {} with those on their way, max_nodes_total is {}",
-                words::count(self.nodes, "node"),
-                scale_up.max_nodes_total
-            ));
+            return Err(Refused::NodesTotal {
+                nodes: self.nodes,
+                max: scale_up.max_nodes_total,
+            });
         }
         // What passes by itself is said after what does not.
         if let Some(until) = backoff::until(turn, name) {
-            return Err(format!("the pool backs off until {until}"));
+            return Err(Refused::BacksOff { until });
         }
         if self.in_flight >= u64::from(scale_up.max_in_flight) {
-            return Err(format!(
-                "{} being made, max_in_flight is {}",
-                words::are(self.in_flight, "machine"),
-                scale_up.max_in_flight
-            ));
+            return Err(Refused::InFlight {
+                machines: self.in_flight,
+                max: scale_up.max_in_flight,
+            });
         }
         if self.vmid(turn, &pool.region).is_none() {
-            return Err(format!(
-                "the region {} has no free VMID in its range",
-                pool.region
-            ));
+            return Err(Refused::NoVmid {
+                region: pool.region.clone(),
+            });
         }
         self.addresses.admit(pool)
     }
 
     /// Whether one more machine of a choice's pool can have its addresses.
-    pub(crate) fn addresses_admit(&self, choice: &Choice<'_>) -> Result<(), String> {
+    pub(crate) fn addresses_admit(&self, choice: &Choice<'_>) -> Result<(), Refused> {
         self.addresses.admit(choice.policy)
     }
 
@@ -309,27 +302,27 @@ impl Ledger {
         &self,
         choice: &Choice<'_>,
         instead: Option<&InstanceType>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refused> {
         let (have, pool): (_, &PoolPolicy) = (&self.pools[choice.pool_slot], choice.policy);
         let more = |mine: i64, other: Option<i64>| mine.saturating_sub(other.unwrap_or(0));
         let cores = |kind: &InstanceType| i64::from(kind.cores) * 1000;
         let cpu = more(cores(choice.kind), instead.map(cores));
         let cpu = have.cpu_milli.saturating_add(cpu);
         if let Some(max) = pool.max_cpu_milli.filter(|max| cpu > *max) {
-            return Err(format!(
-                "pool limit: its VMs would have {} cores, its ceiling is {}",
-                words::cores(cpu),
-                words::cores(max)
-            ));
+            return Err(Refused::PoolCeiling {
+                of: Limit::Cpu,
+                would: cpu,
+                max,
+            });
         }
         let memory = more(choice.kind.memory, instead.map(|kind| kind.memory));
         let memory = have.memory.saturating_add(memory);
         if let Some(max) = pool.max_memory.filter(|max| memory > *max) {
-            return Err(format!(
-                "pool limit: its VMs would have {} of memory, its ceiling is {}",
-                words::bytes(memory),
-                words::bytes(max)
-            ));
+            return Err(Refused::PoolCeiling {
+                of: Limit::Memory,
+                would: memory,
+                max,
+            });
         }
         self.totals_admit(
             more(cores(choice.kind), instead.map(cores)),
@@ -338,43 +331,51 @@ impl Ledger {
     }
 
     /// The ceilings over the VMs of all pools.
-    fn totals_admit(&self, more_cpu: i64, more_memory: i64) -> Result<(), String> {
+    fn totals_admit(&self, more_cpu: i64, more_memory: i64) -> Result<(), Refused> {
         let all = || self.pools.iter().chain([&self.others]);
         let cpu = all().fold(more_cpu, |sum, used| sum.saturating_add(used.cpu_milli));
         if let Some(max) = self.totals.max_cpu_milli.filter(|max| cpu > *max) {
-            return Err(format!(
-                "cluster limit: all VMs would have {} cores, {} is the most",
-                words::cores(cpu),
-                words::cores(max)
-            ));
+            return Err(Refused::ClusterCeiling {
+                of: Limit::Cpu,
+                would: cpu,
+                max,
+            });
         }
         let memory = all().fold(more_memory, |sum, used| sum.saturating_add(used.memory));
         if let Some(max) = self.totals.max_memory.filter(|max| memory > *max) {
-            return Err(format!(
-                "cluster limit: all VMs would have {} of memory, {} is the most",
-                words::bytes(memory),
-                words::bytes(max)
-            ));
+            return Err(Refused::ClusterCeiling {
+                of: Limit::Memory,
+                would: memory,
+                max,
+            });
         }
         Ok(())
     }
 
     /// Whether one more machine of a choice may be made at all, whatever the host.
-    pub(crate) fn admits(&self, turn: &Turn<'_>, choice: &Choice<'_>) -> Result<(), String> {
+    pub(crate) fn admits(&self, turn: &Turn<'_>, choice: &Choice<'_>) -> Result<(), Refused> {
         self.pool_admits(turn, choice)?;
         self.type_admits(choice, None)
     }
 
     /// Whether the host of an offer can take one more machine of the choice.
-    pub(crate) fn host_admits(&self, choice: &Choice<'_>, offer: &Offer<'_>) -> Result<(), String> {
+    pub(crate) fn host_admits(
+        &self,
+        choice: &Choice<'_>,
+        offer: &Offer<'_>,
+    ) -> Result<(), Refused> {
+        let refused = |refusal| Refused::Host {
+            host: offer.host.clone(),
+            refusal,
+        };
         if let Err(why) = &offer.copy {
-            return Err(why.clone());
+            return Err(refused(why.clone()));
         }
         let host = &self.hosts[offer.host_slot];
         let admits = host.admits(&self.demands[choice.pool_slot], Size::of(choice.kind));
-        admits.map_err(|full| full.say(offer.host, choice.kind))?;
+        admits.map_err(|full| refused(full.refusal(choice.kind)))?;
         let admits = self.storages.admit(&offer.disks, &[]);
-        admits.map_err(|(disks, short)| short.say(&self.storage_slots, offer.host, disks))
+        admits.map_err(|(disks, short)| refused(short.refusal(&self.storage_slots, disks)))
     }
 
     /// Whether the host of an offer can take a planned machine that becomes one of this choice instead of another type.

@@ -2,11 +2,11 @@
 //!
 //! Plain numbers: the ledger of one decision and the search for its plan reckon with the same.
 
+use model::reasons::HostRefused;
 use model::region::Storage;
 
 use crate::decision::turn::Turn;
 use crate::simulation::disks::{Disks, StorageSlots};
-use crate::words;
 
 /// A storage: a shared one once, any other for each host that has it.
 #[derive(Clone, Debug, Hash)]
@@ -15,7 +15,7 @@ pub(crate) struct StorageRoom {
     free: i64,
     /// What is in use.
     used: i64,
-    /// Its size; 0 where that is not known.
+    /// The storage's size in bytes; 0 where that is not known.
     total: i64,
     /// What disks of machines and all else may come to; `None` where a disk takes its space when it is made.
     most: Option<i64>,
@@ -141,20 +141,20 @@ impl Storages {
 }
 
 impl Short {
-    /// Why a storage has no room for the disks of a machine on a host.
-    pub(crate) fn say(self, slots: &StorageSlots, host: &str, disks: Disks) -> String {
-        let name = slots.name(disks.slot);
-        let asks = words::bytes(disks.size);
+    /// Why a storage has no room for the disks of a machine.
+    pub(crate) fn refusal(self, slots: &StorageSlots, disks: Disks) -> HostRefused {
+        let (storage, asks) = (slots.name(disks.slot).into(), disks.size);
         match self {
-            Short::Free(free) => format!(
-                "the storage {name} of the host {host} has {} free that machines under way do not take, one of this type takes {asks}",
-                words::bytes(free.max(0))
-            ),
-            Short::Growth(left) => format!(
-                "disks of machines may still grow by {} on the storage {name} of the host {host} (storage_overcommit), one of this \
-                 type takes {asks}",
-                words::bytes(left.max(0))
-            ),
+            Short::Free(free) => HostRefused::StorageFree {
+                storage,
+                free: free.max(0),
+                asks,
+            },
+            Short::Growth(left) => HostRefused::StorageGrowth {
+                storage,
+                left: left.max(0),
+                asks,
+            },
         }
     }
 }

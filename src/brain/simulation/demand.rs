@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::cluster::{Phase, Pod, PodKey};
-use model::report::{PodVerdict, Reasons};
+use model::reasons::{Ignored, Reasons, Refused};
+use model::report::PodVerdict;
 use model::scheduling::DEFAULT_SCHEDULER;
 use model::time::{Span, Time};
 
@@ -65,11 +66,11 @@ pub(crate) struct Demand<'a> {
 
 /// What becomes of an unbound pod before anything is placed.
 enum Class {
-    Ignored(String),
+    Ignored(Ignored),
     /// The pod's constraints are beyond the budget of work, and why: it takes no room and calls for no node.
     TooComplex(Arc<str>),
     /// Not tried by the scheduler yet: it takes room but calls for nothing.
-    Fresh(String),
+    Fresh(Ignored),
     Nominated(Arc<str>),
     Counts,
 }
@@ -159,7 +160,8 @@ pub(crate) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
                     continue;
                 }
                 Class::TooComplex(why) => {
-                    let why = Reasons::new([("*".into(), why.to_string())].into());
+                    let why =
+                        Reasons::new([("*".into(), Refused::TooComplex { why }.into())].into());
                     turn.answer(at, PodVerdict::NoCompatiblePool { why });
                     continue;
                 }
@@ -239,33 +241,34 @@ fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
     let shape = &pod.shape;
     let cutoff = turn.view.policy.scale_up.expendable_priority;
     let owned_by = |kind: &str| shape.owner.as_ref().is_some_and(|o| *o.kind == *kind);
-    let ignored = |why: &str| Class::Ignored(why.to_owned());
     if pod.phase != Phase::Pending {
-        return Class::Ignored(format!("its phase is {:?}", pod.phase));
+        return Class::Ignored(Ignored::Phase { phase: pod.phase });
     }
     if pod.deletion.is_some() {
-        return ignored("it is being deleted");
+        return Class::Ignored(Ignored::BeingDeleted);
     }
     if pod.gated {
-        return ignored("a scheduling gate holds it");
+        return Class::Ignored(Ignored::Gated);
     }
     if pod.mirror || owned_by("Node") {
-        return ignored("it is a static pod");
+        return Class::Ignored(Ignored::Static);
     }
     if owned_by("DaemonSet") {
-        return ignored("its DaemonSet places it");
+        return Class::Ignored(Ignored::DaemonSet);
     }
     if !shape.scheduler.is_empty() && &*shape.scheduler != DEFAULT_SCHEDULER {
-        return Class::Ignored(format!("its scheduler is {}", shape.scheduler));
+        return Class::Ignored(Ignored::OtherScheduler {
+            scheduler: shape.scheduler.clone(),
+        });
     }
     if shape.devices {
-        return ignored("it asks for devices by ResourceClaim, which are not modelled");
+        return Class::Ignored(Ignored::Devices);
     }
     if shape.priority < cutoff {
-        return Class::Ignored(format!(
-            "expendable: its priority {} is below {cutoff}",
-            shape.priority
-        ));
+        return Class::Ignored(Ignored::Expendable {
+            priority: shape.priority,
+            cutoff,
+        });
     }
     if let Some(node) = pod.nominated.as_ref().filter(|name| {
         // A nomination for a node that is gone, or going, is none.
@@ -277,7 +280,7 @@ fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
         return Class::TooComplex(why.clone());
     }
     if pod.unschedulable_since.is_none() {
-        return Class::Fresh("kube-scheduler has not found it unschedulable".to_owned());
+        return Class::Fresh(Ignored::NotUnschedulable);
     }
     let wanted = shape
         .annotations
@@ -291,8 +294,11 @@ fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
     if delay > Span::ZERO && due > turn.now() {
         turn.wake_at(due);
         return Class::Fresh(match longer {
-            Some(_) => format!("its annotation {DELAY} asks to wait until {due}"),
-            None => format!("new_pod_scale_up_delay lets it wait until {due}"),
+            Some(_) => Ignored::DelayAnnotation {
+                annotation: DELAY.into(),
+                until: due,
+            },
+            None => Ignored::NewPodDelay { until: due },
         });
     }
     Class::Counts

@@ -7,13 +7,14 @@ use model::facts::{self, Facts};
 use model::policy::{
     INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, PoolPolicy, REGION_LABEL, ZONE_LABEL,
 };
+use model::reasons::{HostRefused, Misfit, Refused};
 use model::region::TemplateCopy;
 use model::resources::Resources;
 use model::scheduling::{HostPort, Labels, PodShape};
 
 use crate::constraints::fit::attach::Slots;
 use crate::constraints::fit::volumes::{self, Need};
-use crate::constraints::fit::{self, Misfit, NEW, Place, amounts};
+use crate::constraints::fit::{self, NEW, Place, amounts};
 use crate::constraints::shape::Shape;
 use crate::constraints::stock::{At, Gift, Given, Stock};
 use crate::decision::turn::Turn;
@@ -54,7 +55,7 @@ pub(crate) struct Choice<'a> {
     /// The offers of this pool and type, one for each host; empty when the region shows no host that the pool may use.
     pub(crate) offers: Vec<Offer<'a>>,
     /// Why there is no offer, where there is none.
-    pub(crate) nowhere: Arc<str>,
+    pub(crate) nowhere: Arc<Refused>,
 }
 
 /// A choice on one host.
@@ -64,7 +65,7 @@ pub(crate) struct Offer<'a> {
     /// Place of the host among those of all regions.
     pub(crate) host_slot: usize,
     /// The template to clone, or why there is none that reaches this host.
-    pub(crate) copy: Result<&'a TemplateCopy, String>,
+    pub(crate) copy: Result<&'a TemplateCopy, HostRefused>,
     pub(crate) labels: Labels,
     /// Allocatable, modelled or learned.
     pub(crate) allocatable: Resources,
@@ -153,7 +154,11 @@ impl Choice<'_> {
         let at = offer.at();
         volumes::misfit(need, at.name, at.labels, at.new)
             .or_else(|| self.slots.as_ref()?.misfit(need))
-            .or_else(|| given.misfit(stock, need, at).map(Misfit::Volume))
+            .or_else(|| {
+                given
+                    .misfit(stock, need, at)
+                    .map(|volume| Misfit::Volume { volume })
+            })
     }
 }
 
@@ -190,21 +195,18 @@ pub(crate) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
 }
 
 /// Why a region offers nothing to a pool.
-fn nowhere(turn: &Turn<'_>, pool: &PoolPolicy) -> Arc<str> {
+fn nowhere(turn: &Turn<'_>, pool: &PoolPolicy) -> Arc<Refused> {
     let region = &pool.region;
-    if let Some(why) = turn.holds.unread_in(region) {
-        return why.clone();
+    if let Some(hold) = turn.holds.unread_in(region).cloned() {
+        return Arc::new(Refused::Held { hold });
     }
-    let why = format!("the region {region} shows no host that the pool may use");
     let hosts = turn.view.snapshot.regions.get(region);
-    let shown: Vec<&str> = hosts.map_or(Vec::new(), |region| {
-        region.hosts.keys().map(|host| &**host).collect()
-    });
-    if shown.iter().all(|host| pool.may_use(host)) {
-        return why.into();
-    }
-    let shown = shown.join(", ");
-    format!("{why}: hosts and exclude_hosts leave none of its hosts ({shown})").into()
+    let shown = hosts.map_or_else(Vec::new, |region| region.hosts.keys().cloned().collect());
+    let usable = shown.iter().all(|host: &Arc<str>| pool.may_use(host));
+    Arc::new(Refused::NoHostShown {
+        region: region.clone(),
+        excluded: if usable { Vec::new() } else { shown },
+    })
 }
 
 /// The default price of an amount of CPU and memory.

@@ -504,4 +504,4 @@ pub(crate) fn admitted(
 }
 
 /// A reason under every choice's name.
-pub(crate) type Why = std::collections::BTreeMap<Arc<str>, String>;
+pub(crate) type Why = std::collections::BTreeMap<Arc<str>, model::reasons::Refusals>;

@@ -155,7 +155,7 @@ fn same_set(template: &PodShape, pod: &PodShape) -> bool {
 /// What a machine on its way will be.
 struct Promise {
     labels: Labels,
-    /// Those that stay.
+    /// Taints that stay when the node works.
     taints: Vec<Taint>,
     allocatable: Resources,
 }

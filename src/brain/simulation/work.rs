@@ -1,6 +1,6 @@
 //! The budget of work of one decision: whether it is used up.
 
-use model::report::Reasons;
+use model::reasons::{Reasons, Refused};
 
 use super::world::World;
 use crate::decision::turn::Turn;
@@ -17,6 +17,5 @@ pub(crate) fn used_up(turn: &Turn<'_>, world: &World<'_>, began: u64) -> bool {
 
 /// What is said of a pod whose place hangs on others' in so long a chain that the budget was used up.
 pub(crate) fn chained() -> Reasons {
-    let why = "too complex: its place hangs on those of other pods in too long a chain to be looked at within the budget of one decision";
-    Reasons::new([("*".into(), why.to_owned())].into())
+    Reasons::new([("*".into(), Refused::Chained.into())].into())
 }

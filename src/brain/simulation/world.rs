@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use model::cluster::{Pod, PodKey};
 use model::policy::Policy;
+use model::reasons::Misfit;
 use model::resources::Resources;
 use model::scheduling::{HostPort, Labels, PodShape, Taint};
 use model::shared::Shared;
@@ -15,7 +16,7 @@ use model::snapshot::Snapshot;
 use crate::constraints::alike::Alike;
 use crate::constraints::fit::attach::{self, Slots};
 use crate::constraints::fit::volumes::{self, Need};
-use crate::constraints::fit::{self, Misfit, Place, amounts};
+use crate::constraints::fit::{self, Place, amounts};
 use crate::constraints::stock::{At, Gift, Given, Stock};
 use crate::simulation::classes::{ChoosyId, ClassId, Classes};
 use crate::simulation::company::{Company, Preferences, Rules};
@@ -231,7 +232,7 @@ impl<'a> World<'a> {
             .or_else(|| self.reach_misfit(index, need))
             .or_else(|| {
                 let why = self.given.misfit(&self.stock, need?, bin.at());
-                why.map(Misfit::Volume)
+                why.map(|volume| Misfit::Volume { volume })
             })
     }
 

@@ -5,6 +5,7 @@ use super::lab::lab;
 use super::lifecycle::kinds;
 use model::action::Kind;
 use model::cluster::ReadyStatus;
+use model::reasons::Held;
 use model::report::Hold;
 use model::time::Span;
 
@@ -32,7 +33,7 @@ fn nodes_that_pve_shows_to_be_dead_do_not_make_the_cluster_unhealthy() {
     let unhealthy = |holds: &[Hold]| {
         holds
             .iter()
-            .any(|hold| hold.why.contains("ClusterUnhealthy"))
+            .any(|hold| matches!(hold.why.held, Held::ClusterUnhealthy { .. }))
     };
     assert!(
         !unhealthy(&world(false, true)),

@@ -9,6 +9,7 @@ use crate::budget::{within, within_steps};
 use crate::{decide, decide_within};
 use model::cluster::{DisruptionBudget, Phase, Pod, PodKey};
 use model::decision::Decision;
+use model::reasons::Refused;
 use model::report::PodVerdict;
 use model::scheduling::{
     HostPort, LabelSelector, NodeTerm, Operator, PodShape, PodTerm, Requirement, SpreadConstraint,
@@ -170,7 +171,7 @@ fn too_complex(verdict: &PodVerdict) -> bool {
     match verdict {
         PodVerdict::NoCompatiblePool { why } => why
             .get("*")
-            .is_some_and(|why| why.starts_with("too complex: ")),
+            .is_some_and(|why| matches!(*why.first, Refused::TooComplex { .. } | Refused::Chained)),
         _ => false,
     }
 }

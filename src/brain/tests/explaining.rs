@@ -4,6 +4,7 @@ use super::lab::{Lab, lab, owner};
 use crate::report::explain::{self, Asked};
 use model::cluster::PodKey;
 use model::memory::Backoff;
+use model::reasons::Unremovable;
 use model::report::{NodeVerdict, PodVerdict};
 use model::scheduling::{LabelSelector, PodShape, PodTerm};
 use model::story::{Fate, NodeStory, PodStory};
@@ -42,7 +43,10 @@ fn a_pending_pod_is_tried_everywhere_with_numbers() {
     let [node] = &story.nodes[..] else {
         panic!("{:?}", story.nodes);
     };
-    assert_eq!(node.misfit.as_deref(), Some("cpu: asks 4, 0.5 are free"));
+    assert_eq!(
+        node.misfit.as_ref().map(ToString::to_string).as_deref(),
+        Some("cpu: asks 4, 0.5 are free")
+    );
     // One answer for each type on each of the three hosts.
     assert_eq!(story.offers.len(), 6);
     for offer in &story.offers {
@@ -50,7 +54,8 @@ fn a_pending_pod_is_tried_everywhere_with_numbers() {
         assert_eq!(offer.misfit.is_none(), fits, "{offer:?}");
         assert_eq!(offer.held, None);
     }
-    let why = story.offers[0].misfit.as_deref();
+    let why = story.offers[0].misfit.as_ref().map(ToString::to_string);
+    let why = why.as_deref();
     assert_eq!(why, Some("cpu: asks 4, a node offers 2 after DaemonSets"));
 }
 
@@ -83,7 +88,11 @@ fn what_fits_and_may_not_be_made_says_both() {
     let big = story.offers.iter().find(|o| &*o.instance_type == "big");
     let big = big.expect("an offer");
     assert_eq!(big.misfit, None);
-    let held = big.held.as_deref().unwrap_or_default();
+    let held = big
+        .held
+        .as_ref()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     assert!(held.contains("its max is 1"), "{held}");
 }
 
@@ -115,7 +124,7 @@ fn a_node_says_what_becomes_of_each_pod() {
         .map(|pod| (&*pod.pod.name, &pod.fate))
         .collect();
     let blocks = Fate::Blocks {
-        reason: "NotReplicated".into(),
+        reason: Unremovable::NotReplicated,
     };
     let moves = Fate::Moves { to: "other".into() };
     assert_eq!(
@@ -131,8 +140,8 @@ fn a_pod_that_finds_no_other_place_is_unplaced() {
     let (_, story) = asked(&world());
     let story = story.expect("the node is there");
     assert_eq!(story.pods[0].fate, Fate::Unplaced);
-    let why = story.pods[0].why.as_deref();
-    assert_eq!(why, Some("there is no other ready node"));
+    let why = story.pods[0].why.as_ref().map(ToString::to_string);
+    assert_eq!(why.as_deref(), Some("there is no other ready node"));
 }
 
 #[test]
@@ -146,7 +155,8 @@ fn a_node_names_the_pending_pods_that_are_to_come() {
 fn fates(lab: &Lab) -> Vec<(Fate, Option<String>)> {
     let (_, story) = asked(lab);
     let pods = story.expect("the node is there").pods.into_iter();
-    pods.map(|pod| (pod.fate, pod.why)).collect()
+    pods.map(|pod| (pod.fate, pod.why.map(|why| why.to_string())))
+        .collect()
 }
 
 #[test]
@@ -161,7 +171,7 @@ fn a_node_that_pending_pods_are_to_come_to_says_what_the_verdict_says() {
     let (_, story) = asked(&lab);
     let verdict = story.expect("the node is there").verdict;
     assert!(
-        matches!(&verdict, Some(NodeVerdict::Kept { why: said, .. }) if said == why),
+        matches!(&verdict, Some(NodeVerdict::Kept { why: said, .. }) if said.to_string() == why),
         "{verdict:?}"
     );
     assert_eq!(fates(&lab), [(Fate::Unplaced, Some(why.to_owned()))]);
@@ -223,7 +233,8 @@ fn a_pod_that_waits_for_what_the_plan_takes_says_so_of_every_offer() {
         story.verdict
     );
     for offer in &story.offers {
-        let held = offer.held.as_deref();
+        let held = offer.held.as_ref().map(ToString::to_string);
+        let held = held.as_deref();
         assert_eq!(
             held,
             Some("pool limit: it has 2 machines, its max is 2, 1 of them planned now")
@@ -243,7 +254,7 @@ fn what_does_not_pass_is_said_before_what_does_and_hosts_are_counted() {
         lab.memory.backoff.insert("p".into(), backoff);
     });
     let held = |lab: &Lab| match asked(lab).0.and_then(|story| story.verdict) {
-        Some(PodVerdict::Held { why }) => why["p/big"].clone(),
+        Some(PodVerdict::Held { why }) => why["p/big"].to_string(),
         other => panic!("{other:?}"),
     };
     assert!(held(&lab).starts_with("the pool backs off until"));

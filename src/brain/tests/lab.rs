@@ -553,7 +553,7 @@ pub(crate) fn verdict<'a>(decision: &'a Decision, pod: &str) -> &'a PodVerdict {
 /// The reason for which a node is kept.
 pub(crate) fn kept<'a>(decision: &'a Decision, node: &str) -> &'a str {
     match &decision.report.nodes[node] {
-        NodeVerdict::Kept { reason, .. } => reason,
+        NodeVerdict::Kept { reason, .. } => reason.name(),
         NodeVerdict::NotAutoscaled => "NotAutoscaled",
         NodeVerdict::Unread { .. } => "unread",
         NodeVerdict::Leaving { .. } => "leaving",
@@ -565,7 +565,7 @@ pub(crate) fn kept<'a>(decision: &'a Decision, node: &str) -> &'a str {
 pub(crate) fn why(decision: &Decision, pod: &str, choice: &str) -> String {
     match verdict(decision, pod) {
         PodVerdict::NoCompatiblePool { why } | PodVerdict::Held { why } => {
-            why.get(choice).cloned().unwrap_or_default()
+            why.get(choice).map(ToString::to_string).unwrap_or_default()
         }
         other => panic!("{pod}: {other:?}"),
     }

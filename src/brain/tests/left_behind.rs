@@ -5,6 +5,7 @@ use super::lifecycle::{kinds, machine, pool, remove};
 use model::action::Kind;
 use model::cluster::ReadyStatus;
 use model::mark::{Mark, Ownership};
+use model::reasons::Held;
 use model::region::{Busy, MachineVm, Step, Vm};
 use model::time::Span;
 
@@ -213,7 +214,7 @@ fn the_brake_keeps_no_entry_of_a_vm_that_is_gone() {
     let held = decision.report.holds.iter();
     assert!(
         held.clone()
-            .any(|hold| hold.why.contains("ClusterUnhealthy"))
+            .any(|hold| matches!(hold.why.held, Held::ClusterUnhealthy { .. }))
     );
 }
 

@@ -40,7 +40,7 @@ fn gone(lab: Lab) -> Vec<String> {
 
 fn why(decision: &Decision, node: &str) -> String {
     match &decision.report.nodes[node] {
-        NodeVerdict::Kept { why, .. } => why.clone(),
+        NodeVerdict::Kept { why, .. } => why.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -378,7 +378,12 @@ fn a_clock_set_back_delays_and_never_hastens() {
     lab.turn();
     let mut back = lab.after(Span::minutes(-60));
     let decision = back.turn();
-    assert!(decision.report.holds[0].why.contains("set back"));
+    assert!(
+        decision.report.holds[0]
+            .why
+            .to_string()
+            .contains("set back")
+    );
     let mut back = back.after(Span::minutes(1));
     assert_eq!(back.turn().report.holds, []);
     assert_eq!(

@@ -59,7 +59,8 @@ fn why(lab: &Lab, pod: &str) -> String {
     let PodVerdict::Held { why } = verdict else {
         panic!("{verdict:?}");
     };
-    why.values().cloned().collect::<Vec<_>>().join("; ")
+    let whys = why.values().map(ToString::to_string);
+    whys.collect::<Vec<_>>().join("; ")
 }
 
 #[test]

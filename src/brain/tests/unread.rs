@@ -2,6 +2,7 @@
 
 use super::lab::{GI, Lab, lab};
 use model::mark::Ownership;
+use model::reasons::{Refusals, Refused};
 use model::region::{GuestKind, Vm};
 use model::report::PodVerdict;
 
@@ -29,8 +30,20 @@ fn a_vm_that_cannot_be_read_takes_a_place_of_its_pool() {
     let decision = world("ng-bcdfg", |_| {}).decide();
     assert!(decision.plan.is_empty(), "{:?}", decision.plan);
     let verdict = decision.report.pods.values().next().expect("the pod");
-    assert!(matches!(verdict, PodVerdict::Held { .. }), "{verdict:?}");
-    assert!(format!("{verdict:?}").contains("pool limit: it has 1 machine, its max is 1"));
+    let PodVerdict::Held { why } = verdict else {
+        panic!("{verdict:?}");
+    };
+    let full = |why: &Refusals| {
+        matches!(
+            *why.first,
+            Refused::PoolMax {
+                machines: 1,
+                max: 1,
+                ..
+            }
+        )
+    };
+    assert!(why.values().all(full), "{why:?}");
     assert_eq!(
         decision.report.warnings,
         [

@@ -177,12 +177,12 @@ fn unremovable(item: &Stays<'_>, outcome: &Outcome, misses: &mut Misses) -> Resu
     let (reason, why, pod) = match verdict {
         None => ("NoNodeInfo", "no verdict".to_owned(), None),
         Some(NodeVerdict::NotAutoscaled) => ("NotAutoscaled", "it is not ours".to_owned(), None),
-        Some(NodeVerdict::Unread { why }) => ("Unread", why.clone(), None),
+        Some(NodeVerdict::Unread { why }) => ("Unread", why.to_string(), None),
         Some(NodeVerdict::Kept {
             reason, why, pod, ..
-        }) => (&**reason, why.clone(), pod.as_ref()),
-        Some(NodeVerdict::Leaving { why, .. }) => ("CurrentlyBeingDeleted", why.clone(), None),
-        Some(NodeVerdict::Replaced { why, .. }) => ("BeingReplaced", why.clone(), None),
+        }) => (reason.name(), why.to_string(), pod.as_ref()),
+        Some(NodeVerdict::Leaving { why, .. }) => ("CurrentlyBeingDeleted", why.to_string(), None),
+        Some(NodeVerdict::Replaced { why, .. }) => ("BeingReplaced", why.to_string(), None),
     };
     let gone = outcome.removed.iter().any(|name| name == item.node);
     let got = if gone {
@@ -277,7 +277,7 @@ fn drain(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Res
             drain
                 .blocked
                 .iter()
-                .map(|(pod, reason, why)| format!("{reason} by {} ({why})", pod.name)),
+                .map(|(pod, why)| format!("{} by {} ({why})", why.reason(), pod.name)),
         )
     };
     let blocked = !drain.blocked.is_empty();
@@ -299,12 +299,12 @@ fn drain(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Res
             }
         };
         let mut hit = false;
-        for (key, name, _) in &drain.blocked {
+        for (key, why) in &drain.blocked {
             let right = pod.is_none_or(|pod| crate::conformance::act::matches(pod, key));
             let named = reason.is_none_or(|reason| {
                 several(reason)
                     .into_iter()
-                    .any(|one| one.scalar() == Some(name))
+                    .any(|one| one.scalar() == Some(why.reason().name()))
             });
             hit |= right && named;
         }

@@ -215,7 +215,8 @@ pub(super) fn reason(outcome: &Outcome, key: &PodKey) -> String {
                 shown(all)
             }
         }
-        Some(PodVerdict::Ignored { why } | PodVerdict::Unread { why }) => why.clone(),
+        Some(PodVerdict::Ignored { why }) => why.to_string(),
+        Some(PodVerdict::Unread { why }) => why.to_string(),
         Some(other) => other.name().to_owned(),
     }
 }

@@ -201,7 +201,7 @@ impl Gauges {
         let mut leaving = 0;
         for verdict in report.nodes.values() {
             match verdict {
-                NodeVerdict::Kept { reason, .. } => *reasons.entry(reason).or_default() += 1,
+                NodeVerdict::Kept { reason, .. } => *reasons.entry(reason.name()).or_default() += 1,
                 NodeVerdict::Leaving { .. } => leaving += 1,
                 NodeVerdict::Replaced { .. } => *reasons.entry("BeingReplaced").or_default() += 1,
                 NodeVerdict::NotAutoscaled | NodeVerdict::Unread { .. } => {}

@@ -4,6 +4,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::*;
+use crate::model::reasons::{Misfit, Refused};
 
 /// What a browser gets at an address of this host.
 async fn page(server: &Server, path: &str) -> String {
@@ -441,10 +442,14 @@ async fn a_view_of_a_large_cluster_is_small_and_soon_made() {
             .nodes
             .insert(name, NodeVerdict::NotAutoscaled);
     }
-    let why = Arc::new(BTreeMap::from([(
-        Arc::from("small/s"),
-        "cpu: asks 64, a node offers 2".to_owned(),
-    )]));
+    let misfit = Box::new(Misfit::Insufficient {
+        resource: "cpu".into(),
+        asked: 64_000,
+        free: 2_000,
+        new_node: true,
+    });
+    let lacks = Refused::Misfit { misfit };
+    let why = Arc::new(BTreeMap::from([(Arc::from("small/s"), lacks.into())]));
     for number in 0..5_000 {
         let key = PodKey::new("default", format!("pod-{number:04}"));
         let place = (number % 5 > 0).then(|| format!("node-{:03}", number % 500).into());

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Misfit;
+use model::reasons::{Misfit, VolumeMisfit};
+
 use super::volumes::Need;
 use crate::constraints::claims::Attached;
 
@@ -26,9 +27,9 @@ pub(crate) type Attach = BTreeMap<Arc<str>, Volumes>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slots {
     limits: BTreeMap<Arc<str>, i32>,
-    /// Those of pods.
+    /// Volumes that pods on the node use.
     used: BTreeSet<Attached>,
-    /// Those that are attached, whether a pod uses them or not.
+    /// Volumes that are attached to the node, whether a pod uses them or not.
     attached: BTreeSet<Attached>,
 }
 
@@ -86,9 +87,13 @@ impl Slots {
             let (more, used) = (self.new_on(driver, volumes), self.used_of(driver));
             let most = usize::try_from(limit).unwrap_or(0);
             (more > 0 && used + more > most).then(|| {
-                Misfit::Volume(format!(
-                    "it needs {more} more volumes of {driver}, the node attaches {most} and has {used}"
-                ))
+                let volume = VolumeMisfit::AttachLimit {
+                    driver: driver.clone(),
+                    more,
+                    limit: most,
+                    used,
+                };
+                Misfit::Volume { volume }
             })
         })
     }

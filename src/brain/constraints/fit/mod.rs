@@ -11,13 +11,9 @@ pub(crate) mod selector;
 pub(crate) mod taints;
 pub(crate) mod volumes;
 
-use std::fmt;
-use std::sync::Arc;
-
+use model::reasons::Misfit;
 use model::resources::Resources;
 use model::scheduling::{HostPort, Labels, PodShape, Taint};
-
-use crate::words;
 
 /// The name and host-name label of a node that has no name yet. No real one has these characters,
 /// so that no selector for a certain host can match it.
@@ -36,75 +32,12 @@ pub(crate) struct Place<'a> {
     pub(crate) unschedulable: bool,
 }
 
-/// Why a pod does not fit, in the order the filters are asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Misfit {
-    /// The node is cordoned.
-    Cordoned,
-    /// A taint is not tolerated.
-    Taint(Taint, bool),
-    /// `nodeSelector`.
-    Selector(Arc<str>, Arc<str>),
-    /// Required node affinity, with its terms in words.
-    Affinity(String),
-    /// A volume.
-    Volume(String),
-    /// A host port.
-    Port(HostPort),
-    /// A resource, with what is asked and what is there.
-    Lacks(Arc<str>, i64, i64),
-    /// Other pods: affinity, anti-affinity, spread.
-    Others(String),
-}
-
-impl fmt::Display for Misfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Misfit::Cordoned => write!(f, "the node is cordoned"),
-            Misfit::Taint(taint, compared) => {
-                write!(f, "does not tolerate the taint {}", taint.key)?;
-                if !taint.value.is_empty() {
-                    write!(f, "={}", taint.value)?;
-                }
-                write!(f, ":{:?}", taint.effect)?;
-                if *compared {
-                    let gate = "TaintTolerationComparisonOperators";
-                    write!(
-                        f,
-                        "; its toleration compares numbers, which needs the feature gate {gate}"
-                    )?;
-                }
-                Ok(())
-            }
-            Misfit::Selector(key, value) => write!(f, "node selector {key}={value} does not match"),
-            Misfit::Affinity(terms) => write!(f, "node affinity does not match: {terms}"),
-            Misfit::Volume(why) | Misfit::Others(why) => write!(f, "{why}"),
-            Misfit::Port(disk) if disk.port == 0 => {
-                write!(f, "another pod of the node has {}", disk.protocol)
-            }
-            Misfit::Port(port) => write!(f, "host port {}/{} is taken", port.port, port.protocol),
-            Misfit::Lacks(resource, asked, free) => write!(
-                f,
-                "{resource}: asks {}, a node offers {} after DaemonSets",
-                words::amount(resource, *asked),
-                words::amount(resource, *free)
-            ),
-        }
+/// The misfit as it is said of a node there is; [`crowded`] says it of one that could be made.
+pub(crate) fn here(mut misfit: Misfit) -> Misfit {
+    if let Misfit::Insufficient { new_node, .. } = &mut misfit {
+        *new_node = false;
     }
-}
-
-impl Misfit {
-    /// The words for a node there is; [`fmt::Display`] has those for one that could be made.
-    pub(crate) fn here(&self) -> String {
-        match self {
-            Misfit::Lacks(resource, asked, free) => format!(
-                "{resource}: asks {}, {} are free",
-                words::amount(resource, *asked),
-                words::amount(resource, *free)
-            ),
-            other => other.to_string(),
-        }
-    }
+    misfit
 }
 
 /// The first filter that keeps a pod of this shape off a node whatever runs there.
@@ -113,48 +46,50 @@ pub(crate) fn misfit(shape: &PodShape, place: Place<'_>) -> Option<Misfit> {
         return Some(Misfit::Cordoned);
     }
     if let Some(taint) = taints::untolerated(place.taints, &shape.tolerations) {
-        let compared = shape.compared_taints.contains(&taint.key);
-        return Some(Misfit::Taint(taint.clone(), compared));
+        return Some(Misfit::Taint {
+            taint: taint.clone(),
+            compares_numbers: shape.compared_taints.contains(&taint.key),
+        });
     }
     if let Some((key, value)) = shape
         .node_selector
         .iter()
         .find(|(key, value)| place.labels.get(*key) != Some(*value))
     {
-        return Some(Misfit::Selector(key.clone(), value.clone()));
+        let (key, value) = (key.clone(), value.clone());
+        return Some(Misfit::NodeSelector { key, value });
     }
     let terms = shape.node_affinity.as_ref()?;
     if selector::any_term(terms, place.name, place.labels) {
         return None;
     }
-    let words: Vec<String> = terms
-        .iter()
-        .map(|term| {
-            let all: Vec<String> = term
-                .expressions
-                .iter()
-                .chain(&term.fields)
-                .map(selector::words)
-                .collect();
-            all.join(" and ")
-        })
-        .collect();
-    Some(Misfit::Affinity(words.join(", or ")))
+    Some(Misfit::NodeAffinity {
+        terms: terms.clone(),
+    })
 }
 
-/// The first resource or port that does not fit.
+/// The first resource or port that does not fit on a new node.
 pub(crate) fn crowded(shape: &PodShape, free: &Resources, ports: &[HostPort]) -> Option<Misfit> {
     if let Some(port) = ports::taken(&shape.host_ports, ports) {
-        return Some(Misfit::Port(port.clone()));
+        return Some(Misfit::HostPort { port: port.clone() });
     }
     if free.pods < 1 {
-        return Some(Misfit::Lacks("pods".into(), 1, free.pods));
+        return Some(insufficient("pods", 1, free.pods));
     }
     shape
         .requests
         .lacking(free)
         .next()
-        .map(|lack| Misfit::Lacks(lack.resource.into(), lack.asked, lack.free))
+        .map(|lack| insufficient(lack.resource, lack.asked, lack.free))
+}
+
+fn insufficient(resource: &str, asked: i64, free: i64) -> Misfit {
+    Misfit::Insufficient {
+        resource: resource.into(),
+        asked,
+        free,
+        new_node: true,
+    }
 }
 
 /// How many pods of this shape a node with `free` and `ports` still holds. A shape with host ports

@@ -68,36 +68,3 @@ pub(crate) fn selects(selector: Option<&LabelSelector>, labels: &impl LabelSet) 
             && selector.expressions.iter().all(|r| requirement(r, labels))
     })
 }
-
-/// A label selector in words: `zone=z1 and disk In [ssd nvme]`.
-pub(crate) fn in_words(selector: &LabelSelector) -> String {
-    let labels = selector.labels.iter();
-    let labels = labels.map(|(key, value)| format!("{key}={value}"));
-    let all = labels.chain(selector.expressions.iter().map(words));
-    let all: Vec<String> = all.collect();
-    if all.is_empty() {
-        return "any node is".to_owned();
-    }
-    all.join(" and ")
-}
-
-/// A requirement in words: `zone In [z1 z2]`.
-pub(crate) fn words(requirement: &Requirement) -> String {
-    let operator = match requirement.operator {
-        Operator::In => "In",
-        Operator::NotIn => "NotIn",
-        Operator::Exists => "Exists",
-        Operator::DoesNotExist => "DoesNotExist",
-        Operator::Gt => "Gt",
-        Operator::Lt => "Lt",
-    };
-    if requirement.values.is_empty() {
-        format!("{} {operator}", requirement.key)
-    } else {
-        format!(
-            "{} {operator} [{}]",
-            requirement.key,
-            requirement.values.join(" ")
-        )
-    }
-}

@@ -9,15 +9,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::cluster::{Claim, Cluster, PersistentVolume, Pod, PodKey, StorageClass, ZoneLabel};
+use model::reasons::{Misfit, Provision, VolumeMisfit};
 use model::scheduling::{Labels, NodeTerm, Volume};
 
-use super::Misfit;
 use super::attach::Attach;
 use super::selector;
 use crate::constraints::claims::{Claims, claim_name};
 use crate::constraints::free_storage::Room;
 use crate::constraints::stock::{At, MenuId};
-use model::words;
 
 /// What the provisioner of classes without dynamic volumes is called.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
@@ -26,7 +25,7 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Need {
     /// No node helps before this is settled.
-    pub(crate) refusal: Option<String>,
+    pub(crate) refusal: Option<VolumeMisfit>,
     /// One set of alternatives for each bound volume or class: the node must match one of each.
     pub(crate) alternatives: Vec<Vec<NodeTerm>>,
     /// Where there is room for volumes that are to be made: the node must reach a place of each.
@@ -77,26 +76,24 @@ impl Waiting {
 }
 
 /// Why a claim finds no volume on a node; `others` have taken what it could have had.
-pub(crate) fn unserved(claim: &Waiting, at: At<'_>, others: bool) -> String {
-    let whose = claim.name.as_ref();
-    let whose = whose.map_or_else(|| "its claim".to_owned(), |name| format!("claim {name}"));
-    let place = if at.new {
-        "a new node".to_owned()
-    } else {
-        format!("node {}", at.name)
-    };
-    let left = if others { " is left" } else { "" };
+pub(crate) fn unserved(claim: &Waiting, at: At<'_>, others: bool) -> VolumeMisfit {
     let no_room = claim.room.as_ref().filter(|room| !room.reached(at.labels));
-    let provision = match (&claim.provision, no_room) {
-        (None, _) => "nothing can provision one".to_owned(),
-        (Some(_), Some(room)) => room.words(),
-        (Some(terms), None) => format!("one is provisioned only where {}", in_words(terms)),
-    };
-    format!(
-        "{whose}: no existing volume of class {} with {} that {place} can reach{left}; {provision}",
-        claim.class,
-        words::bytes(claim.storage),
-    )
+    VolumeMisfit::Unserved {
+        claim: claim.name.clone(),
+        class: claim.class.clone(),
+        storage: claim.storage,
+        node: (!at.new).then(|| at.name.into()),
+        taken: others,
+        provision: match (&claim.provision, no_room) {
+            (None, _) => Provision::Nobody,
+            (Some(_), Some(room)) => Provision::NoFreeStorage {
+                storage: room.misfit(),
+            },
+            (Some(terms), None) => Provision::Elsewhere {
+                terms: terms.clone(),
+            },
+        },
+    }
 }
 
 /// PersistentVolumeClaims, PersistentVolumes and storage classes of the snapshot, indexed for the volume filters.
@@ -133,9 +130,8 @@ fn read(key: &PodKey, pod: &Pod, view: ClaimView<'_>, tell: bool) -> Option<Need
             Some(claim) => {
                 if claim.once_pod && !ephemeral {
                     if let Some(user) = view.claims.user(key, &name) {
-                        let why =
-                            format!("the claim {name} is for one pod alone, and {user} uses it");
-                        refuse(need, why);
+                        let (claim, user) = (name.clone(), user.clone());
+                        refuse(need, VolumeMisfit::ClaimInUse { claim, user });
                     }
                     need.alone.insert(name.clone());
                 }
@@ -152,7 +148,7 @@ fn read(key: &PodKey, pod: &Pod, view: ClaimView<'_>, tell: bool) -> Option<Need
                 };
                 attach(need, view, &key.namespace, &name, &claim);
             }
-            None => refuse(need, format!("the claim {name} does not exist")),
+            None => refuse(need, VolumeMisfit::NoClaim { claim: name }),
         }
     }
     if let Some(need) = &mut need {
@@ -161,7 +157,7 @@ fn read(key: &PodKey, pod: &Pod, view: ClaimView<'_>, tell: bool) -> Option<Need
     need
 }
 
-fn refuse(need: &mut Need, why: String) {
+fn refuse(need: &mut Need, why: VolumeMisfit) {
     need.refusal.get_or_insert(why);
 }
 
@@ -180,25 +176,26 @@ fn attach(need: &mut Need, view: ClaimView<'_>, namespace: &str, name: &str, cla
 }
 
 fn of_claim(need: &mut Need, key: &PodKey, claim: &Claim, view: ClaimView<'_>, tell: bool) {
-    let (name, cluster) = (&*key.name, view.cluster);
+    let (name, cluster) = (&key.name, view.cluster);
+    let named = || name.clone();
     if claim.deleting {
-        return refuse(need, format!("the claim {name} is being deleted"));
+        return refuse(need, VolumeMisfit::ClaimDeleted { claim: named() });
     }
     if claim.lost {
-        return refuse(need, format!("the claim {name} has lost its volume"));
+        return refuse(need, VolumeMisfit::ClaimLost { claim: named() });
     }
     match &claim.volume {
         Some(volume) if claim.bound => match cluster.volumes.get(volume) {
             Some(found) => of_volume(need, volume, found),
-            None => refuse(
-                need,
-                format!("the volume {volume} of the claim {name} does not exist"),
-            ),
+            None => {
+                let (claim, volume) = (named(), volume.clone());
+                refuse(need, VolumeMisfit::NoVolume { claim, volume });
+            }
         },
-        Some(volume) => refuse(
-            need,
-            format!("the claim {name} is not yet bound to its volume {volume}"),
-        ),
+        Some(volume) => {
+            let (claim, volume) = (named(), volume.clone());
+            refuse(need, VolumeMisfit::NotBound { claim, volume });
+        }
         None => {
             if let Some(node) = &claim.selected_node {
                 need.selected = Some(node.clone());
@@ -242,37 +239,32 @@ fn of_volume(need: &mut Need, name: &Arc<str>, volume: &PersistentVolume) {
 /// A claim that no volume there is can serve.
 fn of_class(
     need: &mut Need,
-    claim: &str,
+    claim: &Arc<str>,
     named: Option<&Arc<str>>,
     storage: Option<i64>,
     view: ClaimView<'_>,
 ) {
     let Some((name, class)) = class(named, view.cluster) else {
+        let claim = claim.clone();
         return refuse(
             need,
-            match named {
-                Some(name) if !name.is_empty() => {
-                    format!("the storage class {name} of the claim {claim} does not exist")
-                }
-                _ => format!("the claim {claim} has no storage class and is not bound"),
+            match named.filter(|name| !name.is_empty()).cloned() {
+                Some(class) => VolumeMisfit::NoStorageClass { claim, class },
+                None => VolumeMisfit::UnboundWithoutClass { claim },
             },
         );
     };
     if !class.wait_for_consumer {
-        return refuse(
-            need,
-            format!("the claim {claim} is not bound and its class {name} binds immediately"),
-        );
+        let (claim, class) = (claim.clone(), name.clone());
+        return refuse(need, VolumeMisfit::UnboundImmediate { claim, class });
     }
     if &*class.provisioner == NO_PROVISIONER {
-        let size = storage.map_or_else(String::new, |n| format!(" with {}", words::bytes(n)));
-        return refuse(
-            need,
-            format!(
-                "claim {claim}: no existing volume of class {name}{size} is free; \
-                 nothing can provision one"
-            ),
-        );
+        let why = VolumeMisfit::NoneFree {
+            claim: claim.clone(),
+            class: name.clone(),
+            storage,
+        };
+        return refuse(need, why);
     }
     if !class.topologies.is_empty() {
         need.alternatives.push(class.topologies.clone());
@@ -304,43 +296,34 @@ fn default_class(cluster: &Cluster) -> Option<(&Arc<str>, &StorageClass)> {
 
 /// What keeps a pod with this need off a node; `new` for one that does not exist yet.
 pub(crate) fn misfit(need: &Need, name: &str, labels: &Labels, new: bool) -> Option<Misfit> {
+    let volume = volume_misfit(need, name, labels, new)?;
+    Some(Misfit::Volume { volume })
+}
+
+fn volume_misfit(need: &Need, name: &str, labels: &Labels, new: bool) -> Option<VolumeMisfit> {
     if let Some(why) = &need.refusal {
-        return Some(Misfit::Volume(why.clone()));
+        return Some(why.clone());
     }
-    if new && let Some(volume) = &need.local {
-        return Some(Misfit::Volume(format!(
-            "pinned by local volume {volume}: it lives on the node it was made on"
-        )));
+    if new && let Some(volume) = need.local.clone() {
+        return Some(VolumeMisfit::Local { volume });
     }
-    if new && let Some(volume) = &need.doomed {
-        return Some(Misfit::Volume(format!(
-            "its volume {volume} is being deleted: no node is made for it"
-        )));
+    if new && let Some(volume) = need.doomed.clone() {
+        return Some(VolumeMisfit::BeingDeleted { volume });
     }
     if let Some(zone) = need.zones.iter().find(|zone| !zone.admits(labels)) {
-        return Some(Misfit::Volume(format!(
-            "its volume is of {}={}",
-            zone.key,
-            zone.values.join(" or ")
-        )));
+        return Some(VolumeMisfit::Zone { zone: zone.clone() });
     }
     if let Some(node) = need.selected.as_ref().filter(|node| &***node != name) {
-        return Some(Misfit::Volume(format!(
-            "its volume is being made for the node {node}"
-        )));
+        return Some(VolumeMisfit::MadeElsewhere { node: node.clone() });
     }
     let mut alternatives = need.alternatives.iter();
     if let Some(unmet) = alternatives.find(|terms| !selector::any_term(terms, name, labels)) {
-        return Some(Misfit::Volume(format!(
-            "its volume can be reached only where {}",
-            in_words(unmet)
-        )));
+        return Some(VolumeMisfit::Unreachable {
+            terms: unmet.clone(),
+        });
     }
     let room = need.rooms.iter().find(|room| !room.reached(labels))?;
-    Some(Misfit::Volume(room.words()))
-}
-
-fn in_words(terms: &[NodeTerm]) -> String {
-    let all = terms.iter().flat_map(|term| &term.expressions);
-    all.map(selector::words).collect::<Vec<_>>().join(" or ")
+    Some(VolumeMisfit::NoFreeStorage {
+        storage: room.misfit(),
+    })
 }

@@ -17,6 +17,7 @@ use crate::scale_down::shrink;
 use crate::simulation::pack;
 use crate::simulation::world::{Site, World};
 use model::cluster::{Node, PodKey};
+use model::reasons::FateReason;
 use model::report::{Hold, NodeVerdict, PodVerdict, Scope};
 use model::story::{Fate, MachineFacts, NodeStory, PodFate};
 
@@ -146,9 +147,11 @@ fn fates<'a>(asked: Asked<'a>, turn: &Turn<'a>, world: &mut World<'a>, name: &st
             drain_rules::Fate::Goes => (Fate::Goes, None),
             drain_rules::Fate::Blocks(block) => (
                 Fate::Blocks {
-                    reason: block.reason.into(),
+                    reason: block.why.reason(),
                 },
-                Some(block.why),
+                Some(FateReason::Blocked {
+                    blocked: Box::new(block.why),
+                }),
             ),
             drain_rules::Fate::Moves => {
                 let id = world.intern(&key.namespace, &pod.shape);
@@ -191,7 +194,11 @@ fn others_go<'a>(asked: Asked<'a>, world: &mut World<'a>, name: &str) {
 }
 
 /// Where the decision takes the node down, or has a machine made in its place, it says where the pods go.
-fn as_decided(asked: Asked<'_>, name: &str, told: &mut BTreeMap<PodKey, (Fate, Option<String>)>) {
+fn as_decided(
+    asked: Asked<'_>,
+    name: &str,
+    told: &mut BTreeMap<PodKey, (Fate, Option<FateReason>)>,
+) {
     let verdict = asked.decision.report.nodes.get(name);
     let (moves, by) = match verdict {
         Some(NodeVerdict::Leaving { moves, .. }) => (moves, None),
@@ -205,8 +212,8 @@ fn as_decided(asked: Asked<'_>, name: &str, told: &mut BTreeMap<PodKey, (Fate, O
         if let Some(to) = moves.get(key) {
             (*fate, *why) = (Fate::Moves { to: to.clone() }, None);
         } else if let Some(by) = by {
-            let once = "once the machine made for it works".to_owned();
-            (*fate, *why) = (Fate::Moves { to: by.clone() }, Some(once));
+            let once = Some(FateReason::OnceMachineWorks);
+            (*fate, *why) = (Fate::Moves { to: by.clone() }, once);
         }
     }
 }
@@ -216,7 +223,7 @@ fn land<'a>(
     world: &mut World<'a>,
     name: &str,
     moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>>,
-    told: &mut BTreeMap<PodKey, (Fate, Option<String>)>,
+    told: &mut BTreeMap<PodKey, (Fate, Option<FateReason>)>,
 ) {
     if let Some(bin) = world.by_name.get(name).copied() {
         world.close(bin);
@@ -241,8 +248,9 @@ fn land<'a>(
         }
         load.pods = left.collect();
         for (key, _) in &load.pods {
-            let why = rehearsal::no_place(world, &load, Some(key), &open).why;
-            told.insert((*key).clone(), (Fate::Unplaced, Some(why)));
+            let kept = Box::new(rehearsal::no_place(world, &load, Some(key), &open).why);
+            let why = Some(FateReason::Unplaced { kept });
+            told.insert((*key).clone(), (Fate::Unplaced, why));
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::constraints::fit;
 use crate::constraints::fit::volumes::{self, Need};
-use crate::constraints::fit::{self, Misfit};
 use crate::constraints::shape::{Shape, ShapeId};
 use crate::decision::turn::Turn;
 use crate::scale_up::limits::Ledger;
@@ -14,6 +14,7 @@ use crate::simulation::offer::{Choice, Offer};
 use crate::simulation::preempt;
 use crate::simulation::world::{Bin, Site, World};
 use model::cluster::{Pod, PodKey};
+use model::reasons::{Misfit, Refusals, Refused};
 use model::report::{Hold, PodVerdict, Scope};
 use model::story::{NodeAnswer, OfferAnswer, PodStory};
 
@@ -136,9 +137,9 @@ impl Question<'_, '_> {
     }
 
     /// Why the pod does not go to a node there is.
-    fn on(&self, index: usize, bin: &Bin) -> Option<String> {
+    fn on(&self, index: usize, bin: &Bin) -> Option<Misfit> {
         if bin.closed {
-            return Some("it is leaving".to_owned());
+            return Some(Misfit::Leaving);
         }
         if self.victims.contains_key(&index) {
             return None;
@@ -148,7 +149,7 @@ impl Question<'_, '_> {
             .misfit(index, shape, self.need.as_ref())
             .or_else(|| fit::crowded(shape, &bin.free, &bin.ports))
             .or_else(|| self.company(self.world.company.at(index)))
-            .map(|misfit| misfit.here())
+            .map(fit::here)
     }
 
     /// What other pods forbid.
@@ -159,7 +160,7 @@ impl Question<'_, '_> {
     fn offers(&self, turn: &Turn<'_>, choices: &[Choice<'_>], ledger: &Ledger) -> Vec<OfferAnswer> {
         let mut answers = Vec::new();
         for (choice, domains) in choices.iter().zip(&self.domains) {
-            let limit = ledger.admits(turn, choice).err();
+            let limit = ledger.admits(turn, choice).err().map(Arc::new);
             for (offer, domains) in choice.offers.iter().zip(domains) {
                 answers.push(OfferAnswer {
                     pool: choice.pool.clone(),
@@ -179,7 +180,7 @@ impl Question<'_, '_> {
     }
 
     /// Why the pod would not go to a new machine.
-    fn of(&self, choice: &Choice<'_>, offer: &Offer<'_>, domains: &[DomainId]) -> Option<String> {
+    fn of(&self, choice: &Choice<'_>, offer: &Offer<'_>, domains: &[DomainId]) -> Option<Misfit> {
         let shape = self.world.shapes[self.shape].shape;
         choice
             .misfit(offer, shape)
@@ -188,21 +189,24 @@ impl Question<'_, '_> {
                 choice.volume_misfit(offer, self.need.as_ref()?, &self.world.stock, given)
             })
             .or_else(|| self.company(|key| domains[key]))
-            .map(|misfit| misfit.to_string())
     }
 }
 
 /// Why a pool makes nothing, and why a host would take nothing if it did: what passes by itself does not hide what does not.
-fn both(limit: Option<&String>, host: Option<String>) -> Option<String> {
-    match (limit, host) {
-        (Some(limit), Some(host)) => Some(format!("{limit}; {host}")),
-        (limit, host) => limit.cloned().or(host),
+fn both(limit: Option<&Arc<Refused>>, host: Option<Refused>) -> Option<Refusals> {
+    let host = host.map(Arc::new);
+    match (limit.cloned(), host) {
+        (Some(first), host) => Some(Refusals {
+            first,
+            more: host.into_iter().collect(),
+        }),
+        (None, host) => host.map(Refusals::from),
     }
 }
 
 /// A pool whose region shows no host that it may use.
-fn nowhere(choice: &Choice<'_>, limit: Option<String>) -> OfferAnswer {
-    let why = choice.nowhere.to_string();
+fn nowhere(choice: &Choice<'_>, limit: Option<Arc<Refused>>) -> OfferAnswer {
+    let why = limit.unwrap_or_else(|| choice.nowhere.clone());
     OfferAnswer {
         pool: choice.pool.clone(),
         instance_type: choice.type_name.clone(),
@@ -210,6 +214,6 @@ fn nowhere(choice: &Choice<'_>, limit: Option<String>) -> OfferAnswer {
         price: choice.price,
         free: choice.kind.capacity(),
         misfit: None,
-        held: limit.or(Some(why)),
+        held: Some(why.into()),
     }
 }

@@ -21,7 +21,8 @@ use crate::simulation::offer::Choice;
 use crate::simulation::world::{Site, World};
 use crate::words;
 use model::cluster::{Pod, PodKey};
-use model::report::{PodVerdict, Reasons};
+use model::reasons::Reasons;
+use model::report::PodVerdict;
 use model::scheduling::{Effect, LabelSelector, NodeTerm, PodShape, PodTerm, Taint};
 use model::story::{PreferenceAnswer, PreferenceKind};
 
@@ -102,7 +103,8 @@ pub(super) fn weigh<'a>(
     let need = turn.view.need(key, pod);
     let held = |choice: &Choice<'a>, offer: usize| {
         let on_host = || ledger.host_admits(choice, &choice.offers[offer]);
-        ledger.admits(turn, choice).and_then(|()| on_host()).err()
+        let refused = ledger.admits(turn, choice).and_then(|()| on_host()).err();
+        refused.map(|refused| refused.to_string())
     };
     judge.spots = judge.look_around(need.as_ref(), rules.as_deref(), held);
     Some((place.clone(), judge.answers(usual)))
@@ -146,10 +148,12 @@ impl<'a> Judge<'_, 'a> {
             .map(|index| {
                 let (what, bin) = (What::Bin(index), &self.world.bins[index]);
                 let fixed = self.world.misfit(index, self.pod, need);
-                let fixed = fixed.map(|misfit| misfit.here());
+                let fixed = fixed.map(|misfit| fit::here(misfit).to_string());
                 let never = fixed.or_else(|| company(what));
                 let crowded = || fit::crowded(self.pod, &bin.free, &bin.ports);
-                let misfit = never.clone().or_else(|| Some(crowded()?.here()));
+                let misfit = never
+                    .clone()
+                    .or_else(|| Some(fit::here(crowded()?).to_string()));
                 Spot {
                     what,
                     never,
@@ -238,7 +242,7 @@ impl<'a> Judge<'_, 'a> {
             .expressions
             .iter()
             .chain(&term.fields)
-            .map(selector::words)
+            .map(ToString::to_string)
             .collect();
         let preference = if words.is_empty() {
             "prefers nodes by a term without requirements, which no node meets".to_owned()
@@ -515,10 +519,7 @@ fn selector_words(selector: &LabelSelector) -> String {
         .labels
         .iter()
         .map(|(key, value)| format!(" {key}={value}"));
-    let more = selector
-        .expressions
-        .iter()
-        .map(|one| format!(" {}", selector::words(one)));
+    let more = selector.expressions.iter().map(|one| format!(" {one}"));
     let all: Vec<String> = labels.chain(more).collect();
     all.join(" and")
 }

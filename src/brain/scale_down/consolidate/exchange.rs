@@ -8,6 +8,7 @@ use crate::scale_down::shrink::{self, Keep, Rehearsals};
 use crate::scale_down::units::{Bond, Unit};
 use crate::simulation::world::World;
 use model::disruption::Cause;
+use model::reasons::Kept;
 
 /// Nodes that are tried in one decision at most, those that save most for their evictions; and empty nodes that each
 /// of them is tried on.
@@ -80,8 +81,7 @@ fn exchanged<'a>(
             Ok(unit) => {
                 let spare = unneeded.remove(index);
                 let name = unit.nodes[0].name;
-                let why = format!("pods of {name}, which costs more, will move here");
-                let keep = Keep::because("NotUnneededOtherReason", why);
+                let keep = Keep::because(Kept::PodsOfDearerMoveHere { node: name.clone() });
                 for node in &spare.nodes {
                     shrink::stay(turn, node.name, keep.clone());
                 }

@@ -94,7 +94,7 @@ pub(crate) struct Rest {
     pub(crate) saving: i64,
     /// The nodes that are to go yet, without the one it was asked for.
     pub(crate) others: Vec<Arc<str>>,
-    /// Those that went, or are going.
+    /// Nodes that went, or are going.
     pub(crate) gone: Vec<Arc<str>>,
 }
 

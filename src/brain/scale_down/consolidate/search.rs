@@ -20,10 +20,10 @@ use crate::simulation::offer::Choice;
 use crate::simulation::planned::{CreateReason, PlannedMachines};
 use crate::simulation::work;
 use crate::simulation::world::World;
-use crate::words;
 use model::action::{Kind, Reason};
 use model::disruption::Cause;
 use model::memory::{Found, Replacement};
+use model::reasons::Replacing;
 use model::report::NodeVerdict;
 
 /// Nodes that one machine replaces at most, as in Karpenter.
@@ -274,12 +274,12 @@ fn make<'a>(
     precondition.pods = pods.into_iter().collect();
     precondition.landing.clone_from(&swap.moves);
     let machine = action.target.machine.clone();
-    let why = format!(
-        "{machine} ({}) will replace {} and saves {} an hour",
-        choice.label,
-        names.join(", "),
-        words::price(swap.saving)
-    );
+    let why = Replacing::Planned {
+        by: machine.clone(),
+        offer: choice.label.clone(),
+        nodes: names,
+        saving: swap.saving,
+    };
     let uids = nodes.iter();
     let uids = uids.map(|node| (node.name.clone(), node.node.uid.clone()));
     turn.memory.replacements.insert(
@@ -300,7 +300,7 @@ fn make<'a>(
             by: machine.clone(),
             why: why.clone(),
             moves: moves.map(|(key, to)| (key.clone(), to.clone())).collect(),
-            others: swap.others.clone(),
+            others: Arc::new(swap.others.clone()),
         };
         turn.report.nodes.insert(node.name.clone(), verdict);
     }

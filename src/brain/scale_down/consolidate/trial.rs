@@ -14,8 +14,8 @@ use crate::scale_up::limits::Ledger;
 use crate::simulation::offer::{self, Choice};
 use crate::simulation::pack::{self, Lane};
 use crate::simulation::world::{Site, World};
-use crate::words;
 use model::cluster::PodKey;
+use model::reasons::{Refusals, Refused};
 
 /// What trials are made with.
 pub(super) struct Bench<'b, 'a> {
@@ -45,7 +45,7 @@ pub(super) struct Swap {
     /// Where the other pods would go.
     pub(super) moves: BTreeMap<PodKey, Arc<str>>,
     /// Why cheaper choices lost, and dearer ones.
-    pub(super) others: BTreeMap<Arc<str>, String>,
+    pub(super) others: BTreeMap<Arc<str>, Refusals>,
 }
 
 /// The cheapest machine that takes the place of these nodes, if it saves enough. The world is as it
@@ -172,13 +172,13 @@ fn cheapest<'a>(
     for index in by_price {
         let choice = &bench.choices[index];
         let verdict = match &found {
-            Some(_) => Err("another is cheaper".to_owned()),
+            Some(_) => Err(Refused::AnotherCheaper),
             None => eligible(turn, bench.ledger, choice, &olds, most)
                 .and_then(|()| host(world, bench, index, homeless, domains)),
         };
         match verdict {
             Err(why) => {
-                others.insert(choice.label.clone(), why);
+                others.insert(choice.label.clone(), why.into());
             }
             Ok(offer) => {
                 found = Some(Swap {
@@ -222,17 +222,17 @@ fn eligible(
     choice: &Choice<'_>,
     olds: &[&Known<'_>],
     most: i64,
-) -> Result<(), String> {
+) -> Result<(), Refused> {
     if choice.price > most {
-        return Err(format!(
-            "it costs {} an hour, the replacement may cost at most {}",
-            words::price(choice.price),
-            words::price(most.max(0))
-        ));
+        return Err(Refused::TooDear {
+            price: choice.price,
+            most: most.max(0),
+        });
     }
     let same = |known: &&&Known<'_>| *known.machine.mark.instance_type == **choice.type_name;
     if let Some(old) = olds.iter().find(same) {
-        return Err(format!("{} is of this type", old.name));
+        let node = old.name.clone();
+        return Err(Refused::SameType { node });
     }
     let heavier = |known: &&&Known<'_>| {
         known
@@ -240,7 +240,8 @@ fn eligible(
             .is_some_and(|pool| pool.weight > choice.policy.weight)
     };
     if let Some(old) = olds.iter().find(heavier) {
-        return Err(format!("the pool of {} weighs more", old.name));
+        let node = old.name.clone();
+        return Err(Refused::WeighsLessThanNode { node });
     }
     ledger.admits(turn, choice)
 }
@@ -252,7 +253,7 @@ fn host<'a>(
     index: usize,
     homeless: &[Homeless<'_, 'a>],
     domains: &BTreeSet<Domain>,
-) -> Result<usize, String> {
+) -> Result<usize, Refused> {
     let choice = &bench.choices[index];
     let mut refusal = None;
     let mut offers: Vec<usize> = (0..choice.offers.len()).collect();
@@ -263,9 +264,10 @@ fn host<'a>(
             .iter()
             .find(|(key, value)| offer.labels.get(key) != Some(value));
         let verdict = match elsewhere {
-            Some((key, value)) => Err(format!(
-                "the pods are spread over {key}, and no other node is left in {value}"
-            )),
+            Some((key, domain)) => Err(Refused::LastOfDomain {
+                key: key.clone(),
+                domain: domain.clone(),
+            }),
             None => bench
                 .ledger
                 .host_admits(choice, offer)
@@ -276,7 +278,7 @@ fn host<'a>(
             Err(why) => refusal = refusal.or(Some(why)),
         }
     }
-    Err(refusal.unwrap_or_else(|| "no host of its region may be used".to_owned()))
+    Err(refusal.unwrap_or(Refused::NoHost))
 }
 
 /// Whether one machine of an offer holds the pods.
@@ -285,13 +287,14 @@ fn holds<'a>(
     bench: &mut Bench<'_, 'a>,
     at: (usize, usize),
     homeless: &[Homeless<'_, 'a>],
-) -> Result<(), String> {
+) -> Result<(), Refused> {
     let choice = &bench.choices[at.0];
     let offer = &choice.offers[at.1];
     for Homeless { load, .. } in homeless {
         let shape = world.shapes[load.shape].shape;
         if let Some(misfit) = choice.misfit(offer, shape) {
-            return Err(misfit.to_string());
+            let misfit = Box::new(misfit);
+            return Err(Refused::Misfit { misfit });
         }
     }
     let bin = bench.place(world, at);
@@ -314,7 +317,7 @@ fn holds<'a>(
     world.close(bin);
     match left {
         None => Ok(()),
-        Some(key) => Err(format!("one machine of it does not hold all pods: {key}")),
+        Some(key) => Err(Refused::NotAllPods { pod: key.clone() }),
     }
 }
 

@@ -15,15 +15,12 @@ use crate::constraints::shape::{Resident, ShapeId};
 use crate::simulation::pack::{self, Lane, Seats};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
 use crate::simulation::world::{self, Saved};
+use model::reasons::Refused;
 use model::report::PodVerdict;
 
 /// Plans for more pods, or more groups, stay as they are.
 const PODS: usize = 2_000;
 const GROUPS: usize = 300;
-/// What is said against a choice that could have had a pod.
-const NOT_CHEAPER: &str = "no cheaper plan for all pods was found with it";
-/// What is said where a machine would be made were it not for others.
-const OTHERS: &str = "its machines are for other pods of this plan, which places more pods so";
 
 /// A group whose pods may be laid out anew.
 #[derive(Debug)]
@@ -524,12 +521,13 @@ impl Grower<'_, '_, '_, '_> {
     }
 
     /// Why a group has no place that others took.
-    fn crowded_out(&self, group: usize) -> model::report::Reasons {
+    fn crowded_out(&self, group: usize) -> model::reasons::Reasons {
         let row = self.row(group);
         let mut why = (*row.why).clone();
         for (of, _) in self.choices.iter().zip(&row.any).filter(|(_, any)| **any) {
-            let text = self.ledger.admits(self.turn, of).err();
-            why.insert(of.label.clone(), text.unwrap_or_else(|| OTHERS.to_owned()));
+            let refused = self.ledger.admits(self.turn, of).err();
+            let refused = refused.unwrap_or(Refused::ForOtherPods);
+            why.insert(of.label.clone(), refused.into());
         }
         Arc::new(why)
     }
@@ -549,8 +547,8 @@ impl Grower<'_, '_, '_, '_> {
             for (choice, of) in self.choices.iter().enumerate() {
                 if row.any[choice] && !taken.contains(&choice) {
                     let refused = self.ledger.admits(self.turn, of).err();
-                    let text = refused.unwrap_or_else(|| NOT_CHEAPER.to_owned());
-                    why.insert(of.label.clone(), text);
+                    let refused = refused.unwrap_or(Refused::NotCheaper);
+                    why.insert(of.label.clone(), refused.into());
                 }
             }
             self.groups[of.group].why = Arc::new(why);

@@ -12,7 +12,7 @@ use crate::constraints::fit::{self, amounts, node_preferences};
 use crate::constraints::stock::Gift;
 use crate::simulation::company::{Preferences, Rules};
 use crate::simulation::offer::{Daemon, Offer};
-use model::report::Reasons;
+use model::reasons::{Misfit, Reasons, Refused, VolumeMisfit};
 use model::resources::Resources;
 use model::scheduling::HostPort;
 
@@ -47,9 +47,9 @@ pub(super) struct Search<'r> {
     /// By choice: something is said against it already.
     refused: Vec<bool>,
     /// What limits say of pools.
-    pools: BTreeMap<usize, Result<(), Arc<str>>>,
+    pools: BTreeMap<usize, Result<(), Arc<Refused>>>,
     /// What rules say, by an offer.
-    known: Vec<(usize, Arc<str>)>,
+    known: Vec<(usize, Arc<Refused>)>,
 }
 
 /// What a trial has used up of a node.
@@ -104,8 +104,12 @@ impl Grower<'_, '_, '_, '_> {
     /// Why those that were not refused lost.
     fn say_of_losers(&self, search: &mut Search<'_>, tier: usize, pick: &Pick) {
         let winner = &self.choices[pick.choice];
-        let dearer: Arc<str> = format!("{} carries more for its price", winner.label).into();
-        let lighter: Arc<str> = format!("the pool {} weighs more", winner.pool).into();
+        let dearer = Arc::new(Refused::CarriesLess {
+            winner: winner.label.clone(),
+        });
+        let lighter = Arc::new(Refused::WeighsLess {
+            pool: winner.pool.clone(),
+        });
         for (index, of) in self.market.tiers.iter().enumerate().skip(tier) {
             let text = if index == tier { &dearer } else { &lighter };
             let row = self.row(search.lead);
@@ -230,7 +234,7 @@ impl Grower<'_, '_, '_, '_> {
         }
         let pool = search.pools.entry(choice.pool_slot).or_insert_with(|| {
             let admits = self.ledger.pool_admits(self.turn, choice);
-            admits.map_err(Arc::from)
+            admits.map_err(Arc::new)
         });
         if let Err(why) = pool {
             search.held = true;
@@ -252,7 +256,7 @@ impl Grower<'_, '_, '_, '_> {
             Err(no) => {
                 search.held |= matches!(no, No::Held(_));
                 search.refused[index] = true;
-                let text = self.words_of(no, search.rules, &mut search.known);
+                let text = self.refused(no, search.rules, &mut search.known);
                 search.words.say(self.choices, index, &text);
                 None
             }
@@ -269,7 +273,7 @@ impl Grower<'_, '_, '_, '_> {
         let chosen = &self.choices[choice];
         let row = lead.map(|(group, _)| self.row(group));
         let rules = lead.and_then(|(_, rules)| rules);
-        let (mut held, mut refusal): (Vec<String>, Option<No>) = (Vec::new(), None);
+        let (mut held, mut refusal): (Vec<Refused>, Option<No>) = (Vec::new(), None);
         let (mut refused, mut best) = (0, None);
         for (index, offer) in chosen.offers.iter().enumerate() {
             if row.is_some_and(|row| !row.fits[chosen.first + index]) {
@@ -302,45 +306,52 @@ impl Grower<'_, '_, '_, '_> {
             .ok_or_else(|| match (held.is_empty(), refusal) {
                 // What may change by itself is said before what may not.
                 (true, Some(refusal)) => refusal,
-                (true, None) => No::Held("no host of its region may be used".to_owned()),
+                (true, None) => No::Held(Refused::NoHost),
                 (false, _) if refused > 1 => {
-                    let why = held.join("; ");
-                    No::Held(format!("none of {refused} hosts will do: {why}"))
+                    let (hosts, first) = (refused, held);
+                    No::Held(Refused::NoneOfHosts { hosts, first })
                 }
                 (false, _) => No::Held(held.remove(0)),
             })
     }
 
     /// Why a new node of an offer finds no volumes for a pod of a group any more.
-    fn unserved(&self, group: usize, offer: &Offer<'_>) -> Option<String> {
+    fn unserved(&self, group: usize, offer: &Offer<'_>) -> Option<VolumeMisfit> {
         let need = self.groups[group].need.as_deref()?;
         let need = Some(need).filter(|need| !need.waiting.is_empty())?;
         let world = &*self.world;
         world.given.misfit(&world.stock, need, offer.at())
     }
 
-    /// Why no machine is made somewhere, in words. The same is said once of offers in the same domains.
-    pub(super) fn words_of(
+    /// Why no machine is made somewhere. Of offers in the same domains one refusal is shared.
+    pub(super) fn refused(
         &self,
         no: No,
         rules: Option<&Rules>,
-        known: &mut Vec<(usize, Arc<str>)>,
-    ) -> Arc<str> {
+        known: &mut Vec<(usize, Arc<Refused>)>,
+    ) -> Arc<Refused> {
         let slot = match no {
-            No::Held(text) | No::Volume(text) => return text.into(),
+            No::Held(refused) => return Arc::new(refused),
+            No::Volume(volume) => {
+                let misfit = Box::new(Misfit::Volume { volume });
+                return Arc::new(Refused::Misfit { misfit });
+            }
             No::Misfit(slot) => slot,
         };
-        let same = |(other, _): &&(usize, Arc<str>)| self.domains[*other] == self.domains[slot];
-        if let Some((_, text)) = known.iter().find(same) {
-            return text.clone();
+        let same = |(other, _): &&(usize, Arc<Refused>)| self.domains[*other] == self.domains[slot];
+        if let Some((_, refused)) = known.iter().find(same) {
+            return refused.clone();
         }
         let at = |key: usize| self.domains[slot][key];
         let misfit = rules.and_then(|rules| self.world.company.misfit(rules, at));
-        let text: Arc<str> = misfit
-            .map_or_else(String::new, |misfit| misfit.to_string())
-            .into();
-        known.push((slot, text.clone()));
-        text
+        // It was refused for its rules: without one that is not met any more its machines are for others.
+        let refused = Arc::new(
+            misfit.map_or(Refused::ForOtherPods, |misfit| Refused::Misfit {
+                misfit: Box::new(misfit),
+            }),
+        );
+        known.push((slot, refused.clone()));
+        refused
     }
 
     /// How many pods with these rules one new node of an offer may take.

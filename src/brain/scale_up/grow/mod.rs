@@ -24,7 +24,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use model::cluster::PodKey;
-use model::report::{Hold, PodVerdict, Reasons, Scope};
+use model::reasons::{Held, Misfit, Reasons, Refused};
+use model::report::{Hold, PodVerdict, Scope};
 use model::resources::Resources;
 use model::time::Time;
 
@@ -246,7 +247,9 @@ impl<'a> Grower<'_, '_, '_, 'a> {
     /// The verdict on a pod whose claim is for one pod alone and goes to another.
     fn waits(&self, key: &PodKey, need: Option<&Need>) -> Option<PodVerdict> {
         let why = self.turn.promises.taken(key, need)?;
-        let why = Arc::new(Why::from([("*".into(), why)]));
+        let misfit = Box::new(Misfit::Volume { volume: why });
+        let refusals = Refused::Misfit { misfit }.into();
+        let why = Arc::new(Why::from([("*".into(), refusals)]));
         Some(PodVerdict::Held { why })
     }
 
@@ -287,20 +290,21 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             let unread = unread.filter(|unread| unread.pool.0 == name).count();
             let have = u32::try_from(have + unread).unwrap_or(u32::MAX);
             for _ in have..pool.min {
-                if let Err(why) = self.open_cheapest(name, have, pool.min) {
-                    self.turn.report.holds.push(Hold {
-                        scope: Scope::Pool(name.clone()),
-                        why: format!("it has {have} nodes, its min is {}, but {why}", pool.min),
-                        until: None,
-                        cause: None,
-                    });
+                if let Err(refused) = self.open_cheapest(name, have, pool.min) {
+                    let held = Held::BelowMin {
+                        have,
+                        min: pool.min,
+                        refused,
+                    };
+                    let hold = Hold::new(Scope::Pool(name.clone()), held);
+                    self.turn.report.holds.push(hold);
                     break;
                 }
             }
         }
     }
 
-    fn open_cheapest(&mut self, pool: &Arc<str>, have: u32, min: u32) -> Result<(), String> {
+    fn open_cheapest(&mut self, pool: &Arc<str>, have: u32, min: u32) -> Result<(), Arc<Refused>> {
         let mut order: Vec<usize> = (0..self.choices.len())
             .filter(|index| self.choices[*index].pool == pool)
             .collect();
@@ -317,28 +321,26 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 Ok((offer, _)) => {
                     return self
                         .open(index, offer, CreateReason::Min { have, min })
-                        .map(|_| ());
+                        .map(|_| ())
+                        .map_err(Arc::new);
                 }
-                Err(why) => refusal = refusal.or(Some(self.words_of(why, None, &mut Vec::new()))),
+                Err(why) => refusal = refusal.or(Some(self.refused(why, None, &mut Vec::new()))),
             }
         }
-        Err(refusal.map_or_else(
-            || "it has no instance type".to_owned(),
-            |why| why.to_string(),
-        ))
+        Err(refusal.unwrap_or_else(|| Arc::new(Refused::NoInstanceType)))
     }
 
     /// Opens one machine; says which place it is in the world.
-    fn open(&mut self, choice: usize, offer: usize, cause: CreateReason) -> Result<usize, String> {
+    fn open(&mut self, choice: usize, offer: usize, cause: CreateReason) -> Result<usize, Refused> {
         let chosen = &self.choices[choice];
         let vmid = self
             .ledger
             .vmid(self.turn, &chosen.policy.region)
-            .ok_or_else(|| "no VMID is free".to_owned())?;
+            .ok_or(Refused::NoFreeVmid)?;
         let (planned, at) = (&mut self.planned, (choice, offer));
         let bin = planned
             .add(self.turn, self.world, self.choices, at, vmid, cause)
-            .ok_or_else(|| "no unused name was found".to_owned())?;
+            .ok_or(Refused::NoFreeName)?;
         self.ledger.book(chosen, &chosen.offers[offer], vmid);
         Ok(bin)
     }
@@ -418,7 +420,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 Err((why, held)) => return self.refuse(lead, why, held),
             };
             if let Err(why) = self.realise(lead, &pick, rules.as_deref()) {
-                return self.turn.warn(why);
+                return self.turn.warn(why.to_string());
             }
             self.fill(lead, rules.as_deref(), floor);
         }
@@ -534,7 +536,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
     }
 
     /// Opens what was picked, again and again as long as the same filling goes in.
-    fn realise(&mut self, lead: usize, pick: &Pick, rules: Option<&Rules>) -> Result<(), String> {
+    fn realise(&mut self, lead: usize, pick: &Pick, rules: Option<&Rules>) -> Result<(), Refused> {
         let fill = self.filling(lead, pick);
         let mut offer = pick.offer;
         loop {

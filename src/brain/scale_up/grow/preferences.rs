@@ -28,7 +28,7 @@ const USUAL: usize = 64;
 
 /// The preferences of groups that have pods on planned machines.
 struct PreferenceSearch {
-    /// Those that the pods name.
+    /// Preferences that the pods name.
     own: BTreeMap<usize, Arc<Preferences>>,
     /// With the scheduler's defaults: for hosts alone, among machines it will see to it itself.
     all: BTreeMap<usize, Arc<Preferences>>,

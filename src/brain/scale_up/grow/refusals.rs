@@ -1,11 +1,11 @@
-//! Why no machine is made somewhere, in words that many pods share.
+//! Why no machine is made somewhere: refusals that many pods share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::simulation::offer::Choice;
 use crate::simulation::pack::Why;
-use model::report::Reasons;
+use model::reasons::{Reasons, Refused, VolumeMisfit};
 
 /// Types of a pool that share a reason and are still named one by one, at most; more are named together, as `pool/*`.
 const NAMED: usize = 8;
@@ -14,17 +14,17 @@ const NAMED: usize = 8;
 #[derive(Clone, Debug)]
 pub(super) enum No {
     /// A limit, a hold, a host that is full: that may change.
-    Held(String),
+    Held(Refused),
     /// Other pods forbid it, on the offer with this index over all choices.
     Misfit(usize),
     /// The volumes that its claims could have are given to other pods.
-    Volume(String),
+    Volume(VolumeMisfit),
 }
 
-/// What was said of the choices that were not taken: pool, text, choices.
+/// What was said of the choices that were not taken: pool, refusal, choices.
 #[derive(Debug, Default)]
 pub(super) struct Words {
-    said: Vec<(usize, Arc<str>, Vec<usize>)>,
+    said: Vec<(usize, Arc<Refused>, Vec<usize>)>,
 }
 
 /// Reasons put together before, by the index of a group's row and what was said since.
@@ -34,18 +34,18 @@ pub(super) struct Refusals {
 }
 
 /// A group's row, and what was said of choices since.
-type Said = (usize, Vec<(Arc<str>, Arc<str>)>);
+type Said = (usize, Vec<(Arc<str>, Arc<Refused>)>);
 
 impl Words {
     /// Says something of a choice.
-    pub(super) fn say(&mut self, choices: &[Choice<'_>], choice: usize, text: &Arc<str>) {
+    pub(super) fn say(&mut self, choices: &[Choice<'_>], choice: usize, refused: &Arc<Refused>) {
         let pool = choices[choice].pool_slot;
         let found = self.said.iter_mut().rev();
-        let mut found = found.filter(|(of, said, _)| *of == pool && said == text);
+        let mut found = found.filter(|(of, said, _)| *of == pool && said == refused);
         if let Some((_, _, of)) = found.next() {
             of.push(choice);
         } else {
-            self.said.push((pool, text.clone(), vec![choice]));
+            self.said.push((pool, refused.clone(), vec![choice]));
         }
     }
 
@@ -54,7 +54,7 @@ impl Words {
         &mut self,
         choices: &[Choice<'_>],
         of: impl Iterator<Item = usize>,
-        text: &Arc<str>,
+        refused: &Arc<Refused>,
     ) {
         let mut of = of.peekable();
         while let Some(first) = of.next() {
@@ -63,20 +63,20 @@ impl Words {
             while let Some(more) = of.next_if(|choice| choices[*choice].pool_slot == pool) {
                 all.push(more);
             }
-            self.said.push((pool, text.clone(), all));
+            self.said.push((pool, refused.clone(), all));
         }
     }
 
     /// By `pool/type`, or `pool/*` where many types of a pool share a reason.
-    fn lines(&self, choices: &[Choice<'_>]) -> Vec<(Arc<str>, Arc<str>)> {
+    fn lines(&self, choices: &[Choice<'_>]) -> Vec<(Arc<str>, Arc<Refused>)> {
         let mut lines = Vec::new();
-        for (_, text, of) in &self.said {
+        for (_, refused, of) in &self.said {
             if of.len() > NAMED {
                 let pool = choices[of[0]].pool;
-                lines.push((format!("{pool}/*").into(), text.clone()));
+                lines.push((format!("{pool}/*").into(), refused.clone()));
             } else {
                 let labels = of.iter().map(|choice| choices[*choice].label.clone());
-                lines.extend(labels.map(|label| (label, text.clone())));
+                lines.extend(labels.map(|label| (label, refused.clone())));
             }
         }
         lines
@@ -100,13 +100,10 @@ impl Refusals {
             return known.clone();
         }
         let mut why = (**misfits).clone();
-        for (label, text) in &key.1 {
+        for (label, refused) in &key.1 {
             why.entry(label.clone())
-                .and_modify(|said| {
-                    said.push_str("; ");
-                    said.push_str(text);
-                })
-                .or_insert_with(|| text.to_string());
+                .and_modify(|said| said.more.push(refused.clone()))
+                .or_insert_with(|| refused.clone().into());
         }
         let why = Arc::new(why);
         self.known.insert(key, why.clone());

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::constraints::fit::Misfit;
 use crate::constraints::fit::volumes::Need;
 use crate::constraints::shape::Shape;
 use crate::constraints::stock::Given;
@@ -13,6 +12,7 @@ use crate::simulation::demand::Group;
 use crate::simulation::offer::{Choice, Daemon, Offer};
 use crate::simulation::pack::Why;
 use crate::simulation::world::World;
+use model::reasons::{Misfit, Refused};
 use model::resources::Resources;
 use model::scheduling::HostPort;
 
@@ -116,10 +116,10 @@ fn beside(
         residents.find(|daemon| std::ptr::eq(&raw const **daemon.shape, foe.shape))?;
         let has = |key: &str| offer.labels.contains_key(key);
         let key = world.company.at_odds(pod, *foe, has)?;
-        Some(Misfit::Others(format!(
-            "anti-affinity over {key} keeps it from a DaemonSet's pod of the namespace {} on each new one",
-            foe.namespace
-        )))
+        Some(Misfit::DaemonSetAntiAffinity {
+            key: key.clone(),
+            namespace: foe.namespace.into(),
+        })
     })
 }
 
@@ -150,15 +150,16 @@ fn examine(
         any.push(row.contains(&true));
         if row.is_empty() {
             known = false;
-            why.insert(choice.label.clone(), choice.nowhere.to_string());
+            why.insert(choice.label.clone(), choice.nowhere.clone().into());
         } else if !row.contains(&true)
             && let Some(misfit) = misfit
         {
-            why.insert(choice.label.clone(), misfit.to_string());
+            let misfit = Box::new(misfit);
+            why.insert(choice.label.clone(), Refused::Misfit { misfit }.into());
         }
     }
     if choices.is_empty() {
-        why.insert("*".into(), "no pool is configured".to_owned());
+        why.insert("*".into(), Refused::NoPool.into());
     }
     Row {
         fits,

@@ -19,11 +19,11 @@ pub(super) enum Who<'a> {
     Selected(&'a str, Option<LabelSelector>),
     /// For the default spread, which has no selector: those of one controller.
     Owned(&'a str, &'a str),
-    /// Those that all affinity terms of a pod in a namespace take in.
+    /// Pods that all affinity terms of a pod in a namespace take in.
     All(&'a str, &'a [PodTerm]),
-    /// Those that one term of a pod in a namespace takes in.
+    /// Pods that one term of a pod in a namespace takes in.
     Taken(&'a str, &'a PodTerm),
-    /// Those that have this anti-affinity term themselves.
+    /// Pods that have this anti-affinity term themselves.
     Holding(&'a str, &'a PodTerm),
 }
 

@@ -200,7 +200,8 @@ impl<'a> Company<'a> {
 
     /// The value that a domain of a key stands for.
     pub(crate) fn domain_name(&self, key: KeyId, domain: DomainId) -> Arc<str> {
-        self.topology.value(key, domain).into()
+        let value = self.topology.value(key, domain);
+        value.map_or_else(|| "a new one".into(), Arc::clone)
     }
 
     /// Pods of a counter in the domain of a place; `None` where it has no such domain.

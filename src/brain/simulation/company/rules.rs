@@ -4,9 +4,10 @@
 //! that of the pod to place) and `PodTopologySpread` with `DoNotSchedule`. A node that does not exist
 //! yet is a domain of its own as soon as it does: it counts as one with no pod.
 
+use model::reasons::Misfit;
+
 use super::Company;
 use super::topology::{DomainId, KeyId, NOWHERE};
-use crate::constraints::fit::Misfit;
 use crate::constraints::shape::Shape;
 
 /// Index of a counter.
@@ -15,11 +16,11 @@ pub(super) type CounterId = usize;
 /// The rules of one shape, compiled to counters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
-    /// Of pods with anti-affinity against this shape: none may be in the domain.
+    /// Counters of pods with anti-affinity against this shape: none may be in the domain.
     pub(super) forbidden: Vec<CounterId>,
-    /// Of pods that this shape's anti-affinity is against, and whether that includes itself.
+    /// Counters of pods that this shape's anti-affinity is against, and whether the shape is among them.
     pub(super) unwanted: Vec<(CounterId, bool)>,
-    /// Of pods that meet all affinity terms: one must be in the domain of each.
+    /// Counters of pods that meet all affinity terms: one pod must be in the domain of each.
     pub(super) wanted: Vec<CounterId>,
     /// The shape meets its own affinity: the first of its kind may go anywhere.
     pub(super) wants_itself: bool,
@@ -218,7 +219,7 @@ impl Company<'_> {
             .fold(0, i64::saturating_add)
     }
 
-    /// Why the next pod may not go to a place, in words, if it may not.
+    /// Why the next pod may not go to a place, if it may not.
     pub(crate) fn misfit(
         &self,
         rules: &Rules,
@@ -227,62 +228,55 @@ impl Company<'_> {
         if self.most(rules, at) > 0 {
             return None;
         }
-        let other = |why: String| Some(Misfit::Others(why));
-        let words = |counter: CounterId| {
+        let facts = |counter: CounterId| {
             let counter = &self.counters[counter];
             let key = counter.subject.key;
             let domain = at(key);
             let name = self.topology.name(key);
-            (
-                counter.pods(domain),
-                name,
-                self.topology.value(key, domain),
-                domain,
-            )
+            (counter.pods(domain), name, key, domain)
         };
+        let value = |key: KeyId, domain: DomainId| self.topology.value(key, domain).cloned();
         for counter in &rules.forbidden {
-            let (pods, key, value, _) = words(*counter);
+            let (pods, name, key, domain) = facts(*counter);
             if pods > 0 {
-                return other(format!(
-                    "a pod there has anti-affinity to it within {key}={value}"
-                ));
+                return Some(Misfit::AntiAffinityOfOthers {
+                    key: name.clone(),
+                    domain: value(key, domain),
+                });
             }
         }
         for (counter, _) in &rules.unwanted {
-            let (pods, key, _, _) = words(*counter);
+            let (pods, name, ..) = facts(*counter);
             if pods > 0 {
-                return other(format!("its pod anti-affinity over {key} is not met"));
+                return Some(Misfit::AntiAffinity { key: name.clone() });
             }
         }
         for counter in &rules.wanted {
-            let (pods, key, value, domain) = words(*counter);
+            let (pods, name, key, domain) = facts(*counter);
             if domain == NOWHERE {
-                return other(format!(
-                    "its pod affinity needs a node with the label {key}"
-                ));
+                return Some(Misfit::AffinityLabel { key: name.clone() });
             }
             if pods == 0 && !self.first_of_its_kind(rules) {
-                return other(format!(
-                    "its pod affinity over {key} finds no such pod in {value}"
-                ));
+                return Some(Misfit::Affinity {
+                    key: name.clone(),
+                    domain: value(key, domain),
+                });
             }
         }
         rules
             .spread
             .iter()
             .find(|spread| self.spread_room(spread, at) == 0)
-            .map(|spread| self.spread_words(spread, at))
+            .map(|spread| self.spread_misfit(spread, at))
     }
 
-    fn spread_words(&self, spread: &Spread, at: impl Fn(KeyId) -> DomainId) -> Misfit {
+    fn spread_misfit(&self, spread: &Spread, at: impl Fn(KeyId) -> DomainId) -> Misfit {
         let counter = &self.counters[spread.counter];
         let key = counter.subject.key;
         let missing = |key: &&KeyId| at(**key) == NOWHERE;
         if let Some(missing) = counter.subject.scope.keys.iter().find(missing) {
-            let name = self.topology.name(*missing);
-            return Misfit::Others(format!(
-                "its topology spread needs a node with the label {name}"
-            ));
+            let key = self.topology.name(*missing).clone();
+            return Misfit::SpreadLabel { key };
         }
         let domain = at(key);
         let known = counter.knows(domain);
@@ -293,18 +287,16 @@ impl Company<'_> {
             counter.least().unwrap_or(0)
         };
         let here = if known { counter.pods(domain) } else { 0 };
-        let after = here.saturating_add(i64::from(spread.counts_itself));
-        let few = if domains < spread.min_domains {
-            format!(", {domains} domains of at least {}", spread.min_domains)
-        } else {
-            String::new()
-        };
-        Misfit::Others(format!(
-            "topology spread over {}: {} would have {after} pods, the least has {least}, maxSkew is {}{few}",
-            self.topology.name(key),
-            self.topology.value(key, domain),
-            spread.max_skew
-        ))
+        let few = domains < spread.min_domains;
+        Misfit::Spread {
+            key: self.topology.name(key).clone(),
+            domain: self.topology.value(key, domain).cloned(),
+            pods: here.saturating_add(i64::from(spread.counts_itself)),
+            least,
+            max_skew: spread.max_skew,
+            domains: few.then_some(domains),
+            min_domains: few.then_some(spread.min_domains),
+        }
     }
 }
 

@@ -84,12 +84,9 @@ impl Topology {
         &self.keys[key].name
     }
 
-    /// The value of a domain.
-    pub(crate) fn value(&self, key: KeyId, domain: DomainId) -> &str {
-        self.keys[key]
-            .values
-            .get(domain as usize)
-            .map_or("a new one", |value| value)
+    /// The value of a domain; `None` for one that comes with a new node.
+    pub(crate) fn value(&self, key: KeyId, domain: DomainId) -> Option<&Arc<str>> {
+        self.keys[key].values.get(domain as usize)
     }
 
     /// The domain of a place.

@@ -80,6 +80,7 @@ fn budgets_have_windows() {
     assert_eq!(removed(&decision).len(), 0);
     match &decision.report.nodes["n0"] {
         NodeVerdict::Kept { why, until, .. } => {
+            let why = why.to_string();
             assert!(why.contains("lets 0 of 10 nodes be disrupted"), "{why}");
             assert!(until.is_some());
         }

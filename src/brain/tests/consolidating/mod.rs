@@ -151,7 +151,7 @@ fn cn_02_a_cheaper_machine_takes_the_place_of_a_node() {
     match &decision.report.nodes["n1"] {
         NodeVerdict::Replaced { by, others, .. } => {
             assert_eq!(*by, machine);
-            assert_eq!(others["c/m"], "another is cheaper");
+            assert_eq!(others["c/m"].to_string(), "another is cheaper");
         }
         other => panic!("{other:?}"),
     }

@@ -153,7 +153,7 @@ fn rounds<'p>(
     false
 }
 
-/// Those whom a unit follows come before it.
+/// The units that a unit follows come before it.
 fn hurry(problem: &Problem, units: &[Unit], unit: usize, urgent: &mut [usize]) {
     let wanted = units[unit]
         .parts

@@ -1,0 +1,497 @@
+//! Every reason has a sentence and a JSON form that is read back, whatever its numbers.
+
+mod page;
+
+use std::fmt::{Debug, Display};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::*;
+use crate::action::Reason;
+use crate::cluster::{PodKey, ZoneLabel};
+use crate::disruption::{Cause, Share};
+use crate::scheduling::{Effect, HostPort, LabelSelector, NodeTerm, Operator, Requirement, Taint};
+use crate::foreign::ForeignText;
+use crate::time::{Span, Time};
+
+/// One of each variant. The compiler refuses a list that lacks one.
+macro_rules! one_of_each {
+    ($type:ident: $($variant:ident $fields:tt),+ $(,)?) => {
+        impl OneOfEach for $type {
+            fn all() -> Vec<$type> {
+                let all = vec![$(one_of_each!(@ $type $variant $fields)),+];
+                for one in &all {
+                    match one {
+                        $($type::$variant { .. } => {}),+
+                    }
+                }
+                all
+            }
+        }
+    };
+    (@ $type:ident $variant:ident ()) => { $type::$variant };
+    (@ $type:ident $variant:ident { $($field:ident: $value:expr),+ $(,)? }) => {
+        $type::$variant { $($field: $value),+ }
+    };
+}
+
+trait OneOfEach: Sized {
+    fn all() -> Vec<Self>;
+}
+
+fn pod() -> PodKey {
+    PodKey::new("shop", "db-0")
+}
+
+fn requirement() -> Requirement {
+    Requirement {
+        key: "zone".into(),
+        operator: Operator::In,
+        values: vec!["z1".into(), "z2".into()],
+    }
+}
+
+fn terms() -> Vec<NodeTerm> {
+    let one = NodeTerm {
+        expressions: vec![requirement()],
+        fields: Vec::new(),
+    };
+    vec![one.clone(), one]
+}
+
+fn selector() -> LabelSelector {
+    LabelSelector {
+        labels: [("disk".into(), "ssd".into())].into_iter().collect(),
+        expressions: vec![requirement()],
+    }
+}
+
+one_of_each! { Misfit:
+    Leaving(),
+    Cordoned(),
+    Taint { taint: Taint { key: "gpu".into(), value: "yes".into(), effect: Effect::NoSchedule }, compares_numbers: true },
+    NodeSelector { key: "disk".into(), value: "ssd".into() },
+    NodeAffinity { terms: terms() },
+    Volume { volume: VolumeMisfit::Local { volume: "pv-1".into() } },
+    HostPort { port: HostPort { protocol: "TCP".into(), ip: "".into(), port: 80 } },
+    Insufficient { resource: "cpu".into(), asked: 2_500, free: 1_000, new_node: true },
+    AntiAffinityOfOthers { key: "zone".into(), domain: None },
+    AntiAffinity { key: "zone".into() },
+    AffinityLabel { key: "zone".into() },
+    Affinity { key: "zone".into(), domain: Some("z1".into()) },
+    SpreadLabel { key: "zone".into() },
+    Spread {
+        key: "zone".into(), domain: None, pods: 3, least: 0, max_skew: 1, domains: Some(2), min_domains: Some(3),
+    },
+    DaemonSetAntiAffinity { key: "zone".into(), namespace: "kube-system".into() },
+}
+
+one_of_each! { VolumeMisfit:
+    ClaimInUse { claim: "data".into(), user: pod() },
+    ClaimPromised { claim: "data".into(), user: pod() },
+    NoClaim { claim: "data".into() },
+    ClaimDeleted { claim: "data".into() },
+    ClaimLost { claim: "data".into() },
+    NoVolume { claim: "data".into(), volume: "pv-1".into() },
+    NotBound { claim: "data".into(), volume: "pv-1".into() },
+    NoStorageClass { claim: "data".into(), class: "fast".into() },
+    UnboundWithoutClass { claim: "data".into() },
+    UnboundImmediate { claim: "data".into(), class: "fast".into() },
+    NoneFree { claim: "data".into(), class: "fast".into(), storage: Some(1 << 30) },
+    Local { volume: "pv-1".into() },
+    BeingDeleted { volume: "pv-1".into() },
+    Zone { zone: ZoneLabel { key: "zone".into(), values: vec!["z1".into(), "z2".into()] } },
+    MadeElsewhere { node: "n1".into() },
+    Unreachable { terms: terms() },
+    NoFreeStorage { storage: NoFreeStorage::Unpublished { class: "fast".into(), asked: 1 << 30 } },
+    Unserved {
+        claim: None, class: "fast".into(), storage: 1 << 30, node: Some("n1".into()), taken: true,
+        provision: Provision::Nobody,
+    },
+    AttachLimit { driver: "csi".into(), more: 2, limit: 16, used: 15 },
+}
+
+one_of_each! { Provision:
+    Nobody(),
+    Elsewhere { terms: terms() },
+    NoFreeStorage { storage: NoFreeStorage::TooSmall { class: "fast".into(), asked: 1 << 31, most: 1 << 30 } },
+}
+
+one_of_each! { NoFreeStorage:
+    Unpublished { class: "fast".into(), asked: 1 << 30 },
+    TooSmall { class: "fast".into(), asked: 1 << 31, most: 1 << 30 },
+    Elsewhere { class: "fast".into(), asked: 1 << 30, places: vec![selector(), LabelSelector::default()] },
+}
+
+one_of_each! { Kept:
+    PoweredOff {
+        off: PoweredOff { since: Some(Time(0)), started: None, starting: true }, kept: Box::new(Kept::Needed),
+    },
+    PoolNotConfigured { pool: "small".into() },
+    LeftAlone { machine: LeftAlone::NoMark },
+    ComingUp(),
+    Failed(),
+    VmGone(),
+    Unknown(),
+    ScaleDownDisabled(),
+    UnreadyDisabled(),
+    Replacement { nodes: vec!["n1".into(), "n2".into()] },
+    DisabledAnnotation { annotation: "a/b".into() },
+    DoNotDisrupt { annotation: "a/b".into() },
+    RemovedByOthers { taint: "a/b".into() },
+    NeverConsolidated(),
+    NotEmpty(),
+    NotUnderutilized { resource: "cpu".into(), requested_permille: 720, threshold_permille: 500, ready: false },
+    NotReported { resource: "cpu".into() },
+    NothingToCount { resource: "cpu".into() },
+    BlockedByPod { pod: pod(), blocked: Box::new(Blocked::Devices) },
+    PodsExpected(),
+    PodsMoveHere(),
+    PodsOfDearerMoveHere { node: "n1".into() },
+    NoPlace { expected: true, others: 2, nearest: Some("n1".into()), misfit: Some(Box::new(Misfit::Cordoned)) },
+    LastOfDomain { key: "zone".into(), domain: "z1".into() },
+    OneOrderOnly(),
+    WorkUsedUp(),
+    EnoughUnneeded(),
+    Needed(),
+    PoolTogether { pool: "small".into(), other: "n1".into(), kept: Box::new(Kept::ComingUp) },
+    ReplacedTogether { by: "n3".into(), other: "n1".into(), kept: Box::new(Kept::ComingUp) },
+    Held { hold: Arc::new(Held::Paused { reason: "lunch".into() }.into()) },
+    Delayed { after: After::Addition, delay: Span::minutes(10), until: Time(0) },
+    PoolMin { keeps: 1, min: 2 },
+    LeastOfAll { of: Limit::Cpu, keeps: 1_500, least: 2_000 },
+    MaxParallelism { leaving: 10, max: 10 },
+    MaxDrainParallelism { draining: 1, max: 1 },
+    NodeBudget { allowed: Share::Percent(10), nodes: 10, cause: Cause::Empty, disrupted: 1 },
+    BudgetShared { budget: pod(), left: 1, wanted: 2 },
+    NotLongEnough { state: Unneeded::Unready, since: Time(0), waited: Span::minutes(1), wanted: Span::minutes(10) },
+    ChangeUnknown(),
+    PodsChanged { since: Time(0), until: Time(1) },
+    TooYoung { age: Span::minutes(1), least: Span::minutes(10) },
+}
+
+one_of_each! { Blocked:
+    TooComplex { why: "too complex".into() },
+    Annotation { annotation: "a/b".into(), value: "false".into() },
+    SeveralBudgets { budgets: 2 },
+    Budget { budget: pod(), allowed: 1, left: 0 },
+    Devices(),
+    NoController(),
+    CustomController { kind: "Foo".into() },
+    SystemPod { timeout: Span::minutes(60), age: Span::minutes(1) },
+    LocalStorage { volume: "tmp".into() },
+}
+
+one_of_each! { LeftAlone:
+    OtherCluster { cluster: "uid/prod".into() },
+    OtherMachine { machine: "small-aaaaa".into() },
+    SeveralVms(),
+    DamagedMark { damage: "it was edited".into() },
+    UnknownVersion { version: "v7".into() },
+    OtherMark(),
+    Unreadable(),
+    NoMark(),
+    Contradiction { contradiction: "two nodes".into() },
+}
+
+one_of_each! { Refused:
+    Misfit { misfit: Box::new(Misfit::Cordoned) },
+    Held { hold: Arc::new(Held::NoClusterId.into()) },
+    NoPool(),
+    NoInstanceType(),
+    PoolMax { machines: 3, max: 3, planned: 1 },
+    NodesTotal { nodes: 3, max: 3 },
+    BacksOff { until: Time(0) },
+    InFlight { machines: 3, max: 3 },
+    NoVmid { region: "default".into() },
+    NetworkClosed { network: "lan".into(), unknown: UnknownAddresses { region: "default".into(), guests: 2, first: vec![GuestAt { vmid: 100, host: "pve1".into() }] } },
+    NetworkFull { network: "lan".into(), ranges: Some("192.0.2.10-192.0.2.20".into()) },
+    NoFreeVmid(),
+    NoFreeName(),
+    PoolCeiling { of: Limit::Cpu, would: 3_000, max: 2_000 },
+    ClusterCeiling { of: Limit::Memory, would: 1 << 31, max: 1 << 30 },
+    NoHostShown { region: "default".into(), excluded: vec!["pve1".into()] },
+    NoHost(),
+    Host { host: "pve1".into(), refusal: HostRefused::Offline },
+    NoneOfHosts { hosts: 2, first: vec![Refused::NoHost, Refused::NoHost] },
+    CarriesLess { winner: "small/s".into() },
+    WeighsLess { pool: "small".into() },
+    NotCheaper(),
+    ForOtherPods(),
+    TooComplex { why: "too complex".into() },
+    Chained(),
+    TooDear { price: 1_000, most: 0 },
+    SameType { node: "n1".into() },
+    WeighsLessThanNode { node: "n1".into() },
+    LastOfDomain { key: "zone".into(), domain: "z1".into() },
+    NotAllPods { pod: pod() },
+    AnotherCheaper(),
+}
+
+one_of_each! { HostRefused:
+    Offline(),
+    Maintenance(),
+    NoTemplate { template: "base".into(), seen: 0 },
+    TemplateFault { fault: ForeignText::new("VM 9000 on pve1 has no guest agent enabled") },
+    StorageInactive { storage: "nfs".into(), template: 9000 },
+    NoStorage { storage: "nfs".into(), template: 9000 },
+    UnknownMemory(),
+    UnknownCpus(),
+    FewerCpus { has: 4_000, asks: 8_000 },
+    BacksOff { until: Time(0) },
+    PoolMax { machines: 2 },
+    RegionMax { machines: 2 },
+    Memory { left: 0, asks: 1 << 30 },
+    Cpu { left: 0, asks: 4_000 },
+    IdleMemory { idle: 0, asks: 1 << 30, keep: 1 << 30 },
+    IdleCpu { idle: 0, asks: 4_000, keep: 1_000 },
+    StorageFree { storage: "nfs".into(), free: 0, asks: 1 << 30 },
+    StorageGrowth { storage: "nfs".into(), left: 0, asks: 1 << 30 },
+}
+
+/// A host's refusal is said of a host: this gives it one.
+#[test]
+fn every_refusal_of_a_host_has_words_of_its_own() {
+    let said = HostRefused::all().into_iter().map(|refusal| {
+        let host = "pve1".into();
+        Refused::Host { host, refusal }.to_string()
+    });
+    let said: Vec<String> = said.collect();
+    let different: std::collections::BTreeSet<&String> = said.iter().collect();
+    assert!(said.iter().all(|words| words.contains("pve1")), "{said:#?}");
+    assert_eq!(different.len(), said.len());
+}
+
+one_of_each! { Ignored:
+    Phase { phase: crate::cluster::Phase::Running },
+    BeingDeleted(),
+    Gated(),
+    Static(),
+    DaemonSet(),
+    OtherScheduler { scheduler: "mine".into() },
+    Devices(),
+    Expendable { priority: -20, cutoff: -10 },
+    NotUnschedulable(),
+    DelayAnnotation { annotation: "a/b".into(), until: Time(0) },
+    NewPodDelay { until: Time(0) },
+}
+
+one_of_each! { Held:
+    FormatVersion { seen: 2, reads: 1 },
+    NotLeader { holder: Some("pve2".into()) },
+    Paused { reason: "lunch".into() },
+    NoClusterId(),
+    ViewAhead { view: Time(1), now: Time(0) },
+    MemoryAhead { remembered: Time(1), now: Time(0) },
+    NotRead { sources: vec!["kube/pods".into()] },
+    Stale { sources: vec!["kube/pods".into(), "kube/nodes".into()], age: Span::minutes(2), limit: Span::minutes(1) },
+    RegionNotSeen { region: "default".into() },
+    NoQuorum { region: "default".into() },
+    RegionNotConfigured(),
+    ScaleDownDisabled(),
+    ClusterUnhealthy { unready: 4, nodes: 5, allowed: 3, percent: 45 },
+    AboveMax { have: 3, max: 1, over: 2 },
+    BelowMin { have: 0, min: 1, refused: Arc::new(Refused::NoHost) },
+    BacksOff { failure: Some("a join failed".into()) },
+    NoneWorks(),
+}
+
+one_of_each! { Removed:
+    UnderWay(),
+    Planned { reason: Reason::NoVm },
+}
+
+one_of_each! { Replacing:
+    OnItsWay { by: "n3".into(), saving: 1_000 },
+    Planned { by: "n3".into(), offer: "small/s".into(), nodes: vec!["n1".into()], saving: 1_000 },
+}
+
+one_of_each! { Aborted:
+    Kept { reason: Unremovable::NotUnneededOtherReason, kept: Box::new(Kept::Needed) },
+    NotWanted(),
+}
+
+one_of_each! { FateReason:
+    Blocked { blocked: Box::new(Blocked::Devices) },
+    Unplaced { kept: Box::new(Kept::OneOrderOnly) },
+    OnceMachineWorks(),
+}
+
+/// Every number, time and text of a document replaced by another.
+fn changed(value: &Value, number: i64, text: &str) -> Value {
+    match value {
+        Value::Number(_) => number.into(),
+        Value::String(_) => text.into(),
+        Value::Array(items) => items.iter().map(|one| changed(one, number, text)).collect(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| {
+                // What stands for a variant stays as it is: another text is none.
+                let named = matches!(
+                    key.as_str(),
+                    "code" | "operator" | "effect" | "why" | "phase" | "of"
+                );
+                let value = if named && value.is_string() {
+                    value.clone()
+                } else {
+                    changed(value, number, text)
+                };
+                (key.clone(), value)
+            })
+            .collect(),
+        other => other.clone(),
+    }
+}
+
+trait Judged:
+    OneOfEach + Clone + PartialEq + Debug + Display + Serialize + DeserializeOwned + JsonSchema
+{
+}
+impl<R: OneOfEach + Clone + PartialEq + Debug + Display + Serialize + DeserializeOwned + JsonSchema>
+    Judged for R
+{
+}
+
+/// Each variant is one line of words, has a code of its own, and comes back from JSON as it was.
+fn holds_of<R: Judged>() {
+    let mut codes = std::collections::BTreeSet::new();
+    for reason in R::all() {
+        let words = reason.to_string();
+        assert!(!words.is_empty(), "{reason:?} has no words");
+        assert!(!words.contains('\n') && !words.ends_with('.'), "{words:?}");
+        let json = serde_json::to_value(&reason).expect("plain data");
+        let code = json["code"].as_str().expect("a code").to_owned();
+        assert!(codes.insert(code), "{json}");
+        let back: R = serde_json::from_value(json).expect("what was written");
+        assert_eq!(back, reason);
+    }
+}
+
+/// Whatever numbers and texts stand in a variant: it has words, equal ones have equal words, and JSON loses nothing.
+fn holds_for<R: Judged>(number: i64, text: &str) -> Result<(), TestCaseError> {
+    for reason in R::all() {
+        let json = serde_json::to_value(&reason).expect("plain data");
+        let json = changed(&json, number, text);
+        // Some texts and numbers are none that the field can have: then there is no such reason.
+        let Ok(read) = serde_json::from_value::<R>(json.clone()) else {
+            continue;
+        };
+        let again: R = serde_json::from_value(json).expect("it was read before");
+        prop_assert_eq!(&again, &read);
+        prop_assert_eq!(again.to_string(), read.to_string());
+        let written = serde_json::to_value(&read).expect("plain data");
+        prop_assert_eq!(
+            serde_json::from_value::<R>(written).expect("it was written"),
+            read
+        );
+    }
+    Ok(())
+}
+
+/// The schema has each variant's code, all of its fields and none that is missing.
+fn schema_describes<R: Judged>() {
+    let schema = schemars::schema_for!(R).to_value();
+    let known = schema["oneOf"].as_array().expect("a choice of variants");
+    for reason in R::all() {
+        let json = serde_json::to_value(&reason).expect("plain data");
+        let of_code = |one: &&Value| one["properties"]["code"]["const"] == json["code"];
+        let one = known.iter().find(of_code);
+        let one = one.unwrap_or_else(|| panic!("{json} is not in the schema"));
+        let fields = json.as_object().expect("an object");
+        for key in fields.keys() {
+            assert!(!one["properties"][key].is_null(), "{key} of {json}: {one}");
+        }
+        for key in one["required"].as_array().into_iter().flatten() {
+            assert!(
+                fields.contains_key(key.as_str().unwrap_or_default()),
+                "{key} of {json}"
+            );
+        }
+    }
+    assert_eq!(known.len(), R::all().len());
+}
+
+/// Asks something of every family of reasons.
+macro_rules! of_every_family {
+    ($ask:ident($($argument:expr),*) $($then:tt)*) => {
+        $ask::<Misfit>($($argument),*) $($then)*;
+        $ask::<VolumeMisfit>($($argument),*) $($then)*;
+        $ask::<Provision>($($argument),*) $($then)*;
+        $ask::<NoFreeStorage>($($argument),*) $($then)*;
+        $ask::<Refused>($($argument),*) $($then)*;
+        $ask::<Ignored>($($argument),*) $($then)*;
+        $ask::<Held>($($argument),*) $($then)*;
+        $ask::<Kept>($($argument),*) $($then)*;
+        $ask::<Blocked>($($argument),*) $($then)*;
+        $ask::<LeftAlone>($($argument),*) $($then)*;
+        $ask::<Removed>($($argument),*) $($then)*;
+        $ask::<Replacing>($($argument),*) $($then)*;
+        $ask::<Aborted>($($argument),*) $($then)*;
+        $ask::<FateReason>($($argument),*) $($then)*;
+    };
+}
+
+#[test]
+fn the_schema_knows_every_reason() {
+    of_every_family!(schema_describes());
+}
+
+#[test]
+fn every_reason_has_words_and_a_code_and_comes_back_from_json() {
+    of_every_family!(holds_of());
+}
+
+#[test]
+fn cluster_autoscalers_names_are_the_names_in_json() {
+    for reason in Kept::all() {
+        let name = serde_json::to_value(reason.reason()).expect("plain data");
+        assert_eq!(name, reason.reason().name());
+    }
+    for reason in Blocked::all() {
+        let name = serde_json::to_value(reason.reason()).expect("plain data");
+        assert_eq!(name, reason.reason().name());
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_number_or_text_is_too_much_for_a_reason(
+        number in prop_oneof![any::<i64>(), 0i64..100, Just(i64::MAX), Just(i64::MIN)],
+        text in prop_oneof!["\\PC{0,20}", "[a-z]{1,8}/[a-z]{1,8}", Just("2026-11-24T14:00:00Z".to_owned())],
+    ) {
+        of_every_family!(holds_for(number, &text)?);
+    }
+}
+
+#[test]
+fn a_verdict_carries_its_words_and_its_details() {
+    use crate::report::NodeVerdict;
+    let why = Kept::PoolMin { keeps: 1, min: 2 };
+    let verdict = NodeVerdict::Kept {
+        reason: why.reason(),
+        why,
+        pod: None,
+        until: None,
+    };
+    let json = serde_json::to_value(&verdict).expect("plain data");
+    assert_eq!(
+        json,
+        serde_json::json!({
+            "verdict": "kept",
+            "reason": "NodeGroupMinSizeReached",
+            "why": "the pool would keep 1 node, its min is 2",
+            "details": {"code": "pool_min", "keeps": 1, "min": 2},
+            "pod": null,
+            "until": null,
+        })
+    );
+    assert_eq!(
+        serde_json::from_value::<NodeVerdict>(json).expect("what was written"),
+        verdict
+    );
+}

@@ -1,0 +1,324 @@
+//! Why a pod does not run on a node, in words.
+
+use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
+
+use crate::reasons::{Misfit, NoFreeStorage, Provision, VolumeMisfit};
+use crate::scheduling::{LabelSelector, NodeTerm, Operator, Requirement};
+use crate::words::{amount, bytes};
+
+use super::Joined;
+
+impl Display for Misfit {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Misfit::Leaving => write!(f, "it is leaving"),
+            Misfit::Cordoned => write!(f, "the node is cordoned"),
+            Misfit::Taint {
+                taint,
+                compares_numbers,
+            } => {
+                write!(f, "does not tolerate the taint {}", taint.key)?;
+                if !taint.value.is_empty() {
+                    write!(f, "={}", taint.value)?;
+                }
+                write!(f, ":{:?}", taint.effect)?;
+                if *compares_numbers {
+                    let gate = "TaintTolerationComparisonOperators";
+                    write!(
+                        f,
+                        "; its toleration compares numbers, which needs the feature gate {gate}"
+                    )?;
+                }
+                Ok(())
+            }
+            Misfit::NodeSelector { key, value } => {
+                write!(f, "node selector {key}={value} does not match")
+            }
+            Misfit::NodeAffinity { terms } => {
+                let terms = terms.iter().map(|term| {
+                    let all = term.expressions.iter().chain(&term.fields);
+                    Joined(all, " and ").to_string()
+                });
+                write!(
+                    f,
+                    "node affinity does not match: {}",
+                    Joined(terms, ", or ")
+                )
+            }
+            Misfit::Volume { volume } => volume.fmt(f),
+            Misfit::HostPort { port } if port.port == 0 => {
+                write!(f, "another pod of the node has {}", port.protocol)
+            }
+            Misfit::HostPort { port } => {
+                write!(f, "host port {}/{} is taken", port.port, port.protocol)
+            }
+            Misfit::Insufficient {
+                resource,
+                asked,
+                free,
+                new_node,
+            } => {
+                let (asked, free) = (amount(resource, *asked), amount(resource, *free));
+                if *new_node {
+                    write!(
+                        f,
+                        "{resource}: asks {asked}, a node offers {free} after DaemonSets"
+                    )
+                } else {
+                    write!(f, "{resource}: asks {asked}, {free} are free")
+                }
+            }
+            others => of_other_pods(others, f),
+        }
+    }
+}
+
+/// What other pods forbid.
+fn of_other_pods(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
+    match misfit {
+        Misfit::AntiAffinityOfOthers { key, domain } => write!(
+            f,
+            "a pod there has anti-affinity to it within {key}={}",
+            named(domain.as_ref())
+        ),
+        Misfit::AntiAffinity { key } => {
+            write!(f, "its pod anti-affinity over {key} is not met")
+        }
+        Misfit::AffinityLabel { key } => {
+            write!(f, "its pod affinity needs a node with the label {key}")
+        }
+        Misfit::Affinity { key, domain } => write!(
+            f,
+            "its pod affinity over {key} finds no such pod in {}",
+            named(domain.as_ref())
+        ),
+        Misfit::SpreadLabel { key } => {
+            write!(f, "its topology spread needs a node with the label {key}")
+        }
+        Misfit::Spread {
+            key,
+            domain,
+            pods,
+            least,
+            max_skew,
+            domains,
+            min_domains,
+        } => {
+            write!(
+                f,
+                "topology spread over {key}: {} would have {pods} pods, the least has {least}, maxSkew is {max_skew}",
+                named(domain.as_ref())
+            )?;
+            match (domains, min_domains) {
+                (Some(domains), Some(least)) => {
+                    write!(f, ", {domains} domains of at least {least}")
+                }
+                _ => Ok(()),
+            }
+        }
+        Misfit::DaemonSetAntiAffinity { key, namespace } => write!(
+            f,
+            "anti-affinity over {key} keeps it from a DaemonSet's pod of the namespace {namespace} on each new one"
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// A domain by name; one that comes with the node has none yet.
+fn named(domain: Option<&Arc<str>>) -> &str {
+    domain.map_or("a new one", |domain| domain)
+}
+
+impl Display for VolumeMisfit {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            VolumeMisfit::ClaimInUse { claim, user } => {
+                write!(
+                    f,
+                    "the claim {claim} is for one pod alone, and {user} uses it"
+                )
+            }
+            VolumeMisfit::ClaimPromised { claim, user } => write!(
+                f,
+                "the claim {claim} is for one pod alone, and {user} gets it: this one waits"
+            ),
+            VolumeMisfit::NoClaim { claim } => write!(f, "the claim {claim} does not exist"),
+            VolumeMisfit::ClaimDeleted { claim } => {
+                write!(f, "the claim {claim} is being deleted")
+            }
+            VolumeMisfit::ClaimLost { claim } => {
+                write!(f, "the claim {claim} has lost its volume")
+            }
+            VolumeMisfit::NoVolume { claim, volume } => {
+                write!(f, "the volume {volume} of the claim {claim} does not exist")
+            }
+            VolumeMisfit::NotBound { claim, volume } => {
+                write!(
+                    f,
+                    "the claim {claim} is not yet bound to its volume {volume}"
+                )
+            }
+            VolumeMisfit::NoStorageClass { claim, class } => write!(
+                f,
+                "the storage class {class} of the claim {claim} does not exist"
+            ),
+            VolumeMisfit::UnboundWithoutClass { claim } => {
+                write!(f, "the claim {claim} has no storage class and is not bound")
+            }
+            VolumeMisfit::UnboundImmediate { claim, class } => write!(
+                f,
+                "the claim {claim} is not bound and its class {class} binds immediately"
+            ),
+            VolumeMisfit::NoneFree {
+                claim,
+                class,
+                storage,
+            } => {
+                write!(f, "claim {claim}: no existing volume of class {class}")?;
+                if let Some(storage) = storage {
+                    write!(f, " with {}", bytes(*storage))?;
+                }
+                write!(f, " is free; nothing can provision one")
+            }
+            others => of_a_node(others, f),
+        }
+    }
+}
+
+/// What is wrong with a volume on this node and not on others.
+fn of_a_node(misfit: &VolumeMisfit, f: &mut Formatter<'_>) -> fmt::Result {
+    match misfit {
+        VolumeMisfit::Local { volume } => write!(
+            f,
+            "pinned by local volume {volume}: it lives on the node it was made on"
+        ),
+        VolumeMisfit::BeingDeleted { volume } => write!(
+            f,
+            "its volume {volume} is being deleted: no node is made for it"
+        ),
+        VolumeMisfit::Zone { zone } => {
+            let values = zone.values.join(" or ");
+            write!(f, "its volume is of {}={values}", zone.key)
+        }
+        VolumeMisfit::MadeElsewhere { node } => {
+            write!(f, "its volume is being made for the node {node}")
+        }
+        VolumeMisfit::Unreachable { terms } => {
+            write!(f, "its volume can be reached only where {}", any_of(terms))
+        }
+        VolumeMisfit::NoFreeStorage { storage } => storage.fmt(f),
+        VolumeMisfit::Unserved {
+            claim,
+            class,
+            storage,
+            node,
+            taken,
+            provision,
+        } => {
+            match claim {
+                Some(name) => write!(f, "claim {name}")?,
+                None => write!(f, "its claim")?,
+            }
+            let storage = bytes(*storage);
+            write!(
+                f,
+                ": no existing volume of class {class} with {storage} that "
+            )?;
+            match node {
+                Some(name) => write!(f, "node {name}")?,
+                None => write!(f, "a new node")?,
+            }
+            let left = if *taken { " is left" } else { "" };
+            write!(f, " can reach{left}; {provision}")
+        }
+        VolumeMisfit::AttachLimit {
+            driver,
+            more,
+            limit,
+            used,
+        } => write!(
+            f,
+            "it needs {more} more volumes of {driver}, the node attaches {limit} and has {used}"
+        ),
+        _ => Ok(()),
+    }
+}
+
+impl Display for Provision {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Provision::Nobody => write!(f, "nothing can provision one"),
+            Provision::Elsewhere { terms } => {
+                write!(f, "one is provisioned only where {}", any_of(terms))
+            }
+            Provision::NoFreeStorage { storage } => storage.fmt(f),
+        }
+    }
+}
+
+impl Display for NoFreeStorage {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            NoFreeStorage::Unpublished { class, asked } => write!(
+                f,
+                "no CSIStorageCapacity says that class {class} has free storage for a volume of {}",
+                bytes(*asked)
+            ),
+            NoFreeStorage::TooSmall { class, asked, most } => write!(
+                f,
+                "class {class} has no free storage for a volume of {}: {} at most, wherever it is",
+                bytes(*asked),
+                bytes(*most)
+            ),
+            NoFreeStorage::Elsewhere {
+                class,
+                asked,
+                places,
+            } => write!(
+                f,
+                "class {class} has free storage for a volume of {} only where {}",
+                bytes(*asked),
+                Joined(places.iter(), " or ")
+            ),
+        }
+    }
+}
+
+/// The requirements of some terms, each by itself.
+fn any_of(terms: &[NodeTerm]) -> String {
+    let all = terms.iter().flat_map(|term| &term.expressions);
+    Joined(all, " or ").to_string()
+}
+
+/// A requirement: `zone In [z1 z2]`.
+impl Display for Requirement {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let operator = match self.operator {
+            Operator::In => "In",
+            Operator::NotIn => "NotIn",
+            Operator::Exists => "Exists",
+            Operator::DoesNotExist => "DoesNotExist",
+            Operator::Gt => "Gt",
+            Operator::Lt => "Lt",
+        };
+        write!(f, "{} {operator}", self.key)?;
+        if self.values.is_empty() {
+            return Ok(());
+        }
+        write!(f, " [{}]", Joined(self.values.iter(), " "))
+    }
+}
+
+/// A label selector over nodes: `zone=z1 and disk In [ssd nvme]`.
+impl Display for LabelSelector {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.labels.is_empty() && self.expressions.is_empty() {
+            return write!(f, "any node is");
+        }
+        let labels = self.labels.iter();
+        let labels = labels.map(|(key, value)| format!("{key}={value}"));
+        let all = labels.chain(self.expressions.iter().map(ToString::to_string));
+        Joined(all, " and ").fmt(f)
+    }
+}

@@ -1,0 +1,280 @@
+//! Why no machine is made, in words.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::reasons::{GuestAt, HostRefused, Limit, Refusals, Refused, UnknownAddresses};
+use crate::words::{are, bytes, cores, count, price};
+
+use super::Joined;
+
+impl Display for Refusals {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        Joined(self.iter(), "; ").fmt(f)
+    }
+}
+
+impl Display for Refused {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Misfit { misfit } => misfit.fmt(f),
+            Refused::Held { hold } => hold.fmt(f),
+            Refused::NoPool => write!(f, "no pool is configured"),
+            Refused::NoInstanceType => write!(f, "it has no instance type"),
+            Refused::NoFreeVmid => write!(f, "no VMID is free"),
+            Refused::NoFreeName => write!(f, "no unused name was found"),
+            Refused::NoHostShown { region, excluded } => {
+                write!(f, "the region {region} shows no host that the pool may use")?;
+                if excluded.is_empty() {
+                    return Ok(());
+                }
+                let shown = Joined(excluded.iter(), ", ");
+                write!(
+                    f,
+                    ": hosts and exclude_hosts leave none of its hosts ({shown})"
+                )
+            }
+            Refused::NoHost => write!(f, "no host of its region may be used"),
+            Refused::Host { host, refusal } => of_host(host, refusal, f),
+            Refused::NoneOfHosts { hosts, first } => {
+                let first = Joined(first.iter(), "; ");
+                write!(f, "none of {hosts} hosts will do: {first}")
+            }
+            Refused::CarriesLess { winner } => {
+                write!(f, "{winner} carries more for its price")
+            }
+            Refused::WeighsLess { pool } => write!(f, "the pool {pool} weighs more"),
+            Refused::NotCheaper => write!(f, "no cheaper plan for all pods was found with it"),
+            Refused::ForOtherPods => write!(
+                f,
+                "its machines are for other pods of this plan, which places more pods so"
+            ),
+            Refused::TooComplex { why } => f.write_str(why),
+            Refused::Chained => write!(
+                f,
+                "too complex: its place hangs on those of other pods in too long a chain to be looked at within the budget of one decision"
+            ),
+            Refused::TooDear { .. }
+            | Refused::SameType { .. }
+            | Refused::WeighsLessThanNode { .. }
+            | Refused::LastOfDomain { .. }
+            | Refused::NotAllPods { .. }
+            | Refused::AnotherCheaper => of_replacement(self, f),
+            limits => of_limits(limits, f),
+        }
+    }
+}
+
+/// Limits of pools and cluster.
+fn of_limits(refused: &Refused, f: &mut Formatter<'_>) -> fmt::Result {
+    match refused {
+        Refused::PoolMax {
+            machines,
+            max,
+            planned,
+        } => {
+            let has = count(*machines, "machine");
+            write!(f, "pool limit: it has {has}, its max is {max}")?;
+            match planned {
+                0 => Ok(()),
+                planned => write!(f, ", {planned} of them planned now"),
+            }
+        }
+        Refused::NodesTotal { nodes, max } => write!(
+            f,
+            "the cluster has {} with those on their way, max_nodes_total is {max}",
+            count(*nodes, "node")
+        ),
+        Refused::BacksOff { until } => write!(f, "the pool backs off until {until}"),
+        Refused::InFlight { machines, max } => {
+            let made = are(*machines, "machine");
+            write!(f, "{made} being made, max_in_flight is {max}")
+        }
+        Refused::NoVmid { region } => {
+            write!(f, "the region {region} has no free VMID in its range")
+        }
+        Refused::NetworkClosed { network, unknown } => {
+            write!(f, "the network {network} gives no address: {unknown}")
+        }
+        Refused::NetworkFull { network, ranges } => {
+            write!(f, "the network {network} has no free address: ")?;
+            match ranges {
+                Some(ranges) => write!(f, "all of {ranges} are taken"),
+                None => write!(f, "it has none"),
+            }
+        }
+        Refused::PoolCeiling { of, would, max } => match of {
+            Limit::Cpu => write!(
+                f,
+                "pool limit: its VMs would have {} cores, its ceiling is {}",
+                cores(*would),
+                cores(*max)
+            ),
+            Limit::Memory => write!(
+                f,
+                "pool limit: its VMs would have {} of memory, its ceiling is {}",
+                bytes(*would),
+                bytes(*max)
+            ),
+        },
+        Refused::ClusterCeiling { of, would, max } => match of {
+            Limit::Cpu => write!(
+                f,
+                "cluster limit: all VMs would have {} cores, {} is the most",
+                cores(*would),
+                cores(*max)
+            ),
+            Limit::Memory => write!(
+                f,
+                "cluster limit: all VMs would have {} of memory, {} is the most",
+                bytes(*would),
+                bytes(*max)
+            ),
+        },
+        _ => Ok(()),
+    }
+}
+
+impl Display for UnknownAddresses {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the addresses of {} of the region {} are not known yet: {}",
+            count(self.guests, "guest"),
+            self.region,
+            Joined(self.first.iter(), ", ")
+        )?;
+        let more = self.guests > self.first.len();
+        f.write_str(if more { ", …" } else { "" })
+    }
+}
+
+impl Display for GuestAt {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}", self.vmid, self.host)
+    }
+}
+
+/// Why a choice does not take the place of nodes.
+fn of_replacement(refused: &Refused, f: &mut Formatter<'_>) -> fmt::Result {
+    match refused {
+        Refused::TooDear { price: asks, most } => write!(
+            f,
+            "it costs {} an hour, the replacement may cost at most {}",
+            price(*asks),
+            price(*most)
+        ),
+        Refused::SameType { node } => write!(f, "{node} is of this type"),
+        Refused::WeighsLessThanNode { node } => write!(f, "the pool of {node} weighs more"),
+        Refused::LastOfDomain { key, domain } => write!(
+            f,
+            "the pods are spread over {key}, and no other node is left in {domain}"
+        ),
+        Refused::NotAllPods { pod } => {
+            write!(f, "one machine of it does not hold all pods: {pod}")
+        }
+        Refused::AnotherCheaper => write!(f, "another is cheaper"),
+        _ => Ok(()),
+    }
+}
+
+/// Why a host takes no further machine.
+fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
+    match refusal {
+        HostRefused::Offline => write!(f, "the host {host} is not online"),
+        HostRefused::Maintenance => {
+            write!(f, "the host {host} is in maintenance (the HA manager's)")
+        }
+        HostRefused::NoTemplate { template, seen } => write!(
+            f,
+            "the template {template} has no copy that the host {host} can clone ({seen} seen)"
+        ),
+        HostRefused::TemplateFault { fault } => {
+            write!(f, "no machine is made of the template: {fault}")
+        }
+        HostRefused::StorageInactive { storage, template } => write!(
+            f,
+            "the storage {storage} is not available on the host {host}, and clones of template {template} go there"
+        ),
+        HostRefused::NoStorage { storage, template } => write!(
+            f,
+            "the host {host} has no storage {storage}, and clones of template {template} go there"
+        ),
+        HostRefused::UnknownMemory => write!(f, "the memory of the host {host} is not known"),
+        HostRefused::UnknownCpus => write!(f, "the CPUs of the host {host} are not known"),
+        HostRefused::FewerCpus { has, asks } => write!(
+            f,
+            "the host {host} has {} CPUs, one of this type has {}, and PVE starts no VM with more than its host",
+            cores(*has),
+            cores(*asks)
+        ),
+        HostRefused::BacksOff { until } => write!(
+            f,
+            "a machine of the pool failed on the host {host}, which the pool does not use until {until}"
+        ),
+        HostRefused::PoolMax { machines } => write!(
+            f,
+            "the host {host} has {} of the pool, its max_per_host allows no more",
+            count(*machines, "machine")
+        ),
+        HostRefused::RegionMax { machines } => write!(
+            f,
+            "the host {host} has {}, the region's max_per_host allows no more",
+            count(*machines, "machine")
+        ),
+        room => of_room(host, room, f),
+    }
+}
+
+/// What a host has too little of.
+fn of_room(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
+    match refusal {
+        HostRefused::Memory { left, asks } => write!(
+            f,
+            "the host {host} has {} of memory left for VMs, one of this type takes {}",
+            bytes(*left),
+            bytes(*asks)
+        ),
+        HostRefused::Cpu { left, asks } => write!(
+            f,
+            "the host {host} has {} cores left for VMs within cpu_overcommit, one of this type takes {}",
+            cores(*left),
+            cores(*asks)
+        ),
+        HostRefused::IdleMemory { idle, asks, keep } => write!(
+            f,
+            "the host {host} has {} of memory that is not in use, one of this type takes {}, and min_free_memory keeps {}",
+            bytes(*idle),
+            bytes(*asks),
+            bytes(*keep)
+        ),
+        HostRefused::IdleCpu { idle, asks, keep } => write!(
+            f,
+            "the host {host} has {} cores that are not in use, one of this type takes {}, and min_free_cores keeps {}",
+            cores(*idle),
+            cores(*asks),
+            cores(*keep)
+        ),
+        HostRefused::StorageFree {
+            storage,
+            free,
+            asks,
+        } => write!(
+            f,
+            "the storage {storage} of the host {host} has {} free that machines under way do not take, one of this type takes {}",
+            bytes(*free),
+            bytes(*asks)
+        ),
+        HostRefused::StorageGrowth {
+            storage,
+            left,
+            asks,
+        } => write!(
+            f,
+            "disks of machines may still grow by {} on the storage {storage} of the host {host} (storage_overcommit), one of this \
+             type takes {}",
+            bytes(*left),
+            bytes(*asks)
+        ),
+        _ => Ok(()),
+    }
+}
