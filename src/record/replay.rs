@@ -96,15 +96,53 @@ fn decide(recorded: &Recorded, policy: Option<&Policy>) -> Result<(Value, Value)
         }
     };
     let is = brain::decide(&snapshot, policy, &memory, recorded.at);
-    let is = serde_json::to_value(is).map_err(|error| error.to_string())?;
+    let mut is = serde_json::to_value(is).map_err(|error| error.to_string())?;
     let was = recorded.state.get("decision").cloned().unwrap_or_default();
-    // As this program writes it, where it can read it: what is left out when empty is no difference.
-    let read = serde_json::from_value::<Decision>(was.clone());
-    let was = match read.map(serde_json::to_value) {
-        Ok(Ok(written)) => written,
-        _ => was,
-    };
+    let was = comparable(was, &mut is);
     Ok((was, is))
+}
+
+/// Keys under which a reason stands with its code, beside its sentence ([`crate::model::reasons`]).
+const CODES: [&str; 4] = [
+    "details",
+    "misfit_details",
+    "held_details",
+    "others_details",
+];
+
+/// A recorded decision as this program writes it, where it can read it: what is left out when empty is no difference.
+/// Programs from before reasons had codes wrote the sentences alone: of their decisions the sentences are compared.
+fn comparable(was: Value, is: &mut Value) -> Value {
+    match serde_json::from_value::<Decision>(was.clone()).map(serde_json::to_value) {
+        Ok(Ok(written)) => written,
+        _ => {
+            if !has_codes(&was) {
+                drop_codes(is);
+            }
+            was
+        }
+    }
+}
+
+fn has_codes(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map
+            .iter()
+            .any(|(key, value)| CODES.contains(&key.as_str()) || has_codes(value)),
+        Value::Array(list) => list.iter().any(has_codes),
+        _ => false,
+    }
+}
+
+fn drop_codes(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|key, _| !CODES.contains(&key.as_str()));
+            map.values_mut().for_each(drop_codes);
+        }
+        Value::Array(list) => list.iter_mut().for_each(drop_codes),
+        _ => {}
+    }
 }
 
 fn compare(was: &Value, is: &Value) -> Replayed {
@@ -160,5 +198,50 @@ fn look(
             was: was.cloned(),
             is: is.cloned(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::reasons::Held;
+    use crate::model::report::{Hold, Report, Scope};
+
+    fn decision() -> Value {
+        let mut decision = Decision {
+            plan: Vec::new(),
+            report: Report::default(),
+            memory: Memory::default(),
+            wake: None,
+        };
+        let hold = Hold::new(Scope::ScaleDown, Held::ScaleDownDisabled);
+        decision.report.holds.push(hold);
+        serde_json::to_value(decision).expect("plain data")
+    }
+
+    #[test]
+    fn a_decision_from_before_reasons_had_codes_is_compared_by_its_sentences() {
+        let (mut is, mut old) = (decision(), decision());
+        drop_codes(&mut old);
+        assert_eq!(old["report"]["holds"][0].get("details"), None);
+        let was = comparable(old.clone(), &mut is);
+        assert_eq!(compare(&was, &is), Replayed::Same);
+        old["report"]["holds"][0]["why"] = json!("another sentence");
+        let mut is = decision();
+        let was = comparable(old, &mut is);
+        assert!(matches!(
+            compare(&was, &is),
+            Replayed::Differs { count: 1, .. }
+        ));
+    }
+
+    #[test]
+    fn a_code_that_is_another_is_a_difference() {
+        let (mut is, mut was) = (decision(), decision());
+        was["report"]["holds"][0]["details"] = json!({"code": "no_cluster_id"});
+        let was = comparable(was, &mut is);
+        assert!(matches!(compare(&was, &is), Replayed::Differs { .. }));
     }
 }

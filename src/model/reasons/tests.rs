@@ -15,8 +15,8 @@ use super::*;
 use crate::action::Reason;
 use crate::cluster::{PodKey, ZoneLabel};
 use crate::disruption::{Cause, Share};
-use crate::scheduling::{Effect, HostPort, LabelSelector, NodeTerm, Operator, Requirement, Taint};
 use crate::foreign::ForeignText;
+use crate::scheduling::{Effect, HostPort, LabelSelector, NodeTerm, Operator, Requirement, Taint};
 use crate::time::{Span, Time};
 
 /// One of each variant. The compiler refuses a list that lacks one.

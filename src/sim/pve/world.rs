@@ -328,7 +328,11 @@ impl World {
         }
         if !spec.container {
             // A scene that names a VM's UUID has a node with the same `systemUUID`.
-            if vm.text("smbios1").split(',').any(|part| part.starts_with("uuid=")) {
+            if vm
+                .text("smbios1")
+                .split(',')
+                .any(|part| part.starts_with("uuid="))
+            {
                 let generation = self.uuid();
                 vm.config.entry("vmgenid".to_owned()).or_insert(generation);
             } else {
