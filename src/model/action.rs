@@ -283,9 +283,7 @@ impl std::fmt::Display for Reason {
             Reason::PoweredOff { since } => {
                 write!(f, "its VM is off since {since}, and its Node exists")
             }
-            Reason::NotWanted => {
-                write!(f, "its removal was begun and is brought to an end")
-            }
+            Reason::NotWanted => f.write_str("its removal was begun and is brought to an end"),
             Reason::AboveMax { have, max, .. } => {
                 write!(
                     f,

@@ -327,22 +327,7 @@ impl World {
                 .insert("ide2".to_owned(), format!("{drive},media=cdrom"));
         }
         if !spec.container {
-            // A scene that names a VM's UUID has a node with the same `systemUUID`.
-            if vm
-                .text("smbios1")
-                .split(',')
-                .any(|part| part.starts_with("uuid="))
-            {
-                let generation = self.uuid();
-                vm.config.entry("vmgenid".to_owned()).or_insert(generation);
-            } else {
-                self.identify(&mut vm, true);
-            }
-            if !vm.config.contains_key("net0") {
-                let mac = self.mac();
-                vm.config
-                    .insert("net0".to_owned(), format!("virtio={mac},bridge=vmbr0"));
-            }
+            self.equip(&mut vm);
         }
         if spec.template {
             vm.config.insert("template".to_owned(), "1".to_owned());
@@ -362,6 +347,23 @@ impl World {
         }
         self.vms.insert(spec.vmid, vm);
         Ok(())
+    }
+
+    /// Gives a VM of a scene what the scene does not name: its UUID, its generation and a network card.
+    fn equip(&mut self, vm: &mut Vm) {
+        // A scene that names a VM's UUID has a node with the same `systemUUID`.
+        let smbios = vm.text("smbios1");
+        if smbios.split(',').any(|part| part.starts_with("uuid=")) {
+            let generation = self.uuid();
+            vm.config.entry("vmgenid".to_owned()).or_insert(generation);
+        } else {
+            self.identify(vm, true);
+        }
+        if !vm.config.contains_key("net0") {
+            let mac = self.mac();
+            vm.config
+                .insert("net0".to_owned(), format!("virtio={mac},bridge=vmbr0"));
+        }
     }
 
     fn next_incarnation(&mut self) -> u64 {

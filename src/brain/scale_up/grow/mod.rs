@@ -290,12 +290,9 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             let unread = unread.filter(|unread| unread.pool.0 == name).count();
             let have = u32::try_from(have + unread).unwrap_or(u32::MAX);
             for _ in have..pool.min {
-                if let Err(refused) = self.open_cheapest(name, have, pool.min) {
-                    let held = Held::BelowMin {
-                        have,
-                        min: pool.min,
-                        refused,
-                    };
+                let min = pool.min;
+                if let Err(refused) = self.open_cheapest(name, have, min) {
+                    let held = Held::BelowMin { have, min, refused };
                     let hold = Hold::new(Scope::Pool(name.clone()), held);
                     self.turn.report.holds.push(hold);
                     break;

@@ -21,12 +21,10 @@ impl Display for Held {
             }
             Held::Paused { reason } => write!(f, "paused: {reason}"),
             Held::NoClusterId => write!(f, "{} is not known yet", crate::report::CLUSTER_ID),
-            Held::ViewAhead { view, now } => {
-                write!(
-                    f,
-                    "the clock was set back: the view is of {view}, it is {now}"
-                )
-            }
+            Held::ViewAhead { view, now } => write!(
+                f,
+                "the clock was set back: the view is of {view}, it is {now}"
+            ),
             Held::MemoryAhead { remembered, now } => write!(
                 f,
                 "the clock was set back: something is remembered of {remembered}, it is {now}; timers start anew"
@@ -63,26 +61,37 @@ impl Display for Held {
                 f,
                 "ClusterUnhealthy: {unready} of {nodes} nodes are not Ready, at most {allowed} or {percent} % are allowed"
             ),
-            Held::AboveMax { have, max, over } => write!(
-                f,
-                "it has {}, its max is {max}: {over} to go, cheapest to take down first",
-                count(*have, "node")
-            ),
-            Held::BelowMin { have, min, refused } => {
-                write!(f, "it has {have} nodes, its min is {min}, but {refused}")
-            }
-            Held::BacksOff { failure } => {
-                write!(f, "it backs off")?;
-                match failure {
-                    Some(failure) => write!(f, " after a failure: {failure}"),
-                    None => Ok(()),
-                }
-            }
-            Held::NoneWorks => write!(
-                f,
-                "it has machines from before the memory began and none of them works"
-            ),
+            Held::AboveMax { .. }
+            | Held::BelowMin { .. }
+            | Held::BacksOff { .. }
+            | Held::NoneWorks => of_pool(self, f),
         }
+    }
+}
+
+/// What is on hold of a pool.
+fn of_pool(held: &Held, f: &mut Formatter<'_>) -> fmt::Result {
+    match held {
+        Held::AboveMax { have, max, over } => write!(
+            f,
+            "it has {}, its max is {max}: {over} to go, cheapest to take down first",
+            count(*have, "node")
+        ),
+        Held::BelowMin { have, min, refused } => {
+            write!(f, "it has {have} nodes, its min is {min}, but {refused}")
+        }
+        Held::BacksOff { failure } => {
+            write!(f, "it backs off")?;
+            match failure {
+                Some(failure) => write!(f, " after a failure: {failure}"),
+                None => Ok(()),
+            }
+        }
+        Held::NoneWorks => write!(
+            f,
+            "it has machines from before the memory began and none of them works"
+        ),
+        _ => Ok(()),
     }
 }
 

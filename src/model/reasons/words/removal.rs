@@ -157,7 +157,7 @@ fn of_places(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// Times, limits and budgets.
+/// Limits and budgets.
 fn of_limits(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
     match kept {
         Kept::Delayed {
@@ -218,6 +218,13 @@ fn of_limits(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
             "the disruption budget {budget} has {} left beside other removals, {wanted} needed",
             count(*left, "eviction")
         ),
+        others => of_times(others, f),
+    }
+}
+
+/// What has not been so for long enough.
+fn of_times(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
+    match kept {
         Kept::NotLongEnough {
             since,
             waited,
