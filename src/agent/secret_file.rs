@@ -16,7 +16,15 @@ const LONGEST: u64 = 16 * 1024;
 /// # Errors
 /// What is wrong with the file, and what to do; never what stands in it.
 pub fn read(path: &Path) -> Result<SecretString, String> {
-    let at = |message: String| format!("secret_file {}: {message}", path.display());
+    read_as("secret_file", path, LONGEST)
+}
+
+/// The secret in the file that this key of the configuration names, of so many bytes at most.
+///
+/// # Errors
+/// What is wrong with the file, and what to do; never what stands in it.
+pub fn read_as(key: &str, path: &Path, longest: u64) -> Result<SecretString, String> {
+    let at = |message: String| format!("{key} {}: {message}", path.display());
     let mut options = std::fs::OpenOptions::new();
     // A pipe would hold us up for ever.
     let options = options
@@ -32,12 +40,12 @@ pub fn read(path: &Path) -> Result<SecretString, String> {
         return Err(at("is no file".to_owned()));
     }
     judge(about.mode(), about.uid()).map_err(at)?;
-    if about.len() > LONGEST {
-        return Err(at(format!("is longer than {LONGEST} bytes")));
+    if about.len() > longest {
+        return Err(at(format!("is longer than {longest} bytes")));
     }
     let mut text = String::new();
     file.by_ref()
-        .take(LONGEST)
+        .take(longest)
         .read_to_string(&mut text)
         .map_err(|_| at("is no text".to_owned()))?;
     let secret = text.trim();

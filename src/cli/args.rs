@@ -120,6 +120,12 @@ pub(super) enum Command {
     /// policy, have the cluster sign a client certificate for a year, write it for root and the daemon's group.
     #[command(after_help = examples::KUBECONFIG)]
     Kubeconfig(KubeconfigOptions),
+    /// Set the password with which a person logs in to the page, and Prometheus to `/metrics`.
+    ///
+    /// It is asked for at the terminal, or read from the first line of standard input. The file gets its bcrypt hash alone.
+    /// The daemon takes the change up within seconds; a new password ends the person's sessions.
+    #[command(after_help = examples::WEB_PASSWORD)]
+    WebPassword(WebPasswordOptions),
     /// Let this host serve another Kubernetes cluster than before, one that was built anew for instance.
     ///
     /// Run it as root. It shows what is left of the clusters before: which one the broker is bound to,
@@ -422,6 +428,19 @@ pub(super) struct KubeconfigOptions {
     /// Print the RBAC manifest and the admission policy, and do nothing.
     #[arg(long)]
     pub(super) print_manifest: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WebPasswordOptions {
+    /// The person, or the scraper.
+    #[arg(value_name = "NAME")]
+    pub(super) name: String,
+    /// Take the person's line away instead.
+    #[arg(long)]
+    pub(super) remove: bool,
+    /// The file. Default: [web] users_file, and /etc/pve-autoscaler/web-users where there is none.
+    #[arg(long, value_name = "FILE")]
+    pub(super) file: Option<PathBuf>,
 }
 
 /// Which cases to run, and how to tell what came of them.

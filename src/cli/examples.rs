@@ -79,6 +79,12 @@ Examples:
   pve-autoscaler kubeconfig --kubeconfig admin.conf --server 192.0.2.5:6443
   pve-autoscaler kubeconfig --print-manifest | less";
 
+pub(super) const WEB_PASSWORD: &str = "\
+Examples:
+  pve-autoscaler web-password ann               # asks for it
+  pwgen -s 32 1 | tee secret | pve-autoscaler web-password prometheus
+  pve-autoscaler web-password ann --remove";
+
 pub(super) const ADOPT: &str = "\
 Examples:
   pve-autoscaler adopt                          # shows what is left of former clusters, and asks

@@ -36,6 +36,7 @@ mod systemd;
 mod table;
 mod template;
 mod times;
+mod web_password;
 
 use std::process::ExitCode;
 
@@ -138,6 +139,7 @@ fn dispatch(cli: Cli, config_given: bool) -> Result<(), Failure> {
         Command::Resume(options) => control::resume(&options),
         Command::Retry(options) => control::retry(&options),
         Command::Kubeconfig(options) => kubeconfig::run(options),
+        Command::WebPassword(options) => web_password::run(&cli.config, &options),
         Command::Adopt(options) => adopt::run(&cli.config, &options),
         Command::Template(command) => template::run(&cli.config, &command),
         Command::Schema => print(&config::schema::schema_text()),

@@ -1,60 +1,95 @@
-//! Where the web server listens, and how it moves when a reload names another address.
-
-use std::net::SocketAddr;
+//! Where the web server listens and whom it lets in, and how it moves when a reload names another address or other files.
 
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use crate::config::settings::Web;
 use crate::web;
+use crate::web::access::Access;
 
 /// The running web server.
 #[derive(Debug)]
 pub(super) struct Page {
-    address: SocketAddr,
+    /// As the configuration has it.
+    place: Web,
+    access: Access,
     shown: web::State,
     /// `None` when neither the new nor the old address could be had in a move.
     serving: Option<JoinHandle<()>>,
+}
+
+/// Why it does not begin.
+#[derive(Debug)]
+pub(super) enum OpenError {
+    /// A file that `[web]` names cannot be used.
+    File(String),
+    /// The address cannot be had.
+    Listen(std::io::Error),
 }
 
 impl Page {
     /// Begins to listen.
     ///
     /// # Errors
-    /// The address cannot be had.
-    pub(super) async fn open(address: SocketAddr, shown: web::State) -> std::io::Result<Page> {
+    /// The address cannot be had, or a file not be used.
+    pub(super) async fn open(place: &Web, shown: web::State) -> Result<Page, OpenError> {
+        let access = Access::open(place).map_err(OpenError::File)?;
         let mut page = Page {
-            address,
+            place: place.clone(),
+            access,
             shown,
             serving: None,
         };
-        page.listen(address).await?;
+        page.listen().await.map_err(OpenError::Listen)?;
         Ok(page)
     }
 
-    /// Listens there from now on. What is wrong when it does not: where it listens then, and why.
+    /// Who is let in.
+    pub(super) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Serves as this says from now on. What is wrong when it does not: where it listens then, and why.
     ///
     /// The old place is left first: one port on all addresses cannot be had while it is had on one of them.
-    pub(super) async fn move_to(&mut self, wanted: SocketAddr) -> Result<(), String> {
-        if wanted == self.address && self.serving.is_some() {
+    pub(super) async fn move_to(&mut self, wanted: &Web) -> Result<(), String> {
+        if *wanted == self.place && self.serving.is_some() {
             return Ok(());
         }
+        let (old, listened) = (self.place.listen, self.serving.is_some());
+        let access =
+            if (&wanted.tls, &wanted.users_file) == (&self.place.tls, &self.place.users_file) {
+                // Those who are logged in stay so.
+                self.access.clone()
+            } else {
+                let as_before = if listened {
+                    "the page is served as before"
+                } else {
+                    "nothing is served"
+                };
+                Access::open(wanted)
+                    .map_err(|why| format!("{why}; {as_before}; mend it, then reload"))?
+            };
         if let Some(serving) = self.serving.take() {
             serving.abort();
             // The listener is closed when the task is gone. Its end was asked for.
             let _ = serving.await;
         }
-        let old = self.address;
-        let Err(error) = self.listen(wanted).await else {
-            tracing::info!("listening on {wanted} ([web] listen)");
+        let before = (self.place.clone(), self.access.clone());
+        (self.place, self.access) = (wanted.clone(), access);
+        let Err(error) = self.listen().await else {
+            tracing::info!("listening on {} ([web])", wanted.listen);
             return Ok(());
         };
-        let meanwhile = match self.listen(old).await {
+        (self.place, self.access) = before;
+        let meanwhile = match self.listen().await {
             Ok(()) => format!("it listens on {old} as before"),
             Err(error) => format!("nor on {old} as before: {error}"),
         };
         Err(format!(
-            "cannot listen on {wanted} ([web] listen): {error}; {meanwhile}; choose another address or free this one, \
-             then reload"
+            "cannot listen on {} ([web] listen): {error}; {meanwhile}; choose another address or free this one, \
+             then reload",
+            wanted.listen
         ))
     }
 
@@ -66,15 +101,11 @@ impl Page {
         }
     }
 
-    async fn listen(&mut self, address: SocketAddr) -> std::io::Result<()> {
-        let listener = TcpListener::bind(address).await?;
+    async fn listen(&mut self) -> std::io::Result<()> {
+        let listener = TcpListener::bind(self.place.listen).await?;
         let forever = std::future::pending();
-        self.serving = Some(tokio::spawn(web::serve(
-            listener,
-            self.shown.clone(),
-            forever,
-        )));
-        self.address = address;
+        let shown = self.shown.clone().behind(self.access.clone());
+        self.serving = Some(tokio::spawn(web::serve(listener, shown, forever)));
         Ok(())
     }
 }

@@ -26,11 +26,12 @@ use crate::config::{ConfigErrors, Settings};
 use crate::kube::Connector;
 use crate::model::time::Span;
 use crate::pve::transport::Transport;
+use crate::web::access::Access;
 use crate::web::metrics::Metered;
 use crate::web::{Health, Metrics};
 
 use super::in_force::InForce;
-use super::page::Page;
+use super::page::{OpenError, Page};
 use super::{channels, crash, systemd};
 
 mod agreeing;
@@ -80,6 +81,9 @@ pub(super) enum ServiceError {
         /// Why.
         source: std::io::Error,
     },
+    /// A file that `[web]` names cannot be used.
+    #[error("the page cannot be served: {0}")]
+    Web(String),
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(std::io::Error),
@@ -103,6 +107,8 @@ struct Shared {
     health: watch::Sender<Health>,
     /// The Kubernetes client of the present work.
     kube: Mutex<Option<crate::kube::Client>>,
+    /// Whom the page lets in.
+    access: Mutex<Access>,
     /// The configuration that was read last and had no errors.
     in_force: watch::Sender<InForce>,
 }
@@ -173,6 +179,18 @@ impl Shared {
             }
             self.problem("kubeconfig", credentials.error.or(credentials.warning));
         }
+    }
+
+    /// Looks at the files that `[web]` names.
+    fn look_at_access(&self) {
+        let access = self.access().clone();
+        self.problem("access", access.problem(Clock::System.now()));
+    }
+
+    fn access(&self) -> std::sync::MutexGuard<'_, Access> {
+        self.access
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Work with these settings begins.
@@ -257,6 +275,7 @@ pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
         metrics: Arc::new(Metrics::new()),
         health: watch::Sender::new(Health::starting(Instant::now())),
         kube: Mutex::default(),
+        access: Mutex::default(),
         in_force: watch::Sender::new(in_force),
     });
     shared.metrics.config_valid(true);
@@ -364,9 +383,14 @@ impl Outside {
                 options.control.display()
             )))?;
         let address = settings.web.listen;
-        let page = Page::open(address, shown(shared))
-            .await
-            .map_err(listen(format!("{address} ([web] listen)")))?;
+        let page = match Page::open(&settings.web, shown(shared)).await {
+            Ok(page) => page,
+            Err(OpenError::File(why)) => return Err(ServiceError::Web(why)),
+            Err(OpenError::Listen(error)) => {
+                return Err(listen(format!("{address} ([web] listen)"))(error));
+            }
+        };
+        page.access().clone_into(&mut shared.access());
         let control = tokio::spawn(control::serve(control, handler(shared.clone())));
         Ok(Outside {
             hangup: signal(SignalKind::hangup()).map_err(ServiceError::Signals)?,
@@ -399,7 +423,8 @@ async fn reloaded(path: &Path, shared: &Shared, page: &mut Page) -> Option<Arc<S
         Ok((in_force, settings)) => {
             shared.in_force.send_replace(in_force);
             tracing::info!("the configuration was read again");
-            let moved = page.move_to(settings.web.listen).await.err();
+            let moved = page.move_to(&settings.web).await.err();
+            page.access().clone_into(&mut shared.access());
             if let Some(problem) = &moved {
                 tracing::error!("{problem}");
             }
@@ -507,6 +532,7 @@ async fn mind(shared: Arc<Shared>) {
         shared.credentials();
         shared.problem("panic", shared.panics.word());
         shared.problem("journal", shared.journal_problem());
+        shared.look_at_access();
         let line = shared.line();
         match turned {
             Ok(Err(_)) => return,

@@ -508,12 +508,27 @@ impl Default for Recorder {
 pub struct Web {
     /// Where it listens.
     pub listen: SocketAddr,
+    /// The files of its certificate and key, when it speaks TLS.
+    pub tls: Option<WebTls>,
+    /// The file of those who may log in, when one must.
+    pub users_file: Option<PathBuf>,
+}
+
+/// The files with which the web server speaks TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebTls {
+    /// The certificate with its chain.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
 }
 
 impl Default for Web {
     fn default() -> Web {
         Web {
             listen: SocketAddr::from(([127, 0, 0, 1], 9808)),
+            tls: None,
+            users_file: None,
         }
     }
 }

@@ -31,7 +31,7 @@ macro_rules! asset {
 }
 
 /// Every file.
-const ASSETS: [Asset; 13] = [
+const ASSETS: [Asset; 14] = [
     asset!("/", HTML, "index.html"),
     asset!("/page/look.css", CSS, "look.css"),
     asset!("/page/icon.svg", SVG, "icon.svg"),
@@ -44,6 +44,7 @@ const ASSETS: [Asset; 13] = [
     asset!("/page/now.js", SCRIPT, "now.js"),
     asset!("/page/why.js", SCRIPT, "why.js"),
     asset!("/page/whatif.js", SCRIPT, "whatif.js"),
+    asset!("/page/login.js", SCRIPT, "login.js"),
     asset!("/page/demo.js", SCRIPT, "demo.js"),
 ];
 

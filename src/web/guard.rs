@@ -5,10 +5,12 @@
 
 use std::net::IpAddr;
 
-use axum::extract::Request;
+use axum::extract::{Request, State as Shared};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+
+use super::State;
 
 /// What each answer of the page says of itself: nothing comes from elsewhere, nothing is shown elsewhere.
 const HEADERS: [(header::HeaderName, &str); 5] = [
@@ -30,8 +32,10 @@ const HEADERS: [(header::HeaderName, &str); 5] = [
 ];
 
 /// Lets a request pass, or says why not.
-pub(super) async fn guard(request: Request, next: Next) -> Response {
-    let mut response = match refuse(request.method(), request.headers()) {
+pub(super) async fn guard(Shared(state): Shared<State>, request: Request, next: Next) -> Response {
+    // A page under a stranger's name has no cookie of this one's.
+    let any_name = state.access.wants_login();
+    let mut response = match refuse(request.method(), request.headers(), any_name) {
         Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
         None => next.run(request).await,
     };
@@ -43,14 +47,20 @@ pub(super) async fn guard(request: Request, next: Next) -> Response {
 }
 
 /// Why a request is not answered.
-fn refuse(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
+fn refuse(method: &Method, headers: &HeaderMap, any_name: bool) -> Option<&'static str> {
     let host = headers
         .get(header::HOST)
         .and_then(|host| host.to_str().ok());
-    if !host.is_some_and(names_this_host) {
+    if !host.is_some_and(|host| any_name || names_this_host(host)) {
         return Some(
             "This page is served under localhost or an address of this host, not under this name.\n",
         );
+    }
+    if let Some(origin) = headers.get(header::ORIGIN)
+        && *method != Method::GET
+        && !host.is_some_and(|host| is_origin(origin.as_bytes(), host))
+    {
+        return Some("Another site's page may not ask for this.\n");
     }
     let from = headers
         .get("sec-fetch-site")
@@ -62,6 +72,14 @@ fn refuse(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+/// Whether a page that came from this `Host` asks. Where a browser says no `Sec-Fetch-Site` it says this.
+fn is_origin(origin: &[u8], host: &str) -> bool {
+    let name = origin
+        .strip_prefix(b"https://")
+        .or_else(|| origin.strip_prefix(b"http://"));
+    name.is_some_and(|name| name.eq_ignore_ascii_case(host.as_bytes()))
 }
 
 /// Whether a person follows a link, and no page reads what comes.
@@ -124,7 +142,7 @@ mod tests {
             });
             pairs.collect::<HeaderMap>()
         };
-        let refuse = |headers: &HeaderMap| refuse(&Method::GET, headers);
+        let refuse = |headers: &HeaderMap| refuse(&Method::GET, headers, false);
         let host = ("host", "localhost:9808");
         assert!(refuse(&headers(&[host])).is_none());
         assert!(refuse(&headers(&[host, ("sec-fetch-site", "same-origin")])).is_none());

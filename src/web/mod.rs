@@ -1,8 +1,9 @@
 //! The web server: the page, `/metrics`, `/livez`, `/readyz`.
 //!
 //! The listener is bound by the caller, before the service says READY. Everything served is plain
-//! shared state; nothing here can change anything.
+//! shared state; nothing here can change anything. Beyond the host `access` asks who looks.
 
+pub mod access;
 mod ask;
 mod assets;
 mod guard;
@@ -22,7 +23,7 @@ use axum::Router;
 use axum::extract;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
-use axum::middleware::from_fn;
+use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::sync::{Semaphore, watch};
@@ -58,6 +59,8 @@ pub struct State {
     asking: Arc<Semaphore>,
     /// Streams end with the server.
     closing: CancellationToken,
+    /// Who may look.
+    access: access::Access,
     /// What a demonstration serves beside the page: acts on its world.
     acts: Option<Router>,
 }
@@ -81,6 +84,7 @@ impl State {
             viewers: Arc::default(),
             asking: Arc::new(Semaphore::new(1)),
             closing: CancellationToken::new(),
+            access: access::Access::default(),
             acts: None,
         }
     }
@@ -91,6 +95,14 @@ impl State {
     pub fn demonstrated(self, pace: u32, acts: Router) -> State {
         let acts = Some(acts);
         State { pace, acts, ..self }
+    }
+}
+
+impl State {
+    /// The same for those whom this lets in.
+    #[must_use]
+    pub fn behind(self, access: access::Access) -> State {
+        State { access, ..self }
     }
 }
 
@@ -133,19 +145,20 @@ const INDEX: &str = "<!doctype html>
 <li><a href=\"/livez\">/livez</a>: is the loop turning?
 <li><a href=\"/metrics\">/metrics</a>: numbers for Prometheus
 </ul>
-<p>The page is served on loopback addresses alone. On the host: <code>pve-autoscaler status</code>,
+<p>The page is served on loopback addresses, or with a login. On the host: <code>pve-autoscaler status</code>,
 <code>pve-autoscaler plan</code>.
 ";
 
 /// The routes. `near`: only who is on this host gets here.
 fn router(state: State, near: bool) -> Router {
-    let page = if near {
-        page(state.acts.clone())
+    let page = if near || state.access.wants_login() {
+        page(&state)
     } else {
         Router::new().route("/", get(async || Html(INDEX)))
     };
     Router::new()
         .route("/metrics", get(metrics))
+        .route_layer(from_fn_with_state(state.clone(), access::metrics_gate))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .merge(page)
@@ -153,19 +166,27 @@ fn router(state: State, near: bool) -> Router {
 }
 
 /// The page and what it asks for.
-fn page(acts: Option<Router>) -> Router<State> {
-    let mut page = acts.unwrap_or_default().with_state(());
-    for path in assets::paths() {
-        page = page.route(path, get(asset));
-    }
-    page.route("/api/events", get(live::stream))
+fn page(state: &State) -> Router<State> {
+    let acts = state.acts.clone();
+    let asked = acts.unwrap_or_default().with_state(());
+    let asked = asked
+        .route("/api/events", get(live::stream))
         .route("/api/find", get(ask::find))
         .route("/api/explain/pod/{namespace}/{name}", get(ask::pod))
         .route("/api/explain/node/{name}", get(ask::node))
         .route("/api/pods/{node}", get(ask::pods_of))
         .route("/api/what-if", post(ask::what_if))
-        .route_layer(DefaultBodyLimit::max(MAX_BODY))
-        .route_layer(from_fn(guard::guard))
+        .route_layer(from_fn_with_state(state.clone(), access::page_gate));
+    // The files are the same everywhere, and tell nothing of this installation.
+    let mut page = asked
+        .route("/api/session", get(access::session))
+        .route("/api/login", post(access::log_in))
+        .route("/api/logout", post(access::log_out));
+    for path in assets::paths() {
+        page = page.route(path, get(asset));
+    }
+    page.route_layer(DefaultBodyLimit::max(MAX_BODY))
+        .route_layer(from_fn_with_state(state.clone(), guard::guard))
 }
 
 async fn asset(uri: Uri, headers: HeaderMap) -> Response {
@@ -193,8 +214,17 @@ async fn livez(extract::State(state): extract::State<State>) -> (StatusCode, Str
     answer(&state.health.borrow().live(Instant::now()))
 }
 
-async fn readyz(extract::State(state): extract::State<State>) -> (StatusCode, String) {
-    answer(&state.health.borrow().ready(Instant::now()))
+/// Whether it can work is for everybody to know, why not for those who may look.
+async fn readyz(
+    extract::State(state): extract::State<State>,
+    extract::Extension(peer): extract::Extension<server::Peer>,
+    headers: HeaderMap,
+) -> (StatusCode, String) {
+    let reasons = state.health.borrow().ready(Instant::now());
+    if reasons.is_empty() || access::tells_reasons(&state, &headers, peer).await {
+        return answer(&reasons);
+    }
+    answer(&["not ready; who is logged in is told why".to_owned()])
 }
 
 /// 200 and `ok`, or 503 and the reasons, one a line.

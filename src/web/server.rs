@@ -1,15 +1,22 @@
 //! Accepting connections, within limits: their number, the time for headers, their life.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::{State, router};
@@ -27,6 +34,17 @@ const STOP_DEADLINE: Duration = Duration::from_secs(3);
 /// After an error of `accept` (out of file descriptors, say) before the next attempt.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
+/// From where a request comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) IpAddr);
+
+/// The first byte of a TLS connection: a handshake.
+const TLS_HANDSHAKE: u8 = 0x16;
+/// What is said to who forgot the `s`.
+const PLAIN: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n\
+                       This is an HTTPS server: the address begins with https://\n";
+
 /// Serves until `stop` resolves, then lets what is under way end, for a bounded time.
 pub async fn serve(listener: TcpListener, state: State, stop: impl Future<Output = ()>) {
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -39,7 +57,7 @@ pub async fn serve(listener: TcpListener, state: State, stop: impl Future<Output
         closing: closing.clone(),
         ..state
     };
-    let pace = state.pace;
+    let (pace, access) = (state.pace, state.access.clone());
     let service = TowerToHyperService::new(router(state, near));
     tokio::pin!(stop);
     loop {
@@ -50,10 +68,24 @@ pub async fn serve(listener: TcpListener, state: State, stop: impl Future<Output
         };
         while connections.try_join_next().is_some() {}
         match accepted {
-            Ok((stream, slot)) => {
+            Ok((stream, from, slot)) => {
                 let (service, closing) = (service.clone(), closing.clone());
+                let acceptor = access.acceptor();
                 connections.spawn(async move {
-                    connection(stream, service, pace, &closing).await;
+                    let served = Served {
+                        service,
+                        from,
+                        pace,
+                    };
+                    match acceptor {
+                        None => served.connection(stream, &closing).await,
+                        Some(acceptor) => match served.handshake(stream, acceptor).await {
+                            Ok(stream) => served.connection(stream, &closing).await,
+                            Err(error) => {
+                                tracing::debug!(%error, %from, "a TLS connection did not begin");
+                            }
+                        },
+                    }
                     drop(slot);
                 });
             }
@@ -73,39 +105,73 @@ pub async fn serve(listener: TcpListener, state: State, stop: impl Future<Output
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> std::io::Result<(TcpStream, IpAddr, tokio::sync::OwnedSemaphorePermit)> {
     let slot = slots
         .clone()
         .acquire_owned()
         .await
         .map_err(std::io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, slot))
+    let (stream, from) = listener.accept().await?;
+    Ok((stream, from.ip(), slot))
 }
 
-/// Serves one connection. In a demonstration limits are as long for a person as elsewhere: so many times as long for its
-/// clock.
-async fn connection(
-    stream: TcpStream,
-    service: TowerToHyperService<axum::Router>,
+/// What one connection is served with. In a demonstration limits are as long for a person as elsewhere: so many times as
+/// long for its clock.
+struct Served {
+    service: TowerToHyperService<Router>,
+    from: IpAddr,
     pace: u32,
-    closing: &CancellationToken,
-) {
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(HEAD_DEADLINE * pace)
-        .max_buf_size(MAX_HEAD);
-    let connection = http.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    let served = async {
-        tokio::select! {
-            biased;
-            ended = connection.as_mut() => return ended,
-            () = closing.cancelled() => connection.as_mut().graceful_shutdown(),
+}
+
+impl Served {
+    /// Begins TLS; who speaks none is told so.
+    async fn handshake(
+        &self,
+        mut stream: TcpStream,
+        acceptor: TlsAcceptor,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        let begin = async {
+            let mut first = [0];
+            if stream.peek(&mut first).await? == 1 && first[0] != TLS_HANDSHAKE {
+                stream.write_all(PLAIN).await?;
+                stream.shutdown().await?;
+                return Err(std::io::Error::other("it speaks no TLS"));
+            }
+            acceptor.accept(stream).await
+        };
+        timeout(HEAD_DEADLINE * self.pace, begin).await?
+    }
+
+    /// Serves one connection.
+    async fn connection<S>(self, stream: S, closing: &CancellationToken)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Served {
+            service,
+            from,
+            pace,
+        } = self;
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(HEAD_DEADLINE * pace)
+            .max_buf_size(MAX_HEAD);
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(Peer(from));
+            service.call(request)
+        });
+        let connection = http.serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        let served = async {
+            tokio::select! {
+                biased;
+                ended = connection.as_mut() => return ended,
+                () = closing.cancelled() => connection.as_mut().graceful_shutdown(),
+            }
+            connection.await
+        };
+        if let Ok(Err(error)) = timeout(CONNECTION_LIFE * pace, served).await {
+            tracing::debug!(%error, "a connection to the web server failed");
         }
-        connection.await
-    };
-    if let Ok(Err(error)) = timeout(CONNECTION_LIFE * pace, served).await {
-        tracing::debug!(%error, "a connection to the web server failed");
     }
 }

@@ -1,3 +1,4 @@
+mod access;
 mod page;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -364,6 +365,10 @@ pub(super) struct Server {
 }
 
 pub(super) async fn start() -> Server {
+    start_behind(super::access::Access::default()).await
+}
+
+pub(super) async fn start_behind(access: super::access::Access) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("bound");
     let (health, health_receiver) = watch::channel(Health::starting(Instant::now()));
@@ -380,7 +385,8 @@ pub(super) async fn start() -> Server {
         turns_receiver,
         status,
         Clock::starting_at(NOW),
-    );
+    )
+    .behind(access);
     let viewers = state.viewers.clone();
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(serve(listener, state, async {

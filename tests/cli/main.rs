@@ -4,6 +4,7 @@ mod adopt;
 mod demo;
 mod doctor;
 mod live;
+mod page;
 mod service;
 mod simulators;
 mod templates;

@@ -65,6 +65,8 @@ class Browser:
         ]
         capabilities = {
             "browserName": "chrome",
+            # The tests' certificates are signed by nobody.
+            "acceptInsecureCerts": True,
             "goog:chromeOptions": {"args": arguments, "binary": shutil.which("chromium")},
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
         }

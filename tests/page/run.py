@@ -1,6 +1,6 @@
 """The page in a real browser.
 
-    python3 tests/page/run.py target/debug/pve-autoscaler [--pictures FOLDER]
+    python3 tests/page/run.py target/debug/pve-autoscaler [--pictures FOLDER] [--only closed]
 
 Needs chromium and chromedriver. Pictures for the README are written where --pictures says.
 """
@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from browser import Browser, until  # noqa: E402
 from checks import expect, look_over  # noqa: E402
+from closed import of_closed_page  # noqa: E402
 from world import Demo, Installation  # noqa: E402
 
 # What a page of 500 nodes and 5,000 pods may take, on a slow machine that builds beside it.
@@ -274,10 +275,15 @@ def dies(browser, world):
     browser.complaints.clear()
 
 
-def main(binary, pictures):
+def main(binary, pictures, only):
     browser = Browser()
     demo = None
     try:
+        if only in (None, "closed"):
+            of_closed_page(browser, binary)
+            print("    a login, over TLS: well", flush=True)
+        if only == "closed":
+            return
         demo = Demo(binary, 30)
         of_small_cluster(browser, demo, pictures)
         print("    views, themes, widths, keyboard: well", flush=True)
@@ -297,4 +303,5 @@ def main(binary, pictures):
 
 if __name__ == "__main__":
     folder = sys.argv[sys.argv.index("--pictures") + 1] if "--pictures" in sys.argv else None
-    main(os.path.abspath(sys.argv[1]), folder and os.path.abspath(folder))
+    part = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else None
+    main(os.path.abspath(sys.argv[1]), folder and os.path.abspath(folder), part)

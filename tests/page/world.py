@@ -15,6 +15,7 @@ from browser import free_port, until
 
 SECRET = "00000000-0000-4000-8000-000000000001"
 ADMIN = "sim-admin-token"
+PASSWORD = "correct horse battery"
 # Pods that no node and no pool takes. They come last: the simulated scheduler tries them again with every change.
 WAITING = 20
 
@@ -63,7 +64,7 @@ class Demo(Program):
 class Installation:
     """The daemon as it is installed, between simulators with so many nodes and pods."""
 
-    def __init__(self, binary, nodes, pods):
+    def __init__(self, binary, nodes, pods, closed=False):
         self.binary = binary
         self.folder = tempfile.TemporaryDirectory(prefix="page-test-")
         self.path = lambda name: os.path.join(self.folder.name, name)
@@ -74,7 +75,7 @@ class Installation:
         fingerprint = self.pve.words(r"((?:[0-9A-F]{2}:){31}[0-9A-F]{2})")
         until("the kubeconfig", lambda: os.path.exists(self.path("kubeconfig")))
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}/"
+        self.url = f"{'https' if closed else 'http'}://127.0.0.1:{self.port}/"
         fill(kube, nodes, pods)
         with open(self.path("secret"), "w", encoding="utf-8") as file:
             file.write(SECRET)
@@ -101,9 +102,26 @@ instance_types = ["small"]
 max = 2
 [web]
 listen = "127.0.0.1:{self.port}"
+{self.close() if closed else ""}
 """)
         self.daemon = None
         self.start()
+
+    def close(self):
+        """A certificate, and one person who may log in: the keys for the configuration."""
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                        "-days", "30", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+                        "-keyout", self.path("tls.key"), "-out", self.path("tls.pem")], check=True, stderr=subprocess.DEVNULL)
+        os.chmod(self.path("tls.key"), 0o600)
+        self.password("ann", PASSWORD)
+        return f"""tls_certificate = "{self.path('tls.pem')}"
+tls_key = "{self.path('tls.key')}"
+users_file = "{self.path('users')}"
+"""
+
+    def password(self, name, password):
+        subprocess.run([self.binary, "web-password", name, "--file", self.path("users")], input=password, text=True,
+                       check=True, stdout=subprocess.DEVNULL, timeout=60)
 
     def start(self):
         self.daemon = Program(self.binary, "--config", self.path("config.toml"), "run",

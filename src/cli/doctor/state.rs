@@ -7,6 +7,8 @@ use nix::unistd::{AccessFlags, access};
 
 use super::Here;
 use super::finding::Findings;
+use crate::clock::Clock;
+use crate::web::access::Access;
 
 /// Tries what the daemon will do before anything else.
 pub(super) fn look(here: &Here, findings: &mut Findings) {
@@ -14,6 +16,7 @@ pub(super) fn look(here: &Here, findings: &mut Findings) {
     if let Some(folder) = here.control.parent() {
         directory("the folder of the control socket", folder, findings);
     }
+    web_files(here, findings);
     if here.runs {
         return;
     }
@@ -28,6 +31,22 @@ pub(super) fn look(here: &Here, findings: &mut Findings) {
                 "ss -ltnp 'sport = :{}' shows who does; or another address in [web] listen",
                 address.port()
             )),
+    }
+}
+
+/// Whether the daemon can use the files that `[web]` names.
+fn web_files(here: &Here, findings: &mut Findings) {
+    let web = &here.settings.web;
+    if web.tls.is_none() && web.users_file.is_none() {
+        return;
+    }
+    let found = Access::open(web)
+        .and_then(|access| access.problem(Clock::System.now()).map_or(Ok(()), Err));
+    match found {
+        Ok(()) => findings.fine("daemon: the files that [web] names can be used".to_owned()),
+        Err(why) => findings
+            .wrong(format!("daemon: {why}"))
+            .mend("docs/operations.md#the-page says what each file has to be"),
     }
 }
 

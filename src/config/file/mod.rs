@@ -295,10 +295,21 @@ pub struct Lifecycle {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Web {
-    /// Where it listens. On a loopback address the page is served, too; elsewhere `/metrics`, `/livez` and `/readyz`
-    /// alone. It has no authentication and nothing secret.
+    /// Where it listens. An address that is no loopback address wants the three keys below.
     #[schemars(with = "String")]
     pub listen: SocketAddr,
+    /// The certificate with its chain, in PEM. It is served over HTTPS from then on. A renewed one is taken up within seconds,
+    /// without a reload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The certificate's private key, in PEM, of root with group pve-autoscaler and mode 0640.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<PathBuf>,
+    /// Who may look: a line `NAME:HASH` a person, as `pve-autoscaler web-password NAME` writes it, or `htpasswd -B`. With it
+    /// the page wants a login, and `/metrics` the same names and passwords by basic authentication. A change is taken up
+    /// within seconds, without a reload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub users_file: Option<PathBuf>,
 }
 
 /// The record of decisions: what was seen, decided and done, compressed, in the state directory. It has names of pods and nodes and no secrets.
@@ -505,6 +516,9 @@ impl Default for Web {
     fn default() -> Web {
         Web {
             listen: settings::Web::default().listen,
+            tls_certificate: None,
+            tls_key: None,
+            users_file: None,
         }
     }
 }

@@ -12,6 +12,7 @@ mod networks;
 mod pools;
 mod regions;
 mod templates;
+mod web;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use super::file::{self, File};
 use super::place::KeyPath;
 use super::scalar::Size;
-use super::settings::{Kubernetes, Settings, Web};
+use super::settings::{Kubernetes, Settings};
 use super::syntax;
 use crate::model::policy::{InstanceType, Policy};
 use crate::model::time::Span;
@@ -84,6 +85,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     check_recorder(&file.recorder, problems);
     check_scaling(file, problems);
     disruption::check_limits(&file.limits, problems);
+    let web = web::web(&file.web, problems);
     let regions = regions::regions(file, problems);
     let templates = templates::templates(file, &regions, problems);
     let instance_types = pools::instance_types(file, problems);
@@ -122,9 +124,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
             .collect(),
         deadlines: file.lifecycle.deadlines(),
         leaving: file.scale_down.leaving(),
-        web: Web {
-            listen: file.web.listen,
-        },
+        web,
         recorder: file.recorder.settings(),
         text: Arc::default(),
     }
@@ -329,12 +329,6 @@ fn warnings(file: &File, policy: &Policy) -> Vec<String> {
     }
     hosts::warn(file, policy, &mut warnings);
     kubelet::warn(file, &mut warnings);
-    if !policy.pools.is_empty() && !file.web.listen.ip().is_loopback() {
-        let listen = file.web.listen;
-        warnings.push(format!(
-            "web.listen: {listen} can be reached from other machines; the metrics have no authentication"
-        ));
-    }
     for (name, pool) in &file.pool {
         if pool.drain.max_graceful_termination > pool.drain.timeout {
             warnings.push(format!(

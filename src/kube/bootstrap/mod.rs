@@ -27,6 +27,7 @@ use crate::clock::Clock;
 use crate::model::time::Time;
 
 pub use manifest::{MANIFEST, POLICY, rights};
+pub use write::write_credentials;
 
 /// The user whom the manifest binds and the certificate names.
 pub const USER: &str = "pve-autoscaler";
@@ -121,7 +122,7 @@ pub async fn kubeconfig(request: &KubeconfigRequest, clock: Clock) -> Result<Mad
     };
     let identity = issue(&admin).await?;
     let text = render(&target, &identity);
-    let owner_hint = write::credentials(&request.output, text.expose_secret(), &request.group)
+    let owner_hint = write_credentials(&request.output, text.expose_secret(), &request.group)
         .map_err(|why| BootstrapError::Write {
             path: request.output.clone(),
             why,

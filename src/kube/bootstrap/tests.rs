@@ -65,7 +65,7 @@ async fn the_cluster_signs_a_certificate_that_makes_a_kubeconfig() {
         ca: Some(identity.certificate.clone().into_bytes()),
     };
     let text = render(&target, &identity);
-    write::credentials(&path, text.expose_secret(), "no-such-group").expect("it is written");
+    write::write_credentials(&path, text.expose_secret(), "no-such-group").expect("it is written");
     let loaded = connect::load(&path, None).await.expect("it loads");
     assert_eq!(loaded.expires, Some(identity.expires));
     assert_eq!(loaded.server, "https://10.0.0.5:6443");
@@ -77,7 +77,7 @@ fn a_file_is_written_whole_and_for_the_group_alone() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("kubeconfig");
     std::fs::write(&path, "old").expect("an old file");
-    let hint = write::credentials(&path, "new", "no-such-group").expect("it is written");
+    let hint = write::write_credentials(&path, "new", "no-such-group").expect("it is written");
     assert!(hint.is_some(), "the group does not exist");
     assert_eq!(std::fs::read_to_string(&path).expect("it reads"), "new");
     let mode = std::fs::metadata(&path)
@@ -90,7 +90,7 @@ fn a_file_is_written_whole_and_for_the_group_alone() {
         .collect();
     assert_eq!(names.len(), 1, "nothing else stays");
     let nowhere = directory.path().join("no/such/place");
-    assert!(write::credentials(&nowhere, "new", "x").is_err());
+    assert!(write::write_credentials(&nowhere, "new", "x").is_err());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// Writes `text` as root:`group` 0640. The answer says why the owner is another, when it is:
 /// somebody who is not root can make the file but not give it away.
-pub(super) fn credentials(path: &Path, text: &str, group: &str) -> Result<Option<String>, String> {
+pub fn write_credentials(path: &Path, text: &str, group: &str) -> Result<Option<String>, String> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -21,8 +21,10 @@ export function setClock(millis, pace = clock.pace) {
   clock.pace = pace;
 }
 
-/// Listens for ever. `onView(view)` hears of views, `onState(state)` of `live`, `gone`, `full`, `closed`.
+/// Listens until it is told to stop, by what it gives back. `onView(view)` hears of views, `onState(state)` of `live`,
+/// `gone`, `full`, `closed`, and of `barred` when a login is wanted.
 export function listen(onView, onState) {
+  let stopped = false;
   let source = null;
   let failures = 0;
   let silence = 0;
@@ -69,7 +71,7 @@ export function listen(onView, onState) {
     failures += 1;
     // The first end is a stream that is old, or a daemon that is started anew: said only when it lasts.
     if (failures > 1) onState(await why());
-    if (source) return;
+    if (source || stopped) return;
     again = setTimeout(open, pause);
   }
 
@@ -77,22 +79,31 @@ export function listen(onView, onState) {
     clearTimeout(unseen);
     if (document.hidden) {
       unseen = setTimeout(() => { close(); onState("closed"); }, UNSEEN);
-    } else if (!source) {
+    } else if (!source && !stopped) {
       failures = 0;
       open();
     }
   });
   open();
+  return () => {
+    stopped = true;
+    close();
+  };
 }
 
-/// Whether the daemon is there at all.
+/// Whether the daemon is there at all, and lets this page in.
 async function why() {
   try {
-    const answer = await fetch("/livez", { cache: "no-store" });
-    return answer.status === 200 || answer.status === 503 ? "full" : "gone";
+    const session = await whoAmI();
+    return session.login && !session.user ? "barred" : "full";
   } catch {
     return "gone";
   }
+}
+
+/// Whether a login is wanted, and who is logged in.
+export function whoAmI() {
+  return ask("/api/session");
 }
 
 /// Asks for one thing. Throws with the daemon's words when there is no answer.
@@ -109,6 +120,7 @@ export async function ask(path, options = {}) {
   } catch {
     throw new Error(`The daemon answered with status ${answer.status} and nothing to read.`);
   }
+  if (answer.status === 401 && path !== "/api/login") dispatchEvent(new Event("barred"));
   if (!answer.ok) throw new Error(said.error ?? `The daemon answered with status ${answer.status}.`);
   return said;
 }

@@ -2,7 +2,8 @@
 
 import { h, say } from "./dom.js";
 import { span, when, millis } from "./format.js";
-import { listen, now } from "./live.js";
+import { listen, now, whoAmI } from "./live.js";
+import { LogIn, logOut } from "./login.js";
 import { Now } from "./now.js";
 import { Search, Explained } from "./why.js";
 import { WhatIf } from "./whatif.js";
@@ -22,6 +23,11 @@ let state = "connecting";
 let lastHeard = null;
 let shown = null;
 let lastWord = 0;
+/// Ends the stream; null while nobody is logged in who has to be.
+let stop = null;
+/// Who is logged in, where a login is wanted.
+let user = null;
+let barred = false;
 
 /// The views by the first part of their address.
 const ROUTES = {
@@ -43,7 +49,7 @@ function route(fromPerson) {
   }
   const make = Object.hasOwn(ROUTES, parts[0]) ? ROUTES[parts[0]] : () => lost();
   shown?.leave?.();
-  shown = make(parts.slice(1));
+  shown = barred ? new LogIn(begin) : make(parts.slice(1));
   main.replaceChildren(shown.element);
   document.title = shown.title ? `${shown.title} · pve-autoscaler` : "pve-autoscaler";
   for (const anchor of document.querySelectorAll("#views a")) {
@@ -75,7 +81,47 @@ function tell(text) {
   say(word, text);
 }
 
+/// Asks who looks, and shows the page or the form to log in. A daemon that does not answer is asked again by the stream.
+async function begin() {
+  let session = { login: false, user: null };
+  try {
+    session = await whoAmI();
+  } catch {
+    // The stream says that it does not answer.
+  }
+  barred = session.login && !session.user;
+  user = session.user;
+  say(document.getElementById("who"), user ?? "");
+  for (const id of ["who", "leave"]) document.getElementById(id).hidden = !user;
+  if (barred) {
+    bar();
+    return;
+  }
+  route(false);
+  stop ??= listen(onView, onState);
+}
+
+/// Shows the form to log in instead of everything else.
+function bar() {
+  stop?.();
+  stop = null;
+  view = null;
+  barred = true;
+  state = "barred";
+  say(link, "not logged in");
+  link.dataset.state = state;
+  say(document.getElementById("version"), "");
+  document.body.classList.remove("old");
+  for (const id of ["who", "leave"]) document.getElementById(id).hidden = true;
+  route(false);
+  shown.focus();
+}
+
 function onState(next) {
+  if (next === "barred") {
+    bar();
+    return;
+  }
   if (next === "live") lastHeard = now();
   if (next === state) return;
   const was = state;
@@ -131,7 +177,14 @@ document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
+document.getElementById("leave").addEventListener("click", async () => {
+  try {
+    await logOut();
+  } finally {
+    begin();
+  }
+});
 addEventListener("hashchange", () => route(true));
-route(false);
+addEventListener("barred", () => { if (!barred) bar(); });
 setInterval(tick, 1000);
-listen(onView, onState);
+begin();

@@ -113,6 +113,7 @@ fn nothing_is_inline() {
         ("live.js", include_str!("../page/live.js")),
         ("demo.js", include_str!("../page/demo.js")),
         ("theme.js", include_str!("../page/theme.js")),
+        ("login.js", include_str!("../page/login.js")),
     ] {
         for word in [
             "innerHTML",

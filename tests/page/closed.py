@@ -1,0 +1,80 @@
+"""The page where a login is wanted: over TLS, in and out again."""
+
+import signal
+
+from browser import until
+from checks import expect, look_over
+from world import PASSWORD, Installation
+
+FORM = "[...document.querySelectorAll('.login input')]"
+
+
+def log_in(browser, password):
+    browser.shows("Log in", "h1")
+    browser.run(f"const [user, secret] = {FORM}; user.value = 'ann'; secret.value = arguments[0]", password)
+    browser.click("Log in", "button")
+
+
+def complain_of(browser, statuses):
+    """The console notes what was refused, and nothing else."""
+    browser.look_at_logs()
+    other = [said for said in browser.complaints if not any(f"{status}" in said for status in statuses)]
+    expect(not other, f"the console says: {other[:5]}")
+    browser.complaints.clear()
+    browser.requests.clear()
+
+
+def of_closed_page(browser, binary):
+    world = Installation(binary, nodes=2, pods=21, closed=True)
+    try:
+        until("a page", lambda: opens(browser, world), 60)
+        browser.shows("Log in", "h1")
+        look_over(browser, "Log in")
+        browser.size(360, 740, phone=True)
+        look_over(browser, "Log in, on a phone", phone=True)
+        browser.size(1280, 900)
+        for words in ["node-000", "pod-0000", "general"]:
+            expect(words not in browser.text("body"), f"{words} is shown to strangers")
+        expect(browser.run("return document.activeElement.id") == "user", "the form has the focus")
+        log_in(browser, "not the password")
+        browser.shows("Name or password is wrong")
+        # By the keyboard alone.
+        browser.run(f"const [user, secret] = {FORM}; user.value = 'ann'; secret.value = ''; secret.focus()")
+        browser.press(*PASSWORD, "enter")
+        browser.shows("Pending pods")
+        browser.shows("live", "#link")
+        browser.shows("ann", "#who")
+        browser.shows("node-000", "main", seconds=60)
+        expect(browser.run("return document.cookie") == "", "scripts see the session's cookie")
+        look_over(browser, "Now, logged in")
+        # A link that somebody sent leads to where it says, and the session is still there.
+        browser.go("#/why")
+        browser.run("location.reload()")
+        browser.shows("found.")
+        browser.shows("ann", "#who")
+        complain_of(browser, [401])
+        again(browser, world)
+        browser.click("Log out")
+        browser.shows("Log in", "h1")
+        expect("node-000" not in browser.text("body"), "what was seen stays")
+        browser.run("location.reload()")
+        browser.shows("Log in", "h1")
+        complain_of(browser, [401, "ERR_"])
+    finally:
+        browser.open("about:blank")
+        world.end()
+
+
+def opens(browser, world):
+    browser.open(world.url)
+    return "Log in" in browser.text("main")
+
+
+def again(browser, world):
+    """A daemon that begins anew knows no session: it asks, and the page goes on where it was."""
+    world.daemon.end(signal.SIGKILL)
+    world.start()
+    browser.shows("Log in", "h1", seconds=60)
+    log_in(browser, PASSWORD)
+    browser.shows("found.", seconds=60)
+    expect(browser.run("return location.hash") == "#/why", "it forgot where it was")
