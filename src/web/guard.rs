@@ -154,7 +154,7 @@ mod tests {
         ];
         assert!(refuse(&headers(&followed)).is_none());
         // A form on another page is followed, too.
-        assert!(super::refuse(&Method::POST, &headers(&followed)).is_some());
+        assert!(super::refuse(&Method::POST, &headers(&followed), false).is_some());
         assert!(refuse(&headers(&[])).is_some());
     }
 }

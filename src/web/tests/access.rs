@@ -67,9 +67,12 @@ async fn a_login_stands_before_all_that_tells_something() {
     );
     let pair = cookie.split(';').next().expect("a pair");
     let inside = format!("{host}cookie: other=1; {pair}\r\n");
-    for path in ["/metrics", "/api/find?q="] {
+    for (path, words) in [
+        ("/metrics", "\nkpnodes_total 2.0\n"),
+        ("/api/find?q=", "small-a"),
+    ] {
         let answer = ask(&server, "GET", path, &inside, "").await;
-        assert!(answer.contains("small-a"), "{path}: {answer}");
+        assert!(answer.contains(words), "{path}: {answer}");
     }
     let ready = ask(&server, "GET", "/readyz", &inside, "").await;
     assert!(ready.contains("no turn has ended"), "{ready}");
