@@ -1,5 +1,6 @@
 //! `web-password`: who may log in to the page.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::os::fd::AsFd;
@@ -53,11 +54,12 @@ pub(super) fn run(config: &Path, options: &WebPasswordOptions) -> Result<(), Fai
     };
     let mut said = format!("{name} {done}: wrote {shown}\n");
     if let Some(hint) = hint {
-        said += &format!("note: {hint}\n");
+        let _ = writeln!(said, "note: {hint}");
     }
     if !named {
-        said += &format!(
-            "the page asks for it once [web] in {} has: users_file = \"{shown}\"\n",
+        let _ = writeln!(
+            said,
+            "the page asks for it once [web] in {} has: users_file = \"{shown}\"",
             config.display()
         );
     }

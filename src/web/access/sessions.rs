@@ -135,7 +135,7 @@ mod tests {
             assert_eq!(sessions.user(&token, now, |_| other), None);
             assert_eq!(user(&token, now), None, "it has ended for good");
         }
-        let tokens: Vec<String> = (0..MOST + 1)
+        let tokens: Vec<String> = (0..=MOST)
             .map(|number| begin(now + Duration::from_secs(number as u64)))
             .collect();
         assert_eq!(sessions.sessions().len(), MOST);

@@ -123,7 +123,7 @@ impl Known {
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
-        address => address,
+        IpAddr::V4(address) => address.into(),
     }
 }
 
