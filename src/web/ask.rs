@@ -203,7 +203,7 @@ fn found<'a>(turn: &'a Turn, part: &str) -> Found<'a> {
 }
 
 /// What was asked for.
-fn answer(value: &impl Serialize) -> Response {
+pub(super) fn answer(value: &impl Serialize) -> Response {
     match serde_json::to_string(value) {
         Ok(text) => json_response(StatusCode::OK, text),
         Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
@@ -211,7 +211,7 @@ fn answer(value: &impl Serialize) -> Response {
 }
 
 /// Why there is no answer.
-fn refusal(status: StatusCode, why: &str) -> Response {
+pub(super) fn refusal(status: StatusCode, why: &str) -> Response {
     json_response(status, json!({"error": why}).to_string())
 }
 

@@ -31,7 +31,7 @@ macro_rules! asset {
 }
 
 /// Every file.
-const ASSETS: [Asset; 14] = [
+const ASSETS: [Asset; 15] = [
     asset!("/", HTML, "index.html"),
     asset!("/page/look.css", CSS, "look.css"),
     asset!("/page/icon.svg", SVG, "icon.svg"),
@@ -45,6 +45,7 @@ const ASSETS: [Asset; 14] = [
     asset!("/page/why.js", SCRIPT, "why.js"),
     asset!("/page/whatif.js", SCRIPT, "whatif.js"),
     asset!("/page/login.js", SCRIPT, "login.js"),
+    asset!("/page/acts.js", SCRIPT, "acts.js"),
     asset!("/page/demo.js", SCRIPT, "demo.js"),
 ];
 

@@ -1,9 +1,10 @@
 //! The web server: the page, `/metrics`, `/livez`, `/readyz`.
 //!
 //! The listener is bound by the caller, before the service says READY. Everything served is plain
-//! shared state; nothing here can change anything. Beyond the host `access` asks who looks.
+//! shared state. Beyond the host `access` asks who looks; `acts` hands on what those may do who are logged in.
 
 pub mod access;
+mod acts;
 mod ask;
 mod assets;
 mod guard;
@@ -30,6 +31,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use acts::Actor;
 pub use health::{Health, LIVE_LIMIT};
 pub use metrics::Metrics;
 pub use server::serve;
@@ -59,6 +61,8 @@ pub struct State {
     asking: Arc<Semaphore>,
     /// Streams end with the server.
     closing: CancellationToken,
+    /// Does what those who are logged in ask for.
+    actor: Option<acts::Actor>,
     /// Who may look.
     access: access::Access,
     /// What a demonstration serves beside the page: acts on its world.
@@ -84,6 +88,7 @@ impl State {
             viewers: Arc::default(),
             asking: Arc::new(Semaphore::new(1)),
             closing: CancellationToken::new(),
+            actor: None,
             access: access::Access::default(),
             acts: None,
         }
@@ -99,6 +104,13 @@ impl State {
 }
 
 impl State {
+    /// The same, where those who are logged in may have this done.
+    #[must_use]
+    pub fn acting(self, actor: acts::Actor) -> State {
+        let actor = Some(actor);
+        State { actor, ..self }
+    }
+
     /// The same for those whom this lets in.
     #[must_use]
     pub fn behind(self, access: access::Access) -> State {
@@ -176,6 +188,7 @@ fn page(state: &State) -> Router<State> {
         .route("/api/explain/node/{name}", get(ask::node))
         .route("/api/pods/{node}", get(ask::pods_of))
         .route("/api/what-if", post(ask::what_if))
+        .route("/api/act", post(acts::act))
         .route_layer(from_fn_with_state(state.clone(), access::page_gate));
     // The files are the same everywhere, and tell nothing of this installation.
     let mut page = asked

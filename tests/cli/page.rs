@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use pve_autoscaler::sim::pve::PveSpec;
 use reqwest::{Certificate, Method, Response};
 use serde_json::{Value, json};
@@ -306,7 +308,7 @@ fn who_is_elsewhere_logs_in_and_a_scraper_has_a_password() {
     assert_eq!(answer.status, 401, "{answer:?}");
     assert_eq!(
         open.get("/api/session", &[]).body,
-        r#"{"login":true,"user":null}"#
+        r#"{"acts":false,"login":true,"user":null}"#
     );
 
     assert_eq!(open.log_in("wrong", &[]).status, 401);
@@ -336,7 +338,7 @@ fn who_is_elsewhere_logs_in_and_a_scraper_has_a_password() {
     assert!(found.contains("\"nodes\""), "{found}");
     assert_eq!(
         open.get("/api/session", &[("cookie", &pair)]).body,
-        r#"{"login":true,"user":"ann"}"#
+        r#"{"acts":true,"login":true,"user":"ann"}"#
     );
 
     let bare = open.get("/metrics", &[]);
@@ -465,4 +467,97 @@ fn a_renewed_certificate_is_taken_up_and_a_broken_one_is_not() {
     silent.set_read_timeout(Some(PATIENCE)).expect("set");
     let mut rest = Vec::new();
     silent.read_to_end(&mut rest).expect("it is closed");
+}
+
+#[test]
+fn who_is_logged_in_pauses_and_resumes_and_the_log_has_the_name() {
+    let open = Open::prepare();
+    assert_eq!(set_password(&open.config, "ann", PASSWORD).0, Some(0));
+    let daemon = open.start();
+    open.serves();
+    let status = || {
+        let socket = open.simulators.path("control.sock");
+        let output = program().args(["status", "--socket"]).arg(socket).output();
+        text(&output.expect("it runs").stdout)
+    };
+    until("status", status, &["leader;"], &[]);
+    let act = |headers: &[(&str, &str)], what: &Value| {
+        open.asked(Method::POST, "/api/act", headers, Some(what))
+            .expect("an answer")
+    };
+    let pause = json!({"do": "pause", "reason": "storage\u{1b}[2J move"});
+    assert_eq!(act(&[], &pause).status, 401);
+    // ann:correct horse battery
+    let basic = (
+        "authorization",
+        "Basic YW5uOmNvcnJlY3QgaG9yc2UgYmF0dGVyeQ==",
+    );
+    assert_eq!(act(&[basic], &pause).status, 401);
+    let pair = open.log_in(PASSWORD, &[]).pair();
+    let cookie = ("cookie", &*pair);
+    let other = act(&[cookie, ("origin", "https://evil.example")], &pause);
+    assert_eq!(other.status, 403, "{other:?}");
+    let other = act(&[cookie, ("sec-fetch-site", "cross-site")], &pause);
+    assert_eq!(other.status, 403, "{other:?}");
+    assert!(!status().contains("paused"), "{}", status());
+
+    let done = act(&[cookie], &pause);
+    assert_eq!(done.status, 200, "{done:?}");
+    let said = status();
+    assert!(
+        said.contains("move (by ann)") && !said.contains('\u{1b}'),
+        "{said}"
+    );
+    let retried = act(&[cookie], &json!({"do": "retry", "pool": "general"}));
+    assert_eq!((retried.status, &*retried.body), (200, r#"{"done":[]}"#));
+    let unknown = act(&[cookie], &json!({"do": "retry", "pool": "none"}));
+    assert!(
+        unknown.status == 409 && unknown.body.contains("there is no pool none"),
+        "{unknown:?}"
+    );
+    for nonsense in [json!({"do": "evacuate"}), json!({"do": "pause"}), json!({})] {
+        assert_eq!(act(&[cookie], &nonsense).status, 400, "{nonsense}");
+    }
+    assert_eq!(act(&[cookie], &json!({"do": "resume"})).status, 200);
+    until("status", status, &["leader;"], &["by ann"]);
+    let log = open.log();
+    for words in ["paused", "resumed", "its back-off is ended"] {
+        let line = log.lines().find(|line| line.contains(words));
+        assert!(
+            line.is_some_and(|line| line.contains("by=\"ann\"") || line.contains("by=ann")),
+            "{words}: {log}"
+        );
+    }
+
+    // On the host without a login the page changes nothing: every program there could ask it to.
+    replace(&open.config, "0.0.0.0", "127.0.0.1");
+    let config = fs::read_to_string(&open.config).expect("it is there");
+    let kept: Vec<&str> = config
+        .lines()
+        .filter(|line| !line.starts_with("tls_") && !line.starts_with("users_file"))
+        .collect();
+    fs::write(&open.config, kept.join("\n")).expect("written");
+    let id = i32::try_from(daemon.0.id()).expect("an id");
+    kill(Pid::from_raw(id), Signal::SIGHUP).expect("it runs");
+    until(
+        "/api/session",
+        || get(open.port, "/api/session"),
+        &["\"login\":false"],
+        &[],
+    );
+    let asked = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", open.port)).expect("connects");
+        let body = r#"{"do": "resume"}"#;
+        write!(
+            stream,
+            "POST /api/act HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n{body}",
+            body.len()
+        )
+        .expect("writes");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("reads");
+        answer
+    };
+    assert!(asked().starts_with("HTTP/1.1 403"), "{}", asked());
 }

@@ -53,6 +53,7 @@ def of_closed_page(browser, binary):
         browser.shows("found.")
         browser.shows("ann", "#who")
         complain_of(browser, [401])
+        what_one_may_do(browser, world)
         again(browser, world)
         browser.click("Log out")
         browser.shows("Log in", "h1")
@@ -63,6 +64,26 @@ def of_closed_page(browser, binary):
     finally:
         browser.open("about:blank")
         world.end()
+
+
+def what_one_may_do(browser, world):
+    """Pause with a reason, resume, retry a pool: who is logged in, and nobody else."""
+    browser.go("#/")
+    browser.shows("Pending pods")
+    browser.run("document.getElementById('reason').value = 'storage <b>move</b>'")
+    browser.click("Pause", "button")
+    browser.shows("storage <b>move</b> (by ann)", "[aria-labelledby=care]")
+    browser.wait("resume takes its place", "return [...document.querySelectorAll('.acts button')].find((it) => it.checkVisibility())?.textContent === 'Resume'")
+    look_over(browser, "Now, paused")
+    browser.size(360, 740, phone=True)
+    look_over(browser, "Now, paused, on a phone", phone=True)
+    browser.size(1280, 900)
+    browser.click("Resume", "button")
+    browser.wait("the pause is over", "return !document.querySelector('[aria-labelledby=care]').innerText.includes('by ann')")
+    browser.click("Retry", "[aria-labelledby=pools] button")
+    browser.shows("Nothing was waited for.", "[aria-labelledby=pools]")
+    browser.go("#/why")
+    browser.shows("found.")
 
 
 def opens(browser, world):

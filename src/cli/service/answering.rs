@@ -12,24 +12,37 @@ use crate::agent::turn::Turn;
 use crate::model::memory::{Backoff, Memory};
 use crate::model::time::Time;
 use crate::model::words;
+use crate::web::Actor;
 
 /// An answer to `plan` waits this long for a fresh turn.
 const PLAN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Who asks by the control socket, in the log.
+const HOST: &str = "a command on the host";
 
 /// Answers the control socket.
 pub(super) fn handler(shared: Arc<Shared>) -> Handler {
     Arc::new(move |command| {
         let shared = shared.clone();
-        Box::pin(async move { answer(&shared, command).await })
+        Box::pin(async move { answer(&shared, command, HOST).await })
     })
 }
 
-async fn answer(shared: &Shared, command: Command) -> Answer {
+/// Does what a person asks for on the page.
+pub(super) fn actor(shared: Arc<Shared>) -> Actor {
+    Actor::new(move |command, user| {
+        let shared = shared.clone();
+        Box::pin(async move { answer(&shared, command, &user).await })
+    })
+}
+
+/// `by`: who asks, as the log has it.
+async fn answer(shared: &Shared, command: Command, by: &str) -> Answer {
     let question = match command {
         Command::Status => return answers::json(&shared.status()),
-        Command::Pause { reason } => return paused(shared, Some(&reason)).await,
-        Command::Resume => return paused(shared, None).await,
-        Command::Retry { pool } => return retried(shared, &pool).await,
+        Command::Pause { reason } => return paused(shared, Some(&reason), by).await,
+        Command::Resume => return paused(shared, None, by).await,
+        Command::Retry { pool } => return retried(shared, &pool, by).await,
         Command::Snapshot => Question::Snapshot,
         Command::Plan => Question::Plan,
         Command::ExplainPod { pod } => Question::Pod(pod),
@@ -42,12 +55,12 @@ async fn answer(shared: &Shared, command: Command) -> Answer {
 }
 
 /// Begins or ends a pause, and answers once it holds for what is decided.
-async fn paused(shared: &Shared, reason: Option<&str>) -> Answer {
+async fn paused(shared: &Shared, reason: Option<&str>, by: &str) -> Answer {
     match shared.state.set_paused(reason) {
         Ok(()) => {
             match reason {
-                Some(reason) => tracing::warn!(%reason, "paused"),
-                None => tracing::info!("resumed"),
+                Some(reason) => tracing::warn!(%reason, by, "paused"),
+                None => tracing::info!(by, "resumed"),
             }
             fresh(shared).await;
             Answer::Ok(serde_json::Value::Null)
@@ -57,7 +70,7 @@ async fn paused(shared: &Shared, reason: Option<&str>) -> Answer {
 }
 
 /// Ends the waits of a pool, and answers once nothing waits any more: what it waited for, in words.
-async fn retried(shared: &Shared, name: &str) -> Answer {
+async fn retried(shared: &Shared, name: &str, by: &str) -> Answer {
     let Some(turn) = fresh(shared).await else {
         return Answer::Error(shared.status().line());
     };
@@ -73,7 +86,7 @@ async fn retried(shared: &Shared, name: &str) -> Answer {
     if let Err(error) = shared.state.add_retry(name) {
         return Answer::Error(error.to_string());
     }
-    tracing::info!(pool = %name, "its back-off is ended");
+    tracing::info!(pool = %name, by, "its back-off is ended");
     fresh(shared).await;
     answers::json(&waits)
 }

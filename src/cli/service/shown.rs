@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Shared;
+use super::answering::actor;
 use crate::clock::Clock;
 use crate::web::{State, Teller};
 
@@ -16,4 +17,5 @@ pub(super) fn shown(shared: &Arc<Shared>) -> State {
         Teller::new(move || asked.status()),
         Clock::System,
     )
+    .acting(actor(shared.clone()))
 }

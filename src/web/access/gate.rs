@@ -1,6 +1,7 @@
 //! Where a login is wanted, and what lets one pass.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Request, State as Shared};
@@ -16,17 +17,22 @@ use super::login::{Login, Refused};
 use crate::web::State;
 use crate::web::server::Peer;
 
+/// Who is logged in and asks.
+#[derive(Clone, Debug)]
+pub(in crate::web) struct Visitor(pub(in crate::web) Arc<str>);
+
 /// What the page asks for is for those who are logged in, where a login is wanted.
 pub(in crate::web) async fn page_gate(
     Shared(state): Shared<State>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    if let Some(login) = &state.access.login
-        && login.user(request.headers()).is_none()
-    {
-        let why = json!({"error": "Log in first."});
-        return (StatusCode::UNAUTHORIZED, Json(why)).into_response();
+    if let Some(login) = &state.access.login {
+        let Some(user) = login.user(request.headers()) else {
+            let why = json!({"error": "Log in first."});
+            return (StatusCode::UNAUTHORIZED, Json(why)).into_response();
+        };
+        request.extensions_mut().insert(Visitor(user));
     }
     next.run(request).await
 }

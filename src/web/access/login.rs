@@ -216,7 +216,8 @@ pub(in crate::web) async fn session(
 ) -> impl IntoResponse {
     let login = state.access.login.as_ref();
     let user = login.and_then(|login| login.user(&headers));
-    let said = Json(json!({"login": login.is_some(), "user": user}));
+    let acts = user.is_some() && state.actor.is_some();
+    let said = Json(json!({"login": login.is_some(), "user": user, "acts": acts}));
     ([(header::CACHE_CONTROL, "no-store")], said)
 }
 

@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::config::settings::Web;
 use crate::model::time::Time;
 
-pub(super) use gate::{metrics_gate, page_gate, tells_reasons};
+pub(super) use gate::{Visitor, metrics_gate, page_gate, tells_reasons};
 pub(super) use login::{log_in, log_out, session};
 pub use users::{SHORTEST, written};
 

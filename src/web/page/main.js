@@ -4,6 +4,7 @@ import { h, say } from "./dom.js";
 import { span, when, millis } from "./format.js";
 import { listen, now, whoAmI } from "./live.js";
 import { LogIn, logOut } from "./login.js";
+import { may } from "./acts.js";
 import { Now } from "./now.js";
 import { Search, Explained } from "./why.js";
 import { WhatIf } from "./whatif.js";
@@ -91,6 +92,7 @@ async function begin() {
   }
   barred = session.login && !session.user;
   user = session.user;
+  may.act = Boolean(session.acts);
   say(document.getElementById("who"), user ?? "");
   for (const id of ["who", "leave"]) document.getElementById(id).hidden = !user;
   if (barred) {

@@ -5,6 +5,7 @@ import { cores, bytes, span, count, millis, step, UP, DOWN } from "./format.js";
 import { Table } from "./table.js";
 import { ask, now } from "./live.js";
 import { panel } from "./demo.js";
+import { may, PausePanel, retryButton } from "./acts.js";
 
 const VERDICTS = {
   no_compatible_pool: ["bad", "no pool can run it"], held: ["warn", "has to wait"], unread: ["idle", "not judged yet"],
@@ -34,6 +35,7 @@ export class Now {
     this.tiles = h("dl", { class: "tiles" });
     this.care = h("ul", { class: "care" });
     this.careSection = section("To look at", "care", this.care);
+    this.pause = new PausePanel();
     this.pending = pendingTable();
     this.work = h("ul", { class: "cards work" });
     this.noWork = h("p", { class: "none" }, "No machine is being made or removed.");
@@ -44,7 +46,7 @@ export class Now {
     this.noHosts = h("p", { class: "none" }, "No host was read yet.");
     this.nodes = nodeTable();
     this.element = h("div", {},
-      h("h1", { class: "hidden" }, "Now"), this.line, this.demo, this.tiles, this.careSection,
+      h("h1", { class: "hidden" }, "Now"), this.line, this.demo, this.tiles, this.careSection, this.pause.element,
       section("Pending pods", "pending", this.pending.element),
       section("Machines under way", "work", this.noWork, this.work),
       section("Decided in the last turn", "plan", this.growth, this.plan.element),
@@ -59,6 +61,7 @@ export class Now {
     if (view.demo && !this.demo.firstChild) this.demo.append(panel(view.pace));
     this.showTiles(view);
     this.showCare(view);
+    this.pause.update(status.paused !== null);
     const { pending } = view;
     this.pending.update(pending.pods.map((pod) => ({ ...pod, words: pending.sentences[pod.says] })), pending.total);
     this.showWork(view);
@@ -202,6 +205,7 @@ function poolTable() {
             : "none",
         }),
       },
+      ...(may.act ? [{ name: "After mending", cell: (row) => ({ sign: row.name, make: () => retryButton(row.name) }) }] : []),
     ],
   });
 }

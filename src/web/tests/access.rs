@@ -126,7 +126,7 @@ async fn a_page_without_a_login_has_none() {
     let local = "host: localhost\r\ncontent-type: application/json\r\n";
     let session = ask(&server, "GET", "/api/session", local, "").await;
     assert!(
-        session.ends_with(r#"{"login":false,"user":null}"#),
+        session.ends_with(r#"{"acts":false,"login":false,"user":null}"#),
         "{session}"
     );
     let answer = ask(&server, "POST", "/api/login", local, FORM).await;

@@ -114,6 +114,7 @@ fn nothing_is_inline() {
         ("demo.js", include_str!("../page/demo.js")),
         ("theme.js", include_str!("../page/theme.js")),
         ("login.js", include_str!("../page/login.js")),
+        ("acts.js", include_str!("../page/acts.js")),
     ] {
         for word in [
             "innerHTML",

@@ -1,0 +1,92 @@
+//! What a person who is logged in may do: pause, resume, retry a pool.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Extension, State as Shared};
+use axum::http::StatusCode;
+use axum::response::Response;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::State;
+use super::access::Visitor;
+use super::ask::{answer, refusal};
+use crate::agent::control::{Answer, Command};
+use crate::model::foreign::{self, ForeignText};
+
+/// Carries out what this person asks for.
+type Deed = dyn Fn(Command, Arc<str>) -> BoxFuture<'static, Answer> + Send + Sync;
+
+/// Carries out what people ask for on the page, as the control socket does for commands.
+#[derive(Clone)]
+pub struct Actor(Arc<Deed>);
+
+impl Actor {
+    /// One that does it so: the command, and the name of who asks.
+    pub fn new(
+        deed: impl Fn(Command, Arc<str>) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+    ) -> Actor {
+        Actor(Arc::new(deed))
+    }
+}
+
+impl fmt::Debug for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Actor")
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "do", deny_unknown_fields)]
+pub(super) enum Act {
+    Pause { reason: String },
+    Resume {},
+    Retry { pool: String },
+}
+
+impl Act {
+    /// The command that does it.
+    fn command(self, user: &str) -> Command {
+        match self {
+            Act::Pause { reason } => {
+                let reason = foreign::line(reason.trim(), ForeignText::MAX);
+                let reason = if reason.is_empty() {
+                    format!("by {user}")
+                } else {
+                    format!("{reason} (by {user})")
+                };
+                Command::Pause { reason }
+            }
+            Act::Resume {} => Command::Resume,
+            Act::Retry { pool } => Command::Retry { pool },
+        }
+    }
+}
+
+/// Does what the person asks for, who is logged in.
+pub(super) async fn act(
+    Shared(state): Shared<State>,
+    visitor: Option<Extension<Visitor>>,
+    asked: Result<Json<Act>, JsonRejection>,
+) -> Response {
+    // Without a login everybody on the host could do it, and every program of theirs.
+    let (Some(actor), Some(Extension(Visitor(user)))) = (&state.actor, visitor) else {
+        return refusal(
+            StatusCode::FORBIDDEN,
+            "This is for those who are logged in.",
+        );
+    };
+    let act = match asked {
+        Ok(Json(act)) => act,
+        Err(error) => return refusal(StatusCode::BAD_REQUEST, &error.body_text()),
+    };
+    match (actor.0)(act.command(&user), user).await {
+        Answer::Ok(done) => answer(&json!({"done": done})),
+        Answer::Error(why) => refusal(StatusCode::CONFLICT, &why),
+    }
+}
