@@ -40,11 +40,13 @@ mod query;
 mod read;
 pub mod replay;
 mod store;
+mod timeline;
 mod writer;
 
 pub use line::{Deed, DeedKind, Point, PoolPoint};
 pub use query::{Filter, History, Machine, Phase, Recorded};
 pub use read::ReadError;
+pub use timeline::{Most, Timeline};
 pub use writer::{Decided, Limits, Recorder, Teller, WhenFull};
 
 /// The record's directory in the state directory.

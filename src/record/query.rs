@@ -358,7 +358,7 @@ fn whole_head(path: &Path) -> Result<Result<(), End>, ReadError> {
 }
 
 /// Makes one point of each two neighbours.
-fn thin(points: Vec<Point>) -> Vec<Point> {
+pub(super) fn thin(points: Vec<Point>) -> Vec<Point> {
     let mut thinned: Vec<Point> = Vec::with_capacity(points.len() / 2 + 1);
     for (index, point) in points.into_iter().enumerate() {
         match thinned.last_mut() {
@@ -376,7 +376,7 @@ fn thin(points: Vec<Point>) -> Vec<Point> {
 }
 
 /// The step that a record says ended.
-fn phase(line: &ReadLine) -> Option<Phase> {
+pub(super) fn phase(line: &ReadLine) -> Option<Phase> {
     Some(Phase {
         step: line::text(line.step.as_ref())?,
         at: line.at,

@@ -31,7 +31,7 @@ macro_rules! asset {
 }
 
 /// Every file.
-const ASSETS: [Asset; 15] = [
+const ASSETS: [Asset; 17] = [
     asset!("/", HTML, "index.html"),
     asset!("/page/look.css", CSS, "look.css"),
     asset!("/page/icon.svg", SVG, "icon.svg"),
@@ -46,6 +46,8 @@ const ASSETS: [Asset; 15] = [
     asset!("/page/whatif.js", SCRIPT, "whatif.js"),
     asset!("/page/login.js", SCRIPT, "login.js"),
     asset!("/page/acts.js", SCRIPT, "acts.js"),
+    asset!("/page/when.js", SCRIPT, "when.js"),
+    asset!("/page/chart.js", SCRIPT, "chart.js"),
     asset!("/page/demo.js", SCRIPT, "demo.js"),
 ];
 

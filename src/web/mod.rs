@@ -16,6 +16,7 @@ mod server;
 mod tests;
 mod usual;
 mod view;
+mod when;
 
 use std::fmt;
 use std::sync::Arc;
@@ -61,6 +62,8 @@ pub struct State {
     asking: Arc<Semaphore>,
     /// Streams end with the server.
     closing: CancellationToken,
+    /// The record of decisions.
+    past: Option<Arc<when::Past>>,
     /// Does what those who are logged in ask for.
     actor: Option<acts::Actor>,
     /// Who may look.
@@ -88,6 +91,7 @@ impl State {
             viewers: Arc::default(),
             asking: Arc::new(Semaphore::new(1)),
             closing: CancellationToken::new(),
+            past: None,
             actor: None,
             access: access::Access::default(),
             acts: None,
@@ -104,6 +108,13 @@ impl State {
 }
 
 impl State {
+    /// The same with the record of decisions in this directory.
+    #[must_use]
+    pub fn recorded(self, directory: std::path::PathBuf) -> State {
+        let past = Some(Arc::new(when::Past::of(directory)));
+        State { past, ..self }
+    }
+
     /// The same, where those who are logged in may have this done.
     #[must_use]
     pub fn acting(self, actor: acts::Actor) -> State {
@@ -189,6 +200,7 @@ fn page(state: &State) -> Router<State> {
         .route("/api/pods/{node}", get(ask::pods_of))
         .route("/api/what-if", post(ask::what_if))
         .route("/api/act", post(acts::act))
+        .route("/api/when", get(when::when))
         .route_layer(from_fn_with_state(state.clone(), access::page_gate));
     // The files are the same everywhere, and tell nothing of this installation.
     let mut page = asked

@@ -13,7 +13,7 @@ import urllib.request
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 SECONDS = 20
-KEYS = {"tab": "\ue004", "enter": "\ue007", "space": " ", "escape": "\ue00c"}
+KEYS = {"tab": "\ue004", "enter": "\ue007", "space": " ", "escape": "\ue00c", "home": "\ue011", "end": "\ue010"}
 
 
 def free_port():

@@ -54,6 +54,7 @@ def of_closed_page(browser, binary):
         browser.shows("ann", "#who")
         complain_of(browser, [401])
         what_one_may_do(browser, world)
+        when_it_was(browser, world)
         again(browser, world)
         browser.click("Log out")
         browser.shows("Log in", "h1")
@@ -82,6 +83,41 @@ def what_one_may_do(browser, world):
     browser.wait("the pause is over", "return !document.querySelector('[aria-labelledby=care]').innerText.includes('by ann')")
     browser.click("Retry", "[aria-labelledby=pools] button")
     browser.shows("Nothing was waited for.", "[aria-labelledby=pools]")
+    browser.go("#/why")
+    browser.shows("found.")
+
+
+def when_it_was(browser, world):
+    """The last days from the record: each decision on the line, by mouse and by keyboard, and in a table."""
+    world.pod("wants-one", "1")
+    browser.go("#/")
+    browser.wait("it is decided", "return document.querySelector('.work li, [aria-labelledby=plan] tbody tr') !== null", seconds=60)
+    browser.go("#/when")
+    browser.wait("a decision is in the record", """
+        const read = [...document.querySelectorAll('button')].find((it) => it.textContent === 'Read again');
+        if (document.querySelector('[aria-labelledby=decisions]')?.innerText.includes('create was decided')) return true;
+        read?.click(); return false""", seconds=60)
+    browser.click("6 hours")
+    browser.wait("six hours are chosen", "return document.querySelector('.go [aria-pressed=true]').textContent === '6 hours'")
+    browser.shows("machine made", ".line")
+    marks = browser.wait("marks", "return document.querySelectorAll('.decisions button').length")
+    stops = browser.run("return document.querySelectorAll('.decisions button[tabindex=\"0\"]').length")
+    expect(stops == 1, f"{marks} marks are {stops} stops of the tab key")
+    look_over(browser, "When")
+    # By the keyboard: to the first mark, which is opened, and back to the last.
+    browser.run("document.querySelector('.decisions button[tabindex=\"0\"]').focus()")
+    browser.press("home", "enter")
+    browser.wait("it is pressed", "return document.querySelector('.decisions button').getAttribute('aria-pressed') === 'true'")
+    browser.press("end", "enter")
+    browser.shows("create was decided", ".chosen")
+    href = browser.run("return document.querySelector('.chosen a').getAttribute('href')")
+    expect(href.startswith("#/machine/general-"), f"a decision leads to its machine: {href}")
+    drawn = browser.run("return [...document.querySelectorAll('.picture path.line')].map((it) => it.getAttribute('d').length)")
+    expect(len(drawn) == 3 and min(drawn) > 5, f"three lines are drawn: {drawn}")
+    browser.size(360, 740, phone=True)
+    browser.wait("it is drawn anew", "return document.querySelector('.picture').clientWidth < 360")
+    look_over(browser, "When, on a phone", phone=True)
+    browser.size(1280, 900)
     browser.go("#/why")
     browser.shows("found.")
 

@@ -74,6 +74,7 @@ class Installation:
         endpoint = self.pve.words(r"(https?://\S+)")
         fingerprint = self.pve.words(r"((?:[0-9A-F]{2}:){31}[0-9A-F]{2})")
         until("the kubeconfig", lambda: os.path.exists(self.path("kubeconfig")))
+        self.address = kube
         self.port = free_port()
         self.url = f"{'https' if closed else 'http'}://127.0.0.1:{self.port}/"
         fill(kube, nodes, pods)
@@ -118,6 +119,18 @@ listen = "127.0.0.1:{self.port}"
 tls_key = "{self.path('tls.key')}"
 users_file = "{self.path('users')}"
 """
+
+    def pod(self, name, cpu):
+        """A pod that waits for a node."""
+        way = http.client.HTTPConnection(self.address, timeout=60)
+        container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": cpu, "memory": "512Mi"}}}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+                "spec": {"nodeSelector": {"pve-autoscaler.io/pool": "general"}, "containers": [container]}}
+        way.request("POST", "/api/v1/namespaces/default/pods", json.dumps(body),
+                    {"authorization": f"Bearer {ADMIN}", "content-type": "application/json"})
+        answer = way.getresponse()
+        if answer.status >= 300:
+            raise SystemExit(f"page: the pod {name}: {answer.status} {answer.read()[:300]}")
 
     def password(self, name, password):
         subprocess.run([self.binary, "web-password", name, "--file", self.path("users")], input=password, text=True,

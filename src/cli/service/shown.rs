@@ -17,5 +17,6 @@ pub(super) fn shown(shared: &Arc<Shared>) -> State {
         Teller::new(move || asked.status()),
         Clock::System,
     )
+    .recorded(shared.state.record())
     .acting(actor(shared.clone()))
 }

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::super::query::{Filter, History};
 use super::super::store::segments;
-use super::super::{DeedKind, Machine};
+use super::super::{DeedKind, Machine, Most, Timeline};
 use super::*;
 use crate::model::cluster::PodKey;
 use crate::model::report::{PodVerdict, Report};
@@ -283,4 +283,96 @@ fn a_copy_is_gone_over_and_is_a_record() {
         })
         .expect("read");
     assert_eq!(reasons, ["<redacted> says", "<redacted> again"]);
+}
+
+/// Three runs of the daemon, each with a segment of five decisions and a machine.
+fn three_runs(path: &Path) {
+    for run in 1..=3 {
+        let recorder = Recorder::begin(path.to_owned(), LIMITS, WhenFull::Wait).expect("a thread");
+        for number in 1..=5 {
+            let at = run * 1_000 + number;
+            let number = u64::try_from(number).unwrap_or(0);
+            recorder.decided(decided(number, at, &at.to_string()));
+        }
+        let name = format!("general-{run}");
+        let at = Time(run * 1_000 + 6);
+        recorder
+            .teller()
+            .step(&name, Step::Clone, Span::seconds(run), true, at);
+    }
+}
+
+/// A page that asks for fourteen days gets what was newest, whole, when reading takes too long.
+#[test]
+fn a_timeline_that_is_given_up_has_the_newest_part_and_no_gap() {
+    let (_directory, path) = place();
+    three_runs(&path);
+    let history = History::open(&path).expect("it is there");
+    let most = Most {
+        points: 100,
+        deeds: 100,
+        machines: 100,
+    };
+    let told = |records: usize| {
+        let mut left = records;
+        let go_on = || {
+            left = left.saturating_sub(1);
+            left > 0
+        };
+        history
+            .timeline(&Filter::default(), most, go_on)
+            .expect("read")
+    };
+    let times =
+        |told: &Timeline| -> Vec<i64> { told.points.iter().map(|point| point.at.0).collect() };
+    let runs = |from: i64| -> Vec<i64> {
+        (from..=3)
+            .flat_map(|run| (1..=5).map(move |number| run * 1_000 + number))
+            .collect()
+    };
+    let whole = told(1_000);
+    assert!(!whole.cut && whole.damage.is_empty(), "{whole:?}");
+    assert_eq!(times(&whole), runs(1));
+    let names: Vec<&str> = whole.steps.keys().map(|name| &**name).collect();
+    assert_eq!(names, ["general-1", "general-2", "general-3"]);
+    let begun = whole
+        .deeds
+        .iter()
+        .filter(|deed| matches!(deed.kind, DeedKind::Begun { .. }));
+    let begun: Vec<i64> = begun.map(|deed| deed.at.0).collect();
+    assert_eq!(begun, [1_001, 2_001, 3_001]);
+    // Somewhere within the second newest segment.
+    let part = told(10);
+    assert!(part.cut, "{part:?}");
+    assert_eq!(times(&part), runs(3));
+    let nothing = told(3);
+    assert!(nothing.cut && nothing.points.is_empty(), "{nothing:?}");
+}
+
+#[test]
+fn a_timeline_keeps_to_its_limits_and_the_newest() {
+    let (_directory, path) = place();
+    three_runs(&path);
+    let history = History::open(&path).expect("it is there");
+    let most = Most {
+        points: 4,
+        deeds: 2,
+        machines: 1,
+    };
+    let told = history
+        .timeline(&Filter::default(), most, || true)
+        .expect("read");
+    assert!(told.points.len() <= 4, "{told:?}");
+    assert!(told.points.is_sorted_by_key(|point| point.at), "{told:?}");
+    assert!(told.more);
+    let deeds: Vec<i64> = told.deeds.iter().map(|deed| deed.at.0).collect();
+    assert_eq!(deeds, [2_001, 3_001]);
+    let names: Vec<&str> = told.steps.keys().map(|name| &**name).collect();
+    assert_eq!(names, ["general-3"]);
+    let late = Filter {
+        since: Some(Time(3_003)),
+        ..Filter::default()
+    };
+    let told = history.timeline(&late, most, || true).expect("read");
+    assert_eq!(told.points.first().map(|point| point.at.0), Some(3_003));
 }

@@ -7,6 +7,7 @@ import { LogIn, logOut } from "./login.js";
 import { may } from "./acts.js";
 import { Now } from "./now.js";
 import { Search, Explained } from "./why.js";
+import { When } from "./when.js";
 import { WhatIf } from "./whatif.js";
 
 /// A turn comes every half minute at the latest; a view older than this tells that the loop does not turn.
@@ -37,6 +38,7 @@ const ROUTES = {
   pod: (parts) => new Explained("pod", parts),
   node: (parts) => new Explained("node", parts),
   machine: (parts) => new Explained("machine", parts),
+  when: () => new When(),
   "what-if": () => new WhatIf(),
 };
 

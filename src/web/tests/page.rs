@@ -115,6 +115,8 @@ fn nothing_is_inline() {
         ("theme.js", include_str!("../page/theme.js")),
         ("login.js", include_str!("../page/login.js")),
         ("acts.js", include_str!("../page/acts.js")),
+        ("when.js", include_str!("../page/when.js")),
+        ("chart.js", include_str!("../page/chart.js")),
     ] {
         for word in [
             "innerHTML",

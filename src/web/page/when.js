@@ -1,0 +1,280 @@
+// The last days: numbers by time, each decision on the line, and how long machines took.
+
+import { h, say, mark } from "./dom.js";
+import { span, count, millis, step, UP } from "./format.js";
+import { Table } from "./table.js";
+import { ask } from "./live.js";
+import { linkTo } from "./now.js";
+import { MARK, picture, place } from "./chart.js";
+
+const WINDOWS = [[6, "6 hours"], [24, "24 hours"], [72, "3 days"], [168, "7 days"], [336, "14 days"]];
+const PANELS = [
+  { title: "Pods pending", lines: [{ name: "pending", value: (point) => point.pending, fill: true }] },
+  { title: "Nodes of pools: there (line) and wanted (dashes)", lines: [
+    { name: "there", value: (point) => point.there, fill: true }, { name: "wanted", value: (point) => point.wanted }] },
+];
+/// What a mark says of the worst or largest of its deeds.
+const SIGNS = { failed: ["bad", "✖"], create: ["good", "▲"], remove: ["idle", "▼"], other: ["busy", "●"], begun: ["idle", "○"] };
+
+export class When {
+  title = "When";
+
+  constructor() {
+    this.hours = 24;
+    this.said = h("p", { class: "line", role: "status" });
+    this.notes = h("ul", { class: "notes" });
+    this.choices = WINDOWS.map(([hours, words]) => h("button", {
+      type: "button", "aria-pressed": String(hours === this.hours), on: { click: () => this.choose(hours) },
+    }, words));
+    const again = h("button", { type: "button", class: "quiet", on: { click: () => this.read() } }, "Read again");
+    this.figure = h("div", { class: "figure" });
+    this.line = h("div", { class: "decisions", role: "toolbar", "aria-label": "Decisions, from the oldest to the newest", on: { keydown: (event) => this.step(event) } });
+    this.chosen = h("div", { class: "chosen" });
+    this.hint = h("p", { class: "note" }, "Each mark is a decision, or several that are close together: press one to read it; the arrow keys go from one to the next.");
+    this.deeds = deedTable();
+    this.starts = startTable();
+    this.numbers = numberTable();
+    this.content = h("div", { hidden: true },
+      h("section", { "aria-labelledby": "picture" }, h("h2", { id: "picture" }, "Pods, nodes and decisions"),
+        h("div", { class: "scene" }, this.figure, this.line), this.hint, this.chosen),
+      h("section", { "aria-labelledby": "decisions" }, h("h2", { id: "decisions" }, "Decisions and what came of them"), this.deeds.element),
+      h("section", { "aria-labelledby": "starts" }, h("h2", { id: "starts" }, "How long machines took"), this.starts.element),
+      h("section", { "aria-labelledby": "numbers" }, h("h2", { id: "numbers" }, "The numbers"),
+        h("details", {}, h("summary", {}, "By time, as a table"), this.numbers.element)));
+    this.element = h("div", {}, h("h1", {}, "When"),
+      h("div", { class: "go", role: "group", "aria-label": "How far back" }, this.choices, again), this.said, this.notes, this.content);
+    this.watcher = new ResizeObserver(() => this.draw());
+    this.watcher.observe(this.figure);
+    this.read();
+  }
+
+  leave() {
+    this.left = true;
+    this.asking?.abort();
+    this.watcher.disconnect();
+  }
+
+  choose(hours) {
+    this.hours = hours;
+    WINDOWS.forEach(([of], index) => this.choices[index].setAttribute("aria-pressed", String(of === hours)));
+    this.read();
+  }
+
+  async read() {
+    this.asking?.abort();
+    const asking = new AbortController();
+    this.asking = asking;
+    say(this.said, "Reading the record…");
+    try {
+      const told = await ask(`/api/when?hours=${this.hours}`, { signal: asking.signal });
+      if (this.left || this.asking !== asking) return;
+      this.show(told);
+    } catch (error) {
+      if (this.left || this.asking !== asking) return;
+      this.said.replaceChildren(mark("warn", error.message));
+      this.content.hidden = true;
+    }
+  }
+
+  show(told) {
+    this.told = told;
+    say(this.said, summary(told));
+    const notes = [];
+    if (told.cut) notes.push("Reading took too long: the older part is missing. Choose a shorter time.");
+    if (told.more) notes.push(`There were more decisions; these are the latest ${told.deeds.length}.`);
+    for (const damage of told.damage) notes.push(damage);
+    this.notes.replaceChildren(...notes.map((note) => h("li", {}, mark("warn", note))));
+    this.content.hidden = false;
+    this.rows = told.deeds.map((deed, index) => ({ ...deed, index, time: millis(deed.at) }));
+    this.deeds.update([...this.rows].reverse());
+    this.starts.update(starts(told));
+    this.numbers.update(hourly(told.points));
+    this.chosen.replaceChildren();
+    this.drawn = 0;
+    this.draw();
+  }
+
+  /// Draws anew when there is another width.
+  draw() {
+    const width = Math.floor(this.figure.clientWidth);
+    if (!this.told || width < 100 || width === this.drawn) return;
+    this.drawn = width;
+    const window = { from: this.told.from, to: this.told.now };
+    this.figure.replaceChildren(picture(this.told.points, window, PANELS, width, summary(this.told)));
+    const groups = grouped(this.rows, (row) => place(row.time, window, width));
+    this.marks = groups.map((group, index) => {
+      const [tone, sign] = SIGNS[kindOf(group.rows)];
+      const button = h("button", {
+        type: "button", class: `deed ${tone}`, tabindex: index === groups.length - 1 ? "0" : "-1", "aria-pressed": "false",
+        "aria-label": label(group.rows), title: label(group.rows), on: { click: () => this.pick(index) },
+      }, sign);
+      button.style.insetInlineStart = `${Math.round(Math.min(width - MARK, Math.max(0, group.x - MARK / 2)))}px`;
+      button.rows = group.rows;
+      return button;
+    });
+    this.line.replaceChildren(...this.marks);
+    this.hint.hidden = groups.length === 0;
+  }
+
+  /// Goes along the line by the arrow keys.
+  step(event) {
+    const by = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
+    if (by === undefined) return;
+    event.preventDefault();
+    const at = this.marks.indexOf(document.activeElement);
+    const next = Math.min(this.marks.length - 1, Math.max(0, at + by));
+    this.stop(next);
+    this.marks[next].focus();
+  }
+
+  /// The one mark that the tab key stops at.
+  stop(index) {
+    this.marks.forEach((button, place) => button.setAttribute("tabindex", place === index ? "0" : "-1"));
+  }
+
+  pick(index) {
+    this.stop(index);
+    this.marks.forEach((button, place) => button.setAttribute("aria-pressed", String(place === index)));
+    const { rows } = this.marks[index];
+    this.chosen.replaceChildren(h("div", { class: "change", role: "status" },
+      h("h3", {}, label(rows)),
+      h("ul", {}, rows.map((row) => h("li", {}, `${clock(row.time)}: `, words(row), row.machine ? [" ", linkTo("machine", row.machine)] : null, why(row) ? h("p", { class: "why" }, why(row)) : null)))));
+  }
+}
+
+function clock(at) {
+  return new Date(at).toLocaleString(undefined, { weekday: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+}
+
+function summary(told) {
+  const made = told.points.reduce((all, point) => all + point.makes, 0);
+  const removed = told.points.reduce((all, point) => all + point.removes, 0);
+  const failed = told.deeds.filter((deed) => deed.failure).length;
+  if (told.points.length === 0) return "Nothing was recorded in this time.";
+  const most = Math.max(...told.points.map((point) => point.pending));
+  const there = told.points.map((point) => point.there);
+  return `At most ${count(most, "pod")} pending, ${Math.min(...there)} to ${count(Math.max(...there), "node")} of pools; ` +
+    `${count(made, "machine")} made, ${removed} removed, ${failed} failed.`;
+}
+
+/// Rows that are closer together than a mark is wide, as one.
+function grouped(rows, x) {
+  const groups = [];
+  for (const row of rows) {
+    const at = x(row);
+    const last = groups[groups.length - 1];
+    if (last && at - last.x < MARK) last.rows.push(row);
+    else groups.push({ x: at, rows: [row] });
+  }
+  return groups;
+}
+
+function kindOf(rows) {
+  if (rows.some((row) => row.failure || row.deed === "not_begun")) return "failed";
+  if (rows.some((row) => row.action === "create")) return "create";
+  if (rows.some((row) => row.action === "remove")) return "remove";
+  return rows.some((row) => row.action) ? "other" : "begun";
+}
+
+function words(row) {
+  const of = row.action ? row.action.replaceAll("_", " ") : "";
+  switch (row.deed) {
+    case "planned": return `${of} was decided${row.host ? ` on ${row.host}` : ""}`;
+    case "not_begun": return `${of} was not begun`;
+    case "ended": return row.failure ? `${of} failed` : `${of} was done`;
+    case "begun": return `a record of pve-autoscaler ${row.program} begins`;
+    case "lost": return `${count(row.many, "decision")} could not be recorded`;
+    default: return row.deed;
+  }
+}
+
+function why(row) {
+  return row.why ?? row.failure ?? "";
+}
+
+function label(rows) {
+  const first = clock(rows[0].time);
+  if (rows.length === 1) return `${first}: ${words(rows[0])}${rows[0].machine ? `, ${rows[0].machine}` : ""}`;
+  const failed = rows.filter((row) => row.failure || row.deed === "not_begun").length;
+  return `${first} and after: ${rows.length} entries${failed ? `, ${failed} failed` : ""}`;
+}
+
+function deedTable() {
+  return new Table({
+    caption: "Decisions and what came of them, the newest first",
+    empty: "Nothing was decided in this time.",
+    key: (row) => String(row.index),
+    text: (row) => `${words(row)} ${row.machine ?? ""} ${row.pool ?? ""} ${why(row)}`,
+    columns: [
+      { name: "When", sort: (row) => row.index, cell: (row) => clock(row.time) },
+      { name: "What", sort: words, cell: (row) => ({ sign: words(row), make: () => row.failure || row.deed === "not_begun" ? mark("bad", words(row)) : words(row) }) },
+      { name: "Machine", sort: (row) => row.machine ?? "", cell: (row) => ({ sign: row.machine ?? "", make: () => row.machine ? linkTo("machine", row.machine) : null }) },
+      { name: "Why", wide: true, cell: why },
+    ],
+  });
+}
+
+/// Machines that came up in this time, by the steps that they took.
+function starts(told) {
+  const rows = [];
+  for (const [name, all] of Object.entries(told.steps)) {
+    const phases = all.filter((phase) => UP.includes(phase.step)).map((phase) => ({ ...phase, took: phase.took, time: millis(phase.at) }));
+    if (phases.length === 0) continue;
+    const total = phases.reduce((sum, phase) => sum + phase.took, 0);
+    rows.push({ name, phases, total, time: phases[phases.length - 1].time, ok: phases.every((phase) => phase.ok) });
+  }
+  return rows.sort((one, other) => other.time - one.time);
+}
+
+function startTable() {
+  return new Table({
+    caption: "Machines and the steps of their way up, the newest first",
+    empty: "No machine came up in this time.",
+    key: (row) => row.name,
+    text: (row) => row.name,
+    columns: [
+      { name: "Machine", sort: (row) => row.name, cell: (row) => ({ sign: row.name, make: () => linkTo("machine", row.name) }) },
+      { name: "Last step", sort: (row) => row.time, cell: (row) => clock(row.time) },
+      {
+        name: "Steps", wide: true,
+        cell: (row) => ({ sign: JSON.stringify(row.phases), make: () => [strip(row.phases), h("p", { class: "why" }, row.phases.map((phase) => `${step(phase.step)} ${span(phase.took)}${phase.ok ? "" : " (failed)"}`).join(", "))] }),
+      },
+      { name: "In all", num: true, sort: (row) => row.total, cell: (row) => span(row.total) },
+    ],
+  });
+}
+
+/// A bar whose parts are as long as the steps were.
+function strip(phases) {
+  return h("span", { class: "strip", "aria-hidden": "true" }, phases.map((phase, index) => {
+    const part = h("i", { class: `${phase.ok ? "" : "bad"} ${index % 2 ? "odd" : ""}` });
+    part.style.flexGrow = String(Math.max(1, phase.took));
+    return part;
+  }));
+}
+
+/// A row an hour at most: the worst of it.
+function hourly(points) {
+  const rows = new Map();
+  for (const point of points) {
+    const hour = Math.floor(point.at / 3_600_000) * 3_600_000;
+    const row = rows.get(hour) ?? { hour, pending: 0, there: 0, wanted: 0, makes: 0, removes: 0 };
+    for (const key of ["pending", "there", "wanted"]) row[key] = Math.max(row[key], point[key]);
+    for (const key of ["makes", "removes"]) row[key] += point[key];
+    rows.set(hour, row);
+  }
+  return [...rows.values()].reverse();
+}
+
+function numberTable() {
+  const number = (name, key) => ({ name, num: true, sort: (row) => row[key], cell: (row) => String(row[key]) });
+  return new Table({
+    caption: "The most in each hour",
+    empty: "Nothing was recorded in this time.",
+    key: (row) => String(row.hour),
+    columns: [
+      { name: "Hour", sort: (row) => row.hour, cell: (row) => new Date(row.hour).toLocaleString(undefined, { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }) },
+      number("Pods pending", "pending"), number("Nodes there", "there"), number("Nodes wanted", "wanted"), number("Made", "makes"), number("Removed", "removes"),
+    ],
+  });
+}
