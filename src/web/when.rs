@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::State;
 use super::ask::{answer, refusal};
@@ -169,7 +169,7 @@ fn read(directory: &Path, from: Time, stop: &AtomicBool) -> Result<Timeline, Rea
         since: Some(from),
         ..Filter::default()
     };
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     History::open(directory)?.timeline(&filter, MOST, || {
         !stop.load(Ordering::Relaxed) && began.elapsed() < LONGEST
     })
