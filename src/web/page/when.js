@@ -10,7 +10,7 @@ import { MARK, picture, place } from "./chart.js";
 const WINDOWS = [[6, "6 hours"], [24, "24 hours"], [72, "3 days"], [168, "7 days"], [336, "14 days"]];
 const PANELS = [
   { title: "Pods pending", lines: [{ name: "pending", value: (point) => point.pending, fill: true }] },
-  { title: "Nodes of pools: there (line) and wanted (dashes)", lines: [
+  { title: "Nodes of pools: there, wanted (dashes)", lines: [
     { name: "there", value: (point) => point.there, fill: true }, { name: "wanted", value: (point) => point.wanted }] },
 ];
 /// What a mark says of the worst or largest of its deeds.
