@@ -57,6 +57,14 @@ pub(super) enum Command {
     /// the configuration file allows.
     #[command(after_help = examples::BROKER)]
     Broker,
+    /// Set everything up: look at PVE and Kubernetes, propose a configuration with its reasons, and after a yes make the daemon's
+    /// access to both, a template and the file.
+    ///
+    /// Run it as root on a PVE host, or anywhere with an administrator's API token in --answers. It shows everything before it
+    /// does any of it. Run again it proposes what is still missing, and what is answered otherwise than the file has it. Whatever
+    /// is not answered is chosen.
+    #[command(after_help = examples::SETUP)]
+    Setup(SetupOptions),
     /// Check the configuration file and say everything that is wrong with it.
     #[command(after_help = examples::CHECK)]
     Check(CheckOptions),
@@ -383,6 +391,25 @@ pub(super) struct DoctorOptions {
     /// How to print.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub(super) output: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SetupOptions {
+    /// An administrator's kubeconfig, such as a copy of a control plane node's /etc/kubernetes/admin.conf; it is not kept.
+    #[arg(long, value_name = "FILE")]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// Answers in a file (docs/setup.md); nobody is asked then.
+    #[arg(long, value_name = "FILE")]
+    pub(super) answers: Option<PathBuf>,
+    /// Write what was answered to a file for --answers.
+    #[arg(long, value_name = "FILE")]
+    pub(super) save_answers: Option<PathBuf>,
+    /// Show everything and change nothing.
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Do it without asking.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(super) yes: bool,
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,13 @@ Examples:
   systemctl restart pve-autoscaler-broker       # the usual way, as a program of its own
   pve-autoscaler broker                         # by hand, as root";
 
+pub(super) const SETUP: &str = "\
+Examples:
+  pve-autoscaler setup --kubeconfig admin.conf          # on a PVE host: asks, shows, and does it after a yes
+  pve-autoscaler setup --dry-run --kubeconfig admin.conf
+  pve-autoscaler setup --answers answers.toml --yes     # without a person
+  pve-autoscaler setup                                  # again, later: what is missing";
+
 pub(super) const CHECK: &str = "\
 Examples:
   pve-autoscaler check                          # after editing /etc/pve-autoscaler.toml

@@ -28,6 +28,7 @@ mod render;
 mod replay;
 mod report_schema;
 mod service;
+mod setup;
 mod simulator;
 mod status;
 mod staying;
@@ -141,6 +142,7 @@ fn dispatch(cli: Cli, config_given: bool) -> Result<(), Failure> {
         Command::Kubeconfig(options) => kubeconfig::run(options),
         Command::WebPassword(options) => web_password::run(&cli.config, &options),
         Command::Adopt(options) => adopt::run(&cli.config, &options),
+        Command::Setup(options) => setup::run(&cli.config, &options),
         Command::Template(command) => template::run(&cli.config, &command),
         Command::Schema => print(&config::schema::schema_text()),
         Command::Simulator(_) => Err(simulator::run().into()),

@@ -20,6 +20,7 @@ pub mod pods;
 mod refused;
 pub mod status;
 pub mod store;
+pub mod survey;
 pub mod tokens;
 mod translate;
 pub mod trial;

@@ -34,7 +34,7 @@ pub(super) fn pair(key: &str, value: impl Into<String>) -> (String, String) {
     (key.to_owned(), value.into())
 }
 
-fn request(
+pub(super) fn request(
     call: &'static str,
     method: Method,
     path: String,

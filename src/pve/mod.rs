@@ -5,6 +5,7 @@
 //! in-memory router. A [`CallError`] says whether the request may have been carried out; after
 //! [`Outcome::Unknown`] the caller looks again before it acts.
 
+mod admin;
 pub mod building;
 mod calls;
 mod client;
@@ -19,6 +20,7 @@ mod types;
 mod upid;
 mod vm_config;
 
+pub use admin::BridgeAddress;
 pub use calls::{CALLS, MAX_STDIN};
 pub use client::Client;
 pub(crate) use encode::path;

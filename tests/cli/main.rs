@@ -6,6 +6,7 @@ mod doctor;
 mod live;
 mod page;
 mod service;
+mod setup;
 mod simulators;
 mod templates;
 

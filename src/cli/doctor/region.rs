@@ -36,12 +36,12 @@ pub(super) struct Region {
 
 /// What was seen of a region.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
-    pub(super) version: Version,
-    pub(super) status: ClusterStatus,
-    pub(super) resources: Resources,
+pub(in crate::cli) struct Seen {
+    pub(in crate::cli) version: Version,
+    pub(in crate::cli) status: ClusterStatus,
+    pub(in crate::cli) resources: Resources,
     /// Configurations of templates and of VMs in our range.
-    pub(super) configs: BTreeMap<u32, VmConfig>,
+    pub(in crate::cli) configs: BTreeMap<u32, VmConfig>,
 }
 
 /// A region that could be read.

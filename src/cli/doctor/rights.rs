@@ -89,7 +89,7 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
 }
 
 /// Which privileges are needed on which path.
-fn needed(
+pub(in crate::cli) fn needed(
     name: &str,
     seen: &Seen,
     settings: &Settings,

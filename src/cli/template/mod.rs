@@ -196,7 +196,7 @@ fn chosen<'a>(
     Ok(chosen)
 }
 
-async fn build(settings: &Settings, options: &BuildOptions) -> Result<(), Failure> {
+pub(super) async fn build(settings: &Settings, options: &BuildOptions) -> Result<(), Failure> {
     let mut failed = Vec::new();
     let (mut made, mut kept) = (0, 0);
     for (name, (template, build)) in chosen(settings, &options.names)? {

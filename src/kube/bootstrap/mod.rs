@@ -331,6 +331,14 @@ async fn sign(admin: &Client, name: &str, mut made: Value) -> Result<String, Boo
     })
 }
 
+/// The API server that the daemon will talk to.
+///
+/// # Errors
+/// The admin's kubeconfig cannot be used, or its server is one that only the control plane itself can reach.
+pub fn server(request: &KubeconfigRequest) -> Result<String, BootstrapError> {
+    target(request).map(|target| target.server)
+}
+
 /// The API server that the daemon will talk to, and how it is trusted.
 #[derive(Debug)]
 struct Target {

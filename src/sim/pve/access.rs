@@ -28,13 +28,18 @@ const TICKET_AHEAD: i64 = 300;
 const PRIVILEGES: &[&str] = &[
     "Datastore.Allocate",
     "Datastore.AllocateSpace",
+    "Datastore.AllocateTemplate",
     "Datastore.Audit",
+    "Permissions.Modify",
     "Pool.Allocate",
     "Pool.Audit",
+    "Realm.AllocateUser",
     "SDN.Use",
+    "Sys.AccessNetwork",
     "Sys.Audit",
     "Sys.Console",
     "Sys.Modify",
+    "User.Modify",
     "VM.Allocate",
     "VM.Audit",
     "VM.Clone",
@@ -256,19 +261,19 @@ impl World {
     }
 
     fn acl(&self, caller: &Caller) -> &[AclSpec] {
-        let token = self
-            .spec
-            .tokens
-            .iter()
-            .find(|token| token.id == caller.name)
-            .map(|token| &token.acl);
+        let mut tokens = self.spec.tokens.iter();
+        let token = tokens.find(|token| token.id == caller.name);
+        let whose = match token {
+            Some(token) if token.privsep => return &token.acl,
+            _ => caller.user(),
+        };
         let user = self
             .spec
             .users
             .iter()
-            .find(|user| user.name == caller.name)
+            .find(|user| user.name == whose)
             .map(|user| &user.acl);
-        token.or(user).map_or(&[], Vec::as_slice)
+        user.map_or(&[], Vec::as_slice)
     }
 
     fn sign(&self, text: &str) -> [u8; 32] {

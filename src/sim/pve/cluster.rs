@@ -245,8 +245,19 @@ impl World {
             let path = format!("/sdn/zones/localnetwork/{bridge}");
             wanted && self.allowed(&asked.caller, &path, &["SDN.Audit", "SDN.Use"])
         };
-        let rows = bridges.iter().filter(usable).map(|bridge| {
-            json!({ "iface": bridge, "type": "bridge", "active": 1, "autostart": 1, "method": "static", "method6": "manual" })
+        let host = self.hosts.get(&asked.node);
+        let address = host.map_or("", |host| host.spec.address.as_str());
+        let rows = bridges.iter().filter(usable).enumerate().map(|(number, bridge)| {
+            let mut row = json!({ "iface": bridge, "type": "bridge", "active": 1, "autostart": 1, "method": "manual", "method6": "manual" });
+            // The first carries the host's own address, as the installer sets it up.
+            if let Some((net, _)) = address.rsplit_once('.').filter(|_| number == 0) {
+                row["method"] = json!("static");
+                row["address"] = json!(address);
+                row["netmask"] = json!("24");
+                row["cidr"] = json!(format!("{address}/24"));
+                row["gateway"] = json!(format!("{net}.1"));
+            }
+            row
         });
         json!(rows.collect::<Vec<_>>())
     }

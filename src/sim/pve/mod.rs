@@ -5,10 +5,12 @@
 //! client in `crate::pve`. Everything runs on tokio's time and one seeded generator.
 
 mod access;
+mod accounts;
 mod admin;
 
 mod agent;
 mod calls;
+mod calls_of_admins;
 mod clone;
 mod cluster;
 mod config;
@@ -390,6 +392,17 @@ impl Pve {
             | Act::CloudInit
             | Act::CloudInitWrite
             | Act::CloudInitDump => self.vm_read(act, &asked),
+            Act::Roles
+            | Act::RoleAdd
+            | Act::RoleChange
+            | Act::Users
+            | Act::UserAdd
+            | Act::AclChange
+            | Act::TokenList
+            | Act::TokenAdd
+            | Act::TokenRemove
+            | Act::PoolAdd
+            | Act::StorageChange => self.account(act, &asked),
             _ => self.cluster_read(act, &asked),
         }
     }

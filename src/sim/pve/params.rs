@@ -1,5 +1,6 @@
 //! The parameters that calls take, where several share them or they are many; and their rights.
 
+use super::schema::Kind;
 use super::schema::Kind::{Boolean, Disk, Enum, Format, Integer, List, Pattern, Text};
 use super::schema::{
     CONFIG_ID, DNS_NAME, NODE, Param, STORAGE, VMID, anything, key_list, may, must, with,
@@ -154,6 +155,18 @@ pub(super) const HA: &[Param] = &[
     may("max_restart", Integer(Some(0), None)),
     may("max_relocate", Integer(Some(0), None)),
 ];
+pub(super) const ROLE: Kind = Format("pve-roleid", None, anything);
+pub(super) const USER: Kind = Format("pve-userid", Some(64), user_id);
+pub(super) const TOKEN: Kind = Pattern("(?^:[A-Za-z][A-Za-z0-9\\.\\-_]+)", token_name);
+pub(super) const PRIVILEGES: Kind = Format("pve-priv-list", None, anything);
+pub(super) const ACCESS_MODIFY: Need = Need::Any("/access", &["Sys.Modify"]);
+pub(super) const ACL: &[Param] = &[
+    must("path", Text(None)),
+    must("roles", Format("pve-roleid-list", None, anything)),
+    may("users", Format("pve-userid-list", None, anything)),
+    may("tokens", Format("pve-tokenid-list", None, anything)),
+    may("propagate", Boolean),
+];
 pub(super) const TICKET: &[Param] = &[
     must("username", Text(Some(64))),
     must("password", Text(None)),
@@ -187,3 +200,26 @@ pub(super) const AGENT_COMMANDS: &[&str] = &[
     "suspend-hybrid",
     "suspend-ram",
 ];
+
+/// `PVE::Auth::Plugin`: a name and a realm.
+fn user_id(text: &str) -> Result<(), String> {
+    let fine = text.rsplit_once('@').is_some_and(|(name, realm)| {
+        !name.is_empty() && !realm.is_empty() && !name.contains([' ', ':', '/'])
+    });
+    if fine {
+        return Ok(());
+    }
+    Err(format!(
+        "value '{text}' does not look like a valid user name"
+    ))
+}
+
+fn token_name(text: &str) -> bool {
+    let rest = text.strip_prefix(|first: char| first.is_ascii_alphabetic());
+    rest.is_some_and(|rest| {
+        !rest.is_empty()
+            && rest
+                .chars()
+                .all(|one| one.is_ascii_alphanumeric() || ".-_".contains(one))
+    })
+}

@@ -187,6 +187,9 @@ pub struct TokenSpec {
     pub id: String,
     /// Its secret.
     pub secret: String,
+    /// It has rights of its own; else its user's.
+    #[serde(default = "yes")]
+    pub privsep: bool,
     /// Rights.
     #[serde(default)]
     pub acl: Vec<AclSpec>,
@@ -425,11 +428,13 @@ impl Default for PveSpec {
                 TokenSpec {
                     id: "scaler@pve!sim".to_owned(),
                     secret: "00000000-0000-4000-8000-000000000001".to_owned(),
+                    privsep: true,
                     acl: scaler(),
                 },
                 TokenSpec {
                     id: "root@pam!sim".to_owned(),
                     secret: "00000000-0000-4000-8000-000000000002".to_owned(),
+                    privsep: true,
                     acl: scaler(),
                 },
             ],

@@ -1,7 +1,7 @@
 //! What a call is: path, method, parameters, rights; and how a request finds its call.
 
-use super::calls::CALLS;
 use super::schema::Param;
+use super::{calls, calls_of_admins};
 
 /// What a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -10,6 +10,16 @@ pub(super) enum Act {
     Login,
     LoginForm,
     Permissions,
+    Roles,
+    RoleAdd,
+    RoleChange,
+    Users,
+    UserAdd,
+    AclChange,
+    TokenList,
+    TokenAdd,
+    TokenRemove,
+    StorageChange,
     ClusterStatus,
     ClusterResources,
     NextId,
@@ -18,6 +28,7 @@ pub(super) enum Act {
     HaAdd,
     HaRemove,
     Pools,
+    PoolAdd,
     Storages,
     Nodes,
     NodeStatus,
@@ -119,14 +130,18 @@ pub(super) const fn call(
     }
 }
 
+/// Every call that the fake knows.
+pub(super) fn all() -> impl Iterator<Item = &'static Call> {
+    calls::CALLS.iter().chain(calls_of_admins::CALLS)
+}
+
 /// The call that a method and a path name, with the path's parameters decoded.
 pub(super) fn find(
     method: &str,
     path: &str,
 ) -> Option<(&'static Call, Vec<(&'static str, String)>)> {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
-    CALLS
-        .iter()
+    all()
         .filter(|call| call.method == method)
         .find_map(|call| Some((call, matches(call.path, &segments)?)))
 }

@@ -205,6 +205,8 @@ pub(super) struct World {
     pub(super) images: BTreeMap<(String, String), u64>,
     pub(super) vms: BTreeMap<u32, Vm>,
     pub(super) pools: BTreeMap<String, BTreeSet<u32>>,
+    /// Roles that were made, with their privileges.
+    pub(super) roles: BTreeMap<String, Vec<String>>,
     /// Wanted state of machines that the HA manager keeps.
     pub(super) ha: BTreeMap<u32, String>,
     pub(super) tasks: BTreeMap<String, Task>,
@@ -257,6 +259,7 @@ impl World {
             images: BTreeMap::new(),
             volumes: BTreeMap::new(),
             vms: BTreeMap::new(),
+            roles: BTreeMap::new(),
             pools: spec
                 .pools
                 .iter()

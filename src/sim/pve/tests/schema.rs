@@ -5,9 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::super::calls::CALLS;
 use super::super::schema::{Kind, Param, disks};
-use super::super::table::Call;
+use super::super::table::{Call, all};
 
 /// Where the whole schema lies, seen from the repository: beside it, or beside its worktrees.
 const WHOLE: &[&str] = &[
@@ -134,10 +133,10 @@ fn contains(theirs: &Value, ours: &Value) -> bool {
         .all(|disk| theirs.contains(&disk))
 }
 
-fn compare(schema: &Schema, all: bool) -> usize {
+fn compare(schema: &Schema, whole: bool) -> usize {
     let mut wrong = Vec::new();
     let mut compared = 0;
-    for call in CALLS {
+    for call in all() {
         let key = (call.method.to_owned(), call.path.to_owned());
         match schema.get(&key) {
             Some(properties) => {
@@ -149,7 +148,7 @@ fn compare(schema: &Schema, all: bool) -> usize {
                         .map(|words| format!("{place}: {words}")),
                 );
             }
-            None if all => wrong.push(format!(
+            None if whole => wrong.push(format!(
                 "{} {} is not in the schema",
                 call.method, call.path
             )),
@@ -179,13 +178,12 @@ fn the_table_agrees_with_the_whole_schema() {
     };
     let mut schema = read(&std::fs::read_to_string(path).expect("the schema"));
     schema.extend(read(CONTAINERS));
-    assert_eq!(compare(&schema, true), CALLS.len());
+    assert_eq!(compare(&schema, true), all().count());
 }
 
 #[test]
 fn a_difference_is_seen() {
-    let call = CALLS
-        .iter()
+    let call = all()
         .find(|call| call.path.ends_with("/agent/exec-status"))
         .expect("the call");
     let right = json!({

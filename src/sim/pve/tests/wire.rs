@@ -321,6 +321,7 @@ async fn a_pools_token_sees_its_pool_and_nothing_else() {
     spec.tokens.push(TokenSpec {
         id: "pool@pve!one".to_owned(),
         secret: "secret".to_owned(),
+        privsep: true,
         acl: vec![
             pool(
                 "/pool/k8s",

@@ -1,0 +1,539 @@
+//! From what there is and what was answered to what is proposed, each choice with its reason. Pure.
+
+use std::collections::BTreeSet;
+
+use super::answers::Answers;
+use super::free::{self, Vmids};
+use super::hardware;
+use super::images::Image;
+use super::network;
+use super::survey::{self, Existing, Survey};
+use super::templates::{self, Source};
+use crate::config::file::ChannelKind;
+use crate::config::scalar::VmidRange;
+
+/// Machines that a pool may have at first.
+const MAX: u32 = 5;
+/// What things are called where nobody says otherwise.
+pub(super) const POOL: &str = "workers";
+pub(super) const TEMPLATE: &str = "debian";
+pub(super) const NETWORK: &str = "machines";
+pub(super) const RESOURCE_POOL: &str = "pve-autoscaler";
+pub(super) const TOKEN: &str = "pve-autoscaler@pve!daemon";
+pub(super) const SECRET: &str = "/etc/pve-autoscaler/pve-token";
+
+/// One thing that was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// The answer that says otherwise.
+    pub(super) key: &'static str,
+    pub(super) value: String,
+    pub(super) why: String,
+    /// A person at the terminal is asked.
+    pub(super) ask: bool,
+    /// It was answered.
+    pub(super) answered: bool,
+}
+
+/// What is proposed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Proposal {
+    pub(super) choices: Vec<Choice>,
+    pub(super) wanted: Wanted,
+    /// What is not there and cannot be chosen; nothing is done while there is any.
+    pub(super) missing: Vec<String>,
+    /// What a person should know.
+    pub(super) notes: Vec<String>,
+}
+
+impl Proposal {
+    pub(super) fn choose(
+        &mut self,
+        key: &'static str,
+        value: impl Into<String>,
+        why: impl Into<String>,
+        answered: bool,
+    ) {
+        self.choices.push(Choice {
+            key,
+            value: value.into(),
+            why: if answered {
+                "as answered".to_owned()
+            } else {
+                why.into()
+            },
+            ask: false,
+            answered,
+        });
+    }
+
+    /// The last choice is worth a question.
+    pub(super) fn ask(&mut self) {
+        if let Some(choice) = self.choices.last_mut() {
+            choice.ask = true;
+        }
+    }
+}
+
+/// What the configuration is to say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) vmids: String,
+    pub(super) token: Option<TokenWanted>,
+    pub(super) template: TemplateWanted,
+    pub(super) network: Option<NetworkWanted>,
+    pub(super) types: Vec<TypeWanted>,
+    pub(super) pool: PoolWanted,
+}
+
+/// PVE by an API token.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TokenWanted {
+    pub(super) endpoints: Vec<String>,
+    pub(super) fingerprint: Option<String>,
+    pub(super) ca_file: Option<String>,
+    pub(super) id: String,
+    pub(super) secret_file: String,
+    pub(super) resource_pool: String,
+}
+
+/// The template.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TemplateWanted {
+    pub(super) name: String,
+    pub(super) source: Source,
+    /// The template's own configuration names no address: the clone's does.
+    pub(super) dhcp: bool,
+    /// Its storage has no linked clones.
+    pub(super) full: bool,
+    pub(super) bridge: Option<String>,
+    pub(super) vlan: Option<u16>,
+}
+
+/// Addresses out of ranges.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NetworkWanted {
+    pub(super) subnet: String,
+    pub(super) ranges: Vec<String>,
+    pub(super) gateway: String,
+    pub(super) nameservers: Vec<String>,
+}
+
+/// A size of machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TypeWanted {
+    pub(super) name: String,
+    pub(super) cores: u32,
+    pub(super) memory: String,
+}
+
+/// The pool.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PoolWanted {
+    pub(super) name: String,
+    pub(super) min: u32,
+    pub(super) max: u32,
+    pub(super) hosts: Vec<String>,
+}
+
+/// Proposes a configuration for where none is yet, or only part of one: what the file has stays. `image` is the newest that was
+/// looked up, if one was.
+pub(super) fn choose(
+    survey: &Survey,
+    answers: &Answers,
+    (existing, here): (&Existing, bool),
+    image: Option<&Image>,
+) -> Proposal {
+    let mut proposal = Proposal::default();
+    let channel = survey::channel(answers, existing, here);
+    kubernetes(survey, answers, &mut proposal);
+    let settings = &existing.settings;
+    let range = existing
+        .region()
+        .and_then(|(name, _)| settings.policy.regions.get(name));
+    let machines = match range {
+        Some(range) => (range.vmid_first, range.vmid_last),
+        None => {
+            way(answers, channel, &mut proposal);
+            machines(survey, answers, &mut proposal)
+        }
+    };
+    let mut templates = settings.templates.keys();
+    match (templates.next(), templates.next()) {
+        (None, _) => templates::choose(survey, answers, (channel, machines, image), &mut proposal),
+        (Some(one), None) => proposal.wanted.template.name = one.to_string(),
+        (Some(_), Some(_)) => {
+            let text = "the file has several templates and no pool: write the pool by hand";
+            proposal.missing.push(text.to_owned());
+        }
+    }
+    network::choose(survey, answers, &mut proposal);
+    hardware::choose(survey, answers, &mut proposal);
+    pool(survey, answers, &mut proposal);
+    proposal
+}
+
+/// An administrator's kubeconfig, where the daemon has none that is good.
+pub(super) fn kubernetes(survey: &Survey, answers: &Answers, proposal: &mut Proposal) {
+    let given = answers.kubernetes.kubeconfig.as_ref();
+    if let Some(path) = given {
+        let shown = path.display().to_string();
+        proposal.choose("kubernetes.kubeconfig", shown, "", true);
+    } else if let Some(lacks) = &survey.kubeconfig_lacks {
+        let why = format!("an administrator's, for a moment; the daemon's own: {lacks}");
+        proposal.choose("kubernetes.kubeconfig", "", why, false);
+        proposal.ask();
+        proposal.missing.push(format!(
+            "kubernetes.kubeconfig: the path of an administrator's kubeconfig, such as a copy of a control plane node's \
+             /etc/kubernetes/admin.conf (the daemon's own: {lacks})"
+        ));
+    }
+    if let Some(server) = &answers.kubernetes.server {
+        proposal.choose("kubernetes.server", &**server, "", true);
+    } else if let Some(why) = survey
+        .server_unfit
+        .as_ref()
+        .filter(|_| survey.kubeconfig_lacks.is_some())
+    {
+        proposal.choose("kubernetes.server", "", &**why, false);
+        proposal.ask();
+        proposal.missing.push(format!("kubernetes.server: {why}"));
+    }
+    let Some(kube) = &survey.kube else {
+        return;
+    };
+    if !kube.kubeadm {
+        proposal.notes.push(
+            "the cluster has no kube-public/cluster-info, so kubeadm did not make it, and machines do not join by `kubeadm join`: \
+             set [pool.NAME.join], docs/joining.md"
+                .to_owned(),
+        );
+    }
+}
+
+fn way(answers: &Answers, channel: ChannelKind, proposal: &mut Proposal) {
+    let proxmox = &answers.proxmox;
+    let answered = proxmox.channel.is_some();
+    if channel == ChannelKind::Local {
+        let why = "the daemon runs on a PVE host and reaches PVE through the broker: no password, no token";
+        proposal.choose("proxmox.channel", "local", why, answered);
+        return;
+    }
+    let why = "the daemon does not run on a PVE host";
+    proposal.choose("proxmox.channel", "token", why, answered);
+    let endpoints = proxmox.endpoints.clone().unwrap_or_default();
+    if endpoints.is_empty() {
+        proposal.missing.push(
+            "proxmox.endpoints: where PVE's API answers, such as [\"https://192.0.2.11:8006\"]; with proxmox.fingerprint or ca_file"
+                .to_owned(),
+        );
+    }
+    let id = proxmox.token_id.clone().unwrap_or_else(|| TOKEN.to_owned());
+    if !id
+        .split_once('!')
+        .is_some_and(|(user, _)| user.contains('@'))
+    {
+        proposal.missing.push(format!(
+            "proxmox.token_id: {id:?} is not USER@REALM!NAME, such as {TOKEN}"
+        ));
+    }
+    let why = "a user of its own with the least privileges";
+    proposal.choose("proxmox.token_id", &*id, why, proxmox.token_id.is_some());
+    let pool = proxmox.resource_pool.clone();
+    let why = "the resource pool of the machines, so that the token has rights on them and on no other VM";
+    let resource_pool = pool.clone().unwrap_or_else(|| RESOURCE_POOL.to_owned());
+    proposal.choose(
+        "proxmox.resource_pool",
+        &*resource_pool,
+        why,
+        pool.is_some(),
+    );
+    let shown = |path: &std::path::PathBuf| path.display().to_string();
+    let secret = proxmox.token_secret_file.as_ref().map(shown);
+    proposal.wanted.token = Some(TokenWanted {
+        endpoints,
+        fingerprint: proxmox.fingerprint.clone(),
+        ca_file: proxmox.ca_file.as_ref().map(shown),
+        id,
+        secret_file: secret.unwrap_or_else(|| SECRET.to_owned()),
+        resource_pool,
+    });
+}
+
+/// The machines' VMIDs.
+fn machines(survey: &Survey, answers: &Answers, proposal: &mut Proposal) -> Vmids {
+    let taken: BTreeSet<u32> = survey.pve.resources.guests.keys().copied().collect();
+    let answered = answers.proxmox.vmids.as_deref();
+    let range = match answered.map(read_range) {
+        Some(Ok(range)) => Some(range),
+        Some(Err(why)) => {
+            proposal.missing.push(format!("proxmox.vmids: {why}"));
+            None
+        }
+        None => free::for_machines(&taken),
+    };
+    let Some(range) = range else {
+        if answered.is_none() {
+            let text = "proxmox.vmids: a range of VMIDs for machines alone; no thousand is free";
+            proposal.missing.push(text.to_owned());
+        }
+        return (0, 0);
+    };
+    let text = format!("{}-{}", range.0, range.1);
+    let why = "for machines alone; no guest has a VMID in it";
+    proposal.choose("proxmox.vmids", &*text, why, answered.is_some());
+    proposal.ask();
+    let others = taken.range(range.0..=range.1).count();
+    if others > 0 {
+        proposal.notes.push(format!(
+            "{others} VMIDs of {text} are taken; no guest in it is touched, and machines get the others"
+        ));
+    }
+    proposal.wanted.vmids = text;
+    range
+}
+
+pub(super) fn read_range(text: &str) -> Result<Vmids, String> {
+    let value = serde_json::Value::String(text.to_owned());
+    let range: Result<VmidRange, _> = serde_json::from_value(value);
+    range
+        .map(|range| (range.first, range.last))
+        .map_err(|error| format!("{text:?}: {error}"))
+}
+
+fn pool(survey: &Survey, answers: &Answers, proposal: &mut Proposal) {
+    let pool = &answers.pool;
+    let name = pool.name.clone().unwrap_or_else(|| POOL.to_owned());
+    proposal.choose(
+        "pool.name",
+        &*name,
+        "its nodes' names begin with it",
+        pool.name.is_some(),
+    );
+    proposal.ask();
+    let min = pool.min.unwrap_or(0);
+    proposal.choose(
+        "pool.min",
+        min.to_string(),
+        "no node while no pod needs one",
+        pool.min.is_some(),
+    );
+    let most =
+        hardware::room(survey, &proposal.wanted.types).map_or(MAX, |room| room.clamp(1, MAX));
+    let max = pool.max.unwrap_or(most.max(min));
+    let why = if most < MAX {
+        format!("the hosts' memory that no guest is promised holds {most} of the smallest")
+    } else {
+        "a beginning; it can be raised at any time".to_owned()
+    };
+    proposal.choose("pool.max", max.to_string(), why, pool.max.is_some());
+    proposal.ask();
+    if min > max {
+        proposal
+            .missing
+            .push(format!("pool.min: {min} is above pool.max, {max}"));
+    }
+    let hosts = pool.hosts.clone().unwrap_or_default();
+    for host in &hosts {
+        if !survey.pve.resources.hosts.contains_key(host.as_str()) {
+            proposal
+                .missing
+                .push(format!("pool.hosts: there is no host {host}"));
+        }
+    }
+    if !hosts.is_empty() {
+        proposal.choose("pool.hosts", hosts.join(", "), "", true);
+    }
+    proposal.wanted.pool = PoolWanted {
+        name,
+        min,
+        max,
+        hosts,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::super::answers::Addresses;
+    use super::super::survey::{KubeFound, PveFound};
+    use super::super::text;
+    use super::*;
+    use crate::pve::{BridgeAddress, GuestResource, HostResource, StorageResource, VmConfig};
+
+    /// Two hosts with local ZFS and no template, a kubeconfig that works.
+    fn survey() -> Survey {
+        let host = HostResource {
+            online: true,
+            cpus: 8,
+            memory: 32 << 30,
+            ..HostResource::default()
+        };
+        let storage = |plugin: &str, content: &[&str]| StorageResource {
+            active: true,
+            total: 500 << 30,
+            plugin: plugin.into(),
+            content: content.iter().map(|one| (*one).to_owned()).collect(),
+            ..StorageResource::default()
+        };
+        let storages: std::collections::BTreeMap<Arc<str>, StorageResource> = [
+            ("local", storage("dir", &["iso", "vztmpl"])),
+            ("local-zfs", storage("zfspool", &["images", "rootdir"])),
+            ("san", storage("lvm", &["images"])),
+        ]
+        .map(|(name, storage)| (name.into(), storage))
+        .into();
+        let bridge = |last: u8| BridgeAddress {
+            cidr: format!("192.0.2.{last}/24").parse().ok(),
+            gateway: "192.0.2.1".parse().ok(),
+        };
+        let mut pve = PveFound::default();
+        for (last, name) in [(11, "pve1"), (12, "pve2")] {
+            pve.resources.hosts.insert(name.into(), host.clone());
+            pve.resources.storages.insert(name.into(), storages.clone());
+            let bridges = [("vmbr0", bridge(last)), ("vmbr1", BridgeAddress::default())];
+            let bridges = bridges.map(|(name, at)| (name.to_owned(), at));
+            pve.bridges.insert(name.into(), bridges.into());
+            pve.addresses
+                .extend(bridge(last).cidr.map(|net| net.addr()));
+        }
+        Survey {
+            pve,
+            kube: Some(KubeFound {
+                version: "v1.34.2".to_owned(),
+                server: "https://192.0.2.5:6443".to_owned(),
+                kubeadm: true,
+                ..KubeFound::default()
+            }),
+            ..Survey::default()
+        }
+    }
+
+    fn image() -> Image {
+        Image {
+            url: "https://images.example/debian-13.qcow2".to_owned(),
+            checksum: format!("sha512:{}", "0".repeat(128)),
+        }
+    }
+
+    fn nothing() -> Existing {
+        let settings = crate::config::parse("version = 1\n", "test");
+        Existing {
+            text: None,
+            settings: settings.expect("it is valid"),
+        }
+    }
+
+    fn proposed(survey: &Survey, answers: &Answers) -> (Proposal, String) {
+        let existing = nothing();
+        let proposal = choose(survey, answers, (&existing, true), Some(&image()));
+        let text = text::new(&existing, &proposal.wanted);
+        (proposal, text)
+    }
+
+    #[test]
+    fn a_new_host_gets_a_whole_configuration_that_is_valid() {
+        let (proposal, text) = proposed(&survey(), &Answers::default());
+        assert_eq!(proposal.missing, Vec::<String>::new());
+        let settings = crate::config::parse(&text, "test");
+        let settings = settings.unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        assert!(settings.configured);
+        assert_eq!(settings.warnings, Vec::<String>::new());
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn a_machine_takes_at_most_half_of_the_smallest_host() {
+        let mut survey = survey();
+        if let Some(host) = survey.pve.resources.hosts.get_mut("pve2") {
+            host.memory = 17 << 30;
+            host.cpus = 6;
+        }
+        let (proposal, _) = proposed(&survey, &Answers::default());
+        let names: Vec<&str> = proposal.wanted.types.iter().map(|one| &*one.name).collect();
+        assert_eq!(names, ["small", "medium"]);
+        // What guests are promised leaves room for three.
+        for (vmid, host, memory) in [(100, "pve1", 30_i64), (101, "pve2", 5)] {
+            let guest = GuestResource {
+                host: host.into(),
+                status: "running".into(),
+                memory: memory << 30,
+                ..GuestResource::default()
+            };
+            survey.pve.resources.guests.insert(vmid, guest);
+        }
+        let (proposal, _) = proposed(&survey, &Answers::default());
+        assert_eq!(proposal.wanted.pool.max, 3);
+    }
+
+    #[test]
+    fn ranges_are_proposed_where_no_dhcp_is() {
+        let mut answers = Answers::default();
+        answers.network.addresses = Some(Addresses::Ranges);
+        let mut survey = survey();
+        survey
+            .pve
+            .addresses
+            .insert("192.0.2.250".parse().expect("an address"));
+        let (proposal, text) = proposed(&survey, &answers);
+        assert_eq!(proposal.missing, Vec::<String>::new());
+        crate::config::parse(&text, "test").unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        let network = proposal.wanted.network.expect("a network");
+        assert_eq!(network.subnet, "192.0.2.0/24");
+        assert_eq!(network.ranges, ["192.0.2.218-192.0.2.249"]);
+        assert_eq!(network.gateway, "192.0.2.1");
+        // On a bridge without an address nothing can be found: that is said, and nothing is guessed.
+        answers.network.bridge = Some("vmbr1".to_owned());
+        let (proposal, _) = proposed(&survey, &answers);
+        let missing: Vec<&str> = proposal
+            .missing
+            .iter()
+            .filter_map(|one| one.split(':').next())
+            .collect();
+        assert_eq!(
+            missing,
+            [
+                "network.subnet",
+                "network.ranges",
+                "network.gateway",
+                "network.nameservers"
+            ]
+        );
+    }
+
+    /// A template that is there is taken only where it looks like a node's; a bare one is told of.
+    #[test]
+    fn templates_that_are_there_are_judged_by_what_they_have() {
+        let mut survey = survey();
+        let add = |survey: &mut Survey, vmid: u32, name: &str, agent: &str| {
+            let guest = GuestResource {
+                host: "pve1".into(),
+                name: name.into(),
+                template: true,
+                ..GuestResource::default()
+            };
+            survey.pve.resources.guests.insert(vmid, guest);
+            let config = json!({"template": 1, "agent": agent, "scsi0": "local-zfs:base-8000-disk-0,size=8G", "boot": "order=scsi0",
+                "net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0", "ide2": "local-zfs:vm-8000-cloudinit,media=cdrom"});
+            survey.pve.templates.insert(vmid, VmConfig::read(&config));
+        };
+        add(&mut survey, 200, "debian-13", "1");
+        add(&mut survey, 201, "kube-node", "0");
+        let source = |survey: &Survey| {
+            proposed(survey, &Answers::default())
+                .0
+                .wanted
+                .template
+                .source
+        };
+        assert!(matches!(source(&survey), Source::Build(_)));
+        add(&mut survey, 202, "kube-node", "1");
+        assert_eq!(source(&survey), Source::Vmid(202));
+        // The other one of the name has no agent and is none.
+        add(&mut survey, 201, "kube-node", "1");
+        assert_eq!(source(&survey), Source::Named("kube-node".to_owned()));
+    }
+}

@@ -1,0 +1,141 @@
+//! What the hosts have: sizes of machines that fit, room for how many, bridges.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::answers::Answers;
+use super::choose::{Proposal, TypeWanted};
+use super::survey::Survey;
+use crate::config::scalar::Size;
+use crate::model::region::GuestKind;
+
+/// Sizes that are proposed: name, cores, GiB of memory.
+const SIZES: [(&str, u32, i64); 3] = [("small", 2, 4), ("medium", 4, 8), ("large", 8, 16)];
+/// A machine takes at most this part of a host: two fit on it beside nothing else.
+const PART: i64 = 2;
+const GIB: i64 = 1 << 30;
+
+/// Sizes that the hosts carry.
+pub(super) fn choose(survey: &Survey, answers: &Answers, proposal: &mut Proposal) {
+    let types = match &answers.pool.instance_types {
+        Some(answered) => answered.iter().map(|text| read(text)).collect(),
+        None => Ok(fitting(survey)),
+    };
+    let types = match types {
+        Ok(types) if types.is_empty() => {
+            let text = "pool.instance_types: at least one size, such as 2x4GiB";
+            proposal.missing.push(text.to_owned());
+            return;
+        }
+        Ok(types) => types,
+        Err(why) => {
+            proposal.missing.push(format!("pool.instance_types: {why}"));
+            return;
+        }
+    };
+    let shown = types
+        .iter()
+        .map(|one| format!("{}x{}", one.cores, one.memory));
+    let shown: Vec<String> = shown.collect();
+    let why = "the smallest host carries two of each; the autoscaler takes what fits the pods best";
+    let answered = answers.pool.instance_types.is_some();
+    proposal.choose("pool.instance_types", shown.join(", "), why, answered);
+    proposal.ask();
+    proposal.wanted.types = types;
+}
+
+/// The proposed sizes that fit; the smallest in any case.
+fn fitting(survey: &Survey) -> Vec<TypeWanted> {
+    let hosts = survey.pve.resources.hosts.values();
+    let online: Vec<_> = hosts
+        .filter(|host| host.online && host.memory > 0)
+        .collect();
+    let cores = online.iter().map(|host| host.cpus).min().unwrap_or(0);
+    let memory = online.iter().map(|host| host.memory).min().unwrap_or(0);
+    let fit =
+        |at: usize, cpus: u32, gib: i64| at == 0 || (cpus <= cores && gib * GIB <= memory / PART);
+    let sizes = SIZES.into_iter().enumerate();
+    let fitting = sizes.filter(|(at, (_, cpus, gib))| fit(*at, *cpus, *gib));
+    fitting
+        .map(|(_, (name, cores, gib))| TypeWanted {
+            name: name.to_owned(),
+            cores,
+            memory: format!("{gib}GiB"),
+        })
+        .collect()
+}
+
+/// `2x4GiB`: cores and memory.
+pub(super) fn read(text: &str) -> Result<TypeWanted, String> {
+    let wrong = || format!("{text:?} is not cores and memory, such as 2x4GiB");
+    let (cores, memory) = text.split_once('x').ok_or_else(wrong)?;
+    let cores: u32 = cores.trim().parse().map_err(|_| wrong())?;
+    let memory = memory.trim();
+    let size = serde_json::from_value::<Size>(serde_json::Value::String(memory.to_owned()));
+    let size = size.map_err(|_| wrong())?;
+    let known = SIZES.iter();
+    let mut known = known.filter(|(_, cpus, gib)| *cpus == cores && gib * GIB == size.0);
+    let name = match known.next() {
+        Some((name, ..)) => (*name).to_owned(),
+        None => format!("c{cores}-{}", memory.to_ascii_lowercase()),
+    };
+    Ok(TypeWanted {
+        name: name.replace(|one: char| !one.is_ascii_alphanumeric(), "-"),
+        cores,
+        memory: memory.to_owned(),
+    })
+}
+
+/// How many machines of the smallest size the memory holds that no running guest is promised; `None` where no host says what it has.
+pub(super) fn room(survey: &Survey, types: &[TypeWanted]) -> Option<u32> {
+    let resources = &survey.pve.resources;
+    let sizes = types.iter().filter_map(|one| {
+        serde_json::from_value::<Size>(serde_json::Value::String(one.memory.clone())).ok()
+    });
+    let smallest = sizes.map(|size| size.0).min().filter(|size| *size > 0)?;
+    let online = resources.hosts.iter();
+    let mut online = online
+        .filter(|(_, host)| host.online && host.memory > 0)
+        .peekable();
+    online.peek()?;
+    let room = online.map(|(name, host)| {
+        let guests = resources
+            .guests
+            .values()
+            .filter(|guest| guest.host == *name);
+        let running = guests.filter(|guest| guest.running() && !guest.template);
+        let promised: i64 = running.map(|guest| guest.memory).sum();
+        (host.memory - promised).max(0) / smallest
+    });
+    u32::try_from(room.sum::<i64>()).ok()
+}
+
+/// The bridges that every host has that is online.
+pub(super) fn bridges(survey: &Survey) -> BTreeSet<String> {
+    let mut hosts = survey.pve.bridges.values();
+    let Some(first) = hosts.next() else {
+        return BTreeSet::new();
+    };
+    let mut all: BTreeSet<String> = first.keys().cloned().collect();
+    for bridges in hosts {
+        all.retain(|name| bridges.contains_key(name));
+    }
+    all
+}
+
+/// The network of a bridge (of the first bridge that has one, where none is named), with the hosts' gateway in it.
+pub(super) fn bridge_net(survey: &Survey, bridge: Option<&str>) -> Option<(IpNet, Option<IpAddr>)> {
+    let all = survey.pve.bridges.values().flatten();
+    let mut named = all.filter(|(name, _)| bridge.is_none_or(|bridge| bridge == *name));
+    named.find_map(|(_, at)| {
+        let net = at.cidr.filter(|net| net.addr().is_ipv4())?;
+        Some((net, at.gateway.filter(|gateway| net.contains(gateway))))
+    })
+}
+
+/// Whether a VM, not a container.
+pub(super) fn is_vm(kind: GuestKind) -> bool {
+    kind == GuestKind::Qemu
+}

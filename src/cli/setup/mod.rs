@@ -1,0 +1,282 @@
+//! `setup`: from a host and a cluster to a configured service. It looks at what there is, asks little, says why it chose what it
+//! chose, shows everything before it does any of it, and leaves a file that a person would have written.
+//!
+//! It is a person's command, with a person's rights: root's on a PVE host, or an administrator's token. Run again it proposes
+//! what is still to be done, and what was answered anew. Choosing ([`choose`]) is apart from looking ([`survey`]) and doing
+//! ([`steps`]), and pure.
+
+mod answers;
+mod ask;
+mod choose;
+mod free;
+mod hardware;
+mod images;
+mod network;
+mod steps;
+mod survey;
+mod templates;
+mod text;
+mod token;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{anyhow, bail};
+
+use super::args::SetupOptions;
+use super::table::table;
+use super::{Failure, print, runtime};
+use crate::config;
+use crate::model::words;
+
+use answers::Answers;
+use choose::Proposal;
+use images::Image;
+use steps::Step;
+use survey::{Admin, Existing, Survey};
+
+/// Runs it.
+pub(super) fn run(path: &Path, options: &SetupOptions) -> Result<(), Failure> {
+    let mut answers = match &options.answers {
+        Some(file) => Answers::read(file)?,
+        None => Answers::default(),
+    };
+    if let Some(kubeconfig) = &options.kubeconfig {
+        answers.kubernetes.kubeconfig = Some(kubeconfig.clone());
+    }
+    let existing = Existing::read(path).map_err(Failure::Config)?;
+    runtime()?.block_on(set_up(path, options, answers, &existing))
+}
+
+async fn set_up(
+    path: &Path,
+    options: &SetupOptions,
+    mut answers: Answers,
+    existing: &Existing,
+) -> Result<(), Failure> {
+    let mut admin = Admin::open(&answers, existing)?;
+    admin.file = path.to_owned();
+    // With a file of answers nobody is asked: what is not in it is chosen.
+    let asks = ask::somebody() && options.answers.is_none() && !options.yes && !options.dry_run;
+    let mut survey = survey::look(&admin, &answers, existing).await?;
+    print(&found(&survey))?;
+    let image = image(&survey, &answers, existing).await?;
+    let proposal = ask_all(
+        asks,
+        &mut survey,
+        &mut answers,
+        (existing, &admin),
+        image.as_ref(),
+    )
+    .await?;
+    print(&chosen(&proposal))?;
+    if !proposal.missing.is_empty() {
+        let all = proposal.missing.iter();
+        let all = all.fold(String::new(), |text, one| text + "\n  " + one);
+        return Err(
+            anyhow!("these answers are missing or wrong; nothing was changed:{all}").into(),
+        );
+    }
+    let new = if existing.settings.configured {
+        text::changed(existing, &answers)?
+    } else {
+        text::new(existing, &proposal.wanted)
+    };
+    if let Err(errors) = config::parse(&new, "what setup would write") {
+        return Err(Failure::Config(errors));
+    }
+    if let Some(file) = &options.save_answers {
+        std::fs::write(file, answers.text()?)
+            .map_err(|error| anyhow!("cannot write the answers to {}: {error}", file.display()))?;
+    }
+    let steps = steps::plan((&survey, &admin, existing), &answers, (path, &new))?;
+    if steps.is_empty() {
+        return print(
+            "\nNothing is to be done: all is as it should be. `pve-autoscaler doctor` looks closer.\n",
+        );
+    }
+    carry_out(&steps, &admin, options).await
+}
+
+/// Asks for what is worth a question, one by one, since each answer may change what is proposed next; the proposal in the end.
+async fn ask_all(
+    asks: bool,
+    survey: &mut Survey,
+    answers: &mut Answers,
+    (existing, admin): (&Existing, &Admin),
+    image: Option<&Image>,
+) -> Result<Proposal, Failure> {
+    let mut asked = BTreeSet::new();
+    loop {
+        let proposal = propose(survey, answers, existing, admin, image);
+        let open = proposal.choices.iter();
+        let mut open = open.filter(|one| one.ask && !one.answered && !asked.contains(one.key));
+        let Some(choice) = open.next().filter(|_| asks) else {
+            return Ok(proposal);
+        };
+        let typed = ask::about(choice)?;
+        if typed.is_empty() {
+            asked.insert(choice.key);
+        } else if let Err(why) = answers.set(choice.key, &typed) {
+            print(&format!("  {why:#}\n"))?;
+        } else if choice.key.starts_with("kubernetes.") {
+            *survey = survey::look(admin, answers, existing).await?;
+        }
+    }
+}
+
+/// Shows the steps, and does them after a yes.
+async fn carry_out(steps: &[Step], admin: &Admin, options: &SetupOptions) -> Result<(), Failure> {
+    let mut shown = String::from("\nTo do\n");
+    for (number, step) in steps.iter().enumerate() {
+        let _ = write!(shown, "  {}. {}", number + 1, step.show());
+    }
+    print(&shown)?;
+    if options.dry_run {
+        return print("\nNothing was changed (--dry-run).\n");
+    }
+    if !options.yes {
+        if !ask::somebody() {
+            bail_unasked()?;
+        }
+        if !ask::whether(&format!("\nDo {}?", words::count(steps.len(), "step")))? {
+            return print("Nothing was changed.\n");
+        }
+    }
+    for (number, step) in steps.iter().enumerate() {
+        let title = step.show();
+        print(&format!(
+            "{}. {}\n",
+            number + 1,
+            title.lines().next().unwrap_or_default()
+        ))?;
+        if let Err(failure) = step.run(admin).await {
+            print(&format!(
+                "  FAILED at step {} of {}; what came before is done. Run setup again when it is mended: it goes on with what is missing.\n",
+                number + 1,
+                steps.len()
+            ))?;
+            return Err(failure);
+        }
+    }
+    print("\nDone. Look at it: pve-autoscaler doctor; pve-autoscaler status; pve-autoscaler plan\n")
+}
+
+fn bail_unasked() -> anyhow::Result<()> {
+    bail!("nobody can be asked here: look at the list, then say --yes; nothing was changed")
+}
+
+/// The newest image of Debian, where a template may have to be built and no image is answered. `None` where it cannot be looked up.
+async fn image(
+    survey: &Survey,
+    answers: &Answers,
+    existing: &Existing,
+) -> Result<Option<Image>, Failure> {
+    let template = &answers.template;
+    if existing.settings.configured || template.image.is_some() || template.build == Some(false) {
+        return Ok(None);
+    }
+    if template.build.is_none() && (template.vmid.is_some() || templates::has_likely(survey)) {
+        return Ok(None);
+    }
+    let mirror = template.mirror.as_deref().unwrap_or(images::MIRROR);
+    match images::newest(mirror).await {
+        Ok(image) => Ok(Some(image)),
+        Err(why) => {
+            print(&format!("note: {mirror}: {why:#}\n"))?;
+            Ok(None)
+        }
+    }
+}
+
+/// What is proposed: all, or, where the file is configured, only how the cluster is reached.
+fn propose(
+    survey: &Survey,
+    answers: &Answers,
+    existing: &Existing,
+    admin: &Admin,
+    image: Option<&Image>,
+) -> Proposal {
+    if existing.settings.configured {
+        let mut proposal = Proposal::default();
+        choose::kubernetes(survey, answers, &mut proposal);
+        return proposal;
+    }
+    choose::choose(survey, answers, (existing, admin.here), image)
+}
+
+/// What was found, in a few lines.
+fn found(survey: &Survey) -> String {
+    let (pve, mut text) = (&survey.pve, String::from("Found\n"));
+    let name = pve
+        .status
+        .name
+        .as_deref()
+        .map_or(String::new(), |name| format!(" {name}"));
+    let _ = writeln!(
+        text,
+        "  PVE {}, {}{name}: {}, {}",
+        pve.version.version,
+        if pve.status.name.is_some() {
+            "cluster"
+        } else {
+            "a host alone"
+        },
+        words::count(pve.resources.hosts.len(), "host"),
+        words::count(pve.resources.guests.len(), "guest"),
+    );
+    if !pve.status.quorate {
+        text.push_str("  WARNING: the cluster has no quorum; PVE changes nothing until it has\n");
+    }
+    let hosts = pve.resources.hosts.iter().map(|(name, host)| {
+        let bridges = pve.bridges.get(name).into_iter().flatten();
+        let bridges: Vec<&str> = bridges.map(|(bridge, _)| &**bridge).collect();
+        let state = if host.online { "online" } else { "OFFLINE" };
+        vec![
+            name.to_string(),
+            state.to_owned(),
+            host.cpus.to_string(),
+            words::bytes(host.memory),
+            bridges.join(","),
+        ]
+    });
+    let hosts: Vec<Vec<String>> = hosts.collect();
+    text.push_str(&table(
+        &["HOST", "STATE", "CPUS", "MEMORY", "BRIDGES"],
+        &hosts,
+    ));
+    match &survey.kube {
+        Some(kube) => {
+            let _ = writeln!(
+                text,
+                "  Kubernetes {} at {}: {}",
+                kube.version,
+                kube.server,
+                words::count(kube.nodes.len(), "node")
+            );
+        }
+        None => text.push_str("  Kubernetes: no kubeconfig leads to it yet\n"),
+    }
+    text
+}
+
+/// What was chosen, and why.
+fn chosen(proposal: &Proposal) -> String {
+    let mut text = String::new();
+    if !proposal.choices.is_empty() {
+        text.push_str("\nChosen\n");
+    }
+    let widest = proposal.choices.iter().map(|choice| choice.key.len()).max();
+    for choice in &proposal.choices {
+        let (key, value, width) = (choice.key, &choice.value, widest.unwrap_or(0));
+        let _ = writeln!(text, "  {key:width$}  {value}");
+        if !choice.answered {
+            let _ = writeln!(text, "      {}", choice.why);
+        }
+    }
+    for note in &proposal.notes {
+        let _ = writeln!(text, "  note: {note}");
+    }
+    text
+}

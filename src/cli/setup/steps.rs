@@ -1,0 +1,313 @@
+//! What is to be done, in order: shown first, each with what a person would type for it, and then done.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+use super::answers::Answers;
+use super::survey::{Admin, Existing, Survey, kubeconfig_request};
+use super::templates::{FILES, content_lacking};
+use super::text;
+use super::token::{self, Grants};
+use crate::cli::args::BuildOptions;
+use crate::cli::doctor::user::DAEMON;
+use crate::cli::{Failure, print, template};
+use crate::clock::Clock;
+use crate::config::settings::Channel;
+use crate::config::{self, Settings};
+use crate::kube::bootstrap::{self, KubeconfigRequest, write_credentials};
+use crate::model::region::GuestKind;
+
+/// Where systemd tells that it runs.
+const SYSTEMD: &str = "/run/systemd/system";
+const UNIT: &str = "pve-autoscaler.service";
+
+/// One step.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// RBAC, admission policy, and the daemon's own kubeconfig.
+    Kubeconfig(Box<KubeconfigRequest>),
+    /// A resource pool, roles, a user and a token in PVE.
+    Token(Box<Grants>, PathBuf),
+    /// What a storage may hold.
+    Content(BTreeSet<String>),
+    /// The configuration file.
+    File {
+        path: PathBuf,
+        old: Option<String>,
+        new: String,
+    },
+    /// A template.
+    Build(String),
+    /// The service takes the file.
+    Service,
+}
+
+/// What is to be done so that all is as the file's new text says.
+pub(super) fn plan(
+    (survey, admin, existing): (&Survey, &Admin, &Existing),
+    answers: &Answers,
+    (path, new): (&Path, &str),
+) -> anyhow::Result<Vec<Step>> {
+    let settings = config::parse(new, "what setup would write")?;
+    let mut steps = Vec::new();
+    if survey.kubeconfig_lacks.is_some()
+        && let Some(request) = kubeconfig_request(answers, existing)
+    {
+        steps.push(Step::Kubeconfig(Box::new(request)));
+    }
+    let channel = settings
+        .regions
+        .values()
+        .next()
+        .map(|region| &region.channel);
+    if let Some(Channel::Token {
+        token_id,
+        secret_file,
+        ..
+    }) = channel
+        && !survey.token_works
+        && let Some(grants) = token::grants(token_id, &settings, &survey.pve)
+    {
+        steps.push(Step::Token(Box::new(grants), secret_file.clone()));
+    }
+    let builds = if admin.here || answers.proxmox.admin_token_id.is_some() {
+        to_build(&settings, survey)
+    } else {
+        Vec::new()
+    };
+    let downloads = |name: &String| {
+        settings.templates.get(&**name).is_some_and(|template| {
+            template
+                .build
+                .as_ref()
+                .is_some_and(|build| build.image.is_some())
+        })
+    };
+    if builds.iter().any(downloads)
+        && let Some(content) = content_lacking(&survey.pve.resources)
+    {
+        steps.push(Step::Content(content));
+    }
+    if existing.text.as_deref() != Some(new) {
+        steps.push(Step::File {
+            path: path.to_owned(),
+            old: existing.text.clone(),
+            new: new.to_owned(),
+        });
+    }
+    steps.extend(builds.into_iter().map(Step::Build));
+    if steps.iter().any(|step| {
+        matches!(
+            step,
+            Step::File { .. } | Step::Kubeconfig(_) | Step::Token(..)
+        )
+    }) && has_service()
+    {
+        steps.push(Step::Service);
+    }
+    Ok(steps)
+}
+
+/// Templates with a build of which no VM is there.
+fn to_build(settings: &Settings, survey: &Survey) -> Vec<String> {
+    let templates = settings
+        .templates
+        .iter()
+        .filter(|(_, template)| template.build.is_some());
+    let missing = templates.filter(|(_, template)| {
+        let guests = survey.pve.resources.guests.iter();
+        let mut copies = guests.filter(|(vmid, guest)| {
+            guest.kind == GuestKind::Qemu
+                && template.means(**vmid, guest.template, &guest.name, &guest.tags)
+        });
+        copies.next().is_none()
+    });
+    missing.map(|(name, _)| name.to_string()).collect()
+}
+
+fn has_service() -> bool {
+    let units = [
+        "/etc/systemd/system",
+        "/lib/systemd/system",
+        "/usr/lib/systemd/system",
+    ];
+    Path::new(SYSTEMD).exists() && units.iter().any(|unit| Path::new(unit).join(UNIT).exists())
+}
+
+impl Step {
+    /// What it does, and below it what it would be by hand, or the text.
+    pub(super) fn show(&self) -> String {
+        let mut text = String::new();
+        let _ = match self {
+            Step::Kubeconfig(request) => {
+                let server = request
+                    .server
+                    .as_ref()
+                    .map(|server| format!(" --server {server}"));
+                let context = request
+                    .context
+                    .as_ref()
+                    .map(|context| format!(" --context {context}"));
+                writeln!(
+                    text,
+                    "apply the RBAC manifest and the admission policy, and make the daemon's own kubeconfig {}\n\
+                     \u{20}    pve-autoscaler kubeconfig --kubeconfig {}{}{} --output {0}",
+                    request.output.display(),
+                    request.admin.display(),
+                    context.unwrap_or_default(),
+                    server.unwrap_or_default(),
+                )
+            }
+            Step::Token(grants, file) => writeln!(
+                text,
+                "make a user in PVE for the daemon, with these privileges and no others, and its token, whose secret goes to {}\n{}",
+                file.display(),
+                indented(&grants.typed())
+            ),
+            Step::Content(content) => writeln!(
+                text,
+                "let the storage {FILES} hold images to import and cloud-init snippets\n     pvesm set {FILES} --content {}",
+                content
+                    .iter()
+                    .map(String::as_str)
+                    .collect::<Vec<_>>()
+                    .join(",")
+            ),
+            Step::File { path, old, new } => match old {
+                Some(old) => writeln!(
+                    text,
+                    "change {}\n{}",
+                    path.display(),
+                    indented(&text::differences(old, new))
+                ),
+                None => writeln!(text, "write {}\n{}", path.display(), indented(new)),
+            },
+            Step::Build(name) => writeln!(
+                text,
+                "build the template {name}, on each host that needs one: some minutes each\n     pve-autoscaler template build {name}"
+            ),
+            Step::Service => writeln!(
+                text,
+                "start the service now and at boot, and have it take the file\n     systemctl enable --now {UNIT} && systemctl reload {UNIT}"
+            ),
+        };
+        text.trim_end().to_owned() + "\n"
+    }
+
+    /// Does it; says what was done.
+    pub(super) async fn run(&self, admin: &Admin) -> Result<(), Failure> {
+        let done = match self {
+            Step::Kubeconfig(request) => kubeconfig(request).await?,
+            Step::Token(grants, file) => grants.make(&admin.client, file, DAEMON).await?,
+            Step::Content(content) => {
+                let named = format!("what the storage {FILES} may hold");
+                admin
+                    .client
+                    .set_storage_content(FILES, content)
+                    .await
+                    .context(named)?;
+                vec![format!(
+                    "the storage {FILES} holds import and snippets, too"
+                )]
+            }
+            Step::File { path, old, new } => write(path, old.as_deref(), new)?,
+            Step::Build(name) => {
+                let settings =
+                    Settings::clone(&config::load(&admin.file).map_err(Failure::Config)?);
+                let options = BuildOptions {
+                    names: vec![name.clone()],
+                    hosts: Vec::new(),
+                    again: false,
+                    keep_failed: false,
+                };
+                template::build(&settings, &options).await?;
+                Vec::new()
+            }
+            Step::Service => service()?,
+        };
+        print(
+            &done
+                .iter()
+                .fold(String::new(), |text, line| text + "  done: " + line + "\n"),
+        )
+    }
+}
+
+fn indented(text: &str) -> String {
+    text.lines()
+        .fold(String::new(), |all, line| all + "     " + line + "\n")
+}
+
+async fn kubeconfig(request: &KubeconfigRequest) -> anyhow::Result<Vec<String>> {
+    if let Some(folder) = request.output.parent() {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    let made = bootstrap::kubeconfig(request, Clock::System).await?;
+    let mut done: Vec<String> = made
+        .applied
+        .iter()
+        .map(|object| format!("applied {object}"))
+        .collect();
+    done.push(format!(
+        "{}: user {} at {}, until {}",
+        request.output.display(),
+        bootstrap::USER,
+        made.server,
+        made.expires
+    ));
+    done.extend(made.owner_hint.map(|hint| format!("note: {hint}")));
+    Ok(done)
+}
+
+/// Writes the file whole or not at all. What was there is kept beside it.
+fn write(path: &Path, old: Option<&str>, new: &str) -> anyhow::Result<Vec<String>> {
+    let mut done = Vec::new();
+    let now = match std::fs::read_to_string(path) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => bail!("cannot read {}: {error}", path.display()),
+    };
+    if now.as_deref() != old {
+        bail!(
+            "{} was changed while setup asked: it is left as it is; run setup again",
+            path.display()
+        );
+    }
+    if let Some(old) = old {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".before-setup");
+        let beside = PathBuf::from(beside);
+        let failed = |why: String| {
+            anyhow::anyhow!("cannot keep the old file as {}: {why}", beside.display())
+        };
+        write_credentials(&beside, old, DAEMON).map_err(failed)?;
+        done.push(format!("the file as it was is in {}", beside.display()));
+    }
+    let hint = write_credentials(path, new, DAEMON)
+        .map_err(|why| anyhow::anyhow!("cannot write {}: {why}", path.display()))?;
+    done.push(format!("wrote {}", path.display()));
+    done.extend(hint.map(|hint| format!("note: {hint}")));
+    Ok(done)
+}
+
+fn service() -> anyhow::Result<Vec<String>> {
+    for arguments in [["enable", "--now", UNIT], ["reload-or-restart", "--", UNIT]] {
+        let shown = format!("systemctl {}", arguments.join(" "));
+        let output = Command::new("systemctl")
+            .args(arguments)
+            .output()
+            .with_context(|| shown.clone())?;
+        if !output.status.success() {
+            bail!(
+                "{shown}: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
+        }
+    }
+    Ok(vec![format!("{UNIT} runs with the file")])
+}

@@ -1,0 +1,390 @@
+//! What there is: PVE's hosts, storages, bridges and templates; the Kubernetes cluster; the configuration file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow, bail};
+use futures::stream::{self, StreamExt as _};
+
+use super::answers::{Answers, ProxmoxAnswers};
+use crate::broker::direct::Direct;
+use crate::cli::channels;
+use crate::cli::doctor::user::DAEMON;
+use crate::clock::Clock;
+use crate::config::file::ChannelKind;
+use crate::config::settings::{Channel, Region};
+use crate::config::{self, Settings};
+use crate::kube::bootstrap::KubeconfigRequest;
+use crate::kube::survey::NodeFound;
+use crate::kube::{self, Connector, Unobserved, bootstrap};
+use crate::model::region::GuestKind;
+use crate::pve::transport::Transport;
+use crate::pve::transport::https::{Https, Options};
+use crate::pve::{BridgeAddress, Client, ClusterStatus, Resources, Version, VmConfig};
+
+/// Calls to PVE at the same time.
+const AT_A_TIME: usize = 4;
+/// Hosts whose bridges are read, and guests whose addresses are.
+const MAX_READ: usize = 500;
+/// Where a PVE host has the certificates of its own.
+const PVE_HERE: &str = "/etc/pve/local";
+
+/// All that was found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Survey {
+    pub(super) pve: PveFound,
+    /// `None` where no kubeconfig leads to a cluster.
+    pub(super) kube: Option<KubeFound>,
+    /// Why the API server's address in the administrator's kubeconfig is none for the daemon.
+    pub(super) server_unfit: Option<String>,
+    /// The daemon's kubeconfig: what is wrong with it; `None`: it works and may do all that is needed.
+    pub(super) kubeconfig_lacks: Option<String>,
+    /// A token by which the daemon reaches PVE works.
+    pub(super) token_works: bool,
+}
+
+/// What was found of PVE.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PveFound {
+    pub(super) version: Version,
+    pub(super) status: ClusterStatus,
+    pub(super) resources: Resources,
+    /// The configurations of the VMs that are templates.
+    pub(super) templates: BTreeMap<u32, VmConfig>,
+    /// Each host's bridges.
+    pub(super) bridges: BTreeMap<Arc<str>, BTreeMap<String, BridgeAddress>>,
+    /// Addresses that guests' configurations and hosts have.
+    pub(super) addresses: BTreeSet<IpAddr>,
+    /// Resource pools.
+    pub(super) pools: BTreeSet<String>,
+}
+
+/// What was found of Kubernetes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KubeFound {
+    /// `v1.34.1`.
+    pub(super) version: String,
+    pub(super) server: String,
+    pub(super) nodes: Vec<NodeFound>,
+    /// `kube-public/cluster-info` is there: kubeadm made the cluster.
+    pub(super) kubeadm: bool,
+}
+
+impl KubeFound {
+    /// `1.34` of `v1.34.1`.
+    pub(super) fn minor(&self) -> Option<String> {
+        let mut parts = self.version.trim_start_matches('v').split('.');
+        let (major, minor) = (parts.next()?, parts.next()?);
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        (digits(major) && digits(minor)).then(|| format!("{major}.{minor}"))
+    }
+}
+
+/// The configuration file as it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Existing {
+    /// The file's text; `None` where there is no file.
+    pub(super) text: Option<String>,
+    pub(super) settings: Settings,
+}
+
+impl Existing {
+    /// Reads it. A file that is wrong is not touched: its errors are for a person.
+    pub(super) fn read(path: &Path) -> Result<Existing, config::ConfigErrors> {
+        if !path.exists() {
+            let settings = config::parse("version = 1\n", "nothing")?;
+            return Ok(Existing {
+                text: None,
+                settings,
+            });
+        }
+        let text = config::read(path)?;
+        let settings = config::parse(&text, &path.display().to_string())?;
+        Ok(Existing {
+            text: Some(text),
+            settings,
+        })
+    }
+
+    /// The region that the file has, if it is one alone.
+    pub(super) fn region(&self) -> Option<(&Arc<str>, &Region)> {
+        let mut regions = self.settings.regions.iter();
+        let one = regions.next();
+        if regions.next().is_some() { None } else { one }
+    }
+}
+
+/// The way to PVE of whoever runs this.
+#[derive(Clone, Debug)]
+pub(super) struct Admin {
+    pub(super) client: Client,
+    /// root on a host of the cluster.
+    pub(super) here: bool,
+    /// The configuration file.
+    pub(super) file: PathBuf,
+}
+
+impl Admin {
+    /// Opens it: this host's own way, or an administrator's token. Nothing is sent yet.
+    pub(super) fn open(answers: &Answers, existing: &Existing) -> anyhow::Result<Admin> {
+        let proxmox = &answers.proxmox;
+        if let Some(id) = &proxmox.admin_token_id {
+            let secret = proxmox.admin_token_secret_file.as_deref();
+            let secret = secret.context(
+                "proxmox.admin_token_id is answered and proxmox.admin_token_secret_file is not",
+            )?;
+            return Ok(Admin::remote(https(proxmox, id, secret)?));
+        }
+        if Path::new(PVE_HERE).exists() {
+            let direct = Direct::open().map_err(|why| anyhow!("{why}"))?;
+            return Ok(Admin {
+                client: Client::new(Arc::new(direct)),
+                here: true,
+                file: PathBuf::new(),
+            });
+        }
+        if let (Some(id), Some(secret)) = (&proxmox.token_id, &proxmox.token_secret_file)
+            && secret.exists()
+        {
+            return Ok(Admin::remote(https(proxmox, id, secret)?));
+        }
+        if let Some((_, region)) = existing.region()
+            && matches!(region.channel, Channel::Token { .. })
+        {
+            let socket = &existing.settings.broker.socket;
+            return Ok(Admin::remote(channels::open(region, socket)?));
+        }
+        bail!(
+            "this is no PVE host (there is no {PVE_HERE}). Run it as root on a host of the PVE cluster; or answer by --answers how PVE is \
+             reached: proxmox.endpoints, admin_token_id, admin_token_secret_file, and fingerprint or ca_file"
+        )
+    }
+
+    fn remote(transport: Arc<dyn Transport>) -> Admin {
+        Admin {
+            client: Client::new(transport),
+            here: false,
+            file: PathBuf::new(),
+        }
+    }
+}
+
+/// HTTPS with a token, to the endpoints that were answered.
+pub(super) fn https(
+    proxmox: &ProxmoxAnswers,
+    id: &str,
+    secret: &Path,
+) -> anyhow::Result<Arc<dyn Transport>> {
+    let endpoints = proxmox.endpoints.clone().unwrap_or_default();
+    if endpoints.is_empty() {
+        bail!("a token is answered and proxmox.endpoints is not");
+    }
+    let text = std::fs::read_to_string(secret)
+        .with_context(|| format!("cannot read the secret of {id} in {}", secret.display()))?;
+    let options = Options {
+        endpoints,
+        token_id: id.to_owned(),
+        secret: text.trim().to_owned().into(),
+        ca_file: proxmox.ca_file.clone(),
+        fingerprint: proxmox.fingerprint.clone(),
+    };
+    Ok(Arc::new(Https::new(&options)?))
+}
+
+/// Looks at everything. PVE must answer; a cluster that does not is told by what is missing.
+pub(super) async fn look(
+    admin: &Admin,
+    answers: &Answers,
+    existing: &Existing,
+) -> anyhow::Result<Survey> {
+    let pve = pve(&admin.client).await.context("PVE")?;
+    let (kube, kubeconfig_lacks) = kubernetes(answers, existing).await?;
+    Ok(Survey {
+        pve,
+        kube,
+        server_unfit: server_unfit(answers, existing),
+        kubeconfig_lacks,
+        token_works: token_works(answers, existing).await,
+    })
+}
+
+async fn pve(client: &Client) -> anyhow::Result<PveFound> {
+    let (version, status, resources) = tokio::try_join!(
+        client.version(),
+        client.cluster_status(),
+        client.resources()
+    )?;
+    let pools = client.pools().await?;
+    let mut found = PveFound {
+        version,
+        status,
+        pools,
+        ..PveFound::default()
+    };
+    let is_template = |guest: &crate::pve::GuestResource| guest.template;
+    let guests: Vec<_> = resources.guests.iter().take(MAX_READ).collect();
+    let asked = guests.iter().map(|(vmid, guest)| async move {
+        if is_template(guest) && guest.kind == GuestKind::Qemu {
+            let config = client.vm_config(&guest.host, **vmid).await;
+            (
+                **vmid,
+                config.map(|config| (config.promise(), Some(config))),
+            )
+        } else {
+            let promise = client.guest_promise(&guest.host, guest.kind, **vmid).await;
+            (**vmid, promise.map(|promise| (promise, None)))
+        }
+    });
+    let mut asked = stream::iter(asked).buffered(AT_A_TIME);
+    while let Some((vmid, read)) = asked.next().await {
+        // A guest that is just being removed, or whose host is off, says nothing.
+        let Ok((promise, config)) = read else {
+            continue;
+        };
+        found.addresses.extend(promise.addresses);
+        if let Some(config) = config {
+            found.templates.insert(vmid, config);
+        }
+    }
+    drop(asked);
+    let online = resources.hosts.iter().filter(|(_, host)| host.online);
+    let asked = online
+        .take(MAX_READ)
+        .map(|(host, _)| async move { (host.clone(), client.bridge_addresses(host).await) });
+    let mut asked = stream::iter(asked).buffered(AT_A_TIME);
+    while let Some((host, bridges)) = asked.next().await {
+        let bridges = bridges?;
+        let own = bridges.values();
+        let own = own.flat_map(|at| at.cidr.map(|net| net.addr()).into_iter().chain(at.gateway));
+        found.addresses.extend(own);
+        found.bridges.insert(host, bridges);
+    }
+    drop(asked);
+    found.resources = resources;
+    Ok(found)
+}
+
+/// The cluster by the administrator's kubeconfig or the daemon's own, and what the daemon's own lacks.
+async fn kubernetes(
+    answers: &Answers,
+    existing: &Existing,
+) -> anyhow::Result<(Option<KubeFound>, Option<String>)> {
+    let settings = &existing.settings.kubernetes;
+    let own = Connector::File {
+        path: settings.kubeconfig.clone(),
+        context: settings.context.clone(),
+    };
+    let own = connect(own).await;
+    let lacks = match &own {
+        Ok(client) => lacks(client, &settings.namespace).await,
+        Err(why) => Some(format!("{why:#}")),
+    };
+    if let Some(path) = &answers.kubernetes.kubeconfig {
+        let admin = Connector::File {
+            path: path.clone(),
+            context: answers.kubernetes.context.clone(),
+        };
+        let admin = connect(admin).await.context("kubernetes.kubeconfig")?;
+        return Ok((Some(find(&admin).await?), lacks));
+    }
+    match own {
+        Ok(client) if lacks.is_none() => Ok((Some(find(&client).await?), None)),
+        _ => Ok((None, lacks)),
+    }
+}
+
+/// How the daemon's kubeconfig is asked for.
+pub(super) fn kubeconfig_request(
+    answers: &Answers,
+    existing: &Existing,
+) -> Option<KubeconfigRequest> {
+    let settings = &existing.settings.kubernetes;
+    Some(KubeconfigRequest {
+        admin: answers.kubernetes.kubeconfig.clone()?,
+        context: answers.kubernetes.context.clone(),
+        server: answers.kubernetes.server.clone(),
+        namespace: settings.namespace.clone(),
+        output: settings.kubeconfig.clone(),
+        group: DAEMON.to_owned(),
+        apply: true,
+    })
+}
+
+fn server_unfit(answers: &Answers, existing: &Existing) -> Option<String> {
+    let request = kubeconfig_request(answers, existing)?;
+    bootstrap::server(&request)
+        .err()
+        .map(|error| error.to_string())
+}
+
+async fn connect(connector: Connector) -> anyhow::Result<kube::Client> {
+    let client = kube::Client::new(connector, Clock::System, Arc::new(Unobserved)).await;
+    match client.credentials().error {
+        Some(error) => bail!("{error}"),
+        None => Ok(client),
+    }
+}
+
+async fn find(client: &kube::Client) -> anyhow::Result<KubeFound> {
+    let version = client.server_version().await?;
+    let nodes = client.find_nodes().await?;
+    Ok(KubeFound {
+        version: version.version,
+        server: client.credentials().server,
+        nodes,
+        kubeadm: client.cluster_info().await.is_ok(),
+    })
+}
+
+/// What the daemon's own credentials lack.
+async fn lacks(client: &kube::Client, namespace: &str) -> Option<String> {
+    if let Some(warning) = client.credentials().warning {
+        return Some(warning);
+    }
+    let rights = match bootstrap::rights(namespace) {
+        Ok(rights) => rights,
+        Err(error) => return Some(error),
+    };
+    for right in rights {
+        match client.may(&right).await {
+            Ok(true) => {}
+            Ok(false) => return Some(format!("the right {right} is missing")),
+            Err(error) => return Some(error.to_string()),
+        }
+    }
+    None
+}
+
+/// Whether the daemon's token, answered or in the file, is good for a call.
+async fn token_works(answers: &Answers, existing: &Existing) -> bool {
+    let proxmox = &answers.proxmox;
+    let transport = match (&proxmox.token_id, &proxmox.token_secret_file) {
+        (Some(id), Some(secret)) if proxmox.endpoints.is_some() => https(proxmox, id, secret).ok(),
+        _ => match existing.region() {
+            Some((_, region)) if matches!(region.channel, Channel::Token { .. }) => {
+                channels::open(region, &existing.settings.broker.socket).ok()
+            }
+            _ => None,
+        },
+    };
+    match transport {
+        Some(transport) => Client::new(transport).version().await.is_ok(),
+        None => false,
+    }
+}
+
+/// The channel that the daemon gets.
+pub(super) fn channel(answers: &Answers, existing: &Existing, here: bool) -> ChannelKind {
+    let of_file = existing.region().map(|(_, region)| match region.channel {
+        Channel::Local => ChannelKind::Local,
+        Channel::Token { .. } => ChannelKind::Token,
+    });
+    let fitting = if here {
+        ChannelKind::Local
+    } else {
+        ChannelKind::Token
+    };
+    answers.proxmox.channel.or(of_file).unwrap_or(fitting)
+}

@@ -1,0 +1,377 @@
+//! Which template machines are cloned from: one that is there and looks like a node's, or one that is built.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::answers::Answers;
+use super::choose::{Proposal, TEMPLATE, read_range};
+use super::free::{self, Vmids};
+use super::hardware::is_vm;
+use super::images::Image;
+use super::survey::Survey;
+use crate::agent::inspection;
+use crate::config::file::ChannelKind;
+use crate::config::settings::Template;
+use crate::model::words;
+use crate::pve::{Resources, VmConfig};
+
+/// What a name or tag of a template has in it that is made for Kubernetes.
+const HINTS: [&str; 4] = ["k8s", "kube", "node", "worker"];
+/// Storages without linked clones (`PVE::Storage::LVMPlugin`, `ISCSIPlugin`: `volume_has_feature`).
+const WHOLE: [&str; 3] = ["lvm", "iscsi", "iscsidirect"];
+/// Where images and cloud-init snippets are put.
+pub(super) const FILES: &str = "local";
+
+/// What machines are cloned from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The VM of this VMID.
+    Vmid(u32),
+    /// The templates of this name, one a host.
+    Named(String),
+    /// One that is built.
+    Build(BuildWanted),
+}
+
+impl Default for Source {
+    fn default() -> Source {
+        Source::Vmid(0)
+    }
+}
+
+/// A template to build.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct BuildWanted {
+    pub(super) vmids: String,
+    pub(super) image: String,
+    pub(super) checksum: String,
+    pub(super) storage: String,
+    pub(super) kubernetes: String,
+}
+
+/// Chooses it.
+pub(super) fn choose(
+    survey: &Survey,
+    answers: &Answers,
+    (channel, machines, image): (ChannelKind, Vmids, Option<&Image>),
+    proposal: &mut Proposal,
+) {
+    let answered = &answers.template;
+    proposal.wanted.template.name = answered.name.clone().unwrap_or_else(|| TEMPLATE.to_owned());
+    let candidates = candidates(survey);
+    let likely: Vec<u32> = candidates
+        .iter()
+        .filter(|(_, one)| one.likely)
+        .map(|(vmid, _)| *vmid)
+        .collect();
+    let build = match (answered.build, answered.vmid) {
+        (Some(build), _) => build,
+        (None, Some(_)) => false,
+        (None, None) => likely.is_empty(),
+    };
+    let said = answered.build.is_some() || answered.vmid.is_some();
+    if !build {
+        let vmid = answered
+            .vmid
+            .or_else(|| likely.first().copied())
+            .or_else(|| candidates.keys().next().copied());
+        let Some(vmid) = vmid else {
+            proposal.missing.push("template: there is no template with a guest agent and a cloud-init drive; template.build = true builds one".to_owned());
+            return;
+        };
+        take(survey, (vmid, said), &candidates, proposal);
+        return;
+    }
+    let why = match candidates.len() {
+        0 => "no template has a guest agent and a cloud-init drive".to_owned(),
+        _ => format!(
+            "no template looks made for Kubernetes; {} there: {}",
+            words::are(candidates.len(), "other"),
+            named(&candidates)
+        ),
+    };
+    proposal.choose("template", "build", why, said);
+    proposal.ask();
+    if channel == ChannelKind::Token {
+        proposal.missing.push(
+            "template.vmid: with a token a template must be there (the daemon's token may not build one): build it on a host, or as docs/template.md says"
+                .to_owned(),
+        );
+        return;
+    }
+    self::build(survey, answers, (machines, image), proposal);
+}
+
+/// A template that could be one for machines.
+#[derive(Clone, Debug)]
+struct Candidate {
+    name: String,
+    /// It looks made for Kubernetes.
+    likely: bool,
+}
+
+fn candidates(survey: &Survey) -> BTreeMap<u32, Candidate> {
+    let any = Template::default();
+    let guests = survey.pve.resources.guests.iter();
+    let templates = guests.filter(|(_, guest)| is_vm(guest.kind) && guest.template);
+    let fit = templates.filter_map(|(vmid, guest)| {
+        let config = survey.pve.templates.get(vmid)?;
+        let drives = config.disks.values().filter(|disk| disk.cloud_init).count();
+        if drives != 1 || inspection::obstacle(*vmid, config, &any).is_some() {
+            return None;
+        }
+        let words = guest.tags.iter().map(String::as_str).chain([&*guest.name]);
+        let mut words = words.map(str::to_ascii_lowercase);
+        Some((
+            *vmid,
+            Candidate {
+                name: guest.name.to_string(),
+                likely: words.any(|word| HINTS.iter().any(|hint| word.contains(hint))),
+            },
+        ))
+    });
+    fit.collect()
+}
+
+/// Whether a template that is there looks made for Kubernetes.
+pub(super) fn has_likely(survey: &Survey) -> bool {
+    candidates(survey).values().any(|one| one.likely)
+}
+
+fn named(candidates: &BTreeMap<u32, Candidate>) -> String {
+    let all = candidates.iter();
+    let all: Vec<String> = all
+        .map(|(vmid, one)| format!("{vmid} ({})", one.name))
+        .collect();
+    all.join(", ")
+}
+
+/// Takes a template that is there.
+fn take(
+    survey: &Survey,
+    (vmid, said): (u32, bool),
+    candidates: &BTreeMap<u32, Candidate>,
+    proposal: &mut Proposal,
+) {
+    let Some(config) = survey.pve.templates.get(&vmid) else {
+        proposal.missing.push(format!(
+            "template.vmid: VM {vmid} is not there, or is no template"
+        ));
+        return;
+    };
+    if let Some(why) = inspection::obstacle(vmid, config, &Template::default()) {
+        proposal.missing.push(format!("template.vmid: {why}"));
+    }
+    let name = candidates.get(&vmid).map_or("", |one| &*one.name);
+    let others: Vec<&Candidate> = candidates
+        .iter()
+        .filter(|(other, one)| **other != vmid && one.name == name)
+        .map(|(_, one)| one)
+        .collect();
+    let source = if others.is_empty() || name.is_empty() {
+        Source::Vmid(vmid)
+    } else {
+        Source::Named(name.to_owned())
+    };
+    let mut why =
+        format!("{name} has a guest agent and a cloud-init drive and looks made for Kubernetes");
+    if candidates.len() > 1 + others.len() {
+        why = format!("{why}; there are: {}, or \"build\"", named(candidates));
+    }
+    proposal.choose("template", vmid.to_string(), why, said);
+    proposal.ask();
+    let resources = &survey.pve.resources;
+    proposal.wanted.template.source = source;
+    proposal.wanted.template.dhcp = !config.raw.contains_key("ipconfig0");
+    let host = resources
+        .guests
+        .get(&vmid)
+        .map(|guest| guest.host.clone())
+        .unwrap_or_default();
+    let storages = resources.storages.get(&host);
+    let disks = config
+        .disks
+        .values()
+        .filter(|disk| !disk.cdrom && !disk.storage.is_empty());
+    let found: Vec<_> = disks
+        .filter_map(|disk| Some((disk, storages?.get(&disk.storage)?)))
+        .collect();
+    proposal.wanted.template.full = found
+        .iter()
+        .any(|(_, storage)| WHOLE.contains(&&*storage.plugin));
+    let own = found.iter().find(|(_, storage)| !storage.shared);
+    if let Some((disk, _)) = own.filter(|_| others.is_empty() && resources.hosts.len() > 1) {
+        proposal.notes.push(format!(
+            "template {vmid} is on {}, which {host} has for itself: machines are made on {host} alone, until each host has a template of \
+             the same name (vm_name), or one is built (template = \"build\")",
+            disk.storage
+        ));
+    }
+    seen_later(proposal, config);
+}
+
+fn seen_later(proposal: &mut Proposal, config: &VmConfig) {
+    if config.net0.is_none() {
+        proposal
+            .notes
+            .push("the template has no network card: answer network.bridge".to_owned());
+    }
+}
+
+/// Describes a template to build.
+fn build(
+    survey: &Survey,
+    answers: &Answers,
+    (machines, image): (Vmids, Option<&Image>),
+    proposal: &mut Proposal,
+) {
+    let answered = &answers.template;
+    let mut build = BuildWanted::default();
+    storage(survey, answers, proposal, &mut build);
+    let minor = survey
+        .kube
+        .as_ref()
+        .and_then(super::survey::KubeFound::minor);
+    match answered.kubernetes.clone().or(minor) {
+        Some(version) => {
+            let why = "the API server's minor";
+            proposal.choose(
+                "template.kubernetes",
+                &*version,
+                why,
+                answered.kubernetes.is_some(),
+            );
+            build.kubernetes = version;
+        }
+        // Without a kubeconfig that is missing already.
+        None if survey.kube.is_none() => {}
+        None => proposal
+            .missing
+            .push("template.kubernetes: the API server tells no version to go by".to_owned()),
+    }
+    match (&answered.image, &answered.checksum, image) {
+        (Some(url), Some(sum), _) => {
+            build.image.clone_from(url);
+            build.checksum.clone_from(sum);
+            proposal.choose("template.image", &**url, "", true);
+        }
+        (None, None, Some(image)) => {
+            build.image.clone_from(&image.url);
+            build.checksum.clone_from(&image.checksum);
+            proposal.choose("template.image", &*image.url, "Debian's newest, by its date: the file stays what it is", false);
+        }
+        (None, None, None) => proposal.missing.push(
+            "template.image and template.checksum: the newest image of Debian could not be looked up; a cloud image's URL and its sum, as sha512:…"
+                .to_owned(),
+        ),
+        _ => proposal.missing.push("template.image needs template.checksum, as sha512:…, and the other way round".to_owned()),
+    }
+    let taken: BTreeSet<u32> = survey.pve.resources.guests.keys().copied().collect();
+    let range = answered.vmids.as_deref().map(read_range);
+    match range.unwrap_or_else(|| {
+        free::for_templates(&taken, machines).ok_or_else(|| {
+            "twenty VMIDs for built templates; none are free near those of the machines".to_owned()
+        })
+    }) {
+        Ok((first, last)) => {
+            let text = format!("{first}-{last}");
+            let why = "for built templates alone, apart from machines'";
+            proposal.choose("template.vmids", &*text, why, answered.vmids.is_some());
+            build.vmids = text;
+        }
+        Err(why) => proposal.missing.push(format!("template.vmids: {why}")),
+    }
+    proposal.wanted.template.source = Source::Build(build);
+}
+
+/// The storage of a build: where disks may lie, that all hosts have, with linked clones and the most room.
+fn storage(survey: &Survey, answers: &Answers, proposal: &mut Proposal, build: &mut BuildWanted) {
+    let resources = &survey.pve.resources;
+    let fit = fitting(resources);
+    let answered = answers.template.storage.clone();
+    let best = fit
+        .iter()
+        .max_by_key(|(_, one)| (one.hosts, one.shared, one.free));
+    let Some(name) = answered
+        .clone()
+        .or_else(|| best.map(|(name, _)| name.to_string()))
+    else {
+        proposal.missing.push(
+            "template.storage: no storage that is available is for VM disks (content images)"
+                .to_owned(),
+        );
+        return;
+    };
+    let others = fit.keys().filter(|other| ***other != *name);
+    let others: Vec<&str> = others.copied().collect();
+    let mut why = match fit.get(&*name) {
+        Some(one) if one.shared => format!(
+            "shared by {}: one template serves all",
+            words::count(one.hosts, "host")
+        ),
+        Some(one) => format!(
+            "on {}, each with a template of its own; {} free",
+            words::count(one.hosts, "host"),
+            words::bytes(one.free)
+        ),
+        None => String::new(),
+    };
+    if !others.is_empty() {
+        why = format!("{why}; there are also: {}", others.join(", "));
+    }
+    if answered.is_some()
+        && !resources
+            .storages
+            .values()
+            .any(|of| of.contains_key(&*name))
+    {
+        proposal
+            .missing
+            .push(format!("template.storage: there is no storage {name}"));
+    }
+    proposal.choose("template.storage", &*name, why, answered.is_some());
+    if !others.is_empty() {
+        proposal.ask();
+    }
+    build.storage = name;
+}
+
+/// A storage for disks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fit {
+    hosts: usize,
+    shared: bool,
+    /// The least free bytes on a host.
+    free: i64,
+}
+
+fn fitting(resources: &Resources) -> BTreeMap<&str, Fit> {
+    let mut all: BTreeMap<&str, Fit> = BTreeMap::new();
+    let of_hosts = resources.storages.values().flatten();
+    for (name, storage) in of_hosts {
+        let images = storage.content.iter().any(|content| content == "images");
+        if !storage.active || !images || WHOLE.contains(&&*storage.plugin) {
+            continue;
+        }
+        let free = storage.total - storage.used;
+        let fit = all.entry(&**name).or_insert(Fit {
+            free,
+            ..Fit::default()
+        });
+        fit.hosts += 1;
+        fit.shared |= storage.shared;
+        fit.free = fit.free.min(free);
+    }
+    all
+}
+
+/// What `local` must be able to hold for a build, and cannot yet: the whole list of what it is to hold then.
+pub(super) fn content_lacking(resources: &Resources) -> Option<BTreeSet<String>> {
+    let mut of = resources
+        .storages
+        .values()
+        .filter_map(|of_host| of_host.get(FILES));
+    let held: BTreeSet<String> = of.next()?.content.iter().cloned().collect();
+    let mut wanted = held.clone();
+    wanted.extend(["import", "snippets"].map(str::to_owned));
+    (wanted != held).then_some(wanted)
+}

@@ -1,0 +1,171 @@
+//! A user of the daemon's own in PVE: roles with the least privileges, where it has them, and an API token.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use secrecy::ExposeSecret as _;
+
+use super::survey::PveFound;
+use crate::cli::doctor::region::Seen;
+use crate::cli::doctor::rights;
+use crate::config::Settings;
+use crate::kube::bootstrap::write_credentials;
+use crate::pve::Client;
+
+/// What a token is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grants {
+    pub(super) user: String,
+    pub(super) token: String,
+    /// Privileges by role.
+    pub(super) roles: BTreeMap<String, BTreeSet<&'static str>>,
+    /// Path and role.
+    pub(super) on: Vec<(String, String)>,
+    /// The resource pool to make, where it is not there.
+    pub(super) pool: Option<String>,
+}
+
+/// What the configuration needs of PVE, by the same table that `doctor` judges by.
+pub(super) fn grants(id: &str, settings: &Settings, pve: &PveFound) -> Option<Grants> {
+    let (user, token) = id.split_once('!')?;
+    let (region, _) = settings.regions.iter().next()?;
+    let seen = Seen {
+        version: pve.version.clone(),
+        status: pve.status.clone(),
+        resources: pve.resources.clone(),
+        configs: pve.templates.clone(),
+    };
+    let mut needed = rights::needed(region, &seen, settings);
+    // Every guest's promises count for its host, and every address of theirs is taken.
+    needed
+        .entry("/vms".to_owned())
+        .or_default()
+        .insert("VM.Audit");
+    let mut roles: BTreeMap<String, BTreeSet<&'static str>> = BTreeMap::new();
+    let mut on = Vec::new();
+    for (path, privileges) in needed {
+        let role = role(&path);
+        roles.entry(role.to_owned()).or_default().extend(privileges);
+        on.push((path, role.to_owned()));
+    }
+    let pools = settings
+        .templates
+        .values()
+        .filter_map(|template| template.resource_pool.clone());
+    let pool = pools.into_iter().find(|pool| !pve.pools.contains(pool));
+    Some(Grants {
+        user: user.to_owned(),
+        token: token.to_owned(),
+        roles,
+        on,
+        pool,
+    })
+}
+
+/// The role for a path: one for each kind of thing.
+fn role(path: &str) -> &'static str {
+    match path.split('/').nth(1).unwrap_or_default() {
+        "" => "PVEAutoscaler",
+        "pool" => "PVEAutoscalerMachines",
+        "storage" => "PVEAutoscalerStorage",
+        "sdn" => "PVEAutoscalerNetwork",
+        _ if path == "/vms" => "PVEAutoscalerGuests",
+        _ => "PVEAutoscalerTemplate",
+    }
+}
+
+impl Grants {
+    /// The commands for those who prefer to type; the secret is in what the last one prints.
+    pub(super) fn typed(&self) -> String {
+        let mut text = String::new();
+        if let Some(pool) = &self.pool {
+            let _ = writeln!(text, "pvesh create /pools --poolid {pool}");
+        }
+        for (role, privileges) in &self.roles {
+            let all: Vec<&str> = privileges.iter().copied().collect();
+            let _ = writeln!(text, "pveum role add {role} --privs '{}'", all.join(" "));
+        }
+        let _ = writeln!(text, "pveum user add {}", self.user);
+        for (path, role) in &self.on {
+            let _ = writeln!(
+                text,
+                "pveum acl modify {path} --users {} --roles {role}",
+                self.user
+            );
+        }
+        let _ = writeln!(
+            text,
+            "pveum user token add {} {} --privsep 0",
+            self.user, self.token
+        );
+        text
+    }
+
+    /// Makes it all, what is there already left as it is but for roles, which get the privileges that are needed. The secret
+    /// goes to the file and nowhere else.
+    pub(super) async fn make(
+        &self,
+        client: &Client,
+        secret_file: &std::path::Path,
+        group: &str,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut done = Vec::new();
+        if client
+            .tokens(&self.user)
+            .await
+            .is_ok_and(|tokens| tokens.contains(&self.token))
+        {
+            anyhow::bail!(
+                "the token {}!{} is there already, and PVE tells a secret only once: put it into {}, or remove the token \
+                 (pveum user token remove {0} {1}) and run this again",
+                self.user,
+                self.token,
+                secret_file.display()
+            );
+        }
+        if let Some(pool) = &self.pool {
+            client
+                .create_pool(pool, "machines of pve-autoscaler")
+                .await?;
+            done.push(format!("resource pool {pool}"));
+        }
+        let there = client.roles().await?;
+        for (role, privileges) in &self.roles {
+            let held = there.get(role);
+            let wanted: BTreeSet<String> = privileges.iter().map(|one| (*one).to_owned()).collect();
+            if held != Some(&wanted) {
+                client.set_role(role, privileges, held.is_some()).await?;
+                done.push(format!("role {role}"));
+            }
+        }
+        if !client.users().await?.contains(&self.user) {
+            client
+                .create_user(&self.user, "pve-autoscaler, by tokens alone")
+                .await?;
+            done.push(format!("user {}", self.user));
+        }
+        for (path, role) in &self.on {
+            client.grant(path, &self.user, role).await?;
+            done.push(format!("{role} on {path}"));
+        }
+        let secret = client.create_token(&self.user, &self.token).await?;
+        let written = write_credentials(secret_file, secret.expose_secret(), group);
+        let hint = written.map_err(|why| {
+            anyhow::anyhow!(
+                "the token {}!{} was made and its secret could not be written to {}: {why}. Remove the token \
+                 (pveum user token remove {0} {1}) and run this again",
+                self.user,
+                self.token,
+                secret_file.display()
+            )
+        })?;
+        done.push(format!(
+            "token {}!{}, its secret in {}",
+            self.user,
+            self.token,
+            secret_file.display()
+        ));
+        done.extend(hint.map(|hint| format!("note: {hint}")));
+        Ok(done)
+    }
+}

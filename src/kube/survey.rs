@@ -1,0 +1,72 @@
+//! What a person's setup asks of a cluster: its nodes and how it was made.
+
+use std::net::IpAddr;
+
+use serde::Deserialize;
+
+use super::client::{Client, Request};
+use super::error::Error;
+
+/// Nodes that are read; more say nothing that these do not.
+const MAX_NODES: usize = 1_000;
+
+/// A node as it was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFound {
+    /// The node's name.
+    pub name: String,
+    /// Addresses that it reports, internal and external.
+    pub addresses: Vec<IpAddr>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct List {
+    items: Vec<Item>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Item {
+    metadata: Metadata,
+    status: Status,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    addresses: Option<Vec<Address>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Address {
+    address: String,
+}
+
+impl Client {
+    /// `GET /api/v1/nodes`: the first thousand nodes with their addresses.
+    pub async fn find_nodes(&self) -> Result<Vec<NodeFound>, Error> {
+        let request = Request::new("list", "nodes", "", "/api/v1/nodes".to_owned());
+        let list: List = self
+            .read(request.query("limit", MAX_NODES.to_string()))
+            .await?;
+        let nodes = list.items.into_iter().map(|item| NodeFound {
+            name: item.metadata.name,
+            addresses: item
+                .status
+                .addresses
+                .into_iter()
+                .flatten()
+                .filter_map(|one| one.address.parse().ok())
+                .collect(),
+        });
+        Ok(nodes.collect())
+    }
+}

@@ -1,0 +1,208 @@
+//! The calls by which a person's command sets PVE up: roles, users, tokens, what a storage may hold. The daemon makes none
+//! of them, and the broker passes none of them on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use secrecy::SecretString;
+
+use super::calls::{host_path, pair, request};
+use super::client::Client;
+use super::encode::path;
+use super::perl::Fields;
+use super::transport::{CallError, Method, Outcome};
+use super::types::deadline;
+
+/// The names of these calls in errors.
+pub(super) const CALLS: [&str; 10] = [
+    "create_pool",
+    "create_role",
+    "create_token",
+    "create_user",
+    "networks",
+    "roles",
+    "set_acl",
+    "set_storage_content",
+    "tokens",
+    "users",
+];
+
+/// A bridge's own address on a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BridgeAddress {
+    /// The host's address in the bridge's network, with the network's prefix.
+    pub cidr: Option<IpNet>,
+    /// The host's default gateway, where it is reached through this bridge.
+    pub gateway: Option<IpAddr>,
+}
+
+/// Separated as PVE does (`PVE::Tools::split_list`).
+fn list(text: &str) -> BTreeSet<String> {
+    text.split([',', ';', ' '])
+        .filter(|part| !part.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+impl Client {
+    /// `GET /nodes/{host}/network`: the bridges of a host, virtual networks included, with the host's addresses on them.
+    pub async fn bridge_addresses(
+        &self,
+        host: &str,
+    ) -> Result<BTreeMap<String, BridgeAddress>, CallError> {
+        let at = host_path(host, &["network"])?;
+        let bridges = vec![pair("type", "any_bridge")];
+        let data = self
+            .get("networks", at, bridges, deadline::READ_HOST)
+            .await?;
+        let entries = data.as_array().into_iter().flatten().map(Fields::of);
+        let found = entries.filter_map(|entry| {
+            let parsed = |key: &str| entry.text(key);
+            let address = BridgeAddress {
+                cidr: parsed("cidr").and_then(|text| text.parse().ok()),
+                gateway: parsed("gateway").and_then(|text| text.parse().ok()),
+            };
+            Some((entry.text("iface")?, address))
+        });
+        Ok(found.collect())
+    }
+
+    /// `GET /access/roles`: the roles with their privileges.
+    pub async fn roles(&self) -> Result<BTreeMap<String, BTreeSet<String>>, CallError> {
+        let at = path(&["access", "roles"]);
+        let data = self.get("roles", at, vec![], deadline::READ).await?;
+        let entries = data.as_array().into_iter().flatten().map(Fields::of);
+        let roles = entries.filter_map(|entry| {
+            let privileges = list(&entry.text("privs").unwrap_or_default());
+            Some((entry.text("roleid")?, privileges))
+        });
+        Ok(roles.collect())
+    }
+
+    /// `POST /access/roles`, or `PUT /access/roles/{role}` where it is `there`: a role has these privileges and no others.
+    pub async fn set_role(
+        &self,
+        role: &str,
+        privileges: &BTreeSet<&str>,
+        there: bool,
+    ) -> Result<(), CallError> {
+        let all: Vec<&str> = privileges.iter().copied().collect();
+        let privileges = pair("privs", all.join(","));
+        let (method, at, params) = if there {
+            (
+                Method::Put,
+                path(&["access", "roles", role]),
+                vec![privileges],
+            )
+        } else {
+            (
+                Method::Post,
+                path(&["access", "roles"]),
+                vec![pair("roleid", role), privileges],
+            )
+        };
+        self.send(request("create_role", method, at, params, deadline::CHANGE))
+            .await
+            .map(drop)
+    }
+
+    /// `POST /pools`: a resource pool.
+    pub async fn create_pool(&self, pool: &str, comment: &str) -> Result<(), CallError> {
+        let at = path(&["pools"]);
+        let params = vec![pair("poolid", pool), pair("comment", comment)];
+        self.send(request(
+            "create_pool",
+            Method::Post,
+            at,
+            params,
+            deadline::CHANGE,
+        ))
+        .await
+        .map(drop)
+    }
+
+    /// `GET /access/users`: the names of the users that the caller may see.
+    pub async fn users(&self) -> Result<BTreeSet<String>, CallError> {
+        let at = path(&["access", "users"]);
+        let data = self.get("users", at, vec![], deadline::READ).await?;
+        let entries = data.as_array().into_iter().flatten().map(Fields::of);
+        Ok(entries.filter_map(|entry| entry.text("userid")).collect())
+    }
+
+    /// `POST /access/users`: a user without a password, who can log in by tokens alone.
+    pub async fn create_user(&self, user: &str, comment: &str) -> Result<(), CallError> {
+        let at = path(&["access", "users"]);
+        let params = vec![pair("userid", user), pair("comment", comment)];
+        self.send(request(
+            "create_user",
+            Method::Post,
+            at,
+            params,
+            deadline::CHANGE,
+        ))
+        .await
+        .map(drop)
+    }
+
+    /// `PUT /access/acl`: gives a user a role on a path and all below it.
+    pub async fn grant(&self, on: &str, user: &str, role: &str) -> Result<(), CallError> {
+        let at = path(&["access", "acl"]);
+        let params = vec![
+            pair("path", on),
+            pair("users", user),
+            pair("roles", role),
+            pair("propagate", "1"),
+        ];
+        self.send(request(
+            "set_acl",
+            Method::Put,
+            at,
+            params,
+            deadline::CHANGE,
+        ))
+        .await
+        .map(drop)
+    }
+
+    /// `GET /access/users/{user}/token`: the names of a user's tokens.
+    pub async fn tokens(&self, user: &str) -> Result<BTreeSet<String>, CallError> {
+        let at = path(&["access", "users", user, "token"]);
+        let data = self.get("tokens", at, vec![], deadline::READ).await?;
+        let entries = data.as_array().into_iter().flatten().map(Fields::of);
+        Ok(entries.filter_map(|entry| entry.text("tokenid")).collect())
+    }
+
+    /// `POST /access/users/{user}/token/{name}`: a token with its user's rights. PVE tells its secret this once.
+    pub async fn create_token(&self, user: &str, name: &str) -> Result<SecretString, CallError> {
+        let at = path(&["access", "users", user, "token", name]);
+        let params = vec![pair("privsep", "0")];
+        let asked = request("create_token", Method::Post, at, params, deadline::CHANGE);
+        let named = asked.clone();
+        let data = self.send(asked).await?;
+        let secret = Fields::of(&data).text("value");
+        secret.map(SecretString::from).ok_or_else(|| {
+            CallError::new(Outcome::Unknown, "the answer has no value").about(&named)
+        })
+    }
+
+    /// `PUT /storage/{storage}`: what may lie on a storage, the whole list.
+    pub async fn set_storage_content(
+        &self,
+        storage: &str,
+        content: &BTreeSet<String>,
+    ) -> Result<(), CallError> {
+        let at = path(&["storage", storage]);
+        let all: Vec<&str> = content.iter().map(String::as_str).collect();
+        let params = vec![pair("content", all.join(","))];
+        self.send(request(
+            "set_storage_content",
+            Method::Put,
+            at,
+            params,
+            deadline::CHANGE,
+        ))
+        .await
+        .map(drop)
+    }
+}

@@ -1,0 +1,237 @@
+//! Roles, users, API tokens, resource pools and who may do what where: what an administrator's setup makes (pve-access-control,
+//! `PVE/API2/{Role,User,ACL}.pm`). Words of errors as there.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::schema::split;
+use super::spec::{AclSpec, TokenSpec, UserSpec};
+use super::table::Act;
+use super::wire::Fault;
+use super::world::World;
+use super::{Asked, Pve};
+
+impl Pve {
+    /// One of the calls below `/access` that are no login, and the change of a storage.
+    pub(super) fn account(&self, act: Act, asked: &Asked) -> Result<Value, Fault> {
+        match act {
+            Act::AclChange => {
+                self.need(&asked.caller, asked.text("path"), &["Permissions.Modify"])?;
+            }
+            Act::TokenList | Act::TokenAdd | Act::TokenRemove
+                if asked.caller.user() != asked.text("userid") =>
+            {
+                self.need(&asked.caller, "/access/groups", &["User.Modify"])?;
+            }
+            Act::PoolAdd => {
+                let pool = format!("/pool/{}", asked.text("poolid"));
+                self.need(&asked.caller, &pool, &["Pool.Allocate"])?;
+            }
+            Act::UserAdd => {
+                let realm = asked.text("userid").rsplit('@').next().unwrap_or_default();
+                let realm = format!("/access/realm/{realm}");
+                self.need(&asked.caller, &realm, &["Realm.AllocateUser"])?;
+                self.need(&asked.caller, "/access/groups", &["User.Modify"])?;
+            }
+            _ => {}
+        }
+        self.world(|world, _| match act {
+            Act::Roles => Ok(world.role_list()),
+            Act::RoleAdd => world.role_add(asked),
+            Act::RoleChange => world.role_change(asked),
+            Act::Users => Ok(world.user_list()),
+            Act::UserAdd => world.user_add(asked),
+            Act::AclChange => world.acl_change(asked),
+            Act::TokenList => world.token_list(asked),
+            Act::TokenAdd => world.token_add(asked),
+            Act::TokenRemove => world.token_remove(asked),
+            Act::PoolAdd => world.pool_add(asked),
+            Act::StorageChange => world.storage_change(asked),
+            _ => Err(Fault::not_implemented("", "")),
+        })
+    }
+}
+
+impl World {
+    fn role_list(&self) -> Value {
+        let rows = self.roles.iter();
+        let rows = rows.map(|(name, privileges)| {
+            json!({ "roleid": name, "privs": privileges.join(","), "special": 0 })
+        });
+        json!(rows.collect::<Vec<_>>())
+    }
+
+    fn role_add(&mut self, asked: &Asked) -> Result<Value, Fault> {
+        let name = asked.text("roleid").to_owned();
+        if self.roles.contains_key(&name) {
+            return Err(Fault::die(format!("role '{name}' already exists")));
+        }
+        self.roles.insert(name, words(asked.text("privs")));
+        Ok(Value::Null)
+    }
+
+    fn role_change(&mut self, asked: &Asked) -> Result<Value, Fault> {
+        let name = asked.text("roleid");
+        let append = asked.text("append") == "1";
+        let Some(held) = self.roles.get_mut(name) else {
+            return Err(Fault::die(format!("role '{name}' does not exist")));
+        };
+        if !append {
+            held.clear();
+        }
+        for privilege in words(asked.text("privs")) {
+            if !held.contains(&privilege) {
+                held.push(privilege);
+            }
+        }
+        Ok(Value::Null)
+    }
+
+    fn user_list(&self) -> Value {
+        let rows = self.spec.users.iter();
+        let rows = rows.map(|user| json!({ "userid": user.name, "enable": 1, "expire": 0 }));
+        json!(rows.collect::<Vec<_>>())
+    }
+
+    fn user_add(&mut self, asked: &Asked) -> Result<Value, Fault> {
+        let name = asked.text("userid");
+        if self.has_user(name) {
+            return Err(Fault::die(format!("user '{name}' already exists")));
+        }
+        self.spec.users.push(UserSpec {
+            name: name.to_owned(),
+            password: asked.text("password").to_owned(),
+            acl: Vec::new(),
+        });
+        Ok(Value::Null)
+    }
+
+    fn has_user(&self, name: &str) -> bool {
+        self.spec.users.iter().any(|user| user.name == name)
+    }
+
+    fn acl_change(&mut self, asked: &Asked) -> Result<Value, Fault> {
+        let mut privileges = Vec::new();
+        for role in words(asked.text("roles")) {
+            let Some(held) = self.roles.get(&role) else {
+                return Err(Fault::die(format!("role '{role}' does not exist")));
+            };
+            privileges.extend(held.iter().cloned());
+        }
+        let path = asked.text("path");
+        for name in words(asked.text("users")) {
+            let user = self.spec.users.iter_mut().find(|user| user.name == name);
+            let Some(user) = user else {
+                return Err(Fault::die(format!("user '{name}' does not exist")));
+            };
+            grant(&mut user.acl, path, &privileges);
+        }
+        for name in words(asked.text("tokens")) {
+            let token = self.spec.tokens.iter_mut().find(|token| token.id == name);
+            let Some(token) = token else {
+                return Err(Fault::die(format!("no such token '{name}'")));
+            };
+            grant(&mut token.acl, path, &privileges);
+        }
+        Ok(Value::Null)
+    }
+
+    fn token_list(&self, asked: &Asked) -> Result<Value, Fault> {
+        let user = self.known_user(asked)?;
+        let of_user = self.spec.tokens.iter().filter_map(|token| {
+            let (owner, name) = token.id.split_once('!')?;
+            let row = json!({ "tokenid": name, "privsep": u8::from(token.privsep), "expire": 0 });
+            (owner == user).then_some(row)
+        });
+        Ok(json!(of_user.collect::<Vec<_>>()))
+    }
+
+    fn known_user<'a>(&self, asked: &'a Asked) -> Result<&'a str, Fault> {
+        let user = asked.text("userid");
+        if self.has_user(user) {
+            Ok(user)
+        } else {
+            Err(Fault::die(format!("no such user ('{user}')")))
+        }
+    }
+
+    fn token_add(&mut self, asked: &Asked) -> Result<Value, Fault> {
+        let user = self.known_user(asked)?;
+        let id = format!("{user}!{}", asked.text("tokenid"));
+        if self.spec.tokens.iter().any(|token| token.id == id) {
+            return Err(Fault::parameter("tokenid", "Token already exists."));
+        }
+        let secret = self.uuid();
+        let privsep = asked.given("privsep") != Some("0");
+        self.spec.tokens.push(TokenSpec {
+            id: id.clone(),
+            secret: secret.clone(),
+            privsep,
+            acl: Vec::new(),
+        });
+        let info = json!({ "privsep": u8::from(privsep).to_string() });
+        Ok(json!({ "full-tokenid": id, "value": secret, "info": info }))
+    }
+
+    fn token_remove(&mut self, asked: &Asked) -> Result<Value, Fault> {
+        let user = self.known_user(asked)?;
+        let id = format!("{user}!{}", asked.text("tokenid"));
+        let before = self.spec.tokens.len();
+        self.spec.tokens.retain(|token| token.id != id);
+        if self.spec.tokens.len() < before {
+            Ok(Value::Null)
+        } else {
+            Err(Fault::die(format!("no such token '{id}'")))
+        }
+    }
+
+    fn pool_add(&mut self, asked: &Asked) -> Result<Value, Fault> {
+        let name = asked.text("poolid");
+        if self.pools.contains_key(name) {
+            return Err(Fault::die(format!(
+                "create pool failed: pool '{name}' already exists"
+            )));
+        }
+        self.pools.insert(name.to_owned(), BTreeSet::new());
+        Ok(Value::Null)
+    }
+
+    fn storage_change(&mut self, asked: &Asked) -> Result<Value, Fault> {
+        let name = asked.text("storage");
+        let Some(storage) = self.storages.get_mut(name) else {
+            return Err(Fault::die(format!("storage '{name}' does not exist")));
+        };
+        if let Some(content) = asked.given("content") {
+            let mut kinds = words(content);
+            kinds.sort();
+            storage.content = kinds.join(",");
+        }
+        Ok(json!({ "storage": name, "type": storage.kind.as_str() }))
+    }
+}
+
+/// The parts of a list, as PVE separates them.
+fn words(list: &str) -> Vec<String> {
+    split(list).map(str::to_owned).collect()
+}
+
+/// Adds privileges on a path to those that are held there.
+fn grant(acl: &mut Vec<AclSpec>, path: &str, privileges: &[String]) {
+    let at = match acl.iter().position(|entry| entry.path == path) {
+        Some(at) => at,
+        None => {
+            acl.push(AclSpec {
+                path: path.to_owned(),
+                privileges: Vec::new(),
+            });
+            acl.len() - 1
+        }
+    };
+    let held = &mut acl[at].privileges;
+    for privilege in privileges {
+        if !held.contains(privilege) {
+            held.push(privilege.clone());
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! `setup` against the simulators on the wire: from nothing to a file that `doctor` passes, and again.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use pve_autoscaler::sim::pve::{AclSpec, PveSpec, TokenSpec};
+
+use super::live::own_name;
+use super::simulators::Simulators;
+use super::{program, text};
+
+/// What an administrator's token may do.
+const ADMIN: &[&str] = &[
+    "Datastore.Allocate",
+    "Datastore.Audit",
+    "Permissions.Modify",
+    "Pool.Allocate",
+    "Pool.Audit",
+    "Realm.AllocateUser",
+    "SDN.Use",
+    "Sys.Audit",
+    "Sys.Modify",
+    "User.Modify",
+    "VM.Audit",
+];
+
+/// A cluster with an administrator's token, and a folder for everything.
+struct Place {
+    simulators: Simulators,
+    config: PathBuf,
+    answers: PathBuf,
+}
+
+impl Place {
+    fn new() -> Place {
+        let mut spec = PveSpec::default();
+        spec.tokens.push(TokenSpec {
+            id: "root@pam!setup".to_owned(),
+            secret: "11111111-0000-4000-8000-000000000001".to_owned(),
+            privsep: true,
+            acl: vec![AclSpec {
+                path: "/".to_owned(),
+                privileges: ADMIN.iter().map(|one| (*one).to_owned()).collect(),
+            }],
+        });
+        let simulators = Simulators::start(&spec);
+        let path = |name: &str| simulators.path(name);
+        std::fs::write(
+            path("admin.secret"),
+            "11111111-0000-4000-8000-000000000001\n",
+        )
+        .expect("written");
+        let (config, answers) = (path("config.toml"), path("answers.toml"));
+        let kubeconfig = path("daemon.conf");
+        let text = format!(
+            "# ours\nversion = 1\n[kubernetes]\nkubeconfig = \"{}\"\n[web]\nlisten = \"127.0.0.1:0\"\n",
+            kubeconfig.display()
+        );
+        std::fs::write(&config, text).expect("written");
+        let place = Place {
+            simulators,
+            config,
+            answers,
+        };
+        place.answer("");
+        place
+    }
+
+    /// Answers how both are reached, and more.
+    fn answer(&self, more: &str) {
+        let path = |name: &str| self.simulators.path(name).display().to_string();
+        let text = format!(
+            "[kubernetes]\nkubeconfig = \"{}\"\nserver = \"{}\"\n[proxmox]\nendpoints = [\"{}\"]\nfingerprint = \"{}\"\n\
+             admin_token_id = \"root@pam!setup\"\nadmin_token_secret_file = \"{}\"\ntoken_secret_file = \"{}\"\n{more}",
+            path("admin.conf"),
+            self.simulators.kube,
+            self.simulators.pve,
+            self.simulators.fingerprint,
+            path("admin.secret"),
+            path("daemon.secret"),
+        );
+        std::fs::write(&self.answers, text).expect("written");
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = program();
+        command
+            .arg("setup")
+            .args(arguments)
+            .arg("--config")
+            .arg(&self.config);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let mut command = self.command(arguments);
+        let output = command.arg("--answers").arg(&self.answers).output();
+        let output = output.expect("it runs");
+        let said = text(&output.stdout) + &text(&output.stderr);
+        (output.status.code(), said)
+    }
+
+    fn file(&self) -> String {
+        std::fs::read_to_string(&self.config).expect("it is there")
+    }
+
+    fn doctor(&self) -> (Option<i32>, String) {
+        let output = program()
+            .args(["doctor", "--quiet", "--user", &own_name(), "--config"])
+            .arg(&self.config)
+            .arg("--state-directory")
+            .arg(self.simulators.path("state"))
+            .arg("--socket")
+            .arg(self.simulators.path("control.sock"))
+            .output()
+            .expect("it runs");
+        let said = text(&output.stdout) + &text(&output.stderr);
+        (output.status.code(), said)
+    }
+}
+
+#[test]
+fn from_nothing_to_a_file_that_doctor_passes_and_again() {
+    let place = Place::new();
+    let before = place.file();
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+    for words in [
+        "pve1  online  32    128Gi   vmbr0",
+        "proxmox.vmids",
+        "8000-8999",
+        "\n  template               9000\n",
+        "pveum role add PVEAutoscalerMachines --privs '",
+        "pveum acl modify /pool/pve-autoscaler --users pve-autoscaler@pve --roles PVEAutoscalerMachines",
+        "+ [pool.workers]",
+        "Nothing was changed (--dry-run).",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    let (code, said) = place.run(&[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("then say --yes; nothing was changed"),
+        "{said}"
+    );
+    assert_eq!(place.file(), before);
+    for name in ["daemon.conf", "daemon.secret"] {
+        assert!(!place.simulators.path(name).exists(), "{name}");
+    }
+
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let secret = std::fs::read_to_string(place.simulators.path("daemon.secret"));
+    let secret = secret.expect("it is there");
+    assert!(!said.contains(secret.trim()), "a secret is told: {said}");
+    let file = place.file();
+    assert!(file.starts_with(before.trim_end()), "{file}");
+    let (code, found) = place.doctor();
+    assert_eq!(code, Some(0), "{found}\n{file}");
+
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("Nothing is to be done"), "{said}");
+    assert_eq!(place.file(), file);
+
+    // What is answered anew is changed, and nothing else.
+    place.answer("[pool]\nmax = 9\n");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let changed = file.replace("max = 5 ", "max = 9 ");
+    assert_ne!(changed, file);
+    assert_eq!(place.file(), changed);
+    let kept = std::fs::read_to_string(place.simulators.path("config.toml.before-setup"));
+    assert_eq!(kept.expect("it is kept"), file);
+}
+
+#[test]
+fn what_is_wrong_is_named_by_its_answer_before_anything_is_done() {
+    let place = Place::new();
+    let before = place.file();
+    for (answers, words) in [
+        (
+            "[pool]\nmin = 7\nmax = 3\n",
+            "pool.min: 7 is above pool.max, 3",
+        ),
+        (
+            "[pool]\nhosts = [\"pve9\"]\n",
+            "pool.hosts: there is no host pve9",
+        ),
+        (
+            "[pool]\ninstance_types = [\"big\"]\n",
+            "pool.instance_types: \"big\" is not cores and memory",
+        ),
+        ("[pool]\nname = \"My Pool\"\n", "My Pool"),
+        (
+            "[template]\nvmid = 100\n",
+            "template.vmid: VM 100 is not there, or is no template",
+        ),
+        (
+            "[template]\nbuild = true\n",
+            "template.vmid: with a token a template must be there",
+        ),
+        ("vmids = \"9-1\"\n", "proxmox.vmids: \"9-1\": "),
+        ("colour = 1\n", "unknown field `colour`"),
+    ] {
+        place.answer(answers);
+        let (code, said) = place.run(&["--yes"]);
+        assert_ne!(code, Some(0), "{answers}: {said}");
+        assert!(said.contains(words), "{words:?} is not in {said}");
+        assert_eq!(place.file(), before, "{answers}");
+        assert!(
+            !place.simulators.path("daemon.secret").exists(),
+            "{answers}"
+        );
+    }
+    // The kubeconfig of a control plane names an address that only it can reach.
+    place.answer("");
+    let text = std::fs::read_to_string(&place.answers).expect("it is there");
+    std::fs::write(&place.answers, text.replace("server = ", "# ")).expect("written");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("\n  kubernetes.server: kubeconfig "),
+        "{said}"
+    );
+    // No administrator's kubeconfig, and none of the daemon's.
+    place.answer("");
+    let text = std::fs::read_to_string(&place.answers).expect("it is there");
+    let without = text.replace("kubeconfig = ", "# ");
+    std::fs::write(&place.answers, without).expect("written");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("kubernetes.kubeconfig: the path of an administrator's kubeconfig"),
+        "{said}"
+    );
+}
+
+/// The token is there, its secret is not: PVE tells it only once.
+#[test]
+fn a_token_whose_secret_is_lost_is_said_and_not_replaced() {
+    let place = Place::new();
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    std::fs::remove_file(place.simulators.path("daemon.secret")).expect("removed");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(1), "{said}");
+    let words = "pveum user token remove pve-autoscaler@pve daemon";
+    assert!(said.contains(words), "{said}");
+}
+
+/// At a terminal: what is typed is taken, what is left empty is what was proposed, what is wrong is asked again.
+#[test]
+fn a_person_is_asked_at_the_terminal() {
+    let place = Place::new();
+    // How both are reached comes from a file that is configured that far: a person on a host needs none of it.
+    let path = |name: &str| place.simulators.path(name).display().to_string();
+    let region = format!(
+        "[proxmox]\nchannel = \"token\"\nendpoints = [\"{}\"]\ntoken_id = \"scaler@pve!sim\"\ntoken_secret_file = \"{}\"\nfingerprint = \"{}\"\nvmids = \"9100-9199\"\n",
+        place.simulators.pve,
+        path("secret"),
+        place.simulators.fingerprint,
+    );
+    let file = place.file();
+    std::fs::write(&place.config, format!("{file}{region}")).expect("written");
+    let save = path("saved.toml");
+    let command = place.command(&["--kubeconfig", &path("admin.conf"), "--save-answers", &save]);
+    let words: Vec<String> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| format!("'{}'", word.to_string_lossy()))
+        .collect();
+    let mut script = Command::new("script")
+        .args(["-qefc", &words.join(" "), "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script is part of every Debian");
+    let mut input = script.stdin.take().expect("it is piped");
+    // The API server's address, the template, addresses, sizes, the pool's name, its most nodes (wrong, then right); and no.
+    let server = place.simulators.kube.clone();
+    for answer in [&*server, "9001", "dhcp", "2x4GiB", "", "many", "4", "n"] {
+        writeln!(input, "{answer}").expect("it reads");
+    }
+    let output = script.wait_with_output().expect("it ends");
+    let said = text(&output.stdout);
+    for words in [
+        "which only the control plane itself can reach",
+        "vmid = 9001",
+        "\"many\" is no number of nodes",
+        "max = 4",
+        "[y/N]",
+        "Nothing was changed.",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert_eq!(place.file(), format!("{file}{region}"));
+    let saved = std::fs::read_to_string(save).expect("it is there");
+    assert!(saved.contains("max = 4"), "{saved}");
+}
