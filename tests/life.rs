@@ -18,6 +18,8 @@ mod hosts;
 mod identity;
 #[path = "life/joining.rs"]
 mod joining;
+#[path = "life/keep_failed.rs"]
+mod keep_failed;
 #[path = "life/lease.rs"]
 mod lease;
 #[path = "life/networks.rs"]

@@ -227,6 +227,19 @@ pub struct PoolPolicy {
     pub atomic: bool,
     /// `kubernetes.io/arch` of its nodes.
     pub arch: Arc<str>,
+    /// How failed machines are kept to be looked into; `None`: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_failed: Option<KeepFailed>,
+}
+
+/// How failed machines of a pool are kept, so that a person can look into them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeepFailed {
+    /// How many of them at most.
+    pub machines: u32,
+    /// For how long after each failed.
+    pub how_long: Span,
 }
 
 impl PoolPolicy {

@@ -384,6 +384,9 @@ pub struct PoolState {
     pub coming: u32,
     /// Machines on their way down.
     pub leaving: u32,
+    /// Failed machines that are kept to be looked into, and until when; they are not among the others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kept: BTreeMap<Arc<str>, Time>,
     /// Nodes that are not Ready.
     pub unready: u32,
     /// The numbers of its nodes are not known yet: what they are counted from was not read.

@@ -53,6 +53,8 @@ mod on {
         NoBackoff,
         /// PVE is not asked to forget what it knows of a VM.
         NoPurge,
+        /// A failed machine goes though its pool keeps it.
+        FailedNotKept,
         /// Before an address is written nobody looks whether another guest has it.
         AddressNotLookedUp,
         /// A machine is looked at as it was before its action ended.

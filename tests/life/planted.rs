@@ -679,3 +679,12 @@ fn an_address_that_nobody_looks_up_is_found() {
         async || crate::networks::rival().await.findings(),
     );
 }
+
+#[test]
+fn a_failed_machine_that_is_not_kept_is_found() {
+    finds(
+        Bug::FailedNotKept,
+        "the failed machine is gone before its time",
+        crate::keep_failed::after_a_failure,
+    );
+}

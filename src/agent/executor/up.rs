@@ -39,22 +39,14 @@ pub(super) async fn bring_up(tools: Tools, entry: &Entry, plan: Plan) -> Result<
         .await
         .map_err(|stop| work.failure(Step::Start, stop))?;
     let joined = node::has_joined(&work, &uuid);
-    if !joined.map_err(|stop| work.failure(Step::Start, stop))? {
-        work.step(Step::Agent, deadlines.agent, guest::agent_answers(&work))
-            .await?;
-        let probe = work
-            .step(Step::Os, deadlines.os, guest::system_ready(&work))
-            .await?;
-        let joined = work
-            .step(
-                Step::Join,
-                deadlines.join,
-                guest::joined(&work, &probe, &uuid),
-            )
-            .await;
-        node::drop_token(&work).await;
-        joined?;
-    }
+    let joined = if joined.map_err(|stop| work.failure(Step::Start, stop))? {
+        Ok(())
+    } else {
+        join(&work, &uuid).await
+    };
+    // It has joined, or failed and may be kept: nobody may join with its token any more, one from before a restart included.
+    node::drop_token(&work).await;
+    joined?;
     let name = work
         .step(
             Step::Register,
@@ -88,6 +80,18 @@ pub(super) async fn start(tools: Tools, entry: &Entry) -> Result<(), Failure> {
     // Until then the machine counts as busy: what is read of it is from before its start.
     sleep(TOLD).await;
     Ok(())
+}
+
+/// Waits for the guest and lets it join.
+async fn join(work: &Work, uuid: &str) -> Result<(), Failure> {
+    let deadlines = &work.tools.settings.deadlines;
+    work.step(Step::Agent, deadlines.agent, guest::agent_answers(work))
+        .await?;
+    let probe = work
+        .step(Step::Os, deadlines.os, guest::system_ready(work))
+        .await?;
+    let joined = guest::joined(work, &probe, uuid);
+    work.step(Step::Join, deadlines.join, joined).await
 }
 
 /// Says on the node of a machine which host its VM is on.

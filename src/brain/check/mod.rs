@@ -123,6 +123,8 @@ pub enum Rule {
     Undrained,
     /// A working node may go only for being unneeded or unready.
     Working,
+    /// The machine failed, and its pool keeps it to be looked into.
+    KeptFailed,
     /// Scale-down is switched off: by configuration or by annotation.
     Disabled,
     /// It is not underused.

@@ -4,7 +4,8 @@ use super::{Case, Rule, Verdict, consolidation, drain, ensure, existing, refuse,
 use model::action::{Action, Reason};
 use model::cluster::{Node, ReadyStatus};
 use model::policy::{PoolPolicy, STARTUP_TAINT, ScaleDown};
-use model::region::{Busy, Step};
+use model::region::{Busy, Machine, Step};
+use model::time::{Span, Time};
 
 const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
@@ -16,6 +17,7 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
         Rule::Ours,
         || "its VM does not carry our mark".to_owned(),
     )?;
+    looked_into(case, action, machine)?;
     let seen = machine
         .node
         .as_ref()
@@ -69,6 +71,51 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
     consolidation::removal(case, action, machine, pool)?;
     let name = action.target.node.as_ref().map_or("", |node| &node.name);
     drain::pods(case, action, name, pool, settings)
+}
+
+/// A pool keeps the first of its machines that failed, as many and for as long as its `keep_failed` says.
+fn looked_into(case: Case<'_>, action: &Action, machine: &Machine) -> Verdict {
+    let pool = case.policy.pools.get(machine.mark.pool.as_str());
+    let Some(keep) = pool.and_then(|pool| pool.keep_failed) else {
+        return Ok(());
+    };
+    let Some(failed) = failed_at(case, machine, keep.how_long) else {
+        return Ok(());
+    };
+    let rank = (failed, &machine.mark.machine);
+    let others = case.snapshot.machines.values();
+    let others = others.filter(|other| other.mark.pool == machine.mark.pool);
+    let earlier = others.filter(|other| {
+        let at = failed_at(case, other, keep.how_long);
+        at.is_some_and(|at| (at, &other.mark.machine) < rank)
+    });
+    let concerned = matches!(action.reason, Reason::Failed { .. });
+    let kept = concerned && earlier.count() < keep.machines as usize;
+    ensure(!kept || planted!(FailedNotKept), Rule::KeptFailed, || {
+        format!(
+            "it failed at {failed}, and its pool keeps it for {} (keep_failed)",
+            keep.how_long
+        )
+    })
+}
+
+/// When a machine failed that never was a node for pods, less than this long ago, and whose VM nobody has switched off.
+fn failed_at(case: Case<'_>, machine: &Machine, how_long: Span) -> Option<Time> {
+    let failure = machine.failure.as_ref()?;
+    let vm = machine.vm.as_ref().filter(|vm| vm.marked)?;
+    let region = case.snapshot.regions.get(&machine.region)?;
+    let host_on = region
+        .hosts
+        .get(&machine.host)
+        .is_some_and(|host| host.online);
+    let nodes = &case.snapshot.cluster.nodes;
+    let node = machine.node.as_ref().and_then(|name| nodes.get(name));
+    let opened = node.is_some_and(|node| !node.taints.iter().any(|t| &*t.key == STARTUP_TAINT));
+    let begun = machine.step.is_some_and(|(step, _)| step >= Step::Drain);
+    let over = case.now.0 >= failure.at.0.saturating_add(how_long.0);
+    let other = failure.transient || failure.step >= Step::Done;
+    let gone = other || (host_on && !vm.running) || opened || begun || over;
+    (!gone).then_some(failure.at)
 }
 
 fn is_disabled(node: &Node) -> bool {

@@ -261,7 +261,8 @@ fn cluster_health(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
             node.ready.status != ReadyStatus::True
                 && !sweep::dead(view, name, node)
                 && !view.behind(name).is_some_and(|known| {
-                    matches!(known.standing, Standing::Coming | Standing::Leaving)
+                    known.kept.is_some()
+                        || matches!(known.standing, Standing::Coming | Standing::Leaving)
                 })
         })
         .count();

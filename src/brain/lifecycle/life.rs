@@ -10,7 +10,7 @@ use model::foreign::ForeignText;
 use model::guard::{SCALE_DOWN_DISABLED, disables_scale_down};
 use model::policy::STARTUP_TAINT;
 use model::region::Step;
-use model::time::Span;
+use model::time::{Span, Time};
 
 use crate::decision::turn::{self, Turn};
 use crate::observed::view::{Known, Standing, has_taint};
@@ -100,6 +100,11 @@ fn failed(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     if placeholder(known) {
         return delete_placeholder(turn, known);
     }
+    if let Some(until) = known.kept.filter(|_| !planted!(FailedNotKept)) {
+        turn.wake_at(until);
+        turn.warn(kept(known, until));
+        return None;
+    }
     // Without a journal it may be a working machine whose node just went: wait and see.
     let unsure = known.machine.step.is_none() || by_mark_alone(known);
     if unsure {
@@ -139,6 +144,18 @@ fn by_mark_alone(known: &Known<'_>) -> bool {
     runs && known.machine.terms.is_none()
         && known.node.is_none()
         && known.step() == Some(Step::Register)
+}
+
+/// What a person is told of a failed machine that is kept.
+fn kept(known: &Known<'_>, until: Time) -> String {
+    let (vmid, host) = (known.machine.mark.vmid, &known.machine.host);
+    let message = known.machine.failure.as_ref();
+    let message = message.map_or("", |failure| failure.message.as_str());
+    format!(
+        "machine {} failed: {message}; it is kept until {until} to be looked into (keep_failed): `qm guest exec {vmid} -- journalctl -b` or \
+         `qm terminal {vmid}` on the host {host}; `qm stop {vmid}` ends it now",
+        known.name
+    )
 }
 
 fn why(known: &Known<'_>, limit: Span) -> ForeignText {

@@ -3,6 +3,7 @@
 //! `README.md` beside this file tells more.
 
 pub(crate) mod by_node;
+mod kept;
 pub(crate) mod machines;
 pub(crate) mod provisioning;
 pub(crate) mod reach;

@@ -65,6 +65,8 @@ pub(crate) struct Known<'a> {
     pub(crate) worked: Span,
     /// How it stands.
     pub(crate) standing: Standing,
+    /// Until when it is kept though it failed.
+    pub(crate) kept: Option<Time>,
 }
 
 /// How a machine stands.
@@ -184,6 +186,7 @@ impl<'a> View<'a> {
             let worked = provisioning::worked(memory, named.0, named.1, now);
             machines.push(know(snapshot, policy, worked, named, node, &doubled));
         }
+        super::kept::note(&mut machines, now);
         let pods = ByNode::of(&snapshot.cluster);
         let mut view = View {
             snapshot,
@@ -356,6 +359,7 @@ fn know<'a>(
             .map(|region| &**region),
         worked,
         standing: Standing::Coming,
+        kept: None,
     };
     known.standing = match untouchable(snapshot, &known, doubled) {
         Some(why) => Standing::Untouchable(why),

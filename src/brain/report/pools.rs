@@ -23,6 +23,10 @@ pub(crate) fn report(turn: &mut Turn<'_>) {
             if state.unread || known.pool_name() != &**name {
                 continue;
             }
+            if let Some(until) = known.kept {
+                state.kept.insert(known.name.clone(), until);
+                continue;
+            }
             match known.standing {
                 Standing::Up if known.ready() => state.ready += 1,
                 Standing::Up | Standing::NoVm => state.unready += 1,

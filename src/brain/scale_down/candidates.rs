@@ -327,7 +327,12 @@ fn eligible(
             });
         }
         Standing::Coming => return other(Kept::ComingUp),
-        Standing::Failed | Standing::Overdue => return other(Kept::Failed),
+        Standing::Failed | Standing::Overdue => {
+            return other(match known.kept {
+                Some(until) => Kept::FailedAndKept { until },
+                None => Kept::Failed,
+            });
+        }
         Standing::Leaving | Standing::NoNode | Standing::NoVm => return other(Kept::VmGone),
     }
     annotated(turn, node)?;

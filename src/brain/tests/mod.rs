@@ -19,6 +19,7 @@ mod failing_hosts;
 mod growing;
 mod holding;
 mod hosts;
+mod kept;
 pub(super) mod lab;
 mod leaving;
 mod left_behind;

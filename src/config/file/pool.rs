@@ -112,6 +112,11 @@ pub struct Pool {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000))]
     pub cpu_units: Option<u32>,
+    /// So many of its machines that failed are kept, to be looked into; they count for `max` and take their room on the host.
+    #[schemars(range(max = 10))]
+    pub keep_failed: u32,
+    /// A machine that is kept by `keep_failed` is removed this long after it failed, or when somebody switches its VM off.
+    pub keep_failed_for: Duration,
     /// Settings of its kubelets.
     #[schemars(default)]
     pub kubelet: Kubelet,
@@ -333,6 +338,8 @@ impl Default for Pool {
             tags: vec!["pve-autoscaler".to_owned()],
             description: String::new(),
             cpu_units: None,
+            keep_failed: 0,
+            keep_failed_for: Duration(Span::minutes(60)),
             join: Join::default(),
             drain: Drain::default(),
             scale_down: PoolScaleDown::default(),

@@ -12,8 +12,11 @@ use crate::config::scalar::TaintText;
 use crate::config::settings::{Drain, Pool, Template};
 use crate::config::syntax;
 use crate::model::mark;
-use crate::model::policy::{InstanceType, PoolPolicy, Reserved, ScaleDown, VOLUMES_VMID};
+use crate::model::policy::{
+    InstanceType, KeepFailed, PoolPolicy, Reserved, ScaleDown, VOLUMES_VMID,
+};
 use crate::model::scheduling::Taint;
+use crate::model::time::Span;
 
 /// A pool with where it stands in the file.
 pub(super) struct ResolvedPool {
@@ -30,6 +33,10 @@ const MIN_MEMORY: i64 = 512 * MIB;
 const MAX_POOL_NAME: usize = 63 - 6;
 /// Machines of one pool; a typing error should not fill a cluster.
 const MAX_NODES: u32 = 5000;
+/// Most failed machines that a pool keeps: a person looks into one or two.
+const MAX_KEPT: u32 = 10;
+/// Longest time for which a failed machine is kept: what nobody looked into for a week is forgotten.
+const MAX_KEEP: Span = Span::minutes(7 * 24 * 60);
 
 /// The instance types.
 pub(super) fn instance_types(
@@ -208,10 +215,25 @@ fn policy(pool: &file::Pool, file: &File, path: &KeyPath, problems: &mut Problem
         arch: shared(&pool.arch),
         consolidation: disruption::consolidation(pool, path, problems),
         budgets: disruption::budgets(pool, path, problems),
+        keep_failed: keep_failed(pool, path, problems),
         atomic: pool.atomic,
         attach_limits: attach_limits(&pool.attach_limits, path, problems),
         ..PoolPolicy::default()
     }
+}
+
+/// How failed machines are kept.
+fn keep_failed(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Option<KeepFailed> {
+    let (machines, how_long) = (pool.keep_failed, pool.keep_failed_for.0);
+    problems.unless(machines <= MAX_KEPT, &path.at("keep_failed"), || {
+        format!("expected at most {MAX_KEPT} machines")
+    });
+    problems.unless(
+        (Span::minutes(1)..=MAX_KEEP).contains(&how_long),
+        &path.at("keep_failed_for"),
+        || format!("expected 1m to {MAX_KEEP}"),
+    );
+    (machines > 0).then_some(KeepFailed { machines, how_long })
 }
 
 /// The pool's instance types.

@@ -85,6 +85,11 @@ pub enum Kept {
     ComingUp,
     /// Its machine failed and is being removed.
     Failed,
+    /// Its machine failed and is kept for a while, to be looked into.
+    FailedAndKept {
+        /// Until when.
+        until: Time,
+    },
     /// Its VM is gone.
     VmGone,
     /// Nothing is known of it.
@@ -500,6 +505,7 @@ impl Kept {
             Kept::ChangeUnknown | Kept::PodsChanged { .. } => Unremovable::NotUnneededLongEnough,
             Kept::ComingUp
             | Kept::Failed
+            | Kept::FailedAndKept { .. }
             | Kept::VmGone
             | Kept::ScaleDownDisabled
             | Kept::Replacement { .. }

@@ -136,6 +136,7 @@ one_of_each! { Kept:
     LeftAlone { machine: LeftAlone::NoMark },
     ComingUp(),
     Failed(),
+    FailedAndKept { until: Time(0) },
     VmGone(),
     Unknown(),
     ScaleDownDisabled(),

@@ -52,6 +52,9 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
 fn facts(turn: &Turn<'_>, known: &Known<'_>) -> MachineFacts {
     let mark = &known.machine.mark;
     let mut standing = standing(&known.standing);
+    if let Some(until) = known.kept {
+        standing = format!("{standing}, and is kept until {until} to be looked into");
+    }
     if let Some(off) = power::off(turn, known) {
         standing = format!("{standing}, but {off}");
     }

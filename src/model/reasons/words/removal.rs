@@ -21,9 +21,9 @@ impl Display for Kept {
                 write!(f, "its pool {pool} is not in the configuration")
             }
             Kept::LeftAlone { machine } => write!(f, "left alone: {machine}"),
-            Kept::ComingUp => write!(f, "it is still coming up"),
-            Kept::Failed => write!(f, "its machine failed and is being removed"),
-            Kept::VmGone => write!(f, "its VM is gone"),
+            Kept::ComingUp | Kept::Failed | Kept::FailedAndKept { .. } | Kept::VmGone => {
+                of_its_machine(self, f)
+            }
             Kept::Unknown => write!(f, "nothing is known of it"),
             Kept::ScaleDownDisabled => {
                 write!(f, "scale-down is switched off in the configuration")
@@ -153,6 +153,20 @@ fn of_places(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
             f,
             "its pods fit elsewhere only in one order, and kube-scheduler may take another"
         ),
+        _ => Ok(()),
+    }
+}
+
+/// How the machine of a node stands that is no working node.
+fn of_its_machine(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
+    match kept {
+        Kept::ComingUp => write!(f, "it is still coming up"),
+        Kept::Failed => write!(f, "its machine failed and is being removed"),
+        Kept::FailedAndKept { until } => write!(
+            f,
+            "its machine failed and is kept until {until} to be looked into"
+        ),
+        Kept::VmGone => write!(f, "its VM is gone"),
         _ => Ok(()),
     }
 }
