@@ -232,7 +232,12 @@ fn a_changed_listen_takes_effect_on_reload_or_says_that_it_does_not() {
     replace(&daemon.config, &place(other), &format!("0.0.0.0:{other}"));
     daemon.tell(Signal::SIGHUP);
     let refused = format!("web.listen = \"0.0.0.0:{other}\"");
-    until("the log", || daemon.log(), &[&refused], &["listening on 0.0.0.0"]);
+    until(
+        "the log",
+        || daemon.log(),
+        &[&refused],
+        &["listening on 0.0.0.0"],
+    );
     until("the address before", asked, &["HTTP/1.1 200"], &[]);
 }
 
