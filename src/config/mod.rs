@@ -11,7 +11,7 @@ mod rules;
 pub mod scalar;
 pub mod schema;
 pub mod settings;
-mod syntax;
+pub(crate) mod syntax;
 #[cfg(test)]
 mod tests;
 

@@ -3,7 +3,7 @@
 use crate::model::facts;
 
 /// A DNS label (RFC 1123): lower-case letters, digits and `-`, at most 63.
-pub(super) fn dns_label(text: &str) -> bool {
+pub(crate) fn dns_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     framed(text, 63, inner, |b| inner(b) || b == b'-')
 }

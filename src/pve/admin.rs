@@ -2,12 +2,10 @@
 //! of them, and the broker passes none of them on.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
-use ipnet::IpNet;
 use secrecy::SecretString;
 
-use super::calls::{host_path, pair, request};
+use super::calls::{pair, request};
 use super::client::Client;
 use super::encode::path;
 use super::perl::Fields;
@@ -15,27 +13,17 @@ use super::transport::{CallError, Method, Outcome};
 use super::types::deadline;
 
 /// The names of these calls in errors.
-pub(super) const CALLS: [&str; 10] = [
+pub(super) const CALLS: [&str; 9] = [
     "create_pool",
     "create_role",
     "create_token",
     "create_user",
-    "networks",
     "roles",
     "set_acl",
     "set_storage_content",
     "tokens",
     "users",
 ];
-
-/// A bridge's own address on a host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BridgeAddress {
-    /// The host's address in the bridge's network, with the network's prefix.
-    pub cidr: Option<IpNet>,
-    /// The host's default gateway, where it is reached through this bridge.
-    pub gateway: Option<IpAddr>,
-}
 
 /// Separated as PVE does (`PVE::Tools::split_list`).
 fn list(text: &str) -> BTreeSet<String> {
@@ -46,26 +34,16 @@ fn list(text: &str) -> BTreeSet<String> {
 }
 
 impl Client {
-    /// `GET /nodes/{host}/network`: the bridges of a host, virtual networks included, with the host's addresses on them.
-    pub async fn bridge_addresses(
+    /// A change of which the answer says nothing.
+    async fn change(
         &self,
-        host: &str,
-    ) -> Result<BTreeMap<String, BridgeAddress>, CallError> {
-        let at = host_path(host, &["network"])?;
-        let bridges = vec![pair("type", "any_bridge")];
-        let data = self
-            .get("networks", at, bridges, deadline::READ_HOST)
-            .await?;
-        let entries = data.as_array().into_iter().flatten().map(Fields::of);
-        let found = entries.filter_map(|entry| {
-            let parsed = |key: &str| entry.text(key);
-            let address = BridgeAddress {
-                cidr: parsed("cidr").and_then(|text| text.parse().ok()),
-                gateway: parsed("gateway").and_then(|text| text.parse().ok()),
-            };
-            Some((entry.text("iface")?, address))
-        });
-        Ok(found.collect())
+        call: &'static str,
+        method: Method,
+        at: String,
+        params: Vec<(String, String)>,
+    ) -> Result<(), CallError> {
+        let asked = request(call, method, at, params, deadline::CHANGE);
+        self.send(asked).await.map(drop)
     }
 
     /// `GET /access/roles`: the roles with their privileges.
@@ -102,24 +80,14 @@ impl Client {
                 vec![pair("roleid", role), privileges],
             )
         };
-        self.send(request("create_role", method, at, params, deadline::CHANGE))
-            .await
-            .map(drop)
+        self.change("create_role", method, at, params).await
     }
 
     /// `POST /pools`: a resource pool.
     pub async fn create_pool(&self, pool: &str, comment: &str) -> Result<(), CallError> {
         let at = path(&["pools"]);
         let params = vec![pair("poolid", pool), pair("comment", comment)];
-        self.send(request(
-            "create_pool",
-            Method::Post,
-            at,
-            params,
-            deadline::CHANGE,
-        ))
-        .await
-        .map(drop)
+        self.change("create_pool", Method::Post, at, params).await
     }
 
     /// `GET /access/users`: the names of the users that the caller may see.
@@ -134,15 +102,7 @@ impl Client {
     pub async fn create_user(&self, user: &str, comment: &str) -> Result<(), CallError> {
         let at = path(&["access", "users"]);
         let params = vec![pair("userid", user), pair("comment", comment)];
-        self.send(request(
-            "create_user",
-            Method::Post,
-            at,
-            params,
-            deadline::CHANGE,
-        ))
-        .await
-        .map(drop)
+        self.change("create_user", Method::Post, at, params).await
     }
 
     /// `PUT /access/acl`: gives a user a role on a path and all below it.
@@ -154,15 +114,7 @@ impl Client {
             pair("roles", role),
             pair("propagate", "1"),
         ];
-        self.send(request(
-            "set_acl",
-            Method::Put,
-            at,
-            params,
-            deadline::CHANGE,
-        ))
-        .await
-        .map(drop)
+        self.change("set_acl", Method::Put, at, params).await
     }
 
     /// `GET /access/users/{user}/token`: the names of a user's tokens.
@@ -195,14 +147,7 @@ impl Client {
         let at = path(&["storage", storage]);
         let all: Vec<&str> = content.iter().map(String::as_str).collect();
         let params = vec![pair("content", all.join(","))];
-        self.send(request(
-            "set_storage_content",
-            Method::Put,
-            at,
-            params,
-            deadline::CHANGE,
-        ))
-        .await
-        .map(drop)
+        self.change("set_storage_content", Method::Put, at, params)
+            .await
     }
 }

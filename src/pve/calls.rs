@@ -12,8 +12,8 @@ use super::resources::{GuestPromise, Resources};
 use super::texts::Cause;
 use super::transport::{CallError, Method, Outcome, Request};
 use super::types::{
-    BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, NodeStatus, Task, TaskState,
-    Version, VmStatus, deadline,
+    BridgeAddress, BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, NodeStatus, Task,
+    TaskState, Version, VmStatus, deadline,
 };
 use super::upid::Upid;
 use super::vm_config::VmConfig;
@@ -184,13 +184,29 @@ impl Client {
 
     /// `GET /nodes/{host}/network`: the bridges of a host, virtual networks included, that the caller may use.
     pub async fn bridges(&self, host: &str) -> Result<BTreeSet<String>, CallError> {
+        Ok(self.bridge_addresses(host).await?.into_keys().collect())
+    }
+
+    /// `GET /nodes/{host}/network`: the bridges of a host, virtual networks included, with the host's addresses on them.
+    pub async fn bridge_addresses(
+        &self,
+        host: &str,
+    ) -> Result<BTreeMap<String, BridgeAddress>, CallError> {
         let at = host_path(host, &["network"])?;
         let bridges = vec![pair("type", "any_bridge")];
         let data = self
             .get("bridges", at, bridges, deadline::READ_HOST)
             .await?;
         let entries = data.as_array().into_iter().flatten().map(Fields::of);
-        Ok(entries.filter_map(|entry| entry.text("iface")).collect())
+        let found = entries.filter_map(|entry| {
+            let parsed = |key: &str| entry.text(key);
+            let address = BridgeAddress {
+                cidr: parsed("cidr").and_then(|text| text.parse().ok()),
+                gateway: parsed("gateway").and_then(|text| text.parse().ok()),
+            };
+            Some((entry.text("iface")?, address))
+        });
+        Ok(found.collect())
     }
 
     /// `GET /pools`: the resource pools that the caller may audit.

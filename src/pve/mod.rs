@@ -20,7 +20,6 @@ mod types;
 mod upid;
 mod vm_config;
 
-pub use admin::BridgeAddress;
 pub use calls::{CALLS, MAX_STDIN};
 pub use client::Client;
 pub(crate) use encode::path;
@@ -31,8 +30,8 @@ pub use tasks::{Poll, TaskEnd, WaitError};
 pub use texts::Cause;
 pub use transport::{CallError, LATE_CALL, Method, Outcome, Request, Transport};
 pub use types::{
-    BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, Member, NodeStatus, Task,
-    TaskState, Version, VmStatus,
+    BridgeAddress, BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, Member,
+    NodeStatus, Task, TaskState, Version, VmStatus,
 };
 pub use upid::Upid;
 pub use vm_config::{Disk, MAX_QUEUES, Net, VmConfig};

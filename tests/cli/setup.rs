@@ -175,6 +175,45 @@ fn from_nothing_to_a_file_that_doctor_passes_and_again() {
     assert_eq!(kept.expect("it is kept"), file);
 }
 
+/// As Ansible runs it: the same answers again change nothing, also when what only the first run needs is gone.
+#[test]
+fn the_same_answers_again_change_nothing() {
+    let place = Place::new();
+    place.answer(
+        "vmids = \"7000-7099\"\ntoken_id = \"scale@pve!daemon\"\nresource_pool = \"nodes\"\n\
+         [template]\nname = \"base\"\nvmid = 9001\n\
+         [network]\nbridge = \"vmbr0\"\nvlan = 20\naddresses = \"ranges\"\nranges = [\"192.0.2.60-192.0.2.69\", \"192.0.2.80\"]\n\
+         [pool]\nname = \"batch\"\nmin = 1\nmax = 3\nhosts = [\"pve1\", \"pve2\"]\ninstance_types = [\"4x8GiB\", \"6x24GiB\"]\n",
+    );
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    // A list that a person writes in another way says the same.
+    let file = place.file();
+    let spread = file.replace("[\"pve1\", \"pve2\"]", "[\n  \"pve1\",\n  \"pve2\",\n]");
+    assert_ne!(spread, file);
+    std::fs::write(&place.config, &spread).expect("written");
+    for name in ["admin.conf", "admin.secret"] {
+        std::fs::remove_file(place.simulators.path(name)).expect("removed");
+    }
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("Nothing is to be done"), "{said}");
+    assert_eq!(place.file(), spread);
+    // A second pool: who answers nothing of a pool is asked for none.
+    let more = "\n[pool.more]\ntemplate = \"base\"\ninstance_types = [\"medium\"]\nmax = 2\n";
+    std::fs::write(&place.config, format!("{spread}{more}")).expect("written");
+    place.answer("");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    place.answer("[pool]\nmax = 4\n");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("answer pool.name, one of batch, more"),
+        "{said}"
+    );
+}
+
 #[test]
 fn what_is_wrong_is_named_by_its_answer_before_anything_is_done() {
     let place = Place::new();
@@ -192,7 +231,10 @@ fn what_is_wrong_is_named_by_its_answer_before_anything_is_done() {
             "[pool]\ninstance_types = [\"big\"]\n",
             "pool.instance_types: \"big\" is not cores and memory",
         ),
-        ("[pool]\nname = \"My Pool\"\n", "My Pool"),
+        (
+            "[pool]\nname = \"My Pool\"\n",
+            "pool.name: \"My Pool\" is not lower-case letters",
+        ),
         (
             "[template]\nvmid = 100\n",
             "template.vmid: VM 100 is not there, or is no template",

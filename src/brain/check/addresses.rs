@@ -1,7 +1,7 @@
 //! The addresses of a new machine: those that its pool's networks give, and nothing else has them.
 
+use core::net::IpAddr;
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use super::{Case, Rule, Verdict, ensure, refuse};
 use model::action::CreateSpec;

@@ -4,8 +4,8 @@
 //! mark, in its intent, or in this decision's plan. While the configuration of a guest that may have one of them is not known,
 //! a network gives none: what was not read is not free.
 
+use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::action::{Action, Kind};

@@ -146,7 +146,7 @@ fn by_mark_alone(known: &Known<'_>) -> bool {
         && known.step() == Some(Step::Register)
 }
 
-/// What a person is told of a failed machine that is kept.
+/// The sentence for a failed machine that is kept: until when, and what to type on its host.
 fn kept(known: &Known<'_>, until: Time) -> String {
     let (vmid, host) = (known.machine.mark.vmid, &known.machine.host);
     let message = known.machine.failure.as_ref();

@@ -25,7 +25,7 @@ mod report;
 pub(super) mod rights;
 mod skew;
 mod state;
-mod templates;
+pub(super) mod templates;
 pub(super) mod user;
 
 use std::os::unix::net::UnixStream;

@@ -11,7 +11,7 @@ use crate::model::region::GuestKind;
 use crate::pve::{GuestResource, VmConfig};
 
 /// Storages without linked clones (`PVE::Storage::LVMPlugin`, `ISCSIPlugin`: `volume_has_feature`).
-const WHOLE: [&str; 3] = ["lvm", "iscsi", "iscsidirect"];
+pub(in crate::cli) const WHOLE: [&str; 3] = ["lvm", "iscsi", "iscsidirect"];
 
 /// The templates of a region.
 pub(super) fn of<'a>(

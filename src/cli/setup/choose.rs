@@ -11,6 +11,7 @@ use super::survey::{self, Existing, Survey};
 use super::templates::{self, Source};
 use crate::config::file::ChannelKind;
 use crate::config::scalar::VmidRange;
+use crate::config::syntax::dns_label;
 
 /// Machines that a pool may have at first.
 const MAX: u32 = 5;
@@ -176,7 +177,8 @@ pub(super) fn choose(
 /// An administrator's kubeconfig, where the daemon has none that is good.
 pub(super) fn kubernetes(survey: &Survey, answers: &Answers, proposal: &mut Proposal) {
     let given = answers.kubernetes.kubeconfig.as_ref();
-    if let Some(path) = given {
+    let needed = survey.kubeconfig_lacks.is_some();
+    if let Some(path) = given.filter(|_| needed) {
         let shown = path.display().to_string();
         proposal.choose("kubernetes.kubeconfig", shown, "", true);
     } else if let Some(lacks) = &survey.kubeconfig_lacks {
@@ -301,6 +303,15 @@ pub(super) fn read_range(text: &str) -> Result<Vmids, String> {
         .map_err(|error| format!("{text:?}: {error}"))
 }
 
+/// A name that becomes a table of the file and part of nodes' names.
+pub(super) fn label(proposal: &mut Proposal, key: &str, name: &str) {
+    if !dns_label(name) {
+        proposal.missing.push(format!(
+            "{key}: {name:?} is not lower-case letters, digits and '-'"
+        ));
+    }
+}
+
 fn pool(survey: &Survey, answers: &Answers, proposal: &mut Proposal) {
     let pool = &answers.pool;
     let name = pool.name.clone().unwrap_or_else(|| POOL.to_owned());
@@ -311,6 +322,7 @@ fn pool(survey: &Survey, answers: &Answers, proposal: &mut Proposal) {
         pool.name.is_some(),
     );
     proposal.ask();
+    label(proposal, "pool.name", &name);
     let min = pool.min.unwrap_or(0);
     proposal.choose(
         "pool.min",
@@ -485,6 +497,16 @@ mod tests {
         assert_eq!(network.subnet, "192.0.2.0/24");
         assert_eq!(network.ranges, ["192.0.2.218-192.0.2.249"]);
         assert_eq!(network.gateway, "192.0.2.1");
+        // Where a guest could not be read, no address is known to be free.
+        survey.pve.unread = 1;
+        let (proposal, _) = proposed(&survey, &answers);
+        assert!(
+            proposal
+                .missing
+                .iter()
+                .any(|one| one.starts_with("network.ranges:"))
+        );
+        survey.pve.unread = 0;
         // On a bridge without an address nothing can be found: that is said, and nothing is guessed.
         answers.network.bridge = Some("vmbr1".to_owned());
         let (proposal, _) = proposed(&survey, &answers);

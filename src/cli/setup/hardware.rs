@@ -9,7 +9,6 @@ use super::answers::Answers;
 use super::choose::{Proposal, TypeWanted};
 use super::survey::Survey;
 use crate::config::scalar::Size;
-use crate::model::region::GuestKind;
 
 /// Sizes that are proposed: name, cores, GiB of memory.
 const SIZES: [(&str, u32, i64); 3] = [("small", 2, 4), ("medium", 4, 8), ("large", 8, 16)];
@@ -133,9 +132,4 @@ pub(super) fn bridge_net(survey: &Survey, bridge: Option<&str>) -> Option<(IpNet
         let net = at.cidr.filter(|net| net.addr().is_ipv4())?;
         Some((net, at.gateway.filter(|gateway| net.contains(gateway))))
     })
-}
-
-/// Whether a VM, not a container.
-pub(super) fn is_vm(kind: GuestKind) -> bool {
-    kind == GuestKind::Qemu
 }

@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 
 use super::args::SetupOptions;
 use super::table::table;
@@ -62,14 +62,7 @@ async fn set_up(
     let mut survey = survey::look(&admin, &answers, existing).await?;
     print(&found(&survey))?;
     let image = image(&survey, &answers, existing).await?;
-    let proposal = ask_all(
-        asks,
-        &mut survey,
-        &mut answers,
-        (existing, &admin),
-        image.as_ref(),
-    )
-    .await?;
+    let proposal = ask_all(asks, &mut survey, &mut answers, (existing, &admin), image).await?;
     print(&chosen(&proposal))?;
     if !proposal.missing.is_empty() {
         let all = proposal.missing.iter();
@@ -105,11 +98,11 @@ async fn ask_all(
     survey: &mut Survey,
     answers: &mut Answers,
     (existing, admin): (&Existing, &Admin),
-    image: Option<&Image>,
+    mut image: Option<Image>,
 ) -> Result<Proposal, Failure> {
     let mut asked = BTreeSet::new();
     loop {
-        let proposal = propose(survey, answers, existing, admin, image);
+        let proposal = propose(survey, answers, existing, admin, image.as_ref());
         let open = proposal.choices.iter();
         let mut open = open.filter(|one| one.ask && !one.answered && !asked.contains(one.key));
         let Some(choice) = open.next().filter(|_| asks) else {
@@ -120,6 +113,8 @@ async fn ask_all(
             asked.insert(choice.key);
         } else if let Err(why) = answers.set(choice.key, &typed) {
             print(&format!("  {why:#}\n"))?;
+        } else if choice.key == "template" && image.is_none() {
+            image = self::image(survey, answers, existing).await?;
         } else if choice.key.starts_with("kubernetes.") {
             *survey = survey::look(admin, answers, existing).await?;
         }
@@ -138,7 +133,9 @@ async fn carry_out(steps: &[Step], admin: &Admin, options: &SetupOptions) -> Res
     }
     if !options.yes {
         if !ask::somebody() {
-            bail_unasked()?;
+            let text =
+                "nobody can be asked here: look at the list, then say --yes; nothing was changed";
+            return Err(anyhow!(text).into());
         }
         if !ask::whether(&format!("\nDo {}?", words::count(steps.len(), "step")))? {
             return print("Nothing was changed.\n");
@@ -161,10 +158,6 @@ async fn carry_out(steps: &[Step], admin: &Admin, options: &SetupOptions) -> Res
         }
     }
     print("\nDone. Look at it: pve-autoscaler doctor; pve-autoscaler status; pve-autoscaler plan\n")
-}
-
-fn bail_unasked() -> anyhow::Result<()> {
-    bail!("nobody can be asked here: look at the list, then say --yes; nothing was changed")
 }
 
 /// The newest image of Debian, where a template may have to be built and no image is answered. `None` where it cannot be looked up.

@@ -6,6 +6,7 @@ use super::free;
 use super::hardware;
 use super::survey::Survey;
 use super::templates::Source;
+use crate::model::words;
 
 /// The network card, and who gives machines their addresses.
 pub(super) fn choose(survey: &Survey, answers: &Answers, proposal: &mut Proposal) {
@@ -42,12 +43,7 @@ fn ranges_of(survey: &Survey, answers: &Answers, proposal: &mut Proposal) {
         why,
         subnet.is_some(),
     );
-    let parsed: Option<ipnet::Ipv4Net> = subnet_text.as_deref().and_then(|text| text.parse().ok());
-    let mut taken = survey.pve.addresses.clone();
-    let nodes = survey.kube.iter().flat_map(|kube| &kube.nodes);
-    taken.extend(nodes.flat_map(|node| node.addresses.iter().copied()));
-    let free = parsed.and_then(|net| free::addresses(net, &taken));
-    let free = free.map(|(first, last)| format!("{first}-{last}"));
+    let free = free_range(survey, subnet_text.as_deref(), proposal);
     let why = "no guest, host or node is known to have one of them; what a DHCP server or another machine uses cannot be seen from here";
     let ranges = network.ranges.as_ref().map(|ranges| ranges.join(", "));
     need(
@@ -96,6 +92,22 @@ fn ranges_of(survey: &Survey, answers: &Answers, proposal: &mut Proposal) {
         gateway: one("network.gateway"),
         nameservers: list("network.nameservers"),
     });
+}
+
+/// Addresses of the network that nobody is known to have; none where a guest could not be read, which is told.
+fn free_range(survey: &Survey, subnet: Option<&str>, proposal: &mut Proposal) -> Option<String> {
+    if survey.pve.unread > 0 {
+        proposal.notes.push(format!(
+            "{} could not be read (their hosts may be off), so that no range is proposed: see that nobody has an address of yours",
+            words::count(survey.pve.unread, "guest")
+        ));
+        return None;
+    }
+    let mut taken = survey.pve.addresses.clone();
+    let nodes = survey.kube.iter().flat_map(|kube| &kube.nodes);
+    taken.extend(nodes.flat_map(|node| node.addresses.iter().copied()));
+    let (first, last) = free::addresses(subnet?.parse().ok()?, &taken)?;
+    Some(format!("{first}-{last}"))
 }
 
 /// A choice without which there is no network.

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
+use tokio::process::Command;
+use tokio::time::timeout;
 
 use super::answers::Answers;
 use super::survey::{Admin, Existing, Survey, kubeconfig_request};
@@ -23,6 +25,8 @@ use crate::model::region::GuestKind;
 
 /// Where systemd tells that it runs.
 const SYSTEMD: &str = "/run/systemd/system";
+/// The longest that systemctl may take: longer than systemd lets the service take to start.
+const SYSTEMD_PATIENCE: Duration = Duration::from_mins(3);
 const UNIT: &str = "pve-autoscaler.service";
 
 /// One step.
@@ -59,11 +63,9 @@ pub(super) fn plan(
     {
         steps.push(Step::Kubeconfig(Box::new(request)));
     }
-    let channel = settings
-        .regions
-        .values()
-        .next()
-        .map(|region| &region.channel);
+    // Of several regions only one was looked at, and nobody said which is meant.
+    let one = (settings.regions.len() == 1).then(|| settings.regions.values().next());
+    let channel = one.flatten().map(|region| &region.channel);
     if let Some(Channel::Token {
         token_id,
         secret_file,
@@ -74,7 +76,7 @@ pub(super) fn plan(
     {
         steps.push(Step::Token(Box::new(grants), secret_file.clone()));
     }
-    let builds = if admin.here || answers.proxmox.admin_token_id.is_some() {
+    let builds = if channel.is_some() && (admin.here || answers.proxmox.admin_token_id.is_some()) {
         to_build(&settings, survey)
     } else {
         Vec::new()
@@ -203,13 +205,14 @@ impl Step {
         let done = match self {
             Step::Kubeconfig(request) => kubeconfig(request).await?,
             Step::Token(grants, file) => grants.make(&admin.client, file, DAEMON).await?,
-            Step::Content(content) => {
-                let named = format!("what the storage {FILES} may hold");
-                admin
-                    .client
-                    .set_storage_content(FILES, content)
-                    .await
-                    .context(named)?;
+            Step::Content(_) => {
+                // The call replaces the whole list, so that it is read again.
+                let resources = admin.client.resources().await?;
+                if let Some(content) = content_lacking(&resources) {
+                    let named = format!("what the storage {FILES} may hold");
+                    let set = admin.client.set_storage_content(FILES, &content);
+                    set.await.context(named)?;
+                }
                 vec![format!(
                     "the storage {FILES} holds import and snippets, too"
                 )]
@@ -227,7 +230,7 @@ impl Step {
                 template::build(&settings, &options).await?;
                 Vec::new()
             }
-            Step::Service => service()?,
+            Step::Service => service().await?,
         };
         print(
             &done
@@ -295,13 +298,18 @@ fn write(path: &Path, old: Option<&str>, new: &str) -> anyhow::Result<Vec<String
     Ok(done)
 }
 
-fn service() -> anyhow::Result<Vec<String>> {
+async fn service() -> anyhow::Result<Vec<String>> {
     for arguments in [["enable", "--now", UNIT], ["reload-or-restart", "--", UNIT]] {
         let shown = format!("systemctl {}", arguments.join(" "));
-        let output = Command::new("systemctl")
+        let asked = Command::new("systemctl")
             .args(arguments)
-            .output()
-            .with_context(|| shown.clone())?;
+            .kill_on_drop(true)
+            .output();
+        let output = timeout(SYSTEMD_PATIENCE, asked).await;
+        let output = output.map_err(|_| {
+            anyhow!("{shown} did not end within {SYSTEMD_PATIENCE:?}: systemctl status {UNIT}")
+        })?;
+        let output = output.with_context(|| shown.clone())?;
         if !output.status.success() {
             bail!(
                 "{shown}: {}",

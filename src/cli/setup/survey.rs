@@ -55,6 +55,8 @@ pub(super) struct PveFound {
     pub(super) templates: BTreeMap<u32, VmConfig>,
     /// Each host's bridges.
     pub(super) bridges: BTreeMap<Arc<str>, BTreeMap<String, BridgeAddress>>,
+    /// Guests whose configuration could not be read: their addresses are not known.
+    pub(super) unread: usize,
     /// Addresses that guests' configurations and hosts have.
     pub(super) addresses: BTreeSet<IpAddr>,
     /// Resource pools.
@@ -130,11 +132,10 @@ impl Admin {
     /// Opens it: this host's own way, or an administrator's token. Nothing is sent yet.
     pub(super) fn open(answers: &Answers, existing: &Existing) -> anyhow::Result<Admin> {
         let proxmox = &answers.proxmox;
-        if let Some(id) = &proxmox.admin_token_id {
-            let secret = proxmox.admin_token_secret_file.as_deref();
-            let secret = secret.context(
-                "proxmox.admin_token_id is answered and proxmox.admin_token_secret_file is not",
-            )?;
+        let of_admin = proxmox.admin_token_id.as_deref();
+        let of_admin = of_admin.zip(proxmox.admin_token_secret_file.as_deref());
+        // It is for the first run: where its secret is gone again, the other ways are left.
+        if let Some((id, secret)) = of_admin.filter(|(_, secret)| secret.exists()) {
             return Ok(Admin::remote(https(proxmox, id, secret)?));
         }
         if Path::new(PVE_HERE).exists() {
@@ -155,6 +156,9 @@ impl Admin {
         {
             let socket = &existing.settings.broker.socket;
             return Ok(Admin::remote(channels::open(region, socket)?));
+        }
+        if let Some((id, secret)) = of_admin {
+            return Ok(Admin::remote(https(proxmox, id, secret)?));
         }
         bail!(
             "this is no PVE host (there is no {PVE_HERE}). Run it as root on a host of the PVE cluster; or answer by --answers how PVE is \
@@ -221,6 +225,7 @@ async fn pve(client: &Client) -> anyhow::Result<PveFound> {
         version,
         status,
         pools,
+        unread: resources.guests.len().saturating_sub(MAX_READ),
         ..PveFound::default()
     };
     let is_template = |guest: &crate::pve::GuestResource| guest.template;
@@ -239,8 +244,9 @@ async fn pve(client: &Client) -> anyhow::Result<PveFound> {
     });
     let mut asked = stream::iter(asked).buffered(AT_A_TIME);
     while let Some((vmid, read)) = asked.next().await {
-        // A guest that is just being removed, or whose host is off, says nothing.
+        // A guest that is just being removed, or whose host is off, says nothing; that is told where its address would count.
         let Ok((promise, config)) = read else {
+            found.unread += 1;
             continue;
         };
         found.addresses.extend(promise.addresses);
@@ -281,18 +287,19 @@ async fn kubernetes(
         Ok(client) => lacks(client, &settings.namespace).await,
         Err(why) => Some(format!("{why:#}")),
     };
-    if let Some(path) = &answers.kubernetes.kubeconfig {
-        let admin = Connector::File {
-            path: path.clone(),
-            context: answers.kubernetes.context.clone(),
-        };
-        let admin = connect(admin).await.context("kubernetes.kubeconfig")?;
-        return Ok((Some(find(&admin).await?), lacks));
+    // An administrator's is used only where the daemon's own is not good: by then it is gone, as it should be.
+    if let (Ok(client), None) = (&own, &lacks) {
+        return Ok((Some(find(client).await?), None));
     }
-    match own {
-        Ok(client) if lacks.is_none() => Ok((Some(find(&client).await?), None)),
-        _ => Ok((None, lacks)),
-    }
+    let Some(path) = &answers.kubernetes.kubeconfig else {
+        return Ok((None, lacks));
+    };
+    let admin = Connector::File {
+        path: path.clone(),
+        context: answers.kubernetes.context.clone(),
+    };
+    let admin = connect(admin).await.context("kubernetes.kubeconfig")?;
+    Ok((Some(find(&admin).await?), lacks))
 }
 
 /// How the daemon's kubeconfig is asked for.
@@ -330,11 +337,16 @@ async fn connect(connector: Connector) -> anyhow::Result<kube::Client> {
 async fn find(client: &kube::Client) -> anyhow::Result<KubeFound> {
     let version = client.server_version().await?;
     let nodes = client.find_nodes().await?;
+    let kubeadm = match client.cluster_info().await {
+        Ok(_) => true,
+        Err(error) if error.not_found() => false,
+        Err(error) => return Err(error.into()),
+    };
     Ok(KubeFound {
         version: version.version,
         server: client.credentials().server,
         nodes,
-        kubeadm: client.cluster_info().await.is_ok(),
+        kubeadm,
     })
 }
 

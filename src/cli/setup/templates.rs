@@ -3,21 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::answers::Answers;
-use super::choose::{Proposal, TEMPLATE, read_range};
+use super::choose::{Proposal, TEMPLATE, label, read_range};
 use super::free::{self, Vmids};
-use super::hardware::is_vm;
 use super::images::Image;
 use super::survey::Survey;
 use crate::agent::inspection;
+use crate::cli::doctor::templates::WHOLE;
 use crate::config::file::ChannelKind;
 use crate::config::settings::Template;
+use crate::model::region::GuestKind;
 use crate::model::words;
 use crate::pve::{Resources, VmConfig};
 
 /// What a name or tag of a template has in it that is made for Kubernetes.
 const HINTS: [&str; 4] = ["k8s", "kube", "node", "worker"];
-/// Storages without linked clones (`PVE::Storage::LVMPlugin`, `ISCSIPlugin`: `volume_has_feature`).
-const WHOLE: [&str; 3] = ["lvm", "iscsi", "iscsidirect"];
 /// Where images and cloud-init snippets are put.
 pub(super) const FILES: &str = "local";
 
@@ -57,6 +56,8 @@ pub(super) fn choose(
 ) {
     let answered = &answers.template;
     proposal.wanted.template.name = answered.name.clone().unwrap_or_else(|| TEMPLATE.to_owned());
+    let name = proposal.wanted.template.name.clone();
+    label(proposal, "template.name", &name);
     let candidates = candidates(survey);
     let likely: Vec<u32> = candidates
         .iter()
@@ -112,7 +113,7 @@ struct Candidate {
 fn candidates(survey: &Survey) -> BTreeMap<u32, Candidate> {
     let any = Template::default();
     let guests = survey.pve.resources.guests.iter();
-    let templates = guests.filter(|(_, guest)| is_vm(guest.kind) && guest.template);
+    let templates = guests.filter(|(_, guest)| guest.kind == GuestKind::Qemu && guest.template);
     let fit = templates.filter_map(|(vmid, guest)| {
         let config = survey.pve.templates.get(vmid)?;
         let drives = config.disks.values().filter(|disk| disk.cloud_init).count();
@@ -167,7 +168,7 @@ fn take(
         .filter(|(other, one)| **other != vmid && one.name == name)
         .map(|(_, one)| one)
         .collect();
-    let source = if others.is_empty() || name.is_empty() {
+    let source = if said || others.is_empty() || name.is_empty() {
         Source::Vmid(vmid)
     } else {
         Source::Named(name.to_owned())
@@ -373,5 +374,6 @@ pub(super) fn content_lacking(resources: &Resources) -> Option<BTreeSet<String>>
     let held: BTreeSet<String> = of.next()?.content.iter().cloned().collect();
     let mut wanted = held.clone();
     wanted.extend(["import", "snippets"].map(str::to_owned));
-    (wanted != held).then_some(wanted)
+    // An empty list is one that was not told.
+    (!held.is_empty() && wanted != held).then_some(wanted)
 }

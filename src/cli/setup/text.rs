@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use similar::{ChangeTag, TextDiff};
 use toml_edit::{Array, DocumentMut, Item, Table, Value, value};
 
-use super::answers::Answers;
+use super::answers::{Answers, NetworkAnswers, PoolAnswers, TemplateAnswers};
 use super::choose::{NETWORK, Wanted};
 use super::hardware;
 use super::survey::Existing;
@@ -30,8 +30,8 @@ type Line = (&'static str, Value, String);
 /// The text for a file that configures nothing yet: what stands there stays in front.
 pub(super) fn new(existing: &Existing, wanted: &Wanted) -> String {
     let mut text = match &existing.text {
-        Some(text) if text.contains("version") => text.trim_end().to_owned() + "\n",
-        _ => HEAD.to_owned(),
+        Some(text) => text.trim_end().to_owned() + "\n",
+        None => HEAD.to_owned(),
     };
     let document: DocumentMut = text.parse().unwrap_or_default();
     let has = |path: &str| {
@@ -194,6 +194,9 @@ pub(super) fn changed(existing: &Existing, answers: &Answers) -> anyhow::Result<
     let text = existing.text.clone().unwrap_or_default();
     let mut document: DocumentMut = text.parse().context("the configuration file")?;
     region_answers(&mut document, existing, answers)?;
+    if !answers_of_a_pool(answers) {
+        return Ok(document.to_string());
+    }
     let pool = only(&document, "pool", answers.pool.name.as_deref())?;
     let template = match &answers.template.name {
         Some(name) => name.clone(),
@@ -209,6 +212,21 @@ pub(super) fn changed(existing: &Existing, answers: &Answers) -> anyhow::Result<
     network_answers(&mut document, &pool, answers)?;
     pool_answers(&mut document, &pool, answers)?;
     Ok(document.to_string())
+}
+
+/// Whether something is answered that stands in the tables of a pool, its template or its network.
+fn answers_of_a_pool(answers: &Answers) -> bool {
+    let (mut template, mut network, mut pool) = (
+        answers.template.clone(),
+        answers.network.clone(),
+        answers.pool.clone(),
+    );
+    // These name what is meant, or how it is chosen, and are not written.
+    (template.name, template.build, template.mirror) = (None, None, None);
+    (network.addresses, pool.name) = (None, None);
+    template != TemplateAnswers::default()
+        || network != NetworkAnswers::default()
+        || pool != PoolAnswers::default()
 }
 
 /// The name of the table of a kind that an answer means: the one that is named, or the only one.
@@ -238,7 +256,10 @@ fn only(document: &DocumentMut, kind: &str, named: Option<&str>) -> anyhow::Resu
 /// Sets a key, and keeps what stands beside it where the value is the same.
 fn set(table: &mut dyn toml_edit::TableLike, key: &str, new: impl Into<Value>) {
     let new: Value = new.into();
-    let plain = |value: &Value| value.clone().decorated("", "").to_string();
+    // What it says, not how it is written.
+    let plain = |value: &Value| {
+        toml::from_str::<toml::Table>(&format!("x = {}", value.to_string().trim())).ok()
+    };
     match table.get_mut(key).and_then(Item::as_value_mut) {
         Some(old) if plain(old) == plain(&new) => {}
         Some(old) => {
@@ -321,11 +342,15 @@ fn template_answers(
             table.remove(other);
         }
     }
+    // The card of a built template is the build's.
+    let built = table.contains_key("build");
+    let path = ["template", name, "build"];
+    let card = table_at(document, if built { &path } else { &path[..2] })?;
     if let Some(bridge) = &answers.network.bridge {
-        set(table, "bridge", bridge);
+        set(card, "bridge", bridge);
     }
     if let Some(vlan) = answers.network.vlan {
-        set(table, "vlan", i64::from(vlan));
+        set(card, "vlan", i64::from(vlan));
     }
     let of_build = [
         ("vmids", &template.vmids),
@@ -341,13 +366,13 @@ fn template_answers(
     if of_build.is_empty() {
         return Ok(());
     }
-    if !table.contains_key("build") {
+    if !built {
         bail!(
             "template.{}: [template.{name}] is not built by this file; set it by hand",
             of_build[0].0
         );
     }
-    let table = table_at(document, &["template", name, "build"])?;
+    let table = table_at(document, &path)?;
     for (key, text) in of_build {
         set(table, key, text);
     }

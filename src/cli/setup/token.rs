@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
 
 use super::survey::PveFound;
@@ -110,11 +111,9 @@ impl Grants {
         group: &str,
     ) -> anyhow::Result<Vec<String>> {
         let mut done = Vec::new();
-        if client
-            .tokens(&self.user)
-            .await
-            .is_ok_and(|tokens| tokens.contains(&self.token))
-        {
+        let users = client.users().await?;
+        let there = users.contains(&self.user);
+        if there && client.tokens(&self.user).await?.contains(&self.token) {
             anyhow::bail!(
                 "the token {}!{} is there already, and PVE tells a secret only once: put it into {}, or remove the token \
                  (pveum user token remove {0} {1}) and run this again",
@@ -123,22 +122,26 @@ impl Grants {
                 secret_file.display()
             );
         }
+        if let Some(folder) = secret_file.parent() {
+            let named = || format!("cannot make {} for the token's secret", folder.display());
+            std::fs::create_dir_all(folder).with_context(named)?;
+        }
         if let Some(pool) = &self.pool {
             client
                 .create_pool(pool, "machines of pve-autoscaler")
                 .await?;
             done.push(format!("resource pool {pool}"));
         }
-        let there = client.roles().await?;
+        let roles = client.roles().await?;
         for (role, privileges) in &self.roles {
-            let held = there.get(role);
+            let held = roles.get(role);
             let wanted: BTreeSet<String> = privileges.iter().map(|one| (*one).to_owned()).collect();
             if held != Some(&wanted) {
                 client.set_role(role, privileges, held.is_some()).await?;
                 done.push(format!("role {role}"));
             }
         }
-        if !client.users().await?.contains(&self.user) {
+        if !there {
             client
                 .create_user(&self.user, "pve-autoscaler, by tokens alone")
                 .await?;
