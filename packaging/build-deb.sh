@@ -97,7 +97,8 @@ documentation() {
     install -D -m 0644 -t "$doc/docs" docs/*.md
     install -D -m 0644 -t "$doc/docs/decisions" docs/decisions/*.md
     install -D -m 0644 -t "$doc/docs/page" docs/page/*.png
-    sed -i -E 's|\[([^]]*)\]\(\.\./src/[^)]*\)|\1|g' "$doc"/docs/*.md
+    sed -i -E -e 's|\[([^]]*)\]\(\.\./src/[^)]*\)|\1|g' \
+        -e 's|\]\(\.\./contrib/kubernetes/|](/usr/share/pve-autoscaler/kubernetes/|g' "$doc"/docs/*.md
     # Not beside the others, where debhelper would take it for the package's own.
     sed -e 's|](docs/|](|g' CHANGELOG.md >"$doc/docs/CHANGELOG.md"
     sed -e 's|](CHANGELOG.md)|](docs/CHANGELOG.md)|' -e 's|](LICENSE)|](/usr/share/common-licenses/Apache-2.0)|' \
