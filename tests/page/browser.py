@@ -114,11 +114,14 @@ class Browser:
 
     def shows(self, words, selector="main", seconds=SECONDS):
         """Waits until it can be read there."""
-        return self.wait(
-            f"{words!r} in {selector}",
-            "return (document.querySelector(arguments[0])?.innerText ?? '').includes(arguments[1])",
-            selector, words, seconds=seconds,
-        )
+        try:
+            return self.wait(
+                f"{words!r} in {selector}",
+                "return (document.querySelector(arguments[0])?.innerText ?? '').includes(arguments[1])",
+                selector, words, seconds=seconds,
+            )
+        except SystemExit as error:
+            raise SystemExit(f"{error}; it says: {self.text(selector)[:2000]!r}") from None
 
     def press(self, *keys):
         actions = []
