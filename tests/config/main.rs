@@ -1,4 +1,6 @@
-//! The shipped file, the schema and the reference manual agree with the types.
+//! The shipped file, the schema, the reference manual and the tables of pages agree with the types.
+
+mod tables;
 
 use std::collections::BTreeSet;
 
@@ -7,10 +9,10 @@ use pve_autoscaler::config::file::File;
 use serde_json::Value;
 
 /// What the package lays at /etc/pve-autoscaler.toml.
-const INSTALLED: &str = include_str!("../packaging/pve-autoscaler.toml");
+const INSTALLED: &str = include_str!("../../packaging/pve-autoscaler.toml");
 
 /// The example to copy from, in the package's documentation.
-const SHIPPED: &str = include_str!("../contrib/pve-autoscaler.toml");
+const SHIPPED: &str = include_str!("../../contrib/pve-autoscaler.toml");
 
 /// The shipped file with every setting switched on.
 fn switched_on() -> String {
@@ -169,7 +171,7 @@ fn the_manuals_example_is_valid_and_has_every_key() {
 
 #[test]
 fn the_schema_in_contrib_is_up_to_date() {
-    let stored = include_str!("../contrib/pve-autoscaler.schema.json");
+    let stored = include_str!("../../contrib/pve-autoscaler.schema.json");
     assert!(
         stored == config::schema::schema_text(),
         "contrib/pve-autoscaler.schema.json is out of date: run `pve-autoscaler schema > contrib/pve-autoscaler.schema.json`"
@@ -178,7 +180,7 @@ fn the_schema_in_contrib_is_up_to_date() {
 
 #[test]
 fn the_reference_manual_is_up_to_date() {
-    let stored = include_str!("../docs/configuration.md");
+    let stored = include_str!("../../docs/configuration.md");
     assert!(
         stored == config::reference::reference(),
         "docs/configuration.md is out of date: run `pve-autoscaler generate DIR` and copy it"
