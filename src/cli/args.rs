@@ -145,6 +145,9 @@ pub(super) enum Command {
     /// Build templates as the configuration says, list them, remove those that nothing needs.
     #[command(subcommand, after_help = examples::TEMPLATE)]
     Template(TemplateCommand),
+    /// Make a configuration of another autoscaler's settings, with what each of them became.
+    #[command(subcommand, after_help = examples::MIGRATE)]
+    Migrate(MigrateCommand),
     /// Print the JSON schema of the configuration file.
     #[command(after_help = examples::SCHEMA)]
     Schema,
@@ -186,6 +189,26 @@ pub(super) enum TemplateCommand {
     List(ListOptions),
     /// Remove templates that nothing needs: older than the one in use, without linked clones; and what failed builds left.
     Prune(PruneOptions),
+}
+
+/// Whose settings to take over.
+#[derive(Debug, Subcommand)]
+pub(super) enum MigrateCommand {
+    /// Read kproximate's settings as you have them, and print a configuration that does the same here.
+    ///
+    /// Above each line stands what it was, what has no equal says why, and lines with DECIDE are for a person. Read are Helm values,
+    /// ConfigMaps, Secrets and Deployments as kubectl prints them, lists of environment variables, and files of lines such
+    /// as kpNodeCores=2; several together, of which a later one counts before an earlier one. Secrets are never printed: it
+    /// says where they go. Nothing is changed. docs/moving.md has the way from there.
+    #[command(after_help = examples::MIGRATE_KPROXIMATE)]
+    Kproximate(KproximateOptions),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct KproximateOptions {
+    /// The files; `-` is standard input.
+    #[arg(value_name = "FILE", required = true)]
+    pub(super) files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

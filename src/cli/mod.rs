@@ -19,6 +19,7 @@ mod journald;
 mod kubeconfig;
 pub(crate) mod log;
 mod manual;
+mod migrate;
 mod narrow;
 mod networks;
 mod page;
@@ -144,6 +145,7 @@ fn dispatch(cli: Cli, config_given: bool) -> Result<(), Failure> {
         Command::Adopt(options) => adopt::run(&cli.config, &options),
         Command::Setup(options) => setup::run(&cli.config, &options),
         Command::Template(command) => template::run(&cli.config, &command),
+        Command::Migrate(command) => migrate::run(&command),
         Command::Schema => print(&config::schema::schema_text()),
         Command::Simulator(_) => Err(simulator::run().into()),
         Command::Generate(options) => Ok(generate::run(&options.directory)?),

@@ -4,6 +4,7 @@ mod adopt;
 mod demo;
 mod doctor;
 mod live;
+mod migrate;
 mod page;
 mod service;
 mod setup;
