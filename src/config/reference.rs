@@ -47,7 +47,7 @@ and the log say it.
 
 Which host gets a machine, with recipes: [hosts](hosts.md). Several PVE clusters: [regions](regions.md). How machines become
 nodes: [joining](joining.md). Addresses without DHCP: [networks](networks.md).
-How a template is built: [templates](template.md).
+How a template is built: [templates](template.md). Whole files to begin with: [recipes](recipes.md). From another autoscaler: [moving](moving.md).
 
 The smallest useful file:
 

@@ -9,7 +9,7 @@ use pve_autoscaler::config;
 use serde_json::Value;
 
 /// The pages that have such tables; their last column is called "here", or ends with that word.
-const PAGES: [&str; 2] = ["README.md", "docs/peers.md"];
+const PAGES: [&str; 3] = ["README.md", "docs/moving.md", "docs/peers.md"];
 
 /// Programs of others whose lines may be named.
 const PROGRAMS: [&str; 6] = [
@@ -38,12 +38,17 @@ struct Row {
     here: String,
 }
 
-fn root() -> &'static Path {
+pub(super) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// A page's text.
+pub(super) fn read(page: &str) -> String {
+    std::fs::read_to_string(root().join(page)).unwrap_or_else(|e| panic!("{page}: {e}"))
+}
+
 fn rows(page: &str) -> Vec<Row> {
-    let text = std::fs::read_to_string(root().join(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
+    let text = read(page);
     let mut found = Vec::new();
     let mut columns = None;
     for (number, line) in text.lines().enumerate() {
