@@ -20,7 +20,6 @@ pub mod config;
 #[cfg(feature = "simulator")]
 pub mod conformance;
 pub mod kube;
-pub mod notify;
 pub mod pve;
 pub mod record;
 #[cfg(feature = "simulator")]

@@ -4,7 +4,6 @@ pub mod announce;
 pub mod answers;
 mod blot;
 pub mod clocks;
-pub mod conditions;
 pub mod control;
 pub mod daemon;
 pub mod drain_order;

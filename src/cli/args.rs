@@ -124,12 +124,6 @@ pub(super) enum Command {
     /// counts as the first failure.
     #[command(after_help = examples::RETRY)]
     Retry(RetryOptions),
-    /// Send a test to those whom the configuration notifies, and say what came back.
-    ///
-    /// The daemon sends it, as it sends all others: with its rights, its view of the network and the configuration that is
-    /// in force. Quiet hours and severities do not count. It ends with 1 when one could not be sent.
-    #[command(after_help = examples::NOTIFY_TEST)]
-    NotifyTest(NotifyTestOptions),
     /// Make the daemon's kubeconfig with an admin's: apply the RBAC manifest and (Kubernetes 1.30 or newer) the admission
     /// policy, have the cluster sign a client certificate for a year, write it for root and the daemon's group.
     #[command(after_help = examples::KUBECONFIG)]
@@ -151,6 +145,9 @@ pub(super) enum Command {
     /// Build templates as the configuration says, list them, remove those that nothing needs.
     #[command(subcommand, after_help = examples::TEMPLATE)]
     Template(TemplateCommand),
+    /// Make a configuration of another autoscaler's settings, with what each of them became.
+    #[command(subcommand, after_help = examples::MIGRATE)]
+    Migrate(MigrateCommand),
     /// Print the JSON schema of the configuration file.
     #[command(after_help = examples::SCHEMA)]
     Schema,
@@ -160,9 +157,6 @@ pub(super) enum Command {
     /// Name the machines that stay when the package is removed; for the package's own script.
     #[command(hide = true)]
     Staying(StayingOptions),
-    /// Hand one mail from the daemon to the host's sendmail; for the service pve-autoscaler-mail@.
-    #[command(hide = true)]
-    MailRelay(MailRelayOptions),
     /// Write man pages, completions, schema and reference manual into a directory.
     #[command(hide = true)]
     Generate(GenerateOptions),
@@ -195,6 +189,26 @@ pub(super) enum TemplateCommand {
     List(ListOptions),
     /// Remove templates that nothing needs: older than the one in use, without linked clones; and what failed builds left.
     Prune(PruneOptions),
+}
+
+/// Whose settings to take over.
+#[derive(Debug, Subcommand)]
+pub(super) enum MigrateCommand {
+    /// Read kproximate's settings as you have them, and print a configuration that does the same here.
+    ///
+    /// Above each line stands what it was, what has no equal says why, and lines with DECIDE are for a person. Read are Helm values,
+    /// ConfigMaps, Secrets and Deployments as kubectl prints them, lists of environment variables, and files of lines such
+    /// as kpNodeCores=2; several together, of which a later one counts before an earlier one. Secrets are never printed: it
+    /// says where they go. Nothing is changed. docs/moving.md has the way from there.
+    #[command(after_help = examples::MIGRATE_KPROXIMATE)]
+    Kproximate(KproximateOptions),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct KproximateOptions {
+    /// The files; `-` is standard input.
+    #[arg(value_name = "FILE", required = true)]
+    pub(super) files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -540,22 +554,6 @@ pub(super) struct RetryOptions {
     pub(super) pool: String,
     #[command(flatten)]
     pub(super) control: ControlOptions,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct NotifyTestOptions {
-    /// One of them, as the configuration names it. Default: all.
-    #[arg(value_name = "NAME")]
-    pub(super) name: Option<String>,
-    #[command(flatten)]
-    pub(super) control: ControlOptions,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct MailRelayOptions {
-    /// The host's sendmail.
-    #[arg(long, value_name = "PATH", default_value = "/usr/sbin/sendmail")]
-    pub(super) sendmail: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -80,11 +80,6 @@ Examples:
   pve-autoscaler status                         # which pool waits, and after what
   pve-autoscaler retry workers                  # the template was mended";
 
-pub(super) const NOTIFY_TEST: &str = "\
-Examples:
-  pve-autoscaler notify-test                    # everybody
-  pve-autoscaler notify-test ops                # [notification.ops] alone";
-
 pub(super) const KUBECONFIG: &str = "\
 Examples:
   pve-autoscaler kubeconfig --kubeconfig admin.conf
@@ -132,3 +127,15 @@ Examples:
   pve-autoscaler support-bundle
   pve-autoscaler support-bundle --since 4h --file bundle.tar.gz
   pve-autoscaler support-bundle --without-record";
+
+pub(super) const MIGRATE: &str = "\
+Examples:
+  pve-autoscaler migrate kproximate values.yaml >new.toml
+  pve-autoscaler check --config new.toml";
+
+pub(super) const MIGRATE_KPROXIMATE: &str = "\
+Examples:
+  pve-autoscaler migrate kproximate values.yaml >new.toml
+  helm get values kproximate -n kproximate | pve-autoscaler migrate kproximate -
+  kubectl get configmap,secret,deployment -n kproximate -o yaml | pve-autoscaler migrate kproximate -
+  pve-autoscaler check --config new.toml        # after the lines with DECIDE";

@@ -74,7 +74,7 @@ pub(super) fn page() -> String {
     page.control("SH", ["SEE ALSO"]);
     page.text([roman(
         "pve-autoscaler(1), pve-autoscaler-check(1), pve-autoscaler-doctor(1); /usr/share/doc/pve-autoscaler/docs: \
-         configuration.md, hosts.md, regions.md, joining.md, networks.md, template.md",
+         configuration.md, recipes.md, hosts.md, regions.md, joining.md, networks.md, template.md",
     )]);
     page.render()
 }

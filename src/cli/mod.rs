@@ -18,8 +18,8 @@ mod in_force;
 mod journald;
 mod kubeconfig;
 pub(crate) mod log;
-mod mail_relay;
 mod manual;
+mod migrate;
 mod narrow;
 mod networks;
 mod page;
@@ -27,7 +27,7 @@ mod plan;
 mod redact;
 mod render;
 mod replay;
-mod schemas;
+mod report_schema;
 mod service;
 mod setup;
 mod simulator;
@@ -140,13 +140,12 @@ fn dispatch(cli: Cli, config_given: bool) -> Result<(), Failure> {
         Command::Pause(options) => control::pause(&options),
         Command::Resume(options) => control::resume(&options),
         Command::Retry(options) => control::retry(&options),
-        Command::NotifyTest(options) => control::notify_test(&options),
-        Command::MailRelay(options) => mail_relay::run(&cli.config, &options),
         Command::Kubeconfig(options) => kubeconfig::run(options),
         Command::WebPassword(options) => web_password::run(&cli.config, &options),
         Command::Adopt(options) => adopt::run(&cli.config, &options),
         Command::Setup(options) => setup::run(&cli.config, &options),
         Command::Template(command) => template::run(&cli.config, &command),
+        Command::Migrate(command) => migrate::run(&command),
         Command::Schema => print(&config::schema::schema_text()),
         Command::Simulator(_) => Err(simulator::run().into()),
         Command::Generate(options) => Ok(generate::run(&options.directory)?),

@@ -4,7 +4,6 @@
 mod error;
 pub mod file;
 mod hash;
-pub mod notification;
 mod place;
 mod read;
 pub mod reference;

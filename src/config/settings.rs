@@ -11,7 +11,6 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::file::Build;
-use super::notification::Notification;
 use crate::model::network::{AddressRange, Family};
 use crate::model::policy::Policy;
 use crate::model::scheduling::{Labels, Taint};
@@ -44,8 +43,6 @@ pub struct Settings {
     pub web: Web,
     /// The record of decisions.
     pub recorder: Recorder,
-    /// Who is told when a person must do something, by name.
-    pub notifications: Arc<BTreeMap<Arc<str>, Notification>>,
     /// What is allowed but looks like a mistake.
     pub warnings: Vec<String>,
     /// The file as it was read.

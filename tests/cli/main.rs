@@ -4,7 +4,7 @@ mod adopt;
 mod demo;
 mod doctor;
 mod live;
-mod notifications;
+mod migrate;
 mod page;
 mod service;
 mod setup;

@@ -67,6 +67,19 @@ delay_after_failure = "10s"
 min_node_age = "10s"
 """
 
+# What a person answers who has a template.
+ANSWERS = """
+[proxmox]
+vmids = "5000-5099"
+
+[template]
+vmid = 9000
+
+[pool]
+name = "small"
+max = 4
+"""
+
 DEDICATED = [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}]
 EVERYWHERE = [{"operator": "Exists"}]
 STARTUP_TAINT = "pve-autoscaler.io/uninitialized"
@@ -87,7 +100,7 @@ class Story(Scene):
     def tell(self):
         """All of it."""
         try:
-            self.set(CONFIG, faults="big-* dirty-template\n")
+            self.set(CONFIG, faults="big-* dirty-template\n", answers=ANSWERS)
             self.workload_arrives()
             self.join_fails_and_is_cleaned_up()
             self.nodes_are_what_they_should_be()

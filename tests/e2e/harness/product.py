@@ -35,6 +35,7 @@ WEB = "http://127.0.0.1:9808"
 
 ANSWER_SECONDS = 20
 COMMAND_SECONDS = 30
+SETUP_SECONDS = 60
 
 
 class Product:
@@ -79,11 +80,48 @@ class Product:
     def credentials(self):
         """The daemon's kubeconfig, as the command makes it; the policy that holds it to tokens."""
         run([BINARY, "kubeconfig", "--kubeconfig", self.plane.kubeconfig("super-admin")], COMMAND_SECONDS)
+        self.plane.kube.apply(os.path.join(REPOSITORY, "contrib/kubernetes/admission-policy.yaml"))
+        self.look_at_credentials()
+
+    def set_up(self, answers):
+        """From nothing to a file, as `setup` makes it on a host of PVE: RBAC, policy, kubeconfig, configuration."""
+        path = os.path.join(self.directory, "answers.toml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f'[kubernetes]\nkubeconfig = "{self.plane.kubeconfig("super-admin")}"\n{answers}')
+        # There is no systemd in the arena; what it would be told is written down.
+        told = os.path.join(self.directory, "systemctl.log")
+        tools = os.path.join(self.directory, "tools")
+        os.makedirs(tools, exist_ok=True)
+        with open(os.path.join(tools, "systemctl"), "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\necho "$*" >>"{told}"\n')
+        os.chmod(os.path.join(tools, "systemctl"), 0o755)
+        # As on a host that was booted by systemd and has the package.
+        for folder in ("/run/systemd/system", "/etc/systemd/system"):
+            os.makedirs(folder, exist_ok=True)
+        shutil.copy(os.path.join(REPOSITORY, "systemd/pve-autoscaler.service"), "/etc/systemd/system")
+        environment = {"PATH": f"{tools}:{os.environ['PATH']}"}
+
+        def setup(*arguments):
+            return run([BINARY, "setup", "--answers", path, *arguments], SETUP_SECONDS, env=environment).stdout
+
+        shown = setup("--dry-run")
+        expect(CONFIG in shown and "[pool.small]" in shown, f"a dry run shows {shown}")
+        expect(not os.path.exists(CONFIG) and not os.path.exists(KUBECONFIG), "a dry run wrote files")
+        expect(not os.path.exists(told), "a dry run told systemctl something")
+        done = setup("--yes")
+        with open(told, encoding="utf-8") as file:
+            expect("enable --now" in file.read(), f"the service was not started: {done}")
+        run([BINARY, "check"], COMMAND_SECONDS)
+        self.look_at_credentials()
+        again = setup("--yes")
+        expect("Nothing is to be done" in again, f"the same answers again: {again}")
+
+    def look_at_credentials(self):
+        """Whose the kubeconfig is, and what it may do."""
         state = os.stat(KUBECONFIG)
         owner = pwd.getpwuid(state.st_uid).pw_name, grp.getgrgid(state.st_gid).gr_name
         expect(owner == ("root", service.USER), f"{KUBECONFIG} is of {owner}")
         expect(stat.S_IMODE(state.st_mode) == 0o640, f"{KUBECONFIG} has mode {state.st_mode:o}")
-        self.plane.kube.apply(os.path.join(REPOSITORY, "contrib/kubernetes/admission-policy.yaml"))
         until(ANSWER_SECONDS, "the admission policy holds", self._held_to_tokens)
         until(ANSWER_SECONDS, "tokens are short and for nodes", self._held_to_short_tokens)
         until(ANSWER_SECONDS, "only machines' Nodes can be changed", self._held_to_its_nodes)

@@ -20,8 +20,8 @@ class Scene:
         self.product = Product(binary, directory, components, self.plane, self.processes)
         self.kube, self.pve, self.foreign = None, None, None
 
-    def set(self, config, faults):
-        """Everything up, the daemon ready; `faults` as in guest.d/init."""
+    def set(self, config, faults, answers=None):
+        """Everything up, the daemon ready; `faults` as in guest.d/init. With answers, `setup` is the way there."""
         self.plane.start()
         self.kube = self.plane.kube
         for token in self.kube.bootstrap_tokens():
@@ -29,7 +29,11 @@ class Scene:
         self.product.install()
         self.pve = self.product.pve
         self.foreign = self.foreign_machines()
-        self.product.credentials()
+        if answers is None:
+            self.product.credentials()
+        else:
+            self.product.set_up(answers)
+            say("setup made credentials and a configuration, and has nothing to do again")
         self.product.configure(config)
         self.product.fail_guests(faults)
         self.product.start()

@@ -20,7 +20,7 @@ pub(super) struct Books {
 }
 
 impl Allowance {
-    fn admits(&self, model: &Model) -> bool {
+    pub(super) fn admits(&self, model: &Model) -> bool {
         self.machines > 0 && model.cpu_milli <= self.cpu_milli && model.memory <= self.memory
     }
 

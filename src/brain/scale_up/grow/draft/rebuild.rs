@@ -20,6 +20,10 @@ const LOOKS: u64 = 600_000;
 const LOOKS_EACH: u64 = 10_000;
 /// How many times machines are taken apart.
 const ROUNDS: usize = 600;
+/// How many times the looks and rounds above a small question gets: the search as a whole costs no more than that of a
+/// question of so many pods.
+const EFFORT: u64 = 10;
+const EFFORT_PODS: u64 = 600;
 /// Machines that are taken apart at a time: at least, and at most.
 const LEAST: usize = 2;
 const MOST: usize = 5;
@@ -32,7 +36,17 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
     if is_short(problem) {
         return None;
     }
-    problem.allow(LOOKS, LOOKS_EACH.saturating_mul(problem.pods()));
+    let unplaceable = unplaceable(problem);
+    let lots = problem.lots.iter().zip(&unplaceable);
+    let floor = lots.filter(|(_, unplaceable)| **unplaceable);
+    let floor = floor
+        .map(|(lot, _)| lot.loss.saturating_mul(lot.count as u128))
+        .fold(0, u128::saturating_add);
+    let effort = (EFFORT_PODS / problem.pods().max(1)).clamp(1, EFFORT);
+    let each = LOOKS_EACH
+        .saturating_mul(EFFORT)
+        .saturating_mul(problem.pods());
+    problem.allow(LOOKS * effort, each);
     let values = Values::plain(filler);
     let mut dice = Dice::new(3);
     let mut rank = problem.rank;
@@ -42,14 +56,19 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
     let mut found: Option<Draft<'p>> = None;
     let mut best = start.clone();
     best.drop_empty();
+    if best.machines.is_empty() {
+        // There is nothing to take apart.
+        return None;
+    }
     let mut least = waiting(&best);
     let (mut current, mut now, mut idle) = (best.clone(), least, 0);
-    for round in 0..ROUNDS {
-        if !problem.look(1) || rank.lost == 0 {
+    let rounds = usize::try_from(effort).map_or(ROUNDS, |effort| ROUNDS * effort);
+    for round in 0..rounds {
+        if !problem.look(1) || rank.lost <= floor {
             break;
         }
         let mut trial = current.clone();
-        for victim in victims(&trial, &mut dice) {
+        for victim in victims(&trial, &unplaceable, &mut dice) {
             trial.take_apart(victim);
         }
         trial.follow();
@@ -100,6 +119,33 @@ fn is_short(problem: &Problem) -> bool {
     })
 }
 
+/// By lot: whether its pods wait in any plan, as no place that stays is large enough for one, and no machine that limits
+/// allow.
+fn unplaceable(problem: &Problem) -> Vec<bool> {
+    let allowed: Vec<bool> = problem
+        .models
+        .iter()
+        .map(|model| {
+            let of_pool = problem.pools.get(model.pool);
+            of_pool.is_some_and(|pool| pool.admits(model)) && problem.total.admits(model)
+        })
+        .collect();
+    let lots = problem.lots.iter().enumerate().map(|(at, lot)| {
+        let fits = |free: &[i64]| {
+            lot.asked
+                .iter()
+                .zip(free)
+                .all(|(asked, free)| asked <= free)
+        };
+        let stays = problem.fixed.iter();
+        let mut stays = stays.filter(|fixed| fixed.may.get(at).copied().unwrap_or(false));
+        let made = problem.models.iter().enumerate();
+        let mut made = made.filter(|(model, _)| allowed[*model] && lot.may.has(*model));
+        !stays.any(|fixed| fits(&fixed.free)) && !made.any(|(_, model)| fits(&model.free))
+    });
+    lots.collect()
+}
+
 /// How large the pods without a place are together, in parts of the largest machine.
 fn waiting(draft: &Draft<'_>) -> i128 {
     let lots = draft.left.iter().enumerate().filter(|(_, left)| **left > 0);
@@ -114,13 +160,13 @@ fn waiting(draft: &Draft<'_>) -> i128 {
 }
 
 /// Some machines, by falling number: the first one such that somebody who waits might be there.
-fn victims(draft: &Draft<'_>, dice: &mut Dice) -> Vec<usize> {
+fn victims(draft: &Draft<'_>, unplaceable: &[bool], dice: &mut Dice) -> Vec<usize> {
     let problem = draft.problem;
     let machines = draft.machines.len();
     if machines == 0 {
         return Vec::new();
     }
-    let lots = (0..problem.lots.len()).filter(|lot| draft.left[*lot] > 0);
+    let lots = (0..problem.lots.len()).filter(|lot| draft.left[*lot] > 0 && !unplaceable[*lot]);
     let lots: Vec<usize> = lots.collect();
     let mut victims = BTreeSet::new();
     if !lots.is_empty() {

@@ -1,0 +1,118 @@
+//! `migrate`: the settings of another autoscaler as a configuration of ours, with what each became.
+
+mod draft;
+mod join;
+mod kproximate;
+mod labels;
+mod settings;
+mod yaml;
+
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::anyhow;
+
+use super::args::{KproximateOptions, MigrateCommand};
+use super::{Failure, print};
+use crate::model::foreign;
+
+use settings::{Found, Reader};
+
+/// Largest file that is read: values of the chart have some 5 kB, all ConfigMaps of a namespace some hundred.
+const MAX_BYTES: u64 = 4 << 20;
+/// The name of standard input.
+const STDIN: &str = "-";
+
+/// Prints the configuration.
+pub(super) fn run(command: &MigrateCommand) -> Result<(), Failure> {
+    let MigrateCommand::Kproximate(options) = command;
+    print(&kproximate(options)?)
+}
+
+fn kproximate(options: &KproximateOptions) -> anyhow::Result<String> {
+    let mut found = Found::default();
+    let mut names = Vec::new();
+    for path in &options.files {
+        let name = if path.as_os_str() == STDIN {
+            "standard input".to_owned()
+        } else {
+            foreign::line(&path.display().to_string(), 200)
+        };
+        let text = read(path).map_err(|why| anyhow!("{name}: {why}"))?;
+        look(&name, &text, &mut found);
+        names.push(name);
+    }
+    if !found.wrong.is_empty() {
+        let lines = found.wrong.join("\n");
+        return Err(anyhow!(
+            "kproximate's settings cannot be taken over as they are, and nothing was written:\n{lines}"
+        ));
+    }
+    if found.is_empty() {
+        let elsewhere = if found.elsewhere {
+            " Its variables come from the ConfigMap and the Secret that envFrom or valueFrom name: give those."
+        } else {
+            ""
+        };
+        return Err(anyhow!(
+            "{}: no setting of kproximate is in it; expected its Helm values (helm get values kproximate), its ConfigMap, Secret or \
+             Deployment (kubectl get configmap,secret,deployment -o yaml), or lines such as kpNodeCores=2.{elsewhere}",
+            names.join(", ")
+        ));
+    }
+    kproximate::convert(&found, &names.join(", ")).finish()
+}
+
+/// Reads a file's text into what was found.
+fn look(name: &str, text: &str, found: &mut Found) {
+    let mut reader = Reader { file: name, found };
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    if lines.clone().next().is_some_and(is_variable) {
+        reader.lines(1, text);
+        return;
+    }
+    match yaml::documents(text) {
+        Ok(documents) => documents.iter().for_each(|node| reader.document(node)),
+        Err(wrong) => reader.wrong(wrong.line, &wrong.text),
+    }
+}
+
+/// `kpNodeCores=2`, as files of variables have it.
+fn is_variable(line: &str) -> bool {
+    let line = line.strip_prefix("export ").unwrap_or(line);
+    line.split_once('=').is_some_and(|(name, _)| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    })
+}
+
+/// The text of a file, or of standard input.
+fn read(path: &Path) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    let limit = MAX_BYTES + 1;
+    if path.as_os_str() == STDIN {
+        std::io::stdin().lock().take(limit).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
+    }
+    .map_err(|error| format!("cannot be read: {error}"))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(format!(
+            "is larger than {MAX_BYTES} bytes; is it the right file?"
+        ));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        format!("is not UTF-8 text: byte {at} is wrong")
+    })?;
+    if let Some(at) = text.find('\0') {
+        let line = text[..at].matches('\n').count() + 1;
+        return Err(format!("line {line} has a NUL byte: it is no text"));
+    }
+    Ok(text
+        .strip_prefix('\u{feff}')
+        .map(str::to_owned)
+        .unwrap_or(text))
+}
