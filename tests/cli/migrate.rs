@@ -167,8 +167,7 @@ fn no_secret_is_printed() {
         of_lists.contains("pmToken: expected text (it is not shown), found a list"),
         "{of_lists}"
     );
-    let private =
-        "kpNodeCores=2\nsshKey=-----BEGIN OPENSSH PRIVATE KEY----- 42adb612\nMY_PASSWORD=hunter2\n";
+    let private = "kpNodeCores=2\nword=rabbits-are-fast\nsshKey=-----BEGIN OPENSSH PRIVATE KEY----- 42adb612\nMY_PASSWORD=hunter2\n";
     let (of_key, _) = taken(private);
     assert!(of_key.contains("is no public SSH key"), "{of_key}");
     for secret in secrets {

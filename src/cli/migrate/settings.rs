@@ -117,7 +117,7 @@ impl Setting {
 #[derive(Clone, Debug)]
 pub(super) struct Stranger {
     pub(super) key: String,
-    /// None where it may be a secret that is misspelt.
+    /// A number, true or false; None of what may be a secret that is misspelt.
     pub(super) value: Option<String>,
     pub(super) place: String,
     /// The key that may be meant.
@@ -428,14 +428,18 @@ impl Reader<'_> {
         let near = nearest(key);
         let hidden =
             secret || may_be_secret(key) || near.is_some_and(|(_, kind)| kind == Kind::Secret);
+        // Any text may be a secret whose key or place is wrong.
         let text = match &value.data {
-            Data::Scalar(text) => format!("{:?}", text.chars().take(60).collect::<String>()),
-            _ => value.kind().to_owned(),
+            Data::Scalar(text) if fits(Kind::Number, text) || fits(Kind::Bool, text) => {
+                Some(format!("{:?}", text.trim()))
+            }
+            Data::Scalar(_) => None,
+            _ => Some(value.kind().to_owned()),
         };
         let place = self.place(value.line);
         self.found.strangers.push(Stranger {
             key: path.to_owned(),
-            value: (!hidden).then_some(text),
+            value: text.filter(|_| !hidden),
             place,
             near: near.map(|(name, _)| name),
         });
