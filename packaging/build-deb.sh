@@ -120,8 +120,7 @@ generated() {
         "$tree/usr/share/zsh/vendor-completions/_pve-autoscaler"
     install -D -m 0644 "$made/completions/pve-autoscaler.fish" \
         "$tree/usr/share/fish/vendor_completions.d/pve-autoscaler.fish"
-    install -m 0644 "$made/pve-autoscaler.schema.json" "$made/pve-autoscaler-report.schema.json" \
-        "$tree/usr/share/pve-autoscaler/"
+    install -m 0644 -t "$tree/usr/share/pve-autoscaler" "$made"/*.schema.json
     install -m 0644 "$made/configuration.md" "$tree/doc/docs/"
 }
 

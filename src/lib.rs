@@ -20,6 +20,7 @@ pub mod config;
 #[cfg(feature = "simulator")]
 pub mod conformance;
 pub mod kube;
+pub mod notify;
 pub mod pve;
 pub mod record;
 #[cfg(feature = "simulator")]

@@ -26,6 +26,8 @@ mod lease;
 mod networks;
 #[path = "life/nominations.rs"]
 mod nominations;
+#[path = "life/notices.rs"]
+mod notices;
 #[path = "life/placeholder.rs"]
 mod placeholder;
 #[cfg(debug_assertions)]

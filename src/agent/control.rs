@@ -1,4 +1,4 @@
-//! The control socket: how `status`, `pause`, `resume`, `retry`, `snapshot`, `plan` and `explain` reach the daemon.
+//! The control socket: how `status`, `pause`, `resume`, `retry`, `notify-test`, `snapshot`, `plan` and `explain` reach the daemon.
 //!
 //! One JSON object per line each way. The socket's mode lets in root and the daemon's group; on top
 //! the peer is asked for: only root and the daemon's own user may change anything.
@@ -45,6 +45,11 @@ pub enum Command {
         /// The pool.
         pool: String,
     },
+    /// Send a test to those who are notified.
+    NotifyTest {
+        /// One of them; `None`: all.
+        name: Option<String>,
+    },
     /// What the daemon sees, without secrets.
     Snapshot,
     /// What it would do now, and why.
@@ -66,7 +71,10 @@ impl Command {
     fn changes(&self) -> bool {
         matches!(
             self,
-            Command::Pause { .. } | Command::Resume | Command::Retry { .. }
+            Command::Pause { .. }
+                | Command::Resume
+                | Command::Retry { .. }
+                | Command::NotifyTest { .. }
         )
     }
 }

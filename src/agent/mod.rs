@@ -4,6 +4,7 @@ pub mod announce;
 pub mod answers;
 mod blot;
 pub mod clocks;
+pub mod conditions;
 pub mod control;
 pub mod daemon;
 pub mod drain_order;

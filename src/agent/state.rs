@@ -36,7 +36,7 @@ impl StateError {
 
 impl StateFiles {
     /// Where a file of this name lies.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 

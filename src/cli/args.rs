@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::control::NotifyTestOptions;
 use super::examples;
+use super::mail_relay::MailRelayOptions;
 use crate::config::DEFAULT_PATH;
 use crate::model::cluster::PodKey;
 use crate::simulator_args::{DemoOptions, SimCommand};
 
-/// Where the daemon listens for `status`, `pause`, `resume`, `retry`, `snapshot`, `plan` and `explain`.
+/// Where the daemon listens for `status`, `pause`, `resume`, `retry`, `notify-test`, `snapshot`, `plan` and `explain`.
 pub(super) const CONTROL_SOCKET: &str = "/run/pve-autoscaler/control.sock";
 
 /// The daemon's own directory.
@@ -124,6 +126,12 @@ pub(super) enum Command {
     /// counts as the first failure.
     #[command(after_help = examples::RETRY)]
     Retry(RetryOptions),
+    /// Send a test to those whom the configuration notifies, and say what came back.
+    ///
+    /// The daemon sends it, as it sends all others: with its rights, its view of the network and the configuration that is
+    /// in force. Quiet hours and severities do not count. It ends with 1 when one could not be sent.
+    #[command(after_help = examples::NOTIFY_TEST)]
+    NotifyTest(NotifyTestOptions),
     /// Make the daemon's kubeconfig with an admin's: apply the RBAC manifest and (Kubernetes 1.30 or newer) the admission
     /// policy, have the cluster sign a client certificate for a year, write it for root and the daemon's group.
     #[command(after_help = examples::KUBECONFIG)]
@@ -157,6 +165,9 @@ pub(super) enum Command {
     /// Name the machines that stay when the package is removed; for the package's own script.
     #[command(hide = true)]
     Staying(StayingOptions),
+    /// Hand one mail from the daemon to the host's sendmail; for the service pve-autoscaler-mail@.
+    #[command(hide = true)]
+    MailRelay(MailRelayOptions),
     /// Write man pages, completions, schema and reference manual into a directory.
     #[command(hide = true)]
     Generate(GenerateOptions),

@@ -1,12 +1,24 @@
 //! The commands that ask the running daemon, over its control socket.
 
 use anyhow::Context as _;
+use clap::Args;
 use serde_json::Value;
 
 use super::args::{ControlOptions, PauseOptions, RetryOptions, SnapshotOptions};
 use super::{Failure, print, runtime, write};
 use crate::agent::control::{self, Command};
 use crate::model::foreign;
+use crate::notify::Tried;
+
+/// What `notify-test` is told.
+#[derive(Debug, Args)]
+pub(super) struct NotifyTestOptions {
+    /// One of them, as the configuration names it. Default: all.
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    control: ControlOptions,
+}
 
 /// Begins a pause.
 pub(super) fn pause(options: &PauseOptions) -> Result<(), Failure> {
@@ -36,6 +48,24 @@ pub(super) fn retry(options: &RetryOptions) -> Result<(), Failure> {
         text + "no longer waits: " + wait + "\n"
     });
     print(&ended)
+}
+
+/// Has the daemon send a test to those who are notified, and says what came back.
+pub(super) fn notify_test(options: &NotifyTestOptions) -> Result<(), Failure> {
+    let name = options.name.clone();
+    let tried = ask(&options.control, &Command::NotifyTest { name })?;
+    let tried: Vec<Tried> = serde_json::from_value(tried).context("reading the answer")?;
+    let said = tried.iter().fold(String::new(), |text, tried| {
+        let Tried { name, to, said, .. } = tried;
+        let came = if tried.ok { "sent" } else { "NOT SENT" };
+        format!("{text}{name}: {came} ({to}): {said}\n")
+    });
+    print(&said)?;
+    if tried.iter().all(|tried| tried.ok) {
+        Ok(())
+    } else {
+        Err(Failure::Said)
+    }
 }
 
 /// Saves what the daemon sees.

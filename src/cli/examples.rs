@@ -80,6 +80,11 @@ Examples:
   pve-autoscaler status                         # which pool waits, and after what
   pve-autoscaler retry workers                  # the template was mended";
 
+pub(super) const NOTIFY_TEST: &str = "\
+Examples:
+  pve-autoscaler notify-test                    # everybody
+  pve-autoscaler notify-test ops                # [notification.ops] alone";
+
 pub(super) const KUBECONFIG: &str = "\
 Examples:
   pve-autoscaler kubeconfig --kubeconfig admin.conf

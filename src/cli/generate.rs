@@ -8,7 +8,7 @@ use clap_complete::{Generator as _, Shell};
 
 use super::args::Cli;
 use super::manual;
-use super::report_schema;
+use super::schemas;
 use crate::config;
 
 const NAME: &str = "pve-autoscaler";
@@ -112,9 +112,10 @@ pub(super) fn run(directory: &Path) -> anyhow::Result<()> {
     for (name, text) in [
         ("man/pve-autoscaler.toml.5", manual::page()),
         ("pve-autoscaler.schema.json", config::schema::schema_text()),
+        ("pve-autoscaler-report.schema.json", schemas::report()),
         (
-            "pve-autoscaler-report.schema.json",
-            report_schema::schema_text(),
+            "pve-autoscaler-notification.schema.json",
+            schemas::notification(),
         ),
         ("configuration.md", config::reference::reference()),
     ] {

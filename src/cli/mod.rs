@@ -18,6 +18,7 @@ mod in_force;
 mod journald;
 mod kubeconfig;
 pub(crate) mod log;
+mod mail_relay;
 mod manual;
 mod migrate;
 mod narrow;
@@ -27,7 +28,7 @@ mod plan;
 mod redact;
 mod render;
 mod replay;
-mod report_schema;
+mod schemas;
 mod service;
 mod setup;
 mod simulator;
@@ -140,6 +141,8 @@ fn dispatch(cli: Cli, config_given: bool) -> Result<(), Failure> {
         Command::Pause(options) => control::pause(&options),
         Command::Resume(options) => control::resume(&options),
         Command::Retry(options) => control::retry(&options),
+        Command::NotifyTest(options) => control::notify_test(&options),
+        Command::MailRelay(options) => mail_relay::run(&cli.config, &options),
         Command::Kubeconfig(options) => kubeconfig::run(options),
         Command::WebPassword(options) => web_password::run(&cli.config, &options),
         Command::Adopt(options) => adopt::run(&cli.config, &options),

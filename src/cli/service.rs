@@ -36,10 +36,12 @@ use super::{channels, crash, systemd};
 
 mod agreeing;
 mod answering;
+mod notifying;
 mod shown;
 
 use agreeing::{agree, agreeing};
 use answering::handler;
+use notifying::Telling;
 use shown::shown;
 
 /// Where things lie.
@@ -111,6 +113,8 @@ struct Shared {
     access: Mutex<Access>,
     /// The configuration that was read last and had no errors.
     in_force: watch::Sender<InForce>,
+    /// Who is told when a person must do something.
+    telling: Telling,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -195,6 +199,7 @@ impl Shared {
 
     /// Work with these settings begins.
     fn begin(&self, settings: &Settings) {
+        self.telling.begin(settings);
         let mut standing = self.standing();
         standing.configured = settings.configured;
         standing.max_view_age = settings.policy.scale_up.max_view_age;
@@ -277,6 +282,7 @@ pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
         kube: Mutex::default(),
         access: Mutex::default(),
         in_force: watch::Sender::new(in_force),
+        telling: Telling::default(),
     });
     shared.metrics.config_valid(true);
     shared.problem("panic", shared.panics.word());
@@ -366,6 +372,7 @@ struct Outside {
     control: JoinHandle<()>,
     page: Page,
     minder: JoinHandle<()>,
+    notifier: JoinHandle<()>,
 }
 
 impl Outside {
@@ -399,6 +406,7 @@ impl Outside {
             control,
             page,
             minder: tokio::spawn(mind(shared.clone())),
+            notifier: notifying::begin(shared),
         })
     }
 
@@ -410,6 +418,7 @@ impl Outside {
             _ = self.interrupt.recv() => Ok(Why::Told),
             _ = &mut self.control => Err(ServiceError::TaskEnded("the control socket")),
             () = self.page.ended() => Err(ServiceError::TaskEnded("the web server")),
+            _ = &mut self.notifier => Err(ServiceError::TaskEnded("the notifier")),
             _ = &mut self.minder => Err(ServiceError::TaskEnded("the watchdog's feeder")),
             _ = self.hangup.recv() => Ok(Why::Asked),
         }

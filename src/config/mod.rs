@@ -4,6 +4,7 @@
 mod error;
 pub mod file;
 mod hash;
+pub mod notification;
 mod place;
 mod read;
 pub mod reference;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 22] = [
+const TABLES: [(&str, &str); 24] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
     ("`[template.NAME]`", "Template"),
@@ -33,6 +33,8 @@ const TABLES: [(&str, &str); 22] = [
     ("`[broker]`", "Broker"),
     ("`[web]`", "Web"),
     ("`[recorder]`", "Recorder"),
+    ("`[notification.NAME]`", "Notification"),
+    ("`[notification.NAME.quiet]`", "QuietHours"),
 ];
 
 const INTRODUCTION: &str = "# Configuration
@@ -48,6 +50,7 @@ and the log say it.
 Which host gets a machine, with recipes: [hosts](hosts.md). Several PVE clusters: [regions](regions.md). How machines become
 nodes: [joining](joining.md). Addresses without DHCP: [networks](networks.md).
 How a template is built: [templates](template.md). Whole files to begin with: [recipes](recipes.md). From another autoscaler: [moving](moving.md).
+Who is told when something is wrong: [notifications](notifications.md).
 
 The smallest useful file:
 

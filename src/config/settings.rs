@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::file::Build;
+use super::notification::Notification;
 use crate::model::network::{AddressRange, Family};
 use crate::model::policy::Policy;
 use crate::model::scheduling::{Labels, Taint};
@@ -43,6 +44,8 @@ pub struct Settings {
     pub web: Web,
     /// The record of decisions.
     pub recorder: Recorder,
+    /// Who is told when a person must do something, by name.
+    pub notifications: Arc<BTreeMap<Arc<str>, Notification>>,
     /// What is allowed but looks like a mistake.
     pub warnings: Vec<String>,
     /// The file as it was read.

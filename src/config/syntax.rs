@@ -127,6 +127,39 @@ fn framed(
         && bytes.iter().all(|b| middle(*b))
 }
 
+/// A web address, and what is wrong with it otherwise.
+pub(super) fn web_address(text: &str) -> Result<(), String> {
+    let expected = "expected a URL such as https://ntfy.example.org/topic";
+    let url = text
+        .parse::<http::Uri>()
+        .map_err(|error| format!("{expected} ({error})"))?;
+    let scheme = url.scheme_str().unwrap_or_default();
+    let authority = url.authority().map(http::uri::Authority::as_str);
+    match authority {
+        _ if !matches!(scheme, "http" | "https") => Err(expected.to_owned()),
+        None | Some("") => Err(expected.to_owned()),
+        Some(authority) if authority.contains('@') => Err(
+            "has a name or password in it, which everybody on this host could read: a file that headers_file names is the place for it".to_owned(),
+        ),
+        Some(_) => Ok(()),
+    }
+}
+
+/// An address that mails go to: `name@domain`, or the name of a user of this host. It can neither be taken for an
+/// option nor for more than one address.
+pub(super) fn mail_address(text: &str) -> bool {
+    let fit = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+/=?^_`{|}~.-".contains(&b);
+    let (local, domain) = match text.split_once('@') {
+        Some((local, domain)) => (local, Some(domain)),
+        None => (text, None),
+    };
+    let begins = local.bytes().next();
+    text.len() <= 254
+        && begins.is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && local.bytes().all(fit)
+        && domain.is_none_or(|domain| dns_subdomain(&domain.to_ascii_lowercase()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,5 +219,53 @@ mod tests {
                 assert!(holds(text), "{text:?} was refused");
             }
         }
+    }
+
+    #[test]
+    fn a_mail_address_is_one_and_no_option() {
+        for right in [
+            "root",
+            "ops@example.org",
+            "a.b+c@x-y.example",
+            "o'hara@example.org",
+        ] {
+            assert!(mail_address(right), "{right}");
+        }
+        for wrong in [
+            "",
+            "-oQ/tmp",
+            "a b",
+            "a,b",
+            "a@",
+            "@b",
+            "a\nBcc: b",
+            "a@b@c",
+            "|sh",
+            "/tmp/x",
+            "a@-b",
+            "ü@b",
+        ] {
+            assert!(!mail_address(wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_web_address_is_http_and_has_no_password() {
+        assert_eq!(
+            web_address("https://ntfy.example.org:8443/topic?x=1"),
+            Ok(())
+        );
+        assert_eq!(web_address("http://[::1]:80/"), Ok(()));
+        for wrong in [
+            "",
+            "ntfy.example.org",
+            "ftp://x/",
+            "https://",
+            "/x",
+            "https://a b/",
+        ] {
+            assert!(web_address(wrong).is_err(), "{wrong}");
+        }
+        assert!(web_address("https://a:b@c/").is_err_and(|why| why.contains("headers_file")));
     }
 }

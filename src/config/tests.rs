@@ -1,6 +1,7 @@
 mod hosts;
 mod joining;
 mod networks;
+mod notifications;
 
 use std::fmt::Write as _;
 
@@ -281,6 +282,7 @@ fn unknown_keys_are_errors_in_every_table() {
         "[lifecycle]",
         "[web]",
         "[recorder]",
+        "[notification.n]",
     ] {
         let text = format!("version = 1\n{header}\nsurprise = 1\n");
         assert!(

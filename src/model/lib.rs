@@ -10,6 +10,7 @@
 //! * [`facts`]: texts of the configuration that name what is known of a machine.
 //! * [`disruption`], [`cron`]: what pools let be done to working nodes, and when. [`guard`]: what pods and nodes forbid.
 //! * [`network`]: which addresses machines may get.
+//! * [`condition`]: what a person must do something about. [`notice`]: what he is told of it.
 //! * [`reasons`]: why, as types; their sentences are made there and nowhere else.
 //! * [`snapshot`], [`policy`], [`memory`] go into the brain; [`action`], [`report`], [`decision`] come out; [`story`] is
 //!   what `explain` answers.
@@ -22,6 +23,7 @@ extern crate planted;
 
 pub mod action;
 pub mod cluster;
+pub mod condition;
 pub mod cron;
 pub mod decision;
 pub mod disruption;
@@ -34,6 +36,7 @@ pub mod label_list;
 pub mod mark;
 pub mod memory;
 pub mod network;
+pub mod notice;
 pub mod parts;
 pub mod pods;
 pub mod policy;

@@ -5,6 +5,7 @@ mod demo;
 mod doctor;
 mod live;
 mod migrate;
+mod notifications;
 mod page;
 mod service;
 mod setup;

@@ -3,10 +3,12 @@
 mod recipes;
 mod tables;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pve_autoscaler::config;
 use pve_autoscaler::config::file::File;
+use pve_autoscaler::model::condition::ConditionKind;
+use pve_autoscaler::model::time::Span;
 use serde_json::Value;
 
 /// What the package lays at /etc/pve-autoscaler.toml.
@@ -14,6 +16,12 @@ const INSTALLED: &str = include_str!("../../packaging/pve-autoscaler.toml");
 
 /// The example to copy from, in the package's documentation.
 const SHIPPED: &str = include_str!("../../contrib/pve-autoscaler.toml");
+
+/// Alerts for Prometheus.
+const RULES: &str = include_str!("../../contrib/prometheus/pve-autoscaler.rules.yaml");
+
+/// The page about notifications.
+const NOTIFICATIONS: &str = include_str!("../../docs/notifications.md");
 
 /// The shipped file with every setting switched on.
 fn switched_on() -> String {
@@ -208,4 +216,58 @@ fn required_keys_of_the_schema_are_those_of_the_rules() {
             assert!(errors.iter().any(|problem| problem.key == path), "{path}");
         }
     }
+}
+
+/// Alerts that are no condition: of a daemon that is gone, and of how often something happened.
+const ALERTS_ALONE: [&str; 3] = [
+    "PveAutoscalerAbsent",
+    "PveAutoscalerScaleUpFails",
+    "PveAutoscalerScaleDownFails",
+];
+
+/// What people are notified of and what Prometheus alerts of is one list, with the same severities and patience.
+#[test]
+fn alerts_and_notifications_are_of_one_list() {
+    let mut alerts = BTreeMap::new();
+    for rule in RULES.split("- alert: ").skip(1) {
+        let value = |key: &str| {
+            let lines = rule.lines().map(str::trim);
+            let mut found = lines.filter_map(|line| line.strip_prefix(key));
+            found.next().map(|value| value.trim().to_owned())
+        };
+        let name = rule.lines().next().unwrap_or_default().trim();
+        let patience = value("for:").map_or(Some(Span::ZERO), |text| Span::from_go(&text));
+        let found = (value("severity:"), patience);
+        assert!(alerts.insert(name, found).is_none(), "{name}");
+    }
+    for (kind, _) in ConditionKind::ALL {
+        if let Some(alert) = kind.alert() {
+            let (severity, patience) = alerts.remove(alert).unwrap_or_else(|| panic!("{alert}"));
+            assert_eq!(severity, Some(kind.severity().to_string()), "{alert}");
+            assert_eq!(patience, Some(kind.patience()), "{alert}");
+        }
+    }
+    let left: Vec<&str> = alerts.into_keys().collect();
+    let mut alone = ALERTS_ALONE;
+    alone.sort_unstable();
+    assert_eq!(left, alone);
+}
+
+/// The page about notifications lists them as they are.
+#[test]
+fn the_page_lists_every_condition() {
+    let listed: Vec<&str> = NOTIFICATIONS
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .collect();
+    let rows = ConditionKind::ALL.iter().map(|(kind, text)| {
+        let patience = if kind.of_pods() {
+            "`pending_after`".to_owned()
+        } else {
+            kind.patience().to_string()
+        };
+        let (name, severity) = (kind.name(), kind.severity());
+        format!("| `{name}` | {severity} | {patience} | {text} |")
+    });
+    assert_eq!(listed, rows.collect::<Vec<_>>());
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::Shared;
+use super::{Shared, notifying};
 use crate::agent::answers::{self, Question};
 use crate::agent::control::{Answer, Command, Handler};
 use crate::agent::turn::Turn;
@@ -43,6 +43,7 @@ async fn answer(shared: &Shared, command: Command, by: &str) -> Answer {
         Command::Pause { reason } => return paused(shared, Some(&reason), by).await,
         Command::Resume => return paused(shared, None, by).await,
         Command::Retry { pool } => return retried(shared, &pool, by).await,
+        Command::NotifyTest { name } => return notifying::test(shared, name.as_deref(), by).await,
         Command::Snapshot => Question::Snapshot,
         Command::Plan => Question::Plan,
         Command::ExplainPod { pod } => Question::Pod(pod),

@@ -4,6 +4,7 @@
 mod build;
 mod kubelet;
 mod network;
+mod notification;
 mod pool;
 mod region;
 
@@ -19,6 +20,7 @@ pub use kubelet::{
     CpuManagerPolicy, Kubelet, KubeletReserved, Swap, TopologyManagerPolicy, TopologyManagerScope,
 };
 pub use network::{Ipv4Source, Ipv6Source, Network};
+pub use notification::{Notification, NotificationFormat, NotificationKind, QuietHours};
 pub(crate) use pool::MAX_TOKEN_TTL;
 pub use pool::{
     BudgetReason, ConsolidationKind, Drain, InstanceType, Join, Method, NodeBudget, Pool,
@@ -83,6 +85,9 @@ pub struct File {
     /// The record of decisions in the state directory, for `history` and `replay`.
     #[schemars(default)]
     pub recorder: Recorder,
+    /// Who is told when a person must do something, by name.
+    #[schemars(default)]
+    pub notification: BTreeMap<String, Notification>,
 }
 
 /// The Kubernetes cluster.

@@ -9,6 +9,7 @@ mod joining;
 mod kubelet;
 mod labels;
 mod networks;
+mod notifications;
 mod pools;
 mod regions;
 mod templates;
@@ -98,6 +99,8 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     let broker = broker::broker(file, &regions, (&templates, &networks), &policy, problems);
     let mut warnings = warnings(file, &policy);
     networks::warn(&networks, &pools, &mut warnings);
+    let notifications = notifications::notifications(&file.notification, problems);
+    notifications::warn(&notifications, &mut warnings);
     Settings {
         configured: !regions.is_empty() && !pools.is_empty(),
         warnings,
@@ -126,6 +129,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
         leaving: file.scale_down.leaving(),
         web,
         recorder: file.recorder.settings(),
+        notifications: Arc::new(notifications),
         text: Arc::default(),
     }
 }

@@ -84,6 +84,25 @@ impl Metrics {
         self.record_lost.inc_by(many);
     }
 
+    /// How many decisions and events could not be recorded since the start.
+    pub fn not_recorded_so_far(&self) -> u64 {
+        self.record_lost.get()
+    }
+
+    /// A notice was sent, or could not be.
+    pub fn notified(&self, notification: &str, ok: bool) {
+        for (outcome, many) in [
+            (outcome(true), u64::from(ok)),
+            (outcome(false), u64::from(!ok)),
+        ] {
+            let series = vec![
+                ("notification", notification.to_owned()),
+                ("outcome", outcome),
+            ];
+            self.notifications.get_or_create(&series).inc_by(many);
+        }
+    }
+
     /// An action came to its end.
     pub fn ended(&self, action: &Action, failure: Option<&Failure>) {
         match (&action.kind, failure) {

@@ -52,6 +52,7 @@ pub struct Metrics {
     failed_scale_downs: Counters,
     evicted: Counters,
     record_lost: Counter,
+    notifications: Counters,
 }
 
 /// One second to some 70 minutes: from a fast start to a full clone of a large disk.
@@ -105,6 +106,10 @@ impl Metrics {
         );
         let lost = "Decisions and events that could not be recorded";
         let record_lost = ours.single("record_lost", lost);
+        let notifications = ours.counter(
+            "notifications",
+            "Notices that were sent or could not be, by notification and outcome",
+        );
         let mut theirs = Adder(registry.sub_registry_with_prefix("cluster_autoscaler"));
         let turns = theirs.histogram(
             "function_duration_seconds",
@@ -138,6 +143,7 @@ impl Metrics {
             failed_scale_downs,
             evicted,
             record_lost,
+            notifications,
         };
         metrics.begin();
         metrics

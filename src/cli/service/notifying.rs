@@ -1,0 +1,119 @@
+//! What the notifier is told of the service, and what the service shows of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use super::{Shared, identity};
+use crate::agent::conditions::{self, Seen, View};
+use crate::agent::control::Answer;
+use crate::clock::Clock;
+use crate::config::Settings;
+use crate::model::notice::Teller;
+use crate::model::time::{Span, Time};
+use crate::notify::{self, Parts, Service, Whom};
+
+/// So long after a gap in the record it is told that there was one.
+const GAP: Span = Span::minutes(60);
+
+/// What the service keeps for the notifier.
+#[derive(Debug)]
+pub(super) struct Telling {
+    whom: watch::Sender<Whom>,
+    poke: Arc<Notify>,
+    /// How much was not recorded so far, and when that last grew.
+    lost: Mutex<(u64, Option<Time>)>,
+}
+
+impl Default for Telling {
+    fn default() -> Telling {
+        let teller = Teller {
+            host: identity(),
+            cluster: String::new(),
+        };
+        let whom = Whom {
+            targets: Arc::default(),
+            teller,
+        };
+        Telling {
+            whom: watch::Sender::new(whom),
+            poke: Arc::default(),
+            lost: Mutex::default(),
+        }
+    }
+}
+
+impl Telling {
+    /// Work with these settings begins.
+    pub(super) fn begin(&self, settings: &Settings) {
+        self.whom.send_modify(|whom| {
+            whom.targets = settings.notifications.clone();
+            settings
+                .kubernetes
+                .name
+                .clone_into(&mut whom.teller.cluster);
+        });
+    }
+
+    /// Whether there was a gap in the record lately.
+    fn not_recording(&self, lost: u64, now: Time) -> bool {
+        let mut known = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        if lost > known.0 {
+            *known = (lost, Some(now));
+        }
+        known.1.is_some_and(|last| now.since(last) < GAP)
+    }
+}
+
+impl Service for Shared {
+    fn look(&self, failing: &BTreeMap<Arc<str>, String>) -> Option<Seen> {
+        let standing = self.standing().clone();
+        if !standing.configured {
+            return None;
+        }
+        let now = Clock::System.now();
+        let turn = self.turns.borrow().clone();
+        let lost = self.metrics.not_recorded_so_far();
+        Some(conditions::find(View {
+            turn: turn.as_deref(),
+            problems: &standing.problems,
+            not_recording: self.telling.not_recording(lost, now),
+            failing,
+            now,
+        }))
+    }
+
+    fn problem(&self, problem: Option<String>) {
+        Shared::problem(self, "notifications", problem);
+    }
+
+    fn sent(&self, name: &str, ok: bool) {
+        self.metrics.notified(name, ok);
+    }
+}
+
+/// Begins to tell people.
+pub(super) fn begin(shared: &Arc<Shared>) -> JoinHandle<()> {
+    tokio::spawn(notify::run(Parts {
+        whom: shared.telling.whom.subscribe(),
+        service: shared.clone(),
+        state: shared.state.clone(),
+        clock: Clock::System,
+        poke: shared.telling.poke.clone(),
+    }))
+}
+
+/// Sends a test to one, or to all; what could not be sent before is tried again, too.
+pub(super) async fn test(shared: &Shared, name: Option<&str>, by: &str) -> Answer {
+    let whom = shared.telling.whom.borrow().clone();
+    tracing::info!(name, by, "a test of the notifications");
+    match notify::test(&whom, name, Clock::System.now()).await {
+        Ok(tried) => {
+            shared.telling.poke.notify_one();
+            crate::agent::answers::json(&tried)
+        }
+        Err(why) => Answer::Error(why),
+    }
+}

@@ -1,0 +1,355 @@
+//! Notifications: those whom the configuration names are told when a person must do something, and when it is over.
+//!
+//! Nothing is queued: what is due is asked of the ledger each time somebody can be told, so that after an hour
+//! without a network one notice says how things stand. It runs beside the loop and never in its way.
+
+pub mod ledger;
+pub mod mail;
+mod webhook;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::agent::conditions::Seen;
+use crate::agent::journal::write_durably;
+use crate::agent::state::StateFiles;
+use crate::clock::Clock;
+use crate::config::notification::{Notification, Way};
+use crate::model::condition::Severity;
+use crate::model::notice::{Due, Notice, Teller};
+use crate::model::time::Time;
+use crate::model::words;
+
+pub use ledger::{Ledger, Targets};
+
+/// How often it is looked.
+const LOOK: Duration = Duration::from_secs(5);
+/// After a first failure it is tried again so soon; then twice as late each time …
+const FIRST_PAUSE: Duration = Duration::from_secs(30);
+/// … up to this.
+const LONGEST_PAUSE: Duration = Duration::from_mins(30);
+/// The ledger, in the state directory.
+const FILE: &str = "notifications.json";
+
+/// Who is to be told, and by whom.
+#[derive(Clone, Debug)]
+pub struct Whom {
+    /// By name.
+    pub targets: Arc<Targets>,
+    /// Who tells.
+    pub teller: Teller,
+}
+
+/// What the notifier asks for and tells of itself.
+pub trait Service: Send + Sync {
+    /// Which conditions hold now, told which notifications fail; `None` while nothing is configured.
+    fn look(&self, failing: &BTreeMap<Arc<str>, String>) -> Option<Seen>;
+    /// What is wrong with the notifications, if something is.
+    fn problem(&self, problem: Option<String>);
+    /// A notice was sent, or could not be.
+    fn sent(&self, name: &str, ok: bool);
+}
+
+/// What the notifier is made of.
+pub struct Parts {
+    /// Who is to be told; changes with the configuration.
+    pub whom: watch::Receiver<Whom>,
+    /// The daemon around it.
+    pub service: Arc<dyn Service>,
+    /// Where the ledger lies.
+    pub state: StateFiles,
+    /// What time it is.
+    pub clock: Clock,
+    /// Asks for another try at once: somebody mended something.
+    pub poke: Arc<Notify>,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").finish_non_exhaustive()
+    }
+}
+
+/// How sending to one goes.
+#[derive(Debug, Default)]
+struct Going {
+    busy: bool,
+    failures: u32,
+    /// Not before this.
+    next: Option<Instant>,
+    /// Since when it fails, and why.
+    fails: Option<(Time, String)>,
+}
+
+/// A sending that ended.
+type Sent = (Arc<str>, Notification, Vec<Due>, Result<String, String>);
+
+struct Notifier {
+    parts: Parts,
+    ledger: Ledger,
+    /// What is on disk.
+    saved: Option<Ledger>,
+    going: BTreeMap<Arc<str>, Going>,
+    sending: JoinSet<Sent>,
+    whom: Whom,
+    unsaved: Option<String>,
+}
+
+/// Tells for as long as the process lives.
+pub async fn run(parts: Parts) {
+    let ledger = load(&parts.state);
+    let whom = parts.whom.borrow().clone();
+    let mut notifier = Notifier {
+        parts,
+        saved: None,
+        ledger,
+        going: BTreeMap::new(),
+        sending: JoinSet::new(),
+        whom,
+        unsaved: None,
+    };
+    loop {
+        notifier.reconfigure();
+        notifier.turn();
+        let poke = notifier.parts.poke.clone();
+        tokio::select! {
+            Some(sent) = notifier.sending.join_next() => {
+                // A task of ours that panicked has ended the process.
+                if let Ok(sent) = sent {
+                    notifier.ended(sent);
+                }
+            }
+            () = poke.notified() => notifier.going.values_mut().for_each(|going| going.next = None),
+            _ = notifier.parts.whom.changed() => {}
+            () = sleep(LOOK) => {}
+        }
+    }
+}
+
+/// What was told before this start. Lost, it is told once more.
+fn load(state: &StateFiles) -> Ledger {
+    let path = state.path(FILE);
+    let lost = |why: &dyn fmt::Display| {
+        tracing::warn!(
+            "{}: {why}; what people were told of is told once more",
+            path.display()
+        );
+        Ledger::new()
+    };
+    match std::fs::read(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ledger::new(),
+        Err(error) => lost(&error),
+        Ok(text) => match serde_json::from_slice::<Ledger>(&text) {
+            Ok(ledger) if ledger.version == ledger::VERSION => ledger,
+            Ok(ledger) => lost(&format!("version {} is unknown", ledger.version)),
+            Err(error) => lost(&error),
+        },
+    }
+}
+
+impl Notifier {
+    /// Takes up another configuration. Whom it changes is tried at once.
+    fn reconfigure(&mut self) {
+        let whom = self.parts.whom.borrow_and_update().clone();
+        let same = |name: &Arc<str>| self.whom.targets.get(name) == whom.targets.get(name);
+        self.going.retain(|name, _| same(name));
+        self.whom = whom;
+    }
+
+    fn turn(&mut self) {
+        let failing = self.failing();
+        self.tell_problem(&failing);
+        if self.whom.targets.is_empty() {
+            return;
+        }
+        let now = self.parts.clock.now();
+        if let Some(seen) = self.parts.service.look(&failing) {
+            self.ledger.see(&seen, &self.whom.targets, now);
+            self.save();
+            self.send(now);
+        }
+    }
+
+    /// What cannot be sent, by name, and why.
+    fn failing(&self) -> BTreeMap<Arc<str>, String> {
+        let failing = self.going.iter().filter_map(|(name, going)| {
+            let (since, why) = going.fails.as_ref()?;
+            let since = Time(since.0 / 1000 * 1000);
+            let tries = words::count(u64::from(going.failures), "failure");
+            Some((name.clone(), format!("{tries} since {since}: {why}")))
+        });
+        failing.collect()
+    }
+
+    fn tell_problem(&self, failing: &BTreeMap<Arc<str>, String>) {
+        let mut problems: Vec<String> = Vec::new();
+        for (name, why) in failing {
+            let target = self.whom.targets.get(name);
+            let to = target.map_or_else(String::new, Notification::told_to);
+            problems.push(format!(
+                "the notification {name} ({to}) cannot be sent, {why}; `pve-autoscaler notify-test {name}` tries it"
+            ));
+        }
+        problems.extend(self.unsaved.clone());
+        let problem = (!problems.is_empty()).then(|| problems.join("; "));
+        self.parts.service.problem(problem);
+    }
+
+    /// Begins to send what is due to those who can be told.
+    fn send(&mut self, now: Time) {
+        for (name, target) in self.whom.targets.iter() {
+            let going = self.going.entry(name.clone()).or_default();
+            if going.busy || going.next.is_some_and(|next| Instant::now() < next) {
+                continue;
+            }
+            let due = self.ledger.due(name, target, now);
+            let Some(notice) = Notice::of(due.clone(), &self.whom.teller, now) else {
+                continue;
+            };
+            going.busy = true;
+            let (name, target) = (name.clone(), target.clone());
+            self.sending.spawn(async move {
+                let sent = deliver(&name, &target, &notice).await;
+                (name, target, due, sent)
+            });
+        }
+    }
+
+    fn ended(&mut self, (name, target, due, sent): Sent) {
+        self.parts.service.sent(&name, sent.is_ok());
+        let now = self.parts.clock.now();
+        if sent.is_ok() {
+            self.ledger.told(&name, &due, now);
+            self.save();
+        }
+        // The configuration is another by now: it is tried anew.
+        if self.whom.targets.get(&name) != Some(&target) {
+            return;
+        }
+        let going = self.going.entry(name.clone()).or_default();
+        going.busy = false;
+        match sent {
+            Ok(said) => {
+                let conditions = due.len();
+                tracing::info!(notification = %name, conditions, %said, "people were told");
+                *going = Going::default();
+            }
+            Err(why) => {
+                let news = going.fails.as_ref().is_none_or(|(_, known)| *known != why);
+                if news {
+                    tracing::warn!(notification = %name, %why, "people could not be told");
+                }
+                going.next = Some(Instant::now() + pause(going.failures));
+                going.failures = going.failures.saturating_add(1);
+                let since = going.fails.as_ref().map_or(now, |(since, _)| *since);
+                going.fails = Some((since, why));
+            }
+        }
+    }
+
+    /// Writes the ledger when it says something else than the file.
+    fn save(&mut self) {
+        let same = |saved: &Ledger| saved.says_as(&self.ledger);
+        if self.saved.as_ref().is_some_and(same) {
+            return;
+        }
+        let path = self.parts.state.path(FILE);
+        let text = serde_json::to_vec(&self.ledger).map_err(std::io::Error::from);
+        let written = text.and_then(|text| write_durably(&path, &text));
+        self.unsaved = written.err().map(|error| {
+            format!(
+                "{} cannot be written: {error}; after a restart people are told once more",
+                path.display()
+            )
+        });
+        if self.unsaved.is_none() {
+            self.saved = Some(self.ledger.clone());
+        }
+    }
+}
+
+/// The pause after so many failures before this one.
+fn pause(failures: u32) -> Duration {
+    let factor = 2u32.saturating_pow(failures.min(16));
+    FIRST_PAUSE.saturating_mul(factor).min(LONGEST_PAUSE)
+}
+
+async fn deliver(name: &str, target: &Notification, notice: &Notice) -> Result<String, String> {
+    match &target.way {
+        Way::Webhook(webhook) => webhook::send(webhook, notice).await,
+        Way::Mail(mail) => mail::send(name, mail, notice).await,
+    }
+}
+
+/// What came of a test.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    /// The notification's name.
+    pub name: String,
+    /// What it is and where it leads, without a secret.
+    pub to: String,
+    /// What is told to it.
+    pub severities: Vec<Severity>,
+    /// It was taken.
+    pub ok: bool,
+    /// What came back.
+    pub said: String,
+}
+
+/// Sends a test to the one of this name, or to all, whatever the hour.
+///
+/// # Errors
+/// There is none of this name, or none at all.
+pub async fn test(whom: &Whom, name: Option<&str>, now: Time) -> Result<Vec<Tried>, String> {
+    let names: Vec<&str> = whom.targets.keys().map(|name| &**name).collect();
+    if names.is_empty() {
+        return Err(
+            "the configuration that is in force has no [notification.NAME]; after adding one: systemctl reload pve-autoscaler".to_owned(),
+        );
+    }
+    if let Some(name) = name
+        && !names.contains(&name)
+    {
+        return Err(format!(
+            "there is no notification {name}; there are {}",
+            words::names(&names)
+        ));
+    }
+    let notice = Notice::test(&whom.teller, now);
+    let wanted = whom.targets.iter();
+    let wanted = wanted.filter(|(key, _)| name.is_none_or(|name| name == &***key));
+    let tries = wanted.map(|(name, target)| {
+        let notice = &notice;
+        async move {
+            let sent = deliver(name, target, notice).await;
+            Tried {
+                name: name.to_string(),
+                to: target.told_to(),
+                severities: target.severities.iter().copied().collect(),
+                ok: sent.is_ok(),
+                said: sent.unwrap_or_else(|why| why),
+            }
+        }
+    });
+    Ok(join_all(tries).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_half_an_hour() {
+        let pauses: Vec<u64> = (0..8).map(|failures| pause(failures).as_secs()).collect();
+        assert_eq!(pauses, [30, 60, 120, 240, 480, 960, 1_800, 1_800]);
+        assert_eq!(pause(u32::MAX), LONGEST_PAUSE);
+    }
+}
