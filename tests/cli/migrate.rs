@@ -170,8 +170,15 @@ fn no_secret_is_printed() {
     let private = "kpNodeCores=2\nword=rabbits-are-fast\nsshKey=-----BEGIN OPENSSH PRIVATE KEY----- 42adb612\nMY_PASSWORD=hunter2\n";
     let (of_key, _) = taken(private);
     assert!(of_key.contains("is no public SSH key"), "{of_key}");
+    // Where it does not belong: a password in a URL.
+    let of_url = refused(b"kpNodeMemory: https://a:hunter2@b/\n");
+    let (of_host, _) = taken("kpNodeCores: 2\nexcludedNodes: https://a:hunter2@b/\n");
+    assert!(
+        of_url.contains("https://a:<redacted>@b") && of_host.contains("https://a:<redacted>@b"),
+        "{of_url}{of_host}"
+    );
     for secret in secrets {
-        for text in [&told, &said, &of_lists, &of_key] {
+        for text in [&told, &said, &of_lists, &of_key, &of_url, &of_host] {
             assert!(!text.contains(secret), "{secret} is in\n{text}");
         }
     }

@@ -6,6 +6,7 @@ use super::draft::{DECIDE, Draft, Table};
 use super::join;
 use super::labels::Labels;
 use super::settings::{Found, Setting, Stranger, WORKERS};
+use crate::cli::redact::without_secrets;
 use crate::config::syntax;
 
 /// Longest name of a pool: its nodes are called `POOL-xxxxx`.
@@ -30,6 +31,8 @@ pub(super) fn was(key: &str, setting: &Setting) -> String {
 
 /// A text as a comment shows it: one line, not too long.
 pub(super) fn quoted(text: &str) -> String {
+    // What somebody wrote where it does not belong: a URL with a password, for instance.
+    let text = &*without_secrets(text);
     let short: String = text.chars().take(120).collect();
     let more = if short.len() < text.len() { "…" } else { "" };
     format!("{short:?}{more}")

@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::yaml::{Data, Entry, Node};
+use crate::cli::redact::without_secrets;
 
 /// What a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -403,7 +404,7 @@ impl Reader<'_> {
             }
         };
         if !fits(kind, text) {
-            let shown = text.chars().take(60).collect::<String>();
+            let shown = without_secrets(text).chars().take(60).collect::<String>();
             self.wrong(
                 value.line,
                 &format!("{path} = {shown:?}: expected {}", expected(kind)),
