@@ -6,6 +6,8 @@ mod absence;
 #[path = "life/clocks.rs"]
 mod clocks;
 mod common;
+#[path = "life/devices.rs"]
+mod devices;
 #[path = "life/hardware.rs"]
 mod hardware;
 #[path = "life/history.rs"]

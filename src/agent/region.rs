@@ -2,7 +2,7 @@
 //! only when something about them changed or the last reading is old.
 //!
 //! Calls in a steady state: two per poll, plus at most one more, a re-reading or a host's clock: six a
-//! minute at the default interval, whatever the number of VMs.
+//! minute at the default interval, whatever the number of VMs. The mappings of PCI devices are one more, where machines get some.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,13 +14,13 @@ use tokio::time::{Instant, timeout};
 use crate::agent::clocks::HostClocks;
 use crate::agent::inspection;
 use crate::agent::machines::{Facts, Observed};
-use crate::agent::strangers::Strangers;
+use crate::agent::strangers::{Scarce, Strangers};
 use crate::agent::templates::{self, Templates};
 use crate::clock::Clock;
 use crate::config::settings::{Settings, Template};
 use crate::model::foreign::ForeignText;
 use crate::model::mark::Ownership;
-use crate::model::region::{GuestKind, Host, Region, RegionName, Vm};
+use crate::model::region::{GuestKind, Host, MappedDevices, Region, RegionName, Vm};
 use crate::model::snapshot::SourceState;
 use crate::model::time::Span;
 use crate::pve::transport::CallError;
@@ -161,6 +161,7 @@ pub struct RegionWatcher {
     settings: Arc<Settings>,
     known: BTreeMap<u32, Known>,
     strangers: Strangers,
+    mappings: BTreeMap<Arc<str>, MappedDevices>,
     doubts: Doubts,
     clocks: HostClocks,
     /// The last question beyond what every poll asks was for a clock.
@@ -182,6 +183,7 @@ impl RegionWatcher {
             settings,
             known: BTreeMap::new(),
             strangers: Strangers::default(),
+            mappings: BTreeMap::new(),
             doubts: Doubts::default(),
             clocks: HostClocks::default(),
             clock_was_last: false,
@@ -269,8 +271,10 @@ impl RegionWatcher {
         let resources = self.client.resources().await.map_err(text)?;
         self.read_configs(&resources).await.map_err(text)?;
         self.read_strangers(&resources).await;
+        self.read_mappings().await;
         let mut region = Region {
             quorate: status.quorate,
+            mappings: self.mappings.clone(),
             ..Region::default()
         };
         for (name, host) in &resources.hosts {
@@ -406,13 +410,29 @@ impl RegionWatcher {
         let theirs: Vec<(u32, &GuestResource)> =
             theirs.map(|(vmid, guest)| (*vmid, guest)).collect();
         let pools = self.settings.policy.pools.values();
-        let addresses = pools
-            .filter(|pool| pool.region == self.name)
-            .any(|pool| !pool.networks.is_empty());
+        let mut pools = pools.filter(|pool| pool.region == self.name);
+        let scarce = Scarce {
+            addresses: pools.any(|pool| !pool.networks.is_empty()),
+            devices: !self.settings.policy.mappings_in(&self.name).is_empty(),
+        };
         let counting = counting.unwrap_or_default();
         self.strangers
-            .read(&self.client, &theirs, &counting, addresses)
+            .read(&self.client, &theirs, &counting, scarce)
             .await;
+    }
+
+    /// Reads the mappings of PCI devices, if machines get some; those that were read last stand while PVE does not answer.
+    async fn read_mappings(&mut self) {
+        if self.settings.policy.mappings_in(&self.name).is_empty() {
+            return;
+        }
+        match self.client.pci_mappings().await {
+            // Those that no machine gets may share devices with one that machines do.
+            Ok(mappings) => self.mappings = mappings,
+            Err(error) => {
+                tracing::debug!(region = %self.name, %error, "cannot read the mappings of PCI devices");
+            }
+        }
     }
 
     /// Whether a VM's configuration is of interest: it may be ours, or it is a template we clone.
@@ -459,6 +479,10 @@ impl RegionWatcher {
             onboot: promise
                 .as_ref()
                 .map_or(!guest.running(), |promise| promise.onboot),
+            devices: promise
+                .as_ref()
+                .filter(|_| guest.kind == GuestKind::Qemu)
+                .map(|promise| promise.devices.clone()),
             addresses: promise.map(|promise| promise.addresses).or_else(|| {
                 let gone = !online(resources, &guest.host);
                 self.strangers

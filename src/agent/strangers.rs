@@ -3,6 +3,7 @@
 //! `/cluster/resources` shows neither whether a guest starts with its host nor what ballooning leaves it: each guest of
 //! which that counts is read by itself, once, and then when it seems to have changed or the last reading is old. What was not
 //! read counts in full: a guest that is off as one that starts with its host, one that runs with all its memory.
+//! Which PCI devices it has is not known until it was read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -46,6 +47,15 @@ impl Seen {
     }
 }
 
+/// What machines of a region get of which every guest may have some.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scarce {
+    /// Addresses of a network.
+    pub(super) addresses: bool,
+    /// PCI devices of hosts.
+    pub(super) devices: bool,
+}
+
 impl Strangers {
     /// The memory that a guest's host keeps for it, and whether the guest starts with its host, as the guest's configuration says;
     /// `None` while that was not read, or was read before the guest seems to have changed.
@@ -65,16 +75,17 @@ impl Strangers {
     }
 
     /// Reads those of these guests, whose hosts answer, that count: of those that are off whether they start with their
-    /// host, of those that run what ballooning leaves them, and of all which addresses they have where machines get some.
+    /// host, of those that run what ballooning leaves them, and of all which addresses, and of all VMs which PCI devices they
+    /// have, where machines get some.
     pub(super) async fn read(
         &mut self,
         client: &Client,
         guests: &[(u32, &GuestResource)],
         counting: &HostCounting,
-        addresses: bool,
+        scarce: Scarce,
     ) {
         let counts = |guest: &GuestResource| {
-            if addresses {
+            if scarce.addresses || (scarce.devices && guest.kind == GuestKind::Qemu) {
                 true
             } else if guest.running() {
                 counting.balloon_minimum && guest.kind == GuestKind::Qemu

@@ -3,7 +3,7 @@
 //! A clone inherits `ciupgrade`, `protection`, `onboot`, tags and more from its template; the first
 //! write after the clone undoes that. Source: `qemu-server` `PVE/API2/Qemu.pm`, clone and update.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::settings::{Pool, Settings, Template};
 use crate::model::mark::Mark;
@@ -81,67 +81,99 @@ pub fn write(
     (template, network): (&Template, &NetworkKeys),
     pool: &Pool,
 ) -> Write {
-    let ipconfigs = network.ipconfigs.iter();
-    let ipconfigs = ipconfigs.map(|(card, text)| (format!("ipconfig{card}"), text.clone()));
-    let ipconfigs: BTreeMap<String, String> = ipconfigs.collect();
-    let mut wanted: BTreeMap<&str, String> = BTreeMap::new();
-    wanted.insert("name", machine.to_owned());
-    wanted.insert("cores", instance_type.cores.to_string());
-    wanted.insert("memory", (instance_type.memory / (1 << 20)).to_string());
-    // A ballooned node would lie to kube-scheduler about its memory.
-    wanted.insert("balloon", "0".to_owned());
-    // The autoscaler, not the host's boot, decides which machines run.
-    wanted.insert("onboot", "0".to_owned());
-    wanted.insert("protection", "0".to_owned());
-    // An upgrade at first boot costs minutes and may change the kubelet.
-    wanted.insert("ciupgrade", "0".to_owned());
-    wanted.insert("tags", tags(pool).join(";"));
-    let optional = [
-        ("cpu", template.cpu_type.as_ref()),
-        ("ipconfig0", template.ipconfig.as_ref()),
-        ("ciuser", template.ci_user.as_ref()),
-        (
-            "nameserver",
-            network.nameserver.as_ref().or(template.nameserver.as_ref()),
-        ),
-        (
-            "searchdomain",
-            network
-                .searchdomain
-                .as_ref()
-                .or(template.searchdomain.as_ref()),
-        ),
-    ];
-    for (key, value) in optional {
-        if let Some(value) = value {
-            wanted.insert(key, value.clone());
-        }
-    }
-    for (key, value) in &ipconfigs {
-        wanted.insert(key, value.clone());
-    }
-    if let Some(keys) = &template.ssh_keys {
-        wanted.insert("sshkeys", crate::pve::component(keys.trim()));
-    }
-    if let Some(units) = pool.cpu_units {
-        wanted.insert("cpuunits", units.to_string());
-    }
+    let mut wanted = plain(machine, instance_type, pool);
+    wanted.extend(of_template(template, network));
+    wanted.extend(numbered(instance_type, network));
     if let Some(net) = net0(current.get("net0"), template, instance_type.cores) {
-        wanted.insert("net0", net);
+        wanted.insert("net0".to_owned(), net);
     }
     let mut write = Write::default();
-    for (key, value) in wanted {
-        if !same(key, current.get(key).map(String::as_str), &value) {
-            write.set.insert(key.to_owned(), value);
-        }
-    }
     // Logical CPUs are cores × sockets; a template with two sockets would double them.
     for (key, harmless) in [("sockets", "1"), ("vcpus", "")] {
         if current.get(key).is_some_and(|value| value != harmless) {
             write.delete.push(key.to_owned());
         }
     }
+    // Where the type says which devices its machines have, those are all: only they were planned.
+    if !instance_type.pci.is_empty() {
+        let further = current.keys().filter(|key| is_device(key));
+        let further = further.filter(|key| !wanted.contains_key(*key));
+        write.delete.extend(further.cloned());
+    }
+    for (key, value) in wanted {
+        if !same(&key, current.get(&key).map(String::as_str), &value) {
+            write.set.insert(key, value);
+        }
+    }
     write
+}
+
+/// What every machine gets.
+fn plain(machine: &str, instance_type: &InstanceType, pool: &Pool) -> BTreeMap<String, String> {
+    let mut wanted = vec![
+        ("name", machine.to_owned()),
+        ("cores", instance_type.cores.to_string()),
+        ("memory", (instance_type.memory / (1 << 20)).to_string()),
+        // A ballooned node would lie to kube-scheduler about its memory.
+        ("balloon", "0".to_owned()),
+        // The autoscaler, not the host's boot, decides which machines run.
+        ("onboot", "0".to_owned()),
+        ("protection", "0".to_owned()),
+        // An upgrade at first boot costs minutes and may change the kubelet.
+        ("ciupgrade", "0".to_owned()),
+        ("tags", tags(pool).join(";")),
+    ];
+    if let Some(units) = pool.cpu_units {
+        wanted.push(("cpuunits", units.to_string()));
+    }
+    let wanted = wanted.into_iter();
+    wanted.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// What the table of the template says, and what comes with a network's addresses.
+fn of_template(
+    template: &Template,
+    network: &NetworkKeys,
+) -> impl Iterator<Item = (String, String)> {
+    let first = |one: &Option<String>, other: &Option<String>| one.clone().or(other.clone());
+    let keys = template.ssh_keys.as_ref();
+    let optional = [
+        ("cpu", template.cpu_type.clone()),
+        ("ipconfig0", template.ipconfig.clone()),
+        ("ciuser", template.ci_user.clone()),
+        (
+            "nameserver",
+            first(&network.nameserver, &template.nameserver),
+        ),
+        (
+            "searchdomain",
+            first(&network.searchdomain, &template.searchdomain),
+        ),
+        (
+            "sshkeys",
+            keys.map(|keys| crate::pve::component(keys.trim())),
+        ),
+    ];
+    let optional = optional.into_iter();
+    optional.filter_map(|(key, value)| Some((key.to_owned(), value?)))
+}
+
+/// What a machine has several of: addresses by network card, PCI devices.
+fn numbered(
+    instance_type: &InstanceType,
+    network: &NetworkKeys,
+) -> impl Iterator<Item = (String, String)> {
+    let addresses = network.ipconfigs.iter();
+    let addresses = addresses.map(|(card, text)| (format!("ipconfig{card}"), text.clone()));
+    let devices = instance_type.pci.iter().enumerate();
+    let devices = devices.map(|(at, device)| (format!("hostpci{at}"), device.value()));
+    addresses.chain(devices)
+}
+
+/// `hostpci0`, `hostpci15`.
+fn is_device(key: &str) -> bool {
+    let number = key.strip_prefix("hostpci");
+    number.is_some_and(|number| number.parse::<u8>().is_ok())
 }
 
 /// Whether PVE's value already means what is wanted. Absent keys mean PVE's default.
@@ -150,6 +182,10 @@ fn same(key: &str, current: Option<&str>, wanted: &str) -> bool {
         ("tags", Some(current)) => tag_set(current) == tag_set(wanted),
         ("onboot" | "protection", None) => wanted == "0",
         ("net0", Some(current)) => parts(current) == parts(wanted),
+        (key, Some(current)) if is_device(key) => {
+            let sorted = |text: &str| text.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
+            sorted(current) == sorted(wanted)
+        }
         (_, Some(current)) => current.trim_end() == wanted.trim_end(),
         (_, None) => false,
     }
@@ -226,6 +262,7 @@ fn net0(current: Option<&String>, template: &Template, cores: u32) -> Option<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::pci::PciDevice;
 
     fn config(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs
@@ -292,6 +329,38 @@ mod tests {
             &pool,
         );
         assert!(second.is_empty(), "{second:?}");
+    }
+
+    #[test]
+    fn a_type_with_devices_has_those_in_the_place_of_the_templates() {
+        let device = |mapping: &str, pcie| PciDevice {
+            mapping: mapping.into(),
+            pcie,
+            ..PciDevice::default()
+        };
+        let mut with = kind();
+        with.pci = vec![device("gpu", true), device("sound", false)];
+        let inherited = || {
+            config(&[
+                ("hostpci0", "0000:01:00.0"),
+                ("hostpci1", "mapping=sound"),
+                ("hostpci3", "mapping=gpu"),
+            ])
+        };
+        let write = |before: &BTreeMap<String, String>, kind: &InstanceType| {
+            let template = Template::default();
+            super::write(before, "m", kind, (&template, &none()), &Pool::default())
+        };
+        let first = write(&inherited(), &with);
+        assert_eq!(first.set["hostpci0"], "mapping=gpu,pcie=1");
+        assert!(!first.set.contains_key("hostpci1"), "{first:?}");
+        assert_eq!(first.delete, ["hostpci3"]);
+        let mut after = applied(inherited(), first);
+        after.insert("hostpci0".to_owned(), "pcie=1,mapping=gpu".to_owned());
+        assert!(write(&after, &with).is_empty());
+        // A type that names none leaves the template's.
+        let plain = write(&inherited(), &kind());
+        assert!(plain.delete.is_empty() && !plain.set.contains_key("hostpci0"));
     }
 
     #[test]

@@ -107,6 +107,11 @@ impl Policy {
         }
     }
 
+    /// Machines of some instance type get PCI devices of their hosts.
+    pub(super) fn gives_devices(&self) -> bool {
+        self.allow.types.values().any(|kind| !kind.pci.is_empty())
+    }
+
     /// `vmid` lies in one of our ranges.
     pub(super) fn in_range(&self, vmid: u32) -> bool {
         let inside = |range: &(u32, u32)| (range.0..=range.1).contains(&vmid);

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::model::network::fixed_addresses;
+use crate::model::pci::PciUse;
 use crate::pve::perl::Fields;
 
 use super::allow::Call;
@@ -143,8 +144,8 @@ impl Service {
 }
 
 /// Of a guest's configuration what its host has to keep for it: its memory, the least that ballooning leaves it, and whether
-/// it starts with its host; and which addresses of the configured ranges it has, so that no machine gets them. Its notes, `args`
-/// and other addresses are nobody's business. `None` when the answer cannot be read.
+/// it starts with its host; which addresses of the configured ranges it has, so that no machine gets them; and which PCI devices,
+/// where machines get some. Its notes, `args` and other addresses are nobody's business. `None` when the answer cannot be read.
 pub(super) fn promise(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let data = body.get("data").filter(|data| data.is_object())?;
@@ -160,6 +161,15 @@ pub(super) fn promise(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
             let number = key.strip_prefix(stem);
             number.is_some_and(|number| number.parse::<u8>().is_ok())
         };
+        if numbered("hostpci") && policy.gives_devices() {
+            let device = PciUse::read(value.as_str().unwrap_or_default());
+            let text = device.map(|device| match device {
+                PciUse::Mapping(name) => format!("mapping={name}"),
+                PciUse::Device(address) => format!("host={address}"),
+            });
+            told.extend(text.map(|text| (key.clone(), json!(text))));
+            continue;
+        }
         if !numbered("ipconfig") && !numbered("net") {
             continue;
         }
@@ -174,6 +184,29 @@ pub(super) fn promise(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
         }
     }
     Some(json!({ "data": told }).to_string().into_bytes())
+}
+
+/// Of the mappings of PCI devices which hosts have which devices, if machines get some: the names of other devices of a host are
+/// no business of a daemon that gives none. `None` when the answer cannot be read.
+pub(super) fn mapped_devices(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let entries = body.get("data")?.as_array()?.iter();
+    let entries = entries.filter(|_| policy.gives_devices());
+    let told = entries.filter_map(|entry| {
+        let map = entry.get("map").and_then(Value::as_array);
+        let devices = map.into_iter().flatten().filter_map(Value::as_str);
+        let devices: Vec<String> = devices.map(where_it_is).collect();
+        Some(json!({ "id": entry.get("id")?, "map": devices }))
+    });
+    let told: Vec<Value> = told.collect();
+    Some(json!({ "data": told }).to_string().into_bytes())
+}
+
+/// Host and address of a device in a mapping.
+fn where_it_is(device: &str) -> String {
+    let parts = device.split(',');
+    let parts = parts.filter(|part| part.starts_with("node=") || part.starts_with("path="));
+    parts.collect::<Vec<&str>>().join(",")
 }
 
 /// Of the disks on a storage those that a range's VMIDs have in their names; the answer as it goes to

@@ -283,9 +283,10 @@ impl Service {
             "resources" => self.saw(policy, &reply.body),
             "container-config" => return Service::promise(policy, reply),
             "vm-config" => self.read_config(policy, call, &reply.body),
-            "disks" | "bridges" | "pools" => {
+            "disks" | "bridges" | "pools" | "pci-mappings" => {
                 let told = match call.rule.name {
                     "disks" => reach::our_disks(policy, &reply.body),
+                    "pci-mappings" => reach::mapped_devices(policy, &reply.body),
                     "bridges" => reach::only("iface", &reply.body),
                     _ => reach::only("poolid", &reply.body),
                 };

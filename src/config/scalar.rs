@@ -1,6 +1,7 @@
 //! The values of the file that are more than a TOML number or string: durations, sizes, quantities,
 //! VMID ranges, taints, prices. Each reads from text, writes itself back, and says what it expects.
 
+mod pci;
 mod threshold;
 
 use std::borrow::Cow;
@@ -17,6 +18,7 @@ use crate::model::region::VMIDS;
 use crate::model::scheduling::{Effect, Taint};
 use crate::model::time::Span;
 
+pub use pci::PciText;
 pub use threshold::Threshold;
 
 /// A value that is written as text in the file.
@@ -110,7 +112,7 @@ macro_rules! in_the_file {
 
 in_the_file!(
     Duration, Size, Cpu, Amount, VmidRange, TaintText, Price, Ratio, Overcommit, NodeCount,
-    MinSaving, Schedule, Threshold
+    MinSaving, Schedule, Threshold, PciText
 );
 
 // Below the macro, which it uses.

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use super::file::Build;
 use super::notification::Notification;
 use crate::model::network::{AddressRange, Family};
+use crate::model::pci::PciDevice;
 use crate::model::policy::Policy;
 use crate::model::scheduling::{Labels, Taint};
 use crate::model::time::Span;
@@ -156,6 +157,9 @@ pub struct TypeAllow {
     pub memory: i64,
     /// Disk in bytes; 0 leaves it as the template has it.
     pub disk: i64,
+    /// Its PCI devices, `hostpci0` and so on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pci: Vec<PciDevice>,
 }
 
 /// `[region.NAME]`, or `[proxmox]` for the region `default`.

@@ -408,6 +408,7 @@ fn add(catalogue: &mut Catalogue, name: &str, policy: &PoolPolicy, types: Vec<(S
             cores,
             memory: kind.size.memory,
             disk: kind.size.ephemeral,
+            pci: Vec::new(),
             extended: kind.size.extended,
             labels: kind.labels,
             price: kind.price,

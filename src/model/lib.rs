@@ -9,8 +9,8 @@
 //!   wrote, fit to be shown.
 //! * [`facts`]: texts of the configuration that name what is known of a machine.
 //! * [`disruption`], [`cron`]: what pools let be done to working nodes, and when. [`guard`]: what pods and nodes forbid.
-//! * [`network`]: which addresses machines may get.
 //! * [`condition`]: what a person must do something about. [`notice`]: what he is told of it.
+//! * [`network`]: which addresses machines may get. [`pci`]: which devices of hosts.
 //! * [`reasons`]: why, as types; their sentences are made there and nowhere else.
 //! * [`snapshot`], [`policy`], [`memory`] go into the brain; [`action`], [`report`], [`decision`] come out; [`story`] is
 //!   what `explain` answers.
@@ -38,6 +38,7 @@ pub mod memory;
 pub mod network;
 pub mod notice;
 pub mod parts;
+pub mod pci;
 pub mod pods;
 pub mod policy;
 pub mod quantity;

@@ -1,6 +1,6 @@
 //! What is wanted: the configuration as the brain reads it, resolved and validated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::disruption::{Consolidation, NodeBudget};
 use super::hosts::{HostCounting, HostRules};
 use super::network::NetworkPolicy;
+use super::pci::PciDevice;
 use super::region::RegionName;
 use super::resources::Resources;
 use super::scheduling::{Labels, SpreadConstraint, Taint};
@@ -51,6 +52,16 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// The mappings of PCI devices that machines in a region may get some of.
+    pub fn mappings_in(&self, region: &str) -> BTreeSet<&Arc<str>> {
+        let pools = self.pools.values().filter(|pool| *pool.region == *region);
+        let types = pools.flat_map(|pool| &pool.instance_types);
+        let types = types.filter_map(|name| self.instance_types.get(name));
+        types
+            .flat_map(|kind| kind.pci.iter().map(|device| &device.mapping))
+            .collect()
+    }
+
     /// What the zone of nodes on this host is called (`topology.kubernetes.io/zone`).
     pub fn zone_of(&self, region: &str, host: &Arc<str>) -> Arc<str> {
         let names = self.regions.get(region).map(|region| region.zones);
@@ -151,10 +162,13 @@ pub struct InstanceType {
     /// Extended resources a node of it offers, such as `nvidia.com/gpu`.
     #[serde(default)]
     pub extended: BTreeMap<Arc<str>, i64>,
+    /// PCI devices of its host that a VM of it gets, `hostpci0` and so on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pci: Vec<PciDevice>,
     /// Labels that a node of it carries.
     #[serde(default)]
     pub labels: Labels,
-    /// Price of one node in millionths per hour; `None` for the default by memory and CPU.
+    /// Price of one node in millionths per hour; `None` for the default by memory, CPU and devices.
     #[serde(default)]
     pub price: Option<i64>,
     /// Volumes that a node of it can attach, by CSI driver.

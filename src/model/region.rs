@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::foreign::ForeignText;
 use super::identity::{Contradiction, Signs};
 use super::mark::{Mark, Ownership};
+use super::pci::PciUse;
 use super::policy::Terms;
 use super::shared::Shared;
 use super::time::{Span, Time};
@@ -33,7 +34,14 @@ pub struct Region {
     pub storages: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Storage>>,
     /// Where each configured template was found, by its name in the configuration.
     pub templates: BTreeMap<Arc<str>, Vec<TemplateCopy>>,
+    /// The mappings of PCI devices that instance types name, as far as PVE shows them: by name and host the addresses of
+    /// the devices.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub mappings: BTreeMap<Arc<str>, MappedDevices>,
 }
+
+/// The devices of a mapping by host: each by its address, or the addresses of its functions.
+pub type MappedDevices = BTreeMap<Arc<str>, Vec<Arc<str>>>;
 
 /// A PVE node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -113,6 +121,9 @@ pub struct Vm {
     /// The fixed addresses that its configuration gives it; `None` while that was not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<IpAddr>>,
+    /// The PCI devices that its configuration gives it; `None` while that was not read, and of a container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Vec<PciUse>>,
     /// Sizes of its disks in bytes, summed up by storage; empty when its configuration was not read.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub disks: BTreeMap<Arc<str>, i64>,

@@ -1,6 +1,7 @@
 //! Every call the program makes, each with its deadline. The broker's allow-list lists the same.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -16,9 +17,9 @@ use super::types::{
     TaskState, Version, VmStatus, deadline,
 };
 use super::upid::Upid;
-use super::vm_config::VmConfig;
+use super::vm_config::{VmConfig, option};
 use crate::model::foreign;
-use crate::model::region::GuestKind;
+use crate::model::region::{GuestKind, MappedDevices};
 use crate::model::time::Time;
 
 /// Lines of a task's log asked for at once.
@@ -78,7 +79,7 @@ fn upid(data: &Value) -> Result<Upid, CallError> {
 }
 
 /// Every call there is, by its name in metrics and errors.
-pub const CALLS: [&str; 26] = [
+pub const CALLS: [&str; 27] = [
     "active_tasks",
     "agent_exec",
     "agent_exec_status",
@@ -92,6 +93,7 @@ pub const CALLS: [&str; 26] = [
     "guest_promise",
     "host_time",
     "node_status",
+    "pci_mappings",
     "permissions",
     "pools",
     "resize",
@@ -207,6 +209,27 @@ impl Client {
             Some((entry.text("iface")?, address))
         });
         Ok(found.collect())
+    }
+
+    /// `GET /cluster/mapping/pci`: by mapping of PCI devices the hosts that have some, with the address of each device. PVE
+    /// leaves out the mappings that the caller may not see.
+    pub async fn pci_mappings(&self) -> Result<BTreeMap<Arc<str>, MappedDevices>, CallError> {
+        let at = path(&["cluster", "mapping", "pci"]);
+        let data = self.get("pci_mappings", at, vec![], deadline::READ).await?;
+        let mut mappings = BTreeMap::new();
+        for entry in data.as_array().into_iter().flatten() {
+            let Some(id) = Fields::of(entry).text("id") else {
+                continue;
+            };
+            let devices: &mut MappedDevices = mappings.entry(Arc::from(id)).or_default();
+            let map = entry.get("map").and_then(Value::as_array);
+            for device in map.into_iter().flatten().filter_map(Value::as_str) {
+                if let (Some(host), Some(path)) = (option(device, "node"), option(device, "path")) {
+                    devices.entry(host.into()).or_default().push(path.into());
+                }
+            }
+        }
+        Ok(mappings)
     }
 
     /// `GET /pools`: the resource pools that the caller may audit.

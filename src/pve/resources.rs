@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::perl::Fields;
 use crate::model::network::fixed_addresses;
+use crate::model::pci::PciUse;
 use crate::model::region;
 use crate::model::region::GuestKind;
 use crate::model::time::Span;
@@ -52,6 +53,8 @@ pub struct GuestPromise {
     pub memory_min: Option<i64>,
     /// The fixed addresses that its configuration gives it, each once.
     pub addresses: Vec<IpAddr>,
+    /// The PCI devices that its configuration gives it.
+    pub devices: Vec<PciUse>,
 }
 
 /// The fixed addresses in a guest's configuration: of `ipconfigN` for a VM, of `netN` for a container.
@@ -77,6 +80,10 @@ impl GuestPromise {
             addresses: {
                 let pairs = data.as_object().into_iter().flatten();
                 addresses(pairs.filter_map(|(key, value)| Some((&**key, value.as_str()?))))
+            },
+            devices: {
+                let pairs = data.as_object().into_iter().flatten();
+                PciUse::all(pairs.filter_map(|(key, value)| Some((&**key, value.as_str()?))))
             },
         }
     }
@@ -259,6 +266,7 @@ impl From<&GuestResource> for region::Vm {
             uuid: None,
             ownership: None,
             addresses: None,
+            devices: None,
             disks: BTreeMap::new(),
         }
     }

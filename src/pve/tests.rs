@@ -98,6 +98,7 @@ pub(crate) async fn all_calls() -> Vec<Request> {
     client.host_time("pve1").await.expect("time");
     client.bridges("pve1").await.expect("bridges");
     client.pools().await.expect("pools");
+    client.pci_mappings().await.expect("mappings");
     client.permissions("/vms/9000").await.expect("privileges");
     client.disks("pve1", "local-lvm").await.expect("disks");
     client.vm_config("pve1", 9001).await.expect("config");

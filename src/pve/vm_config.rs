@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::perl::{self, Fields};
 use super::resources::{GuestPromise, addresses};
 use crate::model::mark::{self, Ownership};
+use crate::model::pci::PciUse;
 
 /// What `GET …/config` gives: everything as text, and what the program needs of it parsed. Parsing
 /// is total: what PVE would not write is absent.
@@ -84,6 +85,7 @@ impl VmConfig {
             onboot: number("onboot") == Some(1),
             memory_min: least.map(|mib| mib.saturating_mul(1 << 20)),
             addresses: self.addresses(),
+            devices: PciUse::all(self.raw.iter().map(|(key, value)| (&**key, &**value))),
         }
     }
 
@@ -227,7 +229,7 @@ impl Net {
 }
 
 /// The value of `key` in a property string `a=1,b=2`.
-fn option<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+pub(super) fn option<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.split(',')
         .filter_map(|part| part.split_once('='))
         .find(|(name, _)| *name == key)

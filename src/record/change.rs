@@ -199,10 +199,11 @@ impl Changes {
                 vms,
                 storages,
                 templates,
+                mappings,
             } = &**new;
             self.path.push(Cow::Owned(name.to_string()));
             compare!(self, old, whole: quorate);
-            compare!(self, old, map: hosts, vms, storages, templates);
+            compare!(self, old, map: hosts, vms, storages, templates, mappings);
             self.path.pop();
         }
     }

@@ -20,6 +20,7 @@
 mod addresses;
 mod consolidation;
 mod create;
+mod devices;
 mod drain;
 mod existing;
 mod general;
@@ -103,6 +104,8 @@ pub enum Rule {
     HostCapacity,
     /// The storages that the machine's disks go to: that the host has them, and their room.
     Storage,
+    /// The PCI devices that the machine gets: that the host has them, and nobody else.
+    Device,
     /// Nobody needs the new machine any more.
     Needed,
     /// A pod that the new machine is for could not run on it.

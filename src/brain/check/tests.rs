@@ -2,6 +2,7 @@
 
 mod addresses;
 mod consolidation;
+mod devices;
 mod filters;
 mod migrated;
 mod power;

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::create::is_given_up;
-use super::{Case, Rule, Verdict, consolidation, drain, ensure, hosts, landing, refuse, storages};
+use super::{
+    Case, Rule, Verdict, consolidation, devices, drain, ensure, hosts, landing, refuse, storages,
+};
 use model::action::{Action, Kind, Reason};
 use model::cluster::Node;
 use model::policy::{LEAVING_TAINT, STARTUP_TAINT};
@@ -98,6 +100,7 @@ pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> Verdict {
     for (region, host) in hosts {
         hosts::holds(case, region, host, &planned)?;
         storages::hold(case, region, host, &planned)?;
+        devices::are_free(case, region, host, &planned)?;
     }
     Ok(())
 }

@@ -13,8 +13,7 @@ use crate::decision::turn::Turn;
 use crate::lifecycle::backoff;
 use crate::observed::view::{Known, Standing};
 use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, Size};
-use crate::scale_up::storages::Storages;
-use crate::simulation::disks::StorageSlots;
+use crate::scale_up::stores::{StoreSlots, Stores};
 use crate::simulation::offer::{Choice, Offer};
 
 /// What is taken, machines planned in this decision included.
@@ -32,8 +31,8 @@ pub(crate) struct Ledger {
     /// What each pool asks of hosts, in the order of the policy.
     demands: Vec<HostDemand>,
     host_slots: BTreeMap<Arc<str>, BTreeMap<Arc<str>, usize>>,
-    storages: Storages,
-    storage_slots: StorageSlots,
+    stores: Stores,
+    store_slots: StoreSlots,
     vmids: BTreeMap<Arc<str>, BTreeSet<u32>>,
     addresses: FreeAddresses,
     /// Below this, every VMID of the region's range is taken.
@@ -51,7 +50,7 @@ pub(crate) struct Spare {
     pub(crate) hosts: Vec<HostCapacity>,
     /// What each pool asks of hosts, in the order of the policy.
     pub(crate) demands: Vec<HostDemand>,
-    pub(crate) storages: Storages,
+    pub(crate) stores: Stores,
 }
 
 /// What may still be made.
@@ -83,10 +82,10 @@ impl Ledger {
             pools: vec![PoolUse::default(); pools],
             totals: turn.view.policy.totals.clone(),
             nodes: snapshot.cluster.nodes.len() as u64,
-            storage_slots: StorageSlots::of(snapshot),
+            store_slots: StoreSlots::of(turn),
             ..Ledger::default()
         };
-        ledger.storages = Storages::of(turn, &ledger.storage_slots);
+        ledger.stores = Stores::of(turn, &ledger.store_slots);
         ledger.addresses = AddressBook::of(turn).count(turn.view.policy);
         let keeps = hosts::keeps(turn.view.policy.pools.values());
         for (name, region) in &snapshot.regions {
@@ -223,16 +222,16 @@ impl Ledger {
         let reach = |copy: &&TemplateCopy| copy.shared || *copy.host == *machine.host;
         let copy = copies.and_then(|copies| copies.iter().find(reach));
         let clone = copy.zip(known.kind).filter(|_| being_made || vm.is_none());
-        let slots = &self.storage_slots;
+        let slots = &self.store_slots.storages;
         match (clone, vm) {
             (Some((copy, kind)), _) => {
                 for disks in slots.of_clone(at, copy, kind) {
-                    self.storages.count(disks, being_made);
+                    self.stores.count(disks, being_made);
                 }
             }
             (None, Some(vm)) => {
                 for disks in slots.of_vm(at, &vm.disks) {
-                    self.storages.count(disks, being_made);
+                    self.stores.count(disks, being_made);
                 }
             }
             (None, None) => {}
@@ -374,8 +373,8 @@ impl Ledger {
         let host = &self.hosts[offer.host_slot];
         let admits = host.admits(&self.demands[choice.pool_slot], Size::of(choice.kind));
         admits.map_err(|full| refused(full.refusal(choice.kind)))?;
-        let admits = self.storages.admit(&offer.disks, &[]);
-        admits.map_err(|(disks, short)| refused(short.refusal(&self.storage_slots, disks)))
+        let admits = self.stores.admit(&offer.takes);
+        admits.map_err(|lack| refused(lack.refusal(&self.store_slots)))
     }
 
     /// Whether the host of an offer can take a planned machine that becomes one of this choice instead of another type.
@@ -388,7 +387,7 @@ impl Ledger {
         let demand = &self.demands[choice.pool_slot];
         let (now, then) = (Size::of(before.kind), Size::of(choice.kind));
         host.admits_instead(demand, now, then)
-            && self.storages.admit(&offer.disks, &from.disks).is_ok()
+            && self.stores.admit_instead(&offer.takes, &from.takes).is_ok()
     }
 
     /// How good the host of an offer is for one more machine of the choice: the lowest gets it.
@@ -420,7 +419,7 @@ impl Ledger {
         self.in_flight += 1;
         self.size(choice, choice.kind, 1);
         self.hosts[offer.host_slot].take(choice.pool_slot, Size::of(choice.kind));
-        self.storages.take(&offer.disks);
+        self.stores.take(&offer.takes);
         let region = &choice.policy.region;
         self.addresses.take(choice.policy);
         self.vmids.entry(region.clone()).or_default().insert(vmid);
@@ -438,7 +437,7 @@ impl Ledger {
         self.in_flight -= 1;
         self.size(choice, choice.kind, -1);
         self.hosts[offer.host_slot].give(choice.pool_slot, Size::of(choice.kind));
-        self.storages.give(&offer.disks);
+        self.stores.give(&offer.takes);
         self.addresses.give(choice.policy);
         let region = &choice.policy.region;
         if let Some(taken) = self.vmids.get_mut(region) {
@@ -487,7 +486,7 @@ impl Ledger {
             },
             hosts: self.hosts.clone(),
             demands: self.demands.clone(),
-            storages: self.storages.clone(),
+            stores: self.stores.clone(),
         }
     }
 
@@ -500,8 +499,8 @@ impl Ledger {
         self.size(choice, before.kind, -1);
         self.size(choice, choice.kind, 1);
         self.hosts[offer.host_slot].resize(Size::of(before.kind), Size::of(choice.kind));
-        self.storages.give(&from.disks);
-        self.storages.take(&offer.disks);
+        self.stores.give(&from.takes);
+        self.stores.take(&offer.takes);
     }
 
     /// Books that a planned machine of a choice is made on another host.
@@ -509,8 +508,8 @@ impl Ledger {
         let size = Size::of(choice.kind);
         self.hosts[from.host_slot].give(choice.pool_slot, size);
         self.hosts[to.host_slot].take(choice.pool_slot, size);
-        self.storages.give(&from.disks);
-        self.storages.take(&to.disks);
+        self.stores.give(&from.takes);
+        self.stores.take(&to.takes);
     }
 
     fn size(&mut self, choice: &Choice<'_>, kind: &InstanceType, times: i64) {

@@ -3,7 +3,9 @@
 //! `README.md` beside this file tells more.
 
 pub(crate) mod batch;
+pub(crate) mod devices;
 pub(crate) mod grow;
 pub(crate) mod hosts;
 pub(crate) mod limits;
 pub(crate) mod storages;
+pub(crate) mod stores;

@@ -14,5 +14,6 @@ pub(crate) mod places;
 pub(crate) mod planned;
 pub(crate) mod preempt;
 pub(crate) mod slots;
+pub(crate) mod takes;
 pub(crate) mod work;
 pub(crate) mod world;

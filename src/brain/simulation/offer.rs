@@ -20,8 +20,9 @@ use crate::constraints::stock::{At, Gift, Given, Stock};
 use crate::decision::turn::Turn;
 use crate::observed::reach;
 use crate::simulation::capacity;
-use crate::simulation::disks::{Disks, StorageSlots};
+use crate::simulation::disks::StorageSlots;
 use crate::simulation::slots;
+use crate::simulation::takes::{self, DeviceSlots, Takes};
 use crate::simulation::world::{Bin, Site, World};
 
 const OS_LABEL: &str = "kubernetes.io/os";
@@ -34,6 +35,9 @@ pub(crate) const NO_VMID: u32 = 0;
 const CORE_PRICE: i64 = 20_000;
 /// … and of one GiB of memory: memory is what a host runs out of first, CPU can be shared.
 const GIB_PRICE: i64 = 10_000;
+/// … and of one PCI device: more than what any host without one could be filled with, so that a machine with a device is made
+/// for who asks for it, and for others where nothing else will do.
+const DEVICE_PRICE: i64 = 100_000_000;
 
 /// A pool with one of its instance types.
 #[derive(Debug)]
@@ -64,7 +68,7 @@ pub(crate) struct Offer<'a> {
     pub(crate) host: &'a Arc<str>,
     /// Place of the host among those of all regions.
     pub(crate) host_slot: usize,
-    /// The template to clone, or why there is none that reaches this host.
+    /// The template to clone, or why no machine can be made on this host.
     pub(crate) copy: Result<&'a TemplateCopy, HostRefused>,
     pub(crate) labels: Labels,
     /// Allocatable, modelled or learned.
@@ -75,8 +79,8 @@ pub(crate) struct Offer<'a> {
     pub(crate) ports: Vec<HostPort>,
     /// The DaemonSets that will run there.
     pub(crate) residents: Vec<Daemon<'a>>,
-    /// What its disks take, by storage.
-    pub(crate) disks: Vec<Disks>,
+    /// What it takes beside CPU and memory.
+    pub(crate) takes: Takes,
 }
 
 /// A DaemonSet's pod that is to come to a node.
@@ -165,7 +169,10 @@ impl Choice<'_> {
 /// All choices of the policy, in the order of pools and, within a pool, of its types.
 pub(crate) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
     let policy = turn.view.policy;
-    let storages = StorageSlots::of(turn.view.snapshot);
+    let slots = (
+        &StorageSlots::of(turn.view.snapshot),
+        &DeviceSlots::of(turn.view.snapshot, policy),
+    );
     let mut choices = Vec::new();
     let mut first = 0;
     for (pool_slot, (pool, pool_policy)) in policy.pools.iter().enumerate() {
@@ -173,7 +180,7 @@ pub(crate) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
             let Some(kind) = policy.instance_types.get(type_name) else {
                 continue;
             };
-            let offers = offers(turn, &storages, pool, pool_policy, type_name, kind);
+            let offers = offers(turn, slots, pool, pool_policy, type_name, kind);
             let before = first;
             first += offers.len();
             choices.push(Choice {
@@ -181,7 +188,7 @@ pub(crate) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
                 policy: pool_policy,
                 type_name,
                 kind,
-                price: kind.price.unwrap_or_else(|| price(&kind.capacity())).max(0),
+                price: price_of_type(kind),
                 label: format!("{pool}/{type_name}").into(),
                 pool_slot,
                 first: before,
@@ -209,6 +216,16 @@ fn nowhere(turn: &Turn<'_>, pool: &PoolPolicy) -> Arc<Refused> {
     })
 }
 
+/// The price of a machine of a type: what the configuration says, else by its size and its PCI devices.
+pub(crate) fn price_of_type(kind: &InstanceType) -> i64 {
+    let devices = i64::try_from(kind.pci.len()).unwrap_or(i64::MAX);
+    let default = || {
+        let devices = devices.saturating_mul(DEVICE_PRICE);
+        price(&kind.capacity()).saturating_add(devices)
+    };
+    kind.price.unwrap_or_else(default).max(0)
+}
+
 /// The default price of an amount of CPU and memory.
 pub(crate) fn price(of: &Resources) -> i64 {
     i64::try_from(price_of_cpu(of) + price_of_memory(of)).unwrap_or(i64::MAX)
@@ -226,7 +243,7 @@ pub(crate) fn price_of_memory(of: &Resources) -> i128 {
 
 fn offers<'a>(
     turn: &Turn<'a>,
-    storages: &StorageSlots,
+    (storages, devices): (&StorageSlots, &DeviceSlots),
     pool_name: &Arc<str>,
     pool: &'a PoolPolicy,
     type_name: &Arc<str>,
@@ -250,11 +267,16 @@ fn offers<'a>(
         .filter(|(_, host)| pool.may_use(host))
         .map(|(slot, host)| {
             let copy = reach::copy(region, pool, host);
+            let reachable = takes::reachable(region, host, kind);
+            let copy = copy.and_then(|copy| reachable.map(|()| copy));
             // Of a host that cannot clone now all copies tell what it would offer.
             let disk = copy.as_ref().map_or(disk, |copy| copy.disk);
-            let disks = copy.as_ref().map_or_else(
-                |_| Vec::new(),
-                |copy| storages.of_clone((&pool.region, host), copy, kind),
+            let takes = copy.as_ref().map_or_else(
+                |_| Takes::default(),
+                |copy| Takes {
+                    disks: storages.of_clone((&pool.region, host), copy, kind),
+                    devices: devices.of_machine((&pool.region, host), kind),
+                },
             );
             let allocatable = learned
                 .cloned()
@@ -276,7 +298,7 @@ fn offers<'a>(
                 allocatable,
                 ports: Vec::new(),
                 residents: Vec::new(),
-                disks,
+                takes,
             };
             add_daemons(turn, pool, &mut offer);
             offer

@@ -413,6 +413,7 @@ impl Lab {
             ownership: Some(Ownership::Marked(machine.mark.clone())),
             disks: BTreeMap::new(),
             addresses: Some(Vec::new()),
+            devices: Some(Vec::new()),
         };
         let region = self.snapshot.regions.get_mut("home").expect("home");
         region.vms.insert(machine.mark.vmid, vm);

@@ -11,6 +11,7 @@ mod consolidating;
 mod constraints;
 mod crashing;
 mod damage;
+mod devices;
 mod draining;
 mod existing;
 mod explained_preferences;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::model::mark::{self, Mark, Ownership};
+use crate::model::pci::PciDevice;
 use crate::pve::{MAX_QUEUES, Net, VmConfig};
 
 use super::{Call, Policy};
@@ -35,6 +36,7 @@ pub(in crate::broker) fn check(
     if let Some(value) = call.param("net0") {
         net(policy, value, mark, config)?;
     }
+    pci_devices(policy, call, mark)?;
     if let Some(key) = call.param("disk") {
         let disk = config.disks.get(key);
         if disk.is_none_or(|disk| disk.cdrom || disk.cloud_init || disk.storage.is_empty()) {
@@ -48,6 +50,27 @@ pub(in crate::broker) fn check(
     {
         // With PVE's words, by which the client knows it.
         return Err("checksum mismatch (file changed since it was read)".to_owned());
+    }
+    Ok(())
+}
+
+/// The devices that machines of its instance type get, each at its place.
+fn pci_devices(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> {
+    let kind = policy.allow.types.get(&mark.instance_type);
+    let devices = kind.map_or(&[][..], |kind| &kind.pci);
+    for (name, value) in &call.params {
+        let Some(number) = name.strip_prefix("hostpci") else {
+            continue;
+        };
+        let place = number.parse::<usize>().ok();
+        let device = place.and_then(|place| devices.get(place));
+        if device.is_none_or(|device| device.value() != *value) {
+            return Err(format!(
+                "parameter {name}: instance type {} has {}",
+                mark.instance_type,
+                device.map_or_else(|| "no such device".to_owned(), PciDevice::value)
+            ));
+        }
     }
     Ok(())
 }

@@ -13,6 +13,8 @@ type Verdict = Result<(), String>;
 
 /// Keys that a configuration write may remove: what doubles a template's CPUs.
 const DELETABLE: [&str; 2] = ["sockets", "vcpus"];
+/// Such keys with a number behind: a template's PCI devices, in the place of which a machine has those of its type.
+const DELETABLE_NUMBERED: [&str; 1] = ["hostpci"];
 /// Tasks whose state and log may be read: those that the listed calls start.
 const TASKS: [&str; 9] = [
     "qmclone",
@@ -330,8 +332,26 @@ pub(super) fn net(_: &Policy, value: &str) -> Verdict {
 }
 
 pub(super) fn deletable(_: &Policy, value: &str) -> Verdict {
-    let right = value.split(',').all(|key| DELETABLE.contains(&key));
-    when(right, "sockets, vcpus")
+    let numbered = |key: &str, stem: &&str| {
+        let number = key.strip_prefix(*stem);
+        number.is_some_and(|number| decimal(number).is_some_and(|number| number < 16))
+    };
+    let right = value.split(',').all(|key| {
+        let mut stems = DELETABLE_NUMBERED.iter();
+        DELETABLE.contains(&key) || stems.any(|stem| numbered(key, stem))
+    });
+    when(right, "sockets, vcpus, hostpci0 to hostpci15")
+}
+
+/// A device that a machine of some instance type gets; that it is this machine's is seen in `against`.
+pub(super) fn pci_device(policy: &Policy, value: &str) -> Verdict {
+    let types = policy.allow.types.values();
+    let mut devices = types.flat_map(|kind| &kind.pci);
+    let right = devices.any(|device| device.value() == value);
+    when(
+        right,
+        "a PCI device that an instance type names, by its mapping",
+    )
 }
 
 pub(super) fn digest(_: &Policy, value: &str) -> Verdict {

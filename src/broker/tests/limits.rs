@@ -276,6 +276,7 @@ async fn no_machine_is_larger_than_its_type() {
         cores: 32,
         memory: 64 << 30,
         disk: 0,
+        pci: Vec::new(),
     };
     policy.allow.types.insert("s32".to_owned(), largest);
     policy.allow.max_cores = 32;

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod clones;
+mod devices;
 mod flood;
 mod generated;
 mod limits;

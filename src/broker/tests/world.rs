@@ -71,6 +71,7 @@ pub(in crate::broker) fn policy() -> Policy {
                     cores: 8,
                     memory: 16 << 30,
                     disk: 64 << 30,
+                    pci: Vec::new(),
                 },
             )]
             .into(),

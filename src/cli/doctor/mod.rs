@@ -8,6 +8,7 @@ mod broker;
 mod clocks;
 mod clones;
 mod daemon;
+mod devices;
 mod disks;
 mod endpoint;
 mod finding;

@@ -7,7 +7,7 @@ use super::network;
 use super::region::{Seen, SeenRegion};
 use super::templates::{self, copies};
 use crate::config::Settings;
-use crate::config::settings::Channel;
+use crate::config::settings::{Channel, Template};
 
 /// Where every guest is seen.
 const ALL_GUESTS: &str = "/vms";
@@ -105,13 +105,7 @@ pub(in crate::cli) fn needed(
         "VM.Monitor"
     };
     for (_, template) in templates::of(name, settings) {
-        let machines = match &template.resource_pool {
-            Some(pool) => format!("/pool/{pool}"),
-            None => {
-                let range = settings.policy.regions.get(name);
-                format!("/vms/{}", range.map_or(0, |range| range.vmid_first))
-            }
-        };
+        let machines = on_machines(name, template, settings);
         add(machines.clone(), &ON_MACHINES);
         add(machines, &[agent]);
         let mut storages: BTreeSet<String> = template.storage.iter().cloned().collect();
@@ -132,5 +126,29 @@ pub(in crate::cli) fn needed(
             add(format!("/sdn/zones/localnetwork/{bridge}"), &["SDN.Use"]);
         }
     }
+    for pool in settings.policy.pools.values() {
+        let types = pool.instance_types.iter();
+        let types = types.filter_map(|name| settings.policy.instance_types.get(name));
+        let devices = types.flat_map(|kind| &kind.pci);
+        let template = settings.templates.get(&pool.template);
+        for device in devices.filter(|_| *pool.region == *name) {
+            let mapping = &device.mapping;
+            add(format!("/mapping/pci/{mapping}"), &["Mapping.Use"]);
+            if let Some(template) = template {
+                add(on_machines(name, template, settings), &["VM.Config.HWType"]);
+            }
+        }
+    }
     needed
+}
+
+/// Where a template's machines have their rights: their resource pool, or themselves.
+fn on_machines(name: &str, template: &Template, settings: &Settings) -> String {
+    match &template.resource_pool {
+        Some(pool) => format!("/pool/{pool}"),
+        None => {
+            let range = settings.policy.regions.get(name);
+            format!("/vms/{}", range.map_or(0, |range| range.vmid_first))
+        }
+    }
 }

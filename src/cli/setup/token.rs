@@ -70,6 +70,7 @@ fn role(path: &str) -> &'static str {
         "pool" => "PVEAutoscalerMachines",
         "storage" => "PVEAutoscalerStorage",
         "sdn" => "PVEAutoscalerNetwork",
+        "mapping" => "PVEAutoscalerDevices",
         _ if path == "/vms" => "PVEAutoscalerGuests",
         _ => "PVEAutoscalerTemplate",
     }

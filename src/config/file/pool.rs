@@ -10,7 +10,7 @@ use super::kubelet::Kubelet;
 use super::region::HostStrategy;
 
 use crate::config::scalar::{
-    Amount, Cpu, Duration, MinSaving, NodeCount, Price, Ratio, Schedule, Size, TaintText,
+    Amount, Cpu, Duration, MinSaving, NodeCount, PciText, Price, Ratio, Schedule, Size, TaintText,
 };
 use crate::model::time::Span;
 
@@ -28,9 +28,13 @@ pub struct InstanceType {
     pub disk: Option<Size>,
     /// Extended resources that a node of it offers, such as `"nvidia.com/gpu" = 1`.
     pub extended: BTreeMap<String, Amount>,
+    /// PCI devices that a VM of it gets of its host, each by the mapping that PVE has it in (Datacenter, Resource Mappings), with
+    /// PVE's options behind it: `"gpu"`, `"gpu,pcie=1,x-vga=1"`. See [hosts](hosts.md#pci-devices).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pci: Vec<PciText>,
     /// Labels that a node of it carries. A value may have [gaps](joining.md#gaps), such as `"{{ host }}"`.
     pub labels: BTreeMap<String, String>,
-    /// Price of one node per hour, in any currency. Default: by cores and memory.
+    /// Price of one node per hour, in any currency. Default: by cores and memory; a PCI device is dearer than both can be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price: Option<Price>,
     /// Volumes that a node of it can attach, by CSI driver, for a pool that has no node yet.

@@ -132,6 +132,7 @@ fn type_allow(kind: &InstanceType) -> TypeAllow {
         cores: kind.cores,
         memory: kind.memory,
         disk: kind.disk,
+        pci: kind.pci.clone(),
     }
 }
 

@@ -326,6 +326,13 @@ fn warnings(file: &File, policy: &Policy) -> Vec<String> {
             warnings.push(format!("instance_type.{name}: no pool uses it"));
         }
     }
+    for (name, kind) in &policy.instance_types {
+        if !kind.pci.is_empty() && kind.extended.is_empty() {
+            warnings.push(format!(
+                "instance_type.{name}: it has PCI devices and offers no resource in extended, such as \"nvidia.com/gpu\" = 1, by which pods could ask for them"
+            ));
+        }
+    }
     for name in policy.regions.keys() {
         if !used(&|pool| pool.region == *name) {
             warnings.push(format!("region.{name}: no pool uses it"));

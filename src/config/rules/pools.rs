@@ -12,6 +12,7 @@ use crate::config::scalar::TaintText;
 use crate::config::settings::{Drain, Pool, Template};
 use crate::config::syntax;
 use crate::model::mark;
+use crate::model::pci::MAX_DEVICES;
 use crate::model::policy::{
     InstanceType, KeepFailed, PoolPolicy, Reserved, ScaleDown, VOLUMES_VMID,
 };
@@ -73,10 +74,15 @@ pub(super) fn instance_types(
                 "expected an extended resource's name such as \"nvidia.com/gpu\"".to_owned()
             });
         }
+        let most = kind.pci.len() <= MAX_DEVICES;
+        problems.unless(most, &path.at("pci"), || {
+            format!("expected at most {MAX_DEVICES} devices, as many as a VM can have")
+        });
         types.insert(
             shared(key),
             InstanceType {
                 cores,
+                pci: kind.pci.iter().map(|device| device.0.clone()).collect(),
                 memory: memory.unwrap_or_default().0,
                 disk: kind.disk.unwrap_or_default().0,
                 extended: kind

@@ -312,6 +312,36 @@ pub enum HostRefused {
         /// Bytes of the type's disks.
         asks: i64,
     },
+    /// PVE shows no mapping of PCI devices of that name.
+    UnknownMapping {
+        /// The mapping.
+        mapping: Arc<str>,
+    },
+    /// A mapping of PCI devices has none there.
+    NoDevice {
+        /// The mapping.
+        mapping: Arc<str>,
+    },
+    /// Too few PCI devices of a mapping are free there.
+    Devices {
+        /// The mapping.
+        mapping: Arc<str>,
+        /// Devices that it has there.
+        has: i64,
+        /// Those that no guest has and no machine under way will have.
+        free: i64,
+        /// Devices of the type.
+        asks: i64,
+    },
+    /// Which PCI devices guests there have is not known yet.
+    UnreadDevices {
+        /// The mapping.
+        mapping: Arc<str>,
+        /// The first of the guests whose configuration was not read.
+        guest: u32,
+        /// How many they are.
+        guests: usize,
+    },
 }
 
 /// One or more refusals, in the order in which they are said.

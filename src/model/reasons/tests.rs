@@ -253,6 +253,10 @@ one_of_each! { HostRefused:
     IdleCpu { idle: 0, asks: 4_000, keep: 1_000 },
     StorageFree { storage: "nfs".into(), free: 0, asks: 1 << 30 },
     StorageGrowth { storage: "nfs".into(), left: 0, asks: 1 << 30 },
+    UnknownMapping { mapping: "gpu".into() },
+    NoDevice { mapping: "gpu".into() },
+    Devices { mapping: "gpu".into(), has: 2, free: 0, asks: 1 },
+    UnreadDevices { mapping: "gpu".into(), guest: 101, guests: 2 },
 }
 
 /// A host's refusal is said of a host: this gives it one.

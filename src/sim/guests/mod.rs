@@ -44,6 +44,8 @@ pub struct GuestVm {
     pub disk: u64,
     /// Network address the hypervisor knows for it, if any (`ipconfig0`).
     pub address: Option<String>,
+    /// PCI devices of its host that it has.
+    pub devices: u32,
 }
 
 /// What a command run by the guest agent left.

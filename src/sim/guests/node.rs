@@ -53,6 +53,10 @@ fn capacity(
     for (name, count) in &spec.extended {
         capacity.insert(name.clone(), json!(count.to_string()));
     }
+    if vm.devices > 0 && !spec.device_resource.is_empty() {
+        let devices = json!(vm.devices.to_string());
+        capacity.insert(spec.device_resource.clone(), devices);
+    }
     capacity
 }
 

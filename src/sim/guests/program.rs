@@ -253,6 +253,7 @@ esac
             memory_mib: 1024,
             disk: 0,
             address: None,
+            devices: 0,
         }
     }
 

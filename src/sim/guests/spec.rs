@@ -61,6 +61,8 @@ pub struct GuestSpec {
     pub max_pods: u32,
     /// Extended resources that device plugins offer on every node.
     pub extended: BTreeMap<String, u32>,
+    /// The extended resource that a device plugin offers for each PCI device of the VM; empty: there is no such plugin.
+    pub device_resource: String,
     /// Chance of each fault in percent; the first that comes up is the guest's fate.
     pub chances: BTreeMap<Fault, u32>,
     /// The fate of the n-th new VM (from 0) that is powered on, whatever the chances say.
@@ -108,6 +110,7 @@ impl Default for GuestSpec {
             kernel_mib: 64,
             max_pods: 110,
             extended: BTreeMap::new(),
+            device_resource: String::new(),
             chances: BTreeMap::new(),
             fates: BTreeMap::new(),
         }

@@ -64,6 +64,7 @@ pub fn stand(kube: &Kube, node: &StandingNode, number: u32, clock: Clock) -> Joi
         memory_mib: node.memory_mib,
         disk: node.disk,
         address: None,
+        devices: 0,
     };
     let join = Join {
         token_id: String::new(),

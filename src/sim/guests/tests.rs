@@ -30,6 +30,7 @@ fn vm(vmid: u32) -> GuestVm {
         memory_mib: 4096,
         disk: 20 << 30,
         address: None,
+        devices: 0,
     }
 }
 

@@ -118,6 +118,7 @@ fn vm(vmid: u32) -> GuestVm {
         memory_mib: 8_192,
         disk: 20 << 30,
         address: None,
+        devices: 0,
     }
 }
 

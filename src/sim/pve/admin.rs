@@ -340,6 +340,7 @@ impl World {
         self.unlocked(vmid)?;
         let pid = self.pid();
         self.note(now, ADMINISTRATOR, vmid, "start");
+        self.hold_devices(vmid);
         let vm = self
             .vms
             .get_mut(&vmid)

@@ -99,6 +99,14 @@ pub(super) const CALLS: &[Call] = &[
     ),
     call(
         "GET",
+        "/cluster/mapping/pci",
+        Act::Mappings,
+        Pace::Read,
+        Need::None,
+        &[&[may("check-node", Format("pve-node", None, anything))]],
+    ),
+    call(
+        "GET",
         "/pools",
         Act::Pools,
         Pace::Read,

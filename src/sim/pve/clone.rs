@@ -77,6 +77,7 @@ impl Pve {
     }
 
     fn check_clone_rights(&self, asked: &Asked, plan: &Plan) -> Result<(), Fault> {
+        self.check_cloned_devices(&asked.caller, plan.source)?;
         let (storages, bridges) = self.world(|world, _| {
             let Some(vm) = world.vms.get(&plan.source) else {
                 return (Vec::new(), Vec::new());

@@ -23,6 +23,7 @@ impl Pve {
             Act::HaList => Ok(world.ha_list()),
             Act::HaAdd => world.ha_add(asked),
             Act::HaRemove => world.ha_remove(asked),
+            Act::Mappings => Ok(world.mappings(&asked.caller)),
             Act::Pools => Ok(world.pool_list(asked)),
             Act::Storages => Ok(world.storage_definitions(&asked.caller)),
             Act::Nodes => Ok(world.nodes(&asked.caller, now)),

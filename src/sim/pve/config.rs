@@ -187,6 +187,9 @@ impl Pve {
             if key == "startup" {
                 self.need(&asked.caller, "/", &["Sys.Modify"])?;
             }
+            if key.starts_with("hostpci") {
+                self.check_device(asked, key)?;
+            }
             let value = asked.text(key);
             if is_disk(key)
                 && value.contains("/dev/")

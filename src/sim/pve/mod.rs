@@ -21,6 +21,7 @@ mod images;
 mod locks;
 mod options;
 mod params;
+mod pci;
 mod power;
 mod reading;
 mod remove;

@@ -111,6 +111,7 @@ impl Pve {
         let guest = self.world(|world, now| {
             world.vm(node, vmid)?;
             world.settle(vmid);
+            world.hold_devices(vmid);
             let pid = world.pid();
             world.note(now, by, vmid, "start");
             let vm = world.vm_mut(node, vmid)?;
@@ -340,6 +341,7 @@ impl Vm {
             memory_mib: self.memory_mib(),
             disk: self.boot_disk(),
             address: address.filter(|ip| *ip != "dhcp").map(str::to_owned),
+            devices: u32::try_from(self.devices.len()).unwrap_or(u32::MAX),
         }
     }
 }
@@ -420,6 +422,7 @@ impl World {
                 return Err(format!("bridge '{bridge}' does not exist"));
             }
         }
+        self.choose_devices(node, &vm)?;
         check_mtus(&vm)?;
         check_numa(&vm)?;
         self.check_snippets(&vm)?;
@@ -441,6 +444,7 @@ impl World {
         self.settle(vmid);
         if let Some(vm) = self.vms.get_mut(&vmid) {
             vm.run = Run::Stopped;
+            vm.devices.clear();
             vm.commands.clear();
         }
         self.touch(vmid, now);

@@ -29,6 +29,8 @@ pub struct PveSpec {
     pub storages: Vec<StorageSpec>,
     /// Machines that exist at the start.
     pub machines: Vec<MachineSpec>,
+    /// Mappings of PCI devices: by name and host the addresses of the devices.
+    pub mappings: BTreeMap<String, BTreeMap<String, Vec<String>>>,
     /// Pools, by name.
     pub pools: Vec<String>,
     /// Users who log in with a password. `root@pam` may do everything.
@@ -418,6 +420,7 @@ impl Default for PveSpec {
                 template(TEMPLATE, "debian-13-k8s", "shared"),
                 template(LOCAL_TEMPLATE, "debian-13-k8s-local", "local-lvm"),
             ],
+            mappings: BTreeMap::new(),
             pools: vec!["k8s".to_owned()],
             users: vec![UserSpec {
                 name: "root@pam".to_owned(),

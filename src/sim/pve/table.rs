@@ -27,6 +27,7 @@ pub(super) enum Act {
     HaList,
     HaAdd,
     HaRemove,
+    Mappings,
     Pools,
     PoolAdd,
     Storages,

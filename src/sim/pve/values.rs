@@ -75,6 +75,7 @@ pub(super) fn verify(key: &str, text: &str) -> Result<(), Fault> {
     let said = match key.trim_end_matches(|c: char| c.is_ascii_digit()) {
         "net" => net(key, text),
         "cpu" => cpu(text),
+        "hostpci" => super::pci::verify(key, text),
         "affinity" if !cpu_set(text) => Err("unable to parse cpuset option".to_owned()),
         "sshkeys" if !ssh_keys(text) => {
             return Err(Fault::die("SSH public key validation error"));

@@ -84,6 +84,8 @@ pub(super) struct Vm {
     /// Changes that wait for the next start; `None` deletes.
     pub(super) pending: BTreeMap<String, Option<String>>,
     pub(super) run: Run,
+    /// The PCI devices that it has while it runs.
+    pub(super) devices: BTreeSet<String>,
     /// Commands run by the agent; `None` while they run.
     pub(super) commands: BTreeMap<i64, Option<Result<ExecResult, String>>>,
     shown: Vec<(Time, Shown)>,
@@ -101,6 +103,7 @@ impl Vm {
             numbers: BTreeSet::new(),
             pending: BTreeMap::new(),
             run: Run::Stopped,
+            devices: BTreeSet::new(),
             commands: BTreeMap::new(),
             shown: Vec::new(),
         }
@@ -349,6 +352,9 @@ impl World {
                 .insert(spec.vmid);
         }
         self.vms.insert(spec.vmid, vm);
+        if spec.running {
+            self.hold_devices(spec.vmid);
+        }
         Ok(())
     }
 

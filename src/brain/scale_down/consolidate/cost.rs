@@ -39,11 +39,7 @@ pub(crate) fn worth(price: i64, cost: i128) -> i128 {
 
 /// The price of a machine, by its type; of one whose type is gone nothing is known.
 pub(crate) fn price(known: &Known<'_>) -> i64 {
-    known.kind.map_or(0, |kind| {
-        kind.price
-            .unwrap_or_else(|| offer::price(&kind.capacity()))
-            .max(0)
-    })
+    known.kind.map_or(0, offer::price_of_type)
 }
 
 #[cfg(test)]

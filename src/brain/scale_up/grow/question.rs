@@ -83,7 +83,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             total: spare.total,
             hosts: spare.hosts,
             demands: spare.demands,
-            storages: spare.storages,
+            stores: spare.stores,
             rank,
             queue: self.queue(loose),
             looks: Cell::default(),
@@ -287,7 +287,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             match alike {
                 Some((other, _)) => {
                     other.sites.extend(model.sites);
-                    other.disks.extend(model.disks);
+                    other.takes.extend(model.takes);
                 }
                 None => models.push((model, may)),
             }
@@ -338,7 +338,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let model = Model {
             choice: offer.choice,
             sites: vec![site],
-            disks: vec![offer.of.disks.clone()],
+            takes: vec![offer.of.takes.clone()],
             pool: choice.pool_slot,
             tier,
             price: choice.price,

@@ -221,7 +221,51 @@ fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
             "the host {host} has {}, the region's max_per_host allows no more",
             count(*machines, "machine")
         ),
+        HostRefused::UnknownMapping { .. }
+        | HostRefused::NoDevice { .. }
+        | HostRefused::Devices { .. }
+        | HostRefused::UnreadDevices { .. } => of_devices(host, refusal, f),
         room => of_room(host, room, f),
+    }
+}
+
+/// Why a host has no PCI device for a machine.
+fn of_devices(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
+    match refusal {
+        HostRefused::UnknownMapping { mapping } => write!(
+            f,
+            "PVE shows no mapping {mapping} of PCI devices, of which the host {host} would give one (Datacenter, Resource Mappings; \
+             a token sees those that it has Mapping.Use on)"
+        ),
+        HostRefused::NoDevice { mapping } => {
+            write!(
+                f,
+                "the mapping {mapping} has no PCI device on the host {host}"
+            )
+        }
+        HostRefused::Devices {
+            mapping,
+            has,
+            free,
+            asks,
+        } => {
+            let devices = count(*has, "PCI device");
+            write!(
+                f,
+                "the mapping {mapping} has {devices} on the host {host}, {free} of them free, one of this type takes {asks}"
+            )
+        }
+        HostRefused::UnreadDevices {
+            mapping,
+            guest,
+            guests,
+        } => write!(
+            f,
+            "how many PCI devices of the mapping {mapping} are free on the host {host} is not known yet: the configuration of {} \
+             there was not read, the first of them {guest}",
+            count(*guests, "guest")
+        ),
+        _ => Ok(()),
     }
 }
 

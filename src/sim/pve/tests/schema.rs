@@ -17,6 +17,8 @@ const WHOLE: &[&str] = &[
 const EXCERPT: &str = include_str!("api.json");
 /// The calls about containers, which the whole schema leaves out: as pve-container has them (`PVE/API2/LXC/Config.pm`).
 const CONTAINERS: &str = include_str!("containers.json");
+/// The calls about mappings, which it leaves out too: as pve-manager has them (`PVE/API2/Cluster/Mapping/PCI.pm`).
+const MAPPINGS: &str = include_str!("mappings.json");
 
 type Schema = BTreeMap<(String, String), Value>;
 
@@ -178,6 +180,7 @@ fn the_table_agrees_with_the_whole_schema() {
     };
     let mut schema = read(&std::fs::read_to_string(path).expect("the schema"));
     schema.extend(read(CONTAINERS));
+    schema.extend(read(MAPPINGS));
     assert_eq!(compare(&schema, true), all().count());
 }
 

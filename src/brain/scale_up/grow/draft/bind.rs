@@ -4,7 +4,7 @@ use super::state::Draft;
 use super::{Bits, Model, Problem};
 use crate::scale_up::hosts::{HostCapacity, Size};
 use crate::scale_up::limits::Allowance;
-use crate::scale_up::storages::Storages;
+use crate::scale_up::stores::Stores;
 
 /// Planned machines that are asked to take another model or another host, at most, where limits leave no model for
 /// the next machine.
@@ -16,7 +16,7 @@ pub(super) struct Books {
     pools: Vec<Allowance>,
     total: Allowance,
     hosts: Vec<HostCapacity>,
-    storages: Storages,
+    stores: Stores,
 }
 
 impl Allowance {
@@ -55,7 +55,7 @@ impl Books {
             pools: problem.pools.clone(),
             total: problem.total.clone(),
             hosts: problem.hosts.clone(),
-            storages: problem.storages.clone(),
+            stores: problem.stores.clone(),
         }
     }
 
@@ -74,7 +74,7 @@ impl Books {
         let sites = of.sites.iter().enumerate();
         let sites = sites.filter(|(index, site)| {
             self.hosts[site.host].admits(demand, of.size()).is_ok()
-                && self.storages.admit(&of.disks[*index], &[]).is_ok()
+                && self.stores.admit(&of.takes[*index]).is_ok()
         });
         let best = sites.min_by_key(|(_, site)| self.hosts[site.host].rank(demand, site.host));
         best.map(|(index, _)| index)
@@ -85,7 +85,7 @@ impl Books {
         self.pools[of.pool].take(of);
         self.total.take(of);
         self.hosts[of.sites[site].host].take(of.pool, of.size());
-        self.storages.take(&of.disks[site]);
+        self.stores.take(&of.takes[site]);
     }
 
     pub(super) fn give(&mut self, problem: &Problem, model: usize, site: usize) {
@@ -93,7 +93,7 @@ impl Books {
         self.pools[of.pool].give(of);
         self.total.give(of);
         self.hosts[of.sites[site].host].give(of.pool, of.size());
-        self.storages.give(&of.disks[site]);
+        self.stores.give(&of.takes[site]);
     }
 
     /// The first of these models that may be made, and where.

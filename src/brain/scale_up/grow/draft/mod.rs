@@ -31,10 +31,10 @@ pub(super) use bits::Bits;
 
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
-use crate::scale_up::storages::Storages;
+use crate::scale_up::stores::Stores;
 use crate::simulation::company::topology::DomainId;
 use crate::simulation::company::{Asks, Tally};
-use crate::simulation::disks::Disks;
+use crate::simulation::takes::Takes;
 use state::Draft;
 
 /// Machines that are looked at for a pod, over all plans that are laid out in one decision: at most, and for the
@@ -75,8 +75,8 @@ pub(super) struct Lot {
 pub(super) struct Model {
     pub(super) choice: usize,
     pub(super) sites: Vec<Site>,
-    /// By site, what its disks take.
-    pub(super) disks: Vec<Vec<Disks>>,
+    /// By site, what it takes beside CPU and memory.
+    pub(super) takes: Vec<Takes>,
     pub(super) pool: usize,
     pub(super) tier: usize,
     pub(super) price: i64,
@@ -137,7 +137,7 @@ pub(super) struct Problem {
     pub(super) hosts: Vec<HostCapacity>,
     /// What each pool asks of hosts, in the order of the policy.
     pub(super) demands: Vec<HostDemand>,
-    pub(super) storages: Storages,
+    pub(super) stores: Stores,
     /// The plan there is: only a better one is an answer.
     pub(super) rank: Rank,
     /// Where nobody nominates pods for nodes: lots with how many pods, in the order in which kube-scheduler takes them.
@@ -193,7 +193,7 @@ impl Problem {
         env!("CARGO_PKG_VERSION").hash(&mut hasher);
         (&self.lots, &self.models, &self.classes, &self.fixed).hash(&mut hasher);
         (&self.counters, &self.pools, &self.total).hash(&mut hasher);
-        (&self.hosts, &self.demands, &self.storages).hash(&mut hasher);
+        (&self.hosts, &self.demands, &self.stores).hash(&mut hasher);
         (&self.rank, &self.queue).hash(&mut hasher);
         hasher.finish()
     }

@@ -1,0 +1,154 @@
+//! Rules for the PCI devices that new machines get of their host.
+
+use std::collections::BTreeSet;
+
+use super::hosts::{gone, kind};
+use super::together::Planned;
+use super::{Case, Rule, Verdict, ensure, refuse};
+use model::pci::{PciUse, share_a_device};
+use model::region::{GuestKind, Machine, Region, Step};
+
+/// Whether a host has a device of its own for each that the planned machines get, beside those of all its guests.
+pub(super) fn are_free(case: Case<'_>, region: &str, host: &str, planned: &Planned<'_>) -> Verdict {
+    let here = planned
+        .iter()
+        .filter(|(action, _)| *action.target.region == *region && *action.target.host == *host);
+    let kinds = here.filter_map(|(_, mark)| kind(case, &mark.instance_type));
+    let wanted: Vec<&str> = kinds
+        .flat_map(|kind| kind.pci.iter().map(|device| &*device.mapping))
+        .collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let Some(seen) = case.snapshot.regions.get(region) else {
+        return refuse(Rule::Region, format!("the region {region} was not seen"));
+    };
+    let unread = seen.vms.iter().find(|(_, vm)| {
+        let may_have = vm.kind == GuestKind::Qemu && !vm.template;
+        *vm.host == *host && may_have && vm.devices.is_none()
+    });
+    if let Some((vmid, _)) = unread {
+        let why = format!("which PCI devices the guest {vmid} on {host} has was not read");
+        return refuse(Rule::Device, why);
+    }
+    let mut given = Given::of(seen, host);
+    for device in taken(case, seen, (region, host)) {
+        match device {
+            PciUse::Device(address) => given.withdraw(&address),
+            // Guests that have more devices than there are share them: not at the same time.
+            PciUse::Mapping(name) => drop(given.give(&name)),
+        }
+    }
+    for name in wanted {
+        ensure(given.give(name), Rule::Device, || {
+            format!("{host} has no free PCI device of the mapping {name} for each planned machine")
+        })?;
+    }
+    Ok(())
+}
+
+/// What guests and machines have on a host or will have, planned ones aside.
+fn taken(case: Case<'_>, seen: &Region, (region, host): (&str, &str)) -> Vec<PciUse> {
+    let mut all = Vec::new();
+    let mut ours = BTreeSet::new();
+    for machine in case.snapshot.machines.values() {
+        if *machine.region == *region {
+            ours.insert(machine.mark.vmid);
+            if *machine.host == *host {
+                all.extend(of_machine(case, seen, machine));
+            }
+        }
+    }
+    let guests = seen
+        .vms
+        .iter()
+        .filter(|(vmid, vm)| *vm.host == *host && !vm.template && !ours.contains(*vmid));
+    all.extend(guests.flat_map(|(_, vm)| vm.devices.iter().flatten().cloned()));
+    all
+}
+
+fn of_machine(case: Case<'_>, seen: &Region, machine: &Machine) -> Vec<PciUse> {
+    let vm = seen.vms.get(&machine.mark.vmid);
+    let written = vm.and_then(|vm| vm.devices.clone()).unwrap_or_default();
+    let made = !gone(machine) && machine.step.is_none_or(|(step, _)| step < Step::Done);
+    if !written.is_empty() || (vm.is_some_and(|vm| vm.devices.is_some()) && !made) {
+        return written;
+    }
+    if gone(machine) && machine.vm.is_none() {
+        return Vec::new();
+    }
+    let terms = machine.terms.as_ref().map(|terms| &terms.kind);
+    let kind = terms.or_else(|| kind(case, &machine.mark.instance_type));
+    let devices = kind.into_iter().flat_map(|kind| &kind.pci);
+    devices
+        .map(|device| PciUse::Mapping(device.mapping.clone()))
+        .collect()
+}
+
+/// Who could have which device of a host: as many as can be get one of their own.
+struct Given<'a> {
+    seen: &'a Region,
+    host: &'a str,
+    /// The addresses of all mappings, each device once.
+    devices: Vec<&'a str>,
+    /// By device the mapping of who has it.
+    owners: Vec<Option<String>>,
+    withdrawn: Vec<bool>,
+}
+
+impl<'a> Given<'a> {
+    fn of(seen: &'a Region, host: &'a str) -> Given<'a> {
+        let mut devices: Vec<&str> = Vec::new();
+        let here = seen.mappings.values().filter_map(|hosts| hosts.get(host));
+        for address in here.flatten() {
+            if !devices.iter().any(|known| share_a_device(known, address)) {
+                devices.push(address);
+            }
+        }
+        let count = devices.len();
+        Given {
+            seen,
+            host,
+            devices,
+            owners: vec![None; count],
+            withdrawn: vec![false; count],
+        }
+    }
+
+    /// Somebody has this very device.
+    fn withdraw(&mut self, address: &str) {
+        for (device, withdrawn) in self.devices.iter().zip(&mut self.withdrawn) {
+            *withdrawn |= share_a_device(device, address);
+        }
+    }
+
+    /// Gives a device of a mapping, if there is a way to.
+    fn give(&mut self, mapping: &str) -> bool {
+        let mut asked = vec![false; self.devices.len()];
+        self.find(mapping, &mut asked)
+    }
+
+    fn find(&mut self, mapping: &str, asked: &mut [bool]) -> bool {
+        for at in 0..self.devices.len() {
+            if asked[at] || self.withdrawn[at] || !self.has(mapping, at) {
+                continue;
+            }
+            asked[at] = true;
+            let owner = self.owners[at].clone();
+            if owner.is_none_or(|owner| self.find(&owner, asked)) {
+                self.owners[at] = Some(mapping.to_owned());
+                return true;
+            }
+        }
+        false
+    }
+
+    fn has(&self, mapping: &str, device: usize) -> bool {
+        let of = self.seen.mappings.get(mapping);
+        let mut of = of
+            .and_then(|hosts| hosts.get(self.host))
+            .into_iter()
+            .flatten();
+        of.any(|address| share_a_device(address, self.devices[device]))
+    }
+}

@@ -1,0 +1,69 @@
+//! The rule about PCI devices: each planned machine has one of its own.
+
+use super::{Lab, Rule, decided, lab, planted, region};
+use model::action::Action;
+use model::pci::{PciDevice, PciUse};
+use model::region::Vm;
+
+fn card() -> (Lab, Action) {
+    let lab = lab().kind("g", 2, 4096).edit_kind("g", |kind| {
+        let mapping = "gpu".into();
+        kind.pci = vec![PciDevice {
+            mapping,
+            ..PciDevice::default()
+        }];
+    });
+    let mut lab = lab.pool("p", &["g"]).pod("web", 100, 100);
+    let devices = ["0000:01:00.0".into(), "0000:02:00.0".into()];
+    let hosts = [("pve1".into(), devices.into())];
+    region(&mut lab).mappings.insert("gpu".into(), hosts.into());
+    let free = (300, Some(vec![PciUse::Device("01:00.0".into())]));
+    guest(&mut lab, free);
+    decided(lab)
+}
+
+fn guest(lab: &mut Lab, (vmid, devices): (u32, Option<Vec<PciUse>>)) {
+    let vm = Vm {
+        host: "pve1".into(),
+        devices,
+        ..Vm::default()
+    };
+    region(lab).vms.insert(vmid, vm);
+}
+
+#[test]
+fn a_machine_gets_a_device_that_its_host_has_and_nobody_else() {
+    let base = card();
+    let device = |address: &str| Some(vec![PciUse::Device(address.into())]);
+    let mapping = |name: &str| Some(vec![PciUse::Mapping(name.into())]);
+    planted(&base, Rule::Device, &|lab, _| {
+        guest(lab, (301, device("0000:02:00")));
+    });
+    planted(&base, Rule::Device, &|lab, _| {
+        guest(lab, (301, mapping("gpu")));
+    });
+    planted(&base, Rule::Device, &|lab, _| guest(lab, (301, None)));
+    planted(&base, Rule::Device, &|lab, _| {
+        region(lab).mappings.clear();
+    });
+    planted(&base, Rule::Device, &|lab, _| {
+        let hosts = region(lab).mappings.get_mut("gpu").expect("there");
+        let devices = hosts.remove("pve1").expect("there");
+        hosts.insert("pve2".into(), devices);
+    });
+    planted(&base, Rule::Device, &|lab, _| {
+        // Another mapping of the device that is left, and a guest that has it.
+        let hosts = [("pve1".into(), vec!["0000:02:00.0".into()])];
+        region(lab).mappings.insert("any".into(), hosts.into());
+        guest(lab, (301, mapping("any")));
+    });
+    planted(&base, Rule::Device, &|lab, _| {
+        let step = model::region::Step::Clone;
+        *lab = lab.clone().machine("g-00001", "p", "g", step);
+        let machine = lab.snapshot.machines.get_mut("g-00001").expect("made");
+        machine.mark.vmid = 9001;
+        let vms = &mut region(lab).vms;
+        let vm = vms.remove(&9000).expect("its VM");
+        vms.insert(9001, vm);
+    });
+}

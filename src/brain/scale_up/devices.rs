@@ -1,0 +1,173 @@
+//! How many PCI devices of mappings are free: guests have some, machines under way and planned ones will.
+//!
+//! A guest has what its configuration says, whether it runs or not: PVE gives a device to whoever starts first, and a person's
+//! VM that is off must still start.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::pci::{PciUse, share_a_device};
+use model::reasons::HostRefused;
+use model::region::{RegionName, Step};
+
+use crate::decision::turn::Turn;
+use crate::observed::view::{Known, Standing};
+use crate::simulation::takes::{self, DeviceSlot, DeviceSlots, Devices};
+
+/// The devices of a mapping on one host.
+#[derive(Clone, Debug, Default, Hash)]
+struct Room {
+    has: i64,
+    taken: i64,
+}
+
+impl Room {
+    fn free(&self) -> i64 {
+        self.has.saturating_sub(self.taken)
+    }
+}
+
+/// Those of all mappings on all hosts.
+#[derive(Clone, Debug, Default, Hash)]
+pub(crate) struct DeviceRooms(Vec<Room>);
+
+/// Too few devices of a mapping are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooFew {
+    wanted: Devices,
+    has: i64,
+    free: i64,
+}
+
+impl DeviceRooms {
+    /// The devices of a snapshot, with those counted that guests have and machines under way will have.
+    pub(crate) fn of(turn: &Turn<'_>, slots: &DeviceSlots) -> DeviceRooms {
+        if slots.iter().next().is_none() {
+            return DeviceRooms::default();
+        }
+        let uses = uses(turn);
+        let rooms = slots.iter().map(|slot| {
+            let here = uses.get(&(slot.region.clone(), slot.host.clone()));
+            Room {
+                has: i64::try_from(slot.devices.len()).unwrap_or(i64::MAX),
+                taken: taken(turn, slot, here.map_or(&[][..], Vec::as_slice)),
+            }
+        });
+        DeviceRooms(rooms.collect())
+    }
+
+    /// Takes what a planned machine needs.
+    pub(crate) fn take(&mut self, devices: &[Devices]) {
+        for devices in devices {
+            self.0[devices.slot].taken += devices.count;
+        }
+    }
+
+    /// Gives back what [`DeviceRooms::take`] took.
+    pub(crate) fn give(&mut self, devices: &[Devices]) {
+        for devices in devices {
+            self.0[devices.slot].taken -= devices.count;
+        }
+    }
+
+    /// The first mapping of which too few are free, once others are given back.
+    pub(crate) fn admit(&self, devices: &[Devices], given: &[Devices]) -> Result<(), TooFew> {
+        for wanted in devices {
+            let mut back = given.iter().filter(|given| given.slot == wanted.slot);
+            let back = back.next().map_or(0, |given| given.count);
+            let room = &self.0[wanted.slot];
+            let free = room.free().saturating_add(back);
+            if free < wanted.count {
+                return Err(TooFew {
+                    wanted: *wanted,
+                    has: room.has,
+                    free,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TooFew {
+    /// Why a host takes no machine.
+    pub(crate) fn refusal(self, slots: &DeviceSlots) -> HostRefused {
+        HostRefused::Devices {
+            mapping: slots.at(self.wanted.slot).mapping.clone(),
+            has: self.has,
+            free: self.free.max(0),
+            asks: self.wanted.count,
+        }
+    }
+}
+
+/// What guests and machines of each host have of its devices, or will have.
+fn uses(turn: &Turn<'_>) -> BTreeMap<(RegionName, Arc<str>), Vec<PciUse>> {
+    let mut uses: BTreeMap<(RegionName, Arc<str>), Vec<PciUse>> = BTreeMap::new();
+    let mut machines: BTreeSet<(&str, u32)> = BTreeSet::new();
+    for known in turn.view.machines.values() {
+        let machine = known.machine;
+        machines.insert((&machine.region, machine.mark.vmid));
+        let at = (machine.region.clone(), machine.host.clone());
+        uses.entry(at).or_default().extend(of_machine(known));
+    }
+    for (name, region) in &turn.view.snapshot.regions {
+        let guests = region.vms.iter().filter(|(_, vm)| !vm.template);
+        let guests = guests.filter(|(vmid, _)| !machines.contains(&(&**name, **vmid)));
+        for (_, vm) in guests {
+            let at = (name.clone(), vm.host.clone());
+            let devices = vm.devices.iter().flatten().cloned();
+            uses.entry(at).or_default().extend(devices);
+        }
+    }
+    uses
+}
+
+/// What a machine has: what its configuration says once that was written, before what its type says.
+fn of_machine(known: &Known<'_>) -> Vec<PciUse> {
+    let machine = known.machine;
+    let going_up = !matches!(known.standing, Standing::Leaving | Standing::NoVm);
+    if machine.vm.is_none() && !going_up {
+        return Vec::new();
+    }
+    let vms = known.region.map(|region| &region.vms);
+    let vm = vms.and_then(|vms| vms.get(&machine.mark.vmid));
+    let written = vm.and_then(|vm| vm.devices.as_ref());
+    let being_made = machine.step.is_none_or(|(step, _)| step < Step::Done);
+    match written {
+        Some(devices) if !(devices.is_empty() && being_made && going_up) => devices.clone(),
+        _ => {
+            let devices = known.kind.iter().flat_map(|kind| &kind.pci);
+            devices
+                .map(|device| PciUse::Mapping(device.mapping.clone()))
+                .collect()
+        }
+    }
+}
+
+/// How many devices of a mapping are taken at most: which one PVE gives of a mapping that has others too is not known.
+fn taken(turn: &Turn<'_>, slot: &DeviceSlot, uses: &[PciUse]) -> i64 {
+    let mappings = turn.view.snapshot.regions.get(&slot.region);
+    let mappings = mappings.map(|region| &region.mappings);
+    let mut certain: BTreeSet<usize> = BTreeSet::new();
+    let mut named: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
+    for taken in uses {
+        match taken {
+            PciUse::Mapping(name) => *named.entry(name).or_default() += 1,
+            PciUse::Device(address) => {
+                let devices = slot.devices.iter().enumerate();
+                let same = devices.filter(|(_, device)| share_a_device(device, address));
+                certain.extend(same.map(|(at, _)| at));
+            }
+        }
+    }
+    let by_name = named.iter().map(|(name, count)| {
+        if ***name == *slot.mapping {
+            return *count;
+        }
+        let other = mappings.and_then(|mappings| mappings.get(*name)?.get(&slot.host));
+        other.map_or(0, |other| takes::shared(&slot.devices, other).min(*count))
+    });
+    let all = by_name.sum::<usize>() + certain.len();
+    i64::try_from(all).unwrap_or(i64::MAX)
+}

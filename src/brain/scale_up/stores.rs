@@ -1,0 +1,91 @@
+//! What hosts have beside CPU and memory that machines take: storages and PCI devices, as one.
+
+use model::reasons::HostRefused;
+
+use crate::decision::turn::Turn;
+use crate::scale_up::devices::{DeviceRooms, TooFew};
+use crate::scale_up::storages::{Short, Storages};
+use crate::simulation::disks::{Disks, StorageSlots};
+use crate::simulation::takes::{DeviceSlots, Takes};
+
+/// Room on storages and devices of mappings.
+#[derive(Clone, Debug, Default, Hash)]
+pub(crate) struct Stores {
+    storages: Storages,
+    devices: DeviceRooms,
+}
+
+/// The places of all of them.
+#[derive(Debug, Default)]
+pub(crate) struct StoreSlots {
+    pub(crate) storages: StorageSlots,
+    pub(crate) devices: DeviceSlots,
+}
+
+/// What a host has too little of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    Storage(Disks, Short),
+    Devices(TooFew),
+}
+
+impl StoreSlots {
+    /// Those that a turn's snapshot shows.
+    pub(crate) fn of(turn: &Turn<'_>) -> StoreSlots {
+        let (snapshot, policy) = (turn.view.snapshot, turn.view.policy);
+        StoreSlots {
+            storages: StorageSlots::of(snapshot),
+            devices: DeviceSlots::of(snapshot, policy),
+        }
+    }
+}
+
+impl Stores {
+    /// Those of a snapshot; of storages nothing of machines is counted yet.
+    pub(crate) fn of(turn: &Turn<'_>, slots: &StoreSlots) -> Stores {
+        Stores {
+            storages: Storages::of(turn, &slots.storages),
+            devices: DeviceRooms::of(turn, &slots.devices),
+        }
+    }
+
+    /// Counts the disks of a machine that is there or is being made.
+    pub(crate) fn count(&mut self, disks: Disks, being_made: bool) {
+        self.storages.count(disks, being_made);
+    }
+
+    /// Takes what a planned machine needs.
+    pub(crate) fn take(&mut self, takes: &Takes) {
+        self.storages.take(&takes.disks);
+        self.devices.take(&takes.devices);
+    }
+
+    /// Gives back what [`Stores::take`] took.
+    pub(crate) fn give(&mut self, takes: &Takes) {
+        self.storages.give(&takes.disks);
+        self.devices.give(&takes.devices);
+    }
+
+    /// Whether there is enough for one more machine.
+    pub(crate) fn admit(&self, takes: &Takes) -> Result<(), Lack> {
+        self.admit_instead(takes, &Takes::default())
+    }
+
+    /// Whether there is enough for a machine, once another one is given back.
+    pub(crate) fn admit_instead(&self, takes: &Takes, given: &Takes) -> Result<(), Lack> {
+        let storages = self.storages.admit(&takes.disks, &given.disks);
+        storages.map_err(|(disks, short)| Lack::Storage(disks, short))?;
+        let devices = self.devices.admit(&takes.devices, &given.devices);
+        devices.map_err(Lack::Devices)
+    }
+}
+
+impl Lack {
+    /// Why a host takes no machine.
+    pub(crate) fn refusal(self, slots: &StoreSlots) -> HostRefused {
+        match self {
+            Lack::Storage(disks, short) => short.refusal(&slots.storages, disks),
+            Lack::Devices(few) => few.refusal(&slots.devices),
+        }
+    }
+}

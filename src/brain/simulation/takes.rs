@@ -1,0 +1,149 @@
+//! What a machine takes of its host beside CPU and memory: room on storages, and PCI devices by PVE's mappings.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::pci::share_a_device;
+use model::policy::{InstanceType, Policy};
+use model::reasons::HostRefused;
+use model::region::{GuestKind, Region, RegionName};
+use model::snapshot::Snapshot;
+
+use crate::simulation::disks::Disks;
+
+/// What one machine takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Takes {
+    /// By storage.
+    pub(crate) disks: Vec<Disks>,
+    /// By mapping.
+    pub(crate) devices: Vec<Devices>,
+}
+
+/// Devices of one mapping on one host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Devices {
+    /// Place of the mapping on this host among those of all hosts.
+    pub(crate) slot: usize,
+    /// How many.
+    pub(crate) count: i64,
+}
+
+/// A mapping on a host.
+#[derive(Debug)]
+pub(crate) struct DeviceSlot {
+    pub(crate) region: RegionName,
+    pub(crate) host: Arc<str>,
+    pub(crate) mapping: Arc<str>,
+    /// The addresses of its devices there.
+    pub(crate) devices: Vec<Arc<str>>,
+}
+
+/// The mappings that instance types name, on each host that has devices of them.
+#[derive(Debug, Default)]
+pub(crate) struct DeviceSlots {
+    slots: Vec<DeviceSlot>,
+    places: BTreeMap<(RegionName, Arc<str>), Vec<usize>>,
+}
+
+impl DeviceSlots {
+    /// Those that a snapshot shows.
+    pub(crate) fn of(snapshot: &Snapshot, policy: &Policy) -> DeviceSlots {
+        let mut slots = DeviceSlots::default();
+        for (name, region) in &snapshot.regions {
+            for mapping in policy.mappings_in(name) {
+                for (host, devices) in region.mappings.get(mapping).into_iter().flatten() {
+                    let at = (name.clone(), host.clone());
+                    slots.places.entry(at).or_default().push(slots.slots.len());
+                    slots.slots.push(DeviceSlot {
+                        region: name.clone(),
+                        host: host.clone(),
+                        mapping: mapping.clone(),
+                        devices: devices.clone(),
+                    });
+                }
+            }
+        }
+        slots
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &DeviceSlot> {
+        self.slots.iter()
+    }
+
+    /// The mapping at a place.
+    pub(crate) fn at(&self, slot: usize) -> &DeviceSlot {
+        &self.slots[slot]
+    }
+
+    /// What a machine of a type takes on a host. Where mappings have devices in common, one that is taken of one is taken of
+    /// the others.
+    pub(crate) fn of_machine(
+        &self,
+        (region, host): (&RegionName, &Arc<str>),
+        kind: &InstanceType,
+    ) -> Vec<Devices> {
+        if kind.pci.is_empty() {
+            return Vec::new();
+        }
+        let here = self.places.get(&(region.clone(), host.clone()));
+        let here = here.map_or(&[][..], Vec::as_slice);
+        let slot_of = |mapping: &Arc<str>| {
+            let mut slots = here.iter().map(|slot| self.at(*slot));
+            slots.find(|slot| slot.mapping == *mapping)
+        };
+        let takes = here.iter().map(|slot| {
+            let of = self.at(*slot);
+            let wanted = kind.pci.iter().filter(|device| {
+                let other = slot_of(&device.mapping);
+                other.is_some_and(|other| other.mapping == of.mapping || common(of, other) > 0)
+            });
+            let count = i64::try_from(wanted.count()).unwrap_or(i64::MAX);
+            Devices { slot: *slot, count }
+        });
+        takes.filter(|devices| devices.count > 0).collect()
+    }
+}
+
+/// How many devices of a mapping another has too, on the same host.
+fn common(of: &DeviceSlot, other: &DeviceSlot) -> usize {
+    shared(&of.devices, &other.devices)
+}
+
+/// How many of these devices are among others.
+pub(crate) fn shared(of: &[Arc<str>], others: &[Arc<str>]) -> usize {
+    let of = of.iter();
+    of.filter(|one| others.iter().any(|other| share_a_device(one, other)))
+        .count()
+}
+
+/// Why a host has no device for a machine of a type, however many are taken.
+pub(crate) fn reachable(
+    region: &Region,
+    host: &str,
+    kind: &InstanceType,
+) -> Result<(), HostRefused> {
+    for device in &kind.pci {
+        let mapping = device.mapping.clone();
+        let Some(hosts) = region.mappings.get(&mapping) else {
+            return Err(HostRefused::UnknownMapping { mapping });
+        };
+        if hosts.get(host).is_none_or(Vec::is_empty) {
+            return Err(HostRefused::NoDevice { mapping });
+        }
+        let guests = region.vms.iter();
+        let mut unread = guests.filter(|(_, vm)| {
+            let may_have = vm.kind == GuestKind::Qemu && !vm.template;
+            *vm.host == *host && may_have && vm.devices.is_none()
+        });
+        if let Some((guest, _)) = unread.next() {
+            return Err(HostRefused::UnreadDevices {
+                mapping,
+                guest: *guest,
+                guests: 1 + unread.count(),
+            });
+        }
+    }
+    Ok(())
+}

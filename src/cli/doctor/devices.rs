@@ -1,0 +1,247 @@
+//! The PCI devices that machines get: their mappings, which hosts have some, and what the template must be for them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::finding::Findings;
+use super::region::{Seen, SeenRegion};
+use super::templates::copies;
+use crate::config::Settings;
+use crate::model::policy::{InstanceType, PoolPolicy};
+use crate::model::region::MappedDevices;
+use crate::model::words;
+
+/// Looks at the devices of a region's instance types.
+pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
+    let SeenRegion { region, seen } = region;
+    let (name, settings) = (&*region.name, &*region.here.settings);
+    passed_on(name, seen, settings, findings);
+    if settings.policy.mappings_in(name).is_empty() {
+        return;
+    }
+    match region.client.pci_mappings().await {
+        Ok(mappings) => judge(name, seen, &mappings, settings, findings),
+        Err(error) => {
+            findings.warning(format!(
+                "region {name}: the mappings of PCI devices: {error}"
+            ));
+        }
+    }
+}
+
+/// The pools of a region with each of their instance types.
+fn pools<'a>(
+    region: &'a str,
+    settings: &'a Settings,
+) -> impl Iterator<Item = (&'a Arc<str>, &'a PoolPolicy, &'a Arc<str>, &'a InstanceType)> {
+    let policy = &settings.policy;
+    let pools = policy.pools.iter();
+    let pools = pools.filter(move |(_, pool)| *pool.region == *region);
+    pools.flat_map(move |(name, pool)| {
+        let types = pool.instance_types.iter();
+        types.filter_map(move |kind| Some((name, pool, kind, policy.instance_types.get(kind)?)))
+    })
+}
+
+fn judge(
+    region: &str,
+    seen: &Seen,
+    mappings: &BTreeMap<Arc<str>, MappedDevices>,
+    settings: &Settings,
+    findings: &mut Findings,
+) {
+    for (name, pool, type_name, kind) in pools(region, settings) {
+        let of = format!("pool {name}: instance type {type_name}");
+        let mut wanted: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
+        for device in &kind.pci {
+            *wanted.entry(&device.mapping).or_default() += 1;
+        }
+        for (mapping, count) in wanted {
+            judge_mapping(&of, (mapping, count), pool, (seen, mappings), findings);
+        }
+        if kind.pci.iter().any(|device| device.pcie) {
+            judge_machine(&of, pool, seen, settings, findings);
+        }
+    }
+}
+
+fn judge_mapping(
+    of: &str,
+    (mapping, count): (&Arc<str>, usize),
+    pool: &PoolPolicy,
+    (seen, mappings): (&Seen, &BTreeMap<Arc<str>, MappedDevices>),
+    findings: &mut Findings,
+) {
+    let Some(hosts) = mappings.get(mapping) else {
+        findings
+            .wrong(format!("{of}: PVE shows no mapping {mapping} of PCI devices"))
+            .mend(format!(
+                "add it (Datacenter, Resource Mappings); a token sees it with Mapping.Use on /mapping/pci/{mapping}"
+            ));
+        return;
+    };
+    let usable = hosts.iter().filter(|(host, devices)| {
+        seen.resources.hosts.contains_key(*host) && pool.may_use(host) && devices.len() >= count
+    });
+    let usable: Vec<String> = usable
+        .map(|(host, devices)| format!("{} on {host}", words::count(devices.len(), "device")))
+        .collect();
+    if usable.is_empty() {
+        let devices = words::count(count, "device");
+        findings
+            .wrong(format!(
+                "{of}: no host that the pool may use has {devices} of the mapping {mapping}"
+            ))
+            .mend("add the host's devices to the mapping (Datacenter, Resource Mappings)");
+    } else {
+        findings.fine(format!("{of}: mapping {mapping}: {}", usable.join(", ")));
+    }
+}
+
+/// A device on the PCI Express bus needs a machine that has one.
+fn judge_machine(
+    of: &str,
+    pool: &PoolPolicy,
+    seen: &Seen,
+    settings: &Settings,
+    findings: &mut Findings,
+) {
+    let Some(template) = settings.templates.get(&pool.template) else {
+        return;
+    };
+    for (vmid, _) in copies(seen, template) {
+        let config = seen.configs.get(vmid);
+        let machine = config.map(|config| config.raw.get("machine").map_or("", String::as_str));
+        if machine.is_some_and(|machine| !machine.contains("q35")) {
+            findings
+                .wrong(format!(
+                    "{of}: pcie=1 needs the machine type q35, which the template {vmid} does not have; PVE starts no machine of it"
+                ))
+                .mend(format!("qm set {vmid} --machine q35"));
+        }
+    }
+}
+
+/// Devices that machines have of their template: nothing counts them before there is a machine too many.
+fn passed_on(region: &str, seen: &Seen, settings: &Settings, findings: &mut Findings) {
+    for (name, pool, type_name, kind) in pools(region, settings) {
+        let template = settings.templates.get(&pool.template);
+        let Some(template) = template.filter(|_| kind.pci.is_empty()) else {
+            continue;
+        };
+        for (vmid, _) in copies(seen, template) {
+            let config = seen.configs.get(vmid);
+            let devices = config.map(|config| config.promise().devices);
+            if devices.is_some_and(|devices| !devices.is_empty()) {
+                findings
+                    .warning(format!(
+                        "pool {name}: instance type {type_name}: its machines have the PCI devices of the template {vmid}, and no machine is planned by what is free of them"
+                    ))
+                    .mend(format!(
+                        "name the mapping in pci of [instance_type.{type_name}]"
+                    ));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::parse;
+    use crate::pve::{GuestResource, HostResource, Resources, VmConfig};
+
+    const FILE: &str = r#"
+version = 1
+[proxmox]
+vmids = "9000-9019"
+[template.debian]
+vmid = 8000
+[instance_type.card]
+cores = 2
+memory = "4GiB"
+pci = ["gpu,pcie=1"]
+extended = { "nvidia.com/gpu" = 1 }
+[instance_type.plain]
+cores = 2
+memory = "4GiB"
+[pool.cards]
+template = "debian"
+instance_types = ["card"]
+hosts = ["pve1"]
+max = 3
+[pool.others]
+template = "debian"
+instance_types = ["plain"]
+max = 3
+"#;
+
+    fn seen(config: &serde_json::Value) -> Seen {
+        let template = GuestResource {
+            host: "pve1".into(),
+            template: true,
+            ..GuestResource::default()
+        };
+        let host = |name: &str| (Arc::from(name), HostResource::default());
+        Seen {
+            resources: Resources {
+                hosts: [host("pve1"), host("pve2")].into(),
+                guests: BTreeMap::from([(8000, template)]),
+                ..Resources::default()
+            },
+            configs: BTreeMap::from([(8000, VmConfig::read(config))]),
+            ..Seen::default()
+        }
+    }
+
+    fn said(config: &serde_json::Value, mapped: &[(&str, &[&str])]) -> Vec<String> {
+        let settings = parse(FILE, "test").unwrap_or_else(|errors| panic!("{errors}"));
+        let devices = |host: &str| vec![Arc::from(format!("0000:01:00.{}", host.len()))];
+        let mappings = mapped.iter().map(|(name, hosts)| {
+            let hosts = hosts.iter().map(|host| (Arc::from(*host), devices(host)));
+            (Arc::from(*name), hosts.collect())
+        });
+        let (seen, mut findings) = (seen(config), Findings::default());
+        passed_on("default", &seen, &settings, &mut findings);
+        let mappings = mappings.collect();
+        judge("default", &seen, &mappings, &settings, &mut findings);
+        findings.0.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn mappings_hosts_and_templates_are_looked_at() {
+        let good = json!({"template": 1, "machine": "pc-q35-9.2"});
+        assert_eq!(
+            said(&good, &[("gpu", &["pve1", "pve2"])]),
+            ["ok: pool cards: instance type card: mapping gpu: 1 device on pve1"]
+        );
+        for (config, mapped, words) in [
+            (&good, &[][..], "PVE shows no mapping gpu"),
+            (
+                &good,
+                &[("gpu", &["pve2"][..])],
+                "no host that the pool may use has 1 device of the mapping gpu",
+            ),
+            (
+                &json!({"template": 1}),
+                &[("gpu", &["pve1"])],
+                "pcie=1 needs the machine type q35",
+            ),
+            (
+                &json!({"template": 1, "machine": "q35", "hostpci0": "mapping=gpu"}),
+                &[("gpu", &["pve1"])],
+                "warning: pool others: instance type plain: its machines have the PCI devices of the template 8000",
+            ),
+        ] {
+            let said = said(config, mapped);
+            let bad: Vec<&String> = said
+                .iter()
+                .filter(|line| !line.starts_with("ok: "))
+                .collect();
+            let [line] = bad[..] else { panic!("{said:?}") };
+            assert!(line.contains(words), "{line}");
+        }
+    }
+}

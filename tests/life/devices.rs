@@ -1,0 +1,166 @@
+//! PCI devices of hosts: a pool of machines with a graphics card each.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::kube::KubeSpec;
+use pve_autoscaler::sim::pve::{AdminAct, MachineSpec, PveSpec};
+use pve_autoscaler::sim::workload::{Act, Pods, Step, Workload};
+use pve_autoscaler::sim::world::WorldSpec;
+use serde_json::json;
+
+use crate::HASTY;
+use crate::common::{Scene, simulate};
+use crate::hosts::{act, made, on, said};
+
+const GPU: &str = "nvidia.com/gpu";
+
+/// Two hosts, one of which has two graphics cards, and a pool for them beside the general one.
+fn world(edit: impl FnOnce(&mut PveSpec)) -> Scene {
+    let pool = "
+[instance_type.card]
+cores = 2
+memory = \"4GiB\"
+disk = \"20GiB\"
+pci = [\"gpu\"]
+extended = { \"nvidia.com/gpu\" = 1 }
+[pool.cards]
+template = \"debian\"
+instance_types = [\"card\"]
+max = 4
+[scale_up]";
+    let config = HASTY.replace("[scale_up]", pool.trim_start());
+    assert_ne!(config, HASTY);
+    let mut pve = PveSpec::default();
+    pve.hosts.truncate(2);
+    let cards = ["0000:01:00.0", "0000:02:00.0"].map(str::to_owned);
+    let hosts = BTreeMap::from([("pve2".to_owned(), cards.into())]);
+    pve.mappings.insert("gpu".to_owned(), hosts);
+    edit(&mut pve);
+    Scene::of(WorldSpec {
+        seed: 5,
+        pve,
+        kube: KubeSpec::default(),
+        guests: GuestSpec {
+            device_resource: GPU.to_owned(),
+            ..GuestSpec::default()
+        },
+        config,
+    })
+}
+
+/// Pods that ask for a card each.
+fn training() -> Pods {
+    Pods {
+        template: json!({ "spec": { "containers": [{
+            "name": "main", "image": "registry.k8s.io/pause:3.10",
+            "resources": {
+                "requests": { "cpu": "500m", "memory": "512Mi", GPU: "1" },
+                "limits": { GPU: "1" },
+            },
+        }] } }),
+        ..Pods::default()
+    }
+}
+
+fn train(count: u32) -> Workload {
+    Workload::visit("train", count, training(), Span::minutes(120))
+}
+
+/// What machines have as `hostpci0`, by VMID.
+fn devices(scene: &Scene) -> BTreeMap<u32, Option<String>> {
+    let vms = scene.world.pve.vms().into_iter();
+    let machines = vms.filter(|vm| (9100..9121).contains(&vm.vmid));
+    machines
+        .map(|vm| (vm.vmid, vm.config.get("hostpci0").cloned()))
+        .collect()
+}
+
+/// Three pods ask for a card, two cards are there: two machines, and the third pod waits with the reason. When one of the
+/// machines goes its card is free, and another machine gets it.
+#[test]
+fn as_many_machines_as_there_are_cards_and_a_card_is_free_when_its_machine_is_gone() {
+    simulate(async {
+        let scene = world(|_| {});
+        let mut first = (String::new(), BTreeMap::new());
+        let acts = async {
+            tokio::time::sleep(Duration::from_mins(5)).await;
+            first = (said(&scene), devices(&scene));
+            let vmid = *first.1.keys().next().expect("a machine");
+            act(&scene, &AdminAct::Destroy { vmid });
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, train(3), Duration::from_mins(14)) => {}
+            () = acts => {}
+        }
+        let (said, had) = first;
+        assert_eq!(had.len(), 2, "{had:?}");
+        assert!(
+            had.values()
+                .all(|device| device.as_deref() == Some("mapping=gpu"))
+        );
+        let words = "the mapping gpu has 2 PCI devices on the host pve2, 0 of them free";
+        assert!(said.contains(words), "{said}");
+        assert!(
+            said.contains("the mapping gpu has no PCI device on the host pve1"),
+            "{said}"
+        );
+        let has = devices(&scene);
+        assert_eq!(has.len(), 2, "the destroyed one is replaced: {has:?}");
+        assert_ne!(has, had);
+        assert_eq!(made(&scene), on([("pve2", 2)]));
+        let running = scene.world.pve.vms();
+        let running = running.iter().filter(|vm| has.contains_key(&vm.vmid));
+        assert!(running.into_iter().all(|vm| vm.running));
+    });
+}
+
+/// A person's VM has a card by its address, and is off: its card is not given away. Pods that ask for none get machines
+/// without one.
+#[test]
+fn a_card_of_somebody_elses_vm_stays_his_and_other_pods_get_plain_machines() {
+    simulate(async {
+        let scene = world(|pve| {
+            pve.machines.push(MachineSpec {
+                vmid: 300,
+                host: "pve2".to_owned(),
+                container: false,
+                template: false,
+                running: false,
+                storage: "shared".to_owned(),
+                disk: 1 << 30,
+                disk_used: 1 << 20,
+                cloudinit: false,
+                pool: None,
+                config: [
+                    ("hostpci0", "0000:02:00,pcie=1"),
+                    ("onboot", "0"),
+                    ("description", "games"),
+                ]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+            });
+        });
+        let mut workload = train(2);
+        workload.steps.push(Step {
+            at: Span::ZERO,
+            act: Act::Deploy {
+                name: "web".to_owned(),
+                replicas: 2,
+                pods: Pods::of("1600m", "1Gi"),
+            },
+        });
+        scene.live(None, 0, workload, Duration::from_mins(6)).await;
+        let devices = devices(&scene);
+        let carded = devices.values().flatten().count();
+        assert_eq!((devices.len(), carded), (3, 1), "{devices:?}");
+        let said = said(&scene);
+        let words = "the mapping gpu has 2 PCI devices on the host pve2, 0 of them free";
+        assert!(said.contains(words), "{said}");
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
