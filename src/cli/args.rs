@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::control::NotifyTestOptions;
 use super::examples;
 use super::mail_relay::MailRelayOptions;
+use super::output::Output;
 use crate::config::DEFAULT_PATH;
 use crate::model::cluster::PodKey;
 use crate::simulator_args::{DemoOptions, SimCommand};
@@ -240,8 +241,8 @@ pub(super) struct BuildOptions {
 #[derive(Debug, Args)]
 pub(super) struct ListOptions {
     /// How to print.
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
-    pub(super) output: Format,
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(super) output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -349,8 +350,8 @@ pub(super) struct HistoryOptions {
     #[arg(long, value_name = "PATH", default_value = RECORD_DIRECTORY)]
     pub(super) record: PathBuf,
     /// How to print.
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
-    pub(super) output: Format,
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(super) output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -423,8 +424,8 @@ pub(super) struct DoctorOptions {
     #[arg(short, long)]
     pub(super) quiet: bool,
     /// How to print.
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
-    pub(super) output: Format,
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(super) output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -534,8 +535,8 @@ pub(super) struct OutputOptions {
     #[command(flatten)]
     pub(super) control: ControlOptions,
     /// How to print.
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
-    pub(super) output: Format,
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(super) output: Output,
 }
 
 #[derive(Debug, Args)]

@@ -5,8 +5,8 @@ use anyhow::{Context as _, anyhow};
 use serde::de::DeserializeOwned;
 use std::path::Path;
 
-use super::args::{ExplainCommand, ExplainOptions, Format};
-use super::{Failure, control, load, plan, print, print_json, story};
+use super::args::{ExplainCommand, ExplainOptions};
+use super::{Failure, control, load, plan, story};
 use crate::agent::control::Command;
 use crate::brain::explain::{self, Asked};
 use crate::clock::Clock;
@@ -21,7 +21,7 @@ pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), Failure
             let (told, now) = tell(config, options, &question, |asked| {
                 explain::pod(asked, pod).ok_or_else(|| anyhow!("the snapshot has no pod {pod}"))
             })?;
-            show(options, &told, || story::pod(&told, now))
+            options.output.output.show(&told, || story::pod(&told, now))
         }
         ExplainCommand::Node { node, options } => {
             let question = Command::ExplainNode { node: node.clone() };
@@ -29,7 +29,10 @@ pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), Failure
                 explain::node(asked, node)
                     .ok_or_else(|| anyhow!("the snapshot has no node or machine {node}"))
             })?;
-            show(options, &told, || story::node(&told, now))
+            options
+                .output
+                .output
+                .show(&told, || story::node(&told, now))
         }
     }
 }
@@ -67,17 +70,6 @@ fn tell<T: DeserializeOwned>(
         now,
     })?;
     Ok((told, now))
-}
-
-fn show<T: serde::Serialize>(
-    options: &ExplainOptions,
-    told: &T,
-    text: impl FnOnce() -> String,
-) -> Result<(), Failure> {
-    match options.output.output {
-        Format::Table => print(&text()),
-        Format::Json => print_json(told),
-    }
 }
 
 #[cfg(test)]

@@ -7,11 +7,12 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::args::{Format, HistoryOptions};
+use super::args::HistoryOptions;
+use super::output::Output;
 use super::render::{one_line, whole_seconds};
 use super::table::table;
 use super::times::{local, part, zone_name};
-use super::{Failure, print, print_json};
+use super::{Failure, print};
 use crate::model::time::Time;
 use crate::model::words;
 use crate::record::{Deed, DeedKind, Filter, History};
@@ -37,12 +38,13 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), Failure> {
     };
     let history = History::open(&options.record)?;
     let (deeds, unread) = history.deeds_and_damage(&filter, options.limit)?;
-    if options.output == Format::Json {
-        return print_json(&Told {
+    if matches!(options.output, Output::Json | Output::Yaml) {
+        let told = Told {
             version: 1,
             deeds,
             unread,
-        });
+        };
+        return options.output.show(&told, String::new);
     }
     for problem in &unread {
         eprintln!("pve-autoscaler: {}", one_line(problem));
@@ -56,7 +58,8 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), Failure> {
             "pve-autoscaler: the latest {most} lines; --limit, --since and --until tell of others"
         );
     }
-    print(&told(&deeds, options.detail, &TimeZone::system()))
+    let text = told(&deeds, options.detail, &TimeZone::system());
+    super::write(&options.output.laid_out(&text))
 }
 
 /// Deeds as a table: a line a decision and kind of action, or a line an action.

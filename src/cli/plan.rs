@@ -4,8 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
-use super::args::{Format, PlanOptions};
-use super::{Failure, control, load, print, print_json, render};
+use super::args::PlanOptions;
+use super::output::Output;
+use super::{Failure, control, load, render};
 use crate::agent::control::Command;
 use crate::brain;
 use crate::clock::Clock;
@@ -29,10 +30,9 @@ pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), Failure> {
             (decision, Clock::System.now())
         }
     };
-    match options.output.output {
-        Format::Table => print(&render::decision(&decision, now)),
-        Format::Json => print_json(&decision),
-    }
+    let output = options.output.output;
+    let wide = output == Output::Wide;
+    output.show(&decision, || render::decision(&decision, wide, now))
 }
 
 /// Reads a saved view.

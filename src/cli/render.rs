@@ -1,6 +1,6 @@
 //! A decision and its reasons as text for people. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -19,9 +19,12 @@ use crate::model::words;
 
 /// Lines of one section at most; a cluster of thousands of nodes has its report in `-o json`.
 const MAX_ROWS: usize = 200;
+/// Pods of the same lot that have a line each beside the first; `-o wide` gives every pod one.
+const ALIKE: usize = 3;
 
 /// What would be done now, and why, for every pool, pod and node.
-pub(super) fn decision(decision: &Decision, now: Time) -> String {
+/// `wide`: each pod on a line of its own, however many have the same lot.
+pub(super) fn decision(decision: &Decision, wide: bool, now: Time) -> String {
     let report = &decision.report;
     let mut text = String::new();
     section(
@@ -41,7 +44,11 @@ pub(super) fn decision(decision: &Decision, now: Time) -> String {
         &mut text,
         "Pods without a node",
         &["POD", "OUTCOME", "WHY"],
-        pods(&report.pods, now),
+        if wide {
+            pods(&report.pods, now)
+        } else {
+            once(pods(&report.pods, now))
+        },
     );
     section(
         &mut text,
@@ -184,6 +191,31 @@ fn pods(pods: &BTreeMap<PodKey, PodVerdict>, now: Time) -> Vec<Vec<String>> {
         .collect()
 }
 
+/// Rows of pods with what is the same of many said once: the first pod stands for more than [`ALIKE`] others.
+fn once(rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    let lot = |row: &[String]| row.get(1..).unwrap_or_default().to_vec();
+    let mut alike: BTreeMap<Vec<String>, usize> = BTreeMap::new();
+    for row in &rows {
+        *alike.entry(lot(row)).or_default() += 1;
+    }
+    let mut said = BTreeSet::new();
+    let mut out = Vec::new();
+    for mut row in rows {
+        let lot = lot(&row);
+        let others = alike.get(&lot).map_or(0, |count| count - 1);
+        if others > ALIKE {
+            if !said.insert(lot) {
+                continue;
+            }
+            if let Some(pod) = row.first_mut() {
+                let _ = write!(pod, " and {others} more");
+            }
+        }
+        out.push(row);
+    }
+    out
+}
+
 fn nodes(nodes: &BTreeMap<Arc<str>, NodeVerdict>, now: Time) -> Vec<Vec<String>> {
     nodes
         .iter()
@@ -219,8 +251,6 @@ pub(super) fn section(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::model::action::{CreateSpec, Kind, NodeRef, Precondition, Reason, Target, VERSION};
     use crate::model::mark::Mark;
@@ -458,7 +488,20 @@ mod tests {
             memory: Memory::default(),
             wake: Some(NOW + Span::seconds(3)),
         };
-        insta::assert_snapshot!(decision(&made, NOW));
+        insta::assert_snapshot!(decision(&made, false, NOW));
+    }
+
+    #[test]
+    fn what_is_the_same_of_many_pods_is_said_once() {
+        let row =
+            |pod: usize, why: &str| vec![format!("a/{pod}"), "waits".to_owned(), why.to_owned()];
+        let mut rows: Vec<Vec<String>> = (0..6).map(|pod| row(pod, "cpu")).collect();
+        rows.insert(3, row(9, "memory"));
+        rows.extend((20..24).map(|pod| row(pod, "disk")));
+        let shown = once(rows);
+        let names: Vec<&str> = shown.iter().map(|row| &*row[0]).collect();
+        let few = ["a/20", "a/21", "a/22", "a/23"];
+        assert_eq!(names, [&["a/0 and 5 more", "a/9"][..], &few].concat());
     }
 
     #[test]
@@ -469,7 +512,7 @@ mod tests {
             memory: Memory::default(),
             wake: None,
         };
-        assert_eq!(decision(&none, NOW), "Nothing to do now.\n\n");
+        assert_eq!(decision(&none, false, NOW), "Nothing to do now.\n\n");
     }
 
     #[test]

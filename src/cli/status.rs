@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::args::{Format, OutputOptions, StatusOptions};
+use super::args::{OutputOptions, StatusOptions};
+use super::output::{self, Output};
 use super::render::section;
 use super::{Failure, control, narrow, render, said, write};
 use crate::agent::control::Command;
@@ -52,17 +53,29 @@ fn framed(text: &str, redraws: bool) -> String {
 /// The daemon's status as it is to be printed.
 fn shown(options: &OutputOptions) -> Result<String, Failure> {
     let answer = control::ask(&options.control, &Command::Status)?;
-    if options.output == Format::Json {
-        let text = serde_json::to_string_pretty(&answer)?;
-        return Ok(foreign::json(&(text + "\n")).into_owned());
+    match options.output {
+        Output::Json => {
+            let text = serde_json::to_string_pretty(&answer)?;
+            return Ok(foreign::json(&(text + "\n")).into_owned());
+        }
+        Output::Yaml => return output::yaml(&answer),
+        Output::Table | Output::Wide => {}
     }
     let status: Status = serde_json::from_value(answer)
         .context("the daemon's answer cannot be read; is it of another version?")?;
-    Ok(foreign::lines(&text(&status, Clock::System.now())).into_owned())
+    let whole = options.output == Output::Wide;
+    let text = text(&status, whole, Clock::System.now());
+    Ok(options.output.laid_out(&text))
 }
 
-fn text(whole: &Status, now: Time) -> String {
-    let status = &narrow::once(whole);
+/// For people: `wide` with every failure in full where it belongs.
+fn text(whole: &Status, wide: bool, now: Time) -> String {
+    let short = if wide {
+        whole.clone()
+    } else {
+        narrow::once(whole)
+    };
+    let status = &short;
     let mut text = format!("pve-autoscaler {}: {}\n", status.version, status.line());
     if let Some(at) = status.at {
         let cluster = status.cluster_id.as_deref().unwrap_or("not known yet");
@@ -88,7 +101,9 @@ fn text(whole: &Status, now: Time) -> String {
     held(&mut text, status, now);
     troubles(&mut text, status);
     render::warnings(&mut text, &status.warnings);
-    narrow::in_full(&mut text, whole);
+    if !wide {
+        narrow::in_full(&mut text, whole);
+    }
     text.truncate(text.trim_end().len());
     text.push('\n');
     text
@@ -317,7 +332,7 @@ mod tests {
             }],
             ..Status::default()
         };
-        insta::assert_snapshot!(text(&status, NOW));
+        insta::assert_snapshot!(text(&status, false, NOW));
     }
 
     /// A kubeconfig that is not there hinders fourteen views, the lease and the cluster's id: the fault is named once.
@@ -356,7 +371,7 @@ mod tests {
             }],
             ..Status::default()
         };
-        let text = text(&status, NOW);
+        let text = text(&status, false, NOW);
         assert_eq!(text.matches(cause).count(), 1, "{text}");
         let first = text.lines().next().unwrap_or_default();
         assert!(first.ends_with(cause), "{text}");
@@ -421,7 +436,7 @@ mod tests {
                 .join(" ")
                 .contains(said.trim())
         };
-        let shown = text(&status, NOW);
+        let shown = text(&status, false, NOW);
         assert!(
             shown.lines().all(|line| line.chars().count() <= 100),
             "{shown}"
@@ -438,6 +453,7 @@ mod tests {
                 machines: BTreeMap::new(),
                 ..status
             },
+            false,
             NOW,
         );
         assert!(
@@ -462,7 +478,7 @@ mod tests {
             version: "1.2.3".into(),
             ..Status::default()
         };
-        let text = text(&status, NOW);
+        let text = text(&status, false, NOW);
         assert!(
             text.starts_with("pve-autoscaler 1.2.3: not configured: edit "),
             "{text}"

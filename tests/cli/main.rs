@@ -92,7 +92,7 @@ fn a_wrong_command_line_ends_with_2() {
         &["pause", "a", "b"],
         &["explain", "pod", "a/b/c"],
         &["demo", "--speed", "0"],
-        &["plan", "-o", "yaml"],
+        &["plan", "-o", "xml"],
     ] {
         let output = program().args(arguments).output().expect("it runs");
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

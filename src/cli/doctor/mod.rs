@@ -40,8 +40,8 @@ use futures::future::join_all;
 use self::kubernetes::Cluster;
 use self::probe::look_at;
 use self::region::{Region, Seen, SeenRegion};
-use super::args::{DoctorOptions, Format, LookOptions};
-use super::{Failure, in_force, load, print, print_json, runtime};
+use super::args::{DoctorOptions, LookOptions};
+use super::{Failure, in_force, load, runtime};
 use crate::config::Settings;
 use crate::model::time::Span;
 
@@ -111,10 +111,8 @@ pub(super) fn run(path: &Path, options: &DoctorOptions) -> Result<(), Failure> {
         let here = Here::of(path, settings, &options.look);
         runtime()?.block_on(look(&here, &mut report));
     }
-    match options.output {
-        Format::Table => print(&report.text(!options.quiet))?,
-        Format::Json => print_json(&report.document())?,
-    }
+    let text = || report.text(!options.quiet);
+    options.output.show(&report.document(), text)?;
     ended(report.verdict())
 }
 

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::mark::Stage;
 use super::{Built, Place, chosen, definition, files, is_shared};
-use crate::cli::args::Format;
+use crate::cli::output::Output;
 use crate::cli::table::table;
-use crate::cli::{Failure, print, print_json};
+use crate::cli::{Failure, print};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::config::file::Build;
@@ -129,7 +129,7 @@ fn fate(built: &Built, all: &[Built], wanted: &str, shared: bool, cloned: bool) 
 }
 
 /// Shows every template that was built.
-pub(super) async fn list(settings: &Settings, format: Format) -> Result<(), Failure> {
+pub(super) async fn list(settings: &Settings, output: Output) -> Result<(), Failure> {
     let mut all = Vec::new();
     for (name, (template, build)) in chosen(settings, &[])? {
         let place = Place::open(settings, &template.region)?;
@@ -137,11 +137,12 @@ pub(super) async fn list(settings: &Settings, format: Format) -> Result<(), Fail
         let rows = rows(&place, name, build, &resources).await?;
         all.extend(rows.into_iter().map(|(_, row)| row));
     }
-    if format == Format::Json {
-        return print_json(&all);
-    }
+    output.show(&all, || overview(&all))
+}
+
+fn overview(all: &[Row]) -> String {
     if all.is_empty() {
-        return print("no template is built; `pve-autoscaler template build` makes them\n");
+        return "no template is built; `pve-autoscaler template build` makes them\n".to_owned();
     }
     let cells: Vec<Vec<String>> = all
         .iter()
@@ -168,7 +169,7 @@ pub(super) async fn list(settings: &Settings, format: Format) -> Result<(), Fail
         "LINKED CLONES",
         "AGE",
     ];
-    print(&table(&heading, &cells))
+    table(&heading, &cells)
 }
 
 /// Removes what nothing needs.

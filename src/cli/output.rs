@@ -1,0 +1,139 @@
+//! What a command answers, as somebody asked for it: a table folded to the terminal, the same unfolded, JSON or YAML.
+
+use std::io::IsTerminal as _;
+
+use clap::ValueEnum;
+
+use super::{Failure, fold, print_json, write};
+use crate::model::foreign;
+
+/// How to print an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    /// For people: folded to the width of the terminal.
+    Table,
+    /// For people: each row on one line, nothing shortened.
+    Wide,
+    /// For programs.
+    Json,
+    /// The same as JSON, as YAML.
+    Yaml,
+}
+
+/// What standard output is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Screen {
+    /// Columns of the terminal; `None` where it is none, or tells no width.
+    columns: Option<usize>,
+    colours: bool,
+}
+
+impl Screen {
+    /// What it is now. No colours where `NO_COLOR` is set to anything (<https://no-color.org>), or `TERM` is `dumb`
+    /// or not set.
+    pub(super) fn now() -> Screen {
+        let output = std::io::stdout();
+        let named = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let term = std::env::var("TERM").unwrap_or_default();
+        let is_terminal = output.is_terminal();
+        let size = terminal_size::terminal_size_of(&output).filter(|_| is_terminal);
+        Screen {
+            columns: size
+                .map(|(width, _)| usize::from(width.0))
+                .filter(|width| *width > 0),
+            colours: is_terminal && !named("NO_COLOR") && !matches!(&*term, "" | "dumb"),
+        }
+    }
+}
+
+impl Output {
+    /// Writes the answer: `text` for people, `value` for programs.
+    pub(super) fn show(
+        self,
+        value: &impl serde::Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        match self {
+            Output::Table | Output::Wide => write(&self.laid_out(&text())),
+            Output::Json => print_json(value),
+            Output::Yaml => write(&yaml(value)?),
+        }
+    }
+
+    /// Text for people as it goes to standard output: nothing of it steers a terminal but our own colours.
+    pub(super) fn laid_out(self, text: &str) -> String {
+        let screen = Screen::now();
+        let mut text = foreign::lines(text).into_owned();
+        if let Some(columns) = screen.columns.filter(|_| self == Output::Table) {
+            text = fold::fold(&text, columns);
+        }
+        if screen.colours {
+            fold::paint(&text)
+        } else {
+            text
+        }
+    }
+}
+
+/// A value as YAML, with nothing that steers a terminal.
+pub(super) fn yaml(value: &impl serde::Serialize) -> Result<String, Failure> {
+    // By way of JSON's values: keys that are no strings, such as a pod's, are written as they are in JSON.
+    let value = serde_json::to_value(value)?;
+    let text = serde_saphyr::to_string(&value).map_err(anyhow::Error::new)?;
+    Ok(foreign::lines(&text).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yaml_says_what_json_says_whatever_others_wrote() {
+        let words = [
+            "yes",
+            "no",
+            "null",
+            "~",
+            "1e3",
+            "0x10",
+            "010",
+            "",
+            " ",
+            "a: b",
+            "- a",
+            "# a",
+            "a #b",
+            "\"",
+            "'",
+            "|",
+            ">",
+            "%",
+            "@a",
+            "one\ntwo\n",
+            "\u{1b}[31m",
+            "\u{85}",
+            "\u{2028}",
+            "\0",
+            "\u{202e}abc",
+            "\t",
+            "2026-11-25",
+            "!!int 3",
+            "*a",
+            "&a",
+            "<<",
+            "...",
+            "---",
+            "\u{feff}",
+        ];
+        let value = serde_json::json!({ "words": words.to_vec(), "yes": { "a/b": [1, -2, 1.5, true, null, []] }, "e": {} });
+        let text = yaml(&value).expect("it is written");
+        for word in words {
+            let text = yaml(&word).expect("it is written");
+            let read: String = serde_saphyr::from_str(&text).expect(&text);
+            assert_eq!(read, word, "{text:?}");
+        }
+        let read: serde_json::Value = serde_saphyr::from_str(&text).expect(&text);
+        assert_eq!(read, value, "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+}
