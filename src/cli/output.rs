@@ -80,7 +80,12 @@ pub(super) fn yaml(value: &impl serde::Serialize) -> Result<String, Failure> {
     // By way of JSON's values: keys that are no strings, such as a pod's, are written as they are in JSON.
     let value = serde_json::to_value(value)?;
     let text = serde_saphyr::to_string(&value).map_err(anyhow::Error::new)?;
-    Ok(foreign::lines(&text).into_owned())
+    if foreign::lines(&text) == text {
+        return Ok(text);
+    }
+    // A writer of YAML leaves characters as they are that would steer a terminal. JSON escapes them, and is YAML.
+    let text = serde_json::to_string_pretty(&value)? + "\n";
+    Ok(foreign::json(&text).into_owned())
 }
 
 #[cfg(test)]
