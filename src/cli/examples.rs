@@ -36,6 +36,7 @@ Examples:
 pub(super) const PLAN: &str = "\
 Examples:
   pve-autoscaler plan                           # what would be done now
+  pve-autoscaler plan -o wide                   # each pod on a line of its own
   pve-autoscaler plan -o json | jq .plan
   pve-autoscaler --config new.toml plan --snapshot view.json    # another configuration on a saved view";
 
@@ -63,6 +64,7 @@ Examples:
 pub(super) const STATUS: &str = "\
 Examples:
   pve-autoscaler status
+  pve-autoscaler status -o wide                 # nothing shortened, nothing folded
   pve-autoscaler status -o json | jq .machines
   pve-autoscaler status --watch                 # again every two seconds; --watch=10: every ten";
 
