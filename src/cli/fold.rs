@@ -102,7 +102,9 @@ pub(super) fn paint(text: &str) -> String {
             } else {
                 BOLD
             };
-            out.push_str(&format!("{colour}{line}{PLAIN}\n"));
+            for part in [colour, line, PLAIN, "\n"] {
+                out.push_str(part);
+            }
         } else {
             out.push_str(line);
             out.push('\n');
