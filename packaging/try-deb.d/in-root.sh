@@ -6,6 +6,7 @@ readonly this=/root/try/this.deb next=/root/try/next.deb
 readonly config=/etc/pve-autoscaler.toml
 readonly example=/usr/share/doc/pve-autoscaler/examples/pve-autoscaler.toml
 readonly daemon=pve-autoscaler.service socket=pve-autoscaler-broker.socket broker=pve-autoscaler-broker.service
+readonly mail=pve-autoscaler-mail.socket
 # What systemd-analyze may find at most, in tenths.
 readonly daemon_exposure=15 broker_exposure=30
 missed=0
@@ -107,6 +108,9 @@ installed_and_idle() {
     hold "configuration is root's, readable" owned "$config" root:root 644
     hold "credentials are for root and the daemon alone" owned /etc/pve-autoscaler root:pve-autoscaler 750
     hold "the broker's socket is for the daemon's group" owned /run/pve-autoscaler/pve.sock root:pve-autoscaler 660
+    hold "the mails' socket listens" active "$mail"
+    hold "the mails' socket is for the daemon's group" owned /run/pve-autoscaler/mail.sock root:pve-autoscaler 660
+    mails_are_handed_on
     hold "the control socket is for the daemon's group" owned /run/pve-autoscaler/control.sock pve-autoscaler:pve-autoscaler 660
     hold "state is the daemon's alone" owned /var/lib/pve-autoscaler pve-autoscaler:pve-autoscaler 700
     hold "pve-autoscaler status answers" pve-autoscaler status
@@ -119,6 +123,30 @@ installed_and_idle() {
     hold "what units, configuration and README name is there" documented
     hold "bash completes past the first word" completes status --outp --output
     hold "bash completes a command below a command" completes explain no node
+}
+
+# A sendmail as postfix has it: it hands the mail to a program that is set-group-id, and needs that group to write. The
+# configuration is another one for as long: it names a mail and configures nothing.
+mails_are_handed_on() {
+    local spool=/var/spool/try-mail
+    cp "$config" /root/try/as-installed.toml
+    printf '[notification.mail]\nkind = "mail"\nto = ["root"]\n' >>"$config"
+    install -d -m 0730 -o root -g mail "$spool"
+    install -m 2755 -o root -g mail /usr/bin/tee /usr/local/bin/try-postdrop
+    printf '#!/bin/sh\n/usr/local/bin/try-postdrop %s/"$$" >/dev/null\n' "$spool" >/usr/sbin/sendmail
+    chmod 0755 /usr/sbin/sendmail
+    systemctl reload "$daemon"
+    hold "the daemon's test mail is taken" soon 10 pve-autoscaler notify-test mail
+    hold "and written with the rights of a set-group-id program" grep -qrs '^Auto-Submitted: auto-generated' "$spool"
+    hold "the daemon itself may not do so" denied_to_daemon "$spool"
+    cp /root/try/as-installed.toml "$config"
+    systemctl reload "$daemon"
+    rm -rf "$spool" /usr/local/bin/try-postdrop /usr/sbin/sendmail
+}
+# By its unit: no new privileges, and a root that is read-only.
+denied_to_daemon() {
+    [ "$(systemctl show --property=NoNewPrivileges --value "$daemon")" = yes ] &&
+        [ "$(systemctl show --property=ProtectSystem --value "$daemon")" = strict ]
 }
 
 # completes COMMAND WORD WHOLE: what bash makes of the word after the command.
@@ -206,7 +234,7 @@ sandbox_gone() {
 
 verify_units() {
     local said
-    said="$(systemd-analyze verify --man=no "$daemon" "$socket" "$broker" 2>&1)" || { echo "$said" && return 1; }
+    said="$(systemd-analyze verify --man=no "$daemon" "$socket" "$broker" "$mail" 2>&1)" || { echo "$said" && return 1; }
     [ -z "$said" ] || { echo "$said" && return 1; }
 }
 
@@ -343,6 +371,7 @@ removed() {
     hold "removes" quiet_dpkg -r pve-autoscaler
     hold "nothing of it runs" nothing_runs
     hold "the socket is closed" inactive "$socket"
+    hold "and the mails' socket" inactive "$mail"
     hold "the edited file stays" cmp "$config" /root/try/edited.toml
     hold "state stays" test -d /var/lib/pve-autoscaler
     hold "installs again after it was removed" quiet_dpkg -i "$next"

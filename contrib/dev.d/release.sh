@@ -1,0 +1,16 @@
+# shellcheck shell=bash
+# What a release has, in target/release-files: the packages, a bill of materials, checksums, and a repository for apt.
+
+dev_release() {
+    local arguments=("$@")
+    while [ $# -gt 0 ]; do
+        case "$1" in
+            --key | --with | --profile) [ $# -ge 2 ] || die "release $1 wants a value"; shift ;;
+            *) die "release knows --key KEY, --with FILE.deb and --profile PROFILE; not $1" ;;
+        esac
+        shift
+    done
+    need_build
+    need_packages "to build a release" build-essential debhelper dpkg-dev apt-utils gpg gpg-agent python3 xz-utils
+    part "release" packaging/build-release.sh "${arguments[@]}"
+}
