@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::settings::{Pool, Settings, Template};
+use crate::config::settings::{NetCard, Pool, Settings, Template};
 use crate::model::mark::Mark;
 use crate::model::policy::InstanceType;
 use crate::model::words;
@@ -84,8 +84,11 @@ pub fn write(
     let mut wanted = plain(machine, instance_type, pool);
     wanted.extend(of_template(template, network));
     wanted.extend(numbered(instance_type, network));
-    if let Some(net) = net0(current.get("net0"), template, instance_type.cores) {
-        wanted.insert("net0".to_owned(), net);
+    for (number, card) in template.cards() {
+        let key = format!("net{number}");
+        if let Some(net) = net(current.get(&key), card, instance_type.cores) {
+            wanted.insert(key, net);
+        }
     }
     let mut write = Write::default();
     // Logical CPUs are cores × sockets; a template with two sockets would double them.
@@ -139,7 +142,6 @@ fn of_template(
     let keys = template.ssh_keys.as_ref();
     let optional = [
         ("cpu", template.cpu_type.clone()),
-        ("ipconfig0", template.ipconfig.clone()),
         ("ciuser", template.ci_user.clone()),
         (
             "nameserver",
@@ -155,7 +157,10 @@ fn of_template(
         ),
     ];
     let optional = optional.into_iter();
-    optional.filter_map(|(key, value)| Some((key.to_owned(), value?)))
+    let optional = optional.filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let cards = template.cards();
+    let cards = cards.filter_map(|(card, of)| Some((format!("ipconfig{card}"), of.ipconfig?)));
+    optional.chain(cards)
 }
 
 /// What a machine has several of: addresses by network card, PCI devices.
@@ -172,7 +177,11 @@ fn numbered(
 
 /// `hostpci0`, `hostpci15`.
 fn is_device(key: &str) -> bool {
-    let number = key.strip_prefix("hostpci");
+    is_numbered(key, "hostpci")
+}
+
+fn is_numbered(key: &str, stem: &str) -> bool {
+    let number = key.strip_prefix(stem);
     number.is_some_and(|number| number.parse::<u8>().is_ok())
 }
 
@@ -181,7 +190,7 @@ fn same(key: &str, current: Option<&str>, wanted: &str) -> bool {
     match (key, current) {
         ("tags", Some(current)) => tag_set(current) == tag_set(wanted),
         ("onboot" | "protection", None) => wanted == "0",
-        ("net0", Some(current)) => parts(current) == parts(wanted),
+        (key, Some(current)) if is_numbered(key, "net") => parts(current) == parts(wanted),
         (key, Some(current)) if is_device(key) => {
             let sorted = |text: &str| text.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
             sorted(current) == sorted(wanted)
@@ -220,16 +229,16 @@ fn tags(pool: &Pool) -> Vec<String> {
     tags
 }
 
-/// `net0` with what the template's settings want of it, for a VM with so many cores; model, MAC and the rest stay.
-fn net0(current: Option<&String>, template: &Template, cores: u32) -> Option<String> {
-    let firewall = template.firewall.map(|on| u8::from(on).to_string());
-    let mtu = template.mtu.map(|mtu| mtu.to_string());
-    let queues = template
+/// A network card with what the file wants of it, for a VM with so many cores; model, MAC and the rest stay.
+fn net(current: Option<&String>, card: NetCard, cores: u32) -> Option<String> {
+    let firewall = card.firewall.map(|on| u8::from(on).to_string());
+    let mtu = card.mtu.map(|mtu| mtu.to_string());
+    let queues = card
         .multiqueue
         .map(|on| if on { cores.min(MAX_QUEUES) } else { 0 }.to_string());
-    let vlan = template.vlan.map(|vlan| vlan.to_string());
+    let vlan = card.vlan.map(|vlan| vlan.to_string());
     let wanted = [
-        ("bridge", template.bridge.clone()),
+        ("bridge", card.bridge),
         ("tag", vlan),
         ("firewall", firewall),
         ("mtu", mtu),
@@ -415,6 +424,54 @@ mod tests {
             &pool,
         );
         assert!(second.is_empty(), "{second:?}");
+    }
+
+    #[test]
+    fn further_cards_are_made_or_changed_each_by_its_number() {
+        let card = |bridge: &str, vlan| NetCard {
+            bridge: Some(bridge.into()),
+            vlan,
+            ..NetCard::default()
+        };
+        let mut second = card("vmbr2", None);
+        (second.mtu, second.multiqueue) = (Some(9000), Some(true));
+        second.ipconfig = Some("ip=dhcp".into());
+        let template = Template {
+            nics: vec![card("vmbr1", Some(30)), second],
+            ..Template::default()
+        };
+        let write = |before: &BTreeMap<String, String>| {
+            let mut network = none();
+            network.ipconfigs.insert(1, "ip=192.0.2.50/24".into());
+            super::write(
+                before,
+                "m",
+                &kind(),
+                (&template, &network),
+                &Pool::default(),
+            )
+        };
+        let net2 = "e1000=AA:BB:CC:00:11:33,bridge=vmbr0,firewall=1";
+        let before = config(&[
+            ("net0", "virtio=AA:BB:CC:00:11:22,bridge=vmbr0"),
+            ("net2", net2),
+        ]);
+        let first = write(&before);
+        assert!(!first.set.contains_key("net0"), "{first:?}");
+        assert_eq!(first.set["net1"], "virtio,bridge=vmbr1,tag=30");
+        assert_eq!(
+            first.set["net2"],
+            "e1000=AA:BB:CC:00:11:33,bridge=vmbr2,firewall=1,mtu=9000,queues=4"
+        );
+        assert_eq!(first.set["ipconfig1"], "ip=192.0.2.50/24");
+        assert_eq!(first.set["ipconfig2"], "ip=dhcp");
+        // PVE gives a new card its MAC.
+        let mut after = applied(before, first);
+        after.insert(
+            "net1".into(),
+            "virtio=AA:BB:CC:00:11:44,bridge=vmbr1,tag=30".into(),
+        );
+        assert!(write(&after).is_empty());
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) struct Policy {
 pub(super) struct Guest {
     /// `cpu`.
     pub(super) cpu_types: BTreeSet<String>,
-    /// `ipconfig0`.
+    /// `ipconfigN`.
     pub(super) ipconfigs: BTreeSet<String>,
     /// `ciuser`.
     pub(super) users: BTreeSet<String>,
@@ -36,13 +36,13 @@ pub(super) struct Guest {
     pub(super) searchdomains: BTreeSet<String>,
     /// `sshkeys`, plain and trimmed.
     pub(super) ssh_keys: BTreeSet<String>,
-    /// VLAN tags of `net0`.
+    /// VLAN tags of network cards.
     pub(super) vlans: BTreeSet<u16>,
-    /// `firewall` of `net0`.
+    /// `firewall` of network cards.
     pub(super) firewalls: BTreeSet<bool>,
-    /// `mtu` of `net0`.
+    /// `mtu` of network cards.
     pub(super) mtus: BTreeSet<u16>,
-    /// `queues` of `net0`: as many as the VM's type has cores (true), or none.
+    /// `queues` of network cards: as many as the VM's type has cores (true), or none.
     pub(super) multiqueues: BTreeSet<bool>,
     /// `cpuunits`, by pool.
     pub(super) cpu_units: BTreeMap<String, u32>,
@@ -79,15 +79,18 @@ impl Policy {
                 }
             };
             add(|guest| &mut guest.cpu_types, &template.cpu_type);
-            add(|guest| &mut guest.ipconfigs, &template.ipconfig);
             add(|guest| &mut guest.users, &template.ci_user);
             add(|guest| &mut guest.nameservers, &template.nameserver);
             add(|guest| &mut guest.searchdomains, &template.searchdomain);
             add(|guest| &mut guest.ssh_keys, &template.ssh_keys);
-            guest.vlans.extend(template.vlan);
-            guest.firewalls.extend(template.firewall);
-            guest.mtus.extend(template.mtu);
-            guest.multiqueues.extend(template.multiqueue);
+            for (_, card) in template.cards() {
+                guest.vlans.extend(card.vlan);
+                guest.firewalls.extend(card.firewall);
+                guest.mtus.extend(card.mtu);
+                guest.multiqueues.extend(card.multiqueue);
+                let text = card.ipconfig.map(|text| text.trim().to_owned());
+                guest.ipconfigs.extend(text);
+            }
         }
         for (name, pool) in &settings.pools {
             if let Some(units) = pool.cpu_units {

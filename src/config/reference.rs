@@ -7,10 +7,11 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 24] = [
+const TABLES: [(&str, &str); 25] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
     ("`[template.NAME]`", "Template"),
+    ("`[[template.NAME.nic]]`", "NetCard"),
     ("`[template.NAME.build]`", "Build"),
     ("`[network.NAME]`", "Network"),
     ("`[instance_type.NAME]`", "InstanceType"),

@@ -220,6 +220,8 @@ pub struct Template {
     pub mtu: Option<u16>,
     /// `queues` of `net0`: as many as cores, or none; the template's when absent.
     pub multiqueue: Option<bool>,
+    /// Further network cards, `net1` and so on.
+    pub nics: Vec<NetCard>,
     /// PVE resource pool.
     pub resource_pool: Option<String>,
     /// `cpu` of the VM, such as `host`; the template's when absent.
@@ -238,7 +240,40 @@ pub struct Template {
     pub build: Option<Arc<Build>>,
 }
 
+/// What the file says of a network card.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetCard {
+    /// Its bridge; the template's when absent.
+    pub bridge: Option<String>,
+    /// VLAN tag.
+    pub vlan: Option<u16>,
+    /// `firewall`.
+    pub firewall: Option<bool>,
+    /// `mtu`.
+    pub mtu: Option<u16>,
+    /// `queues`: as many as cores, or none; the template's when absent.
+    pub multiqueue: Option<bool>,
+    /// `ipconfigN`; the template's when absent.
+    pub ipconfig: Option<String>,
+    /// The network that gives machines their addresses on it; of the first card its pool says so.
+    pub network: Option<Arc<str>>,
+}
+
 impl Template {
+    /// Its network cards by number, as far as the file says something of them.
+    pub fn cards(&self) -> impl Iterator<Item = (u8, NetCard)> {
+        let first = NetCard {
+            bridge: self.bridge.clone(),
+            vlan: self.vlan,
+            firewall: self.firewall,
+            mtu: self.mtu,
+            multiqueue: self.multiqueue,
+            ipconfig: self.ipconfig.clone(),
+            network: None,
+        };
+        (0..).zip(std::iter::once(first).chain(self.nics.iter().cloned()))
+    }
+
     /// Whether the table means a VM, by its VMID or, if the VM is a template, by its name or tags.
     pub fn means(&self, vmid: u32, template: bool, name: &str, tags: &[String]) -> bool {
         self.vmid == Some(vmid)

@@ -27,14 +27,16 @@ pub(in crate::broker) fn check(
         same_mark(description, mark)?;
     }
     cores(policy, call, config)?;
-    if let Some(value) = call.param("ipconfig0") {
-        ipconfig(policy, mark, (0, value))?;
+    for (name, value) in &call.params {
+        if let Some(card) = number(name, "ipconfig") {
+            ipconfig(policy, mark, (card, value))?;
+        }
+        if let Some(card) = number(name, "net") {
+            net(policy, (card, value), mark, config)?;
+        }
     }
     if let Some(units) = call.param("cpuunits") {
         cpu_units(policy, units, mark)?;
-    }
-    if let Some(value) = call.param("net0") {
-        net(policy, value, mark, config)?;
     }
     pci_devices(policy, call, mark)?;
     if let Some(key) = call.param("disk") {
@@ -73,6 +75,11 @@ fn pci_devices(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> 
         }
     }
     Ok(())
+}
+
+/// The number of a network card in a parameter's name.
+fn number(name: &str, stem: &str) -> Option<u8> {
+    name.strip_prefix(stem)?.parse().ok()
 }
 
 fn same_mark(description: &str, mark: &Mark) -> Result<(), String> {
@@ -164,12 +171,18 @@ fn net_option(policy: &Policy, key: &str, value: &str, mark: &Mark) -> bool {
 }
 
 /// Only bridge, VLAN, firewall, MTU and queues may differ, and only to what the policy names.
-fn net(policy: &Policy, value: &str, mark: &Mark, config: &VmConfig) -> Result<(), String> {
+fn net(
+    policy: &Policy,
+    (card, value): (u8, &str),
+    mark: &Mark,
+    config: &VmConfig,
+) -> Result<(), String> {
     let wanted = Net::read(value);
-    let fail = |why: &str| Err(format!("parameter net0: {why}"));
+    let fail = |why: &str| Err(format!("parameter net{card}: {why}"));
     let bridges = &policy.allow.bridges;
-    let Some(current) = &config.net0 else {
-        // A template without a NIC: the plainest one, on a bridge of the policy.
+    let current = config.raw.get(&format!("net{card}"));
+    let Some(current) = &current.map(|text| Net::read(text)) else {
+        // A template without this card: the plainest one, on a bridge of the policy.
         let listed = wanted
             .bridge
             .as_ref()

@@ -112,3 +112,52 @@ async fn of_two_with_one_address_one_is_configured() {
     );
     assert_eq!(write(9052).await.outcome, "refused-by-broker");
 }
+
+#[tokio::test]
+async fn a_further_card_is_on_a_bridge_of_the_file_and_has_the_address_of_the_mark() {
+    let mut policy = networked();
+    let pool = policy.allow.pools.get_mut("small").expect("there");
+    let network = pool.networks.remove(&0).expect("there");
+    pool.networks.insert(1, network);
+    let mut on_second = mark_at(9050, 50);
+    let addresses = on_second.addresses.remove(&0).expect("there");
+    on_second.addresses.insert(1, addresses);
+    let rig = || {
+        let rig = rig_with(policy.clone());
+        rig.world.put(9050, &on_second.line());
+        rig
+    };
+    let path = format!("/nodes/{HOST}/qemu/9050/config");
+    for (name, value, passes) in [
+        ("ipconfig1", "ip=192.0.2.50/24,gw=192.0.2.1", true),
+        ("ipconfig1", "ip=192.0.2.51/24,gw=192.0.2.1", false),
+        ("ipconfig0", "ip=192.0.2.50/24,gw=192.0.2.1", false),
+        ("ipconfig2", "ip=192.0.2.50/24,gw=192.0.2.1", false),
+        ("net1", "virtio,bridge=vmbr0,tag=20", true),
+        ("net1", "virtio,bridge=vmbr9", false),
+        ("net1", "virtio,bridge=vmbr0,tag=21", false),
+        ("net1", "e1000,bridge=vmbr0", false),
+        ("net8", "virtio,bridge=vmbr0", false),
+        ("ipconfig8", "ip=dhcp", false),
+    ] {
+        let rig = rig();
+        let reply = rig.send("PUT", &path, &[(name, value)]).await;
+        if passes {
+            assert_eq!(reply.outcome, "done", "{name}={value}: {reply:?}");
+        } else {
+            rig.refused(&reply, &format!("{name}={value}"));
+        }
+    }
+    // A card that is there keeps its model and MAC.
+    let rig = rig();
+    let there = "e1000=BC:24:11:00:11:33,bridge=vmbr0";
+    rig.world.set(9050, "net2", json!(there));
+    for (value, passes) in [
+        ("e1000=BC:24:11:00:11:33,bridge=vmbr1", true),
+        ("virtio=BC:24:11:00:11:33,bridge=vmbr1", false),
+        ("e1000=BC:24:11:00:11:34,bridge=vmbr1", false),
+    ] {
+        let reply = rig.send("PUT", &path, &[("net2", value)]).await;
+        assert_eq!(reply.outcome == "done", passes, "{value}: {reply:?}");
+    }
+}

@@ -55,17 +55,20 @@ async fn bridges(
     found
 }
 
-/// The bridges that a template's machines have: the template's own, but for `net0` if the file names one.
+/// The bridges that a template's machines have: those that the file names, and the template's own of its other cards.
 pub(super) fn wanted(seen: &Seen, template: &Template) -> BTreeSet<String> {
     let configs = copies(seen, template).filter_map(|(vmid, _)| seen.configs.get(vmid));
-    let own = configs.flat_map(|config| of_config(config, template.bridge.is_some()));
-    own.chain(template.bridge.clone()).collect()
+    let cards = || template.cards();
+    let replaced = |number: u8| cards().any(|(card, of)| card == number && of.bridge.is_some());
+    let own = configs.flat_map(|config| of_config(config, replaced));
+    own.chain(cards().filter_map(|(_, card)| card.bridge))
+        .collect()
 }
 
-fn of_config(config: &VmConfig, replaced: bool) -> impl Iterator<Item = String> {
+fn of_config(config: &VmConfig, replaced: impl Fn(u8) -> bool) -> impl Iterator<Item = String> {
     let nets = config.raw.iter().filter(move |(key, _)| {
         let number = key.strip_prefix("net").map(str::parse::<u8>);
-        matches!(number, Some(Ok(number)) if !(replaced && number == 0))
+        matches!(number, Some(Ok(number)) if !replaced(number))
     });
     nets.filter_map(|(_, value)| {
         let mut parts = value.split(',');

@@ -19,7 +19,7 @@ pub use build::{Build, Chipset, Firmware, ScsiController};
 pub use kubelet::{
     CpuManagerPolicy, Kubelet, KubeletReserved, Swap, TopologyManagerPolicy, TopologyManagerScope,
 };
-pub use network::{Ipv4Source, Ipv6Source, Network};
+pub use network::{Ipv4Source, Ipv6Source, NetCard, Network};
 pub use notification::{Notification, NotificationFormat, NotificationKind, QuietHours};
 pub(crate) use pool::MAX_TOKEN_TTL;
 pub use pool::{

@@ -64,3 +64,32 @@ pub struct Network {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub searchdomain: Option<String>,
 }
+
+/// A further network card of machines: the first of a template's list is `net1`, the next one `net2`. Its address comes from
+/// `network` or `ipconfig`, else it is as the template has it. A card that the template does not have is a `virtio` one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NetCard {
+    /// Its bridge, or a virtual network.
+    pub bridge: Option<String>,
+    /// Its VLAN tag.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4094))]
+    pub vlan: Option<u16>,
+    /// Whether it passes through PVE's firewall.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firewall: Option<bool>,
+    /// Its MTU; 1 for the bridge's. PVE starts no VM whose MTU is above its bridge's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65520))]
+    pub mtu: Option<u16>,
+    /// It gets as many queues as the machine has cores (64 at most).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub multiqueue: Option<bool>,
+    /// Cloud-init's `ipconfig` of it, such as `ip=dhcp`; no fixed address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipconfig: Option<String>,
+    /// The network that gives each machine an address of its own on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+}

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::build::Build;
+use super::network::NetCard;
 use crate::config::scalar::{Cpu, Duration, Overcommit, Size, VmidRange};
 use crate::model::time::Span;
 
@@ -214,6 +215,10 @@ pub struct Template {
     /// `net0`, a `virtio` card, gets as many queues as the machine has cores (64 at most).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multiqueue: Option<bool>,
+    /// Further network cards.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub nic: Vec<NetCard>,
     /// The PVE resource pool that machines are put into.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_pool: Option<String>,

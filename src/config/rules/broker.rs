@@ -68,7 +68,11 @@ pub(super) fn broker(
             template_names: of(&[], |template| template.vm_name.as_ref()),
             template_tags: tags(&templates),
             storages: of(&extra.storages, |template| template.storage.as_ref()),
-            bridges: of(&extra.bridges, |template| template.bridge.as_ref()),
+            bridges: {
+                let cards = templates.iter().flat_map(|template| template.cards());
+                let named = cards.filter_map(|(_, card)| card.bridge);
+                sorted(named.chain(extra.bridges.iter().cloned()))
+            },
             resource_pools: of(&extra.resource_pools, |template| {
                 template.resource_pool.as_ref()
             }),

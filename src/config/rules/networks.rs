@@ -12,7 +12,7 @@ use super::{Problems, ipconfig, name, shared};
 use crate::config::file::{self, File, Ipv6Source};
 use crate::config::place::KeyPath;
 use crate::config::scalar::AddressList;
-use crate::config::settings::{AddressSource, Network};
+use crate::config::settings::{AddressSource, Network, Template};
 use crate::model::network::{AddressRange, Family, NetworkPolicy};
 use crate::model::words;
 
@@ -255,24 +255,33 @@ fn free_ranges(
     free
 }
 
-/// The network of a pool's first card, by the number of the card.
+/// The networks of a pool's cards, by the number of the card: the pool names that of the first, its template those of others.
 pub(super) fn of_pool(
     pool: &file::Pool,
+    template: Option<(&Arc<str>, &Template)>,
     networks: &Networks,
     path: &KeyPath,
     problems: &mut Problems,
 ) -> BTreeMap<u8, Arc<str>> {
-    let Some(named) = pool.network.as_deref() else {
-        return BTreeMap::new();
-    };
-    let found = networks.get_key_value(named);
-    problems.unless(found.is_some(), &path.at("network"), || {
-        format!("there is no table [network.{named}]")
+    let first = pool.network.as_deref();
+    let mut named: Vec<(u8, &str, KeyPath)> = Vec::new();
+    named.extend(first.map(|name| (0, name, path.at("network"))));
+    if let Some((name, template)) = template {
+        for (card, nic) in (1..).zip(&template.nics) {
+            let at = KeyPath::default().at("template").at(name).at("nic");
+            let at = at.at(&(usize::from(card) - 1)).at("network");
+            let network = nic.network.as_deref();
+            named.extend(network.map(|name| (card, name, at)));
+        }
+    }
+    let found = named.into_iter().filter_map(|(card, name, at)| {
+        let found = networks.get_key_value(name);
+        problems.unless(found.is_some(), &at, || {
+            format!("there is no table [network.{name}]")
+        });
+        found.map(|(name, _)| (card, name.clone()))
     });
-    found
-        .map(|(name, _)| (0, name.clone()))
-        .into_iter()
-        .collect()
+    found.collect()
 }
 
 /// Networks whose machines may meet give no address twice.

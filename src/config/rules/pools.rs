@@ -147,7 +147,7 @@ pub(super) fn pools(
         let mut policy = PoolPolicy {
             region: region.unwrap_or_default(),
             template: template.map(|(name, _)| name.clone()).unwrap_or_default(),
-            networks: networks::of_pool(pool, networks, &path, problems),
+            networks: networks::of_pool(pool, template, networks, &path, problems),
             ..policy(pool, file, &path, problems)
         };
         if let Some(region) = said {

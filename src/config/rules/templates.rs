@@ -10,8 +10,12 @@ use super::regions::{Regions, ResolvedRegion, region_of};
 use super::{Problems, builds, each, ipconfig, name, shared};
 use crate::config::file::{self, CloneKind, File};
 use crate::config::place::KeyPath;
-use crate::config::settings::Template;
+use crate::config::settings::{NetCard, Template};
 use crate::config::syntax;
+use crate::model::network::fixed_addresses;
+
+/// Further network cards of a machine at most: the broker lets so many be written.
+const MAX_NICS: usize = 7;
 
 /// The templates.
 pub(super) fn templates(
@@ -50,6 +54,7 @@ pub(super) fn templates(
                 firewall: template.firewall,
                 mtu: template.mtu,
                 multiqueue: template.multiqueue,
+                nics: template.nic.iter().map(card).collect(),
                 resource_pool: template.resource_pool.clone(),
                 cpu_type: template.cpu_type.clone(),
                 ipconfig: template.ipconfig.clone(),
@@ -111,16 +116,8 @@ fn check_template(
     if let Some(why) = template.ipconfig.as_deref().and_then(ipconfig::fault) {
         problems.add(&path.at("ipconfig"), why);
     }
-    let vlan = template.vlan.is_none_or(|tag| (1..=4094).contains(&tag));
-    problems.unless(vlan, &path.at("vlan"), || {
-        "expected a VLAN tag, 1 to 4094".to_owned()
-    });
-    let mtu = template
-        .mtu
-        .is_none_or(|mtu| mtu == 1 || (576..=65520).contains(&mtu));
-    problems.unless(mtu, &path.at("mtu"), || {
-        "expected an MTU, 576 to 65520, or 1 for the bridge's".to_owned()
-    });
+    check_card(path, template.vlan, template.mtu, problems);
+    check_nics(&template.nic, &path.at("nic"), problems);
     each(
         &template.ssh_keys,
         &path.at("ssh_keys"),
@@ -128,6 +125,63 @@ fn check_template(
         "a public key such as \"ssh-ed25519 AAAA… name\"",
         problems,
     );
+}
+
+fn card(nic: &file::NetCard) -> NetCard {
+    NetCard {
+        bridge: nic.bridge.clone(),
+        vlan: nic.vlan,
+        firewall: nic.firewall,
+        mtu: nic.mtu,
+        multiqueue: nic.multiqueue,
+        ipconfig: nic.ipconfig.clone(),
+        network: nic.network.as_deref().map(shared),
+    }
+}
+
+/// What is the same for every network card.
+fn check_card(path: &KeyPath, vlan: Option<u16>, mtu: Option<u16>, problems: &mut Problems) {
+    let vlan = vlan.is_none_or(|tag| (1..=4094).contains(&tag));
+    problems.unless(vlan, &path.at("vlan"), || {
+        "expected a VLAN tag, 1 to 4094".to_owned()
+    });
+    let mtu = mtu.is_none_or(|mtu| mtu == 1 || (576..=65520).contains(&mtu));
+    problems.unless(mtu, &path.at("mtu"), || {
+        "expected an MTU, 576 to 65520, or 1 for the bridge's".to_owned()
+    });
+}
+
+/// Further network cards.
+fn check_nics(nics: &[file::NetCard], path: &KeyPath, problems: &mut Problems) {
+    problems.unless(nics.len() <= MAX_NICS, path, || {
+        format!("expected at most {MAX_NICS} further network cards")
+    });
+    for (position, nic) in nics.iter().enumerate() {
+        let path = path.at(&position);
+        let named = problems.require(
+            nic.bridge.as_deref(),
+            &path.at("bridge"),
+            "a bridge such as vmbr0",
+        );
+        problems.text(
+            &path.at("bridge"),
+            named,
+            syntax::pve_id,
+            "a bridge such as vmbr0",
+        );
+        check_card(&path, nic.vlan, nic.mtu, problems);
+        let Some(text) = nic.ipconfig.as_deref() else {
+            continue;
+        };
+        if let Some(why) = ipconfig::fault(text) {
+            problems.add(&path.at("ipconfig"), why);
+        } else if fixed_addresses(text).next().is_some() {
+            problems.add(
+                &path.at("ipconfig"),
+                "every machine would have this address: expected ip=dhcp or ip6=auto, or network for an address for each",
+            );
+        }
+    }
 }
 
 /// The name of the template's VM: the file's, or the one that builds give it.

@@ -157,3 +157,39 @@ fn a_network_takes_the_place_of_the_templates_address() {
         "{found}"
     );
 }
+
+#[test]
+fn further_cards_have_a_bridge_and_no_address_that_all_would_have() {
+    let nic = |lines: &str| {
+        let text = format!(
+            "version = 1\n[proxmox]\nvmids = \"9000-9019\"\n[template.debian]\nvmid = 8000\n[[template.debian.nic]]\n{lines}\n\
+             [network.lan]\nsubnet = \"192.0.2.0/24\"\nranges = [\"192.0.2.50-192.0.2.99\"]\n\
+             [instance_type.s]\ncores = 2\nmemory = \"4GiB\"\n\
+             [pool.p]\ntemplate = \"debian\"\ninstance_types = [\"s\"]\nmax = 2\n"
+        );
+        parse(&text, "test").map_err(|_| messages(&text))
+    };
+    let settings = nic("bridge = \"vmbr1\"\nnetwork = \"lan\"").expect("right");
+    let networks = &settings.policy.pools["p"].networks;
+    assert_eq!(networks.get(&1).map(|name| &**name), Some("lan"));
+    assert_eq!(settings.broker.allow.bridges, ["vmbr1"]);
+    for (lines, words) in [
+        ("vlan = 20", "nic.0.bridge"),
+        ("bridge = \"vm br\"", "a bridge such as vmbr0"),
+        ("bridge = \"vmbr1\"\nvlan = 5000", "nic.0.vlan"),
+        ("bridge = \"vmbr1\"\nmtu = 100", "nic.0.mtu"),
+        ("bridge = \"vmbr1\"\nipconfig = \"ip=x\"", "nic.0.ipconfig"),
+        (
+            "bridge = \"vmbr1\"\nipconfig = \"ip=192.0.2.5/24\"",
+            "every machine would have this address",
+        ),
+        (
+            "bridge = \"vmbr1\"\nnetwork = \"other\"",
+            "there is no table [network.other]",
+        ),
+        ("bridge = \"vmbr1\"\nmodel = \"e1000\"", "model"),
+    ] {
+        let errors = nic(lines).expect_err(lines);
+        assert!(errors.contains(words), "{lines}: {errors}");
+    }
+}
