@@ -32,11 +32,17 @@ pub(super) fn are_free(case: Case<'_>, region: &str, host: &str, planned: &Plann
         return refuse(Rule::Device, why);
     }
     let mut given = Given::of(seen, host);
-    for device in taken(case, seen, (region, host)) {
-        match device {
-            PciUse::Device(address) => given.withdraw(&address),
+    let taken = taken(case, seen, (region, host));
+    // First who has a certain device: a mapping may give another one instead.
+    for device in &taken {
+        if let PciUse::Device(address) = device {
+            given.withdraw(address);
+        }
+    }
+    for device in &taken {
+        if let PciUse::Mapping(name) = device {
             // Guests that have more devices than there are share them: not at the same time.
-            PciUse::Mapping(name) => drop(given.give(&name)),
+            given.give(name);
         }
     }
     for name in wanted {

@@ -68,11 +68,7 @@ pub(super) fn broker(
             template_names: of(&[], |template| template.vm_name.as_ref()),
             template_tags: tags(&templates),
             storages: of(&extra.storages, |template| template.storage.as_ref()),
-            bridges: {
-                let cards = templates.iter().flat_map(|template| template.cards());
-                let named = cards.filter_map(|(_, card)| card.bridge);
-                sorted(named.chain(extra.bridges.iter().cloned()))
-            },
+            bridges: bridges(&templates, &extra.bridges),
             resource_pools: of(&extra.resource_pools, |template| {
                 template.resource_pool.as_ref()
             }),
@@ -89,6 +85,13 @@ pub(super) fn broker(
             quarantine: file.scale_down.quarantine.0,
         },
     }
+}
+
+/// The bridges of all cards of these templates, and more.
+fn bridges(templates: &[&Template], more: &[String]) -> Vec<String> {
+    let cards = templates.iter().flat_map(|template| template.cards());
+    let named = cards.filter_map(|(_, card)| card.bridge);
+    sorted(named.chain(more.iter().cloned()))
 }
 
 /// The networks that pools of the local channel have addresses of.
