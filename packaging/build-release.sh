@@ -224,7 +224,7 @@ for entry in "${suites[@]}"; do
 done
 (cd "$out" && find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort | xargs sha256sum >../SHA256SUMS.new && mv ../SHA256SUMS.new SHA256SUMS)
 (cd "$out" && sha256sum --quiet --check SHA256SUMS)
-ls -lR "$out" | grep -v '^total' >&2
+(cd "$out" && find . -type f -printf '%10s  %P\n' | LC_ALL=C sort -k2) >&2
 case "$(dpkg --print-architecture) ${others[*]}" in
     amd64*_arm64.deb* | arm64*) ;;
     *) echo "build-release: not for arm64: run it on such a machine, and give its package to --with" >&2 ;;
