@@ -151,9 +151,13 @@ async fn what_is_sent_stands_in_pves_schema() {
         return;
     };
     let mut schema: Vec<Value> = serde_json::from_str(&text).expect("the schema is JSON");
-    // The schema leaves containers out.
-    let containers = include_str!("../sim/pve/tests/containers.json");
-    schema.extend(serde_json::from_str::<Vec<Value>>(containers).expect("JSON"));
+    // The schema leaves containers and device mappings out.
+    for more in [
+        include_str!("../sim/pve/tests/containers.json"),
+        include_str!("../sim/pve/tests/mappings.json"),
+    ] {
+        schema.extend(serde_json::from_str::<Vec<Value>>(more).expect("JSON"));
+    }
     for request in all_calls().await {
         let segments: Vec<&str> = request.path.split('/').collect();
         let known = schema.iter().find(|entry| {
