@@ -105,7 +105,8 @@ part_completion() {
     done
     shown build --locked
     "${CARGO_TARGET_DIR:-target}/debug/pve-autoscaler" generate "$made"
-    part "completion" limited 300 python3 tests/terminal/completion.py "$made/completions" "${shells[@]}"
+    part "completion" limited 600 python3 tests/terminal/completion.py \
+        "${CARGO_TARGET_DIR:-target}/debug/pve-autoscaler" "$made/completions" "${shells[@]}"
 }
 
 # The page in a real browser.

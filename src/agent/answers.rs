@@ -1,11 +1,16 @@
 //! What the daemon answers from its last turn: the view, the plan, and stories of one pod or node.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
-use crate::agent::control::Answer;
+use crate::agent::control::{Answer, NameKind};
 use crate::agent::turn::Turn;
 use crate::brain::explain::{self, Asked};
 use crate::model::cluster::PodKey;
+
+/// More names than this help nobody who types one.
+const MAX_NAMES: usize = 500;
 
 /// What is asked of a turn.
 #[derive(Clone, Debug)]
@@ -18,6 +23,8 @@ pub enum Question {
     Pod(PodKey),
     /// All about one node.
     Node(String),
+    /// Names that begin with a text, in order, [`MAX_NAMES`] at most.
+    Names(NameKind, String),
 }
 
 impl Question {
@@ -43,8 +50,34 @@ impl Question {
                 Some(story) => json(&story),
                 None => Answer::Error(format!("no node or machine {name} is seen")),
             },
+            Question::Names(kind, prefix) => json(&names(turn, *kind, prefix)),
         }
     }
+}
+
+/// The names of a kind that begin with `prefix`.
+fn names(turn: &Turn, kind: NameKind, prefix: &str) -> BTreeSet<String> {
+    let snapshot = &turn.snapshot;
+    let nodes = || snapshot.cluster.nodes.keys().map(|name| name.to_string());
+    let machines = || snapshot.machines.keys().map(|name| name.to_string());
+    let pools = turn.settings.policy.pools.keys();
+    let hosts = snapshot
+        .regions
+        .values()
+        .flat_map(|region| region.hosts.keys());
+    let pods = snapshot.cluster.pods.iter();
+    let all: Box<dyn Iterator<Item = String> + '_> = match kind {
+        NameKind::Pods => Box::new(pods.map(|(key, _)| key.to_string())),
+        NameKind::Nodes => Box::new(nodes().chain(machines())),
+        NameKind::Machines => Box::new(machines()),
+        NameKind::Pools => Box::new(pools.map(|name| name.to_string())),
+        NameKind::Hosts => Box::new(hosts.map(|name| name.to_string())),
+    };
+    let mut found: BTreeSet<String> = all.filter(|name| name.starts_with(prefix)).collect();
+    if let Some(first) = found.iter().nth(MAX_NAMES).cloned() {
+        found.split_off(&first);
+    }
+    found
 }
 
 /// A value as an answer.

@@ -1,4 +1,5 @@
-//! The control socket: how `status`, `pause`, `resume`, `retry`, `notify-test`, `snapshot`, `plan` and `explain` reach the daemon.
+//! The control socket: how `status`, `pause`, `resume`, `retry`, `notify-test`, `snapshot`, `plan`, `explain` and the completion
+//! of names reach the daemon.
 //!
 //! One JSON object per line each way. The socket's mode lets in root and the daemon's group; on top
 //! the peer is asked for: only root and the daemon's own user may change anything.
@@ -64,6 +65,29 @@ pub enum Command {
         /// The node, or a machine on its way up.
         node: String,
     },
+    /// Names that begin with something, for the completion of what a person types.
+    Names {
+        /// Of what.
+        kind: NameKind,
+        /// How they begin.
+        prefix: String,
+    },
+}
+
+/// What a name that is asked for belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NameKind {
+    /// Pods, as `NAMESPACE/NAME`.
+    Pods,
+    /// Nodes, and machines on their way up.
+    Nodes,
+    /// Machines.
+    Machines,
+    /// Pools.
+    Pools,
+    /// Hosts of all regions.
+    Hosts,
 }
 
 impl Command {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::complete;
 use super::control::NotifyTestOptions;
 use super::examples;
 use super::mail_relay::MailRelayOptions;
@@ -226,9 +227,10 @@ pub(super) struct KproximateOptions {
 #[derive(Debug, Args)]
 pub(super) struct BuildOptions {
     /// The templates. Default: all that have a build.
+    #[arg(add = complete::templates())]
     pub(super) names: Vec<String>,
     /// Only on this host; may be repeated. Default: as the build says.
-    #[arg(long = "host", value_name = "HOST")]
+    #[arg(long = "host", value_name = "HOST", add = complete::hosts())]
     pub(super) hosts: Vec<String>,
     /// Build also what is up to date: newer packages, for instance.
     #[arg(long)]
@@ -260,7 +262,7 @@ pub(super) enum ExplainCommand {
     #[command(after_help = examples::EXPLAIN_POD)]
     Pod {
         /// The pod: NAMESPACE/NAME, or NAME for the namespace default.
-        #[arg(value_parser = super::explain::key)]
+        #[arg(value_parser = super::explain::key, add = complete::pods())]
         pod: PodKey,
         #[command(flatten)]
         options: ExplainOptions,
@@ -269,6 +271,7 @@ pub(super) enum ExplainCommand {
     #[command(after_help = examples::EXPLAIN_NODE)]
     Node {
         /// The node, or a machine on its way up.
+        #[arg(add = complete::nodes())]
         node: String,
         #[command(flatten)]
         options: ExplainOptions,
@@ -329,16 +332,16 @@ pub(super) struct HistoryOptions {
     #[command(flatten)]
     pub(super) part: PartOptions,
     /// What concerns this pod: NAMESPACE/NAME, or NAME for the namespace default.
-    #[arg(long, value_name = "POD", value_parser = super::explain::key)]
+    #[arg(long, value_name = "POD", value_parser = super::explain::key, add = complete::pods())]
     pub(super) pod: Option<PodKey>,
     /// What concerns this node.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = complete::nodes())]
     pub(super) node: Option<String>,
     /// What concerns this machine.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = complete::machines())]
     pub(super) machine: Option<String>,
     /// What concerns machines of this pool.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = complete::pools())]
     pub(super) pool: Option<String>,
     /// The latest lines at most.
     #[arg(long, value_name = "NUMBER", default_value_t = 500)]
@@ -562,7 +565,7 @@ pub(super) struct PauseOptions {
 #[derive(Debug, Args)]
 pub(super) struct RetryOptions {
     /// The pool, as the configuration names it.
-    #[arg(value_name = "POOL")]
+    #[arg(value_name = "POOL", add = complete::pools())]
     pub(super) pool: String,
     #[command(flatten)]
     pub(super) control: ControlOptions,

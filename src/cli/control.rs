@@ -5,6 +5,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::args::{ControlOptions, PauseOptions, RetryOptions, SnapshotOptions};
+use super::complete;
 use super::{Failure, print, runtime, write};
 use crate::agent::control::{self, Command};
 use crate::model::foreign;
@@ -14,7 +15,7 @@ use crate::notify::Tried;
 #[derive(Debug, Args)]
 pub(super) struct NotifyTestOptions {
     /// One of them, as the configuration names it. Default: all.
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = complete::notifications())]
     name: Option<String>,
     #[command(flatten)]
     control: ControlOptions,

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use clap::CommandFactory as _;
-use clap_complete::{Generator as _, Shell};
 
 use super::args::Cli;
+use super::complete;
 use super::manual;
 use super::schemas;
 use crate::config;
@@ -73,24 +73,6 @@ fn pages(command: &clap::Command, directory: &Path) -> std::io::Result<()> {
         .try_for_each(|command| pages(command, directory))
 }
 
-/// Writes a shell's completion into `directory`.
-///
-/// For bash, clap_complete names a command's state in two ways when the program's name has a '-' in it: where a
-/// word leads to the next state the '-' is `__`, where a state's words are listed it is `__subcmd__`. No state below
-/// the first would ever be found, so that nothing is offered after the command. Both get the first spelling.
-fn completion(shell: Shell, directory: &Path) -> std::io::Result<()> {
-    let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), NAME, &mut text);
-    if shell == Shell::Bash {
-        let listed = NAME.replace('-', "__subcmd__");
-        let reached = NAME.replace('-', "__");
-        text = String::from_utf8_lossy(&text)
-            .replace(&listed, &reached)
-            .into_bytes();
-    }
-    std::fs::write(directory.join(shell.file_name(NAME)), text)
-}
-
 /// Writes everything into `directory`.
 pub(super) fn run(directory: &Path) -> anyhow::Result<()> {
     let man = directory.join("man");
@@ -105,9 +87,9 @@ pub(super) fn run(directory: &Path) -> anyhow::Result<()> {
     whole.build();
     pages(&whole, &man)
         .with_context(|| format!("cannot write man pages into {}", man.display()))?;
-    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        completion(shell, &completions)
-            .with_context(|| format!("cannot write completions into {}", completions.display()))?;
+    for (file, text) in complete::scripts().context("cannot make the shells' scripts")? {
+        let path = completions.join(file);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     for (name, text) in [
         ("man/pve-autoscaler.toml.5", manual::page()),

@@ -7,6 +7,7 @@ mod args;
 mod bundle;
 mod channels;
 mod check;
+mod complete;
 mod control;
 mod crash;
 mod doctor;
@@ -82,6 +83,7 @@ const EXIT_USAGE: u8 = 2;
 
 /// The program.
 pub fn main() -> ExitCode {
+    complete::answer_shell();
     name_provider();
     let matches = Cli::command().get_matches();
     // A replay without it goes by the configurations in the record.

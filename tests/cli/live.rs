@@ -294,6 +294,26 @@ fn asked(socket: &Path, command: &str, wanted: impl Fn(&Value) -> bool) -> Value
     panic!("{command} never said it: {last}");
 }
 
+/// The daemon's names are offered to a shell that asks with the words typed so far.
+fn names_are_completed(socket: &Path) {
+    let offered = |words: &[&str]| {
+        let output = program()
+            .env("PVE_AUTOSCALER_COMPLETE", "fish")
+            .args(["--", "pve-autoscaler"])
+            .arg("--config=/nonexistent")
+            .args(words)
+            .output()
+            .expect("it runs");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let socket = socket.to_str().expect("a path in UTF-8");
+    assert_eq!(offered(&["retry", "--socket", socket, "gen"]), "general\n");
+    assert_eq!(offered(&["retry", "--socket", socket, "x"]), "");
+    let nodes = offered(&["explain", "node", "--socket", socket, ""]);
+    assert!(nodes.contains("control-plane\n"), "{nodes}");
+}
+
 pub(crate) fn kubeconfig(simulators: &Simulators) -> Output {
     program()
         .arg("kubeconfig")
@@ -384,6 +404,7 @@ fn the_daemon_runs_with_the_kubeconfig_that_the_command_makes() {
         said.contains("there is no pool genral; the pools are general"),
         "{said}"
     );
+    names_are_completed(&socket);
     let (_, said) = check_as(&own_name(), &config);
     assert!(
         said.contains("ok: daemon: it answers and runs with this file"),

@@ -1,15 +1,19 @@
 """Completion as people use it: words typed into real shells, with the Tab key.
 
-    completion.py DIRECTORY SHELL...       DIRECTORY is where `pve-autoscaler generate` wrote
+    completion.py PROGRAM DIRECTORY SHELL...       DIRECTORY is where `PROGRAM generate` wrote
 
-Fails when a shell does not make of what is typed what stands in EXPECTED.
+Names come from a daemon's control socket, which this script answers, and from a configuration file. Fails when a shell does not make of what is typed what stands in EXPECTED.
 """
 
+import json
 import os
 import pathlib
 import re
+import shlex
+import socketserver
 import sys
 import tempfile
+import threading
 
 from typist import Failed, Terminal
 
@@ -25,7 +29,24 @@ EXPECTED = [
     ("--config /etc/passwd res", ["--config", "/etc/passwd", "resume"]),
     ("plan --snapshot ./vie", ["plan", "--snapshot", "./view.json"]),
     ("check --config ./vie", ["check", "--config", "./view.json"]),
+    ("explain pod --socket ./daemon sho", ["explain", "pod", "--socket", "./daemon", "shop/web-1"]),
+    ("explain pod --socket ./daemon lon", ["explain", "pod", "--socket", "./daemon", "lonely-0"]),
+    ("explain node --socket=./daemon pve-", ["explain", "node", "--socket=./daemon", "pve-k8s-1"]),
+    ("explain node --socket=./dae", ["explain", "node", "--socket=./daemon"]),
+    ("retry --socket ./daemon wor", ["retry", "--socket", "./daemon", "workers"]),
+    ("history --machine", ["history", "--machine"]),
+    ("--config ./file.toml template build deb", ["--config", "./file.toml", "template", "build", "debian"]),
+    # Where no daemon answers nothing is offered, and the line stays as it was.
+    ("explain node --socket ./none pve-", ["explain", "node", "--socket", "./none", "pve-"]),
 ]
+# What the daemon has.
+NAMES = {
+    "pods": ["default/lonely-0", "shop/web-1"],
+    "nodes": ["pve-k8s-1", "pve; reboot"],
+    "pools": ["workers"],
+}
+FILE = '[template.debian]\nregion = "home"\n'
+
 PROMPT = "typed-here> "
 # A shell on a machine under load; and how long after a key nothing more comes.
 PATIENCE = 60
@@ -47,11 +68,25 @@ def shells(files):
     }
 
 
-def stub(directory):
-    """In the program's place: prints its arguments."""
-    program = directory / NAME
-    program.write_text('#!/bin/sh\nprintf "got:"\nprintf " <%s>" "$@"\necho " end"\n')
-    program.chmod(0o755)
+def stub(directory, program):
+    """In the program's place: prints its arguments, unless a shell's script asks what to offer."""
+    stub = directory / NAME
+    stub.write_text(
+        '#!/bin/sh\n'
+        f'[ -z "$PVE_AUTOSCALER_COMPLETE" ] || exec {shlex.quote(str(program))} "$@"\n'
+        'printf "got:"\nprintf " <%s>" "$@"\necho " end"\n'
+    )
+    stub.chmod(0o755)
+
+
+class Daemon(socketserver.StreamRequestHandler):
+    """Answers what is asked for names, as the daemon does on its control socket."""
+
+    def handle(self):
+        asked = json.loads(self.rfile.readline())
+        assert asked["command"] == "names", asked
+        known = NAMES.get(asked["kind"], [])
+        self.wfile.write(json.dumps({"ok": [name for name in known if name.startswith(asked["prefix"])]}).encode())
 
 
 def complete(shell, command, told, home):
@@ -83,15 +118,19 @@ def complete(shell, command, told, home):
 
 
 def main():
-    files = pathlib.Path(sys.argv[1]).resolve()
+    program, files = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
     wrong = []
-    for shell in sys.argv[2:]:
+    for shell in sys.argv[3:]:
         command, told = shells(files)[shell]
         with tempfile.TemporaryDirectory() as home:
             home = pathlib.Path(home)
-            stub(home)
+            stub(home, program)
             (home / "view.json").touch()
-            mistakes = complete(shell, command, told, home)
+            (home / "file.toml").write_text(FILE)
+            with socketserver.ThreadingUnixStreamServer(str(home / "daemon"), Daemon) as daemon:
+                threading.Thread(target=daemon.serve_forever, daemon=True).start()
+                mistakes = complete(shell, command, told, home)
+                daemon.shutdown()
         print(f"{shell}: {len(EXPECTED) - len(mistakes)} of {len(EXPECTED)} completed")
         wrong += mistakes
     print("".join(f"{line}\n" for line in wrong), end="")

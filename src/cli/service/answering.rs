@@ -48,6 +48,13 @@ async fn answer(shared: &Shared, command: Command, by: &str) -> Answer {
         Command::Plan => Question::Plan,
         Command::ExplainPod { pod } => Question::Pod(pod),
         Command::ExplainNode { node } => Question::Node(node),
+        Command::Names { kind, prefix } => {
+            // Names as they were last seen do: whoever presses Tab does not wait for a turn.
+            return match &*shared.turns.borrow() {
+                Some(turn) => Question::Names(kind, prefix).answer(turn),
+                None => answers::json(&[(); 0]),
+            };
+        }
     };
     match fresh(shared).await {
         Some(turn) => question.answer(&turn),
