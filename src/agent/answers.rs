@@ -58,8 +58,8 @@ impl Question {
 /// The names of a kind that begin with `prefix`.
 fn names(turn: &Turn, kind: NameKind, prefix: &str) -> BTreeSet<String> {
     let snapshot = &turn.snapshot;
-    let nodes = || snapshot.cluster.nodes.keys().map(|name| name.to_string());
-    let machines = || snapshot.machines.keys().map(|name| name.to_string());
+    let nodes = || snapshot.cluster.nodes.keys().map(ToString::to_string);
+    let machines = || snapshot.machines.keys().map(ToString::to_string);
     let pools = turn.settings.policy.pools.keys();
     let hosts = snapshot
         .regions
@@ -70,8 +70,8 @@ fn names(turn: &Turn, kind: NameKind, prefix: &str) -> BTreeSet<String> {
         NameKind::Pods => Box::new(pods.map(|(key, _)| key.to_string())),
         NameKind::Nodes => Box::new(nodes().chain(machines())),
         NameKind::Machines => Box::new(machines()),
-        NameKind::Pools => Box::new(pools.map(|name| name.to_string())),
-        NameKind::Hosts => Box::new(hosts.map(|name| name.to_string())),
+        NameKind::Pools => Box::new(pools.map(ToString::to_string)),
+        NameKind::Hosts => Box::new(hosts.map(ToString::to_string)),
     };
     let mut found: BTreeSet<String> = all.filter(|name| name.starts_with(prefix)).collect();
     if let Some(first) = found.iter().nth(MAX_NAMES).cloned() {

@@ -10,6 +10,7 @@ use super::control::NotifyTestOptions;
 use super::examples;
 use super::mail_relay::MailRelayOptions;
 use super::output::Output;
+use super::template::options::TemplateCommand;
 use crate::config::DEFAULT_PATH;
 use crate::model::cluster::PodKey;
 use crate::simulator_args::{DemoOptions, SimCommand};
@@ -193,17 +194,6 @@ pub enum SimulatorCommand {
     Sim(SimCommand),
 }
 
-/// What to do with templates. Run it as root on a PVE host with channel = "local"; with a token it reaches the hosts by ssh too.
-#[derive(Debug, Subcommand)]
-pub(super) enum TemplateCommand {
-    /// Build every template that is missing or was built from another definition, on each host that needs it.
-    Build(BuildOptions),
-    /// Show the templates that were built, and the linked clones of each.
-    List(ListOptions),
-    /// Remove templates that nothing needs: older than the one in use, without linked clones; and what failed builds left.
-    Prune(PruneOptions),
-}
-
 /// Whose settings to take over.
 #[derive(Debug, Subcommand)]
 pub(super) enum MigrateCommand {
@@ -222,36 +212,6 @@ pub(super) struct KproximateOptions {
     /// The files; `-` is standard input.
     #[arg(value_name = "FILE", required = true)]
     pub(super) files: Vec<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct BuildOptions {
-    /// The templates. Default: all that have a build.
-    #[arg(add = complete::templates())]
-    pub(super) names: Vec<String>,
-    /// Only on this host; may be repeated. Default: as the build says.
-    #[arg(long = "host", value_name = "HOST", add = complete::hosts())]
-    pub(super) hosts: Vec<String>,
-    /// Build also what is up to date: newer packages, for instance.
-    #[arg(long)]
-    pub(super) again: bool,
-    /// Keep the VM of a build that fails, to look at it.
-    #[arg(long)]
-    pub(super) keep_failed: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct ListOptions {
-    /// How to print.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub(super) output: Output,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct PruneOptions {
-    /// Say what would be removed, and remove nothing.
-    #[arg(long)]
-    pub(super) dry_run: bool,
 }
 
 /// What to explain.

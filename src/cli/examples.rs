@@ -129,6 +129,12 @@ Examples:
   pve-autoscaler template list
   pve-autoscaler template prune --dry-run       # what would be removed";
 
+pub(super) const TEMPLATE_TRY: &str = "\
+Examples:
+  pve-autoscaler template try                   # every template that a pool uses
+  pve-autoscaler template try debian --host pve2
+  pve-autoscaler template try debian --ipconfig ip=192.0.2.250/24,gw=192.0.2.1";
+
 pub(super) const SUPPORT_BUNDLE: &str = "\
 Examples:
   pve-autoscaler support-bundle

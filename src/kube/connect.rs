@@ -112,6 +112,14 @@ pub(super) struct Loaded {
     pub(super) files: Vec<PathBuf>,
 }
 
+/// `https://host:port` of the API server that a kubeconfig names.
+///
+/// # Errors
+/// The file, the context and what is wrong with them.
+pub async fn server(path: &Path, context: Option<&str>) -> Result<String, String> {
+    Ok(load(path, context).await?.server)
+}
+
 /// Reads the file and builds a client. Errors name file, context and what to do.
 pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<Loaded, String> {
     let at = |message: String| format!("kubeconfig {}: {message}", path.display());

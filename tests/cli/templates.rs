@@ -27,7 +27,15 @@ ping) test -e "$GUEST_DIR/up" && ! test -e "$here/mute" ;;
 exec)
   script=$6
   step=$8
+  if test -e "$here/refuse"; then
+    echo "agent: The command guest-exec has been disabled for this instance" >&2
+    exit 126
+  fi
   case $script in
+  *template-trial*)
+    sed "s/NAME/$GUEST_NAME/; s/CLOCK/$(date +%s)/" "$here/facts"
+    echo "$8" >"$here/tried"
+    ;;
   *build-start*)
     cat >"$GUEST_DIR/$step.sh"
     echo state=started
@@ -61,9 +69,9 @@ exec sh -c "$(printf %s "$script" | sed "s#'/var/lib/vz#'$FILES/$host/var/lib/vz
 "#;
 
 /// A cluster of three hosts with local storage.
-struct Bench {
-    simulators: Simulators,
-    config: PathBuf,
+pub(crate) struct Bench {
+    pub(crate) simulators: Simulators,
+    pub(crate) config: PathBuf,
 }
 
 fn script(path: &Path, text: &str) {
@@ -73,7 +81,7 @@ fn script(path: &Path, text: &str) {
 }
 
 impl Bench {
-    fn new() -> Bench {
+    pub(crate) fn new() -> Bench {
         Bench::of(PveSpec::default())
     }
 
@@ -124,7 +132,7 @@ impl Bench {
         std::fs::write(&self.config, text).expect("written");
     }
 
-    fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
+    pub(crate) fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let output = self.output(arguments);
         let said = text(&output.stdout) + &text(&output.stderr);
         (output.status.code(), said)
@@ -144,19 +152,30 @@ impl Bench {
             .expect("it runs")
     }
 
-    fn good(&self, arguments: &[&str]) -> String {
+    pub(crate) fn good(&self, arguments: &[&str]) -> String {
         let (code, said) = self.run(arguments);
         assert_eq!(code, Some(0), "{said}");
         said
     }
 
     /// What the guests of this kind do from now on.
-    fn guests(&self, what: &str) {
+    pub(crate) fn guests(&self, what: &str) {
         std::fs::write(self.simulators.path("guests").join(what), "").expect("written");
     }
 
-    fn guests_no_more(&self, what: &str) {
+    pub(crate) fn guests_no_more(&self, what: &str) {
         std::fs::remove_file(self.simulators.path("guests").join(what)).expect("it was there");
+    }
+
+    /// VMIDs of all VMs.
+    pub(crate) fn vmids(&self) -> Vec<u32> {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let resources = runtime.block_on(administrator(self).resources());
+        resources
+            .expect("they are told")
+            .guests
+            .into_keys()
+            .collect()
     }
 
     /// Rows of `template list`, without their ages.
@@ -279,8 +298,8 @@ fn what_is_missing_is_said_before_anything_is_made() {
     assert!(bench.good(&["list"]).contains("no template is built"));
 }
 
-/// Clones a template, linked, as an administrator does it.
-fn clone(bench: &Bench, template: u32, vmid: u32) {
+/// PVE as an administrator reaches it.
+fn administrator(bench: &Bench) -> Client {
     let secret = std::fs::read_to_string(bench.simulators.path("secret")).expect("it is there");
     let way = Https::new(&Options {
         endpoints: vec![bench.simulators.pve.clone()],
@@ -289,7 +308,12 @@ fn clone(bench: &Bench, template: u32, vmid: u32) {
         ca_file: None,
         fingerprint: Some(bench.simulators.fingerprint.clone()),
     });
-    let client = Client::new(Arc::new(way.expect("a way")));
+    Client::new(Arc::new(way.expect("a way")))
+}
+
+/// Clones a template, linked, as an administrator does it.
+fn clone(bench: &Bench, template: u32, vmid: u32) {
+    let client = administrator(bench);
     let clone = CloneVm {
         newid: vmid,
         name: "mine".to_owned(),

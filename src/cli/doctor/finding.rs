@@ -32,7 +32,7 @@ pub(in crate::cli) enum Grade {
 
 impl Grade {
     /// The word that begins a line.
-    pub(super) fn word(self) -> &'static str {
+    pub(in crate::cli) fn word(self) -> &'static str {
         match self {
             Grade::Fine => "ok",
             Grade::Warning => "warning",
@@ -44,7 +44,7 @@ impl Grade {
 
 impl Finding {
     /// Says what to type, or to do.
-    pub(super) fn mend(&mut self, mend: impl Into<String>) {
+    pub(in crate::cli) fn mend(&mut self, mend: impl Into<String>) {
         self.mend = mend.into();
     }
 }
@@ -77,22 +77,22 @@ impl Findings {
     }
 
     /// It is as it should be.
-    pub(super) fn fine(&mut self, text: impl Into<String>) {
+    pub(in crate::cli) fn fine(&mut self, text: impl Into<String>) {
         self.add(Grade::Fine, text);
     }
 
     /// It works, but somebody should look.
-    pub(super) fn warning(&mut self, text: impl Into<String>) -> &mut Finding {
+    pub(in crate::cli) fn warning(&mut self, text: impl Into<String>) -> &mut Finding {
         self.add(Grade::Warning, text)
     }
 
     /// It could not be looked at.
-    pub(super) fn unseen(&mut self, text: impl Into<String>) -> &mut Finding {
+    pub(in crate::cli) fn unseen(&mut self, text: impl Into<String>) -> &mut Finding {
         self.add(Grade::Unseen, text)
     }
 
     /// It cannot work like this.
-    pub(super) fn wrong(&mut self, text: impl Into<String>) -> &mut Finding {
+    pub(in crate::cli) fn wrong(&mut self, text: impl Into<String>) -> &mut Finding {
         self.add(Grade::Wrong, text)
     }
 }

@@ -11,7 +11,7 @@ mod daemon;
 mod devices;
 mod disks;
 mod endpoint;
-mod finding;
+pub(in crate::cli) mod finding;
 mod hosts;
 mod journal;
 mod kubernetes;

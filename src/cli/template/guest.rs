@@ -158,8 +158,13 @@ impl Guest<'_> {
         }
     }
 
-    /// Runs a short script of the protocol.
-    async fn exec(self, script: &str, words: &[&str], stdin: &str) -> anyhow::Result<ExecResult> {
+    /// Runs a short script of the protocol; `words` are its arguments.
+    pub(super) async fn exec(
+        self,
+        script: &str,
+        words: &[&str],
+        stdin: &str,
+    ) -> anyhow::Result<ExecResult> {
         let mut argv = vec!["/bin/sh", "-c", script, "pve-autoscaler"];
         argv.extend_from_slice(words);
         let end = Instant::now() + COMMAND;

@@ -23,6 +23,8 @@ pub(super) enum Stage {
     Failed,
     /// All is installed; a template once PVE has made it one.
     Ready,
+    /// A clone that `template try` boots and removes.
+    Trial,
 }
 
 /// The mark.
@@ -48,10 +50,15 @@ pub(super) struct TemplateMark {
 impl TemplateMark {
     /// The description that carries it.
     pub(super) fn describe(&self) -> String {
-        format!(
-            "Built by `pve-autoscaler template build`; `template prune` removes it when nothing needs it.\n{}",
-            self.line()
-        )
+        let what = match self.stage {
+            Stage::Trial => {
+                "A trial by `pve-autoscaler template try`, which removes it at its end."
+            }
+            _ => {
+                "Built by `pve-autoscaler template build`; `template prune` removes it when nothing needs it."
+            }
+        };
+        format!("{what}\n{}", self.line())
     }
 
     fn line(&self) -> String {

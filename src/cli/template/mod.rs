@@ -1,4 +1,4 @@
-//! `template build|list|prune`: templates that are made from the configuration, and only ever those that are proven to be.
+//! `template build|list|prune|try`: templates that are made from the configuration, and only ever those that are proven to be.
 //!
 //! The commands are a person's, root's on a host with `channel = "local"`: they go past the broker, whose allow-list is for the daemon
 //! (docs/decisions/templates-are-built-by-a-command.md). Before every change the VM's configuration is read, and it must carry this
@@ -9,7 +9,10 @@ mod files;
 mod guest;
 mod host;
 mod mark;
+pub(super) mod options;
 mod overview;
+mod trial;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +22,6 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use tokio::time::Instant;
 
-use super::args::{BuildOptions, TemplateCommand};
 use super::{Failure, channels, load, print, runtime};
 use crate::broker::direct::Direct;
 use crate::config::Settings;
@@ -32,6 +34,7 @@ use crate::pve::{Client, Resources, VmConfig};
 
 use host::Builder;
 use mark::{Stage, TemplateMark};
+use options::{BuildOptions, TemplateCommand};
 
 /// A removal, and the stop before it.
 const REMOVAL: Duration = Duration::from_mins(5);
@@ -164,6 +167,7 @@ pub(super) fn run(config: &Path, command: &TemplateCommand) -> Result<(), Failur
             TemplateCommand::Build(options) => build(&settings, options).await,
             TemplateCommand::List(options) => overview::list(&settings, options.output).await,
             TemplateCommand::Prune(options) => overview::prune(&settings, options.dry_run).await,
+            TemplateCommand::Try(options) => trial::run(&settings, options).await,
         }
     };
     runtime()?.block_on(work)

@@ -1,7 +1,8 @@
 //! Guests that are processes of another program: what an end-to-end test runs in VMs.
 //!
 //! `PROGRAM start|ping|exec|shutdown|stop VMID [-- ARGV...]`, with the VM in the environment:
-//! `GUEST_VMID`, `GUEST_UUID`, `GUEST_NAME`, `GUEST_CORES`, `GUEST_MEMORY_MIB`, `GUEST_DIR`.
+//! `GUEST_VMID`, `GUEST_UUID`, `GUEST_NAME`, `GUEST_CORES`, `GUEST_MEMORY_MIB`, `GUEST_DIR`. An `exec` that ends with 126 and says
+//! `agent: TEXT` on standard error ran nothing: the agent answered with that text.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,6 +24,8 @@ const START: Duration = Duration::from_mins(5);
 const PING: Duration = Duration::from_secs(10);
 /// Longest command: PVE's agent has no limit, a hung one must end some time.
 const EXEC: Duration = Duration::from_hours(1);
+/// How the program ends when the agent refuses a command.
+const REFUSED: i32 = 126;
 /// Longest shutdown; PVE's own timeout comes first.
 const SHUTDOWN: Duration = Duration::from_mins(10);
 /// Longest taking away of a guest's power.
@@ -217,6 +220,11 @@ impl Guests for ProgramGuests {
                 .run("exec", &vm, &argv, stdin, EXEC)
                 .await
                 .map_err(ExecError::Agent)?;
+            let refused = output.stderr.strip_prefix(b"agent: ");
+            if let Some(text) = refused.filter(|_| output.status.code() == Some(REFUSED)) {
+                let text = String::from_utf8_lossy(text);
+                return Err(ExecError::Agent(text.trim_end().to_owned()));
+            }
             Ok(ExecResult {
                 exit_code: output.status.code(),
                 signal: std::os::unix::process::ExitStatusExt::signal(&output.status),
