@@ -5,6 +5,8 @@
 mod absence;
 #[path = "life/clocks.rs"]
 mod clocks;
+#[path = "life/cloud_init.rs"]
+mod cloud_init;
 mod common;
 #[path = "life/devices.rs"]
 mod devices;

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::{Notify, watch as channel};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -15,9 +15,11 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::announce::Announcer;
 use crate::agent::executor::{Ended, Executor, NotBegun, Observer, Tools, Turns, Waits};
 use crate::agent::identity::identify;
+use crate::agent::isos;
 use crate::agent::journal::{Journal, JournalError};
 use crate::agent::nominations::Nominations;
 use crate::agent::observe::{self, Sources};
+use crate::agent::opening;
 use crate::agent::recording::Recording;
 use crate::agent::region::{Doubts, RegionView, RegionWatcher};
 use crate::agent::spacing::{Answers, SPACING, called, spacing};
@@ -134,27 +136,6 @@ pub async fn run_until(parts: Parts, stop: CancellationToken) -> Result<(), Daem
     ended
 }
 
-/// Opens the journal; what cannot be read of it is said.
-fn journal(state: &StateFiles) -> Result<Journal, JournalError> {
-    let (journal, unreadable) = Journal::open(&state.journal())?;
-    for problem in unreadable {
-        tracing::error!(%problem, "a file in the journal is not a valid entry and is ignored");
-    }
-    Ok(journal)
-}
-
-/// Reads the memory. What lies in the future of `now`, there and in the journal, is moved to it: the
-/// clock was set back while no daemon ran.
-fn memory(state: &StateFiles, journal: &Journal, now: Time) -> Result<Memory, JournalError> {
-    let (mut memory, word) = state.load_memory();
-    if let Some(word) = word {
-        tracing::warn!("{word}");
-    }
-    memory.end_future(now);
-    journal.step(Span::ZERO, now)?;
-    Ok(memory)
-}
-
 /// Stands for election with a name of this start alone: a lease held under an earlier start's name
 /// is somebody else's.
 fn election(
@@ -249,6 +230,22 @@ fn watch_regions(
     (views, pokes)
 }
 
+/// Begins to sweep ISOs away that no machine needs.
+fn sweep_isos(
+    parts: &Parts,
+    (clients, journal): (&BTreeMap<RegionName, crate::pve::Client>, &Journal),
+    holder: channel::Receiver<Holder>,
+    tasks: &mut JoinSet<String>,
+) {
+    let sweeper = isos::Sweeper {
+        settings: parts.settings.clone(),
+        clients: clients.clone(),
+        journal: journal.clone(),
+        holder,
+    };
+    tasks.spawn(named("the sweeper of ISOs", sweeper.run()));
+}
+
 /// A client for each region.
 fn clients(parts: &Parts) -> BTreeMap<RegionName, crate::pve::Client> {
     let regions = parts.pve.iter();
@@ -313,14 +310,10 @@ impl Loop {
         tasks: &mut JoinSet<String>,
         idle: CancellationToken,
     ) -> Result<Loop, DaemonError> {
-        let journal = journal(&parts.state)?;
-        let memory = memory(&parts.state, &journal, parts.clock.now())?;
+        let journal = opening::journal(&parts.state)?;
+        let memory = opening::memory(&parts.state, &journal, parts.clock.now())?;
         let kube = parts.kube.clone();
-        let seed: u64 = parts
-            .random
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .random();
+        let seed = opening::seed(&parts.random);
         let store = watch_cluster(&kube, seed, tasks);
         let leadership = election(&parts, seed, tasks, idle);
         let (hurry, hurrying) = channel::channel(false);
@@ -334,6 +327,7 @@ impl Loop {
         let (nominations, withdrawing) = Nominations::new(&kube, &memory.bookings);
         tasks.spawn(named("the nominations", withdrawing));
         let recording = Recording::begin(&parts);
+        sweep_isos(&parts, (&clients, &journal), leadership.holder(), tasks);
         let tools = Tools {
             clock: parts.clock,
             settings: parts.settings.clone(),

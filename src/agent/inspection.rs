@@ -23,7 +23,7 @@ pub fn inspect(vmid: u32, config: &VmConfig, template: &Template) -> Vec<Fault> 
             let text = format!("VM {vmid} {text}");
             faults.push(Fault { fatal, text });
         };
-        start(vmid, config, &mut add);
+        start(vmid, config, template, &mut add);
         disks(vmid, config, template, &mut add);
         hardware(vmid, config, &mut add);
         inherited(vmid, config, &mut add);
@@ -41,7 +41,7 @@ pub fn obstacle(vmid: u32, config: &VmConfig, template: &Template) -> Option<Str
 }
 
 /// Whether it can be cloned and its machines can be reached.
-fn start(vmid: u32, config: &VmConfig, add: &mut impl FnMut(bool, String)) {
+fn start(vmid: u32, config: &VmConfig, template: &Template, add: &mut impl FnMut(bool, String)) {
     if !config.template {
         add(
             true,
@@ -56,7 +56,7 @@ fn start(vmid: u32, config: &VmConfig, add: &mut impl FnMut(bool, String)) {
             ),
         );
     }
-    if !config.agent {
+    if !config.agent && !template.first_boot {
         add(
             true,
             format!(
@@ -79,6 +79,8 @@ fn disks(vmid: u32, config: &VmConfig, template: &Template, add: &mut impl FnMut
     let drives = config.disks.iter().filter(|(_, disk)| disk.cloud_init);
     let drives: Vec<&str> = drives.map(|(key, _)| &**key).collect();
     match drives[..] {
+        // An ISO comes in its place.
+        [] if template.cloud_init.is_some() => {}
         [] => add(
             false,
             format!(
@@ -339,5 +341,14 @@ mod tests {
             ..Template::default()
         };
         assert_eq!(with(&named)[0].text, "VM 8000 has no virtio7");
+        // Who joins at the first boot needs neither agent nor PVE's own drive.
+        let bare = serde_json::json!({"template": 1, "net0": "virtio,bridge=vmbr0", "scsi0": "a:base-8000-disk-0", "boot": "order=scsi0"});
+        let bare = |template: &Template| inspect(8000, &VmConfig::read(&bare), template).len();
+        let first = Template {
+            first_boot: true,
+            cloud_init: Some(std::sync::Arc::default()),
+            ..Template::default()
+        };
+        assert_eq!((bare(&Template::default()), bare(&first)), (2, 0));
     }
 }

@@ -22,6 +22,10 @@ use crate::model::scheduling::{Effect, Labels, Taint};
 /// Where servers of RKE2 listen for agents.
 pub const RKE2_PORT: u16 = 9345;
 
+/// Minor versions of Kubernetes from which on a join is told otherwise, and one that is older than all: by kubeadm's API, its patches and
+/// the kubelet's settings (`kubeadm`), and by the drop-ins of k3s' kubelet (`agents`).
+pub const CHANGES: [u32; 6] = [20, 22, 25, 30, 31, 32];
+
 /// All that goes into a join.
 #[derive(Debug)]
 pub struct JoinInput<'a> {

@@ -122,8 +122,6 @@ fn plain(machine: &str, instance_type: &InstanceType, pool: &Pool) -> BTreeMap<S
         // The autoscaler, not the host's boot, decides which machines run.
         ("onboot", "0".to_owned()),
         ("protection", "0".to_owned()),
-        // An upgrade at first boot costs minutes and may change the kubelet.
-        ("ciupgrade", "0".to_owned()),
         ("tags", tags(pool).join(";")),
     ];
     if let Some(units) = pool.cpu_units {
@@ -140,7 +138,10 @@ fn of_template(
 ) -> impl Iterator<Item = (String, String)> {
     let first = |one: &Option<String>, other: &Option<String>| one.clone().or(other.clone());
     let keys = template.ssh_keys.as_ref();
+    // An upgrade at first boot costs minutes and may change the kubelet: PVE's default would be one.
+    let upgrade = u8::from(template.ci_upgrade).to_string();
     let optional = [
+        ("ciupgrade", Some(upgrade)),
         ("cpu", template.cpu_type.clone()),
         ("ciuser", template.ci_user.clone()),
         (

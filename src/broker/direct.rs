@@ -92,6 +92,7 @@ mod tests {
             method: Method::Get,
             path: "/version".to_owned(),
             params: Vec::new(),
+            multipart: false,
             timeout: Duration::from_secs(1),
         };
         let read = way.call(request).await;

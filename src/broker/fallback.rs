@@ -75,6 +75,11 @@ impl Fallback {
 
     /// Makes the call; `why` says what is wrong with the HTTP API.
     pub(super) async fn send(&self, request: &Request, why: &str, end: Instant) -> Sent {
+        if request.multipart {
+            return Sent::Never(format!(
+                "{why}; and files come to PVE over its HTTP API alone"
+            ));
+        }
         let here = hostname();
         if let Some(host) = host_of(&request.path)
             && host != here

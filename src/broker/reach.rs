@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::model::network::fixed_addresses;
 use crate::model::pci::PciUse;
+use crate::pve::iso_volume;
 use crate::pve::perl::Fields;
 
 use super::allow::Call;
@@ -218,6 +219,20 @@ pub(super) fn our_disks(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
         let vmid = Fields::of(disk).integer("vmid");
         vmid.and_then(|vmid| u32::try_from(vmid).ok())
             .is_some_and(|vmid| policy.in_range(vmid))
+    });
+    let ours: Vec<Value> = ours.collect();
+    Some(json!({ "data": ours }).to_string().into_bytes())
+}
+
+/// Of the ISOs on a storage those of a range's VMs, by their names. `None` when the answer cannot be read.
+pub(super) fn our_isos(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let isos = body.get("data")?.as_array()?.iter();
+    let ours = isos.filter_map(|iso| {
+        let volume = Fields::of(iso).text("volid")?;
+        let (_, vmid) = iso_volume(&volume)?;
+        let told = json!({ "volid": volume, "size": iso.get("size"), "content": "iso" });
+        policy.in_range(vmid).then_some(told)
     });
     let ours: Vec<Value> = ours.collect();
     Some(json!({ "data": ours }).to_string().into_bytes())

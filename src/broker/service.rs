@@ -214,6 +214,7 @@ impl Service {
             method: call.rule.method,
             path: call.path.clone(),
             params: call.params.clone(),
+            multipart: call.rule.name == "upload-iso",
             timeout: whole,
         };
         self.hosts_are_members(call, end).await?;
@@ -228,6 +229,9 @@ impl Service {
                 }
             }
             Needs::Reach => self.in_reach(policy, call, end).await?,
+            // An ISO goes whoever has its VMID now: by its name it was a machine's of ours.
+            Needs::Iso if call.rule.method == Method::Delete => {}
+            Needs::Iso => drop(self.ours(policy, call, end).await?),
             Needs::Mark | Needs::MarkAndDigest => {
                 let (mark, config, record) = self.ours(policy, call, end).await?;
                 if config.lock.as_deref() == Some("clone") && only_unprotects(call) {
@@ -285,6 +289,9 @@ impl Service {
             "vm-config" => self.read_config(policy, call, &reply.body),
             "disks" | "bridges" | "pools" | "pci-mappings" => {
                 let told = match call.rule.name {
+                    "disks" if call.param("content") == Some("iso") => {
+                        reach::our_isos(policy, &reply.body)
+                    }
                     "disks" => reach::our_disks(policy, &reply.body),
                     "pci-mappings" => reach::mapped_devices(policy, &reply.body),
                     "bridges" => reach::only("iface", &reply.body),
@@ -335,6 +342,7 @@ impl Service {
                 .iter()
                 .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
                 .collect(),
+            multipart: false,
             timeout: READ,
         };
         let end = end.min(Instant::now() + READ);

@@ -24,6 +24,7 @@ impl BrokerAllow {
         for list in [
             &mut sorted.template_names,
             &mut sorted.storages,
+            &mut sorted.iso_storages,
             &mut sorted.bridges,
             &mut sorted.resource_pools,
         ] {

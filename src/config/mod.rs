@@ -1,6 +1,7 @@
 //! `/etc/pve-autoscaler.toml`: from text to validated settings, with errors that name line, column,
 //! key, value and what was expected.
 
+pub mod cloud_init;
 mod error;
 pub mod file;
 mod hash;

@@ -91,6 +91,9 @@ pub struct BrokerAllow {
     pub template_tags: Vec<Vec<String>>,
     /// Storages that clones and disks may be on; the template's own always.
     pub storages: Vec<String>,
+    /// Storages that ISOs for cloud-init may come to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub iso_storages: Vec<String>,
     /// Bridges that NICs may be on.
     pub bridges: Vec<String>,
     /// PVE resource pools that clones may be put in.
@@ -236,8 +239,27 @@ pub struct Template {
     pub nameserver: Option<String>,
     /// `searchdomain`.
     pub searchdomain: Option<String>,
+    /// `ciupgrade`.
+    pub ci_upgrade: bool,
+    /// All its machines join at their first boot: they need no guest agent.
+    pub first_boot: bool,
+    /// What cloud-init is told in place of what PVE tells it.
+    pub cloud_init: Option<Arc<CloudInit>>,
     /// How it is built, if the program builds it.
     pub build: Option<Arc<Build>>,
+}
+
+/// `[template.NAME.cloud_init]`; the texts with gaps ([`crate::config::cloud_init`]), read from their files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CloudInit {
+    /// The storage that the ISOs come to.
+    pub storage: String,
+    /// User data; as PVE makes it when absent.
+    pub user_data: Option<String>,
+    /// Vendor data.
+    pub vendor_data: Option<String>,
+    /// Network configuration; as PVE makes it when absent.
+    pub network_config: Option<String>,
 }
 
 /// What the file says of a network card.
@@ -433,6 +455,8 @@ impl JoinMethod {
 pub struct Join {
     /// How its machines join.
     pub method: JoinMethod,
+    /// They are told so by cloud-init at their first boot, and not by the guest agent.
+    pub at_first_boot: bool,
     /// API server `host:port` that overrides cluster-info's.
     pub endpoint: Option<String>,
     /// Life of the bootstrap token; at most 15 minutes.

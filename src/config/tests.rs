@@ -1,3 +1,4 @@
+mod cloud_init;
 mod hosts;
 mod joining;
 mod networks;

@@ -61,6 +61,44 @@ pub fn fill(text: &str, facts: &Facts<'_>) -> Result<String, String> {
 /// # Errors
 /// As [`fill`].
 pub fn fill_with(text: &str, facts: &Facts<'_>, more: &[(&str, &str)]) -> Result<String, String> {
+    let more = more.iter();
+    let more = more.map(|(name, value)| (*name, Value::from(*value)));
+    fill_all(text, facts, more.collect())
+}
+
+/// As [`fill_with`], for names that may stand for lists and tables, too.
+///
+/// # Errors
+/// As [`fill`], with the line of the text.
+pub fn fill_values(
+    text: &str,
+    facts: &Facts<'_>,
+    more: &[(&str, serde_json::Value)],
+) -> Result<String, String> {
+    let more = more.iter();
+    let more = more.map(|(name, value)| (*name, value_of(value)));
+    fill_all(text, facts, more.collect())
+}
+
+fn value_of(json: &serde_json::Value) -> Value {
+    use serde_json::Value as Json;
+    match json {
+        Json::Null => Value::from(()),
+        Json::Bool(flag) => Value::from(*flag),
+        Json::Number(number) => match number.as_i64() {
+            Some(number) => Value::from(number),
+            None => Value::from(number.to_string()),
+        },
+        Json::String(text) => Value::from(text),
+        Json::Array(items) => items.iter().map(value_of).collect(),
+        Json::Object(pairs) => {
+            let pairs = pairs.iter();
+            Value::from_pairs(pairs.map(|(key, value)| (key.as_str(), value_of(value))))
+        }
+    }
+}
+
+fn fill_all(text: &str, facts: &Facts<'_>, more: Vec<(&str, Value)>) -> Result<String, String> {
     static ENVIRONMENT: OnceLock<Environment<'static>> = OnceLock::new();
     let environment = ENVIRONMENT.get_or_init(|| {
         let mut environment = Environment::new();
@@ -69,10 +107,7 @@ pub fn fill_with(text: &str, facts: &Facts<'_>, more: &[(&str, &str)]) -> Result
         environment
     });
     let mut pairs = facts.pairs();
-    pairs.extend(
-        more.iter()
-            .map(|(name, value)| (*name, Value::from(*value))),
-    );
+    pairs.extend(more);
     let template = environment
         .template_from_str(text)
         .map_err(|error| wrong(&error))?;
@@ -95,10 +130,14 @@ pub fn fill_with(text: &str, facts: &Facts<'_>, more: &[(&str, &str)]) -> Result
 fn wrong(error: &minijinja::Error) -> String {
     match error.kind() {
         ErrorKind::OutOfFuel => "it takes too long to fill in".to_owned(),
-        kind => match error.detail() {
-            Some(detail) => format!("it cannot be filled in: {kind}: {detail}"),
-            None => format!("it cannot be filled in: {kind}"),
-        },
+        kind => {
+            // Of a text of one line that is no news.
+            let line = error.line().filter(|line| *line > 1);
+            let line = line.map_or_else(String::new, |line| format!("line {line}: "));
+            let detail = error.detail().map(|detail| format!(": {detail}"));
+            let detail = detail.unwrap_or_default();
+            format!("{line}it cannot be filled in: {kind}{detail}")
+        }
     }
 }
 

@@ -47,6 +47,7 @@ pub(super) fn request(
         method,
         path,
         params,
+        multipart: false,
         timeout,
     }
 }
@@ -79,7 +80,7 @@ fn upid(data: &Value) -> Result<Upid, CallError> {
 }
 
 /// Every call there is, by its name in metrics and errors.
-pub const CALLS: [&str; 27] = [
+pub const CALLS: [&str; 30] = [
     "active_tasks",
     "agent_exec",
     "agent_exec_status",
@@ -92,10 +93,12 @@ pub const CALLS: [&str; 27] = [
     "disks",
     "guest_promise",
     "host_time",
+    "isos",
     "node_status",
     "pci_mappings",
     "permissions",
     "pools",
+    "remove_iso",
     "resize",
     "resources",
     "shutdown",
@@ -104,6 +107,7 @@ pub const CALLS: [&str; 27] = [
     "task_log",
     "task_status",
     "update_config",
+    "upload_iso",
     "version",
     "vm_config",
     "vm_status",

@@ -5,6 +5,10 @@
 
 use std::fmt::Write as _;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest as _, Sha256};
+
 /// `text` with every byte but `A-Z a-z 0-9 - . _ ~` as `%XX`: safe as one path segment, as a form's
 /// key or value, and as the encoded text that PVE wants in `sshkeys`.
 pub fn percent(text: &str) -> String {
@@ -30,6 +34,59 @@ pub fn component(text: &str) -> String {
         }
         encoded
     })
+}
+
+/// Undoes [`component`]; what is no escape stays, and bytes that are no text become one.
+pub fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let hex = tail.get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        let code = hex.and_then(|two| u8::from_str_radix(two, 16).ok());
+        if let (b'%', Some(code)) = (byte, code) {
+            bytes.push(code);
+            rest = &tail[2..];
+        } else {
+            bytes.push(byte);
+            rest = tail;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Bytes in hexadecimal, in lower case.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// A form with a file in it, as a browser sends it, and its content type: the parameter `file` is the file in base64, and
+/// `filename` its name. pveproxy wants the file last, and `content` before it (pve-http-server `AnyEvent.pm`).
+pub(crate) fn multipart(params: &[(String, String)]) -> Option<(String, Vec<u8>)> {
+    let find = |key: &str| params.iter().find(|(name, _)| name == key);
+    let (_, file) = find("file")?;
+    let (_, name) = find("filename")?;
+    let file = STANDARD.decode(file).ok()?;
+    let boundary = format!("pve-autoscaler-{}", hex(&Sha256::digest(&file)));
+    let mut body = String::new();
+    for (key, value) in params {
+        if key != "file" && key != "filename" {
+            let _ = write!(
+                body,
+                "--{boundary}\r\nContent-Disposition: form-data; name=\"{key}\"\r\n\r\n{value}\r\n"
+            );
+        }
+    }
+    let _ = write!(
+        body,
+        "--{boundary}\r\nContent-Disposition: form-data; name=\"filename\"; filename=\"{name}\"\r\nContent-Type: application/octet-stream\r\n\r\n"
+    );
+    let mut body = body.into_bytes();
+    body.extend(file);
+    body.extend(format!("\r\n--{boundary}--\r\n").into_bytes());
+    Some((format!("multipart/form-data; boundary={boundary}"), body))
 }
 
 /// A form body or query string; a repeated key is an array for PVE.

@@ -85,6 +85,9 @@ pub struct Request {
     pub path: String,
     /// Query for GET and DELETE, form for POST and PUT; a repeated key is an array.
     pub params: Vec<(String, String)>,
+    /// PVE takes files in no plain form: this one goes as `multipart/form-data`, its parameter `file` (base64) being the file. The
+    /// broker takes it as a plain form, and sends it on as this.
+    pub multipart: bool,
     /// The whole call must end in this time.
     pub timeout: Duration,
 }
@@ -105,7 +108,19 @@ impl Request {
         }
     }
 
-    /// The form, for POST and PUT.
+    /// What stands in the body for POST and PUT, and its content type.
+    pub fn content(&self) -> Option<(String, Vec<u8>)> {
+        let file = self
+            .multipart
+            .then(|| super::encode::multipart(&self.params));
+        let form = || {
+            let kind = "application/x-www-form-urlencoded".to_owned();
+            Some((kind, self.body()?.into_bytes()))
+        };
+        file.flatten().or_else(form)
+    }
+
+    /// The plain form, for POST and PUT.
     pub fn body(&self) -> Option<String> {
         (!self.method.has_query()).then(|| super::form(&self.params))
     }

@@ -202,6 +202,47 @@ fn check_live_says_which_privileges_a_token_lacks() {
     }
 }
 
+/// Machines get ISOs for cloud-init: a storage that takes none is told, and what a token needs for them.
+#[test]
+fn check_live_says_what_keeps_isos_for_cloud_init_away() {
+    let table = |storage: &str| {
+        format!("[template.debian.cloud_init]\nstorage = \"{storage}\"\n[instance_type.small]")
+    };
+    let mut spec = PveSpec::default();
+    for (storage, words) in [
+        (
+            "local",
+            "ok: template debian: storage local takes cloud-init's ISOs",
+        ),
+        (
+            "shared",
+            "WRONG: template debian: storage shared takes no ISOs (content iso), and cloud-init's come to it; pvesm set shared --content images,iso",
+        ),
+        (
+            "attic",
+            "WRONG: template debian: the host pve1 has no storage attic (cloud_init.storage)",
+        ),
+        (
+            "local",
+            "lacks VM.Config.CDROM on /vms/9100; Datastore.Allocate, Datastore.AllocateTemplate on /storage/local;",
+        ),
+    ] {
+        let changes = [("[instance_type.small]", &*table(storage))];
+        let (_, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    let more = [
+        "VM.Config.CDROM",
+        "Datastore.Allocate",
+        "Datastore.AllocateTemplate",
+    ];
+    let held = &mut spec.tokens[0].acl[0].privileges;
+    held.extend(more.map(str::to_owned));
+    let changes = [("[instance_type.small]", &*table("local"))];
+    let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
+    assert_eq!(code, Some(0), "{said}");
+}
+
 /// A token that sees its own machines alone promises their hosts' memory a second time.
 #[test]
 fn check_live_says_that_guests_are_not_seen() {

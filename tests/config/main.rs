@@ -174,8 +174,11 @@ fn the_manuals_example_is_valid_and_has_every_key() {
             }
         }
     }
-    // The same as [region.default].
-    assert_eq!(missing, ["File.proxmox"]);
+    // Files that would have to be there; and the same as [region.default].
+    let files = ["network_config", "user_data", "vendor_data"];
+    let mut left: Vec<String> = files.map(|key| format!("CloudInit.{key}_file")).into();
+    left.push("File.proxmox".to_owned());
+    assert_eq!(missing, left);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use crate::pve::{Cause, ConfigUpdate, Upid, VmConfig};
 use super::clone;
 use super::drain;
 use super::late;
+use super::nocloud;
 use super::node;
 use super::tools::Tools;
 use super::work::{Look, Stop, TaskFailure, Work, passing};
@@ -110,6 +111,7 @@ pub(super) async fn take_down(
     )
     .await?;
     node::drop_token(&work).await;
+    nocloud::removed(&work).await;
     late::end_entry(&work)
 }
 

@@ -19,6 +19,10 @@ const LONGEST_POLL: Duration = Duration::from_secs(1);
 /// A question that was itself waited with, PVE for the agent or the guest for cloud-init, three seconds
 /// both, is asked again at once: what begins or ends in the meantime answers it.
 const NEXT_QUESTION: Duration = Duration::from_millis(50);
+/// Between two looks whether a VM runs whose guest nobody asks.
+const FIRST_BOOT_LOOK: Duration = Duration::from_secs(15);
+/// What stands in the failure of a machine whose guest agent runs no commands.
+pub const REFUSES_COMMANDS: &str = "the guest agent must allow guest-exec";
 /// Before a guest command that could not be run is run again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Our scripts end within seconds; one that does not is given up and asked again.
@@ -60,6 +64,36 @@ pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
             },
         }
         next_question(work, began, asked).await;
+    }
+}
+
+/// Waits until a machine that cloud-init joins has its node. Nobody in it is asked: its agent may refuse that, or not be there.
+pub(super) async fn joins_by_itself(work: &Work, uuid: &str) -> Result<(), Stop> {
+    let vmid = work.mark.vmid;
+    loop {
+        work.progress(format!(
+            "cloud-init has not joined the machine yet; its console shows how far it is (`qm terminal {vmid}`), and in it /var/log/cloud-init-output.log"
+        ));
+        let ends = Instant::now() + FIRST_BOOT_LOOK;
+        while Instant::now() < ends {
+            if node::has_joined(work, uuid)? {
+                // Its kubelet has its own certificate; what made it may need the token for a moment more.
+                node::becomes_ready(work, uuid, FIRST_BOOT_LOOK).await;
+                return Ok(());
+            }
+            let left = ends.saturating_duration_since(Instant::now());
+            if node::becomes_ready(work, uuid, left.min(LONGEST_POLL)).await {
+                return Ok(());
+            }
+        }
+        let host = work.host()?;
+        match work.pve.vm_status(&host, vmid).await {
+            Ok(status) if status.running => {}
+            Ok(_) => return Err(went_off(work).await),
+            Err(error) if error.cause() == Cause::Gone => drop(super::vm::ours(work).await?),
+            Err(error) if passing(&error) => work.note_outage(error.to_string()),
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
@@ -229,7 +263,8 @@ async fn again(work: &Work, error: &crate::pve::transport::CallError) -> Result<
                 || text.contains("blacklisted") =>
         {
             Err(Stop::Failed(format!(
-                "{error}; the guest agent must allow guest-exec: see BLOCK_RPCS or allow-rpcs in its configuration"
+                "{error}; {REFUSES_COMMANDS} (BLOCK_RPCS or allow-rpcs in its configuration), or cloud-init joins its machines: delivery = \"cloud-init\" in [pool.{}.join]",
+                work.mark.pool
             )))
         }
         // It may have moved: find it again.

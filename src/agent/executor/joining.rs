@@ -1,4 +1,4 @@
-//! What a machine is given to join with: the token that is made for it, or a secret of the configuration.
+//! What a machine is given to join with, by whichever way: the token that is made for it, or a secret of the configuration.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::sleep;
 
 use crate::agent::guest::Probe;
-use crate::agent::join::{self, JoinInput, RKE2_PORT, Trust};
+use crate::agent::join::{self, JoinError, JoinInput, RKE2_PORT, Trust};
+use crate::agent::nocloud::first_boot::{self, FirstBoot};
 use crate::agent::secret_file;
 use crate::config::settings::{JoinMethod, Pool};
 use crate::kube::{Authority, BootstrapToken, certificate};
@@ -33,6 +34,11 @@ fn pool(work: &Work) -> Pool {
         .get(work.mark.pool.as_str())
         .cloned()
         .unwrap_or_default()
+}
+
+/// It is cloud-init that joins the machine, at its first boot.
+pub(super) fn at_first_boot(work: &Work) -> bool {
+    pool(work).join.at_first_boot
 }
 
 /// How the machine joins.
@@ -91,7 +97,7 @@ impl Parts {
         version: &str,
         endpoint: &str,
         trust: Trust<'_>,
-    ) -> Result<SecretString, Stop> {
+    ) -> Result<SecretString, JoinError> {
         join::payload(&JoinInput {
             version,
             node_name: &work.machine,
@@ -103,17 +109,68 @@ impl Parts {
             kubelet: &self.pool.kubelet,
             settings: &self.pool.join,
         })
-        .map_err(|error| Stop::Failed(error.to_string()))
     }
 }
 
 /// Makes what the guest's join script reads. `probe`: what the guest said of itself.
 pub(super) async fn payload(work: &Work, probe: &Probe) -> Result<SecretString, Stop> {
+    let version = match method(work) {
+        JoinMethod::Kubeadm => &*probe.kubeadm,
+        JoinMethod::K3s => &*probe.k3s,
+        JoinMethod::Rke2 => &*probe.rke2,
+        JoinMethod::Command { .. } => "",
+    };
+    let mut made = payloads(work, &[version]).await?;
+    let first = made.pop().unwrap_or(Err(JoinError::Changed));
+    first.map_err(|error| Stop::Failed(error.to_string()))
+}
+
+/// Makes the script by which cloud-init joins the machine: which version of kubeadm or of an agent the guest has, it asks itself.
+pub(super) async fn first_boot(work: &Work) -> Result<SecretString, Stop> {
+    let program = match method(work) {
+        JoinMethod::Kubeadm => Some("kubeadm"),
+        JoinMethod::K3s => Some("k3s"),
+        JoinMethod::Rke2 => Some("rke2"),
+        JoinMethod::Command { .. } => None,
+    };
+    let minors = match program {
+        Some(_) => &join::CHANGES[..],
+        None => &[0],
+    };
+    let versions: Vec<String> = minors.iter().map(|minor| format!("v1.{minor}.0")).collect();
+    let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
+    let made = payloads(work, &versions).await?;
+    let made = minors.iter().copied().zip(made);
+    let mut payloads: Vec<(u32, Result<SecretString, String>)> = Vec::new();
+    for (minor, payload) in made {
+        let payload = payload.map_err(|error| error.to_string());
+        let same = payloads
+            .last()
+            .is_some_and(|(_, last)| match (last, &payload) {
+                (Ok(last), Ok(next)) => last.expose_secret() == next.expose_secret(),
+                _ => false,
+            });
+        if !same {
+            payloads.push((minor, payload));
+        }
+    }
+    Ok(first_boot::script(&FirstBoot {
+        program,
+        payloads,
+        token: &work.mark.token,
+    }))
+}
+
+/// What a guest is told, for each of these versions of its program, with one token for all.
+async fn payloads(
+    work: &Work,
+    versions: &[&str],
+) -> Result<Vec<Result<SecretString, JoinError>>, Stop> {
     let parts = Parts::of(work)?;
     match &parts.pool.join.method {
-        JoinMethod::Kubeadm => by_kubeadm(work, &parts, &probe.kubeadm).await,
-        JoinMethod::K3s => by_agent(work, &parts, &probe.k3s, None).await,
-        JoinMethod::Rke2 => by_agent(work, &parts, &probe.rke2, Some(RKE2_PORT)).await,
+        JoinMethod::Kubeadm => by_kubeadm(work, &parts, versions).await,
+        JoinMethod::K3s => by_agent(work, &parts, versions, None).await,
+        JoinMethod::Rke2 => by_agent(work, &parts, versions, Some(RKE2_PORT)).await,
         JoinMethod::Command {
             script,
             secret_file,
@@ -121,7 +178,9 @@ pub(super) async fn payload(work: &Work, probe: &Probe) -> Result<SecretString, 
     }
 }
 
-async fn by_kubeadm(work: &Work, parts: &Parts, version: &str) -> Result<SecretString, Stop> {
+type Payloads = Vec<Result<SecretString, JoinError>>;
+
+async fn by_kubeadm(work: &Work, parts: &Parts, versions: &[&str]) -> Result<Payloads, Stop> {
     let kube = &work.tools.kube;
     let info = work
         .patiently_kube("reading cluster-info", || kube.cluster_info())
@@ -130,23 +189,30 @@ async fn by_kubeadm(work: &Work, parts: &Parts, version: &str) -> Result<SecretS
     let before = info.signatures.get(&token.id).map(String::as_str);
     signed(work, &token.id, before).await?;
     let named = parts.pool.join.endpoint.as_deref();
-    let trust = Trust::Keys((&token.id, &token.secret), &info.ca_hashes);
-    parts.payload(work, version, named.unwrap_or(&info.endpoint), trust)
+    let endpoint = named.unwrap_or(&info.endpoint);
+    let of = |version: &&str| {
+        let trust = Trust::Keys((&token.id, &token.secret), &info.ca_hashes);
+        parts.payload(work, version, endpoint, trust)
+    };
+    Ok(versions.iter().map(of).collect())
 }
 
 async fn by_agent(
     work: &Work,
     parts: &Parts,
-    version: &str,
+    versions: &[&str],
     port: Option<u16>,
-) -> Result<SecretString, Stop> {
+) -> Result<Payloads, Stop> {
     let authority = authority(work)?;
     let hash = certificate::bundle_hash(&authority.ca_pem)
         .map_err(|why| Stop::Failed(format!("the CA of the kubeconfig: {why}")))?;
     let endpoint = endpoint(&parts.pool, &authority, port)?;
     let token = token(work, &parts.pool).await?;
-    let trust = Trust::Bundle((&token.id, &token.secret), &hash);
-    parts.payload(work, version, &endpoint, trust)
+    let of = |version: &&str| {
+        let trust = Trust::Bundle((&token.id, &token.secret), &hash);
+        parts.payload(work, version, &endpoint, trust)
+    };
+    Ok(versions.iter().map(of).collect())
 }
 
 async fn by_command(
@@ -154,7 +220,7 @@ async fn by_command(
     parts: &Parts,
     script: &str,
     file: Option<&std::path::Path>,
-) -> Result<SecretString, Stop> {
+) -> Result<Payloads, Stop> {
     let authority = authority(work)?;
     let endpoint = endpoint(&parts.pool, &authority, None)?;
     let (labels, taints) = join::words(&parts.labels, &parts.taints);
@@ -175,7 +241,7 @@ async fn by_command(
         None => token(work, &parts.pool).await?.text(),
     };
     let trust = Trust::Script(&secret, &authority.ca_pem, &script);
-    parts.payload(work, "", &endpoint, trust)
+    Ok(vec![parts.payload(work, "", &endpoint, trust)])
 }
 
 /// The API server as our own kubeconfig knows it.

@@ -14,6 +14,7 @@ mod late;
 #[cfg(test)]
 #[path = "tests/looks.rs"]
 mod looks;
+mod nocloud;
 mod node;
 mod settling;
 mod spent;
@@ -44,6 +45,7 @@ use crate::model::time::Time;
 
 use settling::Settling;
 
+pub use guest::REFUSES_COMMANDS;
 pub use tools::{Nothing, Observer, Tools, Turns};
 pub use waits::{Overdue, PATIENCE, Wait, Waits};
 

@@ -13,6 +13,7 @@ use crate::pve::{Cause, GuestResource};
 
 use super::clone;
 use super::late;
+use super::nocloud;
 use super::node;
 use super::tools::Tools;
 use super::work::{Look, Stop, Work, kube_within, passing};
@@ -46,6 +47,7 @@ pub(super) async fn delete_placeholder(tools: Tools, entry: &Entry) -> Result<()
     work.attempt(Step::Destroy, DEADLINE, cleared(&work))
         .await?;
     node::drop_token(&work).await;
+    nocloud::removed(&work).await;
     late::end_entry(&work)
 }
 
@@ -117,6 +119,7 @@ pub(super) async fn drop_intent(tools: Tools, entry: &Entry) -> Result<(), Failu
     work.attempt(Step::Destroy, DROP_DEADLINE, nothing_there(&work))
         .await?;
     node::drop_token(&work).await;
+    nocloud::removed(&work).await;
     work.tools
         .journal
         .remove(&work.machine)

@@ -6,10 +6,11 @@ use tokio::time::sleep;
 
 use crate::agent::journal::Entry;
 use crate::model::region::{Failure, Step};
+use crate::model::time::Span;
 
 use super::tools::Tools;
 use super::work::{Stop, Work};
-use super::{clone, guest, node, vm};
+use super::{clone, guest, joining, nocloud, node, vm};
 
 /// `/cluster/resources` shows for so long how a VM was before: its host tells every ten seconds (pvestatd).
 const TOLD: Duration = Duration::from_secs(11);
@@ -32,8 +33,11 @@ pub(super) async fn bring_up(tools: Tools, entry: &Entry, plan: Plan) -> Result<
         .await?;
     work.step(Step::Resize, deadlines.resize, vm::resized(&work))
         .await?;
-    work.step(Step::Start, deadlines.start, vm::started(&work))
-        .await?;
+    let started = async {
+        nocloud::placed(&work).await?;
+        vm::started(&work).await
+    };
+    work.step(Step::Start, deadlines.start, started).await?;
     // A node that is registered already (we were away) needs no join.
     let uuid = node::uuid(&work)
         .await
@@ -61,6 +65,7 @@ pub(super) async fn bring_up(tools: Tools, entry: &Entry, plan: Plan) -> Result<
     )
     .await?;
     node::drop_token(&work).await;
+    nocloud::taken_out(&work).await;
     work.record(|entry| {
         entry.step = Step::Done;
         entry.since = work.tools.clock.now();
@@ -85,6 +90,12 @@ pub(super) async fn start(tools: Tools, entry: &Entry) -> Result<(), Failure> {
 /// Waits for the guest and lets it join.
 async fn join(work: &Work, uuid: &str) -> Result<(), Failure> {
     let deadlines = &work.tools.settings.deadlines;
+    if joining::at_first_boot(work) {
+        // As long as the guest agent would be given for all of it.
+        let limit = Span(deadlines.agent.0 + deadlines.os.0 + deadlines.join.0);
+        let joins = guest::joins_by_itself(work, uuid);
+        return work.step(Step::Join, limit, joins).await;
+    }
     work.step(Step::Agent, deadlines.agent, guest::agent_answers(work))
         .await?;
     let probe = work

@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const MAX_WRITES: u32 = 3;
 
 /// The machine's configuration, unlocked. A backup's lock is waited for.
-async fn unlocked(work: &Work) -> Result<VmConfig, Stop> {
+pub(super) async fn unlocked(work: &Work) -> Result<VmConfig, Stop> {
     if let Some(config) = work.just_seen().filter(|config| config.lock.is_none()) {
         return Ok(config);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::pci::PciDevice;
-use crate::pve::{MAX_QUEUES, Net, VmConfig};
+use crate::pve::{MAX_QUEUES, Net, VmConfig, iso_volume};
 
 use super::{Call, Policy};
 
@@ -39,6 +39,7 @@ pub(in crate::broker) fn check(
         cpu_units(policy, units, mark)?;
     }
     pci_devices(policy, call, mark)?;
+    iso_drives(call, mark, config)?;
     if let Some(key) = call.param("disk") {
         let disk = config.disks.get(key);
         if disk.is_none_or(|disk| disk.cdrom || disk.cloud_init || disk.storage.is_empty()) {
@@ -71,6 +72,41 @@ fn pci_devices(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> 
                 "parameter {name}: instance type {} has {}",
                 mark.instance_type,
                 device.map_or_else(|| "no such device".to_owned(), PciDevice::value)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The machine's own ISO for cloud-init, in a CD drive that holds nothing of somebody else's, or in the place of PVE's own drive for
+/// cloud-init, which alone may be deleted.
+fn iso_drives(call: &Call, mark: &Mark, config: &VmConfig) -> Result<(), String> {
+    let own = |volume: &str| iso_volume(volume).is_some_and(|(_, vmid)| vmid == mark.vmid);
+    for (name, value) in &call.params {
+        if number(name, "ide").is_none() {
+            continue;
+        }
+        let volume = value.strip_suffix(",media=cdrom").unwrap_or_default();
+        if volume != "none" && !own(volume) {
+            return Err(format!(
+                "parameter {name}: it is no ISO of VM {}",
+                mark.vmid
+            ));
+        }
+        let now = config.disks.get(name.as_str());
+        let free = now.is_none_or(|disk| {
+            let empty = disk.cdrom && disk.volume == "none";
+            own(&disk.volume) || (volume != "none" && (disk.cloud_init || empty))
+        });
+        if !free {
+            return Err(format!("parameter {name}: the VM has something else there"));
+        }
+    }
+    let deleted = call.param("delete").unwrap_or_default().split(',');
+    for key in deleted.filter(|key| super::values::is_drive(key)) {
+        if config.disks.get(key).is_some_and(|disk| !disk.cloud_init) {
+            return Err(format!(
+                "parameter delete: {key} is no drive for cloud-init"
             ));
         }
     }

@@ -50,6 +50,10 @@ pub(super) enum Segment {
     Upid,
     /// A storage's name.
     Storage,
+    /// The storage before it, and that what follows is an ISO: `local:iso`.
+    Isos,
+    /// The name of an ISO for cloud-init of a VM in a range.
+    Iso,
 }
 
 /// A parameter that a call may have.
@@ -83,6 +87,8 @@ pub(super) enum Needs {
     MarkAndDigest,
     /// It is a template of the policy; the new VM's mark is in the description.
     Template,
+    /// The file is an ISO for cloud-init, by its name one of a VM in the range; to come there that VM must carry our mark.
+    Iso,
     /// It carries our mark, or is the placeholder of a clone that an intent names, or what is left of
     /// a VM whose removal is recorded.
     MarkOrRecord,
@@ -145,7 +151,7 @@ pub(super) fn admit(policy: &Policy, raw: Raw<'_>) -> Result<Call, String> {
     if raw.path.len() > MAX_PATH {
         return Err("the path is too long".to_owned());
     }
-    let (rule, place) = find(raw)?;
+    let (rule, mut place) = find(raw)?;
     let text = params_text(rule.method, raw)?;
     let mut params = form::parse(text)?;
     for (name, value) in &mut params {
@@ -169,6 +175,9 @@ pub(super) fn admit(policy: &Policy, raw: Raw<'_>) -> Result<Call, String> {
                 .map_err(|why| format!("parameter {}: {why}", param.name))?;
         }
     }
+    if rule.needs == Needs::Iso {
+        place.vmid = Some(iso(policy, &place, &params)?);
+    }
     let segments: Vec<&str> = place.segments.iter().map(String::as_str).collect();
     Ok(Call {
         rule,
@@ -180,6 +189,27 @@ pub(super) fn admit(policy: &Policy, raw: Raw<'_>) -> Result<Call, String> {
     })
 }
 
+/// Whose ISO a call is about: one of our range, on a storage of the policy.
+fn iso(policy: &Policy, place: &Place, params: &[(String, String)]) -> Result<u32, String> {
+    let storage = place.storage.as_deref().unwrap_or_default();
+    if !policy
+        .allow
+        .iso_storages
+        .iter()
+        .any(|known| known == storage)
+    {
+        return Err(format!(
+            "storage {storage} is none that the configuration names for cloud-init (template.NAME.cloud_init.storage)"
+        ));
+    }
+    let named = params.iter().find(|(name, _)| name == "filename");
+    let name = place.segments.last().filter(|_| named.is_none());
+    let name = named.map(|(_, name)| name).or(name);
+    let vmid = name.and_then(|name| pve::iso_owner(name));
+    vmid.filter(|vmid| policy.in_range(*vmid))
+        .ok_or_else(|| "the file is no ISO of a VM in the configured range".to_owned())
+}
+
 /// Where a path leads.
 #[derive(Debug, Default)]
 struct Place {
@@ -187,6 +217,14 @@ struct Place {
     host: Option<String>,
     vmid: Option<u32>,
     task: Option<Upid>,
+    storage: Option<String>,
+}
+
+impl Place {
+    /// `STORAGE:iso`, of the storage that stands before it.
+    fn is_isos(&self, text: &str) -> bool {
+        text.strip_suffix(":iso") == self.storage.as_deref()
+    }
 }
 
 fn find(raw: Raw<'_>) -> Result<(&'static Rule, Place), String> {
@@ -224,8 +262,12 @@ fn fits(pattern: &[Segment], segments: &[String]) -> Option<Place> {
                 }
                 place.task = Some(upid);
             }
-            Segment::Storage if values::is_storage(have) => {}
-            Segment::Fixed(_) | Segment::Host | Segment::Storage => return None,
+            Segment::Storage if values::is_storage(have) => place.storage = Some(have.clone()),
+            Segment::Isos if place.is_isos(have) => {}
+            Segment::Iso if pve::iso_owner(have).is_some() => {}
+            Segment::Fixed(_) | Segment::Host | Segment::Storage | Segment::Isos | Segment::Iso => {
+                return None;
+            }
         }
     }
     Some(place)

@@ -3,7 +3,7 @@
 
 use super::values;
 use super::{Method, Needs, Param, Policy, Rule, Segment};
-use Segment::{Fixed, Host, Storage, Upid, Vmid};
+use Segment::{Fixed, Host, Iso, Isos, Storage, Upid, Vmid};
 
 /// An optional parameter that appears once.
 const fn may(name: &'static str, check: fn(&Policy, &str) -> Result<(), String>) -> Param {
@@ -86,8 +86,40 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             Storage,
             Fixed("content"),
         ],
-        &[must("content", values::images)],
+        &[must("content", values::images_or_isos)],
     ),
+    Rule {
+        name: "upload-iso",
+        method: Method::Post,
+        path: &[
+            Fixed("nodes"),
+            Host,
+            Fixed("storage"),
+            Storage,
+            Fixed("upload"),
+        ],
+        params: &[
+            must("content", values::iso),
+            must("filename", values::our_iso),
+            hushed(must("file", values::base64)),
+        ],
+        needs: Needs::Iso,
+    },
+    Rule {
+        name: "remove-iso",
+        method: Method::Delete,
+        path: &[
+            Fixed("nodes"),
+            Host,
+            Fixed("storage"),
+            Storage,
+            Fixed("content"),
+            Isos,
+            Iso,
+        ],
+        params: &[],
+        needs: Needs::Iso,
+    },
     look(
         "vm-config",
         &[Fixed("nodes"), Host, Fixed("qemu"), Vmid, Fixed("config")],
@@ -203,6 +235,10 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             may("hostpci13", values::pci_device),
             may("hostpci14", values::pci_device),
             may("hostpci15", values::pci_device),
+            may("ide0", values::iso_drive),
+            may("ide1", values::iso_drive),
+            may("ide2", values::iso_drive),
+            may("ide3", values::iso_drive),
             may("delete", values::deletable),
             tidied(str::to_ascii_lowercase, may("digest", values::digest)),
         ],

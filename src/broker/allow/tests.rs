@@ -36,6 +36,9 @@ fn listed() -> BTreeSet<(String, String)> {
                     Segment::Vmid => "/{vmid}".to_owned(),
                     Segment::Upid => "/{upid}".to_owned(),
                     Segment::Storage => "/{storage}".to_owned(),
+                    // PVE takes both as one name.
+                    Segment::Isos => "/{volume}".to_owned(),
+                    Segment::Iso => String::new(),
                 })
                 .collect();
             (rule.method.to_string(), path)
@@ -48,6 +51,10 @@ fn filled(pattern: &str) -> String {
     let path = pattern
         .replace("{node}", "pve1")
         .replace("{vmid}", "9001")
+        .replace(
+            "{volume}",
+            "x1%3Aiso/pve-autoscaler-9001-0123456789abcdef.iso",
+        )
         .replace(
             "{upid}",
             "UPID%3Apve1%3A0003A1B2%3A00C3D4E5%3A66F0A1B2%3Aqmstart%3A9001%3Aroot%40pam%3A",
@@ -125,7 +132,8 @@ fn parameters_exist(method: &str, pattern: &str, entry: &Value) {
             None => vec![name.clone()],
         })
         .collect();
-    for param in rule.params {
+    // The file itself is no parameter of PVE's: it comes in the form's part `filename`.
+    for param in rule.params.iter().filter(|param| param.name != "file") {
         assert!(
             names.contains(param.name),
             "{method} {pattern}: {}",
@@ -448,6 +456,8 @@ fn is_clean(call: &Call) -> Result<(), String> {
             Segment::Vmid => call.vmid.is_some_and(|vmid| vmid.to_string() == **segment),
             Segment::Upid => plain("-%"),
             Segment::Storage => plain("-_."),
+            Segment::Isos => segment.ends_with("%3Aiso") && plain("-_.%"),
+            Segment::Iso => segment.strip_suffix(".iso").is_some() && plain("-."),
         };
         if !right {
             return Err(format!("{segment} in {}", call.path));

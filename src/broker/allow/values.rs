@@ -2,10 +2,13 @@
 
 use std::net::IpAddr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::network::fixed_addresses;
 use crate::model::region::VMIDS;
-use crate::pve::{MAX_STDIN, Net, Upid, component};
+use crate::pve::{MAX_STDIN, Net, Upid, component, decoded, iso_owner, iso_volume};
 
 use super::Policy;
 
@@ -15,6 +18,8 @@ type Verdict = Result<(), String>;
 const DELETABLE: [&str; 2] = ["sockets", "vcpus"];
 /// Such keys with a number behind: a template's PCI devices, in the place of which a machine has those of its type.
 const DELETABLE_NUMBERED: [&str; 1] = ["hostpci"];
+/// Disks' keys: a template's drive for cloud-init gives way to an ISO; that it is that drive is seen in `against`.
+const DELETABLE_DRIVES: [&str; 3] = ["ide", "sata", "scsi"];
 /// Tasks whose state and log may be read: those that the listed calls start.
 const TASKS: [&str; 9] = [
     "qmclone",
@@ -55,7 +60,7 @@ pub(super) fn keys_again(value: &str) -> String {
         // Not encoded: [`ssh_keys`] refuses it.
         return value.to_owned();
     }
-    component(unescaped(value).trim())
+    component(decoded(value).trim())
 }
 
 fn when(right: bool, wanted: &str) -> Verdict {
@@ -127,8 +132,40 @@ pub(super) fn dns_name(_: &Policy, value: &str) -> Verdict {
     when(is_label(value), "a DNS label")
 }
 
-pub(super) fn images(_: &Policy, value: &str) -> Verdict {
-    when(value == "images", "images")
+/// What of a storage is listed: disks, or ISOs for cloud-init where there are some.
+pub(super) fn images_or_isos(policy: &Policy, value: &str) -> Verdict {
+    let isos = value == "iso" && !policy.allow.iso_storages.is_empty();
+    when(
+        value == "images" || isos,
+        "images, or iso with [template.NAME.cloud_init]",
+    )
+}
+
+pub(super) fn iso(_: &Policy, value: &str) -> Verdict {
+    when(value == "iso", "iso")
+}
+
+/// The name of an ISO for cloud-init of a VM in the range.
+pub(super) fn our_iso(policy: &Policy, value: &str) -> Verdict {
+    let ours = iso_owner(value).is_some_and(|vmid| policy.in_range(vmid));
+    when(ours, "the name of an ISO of a VM in the configured range")
+}
+
+/// A file in base64, in its one spelling.
+pub(super) fn base64(_: &Policy, value: &str) -> Verdict {
+    let file = STANDARD.decode(value);
+    when(file.is_ok_and(|file| !file.is_empty()), "a file in base64")
+}
+
+/// A CD drive, empty or with an ISO for cloud-init; whose it is, is compared with the VM's mark in `against`.
+pub(super) fn iso_drive(policy: &Policy, value: &str) -> Verdict {
+    let volume = value.strip_suffix(",media=cdrom").unwrap_or_default();
+    let named = |storage: &str| policy.allow.iso_storages.iter().any(|one| one == storage);
+    let right = volume == "none" || iso_volume(volume).is_some_and(|(storage, _)| named(storage));
+    when(
+        right,
+        "none,media=cdrom or an ISO for cloud-init on a storage that the configuration names",
+    )
 }
 
 pub(super) fn any_bridge(_: &Policy, value: &str) -> Verdict {
@@ -306,23 +343,6 @@ pub(super) fn ssh_keys(policy: &Policy, value: &str) -> Verdict {
     )
 }
 
-fn unescaped(value: &str) -> String {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        let hex = tail.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        let code = hex.and_then(|two| u8::from_str_radix(two, 16).ok());
-        if let (b'%', Some(code)) = (byte, code) {
-            bytes.push(code);
-            rest = &tail[2..];
-        } else {
-            bytes.push(byte);
-            rest = tail;
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 /// The form of a NIC; bridge, VLAN and the rest are compared with the VM's own in `against`.
 pub(super) fn net(_: &Policy, value: &str) -> Verdict {
     let net = Net::read(value);
@@ -338,9 +358,20 @@ pub(super) fn deletable(_: &Policy, value: &str) -> Verdict {
     };
     let right = value.split(',').all(|key| {
         let mut stems = DELETABLE_NUMBERED.iter();
-        DELETABLE.contains(&key) || stems.any(|stem| numbered(key, stem))
+        DELETABLE.contains(&key) || is_drive(key) || stems.any(|stem| numbered(key, stem))
     });
-    when(right, "sockets, vcpus, hostpci0 to hostpci15")
+    when(
+        right,
+        "sockets, vcpus, hostpci0 to hostpci15, or the drive for cloud-init",
+    )
+}
+
+/// Whether a key that may be deleted names a drive.
+pub(super) fn is_drive(key: &str) -> bool {
+    let mut numbers = DELETABLE_DRIVES
+        .iter()
+        .filter_map(|bus| key.strip_prefix(bus));
+    numbers.any(|number| decimal(number).is_some_and(|number| number <= 30))
 }
 
 /// A device that a machine of some instance type gets; that it is this machine's is seen in `against`.

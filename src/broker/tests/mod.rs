@@ -5,6 +5,7 @@ mod clones;
 mod devices;
 mod flood;
 mod generated;
+mod isos;
 mod limits;
 mod ownership;
 mod reads;

@@ -49,6 +49,7 @@ pub(in crate::broker) fn policy() -> Policy {
             template_vmids: vec![9000],
             template_names: vec![text("debian-13")],
             storages: vec![text("ceph")],
+            iso_storages: vec![text("local")],
             bridges: vec![text("vmbr0"), text("vmbr1")],
             resource_pools: vec![text("k8s")],
             max_cores: 8,

@@ -7,6 +7,7 @@ mod admission;
 mod broker;
 mod clocks;
 mod clones;
+mod cloud_init;
 mod daemon;
 mod devices;
 mod disks;

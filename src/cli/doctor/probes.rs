@@ -5,8 +5,9 @@ use super::kubernetes::Cluster;
 use super::probe::Probe;
 use super::region::{Region, SeenRegion};
 use super::{
-    Here, admission, broker, clocks, clones, daemon, devices, disks, endpoint, hosts, journal,
-    kubernetes, lease, network, provider, range, region, rights, skew, state, templates, user,
+    Here, admission, broker, clocks, clones, cloud_init, daemon, devices, disks, endpoint, hosts,
+    journal, kubernetes, lease, network, provider, range, region, rights, skew, state, templates,
+    user,
 };
 
 /// A probe by its name and its function; `judge` where that asks nobody.
@@ -47,11 +48,12 @@ pub(super) const CLUSTER: [Probe<Cluster>; 7] = [
 pub(super) const REGION: [Probe<Region>; 1] = [probe!("broker", broker::look)];
 
 /// In a region that could be read.
-pub(super) const SEEN: [Probe<SeenRegion>; 10] = [
+pub(super) const SEEN: [Probe<SeenRegion>; 11] = [
     probe!("version", judge region::judge),
     probe!("clocks", clocks::look),
     probe!("hosts", judge hosts::look),
     probe!("templates", judge templates::look),
+    probe!("cloud-init", cloud_init::look),
     probe!("clones", judge clones::look),
     probe!("range", judge range::look),
     probe!("token", rights::look),

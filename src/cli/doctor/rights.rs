@@ -122,6 +122,15 @@ pub(in crate::cli) fn needed(
             let privileges = ["Datastore.AllocateSpace", "Datastore.Audit"];
             add(format!("/storage/{storage}"), &privileges);
         }
+        if let Some(cloud_init) = &template.cloud_init {
+            let privileges = [
+                "Datastore.Allocate",
+                "Datastore.AllocateTemplate",
+                "Datastore.Audit",
+            ];
+            add(format!("/storage/{}", cloud_init.storage), &privileges);
+            add(on_machines(name, template, settings), &["VM.Config.CDROM"]);
+        }
         for bridge in network::wanted(seen, template) {
             add(format!("/sdn/zones/localnetwork/{bridge}"), &["SDN.Use"]);
         }

@@ -45,7 +45,12 @@ pub(super) fn grants(id: &str, settings: &Settings, pve: &PveFound) -> Option<Gr
     let mut roles: BTreeMap<String, BTreeSet<&'static str>> = BTreeMap::new();
     let mut on = Vec::new();
     for (path, privileges) in needed {
-        let role = role(&path);
+        let isos = privileges.contains("Datastore.AllocateTemplate");
+        let role = if isos {
+            "PVEAutoscalerISOs"
+        } else {
+            role(&path)
+        };
         roles.entry(role.to_owned()).or_default().extend(privileges);
         on.push((path, role.to_owned()));
     }

@@ -2,6 +2,7 @@
 //! (`docs/configuration.md`) and the JSON schema's descriptions.
 
 mod build;
+mod cloud_init;
 mod kubelet;
 mod network;
 mod notification;
@@ -16,6 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use build::{Build, Chipset, Firmware, ScsiController};
+pub use cloud_init::CloudInit;
 pub use kubelet::{
     CpuManagerPolicy, Kubelet, KubeletReserved, Swap, TopologyManagerPolicy, TopologyManagerScope,
 };
@@ -23,7 +25,7 @@ pub use network::{Ipv4Source, Ipv6Source, NetCard, Network};
 pub use notification::{Notification, NotificationFormat, NotificationKind, QuietHours};
 pub(crate) use pool::MAX_TOKEN_TTL;
 pub use pool::{
-    BudgetReason, ConsolidationKind, Drain, InstanceType, Join, Method, NodeBudget, Pool,
+    BudgetReason, ConsolidationKind, Delivery, Drain, InstanceType, Join, Method, NodeBudget, Pool,
     PoolScaleDown, Reserved,
 };
 pub use region::{

@@ -216,6 +216,8 @@ pub struct Reserved {
 pub struct Join {
     /// What joins them.
     pub method: Method,
+    /// How a machine is told to join.
+    pub delivery: Delivery,
     /// For `"command"`: the script that the guest's shell runs, with [gaps](joining.md#any-other-command).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
@@ -254,6 +256,18 @@ pub enum Method {
     Rke2,
     /// A script.
     Command,
+}
+
+/// How a machine is told to join.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Delivery {
+    /// By a command of the guest agent (guest-exec), once the guest has booted.
+    #[default]
+    GuestAgent,
+    /// By cloud-init at its first boot: for guests whose agent refuses commands, or that have none. The template needs a
+    /// `[template.NAME.cloud_init]`.
+    CloudInit,
 }
 
 /// How nodes are emptied and VMs stopped.
@@ -378,6 +392,7 @@ impl Default for Join {
     fn default() -> Join {
         Join {
             method: Method::Kubeadm,
+            delivery: Delivery::GuestAgent,
             command: None,
             secret_file: None,
             endpoint: None,

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::build::Build;
+use super::cloud_init::CloudInit;
 use super::network::NetCard;
 use crate::config::scalar::{Cpu, Duration, Overcommit, Size, VmidRange};
 use crate::model::time::Span;
@@ -241,6 +242,11 @@ pub struct Template {
     /// DNS search domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub searchdomain: Option<String>,
+    /// Whether cloud-init upgrades a machine's packages at its first boot, which takes minutes and may change the kubelet.
+    pub ci_upgrade: bool,
+    /// What cloud-init is told in place of what PVE tells it. Default: PVE's own drive, with the keys above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cloud_init: Option<CloudInit>,
     /// How `pve-autoscaler template build` makes it. Default: it is made by hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build: Option<Build>,

@@ -45,15 +45,7 @@ pub(super) fn broker(
         .map(|(name, pool)| (name.to_string(), pool_allow(pool, all)))
         .collect();
     let networks = used_networks(&pools, networks);
-    let named = pools.values().flat_map(|pool| &pool.types);
-    let types: BTreeMap<String, TypeAllow> = named
-        .filter_map(|name| {
-            Some((
-                name.clone(),
-                type_allow(policy.instance_types.get(&**name)?),
-            ))
-        })
-        .collect();
+    let types = types(&pools, policy);
     let most = |of: fn(&TypeAllow) -> i64| types.values().map(of).max().unwrap_or(0);
     Broker {
         socket: extra.socket.clone(),
@@ -68,6 +60,7 @@ pub(super) fn broker(
             template_names: of(&[], |template| template.vm_name.as_ref()),
             template_tags: tags(&templates),
             storages: of(&extra.storages, |template| template.storage.as_ref()),
+            iso_storages: iso_storages(&templates),
             bridges: bridges(&templates, &extra.bridges),
             resource_pools: of(&extra.resource_pools, |template| {
                 template.resource_pool.as_ref()
@@ -85,6 +78,24 @@ pub(super) fn broker(
             quarantine: file.scale_down.quarantine.0,
         },
     }
+}
+
+/// Where ISOs for cloud-init come to.
+fn iso_storages(templates: &[&Template]) -> Vec<String> {
+    let named = templates
+        .iter()
+        .filter_map(|template| template.cloud_init.as_ref());
+    sorted(named.map(|cloud_init| cloud_init.storage.clone()))
+}
+
+/// The sizes of the pools' instance types.
+fn types(pools: &BTreeMap<String, PoolAllow>, policy: &Policy) -> BTreeMap<String, TypeAllow> {
+    let named = pools.values().flat_map(|pool| &pool.types);
+    let types = named.filter_map(|name| {
+        let kind = policy.instance_types.get(&**name)?;
+        Some((name.clone(), type_allow(kind)))
+    });
+    types.collect()
 }
 
 /// The bridges of all cards of these templates, and more.

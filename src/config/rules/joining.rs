@@ -2,7 +2,7 @@
 
 use super::Problems;
 use super::labels::{SAMPLE, filled};
-use crate::config::file::{self, Method};
+use crate::config::file::{self, Delivery, Method};
 use crate::config::place::KeyPath;
 use crate::config::settings::{Join, JoinMethod};
 use crate::config::syntax;
@@ -39,11 +39,16 @@ pub(super) fn join(join: &file::Join, pool: &KeyPath, problems: &mut Problems) -
     );
     let method = method(join, &at, problems);
     kubelet_args(join, &at, problems);
+    let lasting = join.delivery == Delivery::CloudInit && join.secret_file.is_some();
+    problems.unless(!lasting, &at.at("secret_file"), || {
+        "with delivery = \"cloud-init\" the secret would stay on the machine's disk; without secret_file the command gets a bootstrap token, which is deleted after the join".to_owned()
+    });
     if let Some(text) = &join.provider_id {
         provider_id(text, &at.at("provider_id"), problems);
     }
     Join {
         method,
+        at_first_boot: join.delivery == Delivery::CloudInit,
         endpoint: join.endpoint.clone(),
         token_ttl: ttl,
         provider_id: join.provider_id.clone(),

@@ -1,7 +1,9 @@
-//! From the file to the settings: references resolved, cross-field rules checked. Pure.
+//! From the file to the settings: references resolved, cross-field rules checked. Pure, but for the texts for cloud-init, which may
+//! lie in files of their own.
 
 mod broker;
 mod builds;
+mod cloud_init;
 mod disruption;
 mod hosts;
 mod ipconfig;
@@ -88,10 +90,11 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     disruption::check_limits(&file.limits, problems);
     let web = web::web(&file.web, problems);
     let regions = regions::regions(file, problems);
-    let templates = templates::templates(file, &regions, problems);
+    let mut templates = templates::templates(file, &regions, problems);
     let instance_types = pools::instance_types(file, problems);
     let networks = networks::networks(file, problems);
     let pools = pools::pools(file, &regions, (&templates, &networks), problems);
+    cloud_init::deliveries(&mut templates, &pools, problems);
     pools::check_vmids(&regions, &pools, problems);
     networks::check_overlaps(&networks, &pools, problems);
     ipconfig::check_shared(file, &pools, problems);

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::regions::{Regions, ResolvedRegion, region_of};
-use super::{Problems, builds, each, ipconfig, name, shared};
+use super::{Problems, builds, cloud_init, each, ipconfig, name, shared};
 use crate::config::file::{self, CloneKind, File};
 use crate::config::place::KeyPath;
 use crate::config::settings::{NetCard, Template};
@@ -62,6 +62,12 @@ pub(super) fn templates(
                 ci_user: template.ci_user.clone(),
                 nameserver: template.nameserver.clone(),
                 searchdomain: template.searchdomain.clone(),
+                first_boot: false,
+                ci_upgrade: template.ci_upgrade,
+                cloud_init: template
+                    .cloud_init
+                    .as_ref()
+                    .map(|texts| cloud_init::texts(texts, &path.at("cloud_init"), problems)),
                 build: template.build.clone().map(Arc::new),
             },
         );

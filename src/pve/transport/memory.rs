@@ -38,8 +38,9 @@ impl Memory {
     }
 
     async fn exchange(&self, request: &Request) -> Result<Value, CallError> {
-        let body = request.body();
-        if body.as_ref().is_some_and(|body| body.len() > MAX_BODY) {
+        let content = request.content();
+        let length = content.as_ref().map_or(0, |(_, body)| body.len());
+        if length > MAX_BODY {
             return Err(CallError::new(
                 Outcome::NotSent,
                 "the request's body is larger than PVE takes (512 KiB)",
@@ -52,17 +53,14 @@ impl Memory {
         for (name, value) in &self.headers {
             builder = builder.header(name, value);
         }
-        if body.is_some() {
-            builder = builder.header(
-                http::header::CONTENT_TYPE,
-                "application/x-www-form-urlencoded",
-            );
+        let mut body = Body::empty();
+        if let Some((kind, bytes)) = content {
+            builder = builder.header(http::header::CONTENT_TYPE, kind);
+            body = Body::from(bytes);
         }
-        let built = builder
-            .body(body.map_or_else(Body::empty, Body::from))
-            .map_err(|error| {
-                CallError::new(Outcome::NotSent, format!("cannot be written: {error}"))
-            })?;
+        let built = builder.body(body).map_err(|error| {
+            CallError::new(Outcome::NotSent, format!("cannot be written: {error}"))
+        })?;
         let response = match self.router.clone().oneshot(built).await {
             Ok(response) => response,
             Err(never) => match never {},

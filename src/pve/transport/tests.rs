@@ -20,6 +20,7 @@ fn request(method: Method) -> Request {
         method,
         path: "/nodes/pve1/qemu/900/config".into(),
         params: vec![("a".into(), "b;c".into())],
+        multipart: false,
         timeout: Duration::from_secs(5),
     }
 }

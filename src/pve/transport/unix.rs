@@ -81,6 +81,11 @@ impl UnixSocket {
 impl Transport for UnixSocket {
     fn call(&self, request: Request) -> BoxFuture<'_, Result<Value, CallError>> {
         async move {
+            // The broker takes plain forms alone, and makes of them what PVE wants.
+            let request = Request {
+                multipart: false,
+                ..request
+            };
             self.exchange(&request)
                 .await
                 .map_err(|error| error.about(&request))

@@ -46,8 +46,9 @@ pub(crate) async fn exchange(
     headers: HeaderMap,
     (timeout, most): (Duration, usize),
 ) -> Result<Exchange, CallError> {
-    let body = request.body();
-    if body.as_ref().is_some_and(|body| body.len() > MAX_BODY) {
+    let content = request.content();
+    let length = content.as_ref().map_or(0, |(_, body)| body.len());
+    if length > MAX_BODY {
         return Err(CallError::new(
             Outcome::NotSent,
             "the request's body is larger than PVE takes (512 KiB)",
@@ -60,13 +61,8 @@ pub(crate) async fn exchange(
         )
         .headers(headers)
         .timeout(timeout);
-    if let Some(body) = body {
-        builder = builder
-            .header(
-                http::header::CONTENT_TYPE,
-                "application/x-www-form-urlencoded",
-            )
-            .body(body);
+    if let Some((kind, body)) = content {
+        builder = builder.header(http::header::CONTENT_TYPE, kind).body(body);
     }
     let mut response = builder.send().await.map_err(|error| failure(&error))?;
     let status = response.status();

@@ -14,6 +14,7 @@ use super::agents;
 use super::api::Api;
 use super::kubeadm::{self, Credentials, FAILURES, Join, SUCCESS};
 use super::kubelet::{Kubelet, Lies};
+use super::nocloud;
 use super::payload::{self, Payload};
 use super::spec::{Fate, Fault, GuestSpec};
 use super::{ExecError, ExecResult, GuestVm, Guests};
@@ -43,6 +44,9 @@ struct Machine {
     cloud_init: &'static str,
     joining: Joining,
     log: String,
+    /// On the disk: the last instance that cloud-init has seen through, and whether it is switched off.
+    instance: String,
+    switched_off: bool,
     /// On the disk, so that it survives a reboot: who this kubelet is.
     joined: Option<(Join, Credentials)>,
     /// Ends everything that runs in the VM.
@@ -72,6 +76,17 @@ struct Machines {
     by_vmid: BTreeMap<u32, Machine>,
     /// How many new VMs were powered on.
     made: u32,
+}
+
+impl Machine {
+    /// What cloud-init has to do at this boot: the files of a drive that it has not seen.
+    fn seed(&mut self) -> Option<nocloud::Files> {
+        let files = nocloud::files(self.vm.seed.as_deref()?)?;
+        let instance = nocloud::instance(&files);
+        let new = !self.switched_off && instance != self.instance;
+        self.instance = instance;
+        new.then_some(files)
+    }
 }
 
 impl KubeGuests {
@@ -148,14 +163,27 @@ impl Inner {
         });
         self.bell.notify_waiters();
         tokio::time::sleep(fate.cloud_init.to_std()).await;
+        let seed = self.with(vmid, &power, Machine::seed).flatten();
+        let script = seed.map(|seed| nocloud::script(&seed, &self.spec));
+        let broken = matches!(script, Some(Err(_)));
         self.with(vmid, &power, |m| {
-            m.cloud_init = if fate.fault == Some(Fault::CloudInitDegraded) {
+            m.cloud_init = if broken {
+                "error"
+            } else if fate.fault == Some(Fault::CloudInitDegraded) {
                 "degraded"
             } else {
                 "done"
             };
+            m.switched_off |= matches!(script, Some(Ok(None)));
         });
         self.bell.notify_waiters();
+        if let Some(Ok(Some(payload))) = script
+            && joined.as_ref().is_some_and(Option::is_none)
+        {
+            self.with(vmid, &power, |m| m.joining = Joining::Running);
+            self.join(vmid, power, payload).await;
+            return;
+        }
         if let Some(Some((join, credentials))) = joined {
             // A machine that had joined before it was rebooted.
             if let Some(mut kubelet) = self.kubelet(vmid, &power, join, &credentials)
@@ -208,6 +236,7 @@ impl Inner {
         };
         self.with(vmid, &power, |m| {
             m.joining = Joining::Exited(0);
+            m.switched_off |= m.vm.seed.is_some();
             SUCCESS.clone_into(&mut m.log);
         });
         kubelet.run().await;
@@ -410,6 +439,8 @@ impl Guests for KubeGuests {
                 cloud_init: "running",
                 joining: Joining::None,
                 log: String::new(),
+                instance: String::new(),
+                switched_off: false,
                 joined: None,
                 power: CancellationToken::new(),
             };
@@ -477,6 +508,11 @@ impl Guests for KubeGuests {
     ) -> BoxFuture<'_, Result<ExecResult, ExecError>> {
         async move {
             tokio::time::sleep(EXEC_LATENCY).await;
+            if !self.inner.spec.guest_exec {
+                return Err(ExecError::Agent(
+                    "Command guest-exec has been disabled: the command is not allowed".to_owned(),
+                ));
+            }
             let verb = verb(&argv)?;
             if verb == "probe" {
                 let ends = self.inner.until(vmid, |m| m.cloud_init != "running");

@@ -9,6 +9,7 @@ mod config;
 mod kube_guests;
 mod kubeadm;
 mod kubelet;
+mod nocloud;
 mod node;
 pub mod none;
 pub(in crate::sim) mod payload;
@@ -46,6 +47,8 @@ pub struct GuestVm {
     pub address: Option<String>,
     /// PCI devices of its host that it has.
     pub devices: u32,
+    /// The ISO in its CD drive.
+    pub seed: Option<Vec<u8>>,
 }
 
 /// What a command run by the guest agent left.

@@ -262,6 +262,7 @@ esac
             disk: 0,
             address: None,
             devices: 0,
+            seed: None,
         }
     }
 

@@ -49,6 +49,8 @@ pub struct GuestSpec {
     pub pod_stop: Range,
     /// Power button to power off.
     pub shutdown: Range,
+    /// The guest agent runs commands; RHEL 10 and its like do not let it.
+    pub guest_exec: bool,
     /// What `kubeadm version -o short` says; empty: no kubeadm in the template.
     pub kubeadm: String,
     /// The version of k3s, such as `v1.34.1+k3s1`; empty: there is none.
@@ -104,6 +106,7 @@ impl Default for GuestSpec {
             pod_start: Range::millis(800, 2_500),
             pod_stop: Range::millis(500, 2_000),
             shutdown: Range::millis(1_500, 4_000),
+            guest_exec: true,
             kubeadm: "v1.34.1".to_owned(),
             k3s: String::new(),
             rke2: String::new(),

@@ -65,6 +65,7 @@ pub fn stand(kube: &Kube, node: &StandingNode, number: u32, clock: Clock) -> Joi
         disk: node.disk,
         address: None,
         devices: 0,
+        seed: None,
     };
     let join = Join {
         token_id: String::new(),

@@ -66,6 +66,7 @@ impl Judge {
         if !orphaned.is_empty() && self.pve.tasks_killed() == 0 {
             wrong.push(format!("volumes are left: {}", orphaned.join(", ")));
         }
+        wrong.extend(self.isos_left());
         for (volume, node) in self.kube.stranded() {
             wrong.push(format!(
                 "volume {volume} is still attached to node {node}, which is gone"
@@ -75,6 +76,13 @@ impl Judge {
             wrong.push(format!("bootstrap token {token} is still there"));
         }
         wrong
+    }
+
+    /// ISOs for cloud-init: a machine that works has none any more.
+    fn isos_left(&self) -> impl Iterator<Item = String> {
+        let isos = self.pve.isos().into_iter();
+        let ours = isos.filter(|iso| iso.volume.contains(":iso/pve-autoscaler-"));
+        ours.map(|iso| format!("{} is left on {}", iso.volume, iso.host))
     }
 
     /// What the daemon's state directory still says of machines that are no more.

@@ -119,6 +119,7 @@ fn vm(vmid: u32) -> GuestVm {
         disk: 20 << 30,
         address: None,
         devices: 0,
+        seed: None,
     }
 }
 

@@ -349,7 +349,7 @@ impl World {
         vm.commands.clear();
         let guest = vm.guest();
         self.touch(vmid, now);
-        Ok(guest)
+        Ok(self.with_seed(guest))
     }
 
     /// A host's power; the answer is the machines that went dark with it.

@@ -4,8 +4,8 @@ use super::options::OPTIONS;
 use super::params::{
     AGENT_ALL, AGENT_AUDIT, AGENT_COMMANDS, CHANGES, CLONE, CREATE, DESTROY, DOWNLOAD, EXEC, HA,
     LATER, LOG, MIGRATE, NODE_AUDIT, ON_NODE, ON_STORAGE, ON_TASK, ON_VM, RESIZE, SHUTDOWN, SID,
-    SKIPLOCK, START, STOP, STORAGE_AUDIT, TASK_FILTER, TICKET, TIMEOUT, VM_ALLOCATE, VM_AUDIT,
-    VM_CONFIG, VM_POWER,
+    SKIPLOCK, START, STOP, STORAGE_AUDIT, TASK_FILTER, TICKET, TIMEOUT, UPLOAD, VM_ALLOCATE,
+    VM_AUDIT, VM_CONFIG, VM_POWER, VOLUME,
 };
 use super::schema::Kind::{Boolean, Disk, Enum, Format, Integer, Text};
 use super::schema::{CONFIG_ID, STORAGE, VMID, anything, may, must};
@@ -222,6 +222,22 @@ pub(super) const CALLS: &[Call] = &[
         Pace::Fork,
         Need::Any("/storage/{storage}", &["Datastore.AllocateTemplate"]),
         &[ON_STORAGE, DOWNLOAD],
+    ),
+    call(
+        "POST",
+        "/nodes/{node}/storage/{storage}/upload",
+        Act::StorageUpload,
+        Pace::Fork,
+        Need::Any("/storage/{storage}", &["Datastore.AllocateTemplate"]),
+        &[ON_STORAGE, UPLOAD],
+    ),
+    call(
+        "DELETE",
+        "/nodes/{node}/storage/{storage}/content/{volume}",
+        Act::VolumeRemove,
+        Pace::Fork,
+        Need::Any("/storage/{storage}", &["Datastore.Allocate"]),
+        &[ON_NODE, VOLUME],
     ),
     call(
         "GET",

@@ -244,7 +244,8 @@ impl World {
             .iter()
             .filter(|(key, _)| super::schema::is_disk(key))
         {
-            if Drive::parse(text).is_empty_cdrom() {
+            let drive = Drive::parse(text);
+            if drive.is_empty_cdrom() || drive.is_iso() {
                 vm.config.insert(key.clone(), text.clone());
             }
         }

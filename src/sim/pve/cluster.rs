@@ -386,6 +386,9 @@ impl World {
         if asked.given("content") == Some("import") {
             return Ok(self.image_rows(name, &asked.node));
         }
+        if asked.given("content") == Some("iso") {
+            return Ok(self.iso_rows(name, &asked.node));
+        }
         let place = self.place(name, &asked.node).to_owned();
         let kind = asked
             .given("content")

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::disks::{CLOUDINIT_SIZE, Drive, NewVolume, format_size, parse_size};
 use super::locks::VM_LOCK;
-use super::options::{Right, applies_running, is_uuid, option, right};
+use super::options::{Right, applies_running, hotplugged, is_uuid, option, right};
 use super::schema::{is_disk, split};
 use super::wire::{Fault, Given};
 use super::world::{Vm, World};
@@ -203,7 +203,11 @@ impl Pve {
                 if drive.is_cloudinit() || drive.option("media") == Some("cdrom") {
                     self.need(&asked.caller, &path, &["VM.Config.CDROM"])?;
                 }
-                if !drive.is_empty_cdrom() {
+                if drive.is_iso() {
+                    let path = format!("/storage/{}", drive.storage());
+                    let any = ["Datastore.AllocateSpace", "Datastore.Audit"];
+                    self.need(&asked.caller, &path, &any)?;
+                } else if !drive.is_empty_cdrom() {
                     let path = format!("/storage/{}", drive.storage());
                     self.need(&asked.caller, &path, &["Datastore.AllocateSpace"])?;
                 }
@@ -341,9 +345,10 @@ impl World {
             }
             let value = self.prepare(vm, key, value, edit.root, now)?;
             if is_disk(key) {
+                self.give_way(vm, key);
                 park(vm, key, &value);
             }
-            let at_once = !vm.run.is_on() || applies_running(key) || hotplugged(key);
+            let at_once = !vm.run.is_on() || applies_running(key) || hotplugged(key, &value);
             vm.pending.remove(key);
             if edit.numbers.contains(key) {
                 vm.numbers.insert(key.clone());
@@ -381,7 +386,7 @@ impl World {
             vm.config.remove(key);
             if key.starts_with("unused") || force || drive.is_cloudinit() {
                 self.free(&drive.file, &vm.host);
-            } else if !drive.is_empty_cdrom() {
+            } else if !drive.is_empty_cdrom() && !drive.is_iso() {
                 keep_unused(vm, drive.file);
             }
         } else if vm.run.is_on() && !applies_running(key) {
@@ -450,6 +455,9 @@ impl World {
         else {
             return Err(format!("unable to parse volume ID '{}'", drive.file));
         };
+        if drive.is_iso() {
+            return self.prepare_iso(&drive, &vm.host);
+        }
         let cloudinit = name == "cloudinit";
         let gib = name.parse::<f64>().ok();
         if !cloudinit && gib.is_none() {
@@ -564,7 +572,7 @@ fn park(vm: &mut Vm, key: &str, value: &str) {
     let Some(old) = vm.config.get(key).map(|text| Drive::parse(text)) else {
         return;
     };
-    if !old.is_empty_cdrom() && old.file != Drive::parse(value).file {
+    if !old.is_empty_cdrom() && !old.is_iso() && old.file != Drive::parse(value).file {
         keep_unused(vm, old.file);
     }
 }
@@ -589,10 +597,4 @@ fn check_boot(vm: &Vm, edit: &Edit, value: &str) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Options that the default `hotplug` (network, disk, usb) gives to a running VM at once.
-fn hotplugged(key: &str) -> bool {
-    let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
-    matches!(stem, "net" | "scsi" | "virtio" | "usb")
 }

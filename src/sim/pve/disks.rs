@@ -85,6 +85,11 @@ impl Drive {
             || name.contains("-cloudinit.")
     }
 
+    /// A CD drive with an ISO in it, which belongs to no VM.
+    pub(super) fn is_iso(&self) -> bool {
+        self.file.contains(":iso/")
+    }
+
     /// Its storage.
     pub(super) fn storage(&self) -> &str {
         self.file.split_once(':').map_or("", |(storage, _)| storage)
@@ -147,8 +152,15 @@ impl Vm {
             .iter()
             .filter(|(key, _)| is_disk(key))
             .map(|(key, text)| (key.clone(), Drive::parse(text)))
-            .filter(|(_, drive)| !drive.is_empty_cdrom())
+            .filter(|(_, drive)| !drive.is_empty_cdrom() && !drive.is_iso())
             .collect()
+    }
+
+    /// The ISOs in its CD drives.
+    pub(super) fn isos(&self) -> impl Iterator<Item = Drive> + '_ {
+        let drives = self.config.iter().filter(|(key, _)| is_disk(key));
+        let drives = drives.map(|(_, text)| Drive::parse(text));
+        drives.filter(Drive::is_iso)
     }
 
     /// The size of the disk it boots from, in bytes.

@@ -53,6 +53,18 @@ pub struct Change {
     pub running: bool,
 }
 
+/// An ISO on a storage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct IsoFacts {
+    /// The host that has it; empty on shared storage.
+    pub host: String,
+    /// `STORAGE:iso/NAME`.
+    pub volume: String,
+    /// All of it.
+    #[serde(skip)]
+    pub content: Vec<u8>,
+}
+
 /// A machine as it is now, without any staleness.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VmFacts {

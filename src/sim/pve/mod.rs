@@ -18,6 +18,7 @@ mod create;
 mod disks;
 mod facts;
 mod images;
+mod isos;
 mod locks;
 mod options;
 mod params;
@@ -60,7 +61,7 @@ use crate::clock::Clock;
 use crate::model::time::{Span, Time};
 
 pub use self::admin::{Act as AdminAct, Dump};
-pub use self::facts::{Change, Seen, VmFacts};
+pub use self::facts::{Change, IsoFacts, Seen, VmFacts};
 
 pub(super) use self::wire::form_field;
 
@@ -248,7 +249,12 @@ async fn handle(door: &Door, request: Request, seen: u64) -> Result<Value, Fault
     door.pve.world(|world, _| world.asked(seen, &caller.name));
     let body = read(body).await?;
     let mut params = wire::urlencoded(parts.uri.query().unwrap_or_default());
-    if !matches!(method.as_str(), "GET" | "DELETE") {
+    if path.ends_with("/upload") {
+        params.extend(
+            door.pve
+                .sent(parts.headers.get(header::CONTENT_TYPE), &body)?,
+        );
+    } else if !matches!(method.as_str(), "GET" | "DELETE") {
         params.extend(wire::body(parts.headers.get(header::CONTENT_TYPE), &body)?);
     }
     let path = if path.is_empty() {
@@ -363,6 +369,8 @@ impl Pve {
             | Act::AgentInfo
             | Act::AgentTime => self.agent(act, &asked).await,
             Act::StorageDownload => self.download(&asked),
+            Act::StorageUpload => self.upload(&asked),
+            Act::VolumeRemove => self.remove_volume(&asked),
             Act::VmCreate => self.create(asked),
             Act::VmDestroy => self.destroy(&asked),
             Act::VmConfigSetLater => self.config_set_later(asked).await,

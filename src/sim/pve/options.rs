@@ -209,6 +209,13 @@ pub(super) fn applies_running(key: &str) -> bool {
     AT_ONCE.contains(&key) || stem == "unused"
 }
 
+/// Options that the default `hotplug` (network, disk, usb) gives to a running VM at once; and another CD in a drive.
+pub(super) fn hotplugged(key: &str, value: &str) -> bool {
+    let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    let cd = is_disk(key) && value.split(',').any(|part| part == "media=cdrom");
+    cd || matches!(stem, "net" | "scsi" | "virtio" | "usb")
+}
+
 /// Options that PVE answers as numbers: integers and booleans of the schema.
 pub(super) fn is_numeric(key: &str) -> bool {
     option(key).is_some_and(|option| matches!(option.kind, Integer(..) | Boolean | Number(..)))

@@ -73,6 +73,19 @@ pub(super) const DOWNLOAD: &[Param] = &[
     may("compression", Text(None)),
     may("verify-certificates", Boolean),
 ];
+pub(super) const UPLOAD: &[Param] = &[
+    must("content", Enum(&["iso", "vztmpl", "import"])),
+    must("filename", Text(Some(255))),
+    may(
+        "tmpfilename",
+        Pattern("/var/tmp/pveupload-[0-9a-f]+", super::isos::is_upload),
+    ),
+];
+pub(super) const VOLUME: &[Param] = &[
+    must("volume", Text(None)),
+    may("storage", STORAGE),
+    may("delay", Integer(Some(1), Some(30))),
+];
 pub(super) const CLONE: &[Param] = &[
     must("newid", VMID),
     may("name", DNS_NAME),

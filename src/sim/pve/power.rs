@@ -119,7 +119,7 @@ impl Pve {
             vm.commands.clear();
             let guest = vm.guest();
             world.touch(vmid, now);
-            Ok::<GuestVm, String>(guest)
+            Ok::<GuestVm, String>(world.with_seed(guest))
         })?;
         self.guests().power_on(guest);
         Ok(())
@@ -278,7 +278,7 @@ impl Pve {
                     vm.commands.clear();
                     let guest = vm.guest();
                     world.note(now, &worker.user, asked.vmid, "reset");
-                    Ok(guest)
+                    Ok(world.with_seed(guest))
                 })?;
                 pve.guests().power_off(asked.vmid, false).await;
                 pve.guests().power_on(guest);
@@ -342,6 +342,7 @@ impl Vm {
             disk: self.boot_disk(),
             address: address.filter(|ip| *ip != "dhcp").map(str::to_owned),
             devices: u32::try_from(self.devices.len()).unwrap_or(u32::MAX),
+            seed: None,
         }
     }
 }
@@ -409,6 +410,12 @@ impl World {
             self.usable(drive.storage(), node)?;
             if self.volume(&drive.file, node).is_none() {
                 return Err(format!("volume '{}' does not exist", drive.file));
+            }
+        }
+        for iso in vm.isos() {
+            self.usable(iso.storage(), node)?;
+            if self.iso(&iso.file, node).is_none() {
+                return Err(format!("volume '{}' does not exist", iso.file));
             }
         }
         for (key, value) in &vm.config {

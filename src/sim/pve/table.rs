@@ -40,6 +40,8 @@ pub(super) enum Act {
     StorageStatus,
     StorageContent,
     StorageDownload,
+    StorageUpload,
+    VolumeRemove,
     Tasks,
     TaskIndex,
     TaskStop,
@@ -141,7 +143,16 @@ pub(super) fn find(
     method: &str,
     path: &str,
 ) -> Option<(&'static Call, Vec<(&'static str, String)>)> {
-    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let mut segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    // What follows is one volume's name, with the slash in it (`fragmentDelimiter` of PVE's storage API).
+    let joined = match segments[..] {
+        ["nodes", _, "storage", _, "content", storage, name] => format!("{storage}/{name}"),
+        _ => String::new(),
+    };
+    if !joined.is_empty() {
+        segments.truncate(5);
+        segments.push(&joined);
+    }
     all()
         .filter(|call| call.method == method)
         .find_map(|call| Some((call, matches(call.path, &segments)?)))

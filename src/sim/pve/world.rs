@@ -206,6 +206,10 @@ pub(super) struct World {
     pub(super) volumes: BTreeMap<(String, String), Volume>,
     /// Images to import from with their sizes, by place and id.
     pub(super) images: BTreeMap<(String, String), u64>,
+    /// ISOs with their content, by place and id.
+    pub(super) isos: BTreeMap<(String, String), Vec<u8>>,
+    /// Files that were sent and are not copied yet, by where they lie.
+    pub(super) uploads: BTreeMap<String, Vec<u8>>,
     pub(super) vms: BTreeMap<u32, Vm>,
     pub(super) pools: BTreeMap<String, BTreeSet<u32>>,
     /// Roles that were made, with their privileges.
@@ -260,6 +264,8 @@ impl World {
                 .collect(),
             filled: BTreeMap::new(),
             images: BTreeMap::new(),
+            isos: BTreeMap::new(),
+            uploads: BTreeMap::new(),
             volumes: BTreeMap::new(),
             vms: BTreeMap::new(),
             roles: BTreeMap::new(),

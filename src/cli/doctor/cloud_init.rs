@@ -1,0 +1,119 @@
+//! ISOs for cloud-init: whether the storages that they come to take them, whether some are left, and which pool should join its
+//! machines by them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::finding::Findings;
+use super::region::{Seen, SeenRegion};
+use super::templates;
+use crate::agent::executor::REFUSES_COMMANDS;
+use crate::config::Settings;
+use crate::model::memory::Memory;
+use crate::pve::iso_volume;
+
+/// Looks at the storages of a region's templates.
+pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
+    let SeenRegion { region, seen } = region;
+    let (name, settings) = (&*region.name, &*region.here.settings);
+    recommend(
+        &region.here.state.join("memory.json"),
+        name,
+        settings,
+        findings,
+    );
+    let mut looked = BTreeSet::new();
+    for (template, of) in templates::of(name, settings) {
+        let Some(cloud_init) = &of.cloud_init else {
+            continue;
+        };
+        let storage = &*cloud_init.storage;
+        let pools = settings.policy.pools.values();
+        let pools: Vec<_> = pools.filter(|pool| pool.template == *template).collect();
+        let hosts = seen.resources.hosts.iter();
+        let hosts = hosts.filter(|(host, about)| {
+            about.online && (pools.is_empty() || pools.iter().any(|pool| pool.may_use(host)))
+        });
+        let hosts: Vec<Arc<str>> = hosts.map(|(host, _)| host.clone()).collect();
+        judge(template, storage, &hosts, seen, findings);
+        for host in hosts {
+            if !looked.insert((host.clone(), storage.to_owned())) {
+                continue;
+            }
+            let Ok(isos) = region.client.isos(&host, storage).await else {
+                // What hinders that is told of the storage, or of the token.
+                continue;
+            };
+            let left = isos.into_keys().filter(|volume| {
+                let owner = iso_volume(volume).map(|(_, vmid)| vmid);
+                owner.is_some_and(|vmid| !seen.resources.guests.contains_key(&vmid))
+            });
+            for volume in left {
+                findings
+                    .warning(format!(
+                        "template {template}: {volume} on host {host} is an ISO of a machine that is gone; the daemon removes it within an hour"
+                    ))
+                    .mend(format!("pvesm free {volume}, on {host}, where no daemon runs"));
+            }
+        }
+    }
+}
+
+/// The storage takes ISOs on every host that gets machines.
+fn judge(template: &str, storage: &str, hosts: &[Arc<str>], seen: &Seen, findings: &mut Findings) {
+    let before = findings.0.len();
+    for host in hosts {
+        let of_host = seen.resources.storages.get(host);
+        let Some(found) = of_host.and_then(|of| of.get(storage)) else {
+            findings
+                .wrong(format!(
+                    "template {template}: the host {host} has no storage {storage} (cloud_init.storage)"
+                ))
+                .mend("another storage in the template's cloud_init, or exclude_hosts in its pools");
+            continue;
+        };
+        if !found.active {
+            findings.wrong(format!(
+                "template {template}: storage {storage} is not available on the host {host}"
+            ));
+        } else if !found.content.iter().any(|content| content == "iso") {
+            let all: BTreeSet<&str> = found.content.iter().map(String::as_str).collect();
+            let all: Vec<&str> = all.into_iter().chain(["iso"]).collect();
+            findings
+                .wrong(format!(
+                    "template {template}: storage {storage} takes no ISOs (content iso), and cloud-init's come to it"
+                ))
+                .mend(format!("pvesm set {storage} --content {}", all.join(",")));
+            return;
+        }
+    }
+    if findings.0.len() == before {
+        findings.fine(format!(
+            "template {template}: storage {storage} takes cloud-init's ISOs"
+        ));
+    }
+}
+
+/// Pools whose last machine failed since its guest agent runs no commands.
+fn recommend(memory: &std::path::Path, region: &str, settings: &Settings, findings: &mut Findings) {
+    let text = std::fs::read(memory).unwrap_or_default();
+    // What cannot be read is told by the daemon.
+    let memory: Memory = serde_json::from_slice(&text).unwrap_or_default();
+    for (name, backoff) in &memory.backoff {
+        let pool = settings.policy.pools.get(name);
+        let joins = settings
+            .pools
+            .get(name)
+            .is_some_and(|pool| !pool.join.at_first_boot);
+        let here = pool.is_some_and(|pool| *pool.region == *region) && joins;
+        if here && backoff.message.contains(REFUSES_COMMANDS) {
+            findings
+                .warning(format!(
+                    "pool {name}: the guest agent of its machines runs no commands, by which they would join"
+                ))
+                .mend(format!(
+                    "delivery = \"cloud-init\" in [pool.{name}.join], with [template.NAME.cloud_init]: docs/cloud-init.md; or allow guest-exec in the template"
+                ));
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Texts for cloud-init: what they may name, and what of them cloud-init would not understand. The rules of the file try them with a
+//! machine as there may be one, and the executor fills them in for each that there is.
+
+use serde_json::{Value, json};
+
+use crate::model::facts::{self, Facts};
+
+/// Longest text in bytes once it is filled in: three of them, a join and the ISO around must come through PVE's API.
+pub const LONGEST: usize = 48 * 1024;
+
+/// What a text is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `user-data`.
+    User,
+    /// `vendor-data`.
+    Vendor,
+    /// `network-config`.
+    Network,
+}
+
+/// What user and vendor data begin with (cloud-init `user_data.py`, `INCLUSION_TYPES_MAP`, and MIME).
+const BEGINNINGS: [&str; 10] = [
+    "#!",
+    "#cloud-boothook",
+    "#cloud-config",
+    "#cloud-config-archive",
+    "#cloud-config-jsonp",
+    "#include",
+    "#include-once",
+    "#part-handler",
+    "Content-Type:",
+    "MIME-Version:",
+];
+
+/// A network card as texts may name it, `nics[0]` and so on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nic {
+    /// MAC address, in lower case.
+    pub mac: String,
+    /// Fixed addresses with their prefix, such as `192.0.2.10/24`.
+    pub addresses: Vec<String>,
+    /// Gateway of IPv4.
+    pub gateway4: Option<String>,
+    /// Gateway of IPv6.
+    pub gateway6: Option<String>,
+    /// It has an IPv4 address by DHCP.
+    pub dhcp4: bool,
+    /// It has an IPv6 address by DHCP.
+    pub dhcp6: bool,
+    /// It finds an IPv6 address by itself.
+    pub auto6: bool,
+}
+
+/// What texts may name beside the machine's [`Facts`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Words {
+    /// `zone`: what the node's zone is called.
+    pub zone: String,
+    /// `nics`: the network cards by number.
+    pub nics: Vec<Nic>,
+    /// `nameservers`.
+    pub nameservers: Vec<String>,
+    /// `searchdomain`; empty when there is none.
+    pub searchdomain: String,
+    /// `user`: cloud-init's user; empty for the image's own.
+    pub user: String,
+    /// `ssh_keys`: the user's public keys.
+    pub ssh_keys: Vec<String>,
+}
+
+impl Words {
+    /// A machine as there may be one.
+    pub fn sample() -> Words {
+        let nic = |number: u8| Nic {
+            mac: format!("bc:24:11:00:00:{number:02x}"),
+            addresses: vec!["192.0.2.10/24".to_owned(), "2001:db8::10/64".to_owned()],
+            gateway4: Some("192.0.2.1".to_owned()),
+            gateway6: Some("2001:db8::1".to_owned()),
+            ..Nic::default()
+        };
+        Words {
+            zone: "pve1".to_owned(),
+            nics: (0..8).map(nic).collect(),
+            nameservers: vec!["192.0.2.1".to_owned()],
+            searchdomain: "example.org".to_owned(),
+            user: "admin".to_owned(),
+            ssh_keys: vec!["ssh-ed25519 AAAA admin".to_owned()],
+        }
+    }
+
+    fn pairs(&self) -> [(&'static str, Value); 7] {
+        let addresses: Vec<&String> = self.nics.iter().flat_map(|nic| &nic.addresses).collect();
+        let nics = self.nics.iter().map(|nic| {
+            json!({
+                "mac": nic.mac, "addresses": nic.addresses, "gateway4": nic.gateway4, "gateway6": nic.gateway6,
+                "dhcp4": nic.dhcp4, "dhcp6": nic.dhcp6, "auto6": nic.auto6,
+            })
+        });
+        [
+            ("addresses", json!(addresses)),
+            ("nameservers", json!(self.nameservers)),
+            ("nics", nics.collect()),
+            ("searchdomain", json!(self.searchdomain)),
+            ("ssh_keys", json!(self.ssh_keys)),
+            ("user", json!(self.user)),
+            ("zone", json!(self.zone)),
+        ]
+    }
+}
+
+/// A text for cloud-init as it is for one machine.
+///
+/// # Errors
+/// It names what is not known, or comes to something that cloud-init would not understand.
+pub fn filled(kind: Kind, text: &str, facts: &Facts<'_>, words: &Words) -> Result<String, String> {
+    for (name, value) in named(facts, words) {
+        // Such a name would be syntax to YAML or to a shell.
+        if let Some(odd) = value.chars().find(|c| !plain(*c)) {
+            return Err(format!(
+                "{name} is {value:?}, and {odd:?} has no place in a text for cloud-init"
+            ));
+        }
+    }
+    let filled = facts::fill_values(text, facts, &words.pairs())?;
+    check(kind, &filled)?;
+    Ok(filled)
+}
+
+/// The names that are put into texts as they are. Keys are a person's own words, of the file, and go through `tojson`.
+fn named<'a>(facts: &Facts<'a>, words: &'a Words) -> impl Iterator<Item = (&'static str, &'a str)> {
+    let own = [
+        ("host", facts.host),
+        ("instance_type", facts.instance_type),
+        ("machine", facts.machine),
+        ("pool", facts.pool),
+        ("region", facts.region),
+        ("searchdomain", &words.searchdomain),
+        ("user", &words.user),
+        ("zone", &words.zone),
+    ];
+    let servers = words.nameservers.iter();
+    let servers = servers.map(|text| ("nameservers", text.as_str()));
+    let cards = words.nics.iter().flat_map(|nic| {
+        let gateways = nic.gateway4.iter().chain(&nic.gateway6);
+        let texts = nic.addresses.iter().chain(gateways).chain([&nic.mac]);
+        texts.map(|text| ("nics", text.as_str()))
+    });
+    own.into_iter().chain(servers).chain(cards)
+}
+
+fn plain(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/' | '@' | '+')
+}
+
+/// What a person gets wrong.
+fn check(kind: Kind, text: &str) -> Result<(), String> {
+    if text.len() > LONGEST {
+        return Err(format!(
+            "expected at most {LONGEST} bytes; it comes to {}",
+            text.len()
+        ));
+    }
+    if kind == Kind::Network {
+        return network(text);
+    }
+    let first = text.lines().next().unwrap_or_default().trim_end();
+    let word = first.split_whitespace().next().unwrap_or_default();
+    let known = |known: &str| word == known || (known == "#!" && first.starts_with("#!"));
+    if !BEGINNINGS.iter().any(|one| known(one)) {
+        return Err(format!(
+            "the first line must say what it is: #cloud-config, #!/bin/sh, #include and the like; cloud-init would pass over a text that begins with {:?}",
+            first.chars().take(40).collect::<String>()
+        ));
+    }
+    if word != "#cloud-config" {
+        return Ok(());
+    }
+    match yaml(text)? {
+        Value::Object(_) | Value::Null => Ok(()),
+        _ => Err("expected keys and values after #cloud-config".to_owned()),
+    }
+}
+
+fn network(text: &str) -> Result<(), String> {
+    let all = yaml(text)?;
+    let inner = all.get("network").unwrap_or(&all);
+    let version = inner.get("version").and_then(Value::as_i64);
+    if matches!(version, Some(1 | 2)) {
+        return Ok(());
+    }
+    Err("expected a network configuration with version: 1 or version: 2 in it".to_owned())
+}
+
+/// The text as YAML. Errors say the line and quote nothing.
+fn yaml(text: &str) -> Result<Value, String> {
+    serde_saphyr::from_str(text).map_err(|error| {
+        let line = error.location().map(|location| location.line());
+        let line = line.map_or_else(String::new, |line| format!("line {line}: "));
+        let said = error.without_snippet().to_string();
+        let said = said.lines().next().unwrap_or_default();
+        format!("{line}it is no YAML: {said}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FACTS: Facts<'_> = Facts {
+        machine: "small-abcde",
+        vmid: 9001,
+        host: "pve1",
+        region: "home",
+        pool: "small",
+        instance_type: "s",
+    };
+
+    fn user(text: &str) -> Result<String, String> {
+        filled(Kind::User, text, &FACTS, &Words::sample())
+    }
+
+    #[test]
+    fn what_cloud_init_would_not_understand_is_said_with_its_line() {
+        for (text, said) in [
+            ("runcmd:\n- a\n", "the first line must say what it is"),
+            (
+                "# cloud-config\nruncmd:\n- a\n",
+                "the first line must say what it is",
+            ),
+            ("#cloud-config\na: 1\nb: [\n", "it is no YAML"),
+            ("#cloud-config\na: 1\na: 2\n", "line 3: it is no YAML"),
+            ("#cloud-config\n- a\n", "expected keys and values"),
+            ("#cloud-config\nhostname: {{ hsot }}\n", "it names \"hsot\""),
+            ("#cloud-config\n\na: {{ host\n", "line "),
+            (
+                "#cloud-config\na: {{ nics[9].mac }}\n",
+                "line 2: it cannot be filled in",
+            ),
+        ] {
+            let why = user(text).expect_err(text);
+            assert!(why.contains(said), "{text:?}: {why}");
+        }
+        let long = format!("#!/bin/sh\n{}", "x".repeat(LONGEST));
+        assert!(user(&long).is_err_and(|why| why.contains("at most 49152 bytes")));
+        for text in ["", "version: 3\n", "- a\n", "#cloud-config\nruncmd: []\n"] {
+            let network = filled(Kind::Network, text, &FACTS, &Words::sample());
+            assert!(network.is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn gaps_are_filled_in() {
+        let text = "#cloud-config\nfqdn: {{ machine }}.{{ searchdomain }}\nkeys: {{ ssh_keys | tojson }}\nat: {{ zone }}/{{ vmid }}\n";
+        assert_eq!(
+            user(text).as_deref(),
+            Ok(
+                "#cloud-config\nfqdn: small-abcde.example.org\nkeys: [\"ssh-ed25519 AAAA admin\"]\nat: pve1/9001"
+            )
+        );
+        let network = "version: 2\nethernets:\n{% for nic in nics %}\n  nic{{ loop.index0 }}:\n    match: {macaddress: \"{{ nic.mac }}\"}\n    addresses: {{ nic.addresses | tojson }}\n{% endfor %}\n";
+        let filled = filled(Kind::Network, network, &FACTS, &Words::sample());
+        assert!(filled.is_ok_and(|text| text.contains("addresses: [\"192.0.2.10/24\"")));
+        for text in [
+            "#!/bin/sh\necho {{ host }}\n",
+            "#include\nhttps://x/{{ pool }}\n",
+        ] {
+            assert!(user(text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_would_be_syntax_is_refused() {
+        for odd in ["pve1\n- x", "a\"b", "a b", "{a}", "a'b", "$(a)", "a#b"] {
+            let facts = Facts { host: odd, ..FACTS };
+            let why = filled(Kind::User, "#!/bin/sh\n", &facts, &Words::sample());
+            assert!(why.is_err_and(|why| why.starts_with("host is ")), "{odd}");
+        }
+    }
+}

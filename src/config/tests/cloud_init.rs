@@ -1,0 +1,112 @@
+//! What a file may say to cloud-init.
+
+use super::{SMALL, parse};
+use crate::config::Settings;
+
+fn with(lines: &str) -> String {
+    format!("{SMALL}\n{lines}")
+}
+
+/// The lines that are said of a file.
+fn messages(text: &str) -> Vec<String> {
+    super::messages(text).lines().map(str::to_owned).collect()
+}
+
+fn settings(text: &str) -> Settings {
+    parse(text, "test.toml").unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn texts_stand_in_the_file_or_in_one_of_their_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("vendor.yaml");
+    std::fs::write(&path, "#cloud-config\ntimezone: {{ zone }}\n").expect("written");
+    let table = |more: &str| {
+        with(&format!(
+            "[template.debian.cloud_init]\nstorage = \"local\"\nuser_data = \"#!/bin/sh\\necho {{{{ machine }}}}\\n\"\n{more}"
+        ))
+    };
+    let file = table(&format!("vendor_data_file = \"{}\"\n", path.display()));
+    let read = settings(&file);
+    let texts = read.templates["debian"].cloud_init.clone().expect("texts");
+    assert_eq!(texts.storage, "local");
+    assert_eq!(
+        texts.user_data.as_deref(),
+        Some("#!/bin/sh\necho {{ machine }}\n")
+    );
+    assert_eq!(
+        texts.vendor_data.as_deref(),
+        Some("#cloud-config\ntimezone: {{ zone }}\n")
+    );
+    assert_eq!(texts.network_config, None);
+    assert_eq!(read.broker.allow.iso_storages, ["local"]);
+    // A file that names what is not known is told by its key.
+    std::fs::write(&path, "#cloud-config\n\ntimezone: {{ zoen }}\n").expect("written");
+    let said = messages(&file);
+    let wanted = "template.debian.cloud_init.vendor_data_file = ";
+    assert!(
+        said.iter()
+            .any(|one| one.contains(wanted) && one.contains("it names \"zoen\"")),
+        "{said:?}"
+    );
+    std::fs::write(&path, "x".repeat(50_000)).expect("written");
+    assert!(
+        messages(&file)
+            .iter()
+            .any(|one| one.contains("has 50000 bytes"))
+    );
+    for (lines, said) in [
+        ("vendor_data_file = \"/does/not/exist\"", "cannot be read"),
+        (
+            "vendor_data_file = \"vendor.yaml\"",
+            "expected an absolute path",
+        ),
+        ("vendor_data_file = \"/\"", "is no file"),
+        (
+            "user_data_file = \"/etc/hosts\"",
+            "expected either user_data or user_data_file",
+        ),
+        ("network_config = \"a: 1\"", "with version: 1 or version: 2"),
+        (
+            "vendor_data = \"runcmd: []\"",
+            "the first line must say what it is",
+        ),
+        ("vendor_data = \"#cloud-config\\na: [\"", "it is no YAML"),
+    ] {
+        let found = messages(&table(lines));
+        assert!(
+            found.iter().any(|one| one.contains(said)),
+            "{lines}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_first_boot_needs_an_iso_and_keeps_no_secret() {
+    let join = "[pool.small.join]\ndelivery = \"cloud-init\"\n";
+    let storage = "[template.debian.cloud_init]\nstorage = \"local\"\n";
+    let said = messages(&with(join));
+    assert!(
+        said.iter()
+            .any(|one| one.contains("pool.small.join.delivery")
+                && one.contains("[template.debian.cloud_init]")),
+        "{said:?}"
+    );
+    let read = settings(&with(&format!("{join}{storage}")));
+    assert!(read.pools["small"].join.at_first_boot && read.templates["debian"].first_boot);
+    let command =
+        format!("{join}method = \"command\"\ncommand = \"x\"\nsecret_file = \"/etc/x\"\n{storage}");
+    let said = messages(&with(&command));
+    assert!(
+        said.iter()
+            .any(|one| one.contains("would stay on the machine's disk")),
+        "{said:?}"
+    );
+    let nowhere = messages(&with("[template.debian.cloud_init]\n"));
+    assert!(
+        nowhere
+            .iter()
+            .any(|one| one.contains("cloud_init.storage") && one.contains("is missing")),
+        "{nowhere:?}"
+    );
+}

@@ -1,0 +1,362 @@
+//! What cloud-init is told on an ISO of the machine's own, and machines that join by it where the guest agent runs no commands.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::faults::{CallCounter, Kill, When};
+use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::kube::{Distribution, KubeSpec};
+use pve_autoscaler::sim::pve::{AdminAct, PveSpec};
+use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::world::WorldSpec;
+use serde_json::Value;
+
+use crate::common::{Scene, simulate};
+use crate::hosts::act;
+use crate::joining::{node, table};
+use crate::{HASTY, events, expect_told, visit};
+
+/// A configuration with ISOs for cloud-init, with more lines for their table, and more for the pool's joins.
+fn with_isos(texts: &str, join: &str) -> String {
+    let file = HASTY.replace(
+        "[instance_type.small]",
+        &format!("[template.debian.cloud_init]\nstorage = \"local\"\n{texts}[instance_type.small]"),
+    );
+    file.replace(
+        "[scale_up]",
+        &format!("[pool.general.join]\n{join}[scale_up]"),
+    )
+}
+
+/// Machines join at their first boot.
+fn first_boot() -> String {
+    with_isos("", "delivery = \"cloud-init\"\n")
+}
+
+/// Guests whose agent runs no commands, as in RHEL 10.
+fn silent() -> GuestSpec {
+    GuestSpec {
+        guest_exec: false,
+        ..GuestSpec::default()
+    }
+}
+
+/// All files that were seen on ISOs while `scene` lives, and the ISOs' names.
+async fn watch(scene: &Scene, seen: &mut BTreeSet<String>, texts: &mut Vec<String>) {
+    loop {
+        for iso in scene.world.pve.isos() {
+            let new = seen.insert(format!("{} {}", iso.host, iso.volume));
+            if new {
+                texts.push(String::from_utf8_lossy(&iso.content).into_owned());
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// What the VMs' configurations hold now, and every request that went to PVE.
+fn shown(scene: &Scene) -> String {
+    let requests = scene.world.pve.requests();
+    let vms = scene.world.pve.vms();
+    format!("{vms:?} {requests:?}")
+}
+
+#[test]
+fn a_guest_whose_agent_runs_no_commands_joins_at_its_first_boot() {
+    simulate(async {
+        let scene = Scene::new(5, &first_boot(), silent());
+        let (mut seen, mut texts) = (BTreeSet::new(), Vec::new());
+        let mut ready = Value::Null;
+        let looks = async {
+            tokio::time::sleep(Duration::from_secs(130)).await;
+            ready = node(&scene);
+            assert!(
+                scene.world.pve.isos().is_empty(),
+                "{:?}",
+                scene.world.pve.isos()
+            );
+            assert!(!shown(&scene).contains(".iso,"), "{}", shown(&scene));
+            let tokens = scene.world.kube.objects("v1", "Secret");
+            assert!(tokens.is_empty(), "{tokens:?}");
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, visit(), Duration::from_mins(6)) => {}
+            () = watch(&scene, &mut seen, &mut texts) => {}
+            () = looks => {}
+        }
+        let labels = &ready["metadata"]["labels"];
+        assert_eq!(labels["pve-autoscaler.io/pool"], "general");
+        assert_eq!(scene.machines_made(), 1);
+        scene.nothing_is_left();
+        let requests = scene.world.pve.requests();
+        let asked = requests.iter().any(|seen| seen.path.contains("/agent/"));
+        assert!(!asked, "the guest agent was asked");
+        // One image, on the machine's host, of its VMID.
+        let names: Vec<&String> = seen.iter().collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+        assert!(names[0].starts_with("pve"), "{names:?}");
+        assert!(
+            names[0].contains(" local:iso/pve-autoscaler-9100-"),
+            "{names:?}"
+        );
+        let text = texts.join("");
+        assert!(text.contains("\"local-hostname\":\"general-"), "{text}");
+        assert!(text.contains("\"package_upgrade\":false"), "{text}");
+    });
+}
+
+/// What to do stands in the failure, and the configuration that does it is the one above.
+#[test]
+fn an_agent_that_runs_no_commands_says_what_to_do() {
+    simulate(async {
+        let scene = Scene::new(5, HASTY, silent());
+        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(3));
+        scene.live(None, 0, stays, Duration::from_mins(4)).await;
+        let wanted = "delivery = \"cloud-init\" in [pool.general.join]";
+        expect_told(&events(&scene).await, &[("", wanted)]);
+    });
+}
+
+#[test]
+fn agents_of_k3s_join_at_their_first_boot() {
+    for (method, guests, distribution) in [
+        (
+            "k3s",
+            GuestSpec {
+                k3s: "v1.34.1+k3s1".to_owned(),
+                kubeadm: String::new(),
+                ..silent()
+            },
+            Distribution::K3s,
+        ),
+        (
+            "rke2",
+            GuestSpec {
+                rke2: "v1.33.5+rke2r1".to_owned(),
+                kubeadm: String::new(),
+                ..silent()
+            },
+            Distribution::Rke2,
+        ),
+    ] {
+        simulate(async {
+            let join = format!("delivery = \"cloud-init\"\nmethod = \"{method}\"\n");
+            let scene = Scene::of(WorldSpec {
+                seed: 6,
+                pve: PveSpec::default(),
+                kube: KubeSpec {
+                    distribution,
+                    ..KubeSpec::default()
+                },
+                guests,
+                config: with_isos("", &join),
+            });
+            scene.live(None, 0, visit(), Duration::from_mins(6)).await;
+            assert_eq!(scene.machines_made(), 1, "{method}");
+            scene.nothing_is_left();
+        });
+    }
+}
+
+/// The settings of kubelets, old kubeadms and commands: what the guest agent would hand over, cloud-init does.
+#[test]
+fn a_first_boot_knows_every_version_and_method() {
+    let command = "delivery = \"cloud-init\"\nmethod = \"command\"\ncommand = \"sim-agent --name {{ machine }} --taints {{ taints }}\"\n";
+    let kubeadm = "delivery = \"cloud-init\"\n";
+    for (version, join, made) in [
+        ("v1.24.17", kubeadm, 1),
+        ("v1.29.3", kubeadm, 1),
+        ("v1.30.0", kubeadm, 1),
+        ("v1.36.2", kubeadm, 1),
+        ("v1.34.1", command, 1),
+    ] {
+        simulate(async {
+            let guests = GuestSpec {
+                kubeadm: version.to_owned(),
+                ..silent()
+            };
+            let scene = Scene::new(5, &with_isos("", join), guests);
+            scene.live(None, 0, visit(), Duration::from_mins(6)).await;
+            assert_eq!(scene.machines_made(), made, "{version} {join}");
+            scene.nothing_is_left();
+        });
+    }
+    let settings = table("kubelet", "kube_reserved = { cpu = \"300m\" }\n").replace(
+        "[instance_type.small]",
+        "[template.debian.cloud_init]\nstorage = \"local\"\n[instance_type.small]",
+    );
+    let settings = settings.replace(
+        "[scale_up]",
+        &format!("[pool.general.join]\n{kubeadm}[scale_up]"),
+    );
+    simulate(async {
+        let scene = Scene::new(5, &settings, silent());
+        scene.live(None, 0, visit(), Duration::from_mins(6)).await;
+        scene.nothing_is_left();
+        assert_eq!(scene.machines_made(), 1);
+    });
+}
+
+const TEXTS: &str = r##"
+user_data = """
+#cloud-config
+fqdn: {{ machine }}.example.org
+write_files:
+- path: /etc/where
+  content: "{{ pool }}/{{ instance_type }} is {{ vmid }} on {{ host }} in {{ zone }} of {{ region }}"
+"""
+vendor_data = """
+#!/bin/sh
+echo {{ machine }}
+"""
+network_config = """
+version: 2
+ethernets:
+{% for nic in nics %}
+  nic{{ loop.index0 }}:
+    match: { macaddress: "{{ nic.mac }}" }
+    dhcp4: {{ nic.dhcp4 }}
+{% endfor %}
+"""
+"##;
+
+/// A person's texts come to the guest, filled in, also where the guest agent joins it; and a template with another drive for
+/// cloud-init, or none.
+#[test]
+fn texts_of_the_configuration_reach_the_guest() {
+    simulate(async {
+        let scene = Scene::new(5, &with_isos(TEXTS, ""), GuestSpec::default());
+        let (mut seen, mut texts) = (BTreeSet::new(), Vec::new());
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, visit(), Duration::from_mins(6)) => {}
+            () = watch(&scene, &mut seen, &mut texts) => {}
+        }
+        scene.nothing_is_left();
+        assert_eq!(scene.machines_made(), 1);
+        let text = texts.join("");
+        let host = seen
+            .iter()
+            .next()
+            .expect("one")
+            .split(' ')
+            .next()
+            .expect("a host");
+        let wanted = format!("\"general/small is 9100 on {host} in {host} of default\"");
+        for part in [&*wanted, "dhcp4: True", "nic0:", "fqdn: general-"] {
+            assert!(text.contains(part), "no {part}: {text}");
+        }
+        // A shell script and ours, in base64.
+        assert!(text.contains("Content-Type: text/plain; charset"), "{text}");
+    });
+}
+
+/// Somebody stops a VM while it boots for the first time: it starts again with an image of its own, and a token that counts.
+#[test]
+fn a_first_boot_that_is_cut_short_is_begun_again() {
+    simulate(async {
+        let scene = Scene::new(5, &first_boot(), silent());
+        let mut offs = 0;
+        let stops = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let vms = scene.world.pve.vms().into_iter();
+                let mut ours = vms.filter(|vm| vm.running && (9100..9121).contains(&vm.vmid));
+                if let Some(vm) = ours.next().filter(|_| offs == 0) {
+                    tokio::time::sleep(Duration::from_secs(3)).await;
+                    act(&scene, &AdminAct::PowerOff { vmid: vm.vmid });
+                    offs += 1;
+                }
+            }
+        };
+        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(4));
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, stays, Duration::from_mins(12)) => {}
+            () = stops => {}
+        }
+        assert_eq!(offs, 1);
+        scene.nothing_is_left();
+    });
+}
+
+/// The daemon dies at each call around the first boot, and is started again: nothing is left, no image and no token.
+#[test]
+fn a_crash_at_any_call_of_a_first_boot_leaves_nothing() {
+    let calls = simulate(async {
+        let scene = Scene::new(3, &first_boot(), silent());
+        let counter = CallCounter::new(None);
+        scene
+            .live(Some(&counter), 0, visit(), Duration::from_mins(6))
+            .await;
+        scene.nothing_is_left();
+        counter.seen()
+    });
+    let mut tried = BTreeMap::new();
+    for (index, name) in calls.iter().enumerate() {
+        let about = [
+            "upload",
+            "content",
+            "secrets",
+            "/config",
+            "status/start",
+            "/qemu/9100",
+        ];
+        if name.starts_with("GET ") || !about.iter().any(|part| name.contains(part)) {
+            continue;
+        }
+        for when in [When::BeforeSending, When::AfterCarriedOut] {
+            let call = index as u64 + 1;
+            let findings = simulate(async {
+                let scene = Scene::new(3, &first_boot(), silent());
+                let counter = CallCounter::new(Some(Kill { call, when }));
+                scene
+                    .live_and_die(&counter, visit(), Duration::from_mins(16))
+                    .await;
+                scene.verdict()
+            });
+            assert!(findings.is_empty(), "{when:?} {name}: {findings:?}");
+            *tried.entry(name.clone()).or_insert(0) += 1;
+        }
+    }
+    let kinds = ["upload", "content"].map(|part| tried.keys().any(|name| name.contains(part)));
+    assert!(kinds.iter().all(|seen| *seen), "{tried:?}");
+}
+
+/// An image of a VM that is gone, and nobody knows of: it is swept away. Those of others stay.
+#[test]
+fn what_nobody_needs_is_swept_away() {
+    use pve_autoscaler::pve::transport::memory::Memory;
+    simulate(async {
+        let scene = Scene::new(5, &first_boot(), silent());
+        let router = scene.world.pve.router_as("root@pam");
+        let client = pve_autoscaler::pve::Client::new(std::sync::Arc::new(Memory::new(router)));
+        let (left, others) = (
+            "pve-autoscaler-9105-0123456789abcdef.iso",
+            ["pve-autoscaler-7000-0123456789abcdef.iso", "debian-13.iso"],
+        );
+        for name in [left].iter().chain(&others) {
+            let sent = client.upload_iso("pve2", "local", name, b"an image").await;
+            sent.expect("it is sent");
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(scene.world.pve.isos().len(), 3);
+        let none = Workload::visit("none", 0, Pods::of("1", "1Gi"), Span::minutes(1));
+        scene.live(None, 0, none, Duration::from_mins(4)).await;
+        let volumes: Vec<String> = scene
+            .world
+            .pve
+            .isos()
+            .into_iter()
+            .map(|iso| iso.volume)
+            .collect();
+        assert_eq!(volumes.len(), 2, "{volumes:?}");
+        assert!(
+            !volumes.iter().any(|volume| volume.ends_with(left)),
+            "{volumes:?}"
+        );
+    });
+}
