@@ -200,7 +200,7 @@ fn a_first_boot_knows_every_version_and_method() {
     });
 }
 
-const TEXTS: &str = r##"
+const TEXTS: &str = r#"
 user_data = """
 #cloud-config
 fqdn: {{ machine }}.example.org
@@ -221,7 +221,7 @@ ethernets:
     dhcp4: {{ nic.dhcp4 }}
 {% endfor %}
 """
-"##;
+"#;
 
 /// A person's texts come to the guest, filled in, also where the guest agent joins it; and a template with another drive for
 /// cloud-init, or none.
