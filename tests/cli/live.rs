@@ -224,7 +224,7 @@ fn check_live_says_what_keeps_isos_for_cloud_init_away() {
         ),
         (
             "local",
-            "lacks VM.Config.CDROM on /vms/9100; Datastore.Allocate, Datastore.AllocateTemplate on /storage/local;",
+            "lacks Datastore.Allocate, Datastore.AllocateTemplate on /storage/local; VM.Config.CDROM on /vms/9100;",
         ),
     ] {
         let changes = [("[instance_type.small]", &*table(storage))];
