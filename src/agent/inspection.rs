@@ -106,6 +106,7 @@ fn disks(vmid: u32, config: &VmConfig, template: &Template, add: &mut impl FnMut
             format!("has no {}", wanted.unwrap_or("disk that it boots from")),
         );
     }
+    further_disks(config, template, add);
     let missing = config.boot_order.iter().find(|key| {
         let key: &str = key;
         !config.raw.contains_key(key)
@@ -126,6 +127,31 @@ fn disks(vmid: u32, config: &VmConfig, template: &Template, add: &mut impl FnMut
                 "boots from the network first ({net}), which delays every machine; qm set {vmid} --boot order=DISK"
             ),
         );
+    }
+}
+
+/// Places that machines' further disks are to have.
+fn further_disks(config: &VmConfig, template: &Template, add: &mut impl FnMut(bool, String)) {
+    let controller = config.raw.get("scsihw").map(String::as_str);
+    for (slot, disk) in &template.hardware.disks {
+        if config.raw.contains_key(slot) {
+            add(
+                true,
+                format!(
+                    "has something at {slot}, where its machines are to have a further disk; another slot for that, or qm set on the template without {slot}"
+                ),
+            );
+        }
+        let threaded = disk.options.contains(",iothread=1") && slot.starts_with("scsi");
+        if threaded && controller != Some("virtio-scsi-single") {
+            add(
+                false,
+                format!(
+                    "has the controller {}, under which {slot} gets no thread of its own; --scsihw virtio-scsi-single, or slot = \"virtio1\"",
+                    controller.unwrap_or("lsi")
+                ),
+            );
+        }
     }
 }
 

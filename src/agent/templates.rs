@@ -69,7 +69,7 @@ fn is_cloned(disk: &Disk) -> bool {
     !disk.storage.is_empty() && (disk.cloud_init || !disk.cdrom)
 }
 
-/// The disks that a clone gets: where the template's are, or on the storage that full clones go to.
+/// The disks that a machine gets: those of its clone, where the template's are, or on the storage that full clones go to, and further ones.
 fn disks(config: &VmConfig, template: &Template) -> Vec<TemplateDisk> {
     let named = template.storage.as_deref().filter(|_| template.full_clone);
     let boot = config.boot_disk().map(|(key, _)| key);
@@ -79,7 +79,14 @@ fn disks(config: &VmConfig, template: &Template) -> Vec<TemplateDisk> {
         size: disk.size.unwrap_or(0),
         boot: boot == Some(key),
     });
-    disks.collect()
+    // Made right after the clone: they count with it, and a host that has not their storage makes no such machine.
+    let further = template.hardware.disks.values();
+    let further = further.map(|disk| TemplateDisk {
+        storage: disk.storage.clone(),
+        size: disk.size,
+        boot: false,
+    });
+    disks.chain(further).collect()
 }
 
 /// Sizes of a VM's disks in bytes, summed up by storage.

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::config::hardware::{balloon, cpu_limit, mac};
 use crate::config::settings::{NetCard, Pool, Settings, Template};
 use crate::model::mark::Mark;
 use crate::model::policy::InstanceType;
@@ -30,7 +31,7 @@ impl Write {
     }
 }
 
-/// The cloud-init keys of a VM's configuration that `[network.NAME]` decides.
+/// What of its network a machine does not share with others: the cloud-init keys that `[network.NAME]` decides, and MAC addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkKeys {
     /// `ipconfigN` by the number of the network card.
@@ -39,6 +40,8 @@ pub struct NetworkKeys {
     pub nameserver: Option<String>,
     /// `searchdomain`.
     pub searchdomain: Option<String>,
+    /// MAC addresses by the number of the network card, where the template has a prefix for them.
+    pub macs: BTreeMap<u8, String>,
 }
 
 impl NetworkKeys {
@@ -69,6 +72,13 @@ impl NetworkKeys {
                 keys.searchdomain.clone_from(&network.searchdomain);
             }
         }
+        let template = settings.templates.get(mark.template.as_str());
+        let prefix = template.and_then(|template| template.hardware.mac_prefix.as_deref());
+        if let (Some(template), Some(prefix)) = (template, prefix) {
+            let cards = template.cards();
+            let macs = cards.map(|(card, _)| (card, mac(prefix, mark.vmid, card)));
+            keys.macs.extend(macs);
+        }
         Ok(keys)
     }
 }
@@ -81,18 +91,26 @@ pub fn write(
     (template, network): (&Template, &NetworkKeys),
     pool: &Pool,
 ) -> Write {
-    let mut wanted = plain(machine, instance_type, pool);
+    let mut wanted = plain(machine, instance_type, template, pool);
     wanted.extend(of_template(template, network));
     wanted.extend(numbered(instance_type, network));
     for (number, card) in template.cards() {
         let key = format!("net{number}");
-        if let Some(net) = net(current.get(&key), card, instance_type.cores) {
+        let mac = network.macs.get(&number);
+        if let Some(net) = net(current.get(&key), (card, mac), instance_type.cores) {
             wanted.insert(key, net);
         }
     }
+    // A disk that is there is never written anew: it has data, and its place would get an empty one.
+    let disks = template.hardware.disks.iter();
+    let missing = disks.filter(|(slot, _)| !current.contains_key(*slot));
+    wanted.extend(missing.map(|(slot, disk)| (slot.clone(), disk.value())));
     let mut write = Write::default();
     // Logical CPUs are cores × sockets; a template with two sockets would double them.
     for (key, harmless) in [("sockets", "1"), ("vcpus", "")] {
+        if wanted.contains_key(key) {
+            continue;
+        }
         if current.get(key).is_some_and(|value| value != harmless) {
             write.delete.push(key.to_owned());
         }
@@ -112,20 +130,41 @@ pub fn write(
 }
 
 /// What every machine gets.
-fn plain(machine: &str, instance_type: &InstanceType, pool: &Pool) -> BTreeMap<String, String> {
+fn plain(
+    machine: &str,
+    instance_type: &InstanceType,
+    template: &Template,
+    pool: &Pool,
+) -> BTreeMap<String, String> {
+    let hardware = &template.hardware;
+    let sockets = hardware.sockets.unwrap_or(1).max(1);
+    let memory = instance_type.memory;
+    // A balloon that took of what pods are promised would lie to kube-scheduler about the node's memory; 0 is none at all.
+    let kept = pool.balloon.map_or(0, |taken| balloon(memory, taken));
     let mut wanted = vec![
         ("name", machine.to_owned()),
-        ("cores", instance_type.cores.to_string()),
-        ("memory", (instance_type.memory / (1 << 20)).to_string()),
-        // A ballooned node would lie to kube-scheduler about its memory.
-        ("balloon", "0".to_owned()),
-        // The autoscaler, not the host's boot, decides which machines run.
-        ("onboot", "0".to_owned()),
+        ("cores", (instance_type.cores / sockets).to_string()),
+        ("memory", (memory / (1 << 20)).to_string()),
+        ("balloon", kept.to_string()),
+        // Unless the file says so the autoscaler, not the host's boot, decides which machines run.
+        ("onboot", u8::from(hardware.onboot).to_string()),
         ("protection", "0".to_owned()),
         ("tags", tags(pool).join(";")),
     ];
     if let Some(units) = pool.cpu_units {
         wanted.push(("cpuunits", units.to_string()));
+    }
+    if let Some(limit) = pool.cpu_limit_milli {
+        wanted.push(("cpulimit", cpu_limit(limit)));
+    }
+    if sockets > 1 {
+        wanted.push(("sockets", sockets.to_string()));
+    }
+    if let Some(on) = hardware.numa {
+        wanted.push(("numa", u8::from(on).to_string()));
+    }
+    if let Some(startup) = &hardware.startup {
+        wanted.push(("startup", startup.clone()));
     }
     let wanted = wanted.into_iter();
     wanted.map(|(key, value)| (key.to_owned(), value)).collect()
@@ -190,7 +229,9 @@ fn is_numbered(key: &str, stem: &str) -> bool {
 fn same(key: &str, current: Option<&str>, wanted: &str) -> bool {
     match (key, current) {
         ("tags", Some(current)) => tag_set(current) == tag_set(wanted),
-        ("onboot" | "protection", None) => wanted == "0",
+        ("onboot" | "protection" | "numa", None) => wanted == "0",
+        // Numbers that PVE may tell as 1.50 or 1.5.
+        ("cpulimit", Some(current)) => current.parse::<f64>() == wanted.parse::<f64>(),
         (key, Some(current)) if is_numbered(key, "net") => parts(current) == parts(wanted),
         (key, Some(current)) if is_device(key) => {
             let sorted = |text: &str| text.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
@@ -230,8 +271,12 @@ fn tags(pool: &Pool) -> Vec<String> {
     tags
 }
 
-/// A network card with what the file wants of it, for a VM with so many cores; model, MAC and the rest stay.
-fn net(current: Option<&String>, card: NetCard, cores: u32) -> Option<String> {
+/// A network card with what the file wants of it, for a VM with so many cores; the rest stays.
+fn net(
+    current: Option<&String>,
+    (card, mac): (NetCard, Option<&String>),
+    cores: u32,
+) -> Option<String> {
     let firewall = card.firewall.map(|on| u8::from(on).to_string());
     let mtu = card.mtu.map(|mtu| mtu.to_string());
     let queues = card
@@ -245,7 +290,8 @@ fn net(current: Option<&String>, card: NetCard, cores: u32) -> Option<String> {
         ("mtu", mtu),
         ("queues", queues),
     ];
-    if wanted.iter().all(|(_, value)| value.is_none()) {
+    let as_it_is = card.model.is_none() && mac.is_none();
+    if as_it_is && wanted.iter().all(|(_, value)| value.is_none()) {
         return None;
     }
     let mut parts: Vec<(String, Option<String>)> = current
@@ -256,6 +302,15 @@ fn net(current: Option<&String>, card: NetCard, cores: u32) -> Option<String> {
             None => (part.to_owned(), None),
         })
         .collect();
+    // The first part is the model with the MAC address.
+    if let Some((model, address)) = parts.first_mut() {
+        if let Some(wanted) = card.model {
+            wanted.clone_into(model);
+        }
+        if let Some(mac) = mac {
+            *address = Some(mac.clone());
+        }
+    }
     for (key, value) in wanted {
         if value.is_some() {
             parts.retain(|(name, _)| name != key);
@@ -270,224 +325,4 @@ fn net(current: Option<&String>, card: NetCard, cores: u32) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::pci::PciDevice;
-
-    fn config(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect()
-    }
-
-    fn none() -> NetworkKeys {
-        NetworkKeys::default()
-    }
-
-    fn kind() -> InstanceType {
-        InstanceType {
-            cores: 4,
-            memory: 8 << 30,
-            ..InstanceType::default()
-        }
-    }
-
-    fn applied(mut config: BTreeMap<String, String>, write: Write) -> BTreeMap<String, String> {
-        for key in &write.delete {
-            config.remove(key);
-        }
-        config.extend(write.set);
-        config
-    }
-
-    #[test]
-    fn what_a_template_passes_on_is_undone_once() {
-        let inherited = config(&[
-            ("name", "m"),
-            ("cores", "2"),
-            ("memory", "2048"),
-            ("protection", "1"),
-            ("onboot", "1"),
-            ("sockets", "2"),
-            ("tags", "Template;gold"),
-            ("net0", "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=1"),
-        ]);
-        let template = Template {
-            bridge: Some("vmbr7".into()),
-            vlan: Some(42),
-            ..Template::default()
-        };
-        let pool = Pool {
-            tags: vec!["K8s".into()],
-            ..Pool::default()
-        };
-        let first = write(&inherited, "m", &kind(), (&template, &none()), &pool);
-        assert_eq!(first.set["memory"], "8192");
-        assert_eq!(first.set["ciupgrade"], "0");
-        assert_eq!(first.set["tags"], "k8s;pve-autoscaler");
-        assert_eq!(
-            first.set["net0"],
-            "virtio=AA:BB:CC:00:11:22,bridge=vmbr7,firewall=1,tag=42"
-        );
-        assert_eq!(first.delete, ["sockets"]);
-        let second = write(
-            &applied(inherited, first),
-            "m",
-            &kind(),
-            (&template, &none()),
-            &pool,
-        );
-        assert!(second.is_empty(), "{second:?}");
-    }
-
-    #[test]
-    fn a_type_with_devices_has_those_in_the_place_of_the_templates() {
-        let device = |mapping: &str, pcie| PciDevice {
-            mapping: mapping.into(),
-            pcie,
-            ..PciDevice::default()
-        };
-        let mut with = kind();
-        with.pci = vec![device("gpu", true), device("sound", false)];
-        let inherited = || {
-            config(&[
-                ("hostpci0", "0000:01:00.0"),
-                ("hostpci1", "mapping=sound"),
-                ("hostpci3", "mapping=gpu"),
-            ])
-        };
-        let write = |before: &BTreeMap<String, String>, kind: &InstanceType| {
-            let template = Template::default();
-            super::write(before, "m", kind, (&template, &none()), &Pool::default())
-        };
-        let first = write(&inherited(), &with);
-        assert_eq!(first.set["hostpci0"], "mapping=gpu,pcie=1");
-        assert!(!first.set.contains_key("hostpci1"), "{first:?}");
-        assert_eq!(first.delete, ["hostpci3"]);
-        let mut after = applied(inherited(), first);
-        after.insert("hostpci0".to_owned(), "pcie=1,mapping=gpu".to_owned());
-        assert!(write(&after, &with).is_empty());
-        // A type that names none leaves the template's.
-        let plain = write(&inherited(), &kind());
-        assert!(plain.delete.is_empty() && !plain.set.contains_key("hostpci0"));
-    }
-
-    #[test]
-    fn a_network_that_is_right_already_is_left_alone_in_whatever_order() {
-        let template = Template {
-            bridge: Some("vmbr0".into()),
-            ..Template::default()
-        };
-        for nic in [
-            "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=1",
-            "virtio=AA:BB:CC:00:11:22,firewall=1,bridge=vmbr0",
-            "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,mtu=1,queues=4,tag=7",
-        ] {
-            let write = write(
-                &config(&[("net0", nic)]),
-                "m",
-                &kind(),
-                (&template, &none()),
-                &Pool::default(),
-            );
-            assert!(!write.set.contains_key("net0"), "{nic}: {write:?}");
-        }
-    }
-
-    #[test]
-    fn a_network_card_gets_what_the_file_says_and_keeps_the_rest() {
-        let template = Template {
-            firewall: Some(false),
-            mtu: Some(1400),
-            multiqueue: Some(true),
-            ..Template::default()
-        };
-        let pool = Pool {
-            cpu_units: Some(300),
-            ..Pool::default()
-        };
-        let before = config(&[(
-            "net0",
-            "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=1,queues=2,rate=5",
-        )]);
-        let first = write(&before, "m", &kind(), (&template, &none()), &pool);
-        assert_eq!(
-            first.set["net0"],
-            "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=0,mtu=1400,queues=4,rate=5"
-        );
-        assert_eq!(first.set["cpuunits"], "300");
-        let second = write(
-            &applied(before, first),
-            "m",
-            &kind(),
-            (&template, &none()),
-            &pool,
-        );
-        assert!(second.is_empty(), "{second:?}");
-    }
-
-    #[test]
-    fn further_cards_are_made_or_changed_each_by_its_number() {
-        let card = |bridge: &str, vlan| NetCard {
-            bridge: Some(bridge.into()),
-            vlan,
-            ..NetCard::default()
-        };
-        let mut second = card("vmbr2", None);
-        (second.mtu, second.multiqueue) = (Some(9000), Some(true));
-        second.ipconfig = Some("ip=dhcp".into());
-        let template = Template {
-            nics: vec![card("vmbr1", Some(30)), second],
-            ..Template::default()
-        };
-        let write = |before: &BTreeMap<String, String>| {
-            let mut network = none();
-            network.ipconfigs.insert(1, "ip=192.0.2.50/24".into());
-            super::write(
-                before,
-                "m",
-                &kind(),
-                (&template, &network),
-                &Pool::default(),
-            )
-        };
-        let net2 = "e1000=AA:BB:CC:00:11:33,bridge=vmbr0,firewall=1";
-        let before = config(&[
-            ("net0", "virtio=AA:BB:CC:00:11:22,bridge=vmbr0"),
-            ("net2", net2),
-        ]);
-        let first = write(&before);
-        assert!(!first.set.contains_key("net0"), "{first:?}");
-        assert_eq!(first.set["net1"], "virtio,bridge=vmbr1,tag=30");
-        assert_eq!(
-            first.set["net2"],
-            "e1000=AA:BB:CC:00:11:33,bridge=vmbr2,firewall=1,mtu=9000,queues=4"
-        );
-        assert_eq!(first.set["ipconfig1"], "ip=192.0.2.50/24");
-        assert_eq!(first.set["ipconfig2"], "ip=dhcp");
-        // PVE gives a new card its MAC.
-        let mut after = applied(before, first);
-        after.insert(
-            "net1".into(),
-            "virtio=AA:BB:CC:00:11:44,bridge=vmbr1,tag=30".into(),
-        );
-        assert!(write(&after).is_empty());
-    }
-
-    #[test]
-    fn ssh_keys_are_encoded_as_pve_wants() {
-        let template = Template {
-            ssh_keys: Some("ssh-ed25519 AAA+b= me\n".into()),
-            ..Template::default()
-        };
-        let write = write(
-            &BTreeMap::new(),
-            "m",
-            &kind(),
-            (&template, &none()),
-            &Pool::default(),
-        );
-        assert_eq!(write.set["sshkeys"], "ssh-ed25519%20AAA%2Bb%3D%20me");
-    }
-}
+mod tests;

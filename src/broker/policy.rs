@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use crate::config::hardware::cpu_limit;
 use crate::config::settings::{BrokerAllow, Settings};
 
 /// The policy in the form in which it is asked.
@@ -44,8 +45,22 @@ pub(super) struct Guest {
     pub(super) mtus: BTreeSet<u16>,
     /// `queues` of network cards: as many as the VM's type has cores (true), or none.
     pub(super) multiqueues: BTreeSet<bool>,
+    /// Models of network cards.
+    pub(super) models: BTreeSet<&'static str>,
+    /// First halves of MAC addresses.
+    pub(super) mac_prefixes: BTreeSet<String>,
+    /// `startup`.
+    pub(super) startups: BTreeSet<String>,
+    /// `sockets`.
+    pub(super) sockets: BTreeSet<u32>,
+    /// `numa`.
+    pub(super) numas: BTreeSet<bool>,
     /// `cpuunits`, by pool.
     pub(super) cpu_units: BTreeMap<String, u32>,
+    /// `cpulimit`, by pool.
+    pub(super) cpu_limits: BTreeMap<String, String>,
+    /// Bytes that ballooning may take of a machine, by pool.
+    pub(super) balloons: BTreeMap<String, i64>,
 }
 
 /// Why there is no policy.
@@ -83,7 +98,13 @@ impl Policy {
             add(|guest| &mut guest.nameservers, &template.nameserver);
             add(|guest| &mut guest.searchdomains, &template.searchdomain);
             add(|guest| &mut guest.ssh_keys, &template.ssh_keys);
+            let hardware = &template.hardware;
+            guest.mac_prefixes.extend(hardware.mac_prefix.clone());
+            guest.startups.extend(hardware.startup.clone());
+            guest.sockets.extend(hardware.sockets);
+            guest.numas.extend(hardware.numa);
             for (_, card) in template.cards() {
+                guest.models.extend(card.model);
                 guest.vlans.extend(card.vlan);
                 guest.firewalls.extend(card.firewall);
                 guest.mtus.extend(card.mtu);
@@ -95,6 +116,12 @@ impl Policy {
         for (name, pool) in &settings.pools {
             if let Some(units) = pool.cpu_units {
                 guest.cpu_units.insert(name.to_string(), units);
+            }
+            if let Some(limit) = pool.cpu_limit_milli {
+                guest.cpu_limits.insert(name.to_string(), cpu_limit(limit));
+            }
+            if let Some(taken) = pool.balloon {
+                guest.balloons.insert(name.to_string(), taken);
             }
         }
         for network in settings.broker.allow.networks.values() {

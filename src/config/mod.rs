@@ -1,9 +1,11 @@
 //! `/etc/pve-autoscaler.toml`: from text to validated settings, with errors that name line, column,
 //! key, value and what was expected.
 
+mod allow;
 pub mod cloud_init;
 mod error;
 pub mod file;
+pub mod hardware;
 mod hash;
 pub mod notification;
 mod place;

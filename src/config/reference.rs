@@ -7,15 +7,18 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 26] = [
+const TABLES: [(&str, &str); 29] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
     ("`[template.NAME]`", "Template"),
     ("`[[template.NAME.nic]]`", "NetCard"),
     ("`[template.NAME.cloud_init]`", "CloudInit"),
+    ("`[[template.NAME.disk]]`", "FurtherDisk"),
+    ("`[template.NAME.startup]`", "Startup"),
     ("`[template.NAME.build]`", "Build"),
     ("`[network.NAME]`", "Network"),
     ("`[instance_type.NAME]`", "InstanceType"),
+    ("`[instance_matrix.NAME]`", "InstanceMatrix"),
     ("`[pool.NAME]`", "Pool"),
     ("`[pool.NAME.reserved]`", "Reserved"),
     ("`[pool.NAME.kubelet]`", "Kubelet"),
@@ -50,7 +53,7 @@ force, and the daemon says so. The broker reads the same file; when the two run 
 and the log say it.
 
 Which host gets a machine, with recipes: [hosts](hosts.md). Several PVE clusters: [regions](regions.md). How machines become
-nodes: [joining](joining.md). Addresses without DHCP: [networks](networks.md).
+nodes: [joining](joining.md). Addresses without DHCP: [networks](networks.md). Sizes, disks and other hardware: [machines](machines.md).
 What cloud-init is told: [cloud-init](cloud-init.md). How a template is built: [templates](template.md). Whole files to begin with: [recipes](recipes.md). From another autoscaler: [moving](moving.md).
 Who is told when something is wrong: [notifications](notifications.md).
 

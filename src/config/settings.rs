@@ -10,10 +10,11 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+pub use super::allow::{BrokerAllow, PoolAllow, TypeAllow};
 use super::file::Build;
+use super::hardware::Hardware;
 use super::notification::Notification;
 use crate::model::network::{AddressRange, Family};
-use crate::model::pci::PciDevice;
 use crate::model::policy::Policy;
 use crate::model::scheduling::{Labels, Taint};
 use crate::model::time::Span;
@@ -77,94 +78,6 @@ pub struct Broker {
     pub allow: BrokerAllow,
 }
 
-/// What the broker lets the daemon do, all from the root-owned file.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct BrokerAllow {
-    /// First and last VMID.
-    pub vmids: Vec<(u32, u32)>,
-    /// Template VMIDs that may be cloned; empty with `template_names` for look-up by name.
-    pub template_vmids: Vec<u32>,
-    /// Template names that may be cloned.
-    pub template_names: Vec<String>,
-    /// Templates that may be cloned by their tags, of which each has all of one list.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub template_tags: Vec<Vec<String>>,
-    /// Storages that clones and disks may be on; the template's own always.
-    pub storages: Vec<String>,
-    /// Storages that ISOs for cloud-init may come to.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub iso_storages: Vec<String>,
-    /// Bridges that NICs may be on.
-    pub bridges: Vec<String>,
-    /// PVE resource pools that clones may be put in.
-    pub resource_pools: Vec<String>,
-    /// Largest cores, memory (bytes) and disk (bytes) of any instance type.
-    pub max_cores: u32,
-    /// Largest memory in bytes.
-    pub max_memory: i64,
-    /// Largest disk in bytes.
-    pub max_disk: i64,
-    /// What each pool may have, by its name.
-    pub pools: BTreeMap<String, PoolAllow>,
-    /// Sizes of the pools' instance types, by name.
-    pub types: BTreeMap<String, TypeAllow>,
-    /// Machines of all pools at most.
-    pub max_machines: Option<u32>,
-    /// CPU of all pools' machines at most, in thousandths of a core.
-    pub max_cpu_milli: Option<i64>,
-    /// Memory of all pools' machines at most, in bytes.
-    pub max_memory_total: Option<i64>,
-    /// Second part of the cluster ids that a clone's mark may carry.
-    pub cluster_name: String,
-    /// Networks that pools use, by name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub networks: BTreeMap<String, Network>,
-    /// A locked, markless placeholder may be destroyed only this long after its clone was asked for.
-    pub quarantine: Span,
-}
-
-/// What a pool may have through the broker.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct PoolAllow {
-    /// Machines at most.
-    pub max: u32,
-    /// CPU of its machines at most, in thousandths of a core.
-    pub max_cpu_milli: Option<i64>,
-    /// Memory of its machines at most, in bytes.
-    pub max_memory: Option<i64>,
-    /// Its instance types.
-    pub types: Vec<String>,
-    /// Names of the networks that give its machines addresses, by the number of the network card.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub networks: BTreeMap<u8, String>,
-    /// Hosts that its machines may be on; empty for all.
-    pub hosts: Vec<String>,
-    /// Hosts that they may not be on.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub exclude_hosts: Vec<String>,
-    /// VMID of its template.
-    pub template_vmid: Option<u32>,
-    /// VM name of its template.
-    pub template_name: Option<String>,
-    /// Tags of its template.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub template_tags: Vec<String>,
-}
-
-/// The size of an instance type.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct TypeAllow {
-    /// Cores.
-    pub cores: u32,
-    /// Memory in bytes.
-    pub memory: i64,
-    /// Disk in bytes; 0 leaves it as the template has it.
-    pub disk: i64,
-    /// Its PCI devices, `hostpci0` and so on.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub pci: Vec<PciDevice>,
-}
-
 /// `[region.NAME]`, or `[proxmox]` for the region `default`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Region {
@@ -223,11 +136,15 @@ pub struct Template {
     pub mtu: Option<u16>,
     /// `queues` of `net0`: as many as cores, or none; the template's when absent.
     pub multiqueue: Option<bool>,
+    /// Model of `net0`.
+    pub nic_model: Option<&'static str>,
     /// Further network cards, `net1` and so on.
     pub nics: Vec<NetCard>,
+    /// How machines start, sockets, further disks and so on.
+    pub hardware: Hardware,
     /// PVE resource pool.
     pub resource_pool: Option<String>,
-    /// `cpu` of the VM, such as `host`; the template's when absent.
+    /// `cpu` of the VM, such as `host` or `host,flags=+aes`; the template's when absent.
     pub cpu_type: Option<String>,
     /// `ipconfig0`; the template's when absent.
     pub ipconfig: Option<String>,
@@ -275,6 +192,8 @@ pub struct NetCard {
     pub mtu: Option<u16>,
     /// `queues`: as many as cores, or none; the template's when absent.
     pub multiqueue: Option<bool>,
+    /// `virtio`, `e1000` …; the template's when absent.
+    pub model: Option<&'static str>,
     /// `ipconfigN`; the template's when absent.
     pub ipconfig: Option<String>,
     /// The network that gives machines their addresses on it; of the first card its pool says so.
@@ -290,6 +209,7 @@ impl Template {
             firewall: self.firewall,
             mtu: self.mtu,
             multiqueue: self.multiqueue,
+            model: self.nic_model,
             ipconfig: self.ipconfig.clone(),
             network: None,
         };
@@ -409,6 +329,10 @@ pub struct Pool {
     pub description: String,
     /// `cpuunits` of its VMs; the template's when absent.
     pub cpu_units: Option<u32>,
+    /// `cpulimit` of its VMs in thousandths of a CPU; the template's when absent.
+    pub cpu_limit_milli: Option<i64>,
+    /// Bytes that PVE may take back of the memory of its VMs; none when absent.
+    pub balloon: Option<i64>,
     /// How its machines join.
     pub join: Join,
     /// What it sets in the KubeletConfiguration of its nodes.

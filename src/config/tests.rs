@@ -1,6 +1,8 @@
 mod cloud_init;
+mod hardware;
 mod hosts;
 mod joining;
+mod matrix;
 mod networks;
 mod notifications;
 

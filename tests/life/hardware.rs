@@ -111,3 +111,100 @@ fn an_mtu_above_the_bridges_is_said_in_pves_words() {
         assert!(said.contains(words), "{said}");
     });
 }
+
+/// The VM as PVE has it before it starts: disks of its own, its start order, sockets and so on; and with the VM all of it goes.
+#[test]
+fn machines_get_further_disks_and_hardware_and_take_them_along() {
+    let template = "sockets = 2\nnuma = true\nonboot = true\ncpu_type = \"host\"\ncpu_flags = [\"+aes\", \"-pcid\"]\nnic_model = \"e1000\"\n\
+        mac_prefix = \"02:00:00\"\nstartup = { order = 20, up = \"10s\" }\n[[template.debian.disk]]\nstorage = \"local-lvm\"\nsize = \"8GiB\"\n\
+        iothread = true\ndiscard = true\n";
+    let pool = "cpu_limit = 1.5\nballoon = true\nkubelet = { system_reserved = { memory = \"512MiB\" } }\n";
+    let config = config(template, pool);
+    simulate(async {
+        let scene = live(&config).await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        let vms = scene.world.pve.vms();
+        let machines: Vec<_> = vms.iter().filter(|vm| vm.vmid >= 9100).collect();
+        assert_eq!(machines.len(), 2, "{machines:?}");
+        for vm in machines {
+            assert!(vm.running, "{vm:?}");
+            for (key, value) in [
+                ("sockets", "2"),
+                ("cores", "1"),
+                ("numa", "1"),
+                ("onboot", "1"),
+                ("cpu", "host,flags=+aes;-pcid"),
+                ("startup", "order=20,up=10"),
+                ("cpulimit", "1.5"),
+                ("memory", "4096"),
+                ("balloon", "3584"),
+            ] {
+                assert_eq!(vm.config.get(key).map(String::as_str), Some(value), "{key}");
+            }
+            let [_, high, middle, low] = (vm.vmid * 8).to_be_bytes();
+            let mac = format!("e1000=02:00:00:{high:02X}:{middle:02X}:{low:02X},");
+            assert!(
+                vm.config["net0"].starts_with(&mac),
+                "{} {mac}",
+                vm.config["net0"]
+            );
+            let disk = &vm.config["scsi1"];
+            assert!(disk.starts_with("local-lvm:"), "{disk}");
+            assert!(disk.ends_with(",discard=on,iothread=1,size=8G"), "{disk}");
+        }
+    });
+    simulate(async {
+        let scene = Scene::new(5, &config, GuestSpec::default());
+        scene
+            .live(None, 0, crate::visit(), Duration::from_mins(8))
+            .await;
+        scene.nothing_is_left();
+        assert!(scene.machines_made() >= 1);
+    });
+}
+
+/// A disk for which no host has room: no clone is asked for, and the pods are told why. One on a storage that nobody sees is tried, and
+/// PVE's words are told.
+#[test]
+fn a_further_disk_counts_on_its_storage_before_the_clone() {
+    let disk = |storage: &str, size: &str| {
+        let disk = "[[template.debian.disk]]";
+        config(
+            &format!("{disk}\nstorage = \"{storage}\"\nsize = \"{size}\"\n"),
+            "",
+        )
+    };
+    simulate(async {
+        let scene = live(&disk("local-lvm", "1TiB")).await;
+        assert_eq!(scene.machines_made(), 0);
+        assert!(
+            reported(&scene).contains("local-lvm"),
+            "{}",
+            reported(&scene)
+        );
+        let scene = live(&disk("nowhere", "1GiB")).await;
+        let said = "storage 'nowhere' does not exist";
+        assert!(reported(&scene).contains(said), "{}", reported(&scene));
+        let running = scene.world.pve.vms();
+        assert!(!running.iter().any(|vm| vm.vmid >= 9100 && vm.running));
+    });
+}
+
+fn reported(scene: &Scene) -> String {
+    let turn = scene.world.turns.borrow().clone().expect("a turn");
+    format!("{:?}", turn.decision.report)
+}
+
+/// PVE takes no flag of a VM but its own thirteen; the file takes no other, and a custom model that is unknown is said in PVE's words.
+#[test]
+fn what_pve_refuses_is_said_in_its_words() {
+    simulate(async {
+        let scene = live(&config(
+            "cpu_type = \"custom-x\"\ncpu_flags = [\"+aes\"]\n",
+            "",
+        ))
+        .await;
+        let said = reported(&scene);
+        assert!(said.contains("Custom cputype 'x' not found"), "{said}");
+    });
+}

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::config::hardware::{balloon, mac};
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::pci::PciDevice;
 use crate::pve::{MAX_QUEUES, Net, VmConfig, iso_volume};
@@ -38,6 +39,20 @@ pub(in crate::broker) fn check(
     if let Some(units) = call.param("cpuunits") {
         cpu_units(policy, units, mark)?;
     }
+    if let Some(limit) = call.param("cpulimit")
+        && policy
+            .guest
+            .cpu_limits
+            .get(&mark.pool)
+            .is_none_or(|own| own != limit)
+    {
+        return Err(format!(
+            "parameter cpulimit: that of pool {} is another",
+            mark.pool
+        ));
+    }
+    memory_kept(policy, call, mark)?;
+    further_disks(policy, call, mark, config)?;
     pci_devices(policy, call, mark)?;
     iso_drives(call, mark, config)?;
     if let Some(key) = call.param("disk") {
@@ -53,6 +68,56 @@ pub(in crate::broker) fn check(
     {
         // With PVE's words, by which the client knows it.
         return Err("checksum mismatch (file changed since it was read)".to_owned());
+    }
+    Ok(())
+}
+
+/// No ballooning, or what the pool leaves the machine: nothing that pods are promised may be taken.
+fn memory_kept(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> {
+    let Some(given) = call.param("balloon").filter(|given| *given != "0") else {
+        return Ok(());
+    };
+    let taken = policy.guest.balloons.get(&mark.pool);
+    let kind = policy.allow.types.get(&mark.instance_type);
+    let kept = taken
+        .zip(kind)
+        .map(|(taken, kind)| balloon(kind.memory, *taken));
+    if kept.is_some_and(|kept| kept.to_string() == given) {
+        return Ok(());
+    }
+    Err(format!(
+        "parameter balloon: machines of pool {} have {}",
+        mark.pool,
+        kept.map_or_else(|| "0".to_owned(), |kept| format!("{kept} MiB"))
+    ))
+}
+
+/// The disks that machines of its pool get beside their template's, each once and at its place.
+fn further_disks(
+    policy: &Policy,
+    call: &Call,
+    mark: &Mark,
+    config: &VmConfig,
+) -> Result<(), String> {
+    let pool = policy.allow.pools.get(&mark.pool);
+    for (name, value) in &call.params {
+        let numbered = name.ends_with(|last: char| last.is_ascii_digit());
+        let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
+        if !numbered || !["scsi", "virtio", "sata"].contains(&stem) {
+            continue;
+        }
+        let own = pool.and_then(|pool| pool.disks.get(name));
+        if own.is_none_or(|own| own != value) {
+            return Err(format!(
+                "parameter {name}: machines of pool {} have {} there",
+                mark.pool,
+                own.map_or("no further disk", String::as_str)
+            ));
+        }
+        // PVE would take the old one for unused, and it would stay behind.
+        if config.raw.contains_key(name) {
+            return Err(format!("parameter {name}: the VM has a disk there already"));
+        }
     }
     Ok(())
 }
@@ -127,19 +192,21 @@ fn same_mark(description: &str, mark: &Mark) -> Result<(), String> {
 
 /// Cores × sockets of the outcome: a template with two sockets would double what `cores` says.
 fn cores(policy: &Policy, call: &Call, config: &VmConfig) -> Result<(), String> {
-    let Some(cores) = call
-        .param("cores")
-        .and_then(|text| text.parse::<u32>().ok())
-    else {
+    let number = |text: &str| text.parse::<u32>().unwrap_or(u32::MAX);
+    let given = call.param("sockets").map(number);
+    let there = || config.raw.get("cores").map_or(1, |text| number(text));
+    let cores = call.param("cores").map(number);
+    let Some(cores) = cores.or_else(|| given.map(|_| there())) else {
         return Ok(());
     };
     let deleted = call
         .param("delete")
         .is_some_and(|keys| keys.split(',').any(|key| key == "sockets"));
     let sockets = match config.raw.get("sockets") {
-        Some(text) if !deleted => text.parse::<u32>().unwrap_or(u32::MAX),
+        Some(text) if !deleted => number(text),
         _ => 1,
     };
+    let sockets = given.unwrap_or(sockets);
     if cores.saturating_mul(sockets.max(1)) > policy.allow.max_cores {
         return Err(format!(
             "parameter cores: {cores} cores on {sockets} sockets are more than the largest instance type has"
@@ -206,6 +273,17 @@ fn net_option(policy: &Policy, key: &str, value: &str, mark: &Mark) -> bool {
     }
 }
 
+/// Whether a card may have this model and MAC address: its own, those of the template's table, or none yet.
+fn named_card(policy: &Policy, wanted: &Net, current: &Net, (card, mark): (u8, &Mark)) -> bool {
+    let guest = &policy.guest;
+    let model = wanted.model == current.model || guest.models.contains(&*wanted.model);
+    let own = |given: &String| {
+        let mut prefixes = guest.mac_prefixes.iter();
+        prefixes.any(|prefix| mac(prefix, mark.vmid, card) == *given)
+    };
+    model && (wanted.mac == current.mac || wanted.mac.as_ref().is_some_and(own))
+}
+
 /// Only bridge, VLAN, firewall, MTU and queues may differ, and only to what the policy names.
 fn net(
     policy: &Policy,
@@ -219,6 +297,7 @@ fn net(
     let current = config.raw.get(&format!("net{card}"));
     let Some(current) = &current.map(|text| Net::read(text)) else {
         // A template without this card: the plainest one, on a bridge of the policy.
+        let plain = Net::read("virtio");
         let listed = wanted
             .bridge
             .as_ref()
@@ -228,8 +307,7 @@ fn net(
             .is_none_or(|tag| policy.guest.vlans.contains(&tag));
         if listed
             && tag
-            && wanted.model == "virtio"
-            && wanted.mac.is_none()
+            && named_card(policy, &wanted, &plain, (card, mark))
             && wanted
                 .rest
                 .iter()
@@ -238,7 +316,9 @@ fn net(
         {
             return Ok(());
         }
-        return fail("must be virtio on a bridge that the configuration names");
+        return fail(
+            "must be as the configuration says, virtio by default, on a bridge that it names",
+        );
     };
     if wanted.bridge != current.bridge
         && !wanted
@@ -259,8 +339,7 @@ fn net(
     let fresh = |pair: &&(String, String)| !current.rest.contains(*pair);
     let changed = wanted.rest.iter().filter(fresh);
     let named = |key: &str| wanted.rest.iter().any(|(name, _)| name == key);
-    let same = wanted.model == current.model
-        && wanted.mac == current.mac
+    let same = named_card(policy, &wanted, current, (card, mark))
         && changed.clone().count() == changed.filter(allowed).count()
         && current.rest.iter().all(|(key, _)| named(key));
     if !same || repeated(&wanted) || parts(&wanted.write()) != parts(value) {

@@ -301,6 +301,41 @@ fn configured(set: &std::collections::BTreeSet<String>, value: &str) -> Verdict 
     when(right, "what a template in the configuration says")
 }
 
+pub(super) fn sockets(policy: &Policy, value: &str) -> Verdict {
+    let listed = &policy.guest.sockets;
+    let right = listed.iter().any(|sockets| sockets.to_string() == value);
+    when(right, "what a template in the configuration says")
+}
+
+pub(super) fn numa(policy: &Policy, value: &str) -> Verdict {
+    let listed = &policy.guest.numas;
+    let right = listed.iter().any(|on| u8::from(*on).to_string() == value);
+    when(right, "what a template in the configuration says")
+}
+
+pub(super) fn startup(policy: &Policy, value: &str) -> Verdict {
+    configured(&policy.guest.startups, value)
+}
+
+/// A limit that some pool has; that it is the machine's is seen in `against`.
+pub(super) fn cpu_limit(policy: &Policy, value: &str) -> Verdict {
+    let mut limits = policy.guest.cpu_limits.values();
+    let right = limits.any(|limit| limit == value);
+    when(right, "what a pool in the configuration says")
+}
+
+/// A disk that machines of some pool get; that it is this machine's, and that it has none there, is seen in `against`.
+pub(super) fn further_disk(policy: &Policy, value: &str) -> Verdict {
+    let pools = policy.allow.pools.values();
+    let right = pools
+        .flat_map(|pool| pool.disks.values())
+        .any(|disk| disk == value);
+    when(
+        right,
+        "a further disk that a template in the configuration names",
+    )
+}
+
 pub(super) fn cpu_type(policy: &Policy, value: &str) -> Verdict {
     configured(&policy.guest.cpu_types, value)
 }

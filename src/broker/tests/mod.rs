@@ -5,6 +5,7 @@ mod clones;
 mod devices;
 mod flood;
 mod generated;
+mod hardware;
 mod isos;
 mod limits;
 mod ownership;

@@ -1,6 +1,6 @@
 //! Clones: which hosts of a pool can make its machines, and whether their storages have room for one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::finding::Findings;
@@ -30,6 +30,7 @@ pub(super) fn judge(seen: &Seen, name: &str, settings: &Settings, findings: &mut
             continue;
         }
         let clonable = hosts(&region, pool_name, pool, findings);
+        further_disks(seen, settings, (pool_name, pool), &clonable, findings);
         let kinds = pool.instance_types.iter();
         for (kind_name, kind) in
             kinds.filter_map(|kind| settings.policy.instance_types.get_key_value(kind))
@@ -92,6 +93,40 @@ fn hosts<'a>(
         }
     }
     clonable
+}
+
+/// Storages that further disks are to be on, and that are not there or take no disks of VMs.
+fn further_disks(
+    seen: &Seen,
+    settings: &Settings,
+    (pool_name, pool): (&str, &PoolPolicy),
+    clonable: &[(&Arc<str>, &TemplateCopy)],
+    findings: &mut Findings,
+) {
+    let template = settings.templates.get(&pool.template);
+    let disks = template
+        .into_iter()
+        .flat_map(|of| of.hardware.disks.values());
+    let names: BTreeSet<&Arc<str>> = disks.map(|disk| &disk.storage).collect();
+    for name in names {
+        let barred = clonable.iter().filter(|(host, _)| {
+            let storages = seen.resources.storages.get(*host);
+            let content = storages.and_then(|of| Some(&of.get(name)?.content));
+            content.is_none_or(|of| !of.is_empty() && !of.iter().any(|kind| kind == "images"))
+        });
+        let barred: Vec<&str> = barred.map(|(host, _)| &***host).collect();
+        if !barred.is_empty() {
+            findings
+                .wrong(format!(
+                    "pool {pool_name}: the storage {name} of further disks is not there, or takes no disks of VMs, on {}",
+                    barred.join(", ")
+                ))
+                .mend(format!(
+                    "pvesm set {name} --content images and what else it has, or another storage in [[template.{}.disk]]",
+                    pool.template
+                ));
+        }
+    }
 }
 
 /// Says where no host has room for the disks of one machine.

@@ -393,6 +393,52 @@ hosts = ["pve1", "pve2"]
     }
 
     #[test]
+    fn what_further_disks_need_is_looked_for() {
+        let disk = "max = 3\nhosts = [\"pve1\", \"pve2\"]\n[[template.debian.disk]]\nstorage = \"local\"\nsize = \"1GiB\"\n";
+        let with = |slot: &str| {
+            let text = FILE.replace(
+                "max = 3\nhosts = [\"pve1\", \"pve2\"]\n",
+                &format!("{disk}slot = \"{slot}\"\niothread = true\n"),
+            );
+            parse(&text, "test").unwrap_or_else(|e| panic!("{e}"))
+        };
+        let bad = |seen: &Seen, slot: &str| {
+            let said = judged(seen, &with(slot));
+            said.into_iter()
+                .filter(|line| !line.starts_with("ok: "))
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        assert_eq!(bad(&good(), "virtio1"), "");
+        let told = bad(&good(), "scsi1");
+        assert!(
+            told.contains("has the controller lsi, under which scsi1 gets no thread of its own"),
+            "{told}"
+        );
+        let mut seen = good();
+        storage(&mut seen, "pve2", "local").content = vec!["iso".into()];
+        let told = bad(&seen, "virtio1");
+        assert!(
+            told.contains(
+                "pool small: the storage local of further disks is not there, or takes no disks of VMs, on pve2"
+            ),
+            "{told}"
+        );
+        let mut seen = good();
+        let config = seen.configs.get_mut(&8000).expect("there");
+        config
+            .raw
+            .insert("virtio1".into(), "local:base-8000-disk-1,size=1G".into());
+        let told = bad(&seen, "virtio1");
+        assert!(
+            told.contains(
+                "has something at virtio1, where its machines are to have a further disk"
+            ),
+            "{told}"
+        );
+    }
+
+    #[test]
     fn an_image_in_the_drive_ties_clones_to_its_host() {
         let tied = complaints(|seen| {
             let iso = StorageResource {

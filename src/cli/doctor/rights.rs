@@ -109,6 +109,12 @@ pub(in crate::cli) fn needed(
         add(machines.clone(), &ON_MACHINES);
         add(machines, &[agent]);
         let mut storages: BTreeSet<String> = template.storage.iter().cloned().collect();
+        let further = template.hardware.disks.values();
+        storages.extend(further.map(|disk| disk.storage.to_string()));
+        if template.hardware.startup.is_some() {
+            // PVE asks for it: the order concerns all guests of a host.
+            add("/".to_owned(), &["Sys.Modify"]);
+        }
         for (vmid, _) in copies(seen, template) {
             add(format!("/vms/{vmid}"), &["VM.Audit", "VM.Clone"]);
             let disks = seen.configs.get(vmid).into_iter();

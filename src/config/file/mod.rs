@@ -3,7 +3,9 @@
 
 mod build;
 mod cloud_init;
+mod hardware;
 mod kubelet;
+mod matrix;
 mod network;
 mod notification;
 mod pool;
@@ -18,9 +20,11 @@ use serde::{Deserialize, Serialize};
 
 pub use build::{Build, Chipset, Firmware, ScsiController};
 pub use cloud_init::CloudInit;
+pub use hardware::{DiskCache, FurtherDisk, NicModel, Startup};
 pub use kubelet::{
     CpuManagerPolicy, Kubelet, KubeletReserved, Swap, TopologyManagerPolicy, TopologyManagerScope,
 };
+pub use matrix::InstanceMatrix;
 pub use network::{Ipv4Source, Ipv6Source, NetCard, Network};
 pub use notification::{Notification, NotificationFormat, NotificationKind, QuietHours};
 pub(crate) use pool::MAX_TOKEN_TTL;
@@ -66,6 +70,9 @@ pub struct File {
     /// VM sizes by name. The name becomes the label `node.kubernetes.io/instance-type`.
     #[schemars(default)]
     pub instance_type: BTreeMap<String, InstanceType>,
+    /// VM sizes by cores and memory, many in one table, by the beginning of their names.
+    #[schemars(default)]
+    pub instance_matrix: BTreeMap<String, InstanceMatrix>,
     /// Node pools by name. Nodes are called `NAME-xxxxx`.
     #[schemars(default)]
     pub pool: BTreeMap<String, Pool>,

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::hardware::NicModel;
 use crate::config::scalar::AddressList;
 
 /// How a guest finds an IPv4 address by itself.
@@ -79,6 +80,9 @@ pub struct NetCard {
     /// Whether it passes through PVE's firewall.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firewall: Option<bool>,
+    /// What it looks like to the guest. Default: as the template has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<NicModel>,
     /// Its MTU; 1 for the bridge's. PVE starts no VM whose MTU is above its bridge's.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65520))]

@@ -54,7 +54,8 @@ pub struct Pool {
     /// the template's `ipconfig` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
-    /// The instance types its machines may have.
+    /// The instance types its machines may have. The name of an [`[instance_matrix.NAME]`](#instance_matrixname) stands for all of
+    /// its types.
     #[schemars(length(min = 1))]
     pub instance_types: Option<Vec<String>>,
     /// The hosts it may use. Default: those of the region.
@@ -116,6 +117,14 @@ pub struct Pool {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000))]
     pub cpu_units: Option<u32>,
+    /// CPU time that each of its VMs gets at most, in CPUs (PVE's `cpulimit`), however idle its host is. Pods are promised the
+    /// cores of its type all the same. Default: the template's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_limit: Option<Cpu>,
+    /// PVE may take back memory of its VMs while their host runs short (ballooning): as much as is kept from pods by
+    /// `kubelet.kube_reserved` and `kubelet.system_reserved`, and nothing that pods are promised. Keep more from them than the
+    /// system needs. Default: it takes none.
+    pub balloon: bool,
     /// So many of its machines that failed are kept, to be looked into; they count for `max` and take their room on the host.
     #[schemars(range(max = 10))]
     pub keep_failed: u32,
@@ -356,6 +365,8 @@ impl Default for Pool {
             tags: vec!["pve-autoscaler".to_owned()],
             description: String::new(),
             cpu_units: None,
+            cpu_limit: None,
+            balloon: false,
             keep_failed: 0,
             keep_failed_for: Duration(Span::minutes(60)),
             join: Join::default(),

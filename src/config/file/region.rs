@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::build::Build;
 use super::cloud_init::CloudInit;
+use super::hardware::{FurtherDisk, NicModel, Startup};
 use super::network::NetCard;
 use crate::config::scalar::{Cpu, Duration, Overcommit, Size, VmidRange};
 use crate::model::time::Span;
@@ -216,16 +217,42 @@ pub struct Template {
     /// `net0`, a `virtio` card, gets as many queues as the machine has cores (64 at most).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multiqueue: Option<bool>,
+    /// What `net0` looks like to the guest. Default: as the template has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nic_model: Option<NicModel>,
+    /// The first three bytes of its machines' MAC addresses, such as `BC:24:11`; the other three come from VMID and card, so that
+    /// a VMID has the same address each time. Default: PVE chooses them, behind the prefix that its datacenter options name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac_prefix: Option<String>,
     /// Further network cards.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     pub nic: Vec<NetCard>,
+    /// Further disks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub disk: Vec<FurtherDisk>,
+    /// Whether PVE starts machines when their host does. Without it they stay off until the daemon starts them.
+    pub onboot: bool,
+    /// When PVE starts and stops them beside its other guests. Default: as the template has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub startup: Option<Startup>,
     /// The PVE resource pool that machines are put into.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_pool: Option<String>,
     /// The CPU model, such as `host` or `x86-64-v3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_type: Option<String>,
+    /// CPU flags that machines have beside those of `cpu_type`, or do not have, as PVE writes them: `["+aes", "-pcid"]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cpu_flags: Vec<String>,
+    /// CPU sockets that the cores of an instance type are divided among. Default: one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 8))]
+    pub sockets: Option<u32>,
+    /// Whether the guest sees a NUMA node for each socket, with its part of the memory. Default: as the template has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa: Option<bool>,
     /// Cloud-init's `ipconfig0`, such as `ip=dhcp` or `ip=dhcp,ip6=auto`. A fixed address such as
     /// `ip=192.0.2.10/24,gw=192.0.2.1` is one machine's: its template is that of one pool with `max = 1`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -59,7 +59,7 @@ pub(super) fn broker(
             template_vmids: sorted(templates.iter().filter_map(|template| template.vmid)),
             template_names: of(&[], |template| template.vm_name.as_ref()),
             template_tags: tags(&templates),
-            storages: of(&extra.storages, |template| template.storage.as_ref()),
+            storages: storages(&templates, &extra.storages),
             iso_storages: iso_storages(&templates),
             bridges: bridges(&templates, &extra.bridges),
             resource_pools: of(&extra.resource_pools, |template| {
@@ -96,6 +96,18 @@ fn types(pools: &BTreeMap<String, PoolAllow>, policy: &Policy) -> BTreeMap<Strin
         Some((name.clone(), type_allow(kind)))
     });
     types.collect()
+}
+
+/// The storages of full clones and of further disks, and more.
+fn storages(templates: &[&Template], more: &[String]) -> Vec<String> {
+    let clones = templates
+        .iter()
+        .filter_map(|template| template.storage.clone());
+    let disks = templates
+        .iter()
+        .flat_map(|template| template.hardware.disks.values());
+    let disks = disks.map(|disk| disk.storage.to_string());
+    sorted(clones.chain(disks).chain(more.iter().cloned()))
 }
 
 /// The bridges of all cards of these templates, and more.
@@ -142,6 +154,11 @@ fn pool_allow(pool: &PoolPolicy, templates: &BTreeMap<Arc<str>, Template>) -> Po
         template_vmid: template.and_then(|template| template.vmid),
         template_name: template.and_then(|template| template.vm_name.clone()),
         template_tags: template.map_or_else(Vec::new, |template| template.tags.clone()),
+        disks: template
+            .into_iter()
+            .flat_map(|template| &template.hardware.disks)
+            .map(|(slot, disk)| (slot.clone(), disk.value()))
+            .collect(),
     }
 }
 

@@ -5,6 +5,7 @@ mod broker;
 mod builds;
 mod cloud_init;
 mod disruption;
+mod hardware;
 mod hosts;
 mod ipconfig;
 mod joining;
@@ -15,6 +16,7 @@ mod notifications;
 mod pools;
 mod regions;
 mod templates;
+mod types;
 mod web;
 
 use std::collections::BTreeMap;
@@ -91,17 +93,20 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     let web = web::web(&file.web, problems);
     let regions = regions::regions(file, problems);
     let mut templates = templates::templates(file, &regions, problems);
-    let instance_types = pools::instance_types(file, problems);
+    let types = types::Types::of(file, problems);
+    let instance_types = types.policy(file, problems);
     let networks = networks::networks(file, problems);
-    let pools = pools::pools(file, &regions, (&templates, &networks), problems);
+    let pools = pools::pools(file, &regions, (&templates, &networks, &types), problems);
+    hardware::check_sockets(&templates, &instance_types, &pools, problems);
     cloud_init::deliveries(&mut templates, &pools, problems);
     pools::check_vmids(&regions, &pools, problems);
     networks::check_overlaps(&networks, &pools, problems);
     ipconfig::check_shared(file, &pools, problems);
     let policy = policy(file, &regions, instance_types, &pools, &networks);
     let broker = broker::broker(file, &regions, (&templates, &networks), &policy, problems);
-    let mut warnings = warnings(file, &policy);
+    let mut warnings = warnings(file, &types, &policy);
     networks::warn(&networks, &pools, &mut warnings);
+    hardware::warn(file, &policy.instance_types, &pools, &mut warnings);
     let notifications = notifications::notifications(&file.notification, problems);
     notifications::warn(&notifications, &mut warnings);
     Settings {
@@ -315,7 +320,7 @@ fn each(
 }
 
 /// What is allowed but looks like a mistake.
-fn warnings(file: &File, policy: &Policy) -> Vec<String> {
+fn warnings(file: &File, types: &types::Types, policy: &Policy) -> Vec<String> {
     let mut warnings = Vec::new();
     let used =
         |pick: &dyn Fn(&crate::model::policy::PoolPolicy) -> bool| policy.pools.values().any(pick);
@@ -324,18 +329,7 @@ fn warnings(file: &File, policy: &Policy) -> Vec<String> {
             warnings.push(format!("template.{name}: no pool uses it"));
         }
     }
-    for name in policy.instance_types.keys() {
-        if !used(&|pool| pool.instance_types.contains(name)) {
-            warnings.push(format!("instance_type.{name}: no pool uses it"));
-        }
-    }
-    for (name, kind) in &policy.instance_types {
-        if !kind.pci.is_empty() && kind.extended.is_empty() {
-            warnings.push(format!(
-                "instance_type.{name}: it has PCI devices and offers no resource in extended, such as \"nvidia.com/gpu\" = 1, by which pods could ask for them"
-            ));
-        }
-    }
+    types.warn(file, policy, &mut warnings);
     for name in policy.regions.keys() {
         if !used(&|pool| pool.region == *name) {
             warnings.push(format!("region.{name}: no pool uses it"));

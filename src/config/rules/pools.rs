@@ -1,21 +1,19 @@
-//! Instance types and pools.
+//! Pools.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::networks::{self, Networks};
 use super::regions::{Regions, region_of};
-use super::{Problems, disruption, each, hosts, joining, kubelet, labels, name, shared};
+use super::types::{Types, attach_limits};
+use super::{Problems, disruption, each, hardware, hosts, joining, kubelet, labels, name, shared};
 use crate::config::file::{self, File};
 use crate::config::place::KeyPath;
 use crate::config::scalar::TaintText;
 use crate::config::settings::{Drain, Pool, Template};
 use crate::config::syntax;
 use crate::model::mark;
-use crate::model::pci::MAX_DEVICES;
-use crate::model::policy::{
-    InstanceType, KeepFailed, PoolPolicy, Reserved, ScaleDown, VOLUMES_VMID,
-};
+use crate::model::policy::{KeepFailed, PoolPolicy, ScaleDown, VOLUMES_VMID};
 use crate::model::scheduling::Taint;
 use crate::model::time::Span;
 
@@ -26,10 +24,6 @@ pub(super) struct ResolvedPool {
     pub(super) settings: Pool,
 }
 
-const MIB: i64 = 1 << 20;
-const GIB: i64 = 1 << 30;
-/// Less memory than this no kubelet runs in.
-const MIN_MEMORY: i64 = 512 * MIB;
 /// A node is called `POOL-xxxxx`, and is a DNS label.
 const MAX_POOL_NAME: usize = 63 - 6;
 /// Machines of one pool; a typing error should not fill a cluster.
@@ -39,91 +33,11 @@ const MAX_KEPT: u32 = 10;
 /// Longest time for which a failed machine is kept: what nobody looked into for a week is forgotten.
 const MAX_KEEP: Span = Span::minutes(7 * 24 * 60);
 
-/// The instance types.
-pub(super) fn instance_types(
-    file: &File,
-    problems: &mut Problems,
-) -> BTreeMap<Arc<str>, InstanceType> {
-    let mut types = BTreeMap::new();
-    for (key, kind) in &file.instance_type {
-        let path = KeyPath::default().at("instance_type").at(key);
-        name(&path, key, 63, problems);
-        let cores = problems
-            .require(kind.cores, &path.at("cores"), "a number of cores")
-            .unwrap_or(1);
-        problems.unless(cores > 0, &path.at("cores"), || {
-            "expected at least 1".to_owned()
-        });
-        let memory = problems.require(kind.memory, &path.at("memory"), "a size such as \"4GiB\"");
-        if let Some(memory) = memory {
-            problems.unless(
-                memory.0 >= MIN_MEMORY && memory.0 % MIB == 0,
-                &path.at("memory"),
-                || "expected whole MiB, at least 512MiB".to_owned(),
-            );
-        }
-        if let Some(disk) = kind.disk {
-            problems.unless(disk.0 >= GIB && disk.0 % GIB == 0, &path.at("disk"), || {
-                "expected whole GiB, at least 1GiB".to_owned()
-            });
-        }
-        for resource in kind.extended.keys() {
-            let named = syntax::label_key(resource)
-                && (resource.contains('/') || resource.starts_with("hugepages-"));
-            problems.unless(named, &path.at("extended").at(resource), || {
-                "expected an extended resource's name such as \"nvidia.com/gpu\"".to_owned()
-            });
-        }
-        let most = kind.pci.len() <= MAX_DEVICES;
-        problems.unless(most, &path.at("pci"), || {
-            format!("expected at most {MAX_DEVICES} devices, as many as a VM can have")
-        });
-        types.insert(
-            shared(key),
-            InstanceType {
-                cores,
-                pci: kind.pci.iter().map(|device| device.0.clone()).collect(),
-                memory: memory.unwrap_or_default().0,
-                disk: kind.disk.unwrap_or_default().0,
-                extended: kind
-                    .extended
-                    .iter()
-                    .filter(|(_, amount)| amount.0 > 0)
-                    .map(|(name, amount)| (shared(name), amount.0))
-                    .collect(),
-                labels: labels::of_type(&kind.labels, key, &path.at("labels"), problems),
-                price: kind.price.map(|price| price.0),
-                attach_limits: attach_limits(&kind.attach_limits, &path, problems),
-            },
-        );
-    }
-    types
-}
-
-/// Volumes by CSI driver.
-fn attach_limits(
-    limits: &BTreeMap<String, i32>,
-    path: &KeyPath,
-    problems: &mut Problems,
-) -> BTreeMap<Arc<str>, i32> {
-    for (driver, limit) in limits {
-        problems.unless(
-            syntax::dns_subdomain(driver) && *limit >= 0,
-            &path.at("attach_limits").at(driver),
-            || "expected a CSI driver's name and a number of volumes".to_owned(),
-        );
-    }
-    let limits = limits.iter();
-    limits
-        .map(|(driver, limit)| (shared(driver), *limit))
-        .collect()
-}
-
 /// The pools.
 pub(super) fn pools(
     file: &File,
     regions: &Regions,
-    (templates, networks): (&BTreeMap<Arc<str>, Template>, &Networks),
+    (templates, networks, types): (&BTreeMap<Arc<str>, Template>, &Networks, &Types),
     problems: &mut Problems,
 ) -> BTreeMap<Arc<str>, ResolvedPool> {
     let mut pools = BTreeMap::new();
@@ -148,12 +62,13 @@ pub(super) fn pools(
             region: region.unwrap_or_default(),
             template: template.map(|(name, _)| name.clone()).unwrap_or_default(),
             networks: networks::of_pool(pool, template, networks, &path, problems),
-            ..policy(pool, file, &path, problems)
+            ..policy(pool, (file, types), &path, problems)
         };
         if let Some(region) = said {
             hosts::complete(&mut policy, pool, &region.hosts, &path, problems);
         }
-        let settings = settings(pool, &path, problems);
+        let kept = policy.reserved.memory;
+        let settings = settings(pool, kept, &path, problems);
         pools.insert(
             shared(key),
             ResolvedPool {
@@ -184,7 +99,12 @@ fn template_of<'a>(
     found
 }
 
-fn policy(pool: &file::Pool, file: &File, path: &KeyPath, problems: &mut Problems) -> PoolPolicy {
+fn policy(
+    pool: &file::Pool,
+    (file, all): (&File, &Types),
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> PoolPolicy {
     let max = problems
         .require(pool.max, &path.at("max"), "the largest number of nodes")
         .unwrap_or(pool.min);
@@ -194,14 +114,14 @@ fn policy(pool: &file::Pool, file: &File, path: &KeyPath, problems: &mut Problem
     problems.unless(max <= MAX_NODES, &path.at("max"), || {
         format!("expected at most {MAX_NODES}")
     });
-    let types = types_of(pool, file, path, problems);
+    let types = all.of_pool(pool, path, problems);
     problems.unless(
         matches!(pool.arch.as_str(), "amd64" | "arm64"),
         &path.at("arch"),
         || "expected \"amd64\" or \"arm64\"".to_owned(),
     );
-    let reserved = kubelet::reserved(pool, &disks(&types, file), path, problems);
-    check_reserved(&reserved, &types, file, path, problems);
+    let reserved = kubelet::reserved(pool, &all.disks(&types), path, problems);
+    all.check_reserved(&reserved, &types, path, problems);
     PoolPolicy {
         instance_types: types.iter().map(|kind| shared(kind)).collect(),
         hosts: pool.hosts.iter().map(|host| shared(host)).collect(),
@@ -242,77 +162,6 @@ fn keep_failed(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Op
     (machines > 0).then_some(KeepFailed { machines, how_long })
 }
 
-/// The pool's instance types.
-fn types_of(
-    pool: &file::Pool,
-    file: &File,
-    path: &KeyPath,
-    problems: &mut Problems,
-) -> Vec<String> {
-    let path = path.at("instance_types");
-    let named = pool.instance_types.clone();
-    let types = problems
-        .require(named, &path, "a list of instance types")
-        .unwrap_or_default();
-    let empty = pool.instance_types.as_ref().is_some_and(Vec::is_empty);
-    problems.unless(!empty, &path, || {
-        "expected at least one instance type".to_owned()
-    });
-    for (position, kind) in types.iter().enumerate() {
-        let known = file.instance_type.contains_key(kind);
-        problems.unless(known, &path.at(&position), || {
-            format!("there is no table [instance_type.{kind}]")
-        });
-    }
-    each(&types, &path, |_| true, "an instance type", problems);
-    types
-}
-
-/// The sizes of the disks of instance types that say one.
-fn disks(types: &[String], file: &File) -> Vec<i64> {
-    let types = types.iter().filter_map(|name| file.instance_type.get(name));
-    types
-        .filter_map(|kind| kind.disk)
-        .map(|disk| disk.0)
-        .collect()
-}
-
-/// Something must be left for pods on every instance type.
-fn check_reserved(
-    kept: &Reserved,
-    types: &[String],
-    file: &File,
-    path: &KeyPath,
-    problems: &mut Problems,
-) {
-    for name in types {
-        let Some(kind) = file.instance_type.get(name) else {
-            continue;
-        };
-        let memory = kind.memory.unwrap_or_default().0;
-        let share = memory / 1000 * kept.kernel_memory_permille;
-        let taken = [kept.kernel_memory, kept.memory, kept.eviction_memory]
-            .iter()
-            .fold(share, |sum, size| sum.saturating_add(*size));
-        problems.unless(
-            memory == 0 || taken < memory,
-            &path.at("reserved").at("memory"),
-            || format!("nothing of the memory of instance type {name} is left for pods"),
-        );
-        let cores = i64::from(kind.cores.unwrap_or(0)) * 1000;
-        problems.unless(
-            cores == 0 || kept.cpu_milli < cores,
-            &path.at("reserved").at("cpu"),
-            || format!("nothing of the CPUs of instance type {name} is left for pods"),
-        );
-    }
-    problems.unless(
-        kept.disk_permille < 1000,
-        &path.at("reserved").at("disk_share"),
-        || "expected less than 1".to_owned(),
-    );
-}
-
 /// The pool's own scale-down settings, when it has any.
 fn scale_down(general: &ScaleDown, own: &file::PoolScaleDown) -> Option<ScaleDown> {
     let merged = ScaleDown {
@@ -349,7 +198,7 @@ fn scale_down(general: &ScaleDown, own: &file::PoolScaleDown) -> Option<ScaleDow
     (*own != file::PoolScaleDown::default()).then_some(merged)
 }
 
-fn settings(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Pool {
+fn settings(pool: &file::Pool, kept: i64, path: &KeyPath, problems: &mut Problems) -> Pool {
     each(
         &pool.tags,
         &path.at("tags"),
@@ -383,6 +232,8 @@ fn settings(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Pool 
         tags: pool.tags.clone(),
         description: pool.description.clone(),
         cpu_units: pool.cpu_units,
+        cpu_limit_milli: hardware::cpu_limit(pool, path, problems),
+        balloon: hardware::balloon(pool, kept, path, problems),
         join: joining::join(&pool.join, path, problems),
         kubelet: kubelet::kubelet(pool, path, problems),
         drain: Drain {

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::regions::{Regions, ResolvedRegion, region_of};
-use super::{Problems, builds, cloud_init, each, ipconfig, name, shared};
+use super::{Problems, builds, cloud_init, each, hardware, ipconfig, name, shared};
 use crate::config::file::{self, CloneKind, File};
 use crate::config::place::KeyPath;
 use crate::config::settings::{NetCard, Template};
@@ -54,9 +54,11 @@ pub(super) fn templates(
                 firewall: template.firewall,
                 mtu: template.mtu,
                 multiqueue: template.multiqueue,
+                nic_model: template.nic_model.map(file::NicModel::called),
+                hardware: hardware::hardware(template, &path, problems),
                 nics: template.nic.iter().map(card).collect(),
                 resource_pool: template.resource_pool.clone(),
-                cpu_type: template.cpu_type.clone(),
+                cpu_type: hardware::cpu(template, &path, problems),
                 ipconfig: template.ipconfig.clone(),
                 ssh_keys: (!template.ssh_keys.is_empty()).then(|| template.ssh_keys.join("\n")),
                 ci_user: template.ci_user.clone(),
@@ -73,6 +75,7 @@ pub(super) fn templates(
         );
     }
     builds::check_apart(file, problems);
+    hardware::check_macs(&templates, regions, problems);
     templates
 }
 
@@ -140,6 +143,7 @@ fn card(nic: &file::NetCard) -> NetCard {
         firewall: nic.firewall,
         mtu: nic.mtu,
         multiqueue: nic.multiqueue,
+        model: nic.model.map(file::NicModel::called),
         ipconfig: nic.ipconfig.clone(),
         network: nic.network.as_deref().map(shared),
     }

@@ -187,7 +187,7 @@ fn further_cards_have_a_bridge_and_no_address_that_all_would_have() {
             "bridge = \"vmbr1\"\nnetwork = \"other\"",
             "there is no table [network.other]",
         ),
-        ("bridge = \"vmbr1\"\nmodel = \"e1000\"", "model"),
+        ("bridge = \"vmbr1\"\nrate = 10", "rate"),
     ] {
         let errors = nic(lines).expect_err(lines);
         assert!(errors.contains(words), "{lines}: {errors}");

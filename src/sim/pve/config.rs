@@ -483,6 +483,7 @@ impl World {
         } else {
             import.unwrap_or(((gib.unwrap_or_default() * 1024.0) as u64) << 20)
         };
+        self.takes_images(&storage)?;
         let new = NewVolume {
             storage: &storage,
             host: &vm.host,

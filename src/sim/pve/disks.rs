@@ -1,6 +1,6 @@
 //! Disks of VMs and the volumes behind them.
 
-use super::schema::is_disk;
+use super::schema::{is_disk, split};
 use super::spec::{GIB, StorageKind};
 use super::world::{Vm, World};
 
@@ -260,6 +260,15 @@ impl World {
         }
         if !spec.active {
             return Err(format!("storage '{storage}' is not online"));
+        }
+        Ok(())
+    }
+
+    /// Whether a storage takes disks of VMs at all.
+    pub(super) fn takes_images(&self, storage: &str) -> Result<(), String> {
+        let spec = self.storages.get(storage);
+        if spec.is_some_and(|spec| !split(&spec.content).any(|kind| kind == "images")) {
+            return Err(format!("storage '{storage}' does not support vm images"));
         }
         Ok(())
     }

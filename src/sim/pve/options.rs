@@ -2,7 +2,7 @@
 
 use super::schema::Kind::{Boolean, Enum, Format, Integer, Number, Pattern, Properties, Text};
 use super::schema::{
-    DNS_NAME, Param, STORAGE, anything, is_disk, many, may, tag_list, url_encoded,
+    DNS_NAME, Param, STORAGE, anything, is_disk, many, may, split, tag_list, url_encoded,
 };
 
 /// Every option of a VM's configuration (`PUT /nodes/{node}/qemu/{vmid}/config`).
@@ -122,7 +122,7 @@ pub(super) const OPTIONS: &[Param] = &[
             start_date,
         ),
     ),
-    may("startup", Format("pve-startup-order", None, anything)),
+    may("startup", Format("pve-startup-order", None, startup_order)),
     may("tablet", Boolean),
     may("tags", Format("pve-tag-list", None, tag_list)),
     may("tdf", Boolean),
@@ -219,6 +219,20 @@ pub(super) fn hotplugged(key: &str, value: &str) -> bool {
 /// Options that PVE answers as numbers: integers and booleans of the schema.
 pub(super) fn is_numeric(key: &str) -> bool {
     option(key).is_some_and(|option| matches!(option.kind, Integer(..) | Boolean | Number(..)))
+}
+
+/// `order=1,up=30,down=60`, or the bare order (PVE::JSONSchema, `pve_parse_startup_order`).
+fn startup_order(text: &str) -> Result<(), String> {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let right = split(text).all(|part| {
+        let (key, number) = part.split_once('=').unwrap_or(("order", part));
+        ["order", "up", "down"].contains(&key) && digits(number)
+    });
+    if right {
+        Ok(())
+    } else {
+        Err("unable to parse startup options".to_owned())
+    }
 }
 
 fn ip_config(text: &str) -> Result<(), String> {

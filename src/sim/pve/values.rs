@@ -76,6 +76,7 @@ pub(super) fn verify(key: &str, text: &str) -> Result<(), Fault> {
         "net" => net(key, text),
         "cpu" => cpu(text),
         "hostpci" => super::pci::verify(key, text),
+        "scsi" | "virtio" | "sata" | "ide" => drive(key, text),
         "affinity" if !cpu_set(text) => Err("unable to parse cpuset option".to_owned()),
         "sshkeys" if !ssh_keys(text) => {
             return Err(Fault::die("SSH public key validation error"));
@@ -146,6 +147,75 @@ fn unicast(mac: &str) -> bool {
         && bytes[0].is_some_and(|first| first & 1 == 0)
 }
 
+/// Options of drives that have values of a few words, and which buses have them (qemu-server, `QemuServer/Drive.pm`).
+const DRIVE_OPTIONS: [(&str, &[&str], &[&str]); 8] = [
+    ("backup", &["0", "1"], &["scsi", "virtio", "sata", "ide"]),
+    (
+        "cache",
+        &["none", "writethrough", "writeback", "unsafe", "directsync"],
+        &["scsi", "virtio", "sata", "ide"],
+    ),
+    (
+        "discard",
+        &["ignore", "on"],
+        &["scsi", "virtio", "sata", "ide"],
+    ),
+    ("iothread", &["0", "1"], &["scsi", "virtio"]),
+    (
+        "media",
+        &["cdrom", "disk"],
+        &["scsi", "virtio", "sata", "ide"],
+    ),
+    ("replicate", &["0", "1"], &["scsi", "virtio", "sata", "ide"]),
+    ("ro", &["0", "1"], &["scsi", "virtio"]),
+    ("ssd", &["0", "1"], &["scsi", "sata", "ide"]),
+];
+
+fn drive(key: &str, text: &str) -> Result<(), String> {
+    let bus = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    for (option, value) in properties(text, "file") {
+        let known = DRIVE_OPTIONS.iter().find(|(name, ..)| *name == option);
+        let Some((_, values, buses)) = known else {
+            continue;
+        };
+        if !buses.contains(&bus) {
+            return Err(format!(
+                "format error\n{key}.{option}: property is not defined in schema and the schema does not allow additional properties"
+            ));
+        }
+        if !values.contains(&value) {
+            return Err(if values.contains(&"0") {
+                format!(
+                    "format error\n{key}.{option}: type check ('boolean') failed - got '{value}'"
+                )
+            } else {
+                format!(
+                    "format error\n{key}.{option}: value '{value}' does not have a value in the enumeration '{}'",
+                    values.join(", ")
+                )
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Flags that a VM may have or not have; a custom CPU model may have others (`CPUConfig.pm`).
+const CPU_FLAGS: [&str; 13] = [
+    "nested-virt",
+    "md-clear",
+    "pcid",
+    "spec-ctrl",
+    "ssbd",
+    "ibpb",
+    "virt-ssbd",
+    "amd-ssbd",
+    "amd-no-ssb",
+    "pdpe1gb",
+    "hv-tlbflush",
+    "hv-evmcs",
+    "aes",
+];
+
 fn cpu(text: &str) -> Result<(), String> {
     let options = properties(text, "cputype");
     let model = options.get("cputype").copied().unwrap_or_default();
@@ -157,7 +227,18 @@ fn cpu(text: &str) -> Result<(), String> {
             .strip_prefix(known)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     });
-    if known {
+    let flags = options.get("flags").copied().unwrap_or_default();
+    let mut flags = flags.split(';').filter(|flag| !flag.is_empty());
+    let fine = |flag: &str| {
+        let name = flag.strip_prefix(['+', '-']);
+        name.is_some_and(|name| CPU_FLAGS.contains(&name))
+    };
+    if known && !flags.all(fine) {
+        Err(format!(
+            "VM-specific CPU flags must be a subset of: {}",
+            CPU_FLAGS.join(", ")
+        ))
+    } else if known {
         Ok(())
     } else {
         Err(format!(
@@ -221,6 +302,11 @@ mod tests {
             ("cpu", "host"),
             ("cpu", "x86-64-v2-AES,flags=+aes"),
             ("cpu", "cputype=EPYC-v3"),
+            ("cpu", "host,flags=+aes;-pcid"),
+            (
+                "scsi1",
+                "local:10,iothread=1,ssd=1,discard=on,cache=none,backup=0",
+            ),
             ("sshkeys", KEY),
             ("sshkeys", &format!("{KEY}%0A{KEY}%0A")),
             ("name", "nonsense"),
@@ -241,6 +327,12 @@ mod tests {
             ("net0", "virtio,tag=0"),
             ("cpu", "nonsense"),
             ("cpu", "hostile"),
+            ("cpu", "host,flags=+avx512f"),
+            ("cpu", "host,flags=aes"),
+            ("virtio1", "local:10,ssd=1"),
+            ("sata1", "local:10,iothread=1"),
+            ("scsi1", "local:10,discard=yes"),
+            ("scsi1", "local:10,ssd=true"),
             ("affinity", "0-"),
             ("cpu", "custom-x"),
             ("sshkeys", "nonsense"),

@@ -1,0 +1,223 @@
+//! The first write, against configurations as templates pass them on.
+
+mod hardware;
+
+use super::*;
+use crate::model::pci::PciDevice;
+
+fn config(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
+}
+
+fn none() -> NetworkKeys {
+    NetworkKeys::default()
+}
+
+fn kind() -> InstanceType {
+    InstanceType {
+        cores: 4,
+        memory: 8 << 30,
+        ..InstanceType::default()
+    }
+}
+
+fn applied(mut config: BTreeMap<String, String>, write: Write) -> BTreeMap<String, String> {
+    for key in &write.delete {
+        config.remove(key);
+    }
+    config.extend(write.set);
+    config
+}
+
+#[test]
+fn what_a_template_passes_on_is_undone_once() {
+    let inherited = config(&[
+        ("name", "m"),
+        ("cores", "2"),
+        ("memory", "2048"),
+        ("protection", "1"),
+        ("onboot", "1"),
+        ("sockets", "2"),
+        ("tags", "Template;gold"),
+        ("net0", "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=1"),
+    ]);
+    let template = Template {
+        bridge: Some("vmbr7".into()),
+        vlan: Some(42),
+        ..Template::default()
+    };
+    let pool = Pool {
+        tags: vec!["K8s".into()],
+        ..Pool::default()
+    };
+    let first = write(&inherited, "m", &kind(), (&template, &none()), &pool);
+    assert_eq!(first.set["memory"], "8192");
+    assert_eq!(first.set["ciupgrade"], "0");
+    assert_eq!(first.set["tags"], "k8s;pve-autoscaler");
+    assert_eq!(
+        first.set["net0"],
+        "virtio=AA:BB:CC:00:11:22,bridge=vmbr7,firewall=1,tag=42"
+    );
+    assert_eq!(first.delete, ["sockets"]);
+    let second = write(
+        &applied(inherited, first),
+        "m",
+        &kind(),
+        (&template, &none()),
+        &pool,
+    );
+    assert!(second.is_empty(), "{second:?}");
+}
+
+#[test]
+fn a_type_with_devices_has_those_in_the_place_of_the_templates() {
+    let device = |mapping: &str, pcie| PciDevice {
+        mapping: mapping.into(),
+        pcie,
+        ..PciDevice::default()
+    };
+    let mut with = kind();
+    with.pci = vec![device("gpu", true), device("sound", false)];
+    let inherited = || {
+        config(&[
+            ("hostpci0", "0000:01:00.0"),
+            ("hostpci1", "mapping=sound"),
+            ("hostpci3", "mapping=gpu"),
+        ])
+    };
+    let write = |before: &BTreeMap<String, String>, kind: &InstanceType| {
+        let template = Template::default();
+        super::write(before, "m", kind, (&template, &none()), &Pool::default())
+    };
+    let first = write(&inherited(), &with);
+    assert_eq!(first.set["hostpci0"], "mapping=gpu,pcie=1");
+    assert!(!first.set.contains_key("hostpci1"), "{first:?}");
+    assert_eq!(first.delete, ["hostpci3"]);
+    let mut after = applied(inherited(), first);
+    after.insert("hostpci0".to_owned(), "pcie=1,mapping=gpu".to_owned());
+    assert!(write(&after, &with).is_empty());
+    // A type that names none leaves the template's.
+    let plain = write(&inherited(), &kind());
+    assert!(plain.delete.is_empty() && !plain.set.contains_key("hostpci0"));
+}
+
+#[test]
+fn a_network_that_is_right_already_is_left_alone_in_whatever_order() {
+    let template = Template {
+        bridge: Some("vmbr0".into()),
+        ..Template::default()
+    };
+    for nic in [
+        "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=1",
+        "virtio=AA:BB:CC:00:11:22,firewall=1,bridge=vmbr0",
+        "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,mtu=1,queues=4,tag=7",
+    ] {
+        let write = write(
+            &config(&[("net0", nic)]),
+            "m",
+            &kind(),
+            (&template, &none()),
+            &Pool::default(),
+        );
+        assert!(!write.set.contains_key("net0"), "{nic}: {write:?}");
+    }
+}
+
+#[test]
+fn a_network_card_gets_what_the_file_says_and_keeps_the_rest() {
+    let template = Template {
+        firewall: Some(false),
+        mtu: Some(1400),
+        multiqueue: Some(true),
+        ..Template::default()
+    };
+    let pool = Pool {
+        cpu_units: Some(300),
+        ..Pool::default()
+    };
+    let before = config(&[(
+        "net0",
+        "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=1,queues=2,rate=5",
+    )]);
+    let first = write(&before, "m", &kind(), (&template, &none()), &pool);
+    assert_eq!(
+        first.set["net0"],
+        "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=0,mtu=1400,queues=4,rate=5"
+    );
+    assert_eq!(first.set["cpuunits"], "300");
+    let second = write(
+        &applied(before, first),
+        "m",
+        &kind(),
+        (&template, &none()),
+        &pool,
+    );
+    assert!(second.is_empty(), "{second:?}");
+}
+
+#[test]
+fn further_cards_are_made_or_changed_each_by_its_number() {
+    let card = |bridge: &str, vlan| NetCard {
+        bridge: Some(bridge.into()),
+        vlan,
+        ..NetCard::default()
+    };
+    let mut second = card("vmbr2", None);
+    (second.mtu, second.multiqueue) = (Some(9000), Some(true));
+    second.ipconfig = Some("ip=dhcp".into());
+    let template = Template {
+        nics: vec![card("vmbr1", Some(30)), second],
+        ..Template::default()
+    };
+    let write = |before: &BTreeMap<String, String>| {
+        let mut network = none();
+        network.ipconfigs.insert(1, "ip=192.0.2.50/24".into());
+        super::write(
+            before,
+            "m",
+            &kind(),
+            (&template, &network),
+            &Pool::default(),
+        )
+    };
+    let net2 = "e1000=AA:BB:CC:00:11:33,bridge=vmbr0,firewall=1";
+    let before = config(&[
+        ("net0", "virtio=AA:BB:CC:00:11:22,bridge=vmbr0"),
+        ("net2", net2),
+    ]);
+    let first = write(&before);
+    assert!(!first.set.contains_key("net0"), "{first:?}");
+    assert_eq!(first.set["net1"], "virtio,bridge=vmbr1,tag=30");
+    assert_eq!(
+        first.set["net2"],
+        "e1000=AA:BB:CC:00:11:33,bridge=vmbr2,firewall=1,mtu=9000,queues=4"
+    );
+    assert_eq!(first.set["ipconfig1"], "ip=192.0.2.50/24");
+    assert_eq!(first.set["ipconfig2"], "ip=dhcp");
+    // PVE gives a new card its MAC.
+    let mut after = applied(before, first);
+    after.insert(
+        "net1".into(),
+        "virtio=AA:BB:CC:00:11:44,bridge=vmbr1,tag=30".into(),
+    );
+    assert!(write(&after).is_empty());
+}
+
+#[test]
+fn ssh_keys_are_encoded_as_pve_wants() {
+    let template = Template {
+        ssh_keys: Some("ssh-ed25519 AAA+b= me\n".into()),
+        ..Template::default()
+    };
+    let write = write(
+        &BTreeMap::new(),
+        "m",
+        &kind(),
+        (&template, &none()),
+        &Pool::default(),
+    );
+    assert_eq!(write.set["sshkeys"], "ssh-ed25519%20AAA%2Bb%3D%20me");
+}

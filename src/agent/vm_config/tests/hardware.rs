@@ -1,0 +1,120 @@
+//! How machines start, their sockets, further disks, cards and MAC addresses.
+
+use super::*;
+use crate::config::hardware::{FurtherDisk, Hardware};
+
+fn disk(storage: &str, options: &str) -> FurtherDisk {
+    FurtherDisk {
+        storage: storage.into(),
+        size: 100 << 30,
+        options: options.to_owned(),
+    }
+}
+
+/// As PVE keeps what was written: a disk that was made has a volume.
+fn kept(config: BTreeMap<String, String>, write: Write) -> BTreeMap<String, String> {
+    let mut config = applied(config, write);
+    for slot in ["scsi1", "virtio3"] {
+        if let Some(value) = config.get_mut(slot) {
+            *value = value.replace(":100", ":vm-9000-disk-1,size=100G");
+        }
+    }
+    config
+}
+
+#[test]
+fn all_of_it_is_written_once_and_stays() {
+    let hardware = Hardware {
+        onboot: true,
+        startup: Some("order=20,up=10".into()),
+        sockets: Some(2),
+        numa: Some(true),
+        mac_prefix: None,
+        disks: [
+            ("scsi1".to_owned(), disk("fast", ",iothread=1")),
+            ("virtio3".to_owned(), disk("slow", "")),
+        ]
+        .into(),
+    };
+    let template = Template {
+        hardware,
+        cpu_type: Some("host,flags=+aes".into()),
+        ..Template::default()
+    };
+    let pool = Pool {
+        cpu_limit_milli: Some(2500),
+        balloon: Some(1 << 30),
+        ..Pool::default()
+    };
+    let inherited = || config(&[("sockets", "4"), ("cores", "1"), ("scsi0", "local:base-1")]);
+    let write = |before: &BTreeMap<String, String>| {
+        super::write(before, "m", &kind(), (&template, &none()), &pool)
+    };
+    let first = write(&inherited());
+    for (key, value) in [
+        ("onboot", "1"),
+        ("startup", "order=20,up=10"),
+        ("sockets", "2"),
+        ("cores", "2"),
+        ("numa", "1"),
+        ("cpulimit", "2.5"),
+        ("memory", "8192"),
+        ("balloon", "7168"),
+        ("cpu", "host,flags=+aes"),
+        ("scsi1", "fast:100,iothread=1"),
+        ("virtio3", "slow:100"),
+    ] {
+        assert_eq!(first.set.get(key).map(String::as_str), Some(value), "{key}");
+    }
+    assert!(first.delete.is_empty(), "{first:?}");
+    let mut after = kept(inherited(), first);
+    assert!(write(&after).is_empty());
+    // PVE may tell the number otherwise; a disk that is there is left as it is, whatever became of it.
+    after.insert("cpulimit".into(), "2.50".into());
+    after.insert("scsi1".into(), "elsewhere:vm-9000-disk-7,size=200G".into());
+    assert!(write(&after).is_empty());
+}
+
+#[test]
+fn without_a_word_of_it_machines_are_as_they_were() {
+    let inherited = config(&[("numa", "1"), ("startup", "order=1"), ("cpulimit", "3")]);
+    let (template, pool) = (Template::default(), Pool::default());
+    let write = write(&inherited, "m", &kind(), (&template, &none()), &pool);
+    for key in ["numa", "startup", "cpulimit", "sockets"] {
+        assert!(!write.set.contains_key(key), "{write:?}");
+    }
+    assert_eq!((&*write.set["cores"], &*write.set["balloon"]), ("4", "0"));
+}
+
+#[test]
+fn a_card_gets_its_model_and_a_mac_of_its_vmid() {
+    let template = Template {
+        nic_model: Some("e1000"),
+        nics: vec![NetCard {
+            bridge: Some("vmbr1".into()),
+            ..NetCard::default()
+        }],
+        ..Template::default()
+    };
+    let mut network = none();
+    for card in [0, 1] {
+        network.macs.insert(card, mac("02:00:00", 9000, card));
+    }
+    let before = config(&[("net0", "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=1")]);
+    let write = |before: &BTreeMap<String, String>| {
+        super::write(
+            before,
+            "m",
+            &kind(),
+            (&template, &network),
+            &Pool::default(),
+        )
+    };
+    let first = write(&before);
+    assert_eq!(
+        first.set["net0"],
+        "e1000=02:00:00:01:19:40,bridge=vmbr0,firewall=1"
+    );
+    assert_eq!(first.set["net1"], "virtio=02:00:00:01:19:41,bridge=vmbr1");
+    assert!(write(&applied(before, first)).is_empty());
+}

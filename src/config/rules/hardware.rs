@@ -1,0 +1,400 @@
+//! What templates and pools say of their machines' hardware, by PVE's own rules.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::pools::ResolvedPool;
+use super::regions::{Regions, ResolvedRegion};
+use super::{Problems, shared};
+use crate::config::file::{self, File, NicModel};
+use crate::config::hardware::{FurtherDisk, Hardware, MACS};
+use crate::config::place::KeyPath;
+use crate::config::settings::Template;
+use crate::config::syntax;
+use crate::model::policy::InstanceType;
+use crate::model::time::Span;
+use crate::model::words;
+
+/// CPU flags that PVE lets a VM have or not have (qemu-server, `CPUConfig.pm`).
+const CPU_FLAGS: [&str; 13] = [
+    "nested-virt",
+    "md-clear",
+    "pcid",
+    "spec-ctrl",
+    "ssbd",
+    "ibpb",
+    "virt-ssbd",
+    "amd-ssbd",
+    "amd-no-ssb",
+    "pdpe1gb",
+    "hv-tlbflush",
+    "hv-evmcs",
+    "aes",
+];
+/// Places of further disks: the bus, and its last number.
+const BUSES: [(&str, u8); 3] = [("scsi", 7), ("virtio", 7), ("sata", 5)];
+/// Further disks of a machine at most.
+const MAX_DISKS: usize = 7;
+/// Most sockets: more than any host has.
+const MAX_SOCKETS: u32 = 8;
+const GIB: i64 = 1 << 30;
+
+/// What a template says of hardware.
+pub(super) fn hardware(
+    template: &file::Template,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> Hardware {
+    let sockets = template.sockets;
+    problems.unless(
+        sockets.is_none_or(|sockets| (1..=MAX_SOCKETS).contains(&sockets)),
+        &path.at("sockets"),
+        || format!("expected 1 to {MAX_SOCKETS}"),
+    );
+    let prefix = template.mac_prefix.as_deref();
+    problems.text(
+        &path.at("mac_prefix"),
+        prefix,
+        mac_prefix,
+        "the first three bytes of MAC addresses, such as \"BC:24:11\", of which the first is even",
+    );
+    check_model(
+        path,
+        template.nic_model,
+        template.mtu,
+        template.multiqueue,
+        problems,
+    );
+    for (position, nic) in template.nic.iter().enumerate() {
+        let path = path.at("nic").at(&position);
+        check_model(&path, nic.model, nic.mtu, nic.multiqueue, problems);
+    }
+    Hardware {
+        onboot: template.onboot,
+        startup: startup(template.startup.as_ref(), &path.at("startup"), problems),
+        sockets,
+        numa: template.numa,
+        mac_prefix: prefix.map(str::to_ascii_uppercase),
+        disks: disks(template, &path.at("disk"), problems),
+    }
+}
+
+fn check_model(
+    path: &KeyPath,
+    model: Option<NicModel>,
+    mtu: Option<u16>,
+    multiqueue: Option<bool>,
+    problems: &mut Problems,
+) {
+    let other = model.filter(|model| *model != NicModel::Virtio);
+    let Some(other) = other else {
+        return;
+    };
+    let called = other.called();
+    problems.unless(mtu.is_none(), &path.at("mtu"), || {
+        format!("PVE sets it for virtio cards alone, and this one is {called}")
+    });
+    problems.unless(multiqueue != Some(true), &path.at("multiqueue"), || {
+        format!("only virtio cards have several queues, and this one is {called}")
+    });
+}
+
+fn mac_prefix(text: &str) -> bool {
+    let bytes: Vec<Option<u8>> = text
+        .split(':')
+        .map(|pair| {
+            u8::from_str_radix(pair, 16)
+                .ok()
+                .filter(|_| pair.len() == 2)
+        })
+        .collect();
+    matches!(bytes[..], [Some(first), Some(_), Some(_)] if first & 1 == 0)
+}
+
+/// PVE's `cpu`: the model, and the flags behind it.
+pub(super) fn cpu(
+    template: &file::Template,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> Option<String> {
+    let model = template.cpu_type.clone();
+    if template.cpu_flags.is_empty() {
+        return model;
+    }
+    let path = path.at("cpu_flags");
+    problems.unless(
+        model
+            .as_deref()
+            .is_some_and(|model| !model.contains("flags=")),
+        &path,
+        || {
+            "expected a cpu_type without flags beside it: PVE keeps model and flags as one"
+                .to_owned()
+        },
+    );
+    for (position, flag) in template.cpu_flags.iter().enumerate() {
+        let path = path.at(&position);
+        let name = flag.strip_prefix(['+', '-']);
+        problems.unless(name.is_some_and(|name| CPU_FLAGS.contains(&name)), &path, || {
+            format!(
+                "expected + or - and one of {}: a VM may have no others in PVE, a custom CPU model may",
+                CPU_FLAGS.join(", ")
+            )
+        });
+        let same = |other: &String| other.get(1..) == flag.get(1..);
+        problems.unless(
+            !template.cpu_flags[..position].iter().any(same),
+            &path,
+            || "is named twice".to_owned(),
+        );
+    }
+    Some(format!("{},flags={}", model?, template.cpu_flags.join(";")))
+}
+
+/// PVE's `startup`.
+fn startup(
+    startup: Option<&file::Startup>,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> Option<String> {
+    let startup = startup?;
+    let mut parts: Vec<String> = startup
+        .order
+        .iter()
+        .map(|order| format!("order={order}"))
+        .collect();
+    for (key, time) in [("up", startup.up), ("down", startup.down)] {
+        let Some(time) = time else {
+            continue;
+        };
+        let whole = time.0.0 % Span::seconds(1).0 == 0;
+        problems.unless(whole, &path.at(key), || "expected whole seconds".to_owned());
+        parts.push(format!("{key}={}", time.0.0 / Span::seconds(1).0));
+    }
+    problems.unless(!parts.is_empty(), path, || {
+        "expected order, up or down".to_owned()
+    });
+    Some(parts.join(","))
+}
+
+/// Further disks by their places.
+fn disks(
+    template: &file::Template,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> BTreeMap<String, FurtherDisk> {
+    let mut disks = BTreeMap::new();
+    problems.unless(template.disk.len() <= MAX_DISKS, path, || {
+        format!("expected at most {MAX_DISKS} further disks")
+    });
+    for (position, disk) in template.disk.iter().enumerate() {
+        let path = path.at(&position);
+        let storage = disk.storage.as_deref();
+        let storage = problems.require(storage, &path.at("storage"), "a storage's name");
+        problems.text(
+            &path.at("storage"),
+            storage,
+            syntax::pve_id,
+            "a storage's name",
+        );
+        let size = problems.require(disk.size, &path.at("size"), "a size such as \"100GiB\"");
+        problems.unless(
+            size.is_none_or(|size| size.0 >= GIB && size.0 % GIB == 0),
+            &path.at("size"),
+            || "expected whole GiB, at least 1GiB".to_owned(),
+        );
+        let slot = disk
+            .slot
+            .clone()
+            .unwrap_or_else(|| format!("scsi{}", position + 1));
+        let at = path.at("slot");
+        problems.unless(is_slot(&slot), &at, || {
+            "expected scsi1 to scsi7, virtio1 to virtio7 or sata1 to sata5".to_owned()
+        });
+        let boots = template.boot_disk.as_deref() == Some(&slot);
+        problems.unless(!boots, &at, || format!("{slot} is the boot_disk"));
+        problems.unless(!disks.contains_key(&slot), &at, || {
+            format!("another disk is at {slot} already")
+        });
+        let made = FurtherDisk {
+            storage: shared(storage.unwrap_or_default()),
+            size: size.unwrap_or_default().0,
+            options: options(disk, &slot, &path, problems),
+        };
+        disks.insert(slot, made);
+    }
+    disks
+}
+
+fn is_slot(slot: &str) -> bool {
+    BUSES.iter().any(|(bus, last)| {
+        let number = slot.strip_prefix(bus).filter(|number| number.len() == 1);
+        number.is_some_and(|number| {
+            number
+                .parse::<u8>()
+                .is_ok_and(|number| (1..=*last).contains(&number))
+        })
+    })
+}
+
+/// PVE's options of a disk, by name.
+fn options(
+    disk: &file::FurtherDisk,
+    slot: &str,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> String {
+    problems.unless(
+        disk.ssd.is_none() || !slot.starts_with("virtio"),
+        &path.at("ssd"),
+        || format!("a disk at {slot} has no such option; expected a slot such as scsi1"),
+    );
+    problems.unless(
+        disk.iothread.is_none() || !slot.starts_with("sata"),
+        &path.at("iothread"),
+        || format!("a disk at {slot} has no thread of its own; expected a slot such as scsi1"),
+    );
+    let flag = |on: bool| u8::from(on).to_string();
+    let discard = disk
+        .discard
+        .map(|on| if on { "on" } else { "ignore" }.to_owned());
+    let options = [
+        ("backup", disk.backup.map(flag)),
+        ("cache", disk.cache.map(|cache| cache.called().to_owned())),
+        ("discard", discard),
+        ("iothread", disk.iothread.map(flag)),
+        ("ssd", disk.ssd.map(flag)),
+    ];
+    let options = options.into_iter();
+    options
+        .filter_map(|(key, value)| Some(format!(",{key}={}", value?)))
+        .collect()
+}
+
+/// MAC addresses behind one prefix come from VMIDs: those of one region are enough for it, and no two regions share one.
+pub(super) fn check_macs(
+    templates: &BTreeMap<Arc<str>, Template>,
+    regions: &Regions,
+    problems: &mut Problems,
+) {
+    let prefixed: Vec<(&Arc<str>, &Template, &str, &ResolvedRegion)> = templates
+        .iter()
+        .filter_map(|(name, template)| {
+            let prefix = template.hardware.mac_prefix.as_deref()?;
+            Some((name, template, prefix, regions.get(&template.region)?))
+        })
+        .collect();
+    for (position, (name, template, prefix, region)) in prefixed.iter().enumerate() {
+        let path = KeyPath::default()
+            .at("template")
+            .at(&**name)
+            .at("mac_prefix");
+        problems.unless(region.vmids.len() <= MACS, &path, || {
+            format!(
+                "it is enough for {MACS} VMIDs, and the region has {}",
+                region.vmids.len()
+            )
+        });
+        let mut others = prefixed[..position].iter();
+        let clash = others.find(|(_, other, of, seen)| {
+            of == prefix && other.region != template.region && overlap(region, seen)
+        });
+        if let Some((other, ..)) = clash {
+            problems.add(
+                &path,
+                format!("template {other} of another region has it too, for some of the same VMIDs, and MAC addresses come from VMIDs; expected another prefix, or other vmids"),
+            );
+        }
+    }
+}
+
+fn overlap(one: &ResolvedRegion, other: &ResolvedRegion) -> bool {
+    let ends = |region: &ResolvedRegion| (region.vmids.first % MACS, region.vmids.last % MACS);
+    let ((first, last), (of_other, to_other)) = (ends(one), ends(other));
+    let wraps = first > last || of_other > to_other;
+    wraps || (first <= to_other && of_other <= last)
+}
+
+/// What a pool's types must be for the sockets of its template.
+pub(super) fn check_sockets(
+    templates: &BTreeMap<Arc<str>, Template>,
+    types: &BTreeMap<Arc<str>, InstanceType>,
+    pools: &BTreeMap<Arc<str>, ResolvedPool>,
+    problems: &mut Problems,
+) {
+    for pool in pools.values() {
+        let template = templates.get(&pool.policy.template);
+        let Some(sockets) = template.and_then(|template| template.hardware.sockets) else {
+            continue;
+        };
+        let mut kinds = pool.policy.instance_types.iter();
+        let odd = kinds.find(|name| {
+            let kind = types.get(*name);
+            kind.is_some_and(|kind| sockets > 0 && kind.cores % sockets != 0)
+        });
+        if let Some(name) = odd {
+            let cores = types.get(name).map_or(0, |kind| kind.cores);
+            problems.add(
+                &pool.path.at("template"),
+                format!(
+                    "its machines have {sockets} sockets (template.{}.sockets), and the {} of instance type {name} cannot be divided among them",
+                    pool.policy.template,
+                    words::count(cores as usize, "core")
+                ),
+            );
+        }
+    }
+}
+
+/// `cpu_limit` of a pool in thousandths of a CPU.
+pub(super) fn cpu_limit(pool: &file::Pool, path: &KeyPath, problems: &mut Problems) -> Option<i64> {
+    let limit = pool.cpu_limit?.0;
+    // PVE's own bounds; 0 would be none.
+    problems.unless(
+        (1..=128_000).contains(&limit),
+        &path.at("cpu_limit"),
+        || "expected PVE's cpulimit, more than 0 and at most 128 CPUs".to_owned(),
+    );
+    Some(limit)
+}
+
+/// What the host may take of the memory of a pool's machines, in bytes: what is kept from pods.
+pub(super) fn balloon(
+    pool: &file::Pool,
+    kept: i64,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> Option<i64> {
+    if !pool.balloon {
+        return None;
+    }
+    problems.unless(kept > 0, &path.at("balloon"), || {
+        "the host may take what is kept from pods, and nothing is: expected kubelet.system_reserved.memory or kubelet.kube_reserved.memory beside it".to_owned()
+    });
+    Some(kept)
+}
+
+/// Limits below what pods are promised: allowed, for a CPU that is short only slows them.
+pub(super) fn warn(
+    file: &File,
+    types: &BTreeMap<Arc<str>, InstanceType>,
+    pools: &BTreeMap<Arc<str>, ResolvedPool>,
+    warnings: &mut Vec<String>,
+) {
+    for (name, pool) in pools {
+        let limit = file.pool.get(&**name).and_then(|pool| pool.cpu_limit);
+        let Some(limit) = limit else {
+            continue;
+        };
+        let policy = &pool.policy;
+        let kinds = policy.instance_types.iter();
+        let mut kinds = kinds.filter_map(|kind| Some((kind, types.get(kind)?)));
+        let short = kinds
+            .find(|(_, kind)| i64::from(kind.cores) * 1000 - policy.reserved.cpu_milli > limit.0);
+        if let Some((kind, _)) = short {
+            warnings.push(format!(
+                "pool.{name}.cpu_limit: pods on a node of instance type {kind} are promised more CPUs than the {limit} that its VM gets; they slow down when all want theirs"
+            ));
+        }
+    }
+}
