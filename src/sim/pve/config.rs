@@ -483,7 +483,6 @@ impl World {
         } else {
             import.unwrap_or(((gib.unwrap_or_default() * 1024.0) as u64) << 20)
         };
-        self.takes_images(&storage)?;
         let new = NewVolume {
             storage: &storage,
             host: &vm.host,
@@ -499,7 +498,7 @@ impl World {
             base: false,
             ctime: now.0 / 1_000,
         };
-        drive.file = self.allocate(&new)?;
+        drive.file = self.allocate_image(&new)?;
         drive.options.retain(|(key, _)| key != "import-from");
         if cloudinit {
             drive.set("media", "cdrom");

@@ -264,13 +264,13 @@ impl World {
         Ok(())
     }
 
-    /// Whether a storage takes disks of VMs at all.
-    pub(super) fn takes_images(&self, storage: &str) -> Result<(), String> {
-        let spec = self.storages.get(storage);
+    /// Makes a volume for a drive that a configuration names, where the storage takes disks of VMs at all.
+    pub(super) fn allocate_image(&mut self, new: &NewVolume<'_>) -> Result<String, String> {
+        let (name, spec) = (new.storage, self.storages.get(new.storage));
         if spec.is_some_and(|spec| !split(&spec.content).any(|kind| kind == "images")) {
-            return Err(format!("storage '{storage}' does not support vm images"));
+            return Err(format!("storage '{name}' does not support vm images"));
         }
-        Ok(())
+        self.allocate(new)
     }
 
     /// Makes a volume and returns its id.
