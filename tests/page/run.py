@@ -51,6 +51,7 @@ def of_small_cluster(browser, demo, pictures):
     look_over(browser, "Now, on a phone", phone=True)
     browser.size(1280, 900)
     what_people_do(browser, pictures)
+    kept(browser)
     why(browser, pictures)
     keyboard(browser)
     themes(browser)
@@ -91,6 +92,22 @@ def what_people_do(browser, pictures):
     browser.shows("The template is locked")
     browser.click("Mend the template")
     browser.shows("The template is unlocked")
+
+
+def kept(browser):
+    """Failed machines that a pool keeps are named, with the time until which."""
+    browser.run("""window.made = null;
+        const pool = { name: 'general', max: 3, min: 0, ready: 1, coming: 0, leaving: 0, unready: 0 };
+        const until = new Date(Date.now() + 3600e3).toISOString();
+        import(new URL('now.js', document.querySelector('script[type=module]').src)).then(({ poolTable }) => {
+          const table = poolTable();
+          table.update([{ ...pool, kept: { 'pve-general-x1': until } }, { ...pool, name: 'other' }]);
+          window.made = [...table.element.querySelectorAll('tbody tr')].map((row) => [row.innerHTML, row.textContent]);
+        });""")
+    browser.wait("the table is made", "return window.made !== null")
+    rows = browser.run("return window.made")
+    expect('href="#/machine/pve-general-x1"' in rows[0][0] and "pve-general-x1 until" in rows[0][1], f"kept: {rows[0]}")
+    expect("pve-general" not in rows[1][1], f"kept: {rows[1]}")
 
 
 def why(browser, pictures):

@@ -179,7 +179,7 @@ function planTable() {
   });
 }
 
-function poolTable() {
+export function poolTable() {
   const number = (name, title, key) => ({ name: title, num: true, sort: (row) => row[key], cell: (row) => row.unread ? "?" : String(row[key]) });
   return new Table({
     caption: "Pools",
@@ -205,9 +205,20 @@ function poolTable() {
             : "none",
         }),
       },
+      { name: "Failed, kept to look into", cell: keptOf },
       ...(may.act ? [{ name: "After mending", cell: (row) => ({ sign: row.name, make: () => retryButton(row.name) }) }] : []),
     ],
   });
+}
+
+/// Failed machines that a pool keeps, and until when.
+function keptOf(row) {
+  const kept = Object.entries(row.kept ?? {});
+  return {
+    sign: JSON.stringify(kept),
+    make: () => kept.length === 0 ? "none"
+      : h("ul", { class: "kept" }, ...kept.map(([name, until]) => h("li", {}, linkTo("machine", name), " until ", since(millis(until))))),
+  };
 }
 
 function nodeTable() {
