@@ -117,3 +117,62 @@ fn recommend(memory: &std::path::Path, region: &str, settings: &Settings, findin
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+    use crate::model::memory::Backoff;
+    use crate::model::time::{Span, Time};
+
+    const FILE: &str = r#"
+version = 1
+[proxmox]
+vmids = "9000-9019"
+[template.debian]
+vmid = 8000
+[template.debian.cloud_init]
+storage = "local"
+[instance_type.s]
+cores = 2
+memory = "4GiB"
+[pool.small]
+template = "debian"
+instance_types = ["s"]
+max = 3
+"#;
+
+    /// What is said of a pool whose last machine failed with `message`.
+    fn said(file: &str, message: &str) -> Vec<String> {
+        let settings = parse(file, "test").unwrap_or_else(|errors| panic!("{errors}"));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("memory.json");
+        let mut memory = Memory::default();
+        let backoff = Backoff {
+            until: Time(2),
+            length: Span::minutes(1),
+            failed: Time(1),
+            message: message.into(),
+        };
+        memory.backoff.insert("small".into(), backoff);
+        let text = serde_json::to_vec(&memory).expect("JSON");
+        std::fs::write(&path, text).expect("written");
+        let mut findings = Findings::default();
+        recommend(&path, "default", &settings, &mut findings);
+        recommend(folder.path(), "default", &settings, &mut findings);
+        findings.0.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_first_boot_is_recommended_where_the_guest_agent_refuses_commands() {
+        let refused = format!("Agent error; {REFUSES_COMMANDS} (BLOCK_RPCS)");
+        let [told] = &said(FILE, &refused)[..] else {
+            panic!("one finding")
+        };
+        assert!(told.contains("pool small: the guest agent of its machines runs no commands"));
+        assert!(told.contains("delivery = \"cloud-init\" in [pool.small.join]"));
+        assert!(said(FILE, "no space left").is_empty());
+        let first = format!("{FILE}[pool.small.join]\ndelivery = \"cloud-init\"\n");
+        assert!(said(&first, &refused).is_empty(), "it does so already");
+    }
+}
