@@ -19,6 +19,9 @@ pub struct DemoOptions {
     /// Simulated seconds in a second.
     #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub speed: u32,
+    /// PVE clusters: with 2 a pool is over both, and one of them is away for a while.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub regions: u8,
     /// Where the page is served; without it 127.0.0.1:9818, or another port if that is taken, and nowhere with --once.
     #[arg(long, value_name = "ADDRESS")]
     pub page: Option<std::net::SocketAddr>,

@@ -337,7 +337,7 @@ impl Loop {
             journal: journal.clone(),
             random: parts.random.clone(),
             observer: recording.hearing(&parts.observer, parts.clock),
-            clones: Turns::default(),
+            clones: crate::agent::executor::CloneTurns::default(),
             pings: Turns::default(),
             doubts,
             nominations: nominations.clone(),

@@ -409,10 +409,9 @@ impl RegionWatcher {
         });
         let theirs: Vec<(u32, &GuestResource)> =
             theirs.map(|(vmid, guest)| (*vmid, guest)).collect();
-        let pools = self.settings.policy.pools.values();
-        let mut pools = pools.filter(|pool| pool.region == self.name);
+        let mut pools = self.settings.policy.pools_in(&self.name);
         let scarce = Scarce {
-            addresses: pools.any(|pool| !pool.networks.is_empty()),
+            addresses: pools.any(|(_, pool)| !pool.networks.is_empty()),
             devices: !self.settings.policy.mappings_in(&self.name).is_empty(),
         };
         let counting = counting.unwrap_or_default();

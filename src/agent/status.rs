@@ -76,6 +76,9 @@ pub struct MachineStatus {
     pub pool: String,
     /// Its instance type.
     pub instance_type: String,
+    /// Its region.
+    #[serde(default)]
+    pub region: Arc<str>,
     /// Its host.
     pub host: Arc<str>,
     /// Its VMID.
@@ -253,6 +256,7 @@ fn machine_status(
     MachineStatus {
         pool: machine.mark.pool.clone(),
         instance_type: machine.mark.instance_type.clone(),
+        region: machine.region.clone(),
         host: machine.host.clone(),
         vmid: machine.mark.vmid,
         node: machine.node.clone(),

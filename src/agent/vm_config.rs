@@ -52,6 +52,7 @@ impl NetworkKeys {
     pub fn of(settings: &Settings, mark: &Mark) -> Result<NetworkKeys, String> {
         let mut keys = NetworkKeys::default();
         let pool = settings.policy.pools.get(mark.pool.as_str());
+        let pool = pool.map(|pool| pool.of_template(&mark.template).unwrap_or(pool));
         for (card, addresses) in &mark.addresses {
             let name = pool.and_then(|pool| pool.networks.get(card));
             let network = name.and_then(|name| settings.networks.get(name));

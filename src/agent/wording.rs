@@ -9,6 +9,7 @@ use crate::model::foreign::{self, ForeignText};
 use crate::model::reasons::Reasons;
 use crate::model::report::{NodeVerdict, PodVerdict};
 use crate::model::time::{Span, Time};
+use crate::model::words;
 
 /// A planned machine as the plan shows it: `s2 from debian as VMID 9001 on pve1, 192.0.2.50`.
 fn creation(spec: &CreateSpec, place: &str) -> String {
@@ -21,7 +22,8 @@ fn creation(spec: &CreateSpec, place: &str) -> String {
 /// What an action does: a verb, and with what.
 pub fn act(action: &Action) -> (&'static str, String) {
     let target = &action.target;
-    let place = format!("VMID {} on {}", target.vmid, target.host);
+    let host = words::at(&target.region, &target.host);
+    let place = format!("VMID {} on {host}", target.vmid);
     match &action.kind {
         Kind::Create(spec) => ("create", creation(spec, &place)),
         Kind::Continue => ("continue", place),

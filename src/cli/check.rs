@@ -1,12 +1,14 @@
 //! `check`: is the file right, and does what it names exist?
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use super::args::CheckOptions;
 use super::{Failure, doctor, load, print, runtime};
 use crate::config::Settings;
-use crate::model::policy::PoolPolicy;
+use crate::config::scalar::Overcommit;
+use crate::model::policy::{Policy, PoolPolicy};
 use crate::model::words;
 
 /// Checks the file, and with `--live` what it names.
@@ -56,14 +58,20 @@ fn summary(name: &str, settings: &Settings) -> String {
     for (name, pool) in &settings.policy.pools {
         let _ = writeln!(
             text,
-            "pool {name}: {} to {} nodes of {}, template {}, region {}",
+            "pool {name}: {} to {} nodes of {}, {}",
             pool.min,
             pool.max,
             pool.instance_types.join(", "),
-            pool.template,
-            pool.region
+            sources(pool, &settings.policy)
         );
-        let _ = writeln!(text, "pool {name}: {}", hosts(pool));
+        for there in pool.everywhere() {
+            let of = if pool.further.is_empty() {
+                String::new()
+            } else {
+                format!(" in {}", there.region)
+            };
+            let _ = writeln!(text, "pool {name}{of}: {}", hosts(there));
+        }
         let Some(join) = settings.pools.get(name).map(|pool| &pool.join) else {
             continue;
         };
@@ -81,6 +89,30 @@ fn summary(name: &str, settings: &Settings) -> String {
         let _ = writeln!(text, "warning: {warning}");
     }
     text
+}
+
+/// Where the machines of a pool come from: the region that is taken first comes first.
+fn sources(pool: &PoolPolicy, policy: &Policy) -> String {
+    let one = |there: &PoolPolicy| format!("template {}, region {}", there.template, there.region);
+    if pool.further.is_empty() {
+        return one(pool);
+    }
+    let price = |there: &PoolPolicy| policy.price_in(&there.region, 1000);
+    let mut all: Vec<&PoolPolicy> = pool.everywhere().collect();
+    all.sort_by_key(|there| (Reverse(there.weight), price(there)));
+    let told = all.iter().map(|there| {
+        let mut text = one(there);
+        if there.weight != 0 {
+            let _ = write!(text, ", weight {}", there.weight);
+        }
+        let price = price(there);
+        if price != 1000 {
+            let _ = write!(text, ", prices times {}", Overcommit(price));
+        }
+        text
+    });
+    let told: Vec<String> = told.collect();
+    format!("over {} regions: {}", told.len(), told.join("; "))
 }
 
 /// Which hosts a pool uses, and in which order.

@@ -111,7 +111,8 @@ Examples:
 pub(super) const DEMO: &str = "\
 Examples:
   pve-autoscaler demo
-  pve-autoscaler demo --once                    # ends by itself";
+  pve-autoscaler demo --once                    # ends by itself
+  pve-autoscaler demo --regions 2               # two PVE clusters, one of which is away for a while";
 
 pub(super) const CONFORMANCE: &str = "\
 Examples:

@@ -19,6 +19,7 @@ use crate::model::foreign;
 use crate::model::region::Busy;
 use crate::model::report::Hold;
 use crate::model::time::Time;
+use crate::model::words;
 
 /// Shows the status: once, or again and again until somebody ends it.
 pub(super) fn run(options: &StatusOptions) -> Result<(), Failure> {
@@ -136,7 +137,7 @@ fn machines(text: &mut String, status: &Status, now: Time) {
             vec![
                 name.to_string(),
                 machine.instance_type.clone(),
-                machine.host.to_string(),
+                words::at(&machine.region, &machine.host),
                 machine.vmid.to_string(),
                 machine.node.as_ref().map_or("-", |_| "yes").to_owned(),
                 step(machine, now),
@@ -240,6 +241,7 @@ mod tests {
 
     fn machine(vmid: u32, node: bool, step: Step, ago: Span) -> MachineStatus {
         MachineStatus {
+            region: "default".into(),
             pool: "small".into(),
             instance_type: "s2".into(),
             host: "pve1".into(),

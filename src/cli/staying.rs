@@ -173,6 +173,7 @@ mod tests {
             ..Status::default()
         };
         let machine = MachineStatus {
+            region: "default".into(),
             off: false,
             pool: "workers".to_owned(),
             instance_type: "small".to_owned(),

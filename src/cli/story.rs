@@ -155,7 +155,10 @@ fn offers(offers: &[OfferAnswer]) -> Vec<Vec<String>> {
             None => "yes".to_owned(),
         };
         let line = (
-            format!("{}/{}", offer.pool, offer.instance_type),
+            match &offer.region {
+                Some(region) => format!("{}/{} in {region}", offer.pool, offer.instance_type),
+                None => format!("{}/{}", offer.pool, offer.instance_type),
+            },
             amounts(&offer.free),
             answer,
             now,
@@ -266,6 +269,7 @@ mod tests {
 
     fn offer(kind: &str, host: &str, misfit: Option<Misfit>, held: Option<Refused>) -> OfferAnswer {
         OfferAnswer {
+            region: None,
             pool: "workers".into(),
             instance_type: kind.into(),
             host: host.into(),

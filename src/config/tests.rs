@@ -5,6 +5,7 @@ mod joining;
 mod matrix;
 mod networks;
 mod notifications;
+mod regions;
 
 use std::fmt::Write as _;
 

@@ -19,6 +19,7 @@ use super::nodes;
 use super::objects::{self, named};
 use super::pods::{self, Draft};
 use super::pools;
+use super::regions;
 use super::scalars::{shared, span, text, time, truth};
 use super::settings;
 use super::stage::Stage;
@@ -39,6 +40,7 @@ pub(super) fn begin(case: &mut Fields<'_>) -> Result<Stage, Wrong> {
     stage.policy.pools = catalogue.pools;
     stage.names = catalogue.names;
     nodes::hosts(case, &mut stage)?;
+    regions::read(case, &mut stage)?;
     add(case, &mut stage)?;
     Ok(stage)
 }

@@ -22,6 +22,7 @@ mod nodes;
 mod objects;
 mod pods;
 mod pools;
+mod regions;
 mod scalars;
 mod settings;
 mod shape;

@@ -16,7 +16,7 @@ use super::pools::taints;
 use super::scalars::{
     labels, node_labels, quantity, resource, resources, span, text, time, truth, whole,
 };
-use super::stage::{Cast, DISK, Stage, uuid};
+use super::stage::{Cast, DISK, REGION, Stage, uuid};
 use super::value::{Value, Wrong};
 
 /// Hosts where a case names none.
@@ -31,18 +31,8 @@ const MINUTE: Span = Span::minutes(1);
 
 /// Reads `hosts`, or makes the usual ones and those that pools name.
 pub(super) fn hosts(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong> {
-    let usual = || Host {
-        online: true,
-        cpus: 1_000_000,
-        memory: HOST_MEMORY,
-        ..Host::default()
-    };
     if let Some(value) = case.take("hosts") {
-        for (name, item) in named(value)? {
-            let (name, host) = match (&name, item.scalar()) {
-                (None, Some(name)) => (name.into(), usual()),
-                _ => host(&item, name.as_ref(), usual())?,
-            };
+        for (name, host) in named_hosts(value)? {
             if host.memory_used > 0 {
                 stage.add_others(&name, host.memory_used);
             }
@@ -61,6 +51,26 @@ pub(super) fn hosts(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wron
     }
     stage.place_template();
     Ok(())
+}
+
+/// A host of which a case says nothing.
+fn usual() -> Host {
+    Host {
+        online: true,
+        cpus: 1_000_000,
+        memory: HOST_MEMORY,
+        ..Host::default()
+    }
+}
+
+/// Hosts by name.
+pub(super) fn named_hosts(value: &Value) -> Result<Vec<(Arc<str>, Host)>, Wrong> {
+    let hosts = named(value)?.into_iter();
+    let hosts = hosts.map(|(name, item)| match (&name, item.scalar()) {
+        (None, Some(name)) => Ok((name.into(), usual())),
+        _ => host(&item, name.as_ref(), usual()),
+    });
+    hosts.collect()
 }
 
 fn host(value: &Value, name: Option<&String>, usual: Host) -> Result<(Arc<str>, Host), Wrong> {
@@ -120,7 +130,9 @@ fn node(stage: &mut Stage, value: &Value, name: Option<&String>) -> Result<(), W
             node.labels.remove(ZONE_LABEL);
         }
         Some(zone) => {
-            node.labels.insert(ZONE_LABEL.into(), zone.into());
+            let of_region = cast.as_ref().map_or(REGION, |cast| &cast.region);
+            let zone = stage.policy.zone_of(of_region, &zone.into());
+            node.labels.insert(ZONE_LABEL.into(), zone);
         }
         None => {}
     }
@@ -192,6 +204,14 @@ fn cast(
             ),
         }));
     };
+    let region = fields.with("region", text)?.map_or_else(
+        || pool.at(REGION).unwrap_or(pool).region.clone(),
+        Arc::from,
+    );
+    if pool.at(&region).is_none() {
+        let text = format!("the pool {wanted} has no machines in {region}");
+        return Err(fields.value().wrong(text));
+    }
     let host = fields.value().get("zone").or(fields.value().get("host"));
     let host = host.map(text).transpose()?.filter(|host| *host != "none");
     let regions = stage.snapshot.regions.values();
@@ -212,6 +232,7 @@ fn cast(
         name: name.into(),
         pool: pool_name.to_string(),
         kind: kind.to_string(),
+        region,
         host: host
             .map(Into::into)
             .or(usual)

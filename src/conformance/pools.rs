@@ -195,6 +195,7 @@ fn pool(
         disruption::block(value, &mut policy)?;
     }
     let own_settings = fields.take("scale_down");
+    let regions = fields.take("regions");
     let zones = fields.any(&["zones", "hosts"]).map(texts).transpose()?;
     let mut zones = zones.unwrap_or_default();
     let mut choices = requirements(&mut fields, &mut zones)?;
@@ -209,6 +210,7 @@ fn pool(
     if let Some(value) = others {
         policy = settings::overlay(&policy, value, now, "a pool's policy")?;
     }
+    policy = super::regions::over(&policy, regions)?;
     let variants = types
         .iter()
         .flat_map(|kind| variants(kind, &choices))
@@ -428,8 +430,8 @@ fn add(catalogue: &mut Catalogue, name: &str, policy: &PoolPolicy, types: Vec<(S
         if index > 0 {
             catalogue.names.pools.insert(real.clone(), name.to_owned());
         }
-        let part = PoolPolicy {
-            instance_types,
+        let part = |policy: &PoolPolicy| PoolPolicy {
+            instance_types: instance_types.clone(),
             arch: arch.as_str().into(),
             max_pods,
             min: if index == 0 { policy.min } else { 0 },
@@ -440,7 +442,14 @@ fn add(catalogue: &mut Catalogue, name: &str, policy: &PoolPolicy, types: Vec<(S
             },
             ..policy.clone()
         };
-        catalogue.pools.insert(real, part);
+        let further = policy.further.iter();
+        let further = further.map(|(region, there)| (region.clone(), part(there)));
+        let further = further.collect();
+        let whole = PoolPolicy {
+            further,
+            ..part(policy)
+        };
+        catalogue.pools.insert(real, whole);
     }
 }
 

@@ -26,7 +26,7 @@ use super::budgets::Wanted;
 use super::pools::Names;
 use super::settings;
 
-/// The one region of a case.
+/// The region of a case that names none.
 pub(super) const REGION: &str = "home";
 /// The one template, a copy of which every host can clone.
 pub(super) const TEMPLATE: &str = "template";
@@ -41,12 +41,11 @@ const START: Time = Time(1_795_000_000_000);
 /// How long ago the memory began where a case does not say.
 const REMEMBERED: Span = Span::minutes(24 * 60);
 /// The sources that a decision wants to be fresh.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 4] = [
     "kube/pods",
     "kube/nodes",
     "kube/daemonsets",
     "kube/poddisruptionbudgets",
-    "pve/home",
 ];
 
 /// The world of a case.
@@ -71,6 +70,7 @@ pub(super) struct Cast {
     pub(super) name: Arc<str>,
     pub(super) pool: String,
     pub(super) kind: String,
+    pub(super) region: Arc<str>,
     pub(super) host: Arc<str>,
     pub(super) step: Step,
     pub(super) created: Time,
@@ -124,14 +124,38 @@ impl Stage {
         self.refresh();
     }
 
-    /// The region.
+    /// The usual region.
     pub(super) fn region(&mut self) -> &mut Region {
-        self.snapshot.regions.entry(REGION.into()).or_default()
+        self.region_of(REGION)
+    }
+
+    fn region_of(&mut self, name: &str) -> &mut Region {
+        self.snapshot.regions.entry(name.into()).or_default()
+    }
+
+    /// A region was seen so long ago. What was seen long ago stays so.
+    pub(super) fn see(&mut self, region: &str, ago: Span) {
+        let name: Arc<str> = format!("pve/{region}").into();
+        let state = SourceState {
+            complete: true,
+            as_of: self.now - ago,
+            error: None,
+            cause: None,
+        };
+        self.snapshot.sources.insert(name.clone(), state);
+        if ago > Span::ZERO {
+            self.fixed.insert(name);
+        }
     }
 
     /// The template's copy stands on the first host that is up.
     pub(super) fn place_template(&mut self) {
-        let region = self.region();
+        self.place_template_in(REGION);
+    }
+
+    /// The same in a region.
+    pub(super) fn place_template_in(&mut self, region: &str) {
+        let region = self.region_of(region);
         let mut up = region.hosts.iter().filter(|(_, host)| host.online);
         let first = up.next().or(region.hosts.iter().next());
         let Some(host) = first.map(|(name, _)| name.clone()) else {
@@ -171,8 +195,11 @@ impl Stage {
 
     fn refresh(&mut self) {
         self.snapshot.taken = self.now;
-        for name in SOURCES {
-            if self.fixed.contains(name) {
+        let regions = self.snapshot.regions.keys();
+        let regions = regions.map(|name| Arc::from(format!("pve/{name}")));
+        let names: Vec<Arc<str>> = SOURCES.map(Arc::from).into_iter().chain(regions).collect();
+        for name in names {
+            if self.fixed.contains(&name) {
                 continue;
             }
             let state = SourceState {
@@ -181,7 +208,7 @@ impl Stage {
                 error: None,
                 cause: None,
             };
-            self.snapshot.sources.insert(name.into(), state);
+            self.snapshot.sources.insert(name, state);
         }
     }
 
@@ -193,10 +220,9 @@ impl Stage {
 
     /// The lowest VMID that nothing has.
     fn free_vmid(&self) -> u32 {
-        let vms = self.snapshot.regions.get(REGION).map(|region| &region.vms);
-        let used: BTreeSet<u32> = vms
-            .into_iter()
-            .flat_map(|vms| vms.keys().copied())
+        let regions = self.snapshot.regions.values();
+        let used: BTreeSet<u32> = regions
+            .flat_map(|region| region.vms.keys().copied())
             .chain(self.snapshot.machines.values().map(|m| m.mark.vmid))
             .collect();
         (OURS..u32::MAX)
@@ -219,10 +245,10 @@ impl Stage {
             created: cast.created,
             addresses: BTreeMap::new(),
         };
-        self.machine_of(mark, &cast.host, cast.step);
+        self.machine_of(mark, (&cast.region, &cast.host), cast.step);
     }
 
-    fn machine_of(&mut self, mark: Mark, host: &Arc<str>, step: Step) {
+    fn machine_of(&mut self, mark: Mark, (region, host): (&Arc<str>, &Arc<str>), step: Step) {
         let mark = Shared::from(mark);
         let kind = self.policy.instance_types.get(mark.instance_type.as_str());
         let (cpus, memory) = kind.map_or((0, 0), |kind| (kind.cores, kind.memory));
@@ -249,11 +275,11 @@ impl Stage {
             ownership: Some(Ownership::Marked(mark.clone())),
             ..Vm::default()
         };
-        self.region().vms.insert(mark.vmid, vm);
+        self.region_of(region).vms.insert(mark.vmid, vm);
         let created = mark.created;
         let machine = Machine {
             terms,
-            region: REGION.into(),
+            region: region.clone(),
             host: host.clone(),
             mark,
             intended: true,
@@ -282,7 +308,7 @@ impl Stage {
             &self.policy,
             &cast.pool,
             &cast.kind,
-            &cast.host,
+            (&cast.region, &cast.host),
             &cast.name,
         )?;
         Some(Node {
@@ -370,7 +396,7 @@ impl Stage {
     fn act(&mut self, action: &Action) {
         let name = &action.target.machine;
         match &action.kind {
-            Kind::Create(spec) => self.create(spec, &action.target.host, action),
+            Kind::Create(spec) => self.create(spec, action),
             Kind::Continue => self.arrive(name),
             Kind::Remove { .. } => self.remove(action),
             Kind::Release => {
@@ -386,7 +412,8 @@ impl Stage {
                 self.snapshot.cluster.nodes.remove(name);
             }
             Kind::DeletePlaceholder | Kind::DropIntent => {
-                self.region().vms.remove(&action.target.vmid);
+                let region = &action.target.region;
+                self.region_of(region).vms.remove(&action.target.vmid);
                 self.snapshot.machines.remove(name);
             }
             Kind::Relabel => {
@@ -401,8 +428,9 @@ impl Stage {
         }
     }
 
-    fn create(&mut self, spec: &CreateSpec, host: &Arc<str>, action: &Action) {
-        self.machine_of(spec.mark.clone(), host, Step::Start);
+    fn create(&mut self, spec: &CreateSpec, action: &Action) {
+        let at = (&action.target.region, &action.target.host);
+        self.machine_of(spec.mark.clone(), at, Step::Start);
         self.arrive(&action.target.machine);
         // Pods of nodes that are leaving come here too; they are bound and have no verdict.
         if let crate::model::action::Reason::PendingPods { pods } = &action.reason {
@@ -425,6 +453,7 @@ impl Stage {
             name: name.clone(),
             pool: machine.mark.pool.clone(),
             kind: machine.mark.instance_type.clone(),
+            region: machine.region.clone(),
             host: machine.host.clone(),
             step: Step::Done,
             created: now,
@@ -490,7 +519,8 @@ impl Stage {
     /// or only for this node, is gone.
     fn remove(&mut self, action: &Action) {
         let name = &action.target.machine;
-        self.region().vms.remove(&action.target.vmid);
+        let region = &action.target.region;
+        self.region_of(region).vms.remove(&action.target.vmid);
         self.snapshot.machines.remove(name);
         self.snapshot.cluster.nodes.remove(name);
         self.memory.unneeded_since.remove(name);

@@ -54,12 +54,30 @@ pub struct Policy {
 impl Policy {
     /// The mappings of PCI devices that machines in a region may get some of.
     pub fn mappings_in(&self, region: &str) -> BTreeSet<&Arc<str>> {
-        let pools = self.pools.values().filter(|pool| *pool.region == *region);
-        let types = pools.flat_map(|pool| &pool.instance_types);
+        let types = self.pools_in(region);
+        let types = types.map(|(_, pool)| pool);
+        let types = types.flat_map(|pool| &pool.instance_types);
         let types = types.filter_map(|name| self.instance_types.get(name));
         types
             .flat_map(|kind| kind.pci.iter().map(|device| &device.mapping))
             .collect()
+    }
+
+    /// The pools that may have machines in a region, as they are there.
+    pub fn pools_in(&self, region: &str) -> impl Iterator<Item = (&Arc<str>, &PoolPolicy)> {
+        let all = self.pools.iter();
+        all.filter_map(move |(name, pool)| Some((name, pool.at(region)?)))
+    }
+
+    /// What of a price is paid in a region.
+    pub fn price_in(&self, region: &str, price: i64) -> i64 {
+        match self.regions.get(region).and_then(|of| of.price_permille) {
+            None => price,
+            Some(permille) => {
+                let price = i128::from(price) * i128::from(permille) / 1000;
+                i64::try_from(price).unwrap_or(i64::MAX)
+            }
+        }
     }
 
     /// What the zone of nodes on this host is called (`topology.kubernetes.io/zone`).
@@ -103,6 +121,9 @@ pub struct RegionPolicy {
     /// What the zones of its nodes are called.
     #[serde(default, skip_serializing_if = "is_default")]
     pub zones: ZoneNames,
+    /// What a machine here costs, in thousandths of its type's price; `None`: its type's price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_permille: Option<i64>,
 }
 
 /// What the zone of a node is called, which is the host of its VM.
@@ -145,6 +166,7 @@ impl RegionPolicy {
             host_memory_reserve: 0,
             capacity: HostCounting::default(),
             zones: ZoneNames::default(),
+            price_permille: None,
         }
     }
 }
@@ -176,12 +198,16 @@ pub struct InstanceType {
     pub attach_limits: BTreeMap<Arc<str>, i32>,
 }
 
-/// A node pool.
+/// A node pool. What it says is for its first region; in each further one it may have another template, other hosts and
+/// another weight.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolPolicy {
-    /// Its region.
+    /// Its region; of several the first by name.
     pub region: RegionName,
+    /// The pool as it is in its further regions. Limits (`min`, `max`, ceilings, budgets) are those of the whole, and alike.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub further: BTreeMap<RegionName, PoolPolicy>,
     /// The template its machines are cloned from.
     pub template: Arc<str>,
     /// Its instance types, in the order given.
@@ -257,6 +283,32 @@ pub struct KeepFailed {
 }
 
 impl PoolPolicy {
+    /// The pool as it is in a region, if it may have machines there.
+    pub fn at(&self, region: &str) -> Option<&PoolPolicy> {
+        if *self.region == *region {
+            return Some(self);
+        }
+        self.further.get(region)
+    }
+
+    /// The pool as it is in each of its regions, in the order of their names.
+    pub fn everywhere(&self) -> impl Iterator<Item = &PoolPolicy> {
+        std::iter::once(self).chain(self.further.values())
+    }
+
+    /// The pool as it is where its machines are made of this template.
+    pub fn of_template(&self, template: &str) -> Option<&PoolPolicy> {
+        self.everywhere().find(|there| *there.template == *template)
+    }
+
+    /// What memory calls a host of a region: hosts of two regions may have one name.
+    pub fn host_key(&self, region: &str, host: &Arc<str>) -> Arc<str> {
+        if self.further.is_empty() {
+            return host.clone();
+        }
+        format!("{region}.{host}").into()
+    }
+
     /// Whether its machines may be on a host of this name.
     pub fn may_use(&self, host: &str) -> bool {
         let named = |hosts: &[Arc<str>]| hosts.iter().any(|name| **name == *host);

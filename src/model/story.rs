@@ -92,6 +92,9 @@ pub struct OfferAnswer {
     pub pool: Arc<str>,
     /// The instance type.
     pub instance_type: Arc<str>,
+    /// The region, where the pool is in several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<Arc<str>>,
     /// The host; empty when the region shows none that the pool may use.
     pub host: Arc<str>,
     /// Price of one node in millionths per hour.

@@ -61,6 +61,14 @@ pub fn some<T: std::fmt::Display>(names: &[T]) -> String {
     }
 }
 
+/// A host with its region, where that has a name of its own: `pve1 in east`. The region of a file with one is `default`.
+pub fn at(region: &str, host: &str) -> String {
+    match region {
+        "" | "default" => host.to_owned(),
+        region => format!("{host} in {region}"),
+    }
+}
+
 /// A number with its noun: `1 node`, `2 nodes`.
 pub fn count<N: std::fmt::Display + PartialEq + From<u8> + Copy>(number: N, one: &str) -> String {
     let many = if number == N::from(1) { "" } else { "s" };

@@ -42,6 +42,37 @@ fn the_demo_ends_with_nothing_left_and_a_seed_tells_the_same_story() {
     assert!(said == story(), "two runs of one seed differ");
 }
 
+/// Two PVE clusters: a pool is over both, one of them is away while the workload grows, and nothing is left of either.
+#[test]
+fn with_two_regions_one_of_them_may_be_away() {
+    let story = || {
+        let output = program()
+            .args(["demo", "--once", "--regions", "2", "--speed", "10000"])
+            .output()
+            .expect("it runs");
+        let said = text(&output.stdout);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}{error}");
+        said
+    };
+    let said = story();
+    for words in [
+        "two simulated Proxmox VE clusters",
+        " in east, VMID 91",
+        " in west, VMID 91",
+        "west does not answer any more",
+        "west answers again",
+        "All machines are gone; nothing is left behind.",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert!(said == story(), "two runs of one seed differ");
+    let output = program().args(["demo", "--regions", "3"]).output();
+    let output = output.expect("it runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--regions"));
+}
+
 #[test]
 fn without_the_simulators_program_it_says_where_it_looked_and_what_to_do() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -241,3 +241,76 @@ fn hosts_of_one_name_in_two_regions_are_two_zones() {
     assert!(zones(&one).iter().all(|zone| zone == "pve1"), "{one:?}");
     assert!(told(&warnings), "{warnings:?}");
 }
+
+/// One pool over both regions, five machines at most.
+fn over_both(west: &str) -> String {
+    let config = config();
+    let (config, _) = config.split_once("[pool.western]").expect("the pool");
+    let config = config
+        .replace("max = 3", "max = 5")
+        .replace(
+            "[pool.general]\ntemplate = \"debian\"",
+            "[pool.general]\ntemplates = [\"debian\", \"debian-west\"]",
+        )
+        .replace("[region.west]", &format!("[region.west]\n{west}"));
+    assert!(config.contains("templates = "), "{config}");
+    config
+}
+
+/// A pool over both regions: at equal prices both get machines, the labels say where each is, and all go again.
+#[test]
+fn a_pool_over_both_regions_fills_both() {
+    for (west, wanted) in [("", [3, 2]), ("price_factor = 1.1", [5, 0]), ("weight = 1", [0, 5])] {
+        simulate(async {
+            let scene = scene_of(16, over_both(west));
+            let workload = Workload::visit("web", 5, Pods::of("1500m", "1Gi"), Span::seconds(240));
+            let far = &scene.world.further["west"].pve;
+            let look = || (machines(&scene.world.pve), machines(far), nodes(&scene));
+            let (until, time) = (Duration::from_secs(200), Duration::from_mins(14));
+            let (in_east, in_west, nodes) = live_and_look(&scene, workload, until, time, look).await;
+            assert_eq!([in_east.len(), in_west.len()], wanted, "{west}");
+            let of = |region: &str| nodes.iter().filter(|node| node.0 == region).count();
+            assert_eq!([of("east"), of("west")], wanted, "{west}");
+            scene.nothing_is_left();
+        });
+    }
+}
+
+/// One region goes away while machines of the pool serve in both. More pods come: the other region makes what `max` leaves
+/// beside those that are away, and none of these is given up.
+#[test]
+fn a_pool_over_both_counts_the_machines_of_a_region_that_is_away() {
+    simulate(async {
+        let scene = scene_of(17, over_both(""));
+        let west = &scene.world.further["west"];
+        let first = Workload::visit("web", 4, Pods::of("1500m", "1Gi"), Span::minutes(12));
+        let play = async {
+            tokio::time::sleep(Duration::from_mins(3)).await;
+            let before = machines(&west.pve);
+            assert_eq!((machines(&scene.world.pve).len(), before.len()), (2, 2));
+            west.faults.set(FaultPlan {
+                silent: 1000,
+                ..FaultPlan::default()
+            });
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            let more = Workload::visit("more", 3, Pods::of("1500m", "1Gi"), Span::minutes(6));
+            let _ = more.play(scene.world.kube.router()).await;
+            west.faults.quiet();
+            std::future::pending::<()>().await;
+        };
+        let look = async {
+            tokio::time::sleep(Duration::from_mins(8)).await;
+            assert_eq!(machines(&west.pve).len(), 2, "they are left as they are");
+            let east = machines(&scene.world.pve).len();
+            assert_eq!(east, 3, "five are the most, and two of them are away");
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, first, Duration::from_mins(35)) => {}
+            () = play => {}
+            () = look => {}
+        }
+        scene.nothing_is_left();
+    });
+}

@@ -30,7 +30,10 @@ pub(super) async fn ensure(work: &Work, plan: Plan) -> Result<(), Failure> {
     // Waiting for a turn at the storage is nobody's delay but ours: it does not eat the clone's time.
     let _turn = if entry.upid.is_none() && entry.step <= Step::Clone {
         work.progress("its turn to clone: others clone to the same storage");
-        Some(work.tools.clone_turn(&entry).await)
+        // Until then it asks nothing of anybody.
+        let _aside = work.step_aside();
+        let tools = &work.tools;
+        Some(tools.clones.turn(&tools.settings, &entry).await)
     } else {
         None
     };

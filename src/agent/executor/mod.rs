@@ -23,6 +23,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod tools;
+mod turns;
 mod up;
 mod vm;
 mod waits;
@@ -46,7 +47,8 @@ use crate::model::time::Time;
 use settling::Settling;
 
 pub use guest::REFUSES_COMMANDS;
-pub use tools::{Nothing, Observer, Tools, Turns};
+pub use tools::{Nothing, Observer, Tools};
+pub use turns::{CloneTurns, Turns};
 pub use waits::{Overdue, PATIENCE, Wait, Waits};
 
 /// Machines worked on at the same time. Beyond this a plan waits for the next turn; the brain's own
@@ -186,6 +188,7 @@ impl Executor {
             }
         })?;
         let entry = self.entry(action, snapshot.machines.get(&machine), now)?;
+        self.tools.clones.saw(&snapshot.regions);
         if let Some(running) = self.running.remove(&machine) {
             running.handle.abort();
         }

@@ -137,7 +137,7 @@ async fn tools(world: &World, state: &std::path::Path, way: Router) -> Tools {
         journal,
         random: Arc::new(Mutex::new(StdRng::seed_from_u64(1))),
         observer: Arc::new(Nothing),
-        clones: Turns::default(),
+        clones: CloneTurns::default(),
         pings: Turns::default(),
         nominations: crate::agent::nominations::Nominations::default(),
         doubts: Doubts::default(),

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
-use crate::agent::journal::{Entry, Journal};
+use crate::agent::journal::Journal;
 use crate::agent::nominations::Nominations;
 use crate::agent::region::Doubts;
 use crate::clock::Clock;
@@ -19,6 +19,7 @@ use crate::model::action::Action;
 use crate::model::region::{Failure, RegionName, Step};
 use crate::model::time::Span;
 
+use super::turns::{CloneTurns, Turns};
 use super::waits::Waits;
 
 /// Hears what the executor does, for metrics and the record.
@@ -66,8 +67,8 @@ pub struct Tools {
     pub random: Arc<Mutex<StdRng>>,
     /// Who hears of steps.
     pub observer: Arc<dyn Observer>,
-    /// Turns at clones by region and storage.
-    pub clones: Turns,
+    /// Turns at clones.
+    pub clones: CloneTurns,
     /// Turns at asking agents, by region and host.
     pub pings: Turns,
     /// VMs that look otherwise than their region's watcher may have read them.
@@ -84,20 +85,6 @@ pub struct Tools {
 
 /// Agents of one host that are asked at the same time while their guests boot.
 const PINGS_PER_HOST: usize = 1;
-
-/// Semaphores by key, made when first asked for.
-#[derive(Clone, Debug, Default)]
-pub struct Turns(Arc<Mutex<BTreeMap<String, Arc<Semaphore>>>>);
-
-impl Turns {
-    fn of(&self, key: String, limit: usize) -> Arc<Semaphore> {
-        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        turns
-            .entry(key)
-            .or_insert_with(|| Arc::new(Semaphore::new(limit)))
-            .clone()
-    }
-}
 
 impl Tools {
     /// The dice, locked.
@@ -123,22 +110,5 @@ impl Tools {
             .acquire_owned()
             .await
             .ok()
-    }
-
-    /// Waits for a turn to clone: PVE's per-storage lock times out after about ten seconds, so more
-    /// than a few full clones at once fail. The key is the storage the copy goes to: the configured
-    /// one, else the template's own.
-    pub(super) async fn clone_turn(&self, entry: &Entry) -> Option<OwnedSemaphorePermit> {
-        let region = self.settings.regions.get(&entry.target.region)?;
-        let storage = self
-            .settings
-            .templates
-            .get(entry.spec.mark.template.as_str())
-            .and_then(|template| template.storage.clone())
-            .unwrap_or_else(|| format!("template {}", entry.spec.template_vmid));
-        let key = format!("{}/{storage}", entry.target.region);
-        let limit = usize::try_from(region.max_clones_per_storage.max(1)).unwrap_or(1);
-        // The semaphore is never closed.
-        self.clones.of(key, limit).acquire_owned().await.ok()
     }
 }

@@ -22,8 +22,12 @@ fn price(kind: &InstanceType) -> i128 {
     }
 }
 
-fn price_of(case: Case<'_>, kind: &str) -> i128 {
-    case.policy.instance_types.get(kind).map_or(0, price)
+/// The price of a machine of a type in a region.
+fn price_of(case: Case<'_>, kind: &str, region: &str) -> i128 {
+    let price = case.policy.instance_types.get(kind).map_or(0, price);
+    let of = case.policy.regions.get(region);
+    let permille = of.and_then(|region| region.price_permille);
+    permille.map_or(price, |permille| price * i128::from(permille) / 1000)
 }
 
 fn policy(pool: &PoolPolicy) -> Option<ConsolidationPolicy> {
@@ -115,7 +119,7 @@ fn still_saves(case: Case<'_>, action: &Action, machine: &Machine, other: &Machi
         let Some(pool) = case.policy.pools.get(behind.mark.pool.as_str()) else {
             return refuse(Rule::Unconfigured, behind.mark.pool.clone());
         };
-        let price = price_of(case, &behind.mark.instance_type);
+        let price = price_of(case, &behind.mark.instance_type, &behind.region);
         old += price;
         wanted += least(pool, price);
     }
@@ -129,7 +133,7 @@ fn still_saves(case: Case<'_>, action: &Action, machine: &Machine, other: &Machi
         wanted = 1;
         old
     } else if case.policy.instance_types.contains_key(kind) {
-        old - price_of(case, kind)
+        old - price_of(case, kind, &other.region)
     } else {
         return refuse(Rule::Saving, format!("nobody knows what {kind} costs"));
     };
@@ -172,14 +176,17 @@ pub(super) fn creation(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Ve
     for name in nodes {
         let (machine, pool) = replaceable(case, action, name)?;
         let kind = machine.mark.instance_type.as_str();
-        ensure(kind != spec.mark.instance_type, Rule::Saving, || {
+        let alike =
+            kind == spec.mark.instance_type && machine.region == action.target.region;
+        ensure(!alike, Rule::Saving, || {
             format!("{name} is of the type {kind} too")
         })?;
-        let price = price_of(case, kind);
+        let price = price_of(case, kind, &machine.region);
         old += price;
         wanted += least(pool, price);
     }
-    let saves = old - price_of(case, &spec.mark.instance_type);
+    let made = price_of(case, &spec.mark.instance_type, &action.target.region);
+    let saves = old - made;
     ensure(
         saves >= wanted && i128::from(*saving) <= saves,
         Rule::Saving,

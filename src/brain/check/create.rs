@@ -12,14 +12,8 @@ const TOKEN_ID: usize = 6;
 const DNS_LABEL: usize = 63;
 
 pub(super) fn check(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Verdict {
-    let pool = pool(case, spec)?;
+    let pool = pool(case, action, spec)?;
     let target = &action.target;
-    ensure(pool.region == target.region, Rule::Pool, || {
-        format!(
-            "the pool's region is {}, not {}",
-            pool.region, target.region
-        )
-    })?;
     let Some(region) = case.snapshot.regions.get(&target.region) else {
         return refuse(Rule::Region, format!("{} was not seen", target.region));
     };
@@ -32,10 +26,22 @@ pub(super) fn check(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Verdi
     needed(case, action, spec, pool)
 }
 
-fn pool<'a>(case: Case<'a>, spec: &CreateSpec) -> Result<&'a PoolPolicy, super::Refusal> {
+fn pool<'a>(
+    case: Case<'a>,
+    action: &Action,
+    spec: &CreateSpec,
+) -> Result<&'a PoolPolicy, super::Refusal> {
     let mark = &spec.mark;
     let Some(pool) = case.policy.pools.get(mark.pool.as_str()) else {
         return refuse(Rule::Pool, format!("no pool {} is configured", mark.pool));
+    };
+    let region = &action.target.region;
+    let all = std::iter::once((&pool.region, pool)).chain(&pool.further);
+    let Some((_, pool)) = all.into_iter().find(|(name, _)| *name == region) else {
+        return refuse(
+            Rule::Pool,
+            format!("the pool {} has no machines in {region}", mark.pool),
+        );
     };
     let listed = pool
         .instance_types

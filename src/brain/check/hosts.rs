@@ -179,7 +179,7 @@ fn of_pool(
     let Some(pool) = case.policy.pools.get(name) else {
         return refuse(Rule::Pool, format!("no pool {name} is configured"));
     };
-    let rules = &pool.host_rules;
+    let rules = &pool.further.get(region).unwrap_or(pool).host_rules;
     let there = case.snapshot.machines.values().filter(|machine| {
         *machine.region == *region && *machine.host == *host && *machine.mark.pool == *name
     });

@@ -65,7 +65,7 @@ impl AddressBook {
         let given = |address: &&IpAddr| policy.networks.values().any(|of| of.contains(**address));
         book.taken = all.filter(given).copied().collect();
         for (name, region) in &snapshot.regions {
-            let pools = policy.pools.values().filter(|pool| pool.region == *name);
+            let pools = policy.pools_in(name).map(|(_, pool)| pool);
             let networks: BTreeSet<&Arc<str>> =
                 pools.flat_map(|pool| pool.networks.values()).collect();
             if networks.is_empty() {
@@ -263,7 +263,8 @@ pub(crate) fn remember(memory: &mut Memory, plan: &[Action], policy: &Policy) {
         let Kind::Create(spec) = &action.kind else {
             continue;
         };
-        let Some(pool) = policy.pools.get(spec.mark.pool.as_str()) else {
+        let pool = policy.pools.get(spec.mark.pool.as_str());
+        let Some(pool) = pool.and_then(|pool| pool.at(&action.target.region)) else {
             continue;
         };
         for (card, addresses) in &spec.mark.addresses {

@@ -9,6 +9,9 @@ use model::memory::Memory;
 use model::policy::Policy;
 use model::snapshot::Snapshot;
 
+/// A region with one of its hosts.
+type At<'a> = (&'a Arc<str>, &'a Arc<str>);
+
 /// Remembers the hosts of machines that are planned now.
 pub(super) fn remember(memory: &mut Memory, plan: &[Action], policy: &Policy, snapshot: &Snapshot) {
     let in_turn = |name: &Arc<str>| {
@@ -16,31 +19,39 @@ pub(super) fn remember(memory: &mut Memory, plan: &[Action], policy: &Policy, sn
         pool.filter(|pool| pool.host_rules.strategy == HostStrategy::RoundRobin)
     };
     memory.last_hosts.retain(|name, _| in_turn(name).is_some());
-    let mut made: BTreeMap<&Arc<str>, BTreeMap<&Arc<str>, usize>> = BTreeMap::new();
+    let mut made: BTreeMap<&Arc<str>, BTreeMap<At<'_>, usize>> = BTreeMap::new();
     for action in plan {
         let Kind::Create(spec) = &action.kind else {
             continue;
         };
         if let Some((name, _)) = policy.pools.get_key_value(spec.mark.pool.as_str()) {
             let of_pool = made.entry(name).or_default();
-            *of_pool.entry(&action.target.host).or_default() += 1;
+            let at = (&action.target.region, &action.target.host);
+            *of_pool.entry(at).or_default() += 1;
         }
     }
     for (name, by_host) in made {
-        let Some(region) = in_turn(name).and_then(|pool| snapshot.regions.get(&pool.region)) else {
+        let Some(pool) = in_turn(name) else {
             continue;
         };
-        let hosts: Vec<&Arc<str>> = region.hosts.keys().collect();
-        let place = |host: &Arc<str>| hosts.iter().position(|other| *other == host);
-        let next = memory.last_hosts.get(name).and_then(place);
+        let regions = snapshot.regions.iter();
+        let regions = regions.filter(|(region, _)| pool.at(region).is_some());
+        let hosts: Vec<At<'_>> = regions
+            .flat_map(|(region, seen)| seen.hosts.keys().map(move |host| (region, host)))
+            .collect();
+        let place = |at: At<'_>| hosts.iter().position(|other| *other == at);
+        let last = memory.last_hosts.get(name);
+        let next =
+            last.and_then(|last| hosts.iter().position(|at| pool.host_key(at.0, at.1) == *last));
         let next = next.map_or(0, |last| last + 1);
         // Hosts that got one more than others came later; of those, the one that comes last in the round.
-        let turn = |host: &Arc<str>| place(host).map(|at| (at + hosts.len() - next) % hosts.len());
+        let turn = |at: At<'_>| place(at).map(|at| (at + hosts.len() - next) % hosts.len());
         let last = by_host
             .into_iter()
-            .max_by_key(|(host, count)| (*count, turn(host)));
-        if let Some((host, _)) = last {
-            memory.last_hosts.insert(name.clone(), host.clone());
+            .max_by_key(|(at, count)| (*count, turn(*at)));
+        if let Some(((region, host), _)) = last {
+            let key = pool.host_key(region, host);
+            memory.last_hosts.insert(name.clone(), key);
         }
     }
 }

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use crate::decision::names;
-use model::policy::Policy;
+use crate::decision::turn::Turn;
+use model::cluster::Node;
+use model::policy::{POOL_LABEL, Policy, REGION_LABEL};
 use model::region::{GuestKind, Region, Vm};
 use model::snapshot::Snapshot;
 
@@ -28,13 +30,33 @@ pub(crate) fn find<'a>(
     vms.filter_map(move |(region, vmid, vm)| {
         let mut pools = policy.pools.iter().enumerate();
         let (slot, (pool, _)) = pools
-            .find(|(_, (pool, of))| of.region == *region && names::is_of_pool(&vm.name, pool))?;
+            .find(|(_, (pool, of))| of.at(region).is_some() && names::is_of_pool(&vm.name, pool))?;
         Some(Unread {
             region,
             vmid,
             vm,
             pool: (pool, slot),
         })
+    })
+}
+
+/// Nodes of machines in regions of which nothing was read since the start: the pool, and the node. No machine is known
+/// behind them where the journal is another's; they count for the limits of a pool that has other regions too.
+pub(crate) fn nodes<'t, 'a>(
+    turn: &'t Turn<'a>,
+) -> impl Iterator<Item = (&'a Arc<str>, &'a Node)> + use<'t, 'a> {
+    let (view, dark) = (&turn.view, &turn.holds.unread_regions);
+    let all = view.snapshot.cluster.nodes.values().enumerate();
+    // Mostly there is none.
+    let all = all.take(if dark.is_empty() { 0 } else { usize::MAX });
+    all.filter_map(move |(position, node)| {
+        let unread = node.labels.get(REGION_LABEL);
+        let unread = unread.is_some_and(|region| dark.contains_key(region));
+        if !unread || view.behind_at(position).is_some() {
+            return None;
+        }
+        let (pool, _) = view.policy.pools.get_key_value(node.labels.get(POOL_LABEL)?)?;
+        Some((pool, node))
     })
 }
 

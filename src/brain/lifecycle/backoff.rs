@@ -43,8 +43,8 @@ pub(crate) enum FailedThere {
 }
 
 /// Whether a failure keeps a pool from a host, or makes that host the last one that the pool takes.
-pub(crate) fn on_host(turn: &Turn<'_>, pool: &str, host: &str) -> Option<FailedThere> {
-    let backoff = turn.memory.host_backoff.get(pool)?.get(host)?;
+pub(crate) fn on_host(turn: &Turn<'_>, pool: &str, at: At<'_>) -> Option<FailedThere> {
+    let backoff = held_against(turn, pool, at)?;
     let waits = backoff.until > turn.now() && !planted!(NoBackoff);
     Some(if waits {
         FailedThere::Until(backoff.until)
@@ -57,10 +57,23 @@ pub(crate) fn on_host(turn: &Turn<'_>, pool: &str, host: &str) -> Option<FailedT
 pub(crate) fn failure_on<'t>(
     turn: &'t Turn<'_>,
     pool: &str,
-    host: &str,
+    at: At<'_>,
 ) -> Option<&'t ForeignText> {
-    let backoff = turn.memory.host_backoff.get(pool)?.get(host)?;
-    Some(&backoff.message)
+    Some(&held_against(turn, pool, at)?.message)
+}
+
+/// A region with one of its hosts.
+type At<'a> = (&'a str, &'a Arc<str>);
+
+fn held_against<'t>(turn: &'t Turn<'_>, pool: &str, (region, host): At<'_>) -> Option<&'t Backoff> {
+    let hosts = turn.memory.host_backoff.get(pool)?;
+    hosts.get(&host_key(turn, pool, region, host))
+}
+
+/// What memory calls a host of a pool.
+fn host_key(turn: &Turn<'_>, pool: &str, region: &str, host: &Arc<str>) -> Arc<str> {
+    let policy = turn.view.policy.pools.get(pool);
+    policy.map_or_else(|| host.clone(), |pool| pool.host_key(region, host))
 }
 
 fn of_pool<'t>(turn: &'t Turn<'_>, pool: &str) -> Option<&'t Backoff> {
@@ -72,13 +85,20 @@ fn of_pool<'t>(turn: &'t Turn<'_>, pool: &str) -> Option<&'t Backoff> {
 fn on_all_hosts<'t>(turn: &'t Turn<'_>, name: &str) -> Option<&'t Backoff> {
     let failed = turn.memory.host_backoff.get(name)?;
     let pool = turn.view.policy.pools.get(name)?;
-    let region = turn.view.snapshot.regions.get(&pool.region)?;
-    let usable = region.hosts.keys();
-    let mut usable =
-        usable.filter(|host| pool.may_use(host) && reach::copy(region, pool, host).is_ok());
+    let regions = &turn.view.snapshot.regions;
+    let regions = pool
+        .everywhere()
+        .filter_map(|there| Some((there, regions.get(&there.region)?)));
+    let usable = regions.flat_map(|(there, region)| {
+        let hosts = region.hosts.keys();
+        let usable =
+            |host: &&Arc<str>| there.may_use(host) && reach::copy(region, there, host).is_ok();
+        hosts.filter(usable).map(|host| pool.host_key(&there.region, host))
+    });
+    let mut usable = usable.collect::<Vec<_>>().into_iter();
     let mut first: Option<&Backoff> = None;
     let all = usable.all(|host| {
-        let waits = failed.get(host).filter(|there| there.until > turn.now());
+        let waits = failed.get(&host).filter(|there| there.until > turn.now());
         let sooner = waits.filter(|there| first.is_none_or(|first| there.until < first.until));
         first = sooner.or(first);
         waits.is_some()
@@ -212,7 +232,12 @@ fn uncounted(turn: &Turn<'_>) -> Vec<Failed> {
             at,
             machine: known.name.clone(),
             pool: known.pool_name().into(),
-            host: known.machine.host.clone(),
+            host: host_key(
+                turn,
+                known.pool_name(),
+                &known.machine.region,
+                &known.machine.host,
+            ),
             message,
             before_it_ran,
         });
@@ -238,16 +263,18 @@ fn forget(turn: &mut Turn<'_>, reset: Span) {
     if turn.memory.host_backoff.is_empty() {
         return;
     }
-    let mut works_since: BTreeMap<(&str, &str), Time> = BTreeMap::new();
+    let mut works_since: BTreeMap<(&str, Arc<str>), Time> = BTreeMap::new();
     for known in turn.view.machines.values().filter(|known| works(known)) {
-        let there = (known.pool_name(), &*known.machine.host);
+        let machine = known.machine;
+        let host = host_key(turn, known.pool_name(), &machine.region, &machine.host);
+        let there = (known.pool_name(), host);
         let last = works_since.entry(there).or_default();
         *last = (*last).max(known.machine.mark.created);
     }
     let pools = &mut turn.memory.host_backoff;
     for (pool, hosts) in pools.iter_mut() {
         hosts.retain(|host, backoff| {
-            let worked = works_since.get(&(&**pool, &**host));
+            let worked = works_since.get(&(&**pool, host.clone()));
             counts(backoff) && worked.is_none_or(|created| *created <= backoff.failed)
         });
     }

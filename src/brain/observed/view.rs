@@ -345,7 +345,8 @@ fn know<'a>(
     let mut known = Known {
         name,
         machine,
-        pool: pool.map(|(_, (_, pool))| pool),
+        // A pool that has left the region: what it says of others is next best.
+        pool: pool.map(|(_, (_, pool))| pool.at(&machine.region).unwrap_or(pool)),
         pool_slot: pool.map(|(slot, _)| slot),
         kind: match &machine.terms {
             Some(terms) => Some(&terms.kind),

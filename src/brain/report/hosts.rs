@@ -26,7 +26,7 @@ pub(crate) fn report(turn: &mut Turn<'_>) {
             let Some(capacity) = ledger.capacity(name, host) else {
                 continue;
             };
-            let notes = notes(turn, (host, seen), &pools);
+            let notes = notes(turn, (name, host, seen), &pools);
             hosts.push((host.clone(), state(seen, capacity, notes)));
         }
         let unknown = unknown(turn, name, region);
@@ -63,9 +63,8 @@ fn shared_zones(turn: &Turn<'_>) -> Vec<String> {
 
 /// The pools that may use a host.
 fn users<'a>(turn: &Turn<'a>, region: &str, host: &str) -> Vec<(&'a Arc<str>, &'a PoolPolicy)> {
-    let pools = turn.view.policy.pools.iter();
-    let users = pools.filter(|(_, pool)| *pool.region == *region && pool.may_use(host));
-    users.collect()
+    let pools = turn.view.policy.pools_in(region);
+    pools.filter(|(_, pool)| pool.may_use(host)).collect()
 }
 
 fn state(seen: &Host, capacity: &HostCapacity, notes: Vec<String>) -> HostState {
@@ -85,7 +84,7 @@ fn state(seen: &Host, capacity: &HostCapacity, notes: Vec<String>) -> HostState 
 /// Why a host gets nothing, or is taken last.
 fn notes(
     turn: &Turn<'_>,
-    (name, seen): (&str, &Host),
+    (region, name, seen): (&str, &Arc<str>, &Host),
     pools: &[(&Arc<str>, &PoolPolicy)],
 ) -> Vec<String> {
     let mut notes = Vec::new();
@@ -98,8 +97,8 @@ fn notes(
         notes.push("no pool may use it".to_owned());
     }
     for (pool, _) in pools {
-        let failed = backoff::on_host(turn, pool, name);
-        let why = backoff::failure_on(turn, pool, name);
+        let failed = backoff::on_host(turn, pool, (region, name));
+        let why = backoff::failure_on(turn, pool, (region, name));
         let Some((failed, why)) = failed.zip(why) else {
             continue;
         };
@@ -118,9 +117,20 @@ fn unknown(turn: &Turn<'_>, name: &str, region: &Region) -> Vec<String> {
     if region.hosts.is_empty() {
         return Vec::new();
     }
+    // What a pool of several regions names may be a host of another one.
+    let elsewhere = |pool: &PoolPolicy, host: &Arc<str>| {
+        let mut others = pool.everywhere().filter(|there| *there.region != *name);
+        others.any(|there| {
+            let seen = turn.view.snapshot.regions.get(&there.region);
+            seen.is_none_or(|seen| seen.hosts.contains_key(host))
+        })
+    };
     let pools = turn.view.policy.pools.values();
-    let named = pools.filter(|pool| *pool.region == *name);
-    let named = named.flat_map(|pool| pool.hosts.iter().chain(&pool.host_rules.exclude));
+    let named = pools.filter_map(|pool| Some((pool, pool.at(name)?)));
+    let named = named.flat_map(|(pool, there)| {
+        let named = there.hosts.iter().chain(&there.host_rules.exclude);
+        named.filter(move |host| !elsewhere(pool, host))
+    });
     let missing: BTreeSet<&Arc<str>> = named
         .filter(|host| !region.hosts.contains_key(*host))
         .collect();

@@ -135,10 +135,11 @@ pub fn node_template(
     policy: &Policy,
     pool: &str,
     instance_type: &str,
-    host: &str,
+    (region, host): (&str, &str),
     name: &str,
 ) -> Option<NodeTemplate> {
     let (pool_name, pool) = policy.pools.get_key_value(pool)?;
+    let pool = pool.at(region)?;
     let (type_name, kind) = policy.instance_types.get_key_value(instance_type)?;
     let copies = snapshot
         .regions

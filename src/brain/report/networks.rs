@@ -1,5 +1,6 @@
 //! Every network in numbers: what it has to give, and what is free of it.
 
+use model::policy::PoolPolicy;
 use model::report::NetworkState;
 
 use crate::decision::addresses::AddressBook;
@@ -13,6 +14,7 @@ pub(crate) fn report(turn: &mut Turn<'_>) {
     let book = AddressBook::of(turn);
     for (name, network) in &turn.view.policy.networks {
         let users = turn.view.policy.pools.values();
+        let users = users.flat_map(PoolPolicy::everywhere);
         let mut users = users.filter(|pool| pool.networks.values().any(|of| of == name));
         let unread = users.any(|pool| turn.holds.unread_in(&pool.region).is_some());
         if unread {

@@ -18,7 +18,8 @@ pub(crate) fn report(turn: &mut Turn<'_>) {
             max: pool.max,
             ..PoolState::default()
         };
-        state.unread = turn.holds.unread_in(&pool.region).is_some();
+        let mut regions = pool.everywhere().map(|there| &there.region);
+        state.unread = regions.any(|region| turn.holds.unread_in(region).is_some());
         for known in turn.view.machines.values() {
             if state.unread || known.pool_name() != &**name {
                 continue;

@@ -236,7 +236,7 @@ fn judge<'a>(
         bin,
         utilization,
         mode,
-        price: cost::price(known),
+        price: cost::price(turn.view.policy, known),
         cost: cost::of_pods(&pods),
         risky: budgets.risky(&pods),
         pods,

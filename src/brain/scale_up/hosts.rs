@@ -31,11 +31,17 @@ impl Size {
     }
 }
 
-/// What a new machine of each pool leaves idle on its host; 0 for no such bound.
-pub(crate) fn keeps<'a>(pools: impl Iterator<Item = &'a PoolPolicy>) -> Arc<[Size]> {
-    let keep = |pool: &PoolPolicy| Size {
-        cpu_milli: pool.host_rules.min_free_cpu_milli,
-        memory: pool.host_rules.min_free_memory,
+/// What a new machine of each pool leaves idle on its host in a region; 0 for no such bound.
+pub(crate) fn keeps<'a>(
+    pools: impl Iterator<Item = &'a PoolPolicy>,
+    region: &str,
+) -> Arc<[Size]> {
+    let keep = |pool: &PoolPolicy| {
+        let rules = &pool.at(region).unwrap_or(pool).host_rules;
+        Size {
+            cpu_milli: rules.min_free_cpu_milli,
+            memory: rules.min_free_memory,
+        }
     };
     pools.map(keep).collect()
 }

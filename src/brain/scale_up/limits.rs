@@ -87,11 +87,11 @@ impl Ledger {
         };
         ledger.stores = Stores::of(turn, &ledger.store_slots);
         ledger.addresses = AddressBook::of(turn).count(turn.view.policy);
-        let keeps = hosts::keeps(turn.view.policy.pools.values());
         for (name, region) in &snapshot.regions {
             let policy = turn.view.policy.regions.get(name);
             let slots = region.hosts.keys().cloned().zip(ledger.hosts.len()..);
             ledger.host_slots.insert(name.clone(), slots.collect());
+            let keeps = hosts::keeps(turn.view.policy.pools.values(), name);
             let hosts = region.hosts.values();
             let hosts = hosts.map(|host| HostCapacity::of(host, policy, &keeps));
             ledger.hosts.extend(hosts);
@@ -122,34 +122,57 @@ impl Ledger {
             let node = snapshot.cluster.nodes.contains_key(&unread.vm.name);
             ledger.nodes += u64::from(!node);
         }
+        for (pool, node) in crate::decision::unread::nodes(turn) {
+            let slot = turn.view.policy.pools.keys().position(|name| name == pool);
+            if let Some(of) = slot.map(|slot| &mut ledger.pools[slot]) {
+                of.machines += 1;
+                of.cpu_milli = of.cpu_milli.saturating_add(node.capacity.cpu_milli);
+                of.memory = of.memory.saturating_add(node.capacity.memory);
+            }
+        }
         ledger
     }
 
     /// What is held against hosts.
     fn note_failures(&mut self, turn: &Turn<'_>) {
         for (slot, (name, pool)) in turn.view.policy.pools.iter().enumerate() {
-            let hosts = turn.memory.host_backoff.get(name);
-            for host in hosts.into_iter().flat_map(BTreeMap::keys) {
-                let failed = backoff::on_host(turn, name, host);
-                if let Some((of, failed)) = self.host(&pool.region, host).zip(failed) {
-                    of.note_failure(slot, failed);
+            if !turn.memory.host_backoff.contains_key(name) {
+                continue;
+            }
+            for there in pool.everywhere() {
+                let seen = turn.view.snapshot.regions.get(&there.region);
+                for host in seen.into_iter().flat_map(|seen| seen.hosts.keys()) {
+                    let failed = backoff::on_host(turn, name, (&there.region, host));
+                    if let Some((of, failed)) = self.host(&there.region, host).zip(failed) {
+                        of.note_failure(slot, failed);
+                    }
                 }
             }
         }
     }
 
-    /// What each pool asks of hosts.
+    /// What each pool asks of hosts, in each of its regions.
     fn demands(&self, turn: &Turn<'_>) -> Vec<HostDemand> {
         let policy = turn.view.policy;
-        let demand = |(slot, (name, pool)): (usize, (&Arc<str>, _))| {
-            let pool: &PoolPolicy = pool;
-            let slots = self.host_slots.get(&pool.region);
+        let mut demands = Vec::new();
+        for (slot, (name, pool)) in policy.pools.iter().enumerate() {
             let last = turn.memory.last_hosts.get(name);
-            let last = last.and_then(|host| slots?.get(host).copied());
-            let region = policy.regions.get(&pool.region);
-            HostDemand::of((slot, pool), region, last, self.hosts.len())
-        };
-        policy.pools.iter().enumerate().map(demand).collect()
+            let last = last.and_then(|last| self.slot_of(pool, last));
+            demands.extend(pool.everywhere().map(|there| {
+                let region = policy.regions.get(&there.region);
+                HostDemand::of((slot, there), region, last, self.hosts.len())
+            }));
+        }
+        demands
+    }
+
+    /// The place of a pool's host among all, by what memory calls it.
+    fn slot_of(&self, pool: &PoolPolicy, key: &Arc<str>) -> Option<usize> {
+        pool.everywhere().find_map(|there| {
+            let mut hosts = self.host_slots.get(&there.region)?.iter();
+            let found = hosts.find(|(host, _)| pool.host_key(&there.region, host) == *key);
+            found.map(|(_, slot)| *slot)
+        })
     }
 
     /// One that cannot be read: what PVE lists of it counts.
@@ -249,7 +272,7 @@ impl Ledger {
         self.hosts.get_mut(slot)
     }
 
-    /// Whether one more machine of a choice's pool may be made at all, whatever its type and host.
+    /// Whether one more machine of a choice's pool may be made in its region at all, whatever its type and host.
     pub(crate) fn pool_admits(&self, turn: &Turn<'_>, choice: &Choice<'_>) -> Result<(), Refused> {
         let (name, pool) = (choice.pool, choice.policy);
         turn.holds
@@ -371,7 +394,7 @@ impl Ledger {
             return Err(refused(why.clone()));
         }
         let host = &self.hosts[offer.host_slot];
-        let admits = host.admits(&self.demands[choice.pool_slot], Size::of(choice.kind));
+        let admits = host.admits(&self.demands[choice.site_slot], Size::of(choice.kind));
         admits.map_err(|full| refused(full.refusal(choice.kind)))?;
         let admits = self.stores.admit(&offer.takes);
         admits.map_err(|lack| refused(lack.refusal(&self.store_slots)))
@@ -384,7 +407,7 @@ impl Ledger {
         (before, from): (&Choice<'_>, &Offer<'_>),
     ) -> bool {
         let host = &self.hosts[offer.host_slot];
-        let demand = &self.demands[choice.pool_slot];
+        let demand = &self.demands[choice.site_slot];
         let (now, then) = (Size::of(before.kind), Size::of(choice.kind));
         host.admits_instead(demand, now, then)
             && self.stores.admit_instead(&offer.takes, &from.takes).is_ok()
@@ -392,7 +415,7 @@ impl Ledger {
 
     /// How good the host of an offer is for one more machine of the choice: the lowest gets it.
     pub(crate) fn host_rank(&self, choice: &Choice<'_>, offer: &Offer<'_>) -> HostRank {
-        self.hosts[offer.host_slot].rank(&self.demands[choice.pool_slot], offer.host_slot)
+        self.hosts[offer.host_slot].rank(&self.demands[choice.site_slot], offer.host_slot)
     }
 
     /// The next VMID of the region's range that nothing has, after that of the machine planned last: a call to PVE that was
@@ -455,9 +478,10 @@ impl Ledger {
         let policies = turn.view.policy.pools.values();
         let pools = policies.zip(&self.pools).enumerate();
         let pools = pools.map(|(slot, (policy, used))| {
-            let mut choices = choices.iter();
-            let choice = choices.find(|choice| choice.pool_slot == slot);
-            let open = choice.is_some_and(|choice| self.pool_admits(turn, choice).is_ok());
+            let mut places = choices.iter();
+            let open = places.any(|choice| {
+                choice.pool_slot == slot && self.pool_admits(turn, choice).is_ok()
+            });
             let most = if open { u64::from(policy.max) } else { 0 };
             Allowance {
                 machines: most

@@ -82,7 +82,7 @@ pub(crate) fn lesson_key(
 /// template. Of several nodes the least of each amount counts. Pods that the kubelet brings along
 /// (static pods) are part of the truth.
 pub(crate) fn learn(turn: &mut Turn<'_>) {
-    let mut seen: BTreeMap<(&str, &str), (Arc<str>, Resources)> = BTreeMap::new();
+    let mut seen: BTreeMap<Arc<str>, Resources> = BTreeMap::new();
     for known in turn.view.machines.values() {
         // A machine with terms of its own teaches nothing about those to come, unless it has their size.
         let kind = turn
@@ -97,15 +97,15 @@ pub(crate) fn learn(turn: &mut Turn<'_>) {
             continue;
         };
         let mark = &known.machine.mark;
-        match seen.get_mut(&(&*mark.pool, &*mark.instance_type)) {
-            Some((_, least)) => lower_to(least, &truth),
+        let key = lesson_key(&mark.pool, &mark.instance_type, pool, kind);
+        match seen.get_mut(&key) {
+            Some(least) => lower_to(least, &truth),
             None => {
-                let key = lesson_key(&mark.pool, &mark.instance_type, pool, kind);
-                seen.insert((&mark.pool, &mark.instance_type), (key, truth));
+                seen.insert(key, truth);
             }
         }
     }
-    for (key, truth) in seen.into_values() {
+    for (key, truth) in seen {
         turn.memory.learned.insert(key, truth);
     }
 }

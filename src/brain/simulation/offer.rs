@@ -4,6 +4,7 @@ use crate::constraints::shape::HOSTNAME_LABEL;
 use std::sync::Arc;
 
 use model::facts::{self, Facts};
+use model::mark::Mark;
 use model::policy::{
     INSTANCE_TYPE_LABEL, InstanceType, POOL_LABEL, PoolPolicy, REGION_LABEL, ZONE_LABEL,
 };
@@ -39,19 +40,22 @@ const GIB_PRICE: i64 = 10_000;
 /// for who asks for it, and for others where nothing else will do.
 const DEVICE_PRICE: i64 = 100_000_000;
 
-/// A pool with one of its instance types.
+/// A pool in one of its regions with one of its instance types.
 #[derive(Debug)]
 pub(crate) struct Choice<'a> {
     pub(crate) pool: &'a Arc<str>,
+    /// The pool as it is in the region.
     pub(crate) policy: &'a PoolPolicy,
     pub(crate) type_name: &'a Arc<str>,
     pub(crate) kind: &'a InstanceType,
     /// Price of one node.
     pub(crate) price: i64,
-    /// `pool/type`, as reports name it.
+    /// `pool/type`, as reports name it, and `pool/type in REGION` where the pool is in several regions.
     pub(crate) label: Arc<str>,
     /// Place of the pool in the policy.
     pub(crate) pool_slot: usize,
+    /// Place of the pool in this region among all pools in all of their regions.
+    pub(crate) site_slot: usize,
     /// How many offers there are of the choices before it.
     pub(crate) first: usize,
     /// What volumes a node of it can attach.
@@ -166,7 +170,7 @@ impl Choice<'_> {
     }
 }
 
-/// All choices of the policy, in the order of pools and, within a pool, of its types.
+/// All choices of the policy, in the order of pools and, within a pool, of its types and then its regions.
 pub(crate) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
     let policy = turn.view.policy;
     let slots = (
@@ -174,31 +178,56 @@ pub(crate) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
         &DeviceSlots::of(turn.view.snapshot, policy),
     );
     let mut choices = Vec::new();
-    let mut first = 0;
-    for (pool_slot, (pool, pool_policy)) in policy.pools.iter().enumerate() {
-        for type_name in &pool_policy.instance_types {
+    let (mut first, mut sites) = (0, 0);
+    for (pool_slot, (pool, of)) in policy.pools.iter().enumerate() {
+        for type_name in &of.instance_types {
             let Some(kind) = policy.instance_types.get(type_name) else {
                 continue;
             };
-            let offers = offers(turn, slots, pool, pool_policy, type_name, kind);
-            let before = first;
-            first += offers.len();
-            choices.push(Choice {
-                pool,
-                policy: pool_policy,
-                type_name,
-                kind,
-                price: price_of_type(kind),
-                label: format!("{pool}/{type_name}").into(),
-                pool_slot,
-                first: before,
-                slots: slots::promised(turn, pool, Some(kind)),
-                offers,
-                nowhere: nowhere(turn, pool_policy),
-            });
+            for (site, there) in of.everywhere().enumerate() {
+                let offers = offers(turn, slots, pool, there, type_name, kind);
+                let before = first;
+                first += offers.len();
+                choices.push(Choice {
+                    pool,
+                    policy: there,
+                    type_name,
+                    kind,
+                    price: policy.price_in(&there.region, price_of_type(kind)),
+                    label: label(pool, of, there, type_name),
+                    pool_slot,
+                    site_slot: sites + site,
+                    first: before,
+                    slots: slots::promised(turn, pool, Some(kind)),
+                    offers,
+                    nowhere: nowhere(turn, there),
+                });
+            }
         }
+        sites += of.everywhere().count();
     }
     choices
+}
+
+/// How reports name a choice.
+fn label(pool: &str, of: &PoolPolicy, there: &PoolPolicy, type_name: &str) -> Arc<str> {
+    if of.further.is_empty() {
+        return format!("{pool}/{type_name}").into();
+    }
+    format!("{pool}/{type_name} in {}", there.region).into()
+}
+
+/// The choice that a machine is, or would be, made of.
+pub(crate) fn choice_of<'b, 'a>(
+    choices: &'b [Choice<'a>],
+    mark: &Mark,
+    region: &str,
+) -> Option<&'b Choice<'a>> {
+    let of_pool = |choice: &&Choice<'_>| {
+        **choice.pool == *mark.pool && **choice.type_name == *mark.instance_type
+    };
+    let mut choices = choices.iter().filter(of_pool);
+    choices.find(|choice| *choice.policy.region == *region)
 }
 
 /// Why a region offers nothing to a pool.

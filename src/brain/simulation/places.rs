@@ -194,9 +194,7 @@ fn offered<'b, 'a>(
     known: &Known<'_>,
 ) -> Option<(&'b Choice<'a>, &'b offer::Offer<'a>)> {
     let mark = &known.machine.mark;
-    let choice = choices
-        .iter()
-        .find(|choice| **choice.pool == *mark.pool && **choice.type_name == *mark.instance_type)?;
+    let choice = offer::choice_of(choices, mark, &known.machine.region)?;
     let offer = choice
         .offers
         .iter()

@@ -35,6 +35,7 @@ mod preempting;
 mod preferences;
 mod properties;
 mod realised;
+mod regions;
 mod shrinking;
 mod sizing;
 mod steady;

@@ -22,8 +22,7 @@ pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
 pub(super) fn judge(seen: &Seen, name: &str, settings: &Settings, findings: &mut Findings) {
     let name: RegionName = name.into();
     let region = region(seen, &name, settings);
-    let pools = settings.policy.pools.iter();
-    for (pool_name, pool) in pools.filter(|(_, pool)| pool.region == name) {
+    for (pool_name, pool) in settings.policy.pools_in(&name) {
         // That there is none at all is said of the template.
         let copies = region.templates.get(&pool.template);
         if copies.is_none_or(Vec::is_empty) {

@@ -35,9 +35,7 @@ fn pools<'a>(
     settings: &'a Settings,
 ) -> impl Iterator<Item = (&'a Arc<str>, &'a PoolPolicy, &'a Arc<str>, &'a InstanceType)> {
     let policy = &settings.policy;
-    let pools = policy.pools.iter();
-    let pools = pools.filter(move |(_, pool)| *pool.region == *region);
-    pools.flat_map(move |(name, pool)| {
+    policy.pools_in(region).flat_map(move |(name, pool)| {
         let types = pool.instance_types.iter();
         types.filter_map(move |kind| Some((name, pool, kind, policy.instance_types.get(kind)?)))
     })

@@ -9,8 +9,7 @@ use crate::pve::{HostResource, Resources};
 pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
     let policy = &region.region.here.settings.policy;
     let name = &*region.region.name;
-    let pools = policy.pools.iter();
-    for (pool, of) in pools.filter(|(_, pool)| *pool.region == *name) {
+    for (pool, of) in policy.pools_in(name) {
         judge_pool(&region.seen.resources, pool, of, policy, findings);
     }
 }
@@ -23,8 +22,14 @@ pub(super) fn judge_pool(
     policy: &Policy,
     findings: &mut Findings,
 ) {
+    let several = policy.pools.get(name);
+    let several = several.is_some_and(|of| !of.further.is_empty());
     for host in &pool.hosts {
         match seen.hosts.get(host) {
+            None if several => findings.fine(format!(
+                "pool {name}: host {host} is not in {}, and the pool has other regions",
+                pool.region
+            )),
             None => {
                 findings
                     .wrong(format!("pool {name}: there is no host {host}"))
@@ -47,7 +52,7 @@ pub(super) fn judge_pool(
         }
     }
     for host in &pool.host_rules.exclude {
-        if !seen.hosts.contains_key(host) {
+        if !several && !seen.hosts.contains_key(host) {
             findings.wrong(format!(
                 "pool {name}: there is no host {host} to exclude; the hosts are {}",
                 names(seen)

@@ -80,7 +80,8 @@ fn of_config(config: &VmConfig, replaced: impl Fn(u8) -> bool) -> impl Iterator<
 /// The hosts that machines of a template may come to.
 fn hosts<'a>(seen: &'a Seen, template: &str, settings: &'a Settings) -> Vec<&'a Arc<str>> {
     let pools = settings.policy.pools.values();
-    let pools: Vec<_> = pools.filter(|pool| *pool.template == *template).collect();
+    let pools = pools.filter_map(|pool| pool.of_template(template));
+    let pools: Vec<_> = pools.collect();
     let all = seen.resources.hosts.keys();
     all.filter(|host| {
         pools

@@ -1,6 +1,6 @@
 //! The ids that a cloud controller manager knows nodes by.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::finding::Findings;
@@ -11,8 +11,10 @@ use crate::model::facts::{self, Facts};
 pub(super) async fn look(cluster: &Cluster, findings: &mut Findings) {
     let (client, settings) = (&cluster.client, &cluster.here.settings);
     let written = |name: &Arc<str>| settings.pools.get(name)?.join.provider_id.as_deref();
-    let mut ours = BTreeMap::new();
-    for (name, pool) in &settings.policy.pools {
+    let mut ours = BTreeSet::new();
+    let pools = settings.policy.pools.iter();
+    let places = pools.flat_map(|(name, pool)| pool.everywhere().map(move |there| (name, there)));
+    for (name, pool) in places {
         let facts = Facts {
             machine: name,
             vmid: 0,

@@ -84,9 +84,8 @@ fn judge_room(
     ours: usize,
     findings: &mut Findings,
 ) {
-    let pools = settings.policy.pools.values();
-    let pools = pools.filter(|pool| *pool.region == *name);
-    let most: usize = pools.map(|pool| pool.max as usize).sum();
+    let pools = settings.policy.pools_in(name);
+    let most: usize = pools.map(|(_, pool)| pool.max as usize).sum();
     let guests = &seen.resources.guests;
     let kept = (first..=last).contains(&VOLUMES_VMID) && !guests.contains_key(&VOLUMES_VMID);
     let all = (last - first) as usize + usize::from(!kept);

@@ -141,12 +141,12 @@ pub(in crate::cli) fn needed(
             add(format!("/sdn/zones/localnetwork/{bridge}"), &["SDN.Use"]);
         }
     }
-    for pool in settings.policy.pools.values() {
+    for (_, pool) in settings.policy.pools_in(name) {
         let types = pool.instance_types.iter();
         let types = types.filter_map(|name| settings.policy.instance_types.get(name));
         let devices = types.flat_map(|kind| &kind.pci);
         let template = settings.templates.get(&pool.template);
-        for device in devices.filter(|_| *pool.region == *name) {
+        for device in devices {
             let mapping = &device.mapping;
             add(format!("/mapping/pci/{mapping}"), &["Mapping.Use"]);
             if let Some(template) = template {

@@ -124,7 +124,7 @@ fn judge_config(
         .policy
         .pools
         .values()
-        .filter(|pool| *pool.template == *name);
+        .filter(|pool| pool.of_template(name).is_some());
     for kind in pools.flat_map(|pool| &pool.instance_types) {
         let wanted = settings
             .policy

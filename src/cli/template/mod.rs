@@ -267,10 +267,8 @@ fn hosts(
     if !build.hosts.is_empty() {
         return Ok(build.hosts.clone());
     }
-    let pools = settings.policy.pools.values();
-    let pools: Vec<_> = pools
-        .filter(|pool| pool.region == template.region)
-        .collect();
+    let pools = settings.policy.pools_in(&template.region);
+    let pools: Vec<_> = pools.map(|(_, pool)| pool).collect();
     let wanted = |host: &str| pools.is_empty() || pools.iter().any(|pool| pool.may_use(host));
     let online = resources.hosts.iter().filter(|(_, host)| host.online);
     let having = online.filter(|(host, _)| {

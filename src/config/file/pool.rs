@@ -45,11 +45,15 @@ pub struct InstanceType {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pool {
-    /// Its region. Default: that of its template.
+    /// Its region. Default: those of its templates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// The template its machines are cloned from.
     pub template: Option<String>,
+    /// In place of `template`: one of each region that its machines may be in, for a pool over [several PVE
+    /// clusters](regions.md). `min` and `max` are those of the whole pool.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub templates: Vec<String>,
     /// The network that gives its machines their addresses: each gets one of its own on the first network card, instead of what
     /// the template's `ipconfig` says.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -340,6 +344,7 @@ impl Default for Pool {
         Pool {
             region: None,
             template: None,
+            templates: Vec::new(),
             network: None,
             instance_types: None,
             hosts: Vec::new(),

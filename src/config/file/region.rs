@@ -149,6 +149,11 @@ pub struct Region {
     /// count in full. Default: no such bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_free_memory: Option<Size>,
+    /// What a machine costs here, times the price of its instance type. Of several regions a pool takes the cheapest. Default: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price_factor: Option<Overcommit>,
+    /// Added to the `weight` of pools here: of its regions a pool takes the heaviest that can, before the price counts.
+    pub weight: i32,
     /// How often PVE is read while nothing happens.
     pub poll: Duration,
     /// Clones from or to one storage at the same time.
@@ -314,6 +319,8 @@ impl Default for Region {
             cpu_overcommit: None,
             min_free_cores: None,
             min_free_memory: None,
+            price_factor: None,
+            weight: 0,
             poll: Duration(Span::seconds(30)),
             max_clones_per_storage: 2,
             zone: None,

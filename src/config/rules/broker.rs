@@ -37,10 +37,10 @@ pub(super) fn broker(
         let named = templates.iter().filter_map(|template| pick(template));
         sorted(named.chain(more).cloned())
     };
-    let local = policy
-        .pools
-        .iter()
-        .filter(|(_, pool)| is_local(&pool.region));
+    let local = policy.pools.iter().filter_map(|(name, pool)| {
+        let there = pool.everywhere().find(|there| is_local(&there.region));
+        Some((name, there?))
+    });
     let pools: BTreeMap<String, PoolAllow> = local
         .map(|(name, pool)| (name.to_string(), pool_allow(pool, all)))
         .collect();

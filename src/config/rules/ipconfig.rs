@@ -178,13 +178,13 @@ pub(super) fn check_shared(
         };
         let used: Vec<_> = pools
             .iter()
-            .filter(|(_, pool)| *pool.policy.template == **name)
+            .filter_map(|(of, pool)| Some((of, pool.policy.of_template(name)?)))
             // The network's addresses are on that card.
-            .filter(|(_, pool)| !pool.policy.networks.contains_key(&0))
+            .filter(|(_, pool)| !pool.networks.contains_key(&0))
             .collect();
         let machines = used
             .iter()
-            .map(|(_, pool)| u64::from(pool.policy.max))
+            .map(|(_, pool)| u64::from(pool.max))
             .sum::<u64>();
         if machines > 1 {
             let names = names(used.iter().map(|(name, _)| name));

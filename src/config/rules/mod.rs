@@ -15,6 +15,7 @@ mod networks;
 mod notifications;
 mod pools;
 mod regions;
+mod sources;
 mod templates;
 mod types;
 mod web;
@@ -325,13 +326,13 @@ fn warnings(file: &File, types: &types::Types, policy: &Policy) -> Vec<String> {
     let used =
         |pick: &dyn Fn(&crate::model::policy::PoolPolicy) -> bool| policy.pools.values().any(pick);
     for name in file.template.keys() {
-        if !used(&|pool| *pool.template == **name) {
+        if !used(&|pool| pool.of_template(name).is_some()) {
             warnings.push(format!("template.{name}: no pool uses it"));
         }
     }
     types.warn(file, policy, &mut warnings);
     for name in policy.regions.keys() {
-        if !used(&|pool| pool.region == *name) {
+        if !used(&|pool| pool.at(name).is_some()) {
             warnings.push(format!("region.{name}: no pool uses it"));
         }
     }

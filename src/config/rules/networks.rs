@@ -291,7 +291,7 @@ pub(super) fn check_overlaps(
     problems: &mut Problems,
 ) {
     let regions = |name: &Arc<str>| -> BTreeSet<&Arc<str>> {
-        let pools = pools.values().map(|pool| &pool.policy);
+        let pools = pools.values().flat_map(|pool| pool.policy.everywhere());
         let pools = pools.filter(|pool| pool.networks.values().any(|network| network == name));
         pools.map(|pool| &pool.region).collect()
     };

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::networks::{self, Networks};
-use super::regions::{Regions, region_of};
+use super::regions::Regions;
 use super::types::{Types, attach_limits};
-use super::{Problems, disruption, each, hardware, hosts, joining, kubelet, labels, name, shared};
+use super::{
+    Problems, disruption, each, hardware, hosts, joining, kubelet, labels, name, shared, sources,
+};
 use crate::config::file::{self, File};
 use crate::config::place::KeyPath;
 use crate::config::scalar::TaintText;
@@ -44,30 +46,28 @@ pub(super) fn pools(
     for (key, pool) in &file.pool {
         let path = KeyPath::default().at("pool").at(key);
         name(&path, key, MAX_POOL_NAME, problems);
-        let template = template_of(pool, templates, &path, problems);
-        let region = match (&pool.region, template) {
-            (None, Some((_, template))) => Some(template.region.clone()),
-            (named, _) => region_of(named.as_deref(), regions, &path.at("region"), problems),
-        };
-        if let (Some(region), Some((template_name, template))) = (&region, template) {
-            problems.unless(template.region == *region, &path.at("template"), || {
-                format!(
-                    "template {template_name} is in region {}, the pool in {region}",
-                    template.region
-                )
-            });
-        }
-        let said = region.as_ref().and_then(|region| regions.get(region));
-        let mut policy = PoolPolicy {
-            region: region.unwrap_or_default(),
-            template: template.map(|(name, _)| name.clone()).unwrap_or_default(),
-            networks: networks::of_pool(pool, template, networks, &path, problems),
-            ..policy(pool, (file, types), &path, problems)
-        };
-        if let Some(region) = said {
-            hosts::complete(&mut policy, pool, &region.hosts, &path, problems);
-        }
-        let kept = policy.reserved.memory;
+        let sources = sources::of_pool(pool, regions, templates, &path, problems);
+        let said = policy(pool, (file, types), &path, problems);
+        let kept = said.reserved.memory;
+        let sources = sources.into_iter().map(|source| {
+            let mut policy = PoolPolicy {
+                networks: networks::of_pool(pool, source.template, networks, &path, problems),
+                region: source.region.unwrap_or_default(),
+                template: source
+                    .template
+                    .map(|(name, _)| name.clone())
+                    .unwrap_or_default(),
+                ..said.clone()
+            };
+            if let Some(region) = regions.get(&policy.region) {
+                policy.weight = policy.weight.saturating_add(region.weight);
+                hosts::complete(&mut policy, pool, &region.hosts, &path, problems);
+            }
+            (policy.region.clone(), policy)
+        });
+        let mut further: BTreeMap<_, _> = sources.collect();
+        let (_, first) = further.pop_first().unwrap_or_default();
+        let policy = PoolPolicy { further, ..first };
         let settings = settings(pool, kept, &path, problems);
         pools.insert(
             shared(key),
@@ -79,24 +79,6 @@ pub(super) fn pools(
         );
     }
     pools
-}
-
-fn template_of<'a>(
-    pool: &file::Pool,
-    templates: &'a BTreeMap<Arc<str>, Template>,
-    path: &KeyPath,
-    problems: &mut Problems,
-) -> Option<(&'a Arc<str>, &'a Template)> {
-    let named = problems.require(
-        pool.template.as_deref(),
-        &path.at("template"),
-        "a template's name",
-    )?;
-    let found = templates.get_key_value(named);
-    problems.unless(found.is_some(), &path.at("template"), || {
-        format!("there is no table [template.{named}]")
-    });
-    found
 }
 
 fn policy(
@@ -272,7 +254,7 @@ pub(super) fn check_vmids(
     for (name, region) in regions {
         let wanted = pools
             .values()
-            .filter(|pool| pool.policy.region == *name)
+            .filter(|pool| pool.policy.at(name).is_some())
             .fold(0u32, |sum, pool| sum.saturating_add(pool.policy.max));
         let range = region.vmids.first..=region.vmids.last;
         let kept = range.contains(&VOLUMES_VMID);
@@ -287,8 +269,9 @@ pub(super) fn check_vmids(
         });
     }
     for pool in pools.values() {
+        let mut places = pool.policy.everywhere().map(|there| &there.region);
         problems.unless(
-            pool.policy.region.is_empty() || regions.contains_key(&pool.policy.region),
+            places.all(|region| region.is_empty() || regions.contains_key(region)),
             &pool.path,
             || "its region is not usable".to_owned(),
         );

@@ -20,6 +20,8 @@ pub(super) struct ResolvedRegion {
     /// The file does not say what its zones are called.
     zone_unset: bool,
     pub(super) vmids: VmidRange,
+    /// How much heavier pools are here than they say.
+    pub(super) weight: i32,
     /// What it says of hosts, for its pools.
     pub(super) hosts: RegionHosts,
     pub(super) settings: Region,
@@ -97,7 +99,9 @@ fn resolve(region: &file::Region, path: KeyPath, problems: &mut Problems) -> Res
                 Some(file::ZoneNames::RegionHost) => ZoneNames::RegionHost,
                 Some(file::ZoneNames::Host) | None => ZoneNames::Host,
             },
+            price_permille: region.price_factor.map(|factor| factor.0),
         },
+        weight: region.weight,
         zone_unset: region.zone.is_none(),
         hosts: hosts::of_region(region, &path, problems),
         vmids,

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::agent::turn::Turn;
 use crate::config::{ConfigErrors, Settings};
+use crate::sim::faults::FaultPlan;
 use crate::sim::guests::GuestSpec;
 use crate::sim::judge::{Judge, PoolRule, Terms};
 use crate::sim::kube::KubeSpec;
@@ -29,9 +30,13 @@ use page::{Page, Touched};
 
 /// The configuration that the simulated cluster's user wrote.
 pub const CONFIG: &str = include_str!("demo.toml");
+/// The same over two PVE clusters.
+pub const REGIONS: &str = include_str!("regions.toml");
 /// After the story's last step everything must be gone within this time: the longest timers are
 /// ten minutes after the last addition and ten minutes unneeded, then the removals.
 const PATIENCE: Duration = Duration::from_mins(45);
+/// With two PVE clusters: when the way to the second one is cut, and for how long.
+const AWAY: (Duration, Duration) = (Duration::from_secs(250), Duration::from_mins(4));
 /// Between two tellings of the story.
 const PAUSE: Duration = Duration::from_mins(1);
 /// How often it is looked whether all is gone.
@@ -87,31 +92,79 @@ pub fn run(options: &DemoOptions) -> Result<(), DemoError> {
 }
 
 async fn play(options: &DemoOptions, state: &Path) -> Result<(), DemoError> {
-    let mut world = World::new(WorldSpec {
-        seed: options.seed,
-        pve: PveSpec::default(),
-        kube: KubeSpec::default(),
-        guests: GuestSpec::default(),
-        config: CONFIG.to_owned(),
-    })?;
+    let mut world = world(options)?;
     let page = page(&mut world, options).await?;
     let touched = page
         .as_ref()
         .map(|page| page.touched.clone())
         .unwrap_or_default();
     show::introduction(options, page.as_ref().map(|page| page.address));
-    let rules = pool_rules(&world.settings);
-    let name = &world.settings.kubernetes.name;
-    let mut judge = Judge::new(world.kube.clone(), world.pve.clone(), name, rules)
-        .knowing(world.guests.clone(), terms(&world.settings));
+    let mut judges = judges(&world);
     tokio::select! {
         biased;
         ended = world.daemon(state, None, 0) => match ended? {},
         () = pace::hold_back(options.speed) => Ok(()),
         () = show::timeline(&world) => Ok(()),
-        told = tell(&world, options, &mut judge, &touched) => told,
+        told = tell(&world, options, &mut judges, &touched) => told,
+        () = away(&world) => Ok(()),
         () = serve(page) => Ok(()),
     }
+}
+
+/// The world: one PVE cluster, or two.
+fn world(options: &DemoOptions) -> Result<World, ConfigErrors> {
+    let cluster = |name: &str| PveSpec {
+        cluster: name.to_owned(),
+        ..PveSpec::default()
+    };
+    let spec = WorldSpec {
+        seed: options.seed,
+        pve: PveSpec::default(),
+        kube: KubeSpec::default(),
+        guests: GuestSpec::default(),
+        config: CONFIG.to_owned(),
+    };
+    if options.regions < 2 {
+        return World::new(spec);
+    }
+    let spec = WorldSpec {
+        pve: cluster("east"),
+        config: REGIONS.to_owned(),
+        ..spec
+    };
+    World::with_regions(spec, BTreeMap::from([("west".to_owned(), cluster("west"))]))
+}
+
+/// The way to further PVE clusters is cut once, while the workload grows. Never ends.
+async fn away(world: &World) {
+    if world.further.is_empty() {
+        return std::future::pending().await;
+    }
+    let names: Vec<&str> = world.further.keys().map(|name| &**name).collect();
+    let names = names.join(", ");
+    sleep(AWAY.0).await;
+    show::chapter(
+        world,
+        &format!("{names} does not answer any more; its nodes go on."),
+    );
+    for site in world.further.values() {
+        site.faults.set(FaultPlan {
+            silent: 1000,
+            ..FaultPlan::default()
+        });
+    }
+    sleep(AWAY.1).await;
+    for site in world.further.values() {
+        site.faults.quiet();
+    }
+    show::chapter(world, &format!("{names} answers again."));
+    std::future::pending().await
+}
+
+/// All judges look at their parts of the world, until the future is dropped.
+async fn preside(judges: &mut [Judge], world: &World) {
+    let all = judges.iter_mut().map(|judge| judge.preside(world.clock));
+    futures::future::join_all(all).await;
 }
 
 /// Opens the page, unless the demo ends by itself and nobody asks for it.
@@ -139,7 +192,7 @@ async fn serve(page: Option<Page>) {
 async fn tell(
     world: &World,
     options: &DemoOptions,
-    judge: &mut Judge,
+    judges: &mut [Judge],
     touched: &Touched,
 ) -> Result<(), DemoError> {
     let broken = |findings: Vec<String>| DemoError::Broken {
@@ -152,7 +205,7 @@ async fn tell(
         let playing = story.play(world.kube.router());
         let told = tokio::select! {
             biased;
-            () = judge.preside(world.clock) => Ok(()),
+            () = preside(judges, world) => Ok(()),
             told = playing => told,
         };
         told.map_err(|error| DemoError::Workload(format!("{error:#}")))?;
@@ -162,15 +215,18 @@ async fn tell(
         );
         tokio::select! {
             biased;
-            () = judge.preside(world.clock) => {}
+            () = preside(judges, world) => {}
             rested = rest(world, touched) => rested.map_err(&broken)?,
         }
         if touched.is() {
             sleep(PAUSE).await;
             continue;
         }
-        let mut findings = judge.findings();
-        findings.extend(judge.at_rest(&BTreeMap::new()));
+        let mut findings = Vec::new();
+        for judge in &mut *judges {
+            findings.extend(judge.findings());
+            findings.extend(judge.at_rest(&BTreeMap::new()));
+        }
         if !findings.is_empty() {
             return Err(broken(findings));
         }
@@ -221,19 +277,10 @@ pub fn judges(world: &World) -> Vec<Judge> {
     let name = &settings.kubernetes.name;
     // The pools of a region, or those of all regions that `world.pve` stands for.
     let rules = |region: Option<&str>| {
-        let mut rules = pool_rules(settings);
-        rules.retain(|rule| {
-            let of = settings
-                .policy
-                .pools
-                .get(&*rule.name)
-                .map(|pool| &*pool.region);
-            match region {
-                Some(region) => of == Some(region),
-                None => of.is_none_or(|of| !world.further.contains_key(of)),
-            }
-        });
-        rules
+        pool_rules(settings, |of| match region {
+            Some(region) => of == region,
+            None => !world.further.contains_key(of),
+        })
     };
     let further = world.further.values().map(|site| site.pve.clone());
     let first = Judge::new(world.kube.clone(), world.pve.clone(), name, rules(None))
@@ -258,10 +305,15 @@ pub fn judges(world: &World) -> Vec<Judge> {
     judges
 }
 
-/// What the judge must know of the pools: a node as large as the smallest instance type makes it.
-pub fn pool_rules(settings: &Settings) -> Vec<PoolRule> {
+/// What the judge of the regions that `here` means must know of the pools: a node as large as the smallest instance type makes it.
+pub fn pool_rules(settings: &Settings, here: impl Fn(&str) -> bool) -> Vec<PoolRule> {
     let policy = &settings.policy;
-    let pools = policy.pools.iter().map(|(name, pool)| {
+    let pools = policy.pools.iter();
+    let pools = pools.filter_map(|(name, pool)| {
+        let there = pool.everywhere().find(|there| here(&there.region))?;
+        Some((name, pool, there))
+    });
+    let pools = pools.map(|(name, pool, there)| {
         let types = pool.instance_types.iter().filter_map(|name| policy.instance_types.get(name));
         let (cores, memory) = types.fold((u32::MAX, i64::MAX), |(cores, memory), size| {
             (cores.min(size.cores), memory.min(size.memory))
@@ -271,7 +323,8 @@ pub fn pool_rules(settings: &Settings) -> Vec<PoolRule> {
         let bytes = memory - kernel - pool.reserved.memory - pool.reserved.eviction_memory;
         PoolRule {
             name: name.to_string(),
-            min: usize::try_from(pool.min).unwrap_or(usize::MAX),
+            // Of a pool over several regions none has to have any machines.
+            min: if pool.further.is_empty() { usize::try_from(pool.min).unwrap_or(usize::MAX) } else { 0 },
             max: usize::try_from(pool.max).unwrap_or(usize::MAX),
             allocatable: json!({
                 "cpu": format!("{milli}m"), "memory": bytes.to_string(), "pods": pool.max_pods.to_string(),
@@ -283,8 +336,8 @@ pub fn pool_rules(settings: &Settings) -> Vec<PoolRule> {
                 .iter()
                 .map(|taint| json!({"key": &*taint.key, "value": &*taint.value, "effect": format!("{:?}", taint.effect)}))
                 .collect(),
-            hosts: pool.hosts.iter().map(ToString::to_string).collect(),
-            exclude_hosts: pool.host_rules.exclude.iter().map(ToString::to_string).collect(),
+            hosts: there.hosts.iter().map(ToString::to_string).collect(),
+            exclude_hosts: there.host_rules.exclude.iter().map(ToString::to_string).collect(),
         }
     });
     pools.collect()

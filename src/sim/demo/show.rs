@@ -14,8 +14,13 @@ use super::timeline::{self, Tone};
 
 /// Printed before anything happens.
 pub(super) fn introduction(options: &DemoOptions, page: Option<SocketAddr>) {
+    let clusters = if options.regions > 1 {
+        "two simulated Proxmox VE clusters (east and west, three hosts each, of the same names) and a"
+    } else {
+        "a simulated Proxmox VE cluster (three hosts) and a"
+    };
     say(&format!(
-        "pve-autoscaler demo: the real daemon between a simulated Proxmox VE cluster (three hosts) and a\n\
+        "pve-autoscaler demo: the real daemon between {clusters}\n\
          simulated Kubernetes cluster. Seed {}, {} simulated seconds in a second. Ctrl-C ends it.\n",
         options.seed, options.speed
     ));

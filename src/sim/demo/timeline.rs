@@ -61,8 +61,13 @@ pub fn lines(before: Option<&Turn>, after: &Turn) -> Vec<Line> {
         let machine = &action.target.machine;
         let (tone, verb) = match &action.kind {
             Kind::Create(spec) => {
+                let region = if after.settings.policy.regions.len() > 1 {
+                    format!(" in {}", action.target.region)
+                } else {
+                    String::new()
+                };
                 let what = format!(
-                    "create {machine} ({} on {}, VMID {})",
+                    "create {machine} ({} on {}{region}, VMID {})",
                     spec.mark.instance_type, action.target.host, action.target.vmid
                 );
                 return Some(line(Tone::Decision, format!("{what}: {}", action.reason)));

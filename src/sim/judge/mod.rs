@@ -347,6 +347,7 @@ impl Judge {
             }
         }
         for (pool, count) in pools {
+            let count = count + self.count_elsewhere(&pool);
             let rule = self.pools.iter().find(|p| p.name == pool);
             let max = rule.map_or(0, |p| p.max);
             if count > max {
@@ -355,6 +356,13 @@ impl Judge {
                 ));
             }
         }
+    }
+
+    /// Machines of a pool in other regions: its `max` is over all of them.
+    fn count_elsewhere(&self, pool: &str) -> usize {
+        let vms = self.elsewhere.iter().flat_map(Pve::vms);
+        let marks = vms.filter_map(|vm| mark(&vm.description));
+        marks.filter(|seen| seen.pool == pool).count()
     }
 
     /// Pods that wait too long for a node that a pool with room would make.
@@ -371,6 +379,7 @@ impl Judge {
                     .filter_map(|vm| mark(&vm.description))
                     .filter(|seen| seen.pool == pool.name)
                     .count();
+                let there = there + self.count_elsewhere(&pool.name);
                 there < pool.max && self.kube.would_take(&node_of(pool), &pod)
             });
             if !open {

@@ -129,6 +129,14 @@ impl Pve {
         self.world(|world, _| world.changes.get(first..).unwrap_or_default().to_vec())
     }
 
+    /// The last words of the tasks that ended and are remembered: `OK`, or what went wrong.
+    pub fn task_endings(&self) -> Vec<String> {
+        self.world(|world, _| {
+            let ended = world.tasks.values().filter(|task| task.end.is_some());
+            ended.map(|task| task.exit.clone()).collect()
+        })
+    }
+
     /// The requests that came after the first so many, oldest first (of the last [`MAX_SEEN`]).
     pub fn requests_since(&self, first: u64) -> Vec<Seen> {
         self.world(|world, _| {

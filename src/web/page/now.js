@@ -305,7 +305,7 @@ function machineCard(machine) {
 
 function updateMachine(card, machine, view) {
   const [, place, steps, time, waits, failed] = card.children;
-  say(place, `${machine.pool} · ${machine.instance_type} · VMID ${machine.vmid} on ${machine.host}`);
+  say(place, `${machine.pool} · ${machine.instance_type} · VMID ${machine.vmid} on ${machine.host}${machine.region && machine.region !== "default" ? ` in ${machine.region}` : ""}`);
   const current = machine.step?.[0];
   const down = machine.busy === "down" || DOWN.includes(current);
   const path = down ? DOWN : UP;

@@ -162,7 +162,7 @@ function podChanges(story) {
   if (story.bound || !["held", "no_compatible_pool"].includes(story.verdict?.verdict)) return [];
   const reasons = new Map();
   for (const offer of story.offers) {
-    const place = `${offer.pool}/${offer.instance_type}`;
+    const place = offered(offer);
     const said = offer.misfit ? `would not run it: ${offer.misfit}` : `would run it, and is not made now: ${offer.held ?? "the plan has another one"}`;
     const rank = offer.misfit ? 1 : 0;
     if (!reasons.has(said)) reasons.set(said, { rank, places: new Set() });
@@ -201,12 +201,17 @@ function preempted(row) {
   return names.length ? h("p", { class: "why" }, `kube-scheduler will preempt ${names.join(", ")}`) : null;
 }
 
+/// A pool with a type, and its region where the pool is in several.
+function offered(row) {
+  return `${row.pool}/${row.instance_type}${row.region ? ` in ${row.region}` : ""}`;
+}
+
 const OFFERS = {
   empty: "There is nothing that could be made.",
-  key: (row) => `${row.pool}/${row.instance_type}@${row.host}`,
-  text: (row) => `${row.pool}/${row.instance_type} ${row.host} ${row.misfit ?? ""} ${row.held ?? ""}`,
+  key: (row) => `${offered(row)}@${row.host}`,
+  text: (row) => `${offered(row)} ${row.host} ${row.misfit ?? ""} ${row.held ?? ""}`,
   columns: [
-    { name: "Pool/type", sort: (row) => `${row.pool}/${row.instance_type}`, cell: (row) => `${row.pool}/${row.instance_type}` },
+    { name: "Pool/type", sort: offered, cell: offered },
     { name: "Host", sort: (row) => row.host, cell: (row) => row.host || "none may be used" },
     { name: "Free CPU", num: true, sort: (row) => row.free.cpu_milli, cell: (row) => cores(row.free.cpu_milli) },
     { name: "Free memory", num: true, sort: (row) => row.free.memory, cell: (row) => bytes(row.free.memory) },

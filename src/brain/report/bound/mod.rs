@@ -91,9 +91,7 @@ pub(crate) fn report(
         let Kind::Create(spec) = &action.kind else {
             continue;
         };
-        let choice = choices
-            .iter()
-            .find(|c| **c.pool == *spec.mark.pool && **c.type_name == *spec.mark.instance_type);
+        let choice = crate::simulation::offer::choice_of(choices, &spec.mark, &action.target.region);
         let Some(choice) = choice else {
             continue;
         };

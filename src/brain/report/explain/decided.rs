@@ -41,9 +41,7 @@ pub(super) fn carry_out<'a>(
             continue;
         };
         let (mark, host) = (&spec.mark, &action.target.host);
-        let choice = choices
-            .iter()
-            .find(|c| **c.pool == *mark.pool && **c.type_name == *mark.instance_type);
+        let choice = offer::choice_of(choices, mark, &action.target.region);
         let offer = choice.and_then(|choice| choice.offers.iter().find(|o| o.host == host));
         let (Some(choice), Some(offer)) = (choice, offer) else {
             continue;

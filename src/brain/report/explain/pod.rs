@@ -165,6 +165,7 @@ impl Question<'_, '_> {
                 answers.push(OfferAnswer {
                     pool: choice.pool.clone(),
                     instance_type: choice.type_name.clone(),
+                    region: region(turn, choice),
                     host: offer.host.clone(),
                     price: choice.price,
                     free: offer.free.clone(),
@@ -173,7 +174,7 @@ impl Question<'_, '_> {
                 });
             }
             if choice.offers.is_empty() {
-                answers.push(nowhere(choice, limit));
+                answers.push(nowhere(turn, choice, limit));
             }
         }
         answers
@@ -204,12 +205,19 @@ fn both(limit: Option<&Arc<Refused>>, host: Option<Refused>) -> Option<Refusals>
     }
 }
 
+/// The region of a choice, where its pool is in several.
+fn region(turn: &Turn<'_>, choice: &Choice<'_>) -> Option<Arc<str>> {
+    let pool = turn.view.policy.pools.get(choice.pool)?;
+    (!pool.further.is_empty()).then(|| choice.policy.region.clone())
+}
+
 /// A pool whose region shows no host that it may use.
-fn nowhere(choice: &Choice<'_>, limit: Option<Arc<Refused>>) -> OfferAnswer {
+fn nowhere(turn: &Turn<'_>, choice: &Choice<'_>, limit: Option<Arc<Refused>>) -> OfferAnswer {
     let why = limit.unwrap_or_else(|| choice.nowhere.clone());
     OfferAnswer {
         pool: choice.pool.clone(),
         instance_type: choice.type_name.clone(),
+        region: region(turn, choice),
         host: Arc::from(""),
         price: choice.price,
         free: choice.kind.capacity(),

@@ -3,6 +3,7 @@
 use crate::constraints::shape::Keyed;
 use crate::observed::view::Known;
 use crate::simulation::offer;
+use model::policy::Policy;
 
 /// One eviction. In these units a deletion cost counts once and a priority four times (Karpenter's
 /// `1 + deletion-cost / 2^27 + priority / 2^25`), so that no fraction is ever needed.
@@ -37,9 +38,10 @@ pub(crate) fn worth(price: i64, cost: i128) -> i128 {
     i128::from(price.max(0)) * ONE * 1000 / (ONE + cost.max(0))
 }
 
-/// The price of a machine, by its type; of one whose type is gone nothing is known.
-pub(crate) fn price(known: &Known<'_>) -> i64 {
-    known.kind.map_or(0, offer::price_of_type)
+/// The price of a machine, by its type and its region; of one whose type is gone nothing is known.
+pub(crate) fn price(policy: &Policy, known: &Known<'_>) -> i64 {
+    let price = known.kind.map_or(0, offer::price_of_type);
+    policy.price_in(&known.machine.region, price)
 }
 
 #[cfg(test)]

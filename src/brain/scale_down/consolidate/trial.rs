@@ -15,6 +15,7 @@ use crate::simulation::offer::{self, Choice};
 use crate::simulation::pack::{self, Lane};
 use crate::simulation::world::{Site, World};
 use model::cluster::PodKey;
+use model::policy::Policy;
 use model::reasons::{Refusals, Refused};
 
 /// What trials are made with.
@@ -164,7 +165,7 @@ fn cheapest<'a>(
     let price = nodes
         .iter()
         .fold(0i64, |sum, node| sum.saturating_add(node.price));
-    let most = price.saturating_sub(wanted(&olds));
+    let most = price.saturating_sub(wanted(turn.view.policy, &olds));
     let mut by_price: Vec<usize> = (0..bench.choices.len()).collect();
     by_price.sort_by_key(|index| (bench.choices[*index].price, *index));
     let mut others = BTreeMap::new();
@@ -196,11 +197,11 @@ fn cheapest<'a>(
 }
 
 /// What must be saved at least on these nodes.
-pub(super) fn wanted(olds: &[&Known<'_>]) -> i64 {
+pub(super) fn wanted(policy: &Policy, olds: &[&Known<'_>]) -> i64 {
     olds.iter()
         .filter_map(|known| {
             let how = super::of(known)?;
-            Some(how.min_saving.wanted(cost::price(known)))
+            Some(how.min_saving.wanted(cost::price(policy, known)))
         })
         .fold(0, i64::saturating_add)
 }
@@ -229,7 +230,11 @@ fn eligible(
             most: most.max(0),
         });
     }
-    let same = |known: &&&Known<'_>| *known.machine.mark.instance_type == **choice.type_name;
+    // In another region the same type may cost less.
+    let same = |known: &&&Known<'_>| {
+        *known.machine.mark.instance_type == **choice.type_name
+            && known.machine.region == choice.policy.region
+    };
     if let Some(old) = olds.iter().find(same) {
         let node = old.name.clone();
         return Err(Refused::SameType { node });

@@ -46,7 +46,7 @@ pub(super) struct Search<'r> {
     held: bool,
     /// By choice: something is said against it already.
     refused: Vec<bool>,
-    /// What limits say of pools.
+    /// What limits say of pools, each in each of its regions.
     pools: BTreeMap<usize, Result<(), Arc<Refused>>>,
     /// What rules say, by an offer.
     known: Vec<(usize, Arc<Refused>)>,
@@ -167,7 +167,9 @@ impl Grower<'_, '_, '_, '_> {
             if pick.lead > 0
                 && least.is_none_or(|least| pick.worth >= least)
                 && best.as_ref().is_none_or(|best| {
-                    cheaper(&pick, best) || self.as_good_and_nicer(search, &pick, best)
+                    cheaper(&pick, best)
+                        || self.as_good_and_nicer(search, &pick, best)
+                        || self.on_a_better_host(&pick, best)
                 })
             {
                 best = Some(pick);
@@ -232,7 +234,7 @@ impl Grower<'_, '_, '_, '_> {
         if !self.row(search.lead).any[index] || search.refused[index] {
             return None;
         }
-        let pool = search.pools.entry(choice.pool_slot).or_insert_with(|| {
+        let pool = search.pools.entry(choice.site_slot).or_insert_with(|| {
             let admits = self.ledger.pool_admits(self.turn, choice);
             admits.map_err(Arc::new)
         });

@@ -13,9 +13,11 @@ pub(crate) mod domains;
 mod draft;
 mod larger;
 mod market;
+mod min;
 mod preferences;
 mod question;
 mod refusals;
+mod regions;
 mod retype;
 mod rows;
 
@@ -24,8 +26,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use model::cluster::PodKey;
-use model::reasons::{Held, Misfit, Reasons, Refused};
-use model::report::{Hold, PodVerdict, Scope};
+use model::reasons::{Misfit, Reasons, Refused};
+use model::report::PodVerdict;
 use model::resources::Resources;
 use model::time::Time;
 
@@ -33,8 +35,6 @@ use crate::constraints::fit::volumes::Need;
 use crate::constraints::shape::ShapeId;
 use crate::decision::asker::Asker;
 use crate::decision::turn::Turn;
-use crate::decision::unread;
-use crate::observed::view::Standing;
 use crate::scale_up::batch;
 use crate::scale_up::limits::Ledger;
 use crate::simulation::company::topology::DomainId;
@@ -44,10 +44,10 @@ use crate::simulation::offer::{self, Choice};
 use crate::simulation::pack::{self, Lane, Seats, Why};
 use crate::simulation::planned::{CreateReason, PlannedMachines};
 use crate::simulation::world::World;
-use crate::simulation::{places, work};
+use crate::simulation::work;
 use anew::Visit;
 use market::Market;
-use refusals::{No, Refusals};
+use refusals::Refusals;
 use rows::{Row, Rows};
 
 /// Pods of one group that still need a place.
@@ -267,64 +267,6 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 self.turn.say(asker, &PodVerdict::Batched { until });
             }
         }
-    }
-
-    /// Opens machines for pools that have less than their `min`.
-    fn keep_min(&mut self) {
-        let policy = self.turn.view.policy;
-        for (name, pool) in &policy.pools {
-            let have = self
-                .turn
-                .view
-                .machines
-                .values()
-                .filter(|known| known.pool_name() == &**name)
-                .filter(|known| {
-                    // One whose drain was interrupted is let go on only where the pool keeps its `min`.
-                    let stays = matches!(known.standing, Standing::Up | Standing::Coming);
-                    // In the place of a node that is given up another one is made.
-                    (stays || known.resumable()) && !places::is_given_up(self.turn, known)
-                })
-                .count();
-            let unread = unread::find(self.turn.view.snapshot, policy);
-            let unread = unread.filter(|unread| unread.pool.0 == name).count();
-            let have = u32::try_from(have + unread).unwrap_or(u32::MAX);
-            for _ in have..pool.min {
-                let min = pool.min;
-                if let Err(refused) = self.open_cheapest(name, have, min) {
-                    let held = Held::BelowMin { have, min, refused };
-                    let hold = Hold::new(Scope::Pool(name.clone()), held);
-                    self.turn.report.holds.push(hold);
-                    break;
-                }
-            }
-        }
-    }
-
-    fn open_cheapest(&mut self, pool: &Arc<str>, have: u32, min: u32) -> Result<(), Arc<Refused>> {
-        let mut order: Vec<usize> = (0..self.choices.len())
-            .filter(|index| self.choices[*index].pool == pool)
-            .collect();
-        order.sort_by_key(|index| (self.choices[*index].price, *index));
-        let mut refusal = None;
-        for index in order {
-            let choice = &self.choices[index];
-            let found = self
-                .ledger
-                .admits(self.turn, choice)
-                .map_err(No::Held)
-                .and_then(|()| self.host(index, None));
-            match found {
-                Ok((offer, _)) => {
-                    return self
-                        .open(index, offer, CreateReason::Min { have, min })
-                        .map(|_| ())
-                        .map_err(Arc::new);
-                }
-                Err(why) => refusal = refusal.or(Some(self.refused(why, None, &mut Vec::new()))),
-            }
-        }
-        Err(refusal.unwrap_or_else(|| Arc::new(Refused::NoInstanceType)))
     }
 
     /// Opens one machine; says which place it is in the world.
@@ -582,6 +524,9 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let (next, _) = self.host(pick.choice, Some((lead, rules))).ok()?;
         let fits = |(group, _): &(usize, usize)| self.row(*group).fits[choice.first + next];
         let may = rules.map_or(usize::MAX, |rules| self.may(rules, pick.choice, next));
+        if self.rather_elsewhere(pick.choice, next, (lead, rules)) {
+            return None;
+        }
         let same = choice.offers[next].free == choice.offers[pick.offer].free;
         (same && may >= count && fill.iter().all(fits)).then_some(next)
     }

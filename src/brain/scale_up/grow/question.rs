@@ -267,9 +267,11 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         let wanted = self.wanted(loose, names);
         let mut models: Vec<(Model, Vec<bool>)> = Vec::new();
         let mut first = 0;
+        let admits = |choice: &Choice<'_>| self.ledger.pool_admits(self.turn, choice).is_ok();
+        let admits: Vec<bool> = self.choices.iter().map(admits).collect();
         for offer in seen {
             let choice = &self.choices[offer.choice];
-            if spare.pools[choice.pool_slot].machines == 0 {
+            if spare.pools[choice.pool_slot].machines == 0 || !admits[offer.choice] {
                 continue;
             }
             if models
@@ -340,6 +342,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             sites: vec![site],
             takes: vec![offer.of.takes.clone()],
             pool: choice.pool_slot,
+            demand: choice.site_slot,
             tier,
             price: choice.price,
             scarce: scarce(choice, wanted),

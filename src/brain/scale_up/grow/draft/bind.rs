@@ -70,7 +70,7 @@ impl Books {
         if !self.total.admits(of) || !self.pools[of.pool].admits(of) {
             return None;
         }
-        let demand = &problem.demands[of.pool];
+        let demand = &problem.demands[of.demand];
         let sites = of.sites.iter().enumerate();
         let sites = sites.filter(|(index, site)| {
             self.hosts[site.host].admits(demand, of.size()).is_ok()

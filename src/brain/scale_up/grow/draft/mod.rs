@@ -78,6 +78,8 @@ pub(super) struct Model {
     /// By site, what it takes beside CPU and memory.
     pub(super) takes: Vec<Takes>,
     pub(super) pool: usize,
+    /// Which of [`Problem::demands`] is its pool's, in its region.
+    pub(super) demand: usize,
     pub(super) tier: usize,
     pub(super) price: i64,
     /// How much it has that nobody here asks for.
@@ -135,7 +137,7 @@ pub(super) struct Problem {
     pub(super) total: Allowance,
     /// In the order of their names.
     pub(super) hosts: Vec<HostCapacity>,
-    /// What each pool asks of hosts, in the order of the policy.
+    /// What each pool asks of hosts in each of its regions, in the order of the policy.
     pub(super) demands: Vec<HostDemand>,
     pub(super) stores: Stores,
     /// The plan there is: only a better one is an answer.

@@ -1,0 +1,196 @@
+//! Whose turn it is where PVE bears few at a time.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::agent::journal::Entry;
+use crate::config::Settings;
+use crate::model::region::{Region, RegionName};
+use crate::model::shared::Shared;
+
+use super::tools::Tools;
+use super::work::Work;
+
+/// Semaphores by key, made when first asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Turns(Arc<Mutex<BTreeMap<String, Arc<Semaphore>>>>);
+
+impl Turns {
+    pub(super) fn of(&self, key: String, limit: usize) -> Arc<Semaphore> {
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        turns
+            .entry(key)
+            .or_insert_with(|| Arc::new(Semaphore::new(limit)))
+            .clone()
+    }
+}
+
+/// Turns at clones, by the storage that the copy goes to.
+#[derive(Clone, Debug, Default)]
+pub struct CloneTurns {
+    turns: Turns,
+    /// The regions as they were seen last.
+    regions: Arc<Mutex<BTreeMap<RegionName, Shared<Region>>>>,
+}
+
+impl CloneTurns {
+    /// What there is is known from the newest view.
+    pub(super) fn saw(&self, regions: &BTreeMap<RegionName, Shared<Region>>) {
+        let mut seen = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.clone_from(regions);
+    }
+
+    /// Waits for a turn to clone: PVE's per-storage lock times out after about ten seconds, so more than a few full clones
+    /// at once fail.
+    pub(super) async fn turn(
+        &self,
+        settings: &Settings,
+        entry: &Entry,
+    ) -> Option<OwnedSemaphorePermit> {
+        let region = settings.regions.get(&entry.target.region)?;
+        let limit = usize::try_from(region.max_clones_per_storage.max(1)).unwrap_or(1);
+        let place = self.place(settings, entry);
+        // The semaphore is never closed.
+        self.turns.of(place, limit).acquire_owned().await.ok()
+    }
+
+    /// Where the copy goes: the configured storage, else the template's own. A storage that each host has for itself is
+    /// another one on each.
+    fn place(&self, settings: &Settings, entry: &Entry) -> String {
+        let (name, spec) = (&entry.target.region, &entry.spec);
+        let template = settings.templates.get(spec.mark.template.as_str());
+        let named = template.filter(|template| template.full_clone);
+        let named = named.and_then(|template| template.storage.as_deref());
+        let regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let region = regions.get(name);
+        let own = || {
+            let copies = region?.templates.get(spec.mark.template.as_str())?;
+            let copy = copies.iter().find(|copy| copy.vmid == spec.template_vmid)?;
+            let boot = copy.disks.iter().find(|disk| disk.boot);
+            boot.or(copy.disks.first()).map(|disk| &*disk.storage)
+        };
+        let Some(storage) = named.or_else(own) else {
+            return format!("{name}/template {}", spec.template_vmid);
+        };
+        let host = &spec.template_host;
+        let there = region.and_then(|region| region.storages.get(host)?.get(storage));
+        if there.is_some_and(|there| !there.shared) {
+            return format!("{name}/{storage} of {host}");
+        }
+        format!("{name}/{storage}")
+    }
+}
+
+/// A machine that asks nothing for a while: others may ask the more often.
+#[derive(Debug)]
+pub(super) struct Aside<'a>(&'a Tools);
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        self.0.crowd.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Work {
+    /// Leaves the crowd of those who look, until what it gives is dropped.
+    pub(super) fn step_aside(&self) -> Aside<'_> {
+        self.tools.crowd.fetch_sub(1, Ordering::Relaxed);
+        Aside(&self.tools)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::action::{CreateSpec, Target};
+    use crate::model::mark::Mark;
+    use crate::model::region::{Storage, TemplateCopy, TemplateDisk};
+    use crate::model::time::Time;
+
+    fn entry_of_clone(host: &str, template: u32) -> Entry {
+        let mark = Mark {
+            cluster: "uid/home".into(),
+            machine: "small-bcdfg".into(),
+            vmid: 9100,
+            pool: "small".into(),
+            instance_type: "small".into(),
+            template: "debian".into(),
+            token: "abcdef".into(),
+            created: Time(0),
+            addresses: BTreeMap::new(),
+        };
+        let target = Target {
+            region: "default".into(),
+            host: host.into(),
+            vmid: 9100,
+            machine: "small-bcdfg".into(),
+            node: None,
+        };
+        let spec = CreateSpec {
+            mark,
+            template_vmid: template,
+            template_host: host.into(),
+            terms: None,
+        };
+        Entry::new(target, spec, Time(0))
+    }
+
+    fn region(shared: bool) -> BTreeMap<RegionName, Shared<Region>> {
+        let mut region = Region::default();
+        for host in ["pve1", "pve2"] {
+            let storage = Storage {
+                active: true,
+                shared,
+                ..Storage::default()
+            };
+            let storages = BTreeMap::from([("tank".into(), storage)]);
+            region.storages.insert(host.into(), storages);
+        }
+        let copy = |vmid: u32, host: &str| TemplateCopy {
+            fault: None,
+            vmid,
+            host: host.into(),
+            shared,
+            disk: 0,
+            disks: vec![TemplateDisk {
+                storage: "tank".into(),
+                size: 0,
+                boot: true,
+            }],
+        };
+        let copies = vec![copy(9000, "pve1"), copy(9001, "pve2")];
+        region.templates.insert("debian".into(), copies);
+        BTreeMap::from([("default".into(), region.into())])
+    }
+
+    #[test]
+    fn a_storage_of_each_host_has_its_turns_on_each() {
+        let settings = |clone: &str| {
+            let text = format!(
+                "version = 1\n[proxmox]\nvmids = \"9100-9199\"\n[template.debian]\nvm_name = \"debian\"\n{clone}\n\
+                 [instance_type.small]\ncores = 2\nmemory = \"4GiB\"\n\
+                 [pool.small]\ntemplate = \"debian\"\ninstance_types = [\"small\"]\nmax = 3\n"
+            );
+            crate::config::parse(&text, "test").unwrap_or_else(|errors| panic!("{errors}"))
+        };
+        let (linked, full) = (settings(""), settings("clone = \"full\"\nstorage = \"tank\""));
+        let one = entry_of_clone("pve1", 9000);
+        let other = entry_of_clone("pve2", 9001);
+        let turns = CloneTurns::default();
+        for settings in [&linked, &full] {
+            turns.saw(&region(false));
+            assert_eq!(turns.place(settings, &one), "default/tank of pve1");
+            assert_eq!(turns.place(settings, &other), "default/tank of pve2");
+            turns.saw(&region(true));
+            assert_eq!(turns.place(settings, &one), "default/tank");
+            assert_eq!(turns.place(settings, &other), "default/tank");
+        }
+        // Of a template that was not seen the VMID must do.
+        turns.saw(&BTreeMap::new());
+        assert_eq!(turns.place(&linked, &one), "default/template 9000");
+        assert_eq!(turns.place(&full, &one), "default/tank");
+    }
+}

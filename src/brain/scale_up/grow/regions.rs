@@ -1,0 +1,46 @@
+//! A pool in several regions: at equal weight and price its machines are spread as its strategy says, as if all its hosts
+//! were in one.
+
+use super::{Grower, Pick};
+use crate::simulation::company::Rules;
+use crate::simulation::offer::Choice;
+
+impl Grower<'_, '_, '_, '_> {
+    /// Whether a choice is that of the best so far in another region, where the pool's strategy rather takes the host.
+    pub(super) fn on_a_better_host(&self, pick: &Pick, best: &Pick) -> bool {
+        let (one, other) = (&self.choices[pick.choice], &self.choices[best.choice]);
+        let same = one.pool_slot == other.pool_slot && one.type_name == other.type_name;
+        let rank = |choice: &Choice<'_>, pick: &Pick| {
+            self.ledger.host_rank(choice, &choice.offers[pick.offer])
+        };
+        same && pick.cost == best.cost
+            && pick.worth == best.worth
+            && rank(one, pick) < rank(other, best)
+    }
+
+    /// Whether the pool would rather have one more machine of a choice on a host of another region, which costs the same.
+    pub(super) fn rather_elsewhere(
+        &self,
+        choice: usize,
+        offer: usize,
+        lead: (usize, Option<&Rules>),
+    ) -> bool {
+        let here = &self.choices[choice];
+        let rank = self.ledger.host_rank(here, &here.offers[offer]);
+        let terms = |choice: &Choice<'_>| (choice.pool_slot, choice.policy.weight, choice.price);
+        let sister = |index: &usize| {
+            let other = &self.choices[*index];
+            *index != choice
+                && terms(other) == terms(here)
+                && other.type_name == here.type_name
+                && self.ledger.pool_admits(self.turn, other).is_ok()
+        };
+        let sisters = (0..self.choices.len()).filter(sister);
+        let mut found = sisters.filter_map(|index| {
+            let (offer, _) = self.host(index, Some(lead)).ok()?;
+            let other = &self.choices[index];
+            Some(self.ledger.host_rank(other, &other.offers[offer]))
+        });
+        found.any(|other| other < rank)
+    }
+}

@@ -1,0 +1,108 @@
+//! Further regions of a case: PVE clusters beside the usual one.
+
+use std::sync::Arc;
+
+use crate::model::policy::{PoolPolicy, RegionPolicy, ZoneNames};
+use crate::model::region::Region;
+use crate::model::time::Span;
+
+use super::fields::Fields;
+use super::nodes;
+use super::objects::{name_of, named};
+use super::scalars::{decimal, span, text, texts, truth, whole};
+use super::stage::{REGION, Stage};
+use super::value::{Value, Wrong};
+
+/// Reads `regions`: `{attic: {hosts: [pve1], price: 1.2, weight: -1, quorate: false, away: 1h}}`. What is said of `home` is said
+/// of the usual one. Where there are several, zones are called `REGION.HOST`.
+pub(super) fn read(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong> {
+    if let Some(value) = case.take("regions") {
+        for (name, item) in named(value)? {
+            let short = item.scalar().map(|name| (name.to_owned(), item.emptied()));
+            match short {
+                Some((name, item)) => region(stage, &item, Some(&name))?,
+                None => region(stage, &item, name.as_ref())?,
+            }
+        }
+    }
+    let known: Vec<Arc<str>> = stage.policy.regions.keys().cloned().collect();
+    let pools = stage.policy.pools.iter();
+    let mut places = pools.flat_map(|(pool, of)| of.everywhere().map(move |there| (pool, there)));
+    if let Some((pool, there)) = places.find(|(_, there)| !known.contains(&there.region)) {
+        let text = format!("the pool {pool} is in {}, which is no region", there.region);
+        return Err(case.value().wrong(text));
+    }
+    Ok(())
+}
+
+fn region(stage: &mut Stage, value: &Value, name: Option<&String>) -> Result<(), Wrong> {
+    let mut fields = Fields::of(value, "a region")?;
+    let name: Arc<str> = name_of(&mut fields, name, "a region")?.into();
+    let mut seen: Region = match stage.snapshot.regions.get(&name) {
+        Some(known) => (**known).clone(),
+        None => {
+            let usual = stage.region();
+            Region {
+                quorate: true,
+                hosts: usual.hosts.clone(),
+                ..Region::default()
+            }
+        }
+    };
+    if let Some(hosts) = fields.take("hosts") {
+        seen.hosts = nodes::named_hosts(hosts)?.into_iter().collect();
+    }
+    seen.quorate = fields.with("quorate", truth)?.unwrap_or(seen.quorate);
+    let mut policy = RegionPolicy::of_vmids(1_000, 9_999_999);
+    if let Some(price) = fields.take("price") {
+        let factor = decimal(text(price)?, 3);
+        let factor = factor.ok_or_else(|| price.expected("a factor such as 1.25"))?;
+        policy.price_permille = Some(factor);
+    }
+    let weight: i32 = fields.with("weight", whole)?.unwrap_or(0);
+    let away = fields.with("away", span)?;
+    fields.done()?;
+    stage.snapshot.regions.insert(name.clone(), seen.into());
+    stage.policy.regions.insert(name.clone(), policy);
+    if stage.policy.regions.len() > 1 {
+        for region in stage.policy.regions.values_mut() {
+            region.zones = ZoneNames::RegionHost;
+        }
+    }
+    for pool in stage.policy.pools.values_mut() {
+        add_weight(pool, &name, weight);
+    }
+    stage.place_template_in(&name);
+    stage.see(&name, away.unwrap_or(Span::ZERO));
+    Ok(())
+}
+
+fn add_weight(pool: &mut PoolPolicy, region: &str, weight: i32) {
+    if *pool.region == *region {
+        pool.weight = pool.weight.saturating_add(weight);
+    } else if let Some(there) = pool.further.get_mut(region) {
+        there.weight = there.weight.saturating_add(weight);
+    }
+}
+
+/// The pool as it is over these regions; without any in the usual one.
+pub(super) fn over(pool: &PoolPolicy, regions: Option<&Value>) -> Result<PoolPolicy, Wrong> {
+    let mut names = match regions {
+        Some(value) => texts(value)?,
+        None => Vec::new(),
+    };
+    names.sort();
+    names.dedup();
+    let mut there = names.iter().map(|name| PoolPolicy {
+        region: name.as_str().into(),
+        ..pool.clone()
+    });
+    let Some(first) = there.next() else {
+        return Ok(PoolPolicy {
+            region: REGION.into(),
+            ..pool.clone()
+        });
+    };
+    let further = there.map(|pool| (pool.region.clone(), pool)).collect();
+    Ok(PoolPolicy { further, ..first })
+}
