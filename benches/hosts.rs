@@ -16,9 +16,7 @@ use pve_autoscaler::model::time::{Span, Time};
 use pve_autoscaler::pve::transport::memory::Memory;
 use pve_autoscaler::pve::{Client, CloneVm, ConfigUpdate, Upid};
 use pve_autoscaler::sim::guests::{GuestSpec, Range};
-use pve_autoscaler::sim::pve::{
-    GIB, HostSpec, LOCAL_TEMPLATE, MachineSpec, PveSpec, Timings,
-};
+use pve_autoscaler::sim::pve::{GIB, HostSpec, LOCAL_TEMPLATE, MachineSpec, PveSpec, Timings};
 use pve_autoscaler::sim::workload::{Pods, Workload};
 use tokio::sync::Semaphore;
 

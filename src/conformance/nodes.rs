@@ -204,10 +204,9 @@ fn cast(
             ),
         }));
     };
-    let region = fields.with("region", text)?.map_or_else(
-        || pool.at(REGION).unwrap_or(pool).region.clone(),
-        Arc::from,
-    );
+    let region = fields
+        .with("region", text)?
+        .map_or_else(|| pool.at(REGION).unwrap_or(pool).region.clone(), Arc::from);
     if pool.at(&region).is_none() {
         let text = format!("the pool {wanted} has no machines in {region}");
         return Err(fields.value().wrong(text));

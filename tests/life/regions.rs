@@ -260,14 +260,19 @@ fn over_both(west: &str) -> String {
 /// A pool over both regions: at equal prices both get machines, the labels say where each is, and all go again.
 #[test]
 fn a_pool_over_both_regions_fills_both() {
-    for (west, wanted) in [("", [3, 2]), ("price_factor = 1.1", [5, 0]), ("weight = 1", [0, 5])] {
+    for (west, wanted) in [
+        ("", [3, 2]),
+        ("price_factor = 1.1", [5, 0]),
+        ("weight = 1", [0, 5]),
+    ] {
         simulate(async {
             let scene = scene_of(16, over_both(west));
             let workload = Workload::visit("web", 5, Pods::of("1500m", "1Gi"), Span::seconds(240));
             let far = &scene.world.further["west"].pve;
             let look = || (machines(&scene.world.pve), machines(far), nodes(&scene));
             let (until, time) = (Duration::from_secs(200), Duration::from_mins(14));
-            let (in_east, in_west, nodes) = live_and_look(&scene, workload, until, time, look).await;
+            let (in_east, in_west, nodes) =
+                live_and_look(&scene, workload, until, time, look).await;
             assert_eq!([in_east.len(), in_west.len()], wanted, "{west}");
             let of = |region: &str| nodes.iter().filter(|node| node.0 == region).count();
             assert_eq!([of("east"), of("west")], wanted, "{west}");

@@ -176,7 +176,10 @@ mod tests {
             );
             crate::config::parse(&text, "test").unwrap_or_else(|errors| panic!("{errors}"))
         };
-        let (linked, full) = (settings(""), settings("clone = \"full\"\nstorage = \"tank\""));
+        let (linked, full) = (
+            settings(""),
+            settings("clone = \"full\"\nstorage = \"tank\""),
+        );
         let one = entry_of_clone("pve1", 9000);
         let other = entry_of_clone("pve2", 9001);
         let turns = CloneTurns::default();

@@ -176,8 +176,7 @@ pub(super) fn creation(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Ve
     for name in nodes {
         let (machine, pool) = replaceable(case, action, name)?;
         let kind = machine.mark.instance_type.as_str();
-        let alike =
-            kind == spec.mark.instance_type && machine.region == action.target.region;
+        let alike = kind == spec.mark.instance_type && machine.region == action.target.region;
         ensure(!alike, Rule::Saving, || {
             format!("{name} is of the type {kind} too")
         })?;

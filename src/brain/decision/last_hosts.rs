@@ -41,8 +41,11 @@ pub(super) fn remember(memory: &mut Memory, plan: &[Action], policy: &Policy, sn
             .collect();
         let place = |at: At<'_>| hosts.iter().position(|other| *other == at);
         let last = memory.last_hosts.get(name);
-        let next =
-            last.and_then(|last| hosts.iter().position(|at| pool.host_key(at.0, at.1) == *last));
+        let next = last.and_then(|last| {
+            hosts
+                .iter()
+                .position(|at| pool.host_key(at.0, at.1) == *last)
+        });
         let next = next.map_or(0, |last| last + 1);
         // Hosts that got one more than others came later; of those, the one that comes last in the round.
         let turn = |at: At<'_>| place(at).map(|at| (at + hosts.len() - next) % hosts.len());

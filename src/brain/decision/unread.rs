@@ -55,7 +55,10 @@ pub(crate) fn nodes<'t, 'a>(
         if !unread || view.behind_at(position).is_some() {
             return None;
         }
-        let (pool, _) = view.policy.pools.get_key_value(node.labels.get(POOL_LABEL)?)?;
+        let (pool, _) = view
+            .policy
+            .pools
+            .get_key_value(node.labels.get(POOL_LABEL)?)?;
         Some((pool, node))
     })
 }

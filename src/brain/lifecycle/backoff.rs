@@ -93,7 +93,9 @@ fn on_all_hosts<'t>(turn: &'t Turn<'_>, name: &str) -> Option<&'t Backoff> {
         let hosts = region.hosts.keys();
         let usable =
             |host: &&Arc<str>| there.may_use(host) && reach::copy(region, there, host).is_ok();
-        hosts.filter(usable).map(|host| pool.host_key(&there.region, host))
+        hosts
+            .filter(usable)
+            .map(|host| pool.host_key(&there.region, host))
     });
     let mut usable = usable.collect::<Vec<_>>().into_iter();
     let mut first: Option<&Backoff> = None;

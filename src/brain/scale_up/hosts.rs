@@ -32,10 +32,7 @@ impl Size {
 }
 
 /// What a new machine of each pool leaves idle on its host in a region; 0 for no such bound.
-pub(crate) fn keeps<'a>(
-    pools: impl Iterator<Item = &'a PoolPolicy>,
-    region: &str,
-) -> Arc<[Size]> {
+pub(crate) fn keeps<'a>(pools: impl Iterator<Item = &'a PoolPolicy>, region: &str) -> Arc<[Size]> {
     let keep = |pool: &PoolPolicy| {
         let rules = &pool.at(region).unwrap_or(pool).host_rules;
         Size {

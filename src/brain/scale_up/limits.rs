@@ -479,9 +479,8 @@ impl Ledger {
         let pools = policies.zip(&self.pools).enumerate();
         let pools = pools.map(|(slot, (policy, used))| {
             let mut places = choices.iter();
-            let open = places.any(|choice| {
-                choice.pool_slot == slot && self.pool_admits(turn, choice).is_ok()
-            });
+            let open = places
+                .any(|choice| choice.pool_slot == slot && self.pool_admits(turn, choice).is_ok());
             let most = if open { u64::from(policy.max) } else { 0 };
             Allowance {
                 machines: most

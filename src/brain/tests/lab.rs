@@ -116,13 +116,12 @@ impl Lab {
     /// All sources are as of now.
     pub(crate) fn refresh(&mut self) {
         self.snapshot.taken = self.now;
-        for name in [
-            "kube/pods",
-            "kube/nodes",
-            "kube/daemonsets",
-            "kube/poddisruptionbudgets",
-            "pve/home",
-        ] {
+        let regions = self.snapshot.regions.keys();
+        let regions = regions.map(|name| format!("pve/{name}"));
+        let kube = ["pods", "nodes", "daemonsets", "poddisruptionbudgets"];
+        let kube = kube.map(|kind| format!("kube/{kind}"));
+        let names: Vec<String> = kube.into_iter().chain(regions).collect();
+        for name in names {
             self.snapshot.sources.insert(
                 name.into(),
                 SourceState {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::lab::{Lab, lab, owner};
+use super::regions::{self, Second};
 use crate::{check, decide};
 use model::action::Kind;
 use model::cluster::{Phase, PodKey, ReadyStatus};
@@ -40,6 +41,8 @@ pub(super) struct World {
     host_gib: i64,
     allowed: i32,
     idle_minutes: i64,
+    /// A second region, over which all pools are too.
+    second: Option<Second>,
 }
 
 fn recipe() -> impl Strategy<Value = Recipe> {
@@ -59,14 +62,28 @@ fn recipe() -> impl Strategy<Value = Recipe> {
         })
 }
 
+/// In half of the worlds.
+fn second() -> impl Strategy<Value = Option<Second>> {
+    proptest::option::of(prop_oneof![
+        Just(Second::There),
+        Just(Second::Dear),
+        Just(Second::Heavy),
+        Just(Second::Away),
+        Just(Second::NotQuorate),
+        Just(Second::NeverRead),
+    ])
+}
+
 pub(super) fn world() -> impl Strategy<Value = World> {
     (
         proptest::collection::vec(0..8u8, 0..8),
         proptest::collection::vec(recipe(), 0..25),
         (0..6u32, 0..3u32, 0..5u32, 0..12u32),
         (1..24i64, 0..3i32, 0..25i64),
+        second(),
     )
-        .prop_map(|(nodes, pods, limits, more)| World {
+        .prop_map(|(nodes, pods, limits, more, second)| World {
+            second,
             nodes,
             pods,
             max: limits.0,
@@ -113,6 +130,9 @@ pub(super) fn build(world: &World) -> Lab {
     }
     for (n, recipe) in world.pods.iter().enumerate() {
         lab = pod(lab, &format!("pod{n}"), recipe, world.nodes.len());
+    }
+    if let Some(second) = world.second {
+        regions::split(&mut lab, second);
     }
     lab
 }
@@ -250,7 +270,8 @@ proptest! {
         }
         let max = world.nodes_total as usize;
         prop_assert!(made == 0 || max == 0 || total + made <= max);
-        let mut vmids: Vec<u32> = lab.snapshot.machines.values().map(|m| m.mark.vmid).collect();
+        let machines = lab.snapshot.machines.values();
+        let mut vmids: Vec<_> = machines.map(|m| (m.region.clone(), m.mark.vmid)).collect();
         vmids.sort_unstable();
         vmids.dedup();
         prop_assert_eq!(vmids.len(), lab.snapshot.machines.len());

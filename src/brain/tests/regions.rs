@@ -16,19 +16,51 @@ use model::time::Span;
 /// Two regions with hosts of the same names and the same VMIDs, and a pool over both.
 fn world() -> Lab {
     let lab = lab().kind("one", 2, 4096).pool("p", &["one"]);
-    lab.with(|lab| {
-        let mut attic = (*lab.snapshot.regions["home"]).clone();
-        let mut copies = attic.templates.remove("debian").expect("a template");
-        copies[0].vmid = 101;
-        attic.templates.insert("debian-attic".into(), copies);
-        attic.vms.clear();
-        let regions = &mut lab.snapshot.regions;
-        regions.insert("attic".into(), attic.into());
-        let vmids = RegionPolicy::of_vmids(9000, 19_999);
-        lab.policy.regions.insert("attic".into(), vmids);
-        over_both(lab.policy.pools.get_mut("p").expect("p"));
-        fresh(lab);
-    })
+    lab.with(|lab| split(lab, Second::There))
+}
+
+/// How the second region is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Second {
+    There,
+    Dear,
+    Heavy,
+    Away,
+    NotQuorate,
+    NeverRead,
+}
+
+/// A second region like the first one, and all pools over both.
+pub(super) fn split(lab: &mut Lab, second: Second) {
+    let mut attic = (*lab.snapshot.regions["home"]).clone();
+    let mut copies = attic.templates.remove("debian").expect("a template");
+    copies[0].vmid = 101;
+    attic.templates.insert("debian-attic".into(), copies);
+    attic.vms.clear();
+    let regions = &mut lab.snapshot.regions;
+    regions.insert("attic".into(), attic.into());
+    let vmids = RegionPolicy::of_vmids(9000, 19_999);
+    lab.policy.regions.insert("attic".into(), vmids);
+    for pool in lab.policy.pools.values_mut() {
+        over_both(pool);
+    }
+    lab.refresh();
+    let region = lab.policy.regions.get_mut("attic").expect("attic");
+    match second {
+        Second::There => {}
+        Second::Dear => region.price_permille = Some(1700),
+        Second::Heavy => {
+            for pool in lab.policy.pools.values_mut() {
+                pool.weight += 1;
+            }
+        }
+        Second::Away => silent(lab, "attic", Span::minutes(90)),
+        Second::NotQuorate => {
+            let attic = lab.snapshot.regions.get_mut("attic").expect("attic");
+            attic.quorate = false;
+        }
+        Second::NeverRead => unread(lab, "attic"),
+    }
 }
 
 /// The pool as the configuration's rules make it of one template of each region.
@@ -36,13 +68,6 @@ fn over_both(pool: &mut PoolPolicy) {
     let home = pool.clone();
     (pool.region, pool.template) = ("attic".into(), "debian-attic".into());
     pool.further = BTreeMap::from([("home".into(), home)]);
-}
-
-/// All regions are as of now.
-fn fresh(lab: &mut Lab) {
-    lab.refresh();
-    let state = lab.snapshot.sources["pve/home"].clone();
-    lab.snapshot.sources.insert("pve/attic".into(), state);
 }
 
 /// Pods that each fill a machine.
@@ -173,15 +198,17 @@ fn max_and_min_are_those_of_the_whole_pool() {
     let made: usize = made_in(&lab).into_iter().sum();
     assert_eq!(made, 4);
     // Two are there, in home: two more are made for the min, on hosts without one.
-    let lab = few(world(), 4, 9).ours("a", "p", "one").ours("b", "p", "one");
-    let lab = lab.with(fresh);
+    let lab = few(world(), 4, 9)
+        .ours("a", "p", "one")
+        .ours("b", "p", "one");
+    let lab = lab;
     assert_eq!(made_in(&lab).into_iter().sum::<usize>(), 2);
 }
 
 #[test]
 fn a_region_that_is_away_stops_nothing_in_the_other_and_its_machines_count() {
     let away = |lab: &mut Lab| {
-        fresh(lab);
+        lab.refresh();
         silent(lab, "home", Span::minutes(60));
     };
     let lab = pods(world(), 5).ours("a", "p", "one").with(away);
@@ -212,7 +239,7 @@ fn a_region_that_is_away_stops_nothing_in_the_other_and_its_machines_count() {
 #[test]
 fn nodes_of_a_region_that_was_never_read_count_for_min_and_max() {
     let dark = |lab: &mut Lab| {
-        fresh(lab);
+        lab.refresh();
         lab.snapshot.machines.clear();
         unread(lab, "home");
     };
@@ -271,7 +298,9 @@ fn a_failure_is_remembered_with_its_region() {
 fn a_region_without_its_template_is_said_and_the_other_taken() {
     let lab = pods(world(), 3).with(|lab| {
         let attic = lab.snapshot.regions.get_mut("attic").expect("attic");
-        attic.templates.insert("debian-attic".into(), Vec::<TemplateCopy>::new());
+        attic
+            .templates
+            .insert("debian-attic".into(), Vec::<TemplateCopy>::new());
     });
     assert_eq!(made_in(&lab), [0, 3]);
     let decision = lab.decide();
@@ -294,7 +323,7 @@ fn a_machine_is_replaced_by_one_of_its_type_where_that_costs_less() {
     };
     let replaced = |permille: i64| {
         let lab = world().ours("a", "p", "one").bound("web", "a", 1500, 2000);
-        let lab = lab.with(fresh).with(|lab| {
+        let lab = lab.with(|lab| {
             let home = lab.policy.regions.get_mut("home").expect("home");
             home.price_permille = Some(permille);
             let pool = lab.policy.pools.get_mut("p").expect("p");
@@ -314,7 +343,7 @@ fn a_machine_is_replaced_by_one_of_its_type_where_that_costs_less() {
             }
             lab.memory = decision.memory;
             lab.now = lab.now + Span::minutes(1);
-            fresh(&mut lab);
+            lab.refresh();
         }
         None
     };

@@ -105,7 +105,11 @@ fn templates_that_do_not_go_together_are_said() {
         assert!(all.contains(said), "{said:?} is not in {all}");
     }
     // Each region may get all machines of the pool.
-    let few = text(BOTH, "").replacen("9000-9019\"\nhost_strategy", "9000-9001\"\nhost_strategy", 1);
+    let few = text(BOTH, "").replacen(
+        "9000-9019\"\nhost_strategy",
+        "9000-9001\"\nhost_strategy",
+        1,
+    );
     let all = messages(&few);
     assert!(all.contains("region.west.vmids"), "{all}");
     let odd = messages(&text(BOTH, "price_factor = 0"));

@@ -91,7 +91,8 @@ pub(crate) fn report(
         let Kind::Create(spec) = &action.kind else {
             continue;
         };
-        let choice = crate::simulation::offer::choice_of(choices, &spec.mark, &action.target.region);
+        let choice =
+            crate::simulation::offer::choice_of(choices, &spec.mark, &action.target.region);
         let Some(choice) = choice else {
             continue;
         };

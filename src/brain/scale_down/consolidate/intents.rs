@@ -112,7 +112,9 @@ pub(crate) fn rest(
     let left: Vec<&Arc<str>> = left.collect();
     let olds = left.iter().filter_map(|name| turn.view.behind(name));
     let olds: Vec<&Known<'_>> = olds.collect();
-    let price = olds.iter().map(|known| cost::price(turn.view.policy, known));
+    let price = olds
+        .iter()
+        .map(|known| cost::price(turn.view.policy, known));
     let price = price.fold(0i64, i64::saturating_add);
     let others = left.into_iter().filter(apart).cloned().collect();
     let made = turn.view.machines.get(machine)?;
