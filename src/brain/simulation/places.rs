@@ -206,6 +206,13 @@ fn offered<'b, 'a>(
 /// The labels that a machine's node will carry, on the host where it is: the pool may not use that host
 /// any more, and have no offer there.
 fn labels(turn: &Turn<'_>, pool: &PoolPolicy, kind: &InstanceType, known: &Known<'_>) -> Labels {
+    // A pool that has left the region of the machine.
+    let region = &known.machine.region;
+    let left = (pool.region != *region).then(|| PoolPolicy {
+        region: region.clone(),
+        ..pool.clone()
+    });
+    let pool = left.as_ref().unwrap_or(pool);
     let pool_name: Arc<str> = known.pool_name().into();
     let type_name: Arc<str> = known.machine.mark.instance_type.as_str().into();
     let host = &known.machine.host;

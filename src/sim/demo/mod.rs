@@ -158,7 +158,7 @@ async fn away(world: &World) {
         site.faults.quiet();
     }
     show::chapter(world, &format!("{names} answers again."));
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// All judges look at their parts of the world, until the future is dropped.

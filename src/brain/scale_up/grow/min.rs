@@ -78,8 +78,7 @@ impl Grower<'_, '_, '_, '_> {
                 Ok((offer, _)) => {
                     let host = self.ledger.host_rank(choice, &choice.offers[offer]);
                     let found = ((rank(index), host), index, offer);
-                    let of_type =
-                        |other: usize| &self.choices[other].type_name == &choice.type_name;
+                    let of_type = |other: usize| self.choices[other].type_name == choice.type_name;
                     if best.is_none_or(|(best, other, _)| of_type(other) && found.0 < best) {
                         best = Some(found);
                     }
