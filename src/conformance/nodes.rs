@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::model::cluster::{Node, Readiness, ReadyStatus};
-use crate::model::policy::{LEAVING_TAINT, STARTUP_TAINT, ZONE_LABEL};
+use crate::model::policy::{LEAVING_TAINT, PoolPolicy, STARTUP_TAINT, ZONE_LABEL};
 use crate::model::region::{Busy, Failure, Host, Step};
 use crate::model::resources::Resources;
 use crate::model::scheduling::{Labels, Taint};
@@ -239,6 +239,18 @@ fn cast(
         step,
         created,
     }))
+}
+
+/// The region of a node of a pool: where nothing is said, the usual one if the pool is in it.
+fn region(fields: &mut Fields<'_>, pool: &PoolPolicy) -> Result<Arc<str>, Wrong> {
+    let named = fields.with("region", text)?;
+    let usual = || pool.at(REGION).unwrap_or(pool).region.clone();
+    let region = named.map_or_else(usual, Arc::from);
+    if pool.at(&region).is_none() {
+        let text = format!("its pool has no machines in {region}");
+        return Err(fields.value().wrong(text));
+    }
+    Ok(region)
 }
 
 /// A node that is not ours. What a case does not say of it is plenty.
