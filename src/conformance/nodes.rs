@@ -204,13 +204,7 @@ fn cast(
             ),
         }));
     };
-    let region = fields
-        .with("region", text)?
-        .map_or_else(|| pool.at(REGION).unwrap_or(pool).region.clone(), Arc::from);
-    if pool.at(&region).is_none() {
-        let text = format!("the pool {wanted} has no machines in {region}");
-        return Err(fields.value().wrong(text));
-    }
+    let region = region(fields, pool)?;
     let host = fields.value().get("zone").or(fields.value().get("host"));
     let host = host.map(text).transpose()?.filter(|host| *host != "none");
     let regions = stage.snapshot.regions.values();
