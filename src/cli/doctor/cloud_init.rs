@@ -29,7 +29,8 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
         };
         let storage = &*cloud_init.storage;
         let pools = settings.policy.pools.values();
-        let pools: Vec<_> = pools.filter(|pool| pool.template == *template).collect();
+        let pools = pools.filter_map(|pool| pool.of_template(template));
+        let pools: Vec<_> = pools.collect();
         let hosts = seen.resources.hosts.iter();
         let hosts = hosts.filter(|(host, about)| {
             about.online && (pools.is_empty() || pools.iter().any(|pool| pool.may_use(host)))
@@ -105,7 +106,7 @@ fn recommend(memory: &std::path::Path, region: &str, settings: &Settings, findin
             .pools
             .get(name)
             .is_some_and(|pool| !pool.join.at_first_boot);
-        let here = pool.is_some_and(|pool| *pool.region == *region) && joins;
+        let here = pool.is_some_and(|pool| pool.at(region).is_some()) && joins;
         if here && backoff.message.contains(REFUSES_COMMANDS) {
             findings
                 .warning(format!(

@@ -94,7 +94,7 @@ fn chosen(settings: &Settings, names: &[String]) -> anyhow::Result<Vec<Arc<str>>
             .policy
             .pools
             .values()
-            .any(|pool| &*pool.template == name)
+            .any(|pool| pool.of_template(name).is_some())
     };
     let meant = |name: &&Arc<str>| match names {
         [] => used(name),
@@ -114,7 +114,7 @@ fn pool_of<'a>(
     named: Option<&str>,
 ) -> anyhow::Result<Option<(&'a str, &'a PoolPolicy)>> {
     let pools = settings.policy.pools.iter();
-    let mut pools = pools.filter(|(_, pool)| *pool.template == *template);
+    let mut pools = pools.filter_map(|(name, pool)| Some((name, pool.of_template(template)?)));
     let found = match named {
         None => pools.next(),
         Some(named) => {

@@ -102,21 +102,23 @@ pub(super) fn deliveries(
     pools: &BTreeMap<Arc<str>, ResolvedPool>,
     problems: &mut Problems,
 ) {
-    for pool in pools.values() {
-        let template = templates.get(&pool.policy.template);
+    let places = pools.values();
+    let places = places.flat_map(|pool| pool.policy.everywhere().map(move |there| (pool, there)));
+    for (pool, there) in places {
+        let template = templates.get(&there.template);
         let has = template.is_none_or(|template| template.cloud_init.is_some());
         let first = pool.settings.join.at_first_boot;
         problems.unless(has || !first, &pool.path.at("join").at("delivery"), || {
             format!(
                 "cloud-init is told on an ISO: expected [template.{}.cloud_init] with its storage",
-                pool.policy.template
+                there.template
             )
         });
     }
     for (name, template) in templates {
         let mut of_it = pools
             .values()
-            .filter(|pool| pool.policy.template == *name)
+            .filter(|pool| pool.policy.of_template(name).is_some())
             .peekable();
         template.first_boot =
             of_it.peek().is_some() && of_it.all(|pool| pool.settings.join.at_first_boot);
