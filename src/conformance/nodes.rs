@@ -204,7 +204,6 @@ fn cast(
             ),
         }));
     };
-    let region = region(fields, pool)?;
     let host = fields.value().get("zone").or(fields.value().get("host"));
     let host = host.map(text).transpose()?.filter(|host| *host != "none");
     let regions = stage.snapshot.regions.values();
@@ -225,7 +224,7 @@ fn cast(
         name: name.into(),
         pool: pool_name.to_string(),
         kind: kind.to_string(),
-        region,
+        region: region(fields, pool)?,
         host: host
             .map(Into::into)
             .or(usual)
