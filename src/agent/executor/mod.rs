@@ -391,10 +391,10 @@ fn busy(kind: &Kind) -> Busy {
 async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
     let result = match (&action.kind, entry) {
         (Kind::Create(_), Some(entry)) => {
-            up::bring_up(tools.clone(), &entry, up::Plan::Fresh).await
+            Box::pin(up::bring_up(tools.clone(), &entry, up::Plan::Fresh)).await
         }
         (Kind::Continue, Some(entry)) => {
-            up::bring_up(tools.clone(), &entry, up::Plan::Earlier).await
+            Box::pin(up::bring_up(tools.clone(), &entry, up::Plan::Earlier)).await
         }
         (Kind::Remove { drain }, Some(entry)) => {
             down::take_down(tools.clone(), &action, &entry, *drain).await

@@ -322,12 +322,14 @@ pub(super) fn check_sockets(
     pools: &BTreeMap<Arc<str>, ResolvedPool>,
     problems: &mut Problems,
 ) {
-    for pool in pools.values() {
-        let template = templates.get(&pool.policy.template);
+    let places = pools.values();
+    let places = places.flat_map(|pool| pool.policy.everywhere().map(move |there| (pool, there)));
+    for (pool, there) in places {
+        let template = templates.get(&there.template);
         let Some(sockets) = template.and_then(|template| template.hardware.sockets) else {
             continue;
         };
-        let mut kinds = pool.policy.instance_types.iter();
+        let mut kinds = there.instance_types.iter();
         let odd = kinds.find(|name| {
             let kind = types.get(*name);
             kind.is_some_and(|kind| sockets > 0 && kind.cores % sockets != 0)
@@ -335,10 +337,14 @@ pub(super) fn check_sockets(
         if let Some(name) = odd {
             let cores = types.get(name).map_or(0, |kind| kind.cores);
             problems.add(
-                &pool.path.at("template"),
+                &pool.path.at(if pool.policy.further.is_empty() {
+                    "template"
+                } else {
+                    "templates"
+                }),
                 format!(
                     "its machines have {sockets} sockets (template.{}.sockets), and the {} of instance type {name} cannot be divided among them",
-                    pool.policy.template,
+                    there.template,
                     words::count(cores as usize, "core")
                 ),
             );
