@@ -237,7 +237,11 @@ fn counters_are_there_before_the_first_failure() {
     let kube = "pve_autoscaler_kube_calls_total{verb=\"list\",kind=\"pods\",outcome=\"refused\"} 0";
     assert!(text().lines().any(|line| line == kube));
     // Every name under which a call is made is among those that begin at zero.
-    let source = include_str!("../../pve/calls.rs");
+    let source = [
+        include_str!("../../pve/calls.rs"),
+        include_str!("../../pve/isos.rs"),
+    ]
+    .concat();
     for call in crate::pve::CALLS {
         assert!(
             source.matches(&format!("\"{call}\"")).count() >= 2,
