@@ -192,7 +192,7 @@ fn generate_writes_a_page_for_every_command_and_three_completions() {
     ] {
         let completion =
             std::fs::read_to_string(folder.path().join("completions").join(name)).expect(name);
-        assert!(completion.contains("check"), "{name}");
+        assert!(completion.contains("PVE_AUTOSCALER_COMPLETE"), "{name}");
     }
 }
 

@@ -82,7 +82,8 @@ pub(crate) fn lesson_key(
 /// template. Of several nodes the least of each amount counts. Pods that the kubelet brings along
 /// (static pods) are part of the truth.
 pub(crate) fn learn(turn: &mut Turn<'_>) {
-    let mut seen: BTreeMap<Arc<str>, Resources> = BTreeMap::new();
+    // By pool, type and template: the key, which costs more, is made once for all machines that are alike.
+    let mut seen: BTreeMap<(&str, &str, &str), (Arc<str>, Resources)> = BTreeMap::new();
     for known in turn.view.machines.values() {
         // A machine with terms of its own teaches nothing about those to come, unless it has their size.
         let kind = turn
@@ -97,15 +98,16 @@ pub(crate) fn learn(turn: &mut Turn<'_>) {
             continue;
         };
         let mark = &known.machine.mark;
-        let key = lesson_key(&mark.pool, &mark.instance_type, pool, kind);
-        match seen.get_mut(&key) {
-            Some(least) => lower_to(least, &truth),
+        let alike = (&*mark.pool, &*mark.instance_type, &*pool.template);
+        match seen.get_mut(&alike) {
+            Some((_, least)) => lower_to(least, &truth),
             None => {
-                seen.insert(key, truth);
+                let key = lesson_key(&mark.pool, &mark.instance_type, pool, kind);
+                seen.insert(alike, (key, truth));
             }
         }
     }
-    for (key, truth) in seen {
+    for (key, truth) in seen.into_values() {
         turn.memory.learned.insert(key, truth);
     }
 }

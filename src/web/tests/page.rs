@@ -305,6 +305,29 @@ async fn a_stream_beats_ends_and_holds_nothing_up() {
     assert!(events.until("event: ").await.is_none());
 }
 
+/// For those who press Tab.
+#[test]
+fn names_are_told_by_how_they_begin() {
+    use crate::agent::answers::Question;
+    use crate::agent::control::{Answer, NameKind};
+    let names = |kind, prefix: &str| match Question::Names(kind, prefix.to_owned()).answer(&turn())
+    {
+        Answer::Ok(names) => names,
+        Answer::Error(why) => panic!("{why}"),
+    };
+    assert_eq!(names(NameKind::Pods, "default/b"), json!(["default/b"]));
+    assert_eq!(names(NameKind::Pods, "b"), json!([]));
+    assert_eq!(names(NameKind::Nodes, "small-a"), json!(["small-a"]));
+    assert_eq!(names(NameKind::Machines, "small-a"), json!(["small-a"]));
+    let hosts = names(NameKind::Hosts, "");
+    assert!(
+        hosts
+            .as_array()
+            .is_some_and(|hosts| hosts.contains(&json!("pve1"))),
+        "{hosts}"
+    );
+}
+
 /// The same words as `explain` and `plan` have, by the same code.
 #[tokio::test]
 async fn one_thing_is_explained_as_explain_does_it() {
