@@ -1,7 +1,7 @@
 //! Fifty machines asked for at once, over five hosts with storages of their own, two clones at a time on each: how much longer
 //! it takes than the simulated hosts themselves need, and whether a lock of PVE's comes in the way.
 //!
-//! What the hosts need is measured on the same simulator: a driver without a look too many does what must be done (clone,
+//! The least time that the hosts need is measured on the same simulator: a driver does only what must be done (clone,
 //! configuration, size, start), two clones of each storage at a time, and hears of a task's end in the millisecond it ends.
 //! The daemon is given the same hosts, fifty pods that each fill a machine, and its usual ways.
 
@@ -59,7 +59,7 @@ fn main() {
     report.finish();
 }
 
-/// What making all machines took.
+/// How long making all fifty machines took, and what went wrong meanwhile.
 #[derive(Debug)]
 struct Took {
     /// Until the last clone was done.
@@ -166,7 +166,7 @@ max_in_flight = {MACHINES}
     )
 }
 
-/// What the hosts need.
+/// The least time in which the simulated hosts make all machines: a driver does what must be done and nothing else.
 async fn driven(full: bool) -> Took {
     let scene = Scene::new(1, &config(full), spec(), guests());
     let pve = &scene.world.pve;
@@ -230,7 +230,7 @@ async fn ended(scene: &Scene, task: &Upid) {
     }
 }
 
-/// What it takes with the daemon, from its first call that changes something.
+/// The time in which the daemon makes all machines, from its first call to PVE that changes something.
 async fn lived(full: bool) -> Took {
     let scene = Scene::new(1, &config(full), spec(), guests());
     scene

@@ -67,14 +67,14 @@ pub enum Command {
     },
     /// Names that begin with something, for the completion of what a person types.
     Names {
-        /// Of what.
+        /// What the names belong to.
         kind: NameKind,
         /// How they begin.
         prefix: String,
     },
 }
 
-/// What a name that is asked for belongs to.
+/// The kinds of things whose names a shell completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NameKind {

@@ -23,6 +23,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_mins(1);
 /// After a call that PVE could not do just now.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Writes that PVE took after which a drive that still differs will always differ.
+const MAX_WRITES: u32 = 3;
 /// The CD drives that an image may come to, the one that PVE's own images are in first.
 const DRIVES: [&str; 4] = ["ide2", "ide3", "ide1", "ide0"];
 
@@ -146,6 +148,7 @@ async fn uploaded(work: &Work, storage: &str, name: &str, image: &[u8]) -> Resul
 
 /// The VM's only image is this one, and PVE's own drive for cloud-init is gone: cloud-init reads one of them, whichever it finds.
 async fn inserted(work: &Work, volume: &str) -> Result<(), Stop> {
+    let mut writes = 0;
     loop {
         let config = vm::unlocked(work).await?;
         let mut update = ConfigUpdate {
@@ -185,12 +188,19 @@ async fn inserted(work: &Work, volume: &str) -> Result<(), Stop> {
         if update.set.is_empty() && update.delete.is_empty() {
             return Ok(());
         }
-        written(work, &update, "putting the ISO for cloud-init in").await?;
+        written(
+            work,
+            &update,
+            "putting the ISO for cloud-init in",
+            &mut writes,
+        )
+        .await?;
     }
 }
 
 /// The machine has no image of ours in any drive.
 async fn ejected(work: &Work) -> Result<(), Stop> {
+    let mut writes = 0;
     loop {
         let config = vm::unlocked(work).await?;
         let own = drives(work, &config);
@@ -205,15 +215,36 @@ async fn ejected(work: &Work) -> Result<(), Stop> {
             delete: Vec::new(),
             digest: config.digest.clone(),
         };
-        written(work, &update, "taking the ISO for cloud-init out").await?;
+        written(
+            work,
+            &update,
+            "taking the ISO for cloud-init out",
+            &mut writes,
+        )
+        .await?;
     }
 }
 
-async fn written(work: &Work, update: &ConfigUpdate, what: &str) -> Result<(), Stop> {
+/// Writes to the VM's configuration once. `writes` counts how often PVE took it for one purpose.
+async fn written(
+    work: &Work,
+    update: &ConfigUpdate,
+    what: &str,
+    writes: &mut u32,
+) -> Result<(), Stop> {
     let host = work.host()?;
+    if *writes == MAX_WRITES {
+        return Err(Stop::Failed(format!(
+            "{what}: PVE took it {MAX_WRITES} times and does not keep it; `qm pending {}` on {host} shows what waits",
+            work.mark.vmid
+        )));
+    }
     work.changing();
     match work.pve.update_config(&host, work.mark.vmid, update).await {
-        Ok(()) => Ok(()),
+        Ok(()) => {
+            *writes += 1;
+            Ok(())
+        }
         Err(error) if passing(&error) || matches!(error.cause(), Cause::Changed | Cause::Gone) => {
             work.note_outage(error.to_string());
             work.wait_before_retry(&error, PAUSE).await

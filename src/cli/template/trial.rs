@@ -5,6 +5,7 @@
 //! it leaves alone.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,18 +126,17 @@ fn pool_of<'a>(
     Ok(found.map(|(name, pool)| (&**name, pool)))
 }
 
-/// The VMIDs of a region, last first: the daemon begins at the other end.
-fn vmids(
-    settings: &Settings,
-    region: &str,
-) -> anyhow::Result<std::iter::Rev<std::ops::RangeInclusive<u32>>> {
+/// The VMIDs of a region.
+fn vmids(settings: &Settings, region: &str) -> anyhow::Result<RangeInclusive<u32>> {
     let range = settings.policy.regions.get(region);
     let range = range.with_context(|| format!("there is no region {region}"))?;
-    Ok((range.vmid_first..=range.vmid_last).rev())
+    Ok(range.vmid_first..=range.vmid_last)
 }
 
+/// The last free VMID of a region: the daemon begins at the other end.
 fn free(settings: &Settings, region: &str, resources: &Resources) -> anyhow::Result<u32> {
-    let mut free = vmids(settings, region)?.filter(|vmid| !resources.guests.contains_key(vmid));
+    let vmids = vmids(settings, region)?.rev();
+    let mut free = vmids.filter(|vmid| !resources.guests.contains_key(vmid));
     free.next()
         .with_context(|| format!("all VMIDs of region {region} are taken; give it more (vmids)"))
 }
@@ -149,10 +149,8 @@ async fn sweep(
     template: &Template,
 ) -> anyhow::Result<()> {
     let resources = place.client.resources().await?;
-    for vmid in vmids(settings, &template.region)? {
-        let Some(guest) = resources.guests.get(&vmid) else {
-            continue;
-        };
+    let range = vmids(settings, &template.region)?;
+    for (&vmid, guest) in resources.guests.range(range) {
         // PVE lists a VM without its name for some seconds.
         if guest.kind != GuestKind::Qemu
             || !(guest.name.is_empty() || guest.name.starts_with(VM_NAME))
@@ -271,6 +269,11 @@ impl Trial<'_> {
             "cloning VM {} to VM {}",
             self.copy.vmid, self.vmid
         ))?;
+        if self.template.cloud_init.is_some() {
+            self.say(
+                "its own cloud-init data ([template.NAME.cloud_init]) is left out of the trial",
+            )?;
+        }
         let deadlines = &self.settings.deadlines;
         let clone = self.clone_of(&mark);
         let task = self
@@ -490,13 +493,22 @@ impl Trial<'_> {
             let Err(error) = answer else {
                 return Ok(());
             };
+            let pool = self
+                .pool
+                .and_then(|(name, _)| self.settings.pools.get(name));
+            let at_first_boot = pool.is_some_and(|pool| pool.join.at_first_boot);
             if started.elapsed() >= within {
                 bail!(
                     "the guest agent did not answer within {} (lifecycle.agent): {error}. Is qemu-guest-agent installed and enabled in the \
-                     template, and does the guest boot? With --keep, `qm terminal {}` on {} shows its console if it has a serial port",
+                     template, and does the guest boot? With --keep, `qm terminal {}` on {} shows its console if it has a serial port{}",
                     span(within),
                     self.vmid,
-                    self.copy.host
+                    self.copy.host,
+                    if at_first_boot {
+                        ". Machines of the pool join without the agent (join.delivery); a trial needs it"
+                    } else {
+                        ""
+                    }
                 );
             }
             sleep(PAUSE).await;
