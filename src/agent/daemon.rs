@@ -338,6 +338,7 @@ impl Loop {
             random: parts.random.clone(),
             observer: recording.hearing(&parts.observer, parts.clock),
             clones: crate::agent::executor::CloneTurns::default(),
+            task_times: crate::agent::executor::TaskTimes::default(),
             pings: Turns::default(),
             doubts,
             nominations: nominations.clone(),

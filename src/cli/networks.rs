@@ -39,6 +39,7 @@ mod tests {
             size: 50,
             free: 3,
             note: note.map(str::to_owned),
+            note_details: None,
         };
         let four = lan(
             "192.0.2.50-192.0.2.99",

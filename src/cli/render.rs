@@ -311,6 +311,7 @@ mod tests {
             promised_memory: 60 << 30,
             left_memory: 4 << 30,
             notes: vec!["pool small takes it last: a: kubeadm failed\u{1b}[31m".to_owned()],
+            notes_details: Vec::new(),
         };
         let off = HostState {
             notes: vec!["offline".to_owned()],
@@ -447,6 +448,7 @@ mod tests {
             nodes: some_nodes(),
             pools: some_pools(),
             warnings: vec!["VM 9005 in our range carries no mark".into()],
+            warnings_details: Vec::new(),
             scale_up: Some(Growth {
                 nodes: 5,
                 price: 350_000,

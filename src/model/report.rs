@@ -11,7 +11,8 @@ use super::cluster::PodKey;
 use super::foreign::ForeignText;
 use super::network::Family;
 use super::reasons::{
-    Held, Hindrance, Ignored, Kept, Reasons, Removed, Replacing, Unremovable, told,
+    Held, Hindrance, HostNote, Ignored, Kept, Reasons, Removed, Replacing, UnknownAddresses,
+    Unremovable, Warning, told,
 };
 use super::time::Time;
 use super::words;
@@ -40,6 +41,9 @@ pub struct Report {
     pub networks: BTreeMap<Arc<str>, BTreeMap<Family, NetworkState>>,
     /// What a person should look at: damaged marks, foreign VMs in our range, orphans in quarantine.
     pub warnings: Vec<String>,
+    /// The same with their codes and numbers, in the same order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings_details: Vec<Warning>,
     /// The machines that this decision makes for pods and pools in numbers; `None` when it makes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_up: Option<Growth>,
@@ -421,6 +425,9 @@ pub struct HostState {
     /// Why it gets nothing, or is taken last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The same with their codes and numbers, in the same order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes_details: Vec<HostNote>,
 }
 
 /// The addresses of a network, of one family.
@@ -436,6 +443,9 @@ pub struct NetworkState {
     /// Why none is given now, whatever is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Whose addresses are not known: what the note says, in fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note_details: Option<UnknownAddresses>,
 }
 
 #[cfg(test)]

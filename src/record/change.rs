@@ -252,10 +252,11 @@ impl Changes {
             pools,
             hosts,
             warnings,
+            warnings_details,
             scale_up,
             networks,
         } = new;
-        compare!(self, old, whole: holds, unread, warnings, scale_up);
+        compare!(self, old, whole: holds, unread, warnings, warnings_details, scale_up);
         compare!(self, old, map: pods, nodes, pools, hosts, networks);
     }
 }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::sleep;
 
 use crate::agent::journal::UNKNOWN_TEMPLATE;
@@ -28,25 +29,28 @@ pub(super) async fn ensure(work: &Work, plan: Plan) -> Result<(), Failure> {
         .entry()
         .map_err(|stop| work.failure(Step::Intent, stop))?;
     // Waiting for a turn at the storage is nobody's delay but ours: it does not eat the clone's time.
-    let _turn = if entry.upid.is_none() && entry.step <= Step::Clone {
+    let mut turn = if entry.upid.is_none() && entry.step <= Step::Clone {
         work.progress("its turn to clone: others clone to the same storage");
         // Until then it asks nothing of anybody.
         let _aside = work.step_aside();
         let tools = &work.tools;
-        Some(tools.clones.turn(&tools.settings, &entry).await)
+        tools.clones.turn(&tools.settings, &entry).await
     } else {
         None
     };
     work.step(
         Step::Clone,
         work.tools.settings.deadlines.clone,
-        cloned(work, plan),
+        cloned(work, plan, &mut turn),
     )
     .await
 }
 
-async fn cloned(work: &Work, plan: Plan) -> Result<(), Stop> {
-    let mut followed = false;
+/// A turn at the storage that the clone goes to. The next one may begin when the task has ended, before its VM is looked at.
+type Turn = Option<OwnedSemaphorePermit>;
+
+async fn cloned(work: &Work, plan: Plan, turn: &mut Turn) -> Result<(), Stop> {
+    let mut seen_locked = false;
     loop {
         let look = work.look().await?;
         let locked = match &look {
@@ -57,12 +61,12 @@ async fn cloned(work: &Work, plan: Plan) -> Result<(), Stop> {
         match look {
             Look::Ours(_) | Look::Placeholder if locked => {
                 // PVE takes the lock off before the task ends; give a slow view a moment.
-                if std::mem::replace(&mut followed, true) {
+                if std::mem::replace(&mut seen_locked, true) {
                     sleep(LOOK_AGAIN).await;
                 }
-                under_way(work).await?;
+                under_way(work, turn).await?;
             }
-            Look::Ours(_) | Look::Placeholder => return settled(work).await,
+            Look::Ours(_) | Look::Placeholder => return settled(work, turn).await,
             Look::Going => return Err(Stop::Transient(work.going())),
             Look::Changed(how) => return Err(Stop::Failed(how)),
             Look::Foreign(how) => {
@@ -70,27 +74,34 @@ async fn cloned(work: &Work, plan: Plan) -> Result<(), Stop> {
                     "the VMID was taken by somebody else: {how}"
                 )));
             }
-            Look::Absent => absent(work, plan).await?,
+            Look::Absent => absent(work, plan, turn).await?,
         }
     }
 }
 
 /// The VM is ours and unlocked. PVE takes the lock off on the template's host and then moves the
 /// configuration to the clone's: the task that is known to us is followed to its end first.
-async fn settled(work: &Work) -> Result<(), Stop> {
+async fn settled(work: &Work, turn: &mut Turn) -> Result<(), Stop> {
     if let Some(upid) = recorded_task(work.entry()?.upid.as_deref())
-        && let Some(failure) = work.follow(&upid).await?
+        && let Some(failure) = followed(work, &upid, turn).await?
     {
         return Err(failed(&failure));
     }
     work.record(|entry| entry.upid = None)
 }
 
+/// Follows the clone's task to its end, and then gives the turn away.
+async fn followed(work: &Work, upid: &Upid, turn: &mut Turn) -> Result<Option<TaskFailure>, Stop> {
+    let ended = work.follow(upid).await?;
+    drop(turn.take());
+    Ok(ended)
+}
+
 /// The VM is there and locked: wait for its task, or find it dead.
-async fn under_way(work: &Work) -> Result<(), Stop> {
+async fn under_way(work: &Work, turn: &mut Turn) -> Result<(), Stop> {
     let entry = work.entry()?;
     match recorded_task(entry.upid.as_deref()) {
-        Some(upid) => match work.follow(&upid).await? {
+        Some(upid) => match followed(work, &upid, turn).await? {
             None => Ok(()),
             Some(failure) => Err(failed(&failure)),
         },
@@ -110,10 +121,10 @@ async fn under_way(work: &Work) -> Result<(), Stop> {
 }
 
 /// There is no VM: follow the task that will make it, or ask for one.
-async fn absent(work: &Work, plan: Plan) -> Result<(), Stop> {
+async fn absent(work: &Work, plan: Plan, turn: &mut Turn) -> Result<(), Stop> {
     let entry = work.entry()?;
     if let Some(upid) = recorded_task(entry.upid.as_deref()) {
-        let ended = work.follow(&upid).await?;
+        let ended = followed(work, &upid, turn).await?;
         work.record(|entry| entry.upid = None)?;
         return match ended {
             Some(failure) => Err(failed(&failure)),
@@ -131,7 +142,9 @@ async fn absent(work: &Work, plan: Plan) -> Result<(), Stop> {
             "its VM is gone; another machine takes its place".to_owned(),
         ));
     }
-    if running_clone(work).await? {
+    // Whoever has just been decided and asked for nothing yet has no clone.
+    let asked = plan == Plan::Earlier || entry.unanswered_clone.is_some();
+    if asked && running_clone(work).await? {
         work.progress("a running clone task may be ours");
         sleep(LOOK_AGAIN).await;
         return Ok(());

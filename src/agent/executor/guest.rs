@@ -11,7 +11,7 @@ use crate::model::foreign::ForeignOutput;
 use crate::model::time::Span;
 use crate::pve::Cause;
 
-use super::work::{Stop, Work, passing};
+use super::work::{Stop, Work, pace_alone, passing};
 use super::{joining, node};
 
 /// Longest pause between two questions while the guest boots or kubeadm runs.
@@ -23,6 +23,8 @@ const NEXT_QUESTION: Duration = Duration::from_millis(50);
 const FIRST_BOOT_LOOK: Duration = Duration::from_secs(15);
 /// What stands in the failure of a machine whose guest agent runs no commands.
 pub const REFUSES_COMMANDS: &str = "the guest agent must allow guest-exec";
+/// So many looks for what a script said come one after the other, however many machines are worked on.
+const QUICK_LOOKS: u32 = 2;
 /// Before a guest command that could not be run is run again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Our scripts end within seconds; one that does not is given up and asked again.
@@ -226,8 +228,16 @@ async fn run_once(
         Err(error) => return again(work, &error).await.map(|()| None),
     };
     let began = Instant::now();
+    let mut looks = 0u32;
     loop {
-        sleep(work.pace(began, LONGEST_POLL)).await;
+        // Most of our scripts end at once; what one of them said is not waited for as long as a boot.
+        let pause = if looks < QUICK_LOOKS {
+            pace_alone(began.elapsed())
+        } else {
+            work.pace(began, LONGEST_POLL)
+        };
+        sleep(pause).await;
+        looks = looks.saturating_add(1);
         match work.pve.agent_exec_status(&host, vmid, pid).await {
             Ok(None) => {}
             Ok(Some(result)) if result.exit_code == Some(0) => return Ok(Some(result.stdout)),

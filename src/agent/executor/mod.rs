@@ -8,6 +8,7 @@ mod addresses;
 mod clone;
 mod down;
 mod drain;
+mod follow;
 mod guest;
 mod joining;
 mod late;
@@ -46,6 +47,7 @@ use crate::model::time::Time;
 
 use settling::Settling;
 
+pub use follow::TaskTimes;
 pub use guest::REFUSES_COMMANDS;
 pub use tools::{Nothing, Observer, Tools};
 pub use turns::{CloneTurns, Turns};

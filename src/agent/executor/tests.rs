@@ -138,6 +138,7 @@ async fn tools(world: &World, state: &std::path::Path, way: Router) -> Tools {
         random: Arc::new(Mutex::new(StdRng::seed_from_u64(1))),
         observer: Arc::new(Nothing),
         clones: CloneTurns::default(),
+        task_times: TaskTimes::default(),
         pings: Turns::default(),
         nominations: crate::agent::nominations::Nominations::default(),
         doubts: Doubts::default(),

@@ -19,6 +19,7 @@ use crate::model::action::Action;
 use crate::model::region::{Failure, RegionName, Step};
 use crate::model::time::Span;
 
+use super::follow::TaskTimes;
 use super::turns::{CloneTurns, Turns};
 use super::waits::Waits;
 
@@ -69,6 +70,8 @@ pub struct Tools {
     pub observer: Arc<dyn Observer>,
     /// Turns at clones.
     pub clones: CloneTurns,
+    /// How long PVE's tasks usually take.
+    pub task_times: TaskTimes,
     /// Turns at asking agents, by region and host.
     pub pings: Turns,
     /// VMs that look otherwise than their region's watcher may have read them.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::agent::journal::{Entry, JournalError};
 use crate::model::cluster::PodKey;
@@ -14,7 +14,7 @@ use crate::model::region::GuestKind;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 use crate::pve::transport::{CallError, Outcome};
-use crate::pve::{Cause, Task, TaskState, Upid, VmConfig};
+use crate::pve::{Cause, Task, VmConfig};
 
 use super::Tools;
 use super::spent::span;
@@ -29,18 +29,11 @@ const QUORUM_LOOK: Duration = Duration::from_secs(10);
 /// Something that is waited for is looked at again after this part of the wait so far: seen late by
 /// a tenth of its own time at most, with a few dozen looks however long it takes …
 const PART_OF_WAIT: u32 = 10;
-/// … and no pause between two looks is shorter than this …
-const SHORTEST_LOOK: Duration = Duration::from_millis(100);
-/// … or longer than this, for a task of PVE's.
-const LONGEST_LOOK: Duration = Duration::from_secs(2);
+/// … and no pause between two looks is shorter than this.
+pub(super) const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 /// What was read of a VM this long ago is as good as read now, while nobody here changed it: a look
 /// takes two calls of some ten milliseconds each.
 const FRESH: Duration = Duration::from_millis(250);
-
-/// Lines at the end of a failed task's log that are read.
-const LOG_LINES: usize = 30;
-/// Reading a log takes no longer.
-const LOG_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a step does not go on.
 #[derive(Debug)]
@@ -293,7 +286,7 @@ impl Work {
     /// machines are worked on, the longer: PVE is asked about as often as for one.
     pub(super) fn pace(&self, began: Instant, longest: Duration) -> Duration {
         let crowd = u32::try_from(self.tools.crowd.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-        let pause = (began.elapsed() / PART_OF_WAIT).max(SHORTEST_LOOK);
+        let pause = pace_alone(began.elapsed());
         pause.saturating_mul(crowd.max(1)).min(longest)
     }
 
@@ -525,32 +518,11 @@ impl Work {
             self.note_outage(error.to_string());
         }
     }
+}
 
-    /// Follows a task to its end. `Ok(None)`: it succeeded.
-    pub(super) async fn follow(&self, upid: &Upid) -> Result<Option<TaskFailure>, Stop> {
-        let began = Instant::now();
-        loop {
-            let status = self
-                .patiently("following a task", || self.pve.task_status(upid))
-                .await?;
-            match status {
-                TaskState::Running => {
-                    self.progress(format!("task {} runs", upid.kind()));
-                    sleep(self.pace(began, LONGEST_LOOK)).await;
-                }
-                TaskState::Ok | TaskState::Warnings(_) => return Ok(None),
-                TaskState::Failed(text) => {
-                    let log = self.pve.task_log(upid, LOG_LINES);
-                    let log = match timeout(LOG_PATIENCE, log).await {
-                        Ok(Ok(lines)) => lines,
-                        // Its last word must do.
-                        Ok(Err(_)) | Err(_) => Vec::new(),
-                    };
-                    return Ok(Some(TaskFailure::new(text, &log)));
-                }
-            }
-        }
-    }
+/// The pause before the next look at something that has been waited for so long, if nobody else waits for anything.
+pub(super) fn pace_alone(waited: Duration) -> Duration {
+    (waited / PART_OF_WAIT).max(SHORTEST_LOOK)
 }
 
 /// Repeats a Kubernetes call until it is answered, an error comes that waiting does not mend, or `limit` is

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use model::cluster::PodKey;
 use model::parts::{self, MAX_PARTS};
 use model::policy::Policy;
+use model::reasons::Warning;
 use model::scheduling::{PodShape, PodTerm};
 use model::snapshot::Snapshot;
 
@@ -496,13 +497,10 @@ pub(super) fn report(turn: &mut Turn<'_>) {
     if namespaces.is_empty() {
         return;
     }
-    let named: Vec<&str> = namespaces.iter().take(NAMED).copied().collect();
-    let more = match namespaces.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
+    let named = namespaces.iter().take(NAMED);
+    let warning = Warning::TooComplex {
+        namespaces: named.map(|name| Arc::from(*name)).collect(),
+        more: namespaces.len().saturating_sub(NAMED),
     };
-    turn.warn(format!(
-        "pods of the namespaces {}{more} are too complex to be weighed within the budget of one decision: pending ones get no machine, running ones keep their nodes, and their anti-affinity towards other pods is ignored",
-        named.join(", ")
-    ));
+    turn.warn(warning);
 }

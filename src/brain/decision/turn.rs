@@ -8,6 +8,7 @@ use model::cluster::PodKey;
 use model::decision::Decision;
 use model::memory::{self, Memory};
 use model::policy::Policy;
+use model::reasons::Warning;
 use model::report::{PodVerdict, Report};
 use model::snapshot::Snapshot;
 use model::time::{Span, Time};
@@ -108,9 +109,10 @@ impl<'a> Turn<'a> {
     }
 
     /// Tells a person.
-    pub(crate) fn warn(&mut self, text: String) {
-        if !self.report.warnings.contains(&text) {
-            self.report.warnings.push(text);
+    pub(crate) fn warn(&mut self, warning: Warning) {
+        let said = &mut self.report.warnings_details;
+        if !said.contains(&warning) {
+            said.push(warning);
         }
     }
 
@@ -153,7 +155,9 @@ impl<'a> Turn<'a> {
 
     /// The decision.
     pub(crate) fn finish(mut self) -> Decision {
-        self.report.warnings.sort();
+        let said = &mut self.report.warnings_details;
+        said.sort_by_cached_key(Warning::to_string);
+        self.report.warnings = said.iter().map(Warning::to_string).collect();
         let lines = std::mem::take(&mut self.lines).into_iter();
         let holds = &self.holds;
         self.report.pods = lines

@@ -9,6 +9,7 @@ use model::action::{Kind, Reason};
 use model::foreign::ForeignText;
 use model::guard::{SCALE_DOWN_DISABLED, disables_scale_down};
 use model::policy::STARTUP_TAINT;
+use model::reasons::Warning;
 use model::region::Step;
 use model::time::{Span, Time};
 
@@ -42,15 +43,18 @@ fn next(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     let name = known.name;
     if let Standing::Untouchable(why) = &known.standing {
         if turn.holds.unread_in(&known.machine.region).is_none() {
-            turn.warn(format!("machine {name}: left alone: {why}"));
+            turn.warn(Warning::LeftAlone {
+                machine: name.clone(),
+                left_alone: why.clone(),
+            });
         }
         return None;
     }
     if known.pool.is_none() {
-        turn.warn(format!(
-            "machine {name}: its pool {} is not in the configuration any more; it is kept as it is",
-            known.pool_name()
-        ));
+        turn.warn(Warning::PoolGone {
+            machine: name.clone(),
+            pool: known.pool_name().into(),
+        });
         return None;
     }
     if known.standing == Standing::Coming {
@@ -122,10 +126,11 @@ fn failed(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
         .node
         .is_some_and(|(_, node)| disables_scale_down(node))
     {
-        turn.warn(format!(
-            "machine {} failed: {message}; it is kept, because its node is annotated with {SCALE_DOWN_DISABLED}=true",
-            known.name
-        ));
+        turn.warn(Warning::FailedAndAnnotated {
+            machine: known.name.clone(),
+            failure: message,
+            annotation: SCALE_DOWN_DISABLED.into(),
+        });
         return None;
     }
     let reason = Reason::Failed { message };
@@ -146,16 +151,16 @@ fn by_mark_alone(known: &Known<'_>) -> bool {
         && known.step() == Some(Step::Register)
 }
 
-/// The sentence for a failed machine that is kept: until when, and what to type on its host.
-fn kept(known: &Known<'_>, until: Time) -> String {
-    let (vmid, host) = (known.machine.mark.vmid, &known.machine.host);
-    let message = known.machine.failure.as_ref();
-    let message = message.map_or("", |failure| failure.message.as_str());
-    format!(
-        "machine {} failed: {message}; it is kept until {until} to be looked into (keep_failed): `qm guest exec {vmid} -- journalctl -b` or \
-         `qm terminal {vmid}` on the host {host}; `qm stop {vmid}` ends it now",
-        known.name
-    )
+/// What is to be said of a failed machine that is kept: until when, and where it is.
+fn kept(known: &Known<'_>, until: Time) -> Warning {
+    let failure = known.machine.failure.as_ref();
+    Warning::FailedAndKept {
+        machine: known.name.clone(),
+        vmid: known.machine.mark.vmid,
+        host: known.machine.host.clone(),
+        failure: failure.map_or_else(ForeignText::default, |failure| failure.message.clone()),
+        until,
+    }
 }
 
 fn why(known: &Known<'_>, limit: Span) -> ForeignText {

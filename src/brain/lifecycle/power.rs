@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model::action::{Kind, Reason};
 use model::memory::Power;
-use model::reasons::PoweredOff;
+use model::reasons::{PoweredOff, Warning};
 use model::snapshot::Snapshot;
 use model::time::{Span, Time};
 
@@ -81,17 +81,21 @@ fn act(turn: &mut Turn<'_>, known: &Known<'_>, power: &mut Power) {
         return;
     };
     let (name, vmid, host) = (known.name, known.machine.mark.vmid, &known.machine.host);
-    let about = format!("machine {name}: its VM {vmid} on {host} is off since {off}");
+    let stays_off = |started| Warning::PoweredOff {
+        machine: name.clone(),
+        vmid,
+        host: host.clone(),
+        since: off,
+        started,
+    };
     if vm.ha {
-        turn.warn(format!("{about}; the HA manager has it and decides"));
+        turn.warn(stays_off(None));
         return;
     }
     if let Some(started) = power.started
         && !booted_since(turn.view.snapshot, known, started)
     {
-        turn.warn(format!(
-            "{about}; it was started at {started} and is not started again: `qm start {vmid}` on {host} does"
-        ));
+        turn.warn(stays_off(Some(started)));
         return;
     }
     if vm.lock.is_some() || known.busy() || turn.holds.may_continue(&known.machine.region).is_err()

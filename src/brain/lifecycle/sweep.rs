@@ -10,9 +10,9 @@ use model::cluster::{Node, ReadyStatus};
 use model::identity;
 use model::mark::Ownership;
 use model::policy::{MACHINE_ANNOTATION, POOL_LABEL, Policy, REGION_LABEL};
+use model::reasons::{Lost, Orphan, VmAt, Warning};
 use model::region::Vm;
 use model::snapshot::Snapshot;
-use model::words;
 
 use crate::decision::turn::{self, Turn};
 use crate::observed::view::{Known, Standing, View};
@@ -41,10 +41,10 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
 /// Says that the journal has machines of another cluster.
 fn former(turn: &mut Turn<'_>) {
     for (cluster, machines) in &turn.view.snapshot.former {
-        turn.warn(format!(
-            "the journal has {} of the cluster {cluster}, which is not this one: they are left alone and not counted; `pve-autoscaler adopt` shows what is left of that cluster and sets its journal aside",
-            words::count(machines.len(), "machine"),
-        ));
+        turn.warn(Warning::FormerCluster {
+            cluster: cluster.as_ref().into(),
+            machines: machines.len(),
+        });
     }
 }
 
@@ -66,9 +66,7 @@ fn too_many_lost(turn: &mut Turn<'_>) -> bool {
         && lost > settings.ok_total_unready as usize
         && lost * 100 > settings.max_total_unready_percent as usize * running;
     if many && turn.holds.unread().is_none() {
-        turn.warn(format!(
-            "{lost} of {running} running machines have no Node any more; none of them is removed for that: a Node comes back when its kubelet is started anew"
-        ));
+        turn.warn(Warning::NodesLost { lost, running });
     }
     many
 }
@@ -89,16 +87,16 @@ fn halves(turn: &mut Turn<'_>, known: &Known<'_>, lost: bool) {
         _ => return,
     };
     if !turn.quarantine_over(&format!("machine/{}", known.name), good) {
-        let what = match reason {
-            Reason::NoNode => "its node is gone",
-            _ if unmarked(known) => "its VM does not carry our mark any more",
-            _ => "its VM is gone",
+        let lost = match reason {
+            Reason::NoNode => Lost::Node,
+            _ if unmarked(known) => Lost::Mark,
+            _ => Lost::Vm,
         };
         if turn.holds.unread_in(region).is_none() {
-            turn.warn(format!(
-                "machine {}: {what}; it is in quarantine",
-                known.name
-            ));
+            turn.warn(Warning::Quarantined {
+                machine: known.name.clone(),
+                lost,
+            });
         }
         return;
     }
@@ -138,25 +136,24 @@ fn orphan_node(turn: &mut Turn<'_>, name: &Arc<str>, node: &Node) {
     }
     // Its machine may be in what was not read yet.
     let unread = turn.holds.unread().is_some();
-    let warn = |turn: &mut Turn<'_>, what: &str| {
+    let warn = |turn: &mut Turn<'_>, orphan: Orphan| {
         if !unread {
-            turn.warn(format!("node {name}: {what}"));
+            let node = name.clone();
+            turn.warn(Warning::OrphanNode { node, orphan });
         }
     };
     let Some(target) = claimed(&turn.view, name, node) else {
-        let what = "it claims to be ours, but no machine of ours is behind it, and the claim cannot be checked";
-        return warn(turn, what);
+        return warn(turn, Orphan::Unchecked);
     };
     let gone = gone(&turn.view, &target, node);
     let known_pool = pool.is_some_and(|pool| turn.view.policy.pools.contains_key(pool));
     let ready = node.ready.status == ReadyStatus::True && !planted!(ReadyNodeDeleted);
     if !gone || !known_pool || ready || node.deletion.is_some() {
-        let what = "it claims to be ours, but no machine of ours is behind it; it is left alone";
-        return warn(turn, what);
+        return warn(turn, Orphan::LeftAlone);
     }
     let good = turn.holds.may_observe_in(&target.region);
     if !turn.quarantine_over(&format!("node/{name}/{}", node.uid), good) {
-        return warn(turn, "its VM is gone; it is in quarantine");
+        return warn(turn, Orphan::Quarantined);
     }
     if turn.holds.may_shrink(&target.region).is_ok() {
         let max_view_age = turn.view.policy.scale_down.max_view_age;
@@ -269,43 +266,49 @@ fn foreign(turn: &mut Turn<'_>) {
         for (vmid, vm) in &region.vms {
             let in_range = (policy.vmid_first..=policy.vmid_last).contains(vmid);
             let intended = || intents.contains(&(&**region_name, *vmid));
-            let what = match &vm.ownership {
-                Some(Ownership::Damaged(why)) => {
-                    format!("its mark is damaged: {why}; it is left alone")
-                }
-                Some(Ownership::UnknownVersion(version)) => {
-                    format!("its mark has the unknown version {version}; it is left alone")
-                }
+            let at = || VmAt {
+                region: region_name.clone(),
+                vmid: *vmid,
+                name: vm.name.clone(),
+            };
+            warnings.push(match &vm.ownership {
+                Some(Ownership::Damaged(damage)) => Warning::DamagedMark {
+                    vm: at(),
+                    damage: damage.clone(),
+                },
+                Some(Ownership::UnknownVersion(version)) => Warning::UnknownMark {
+                    vm: at(),
+                    version: version.clone(),
+                },
                 Some(Ownership::Marked(mark))
                     if Some(&*mark.cluster) != snapshot.cluster_id.as_deref() =>
                 {
                     if !in_range {
                         continue;
                     }
-                    format!(
-                        "it belongs to the cluster {}; it is left alone",
-                        mark.cluster
-                    )
+                    Warning::OtherCluster {
+                        vm: at(),
+                        cluster: mark.cluster.as_str().into(),
+                    }
                 }
-                Some(Ownership::Marked(mark)) if mark.vmid != *vmid => format!(
-                    "it is a copy of VM {}, machine {}; it is left alone",
-                    mark.vmid, mark.machine
-                ),
+                Some(Ownership::Marked(mark)) if mark.vmid != *vmid => Warning::CopiedMark {
+                    vm: at(),
+                    original: mark.vmid,
+                    machine: mark.machine.as_str().into(),
+                },
                 Some(Ownership::Unmarked)
                     if in_range && !intended() && vm.lock.as_deref() == Some("destroyed") =>
                 {
-                    format!(
-                        "what an interrupted removal left, and not known to be ours; `qm destroy {vmid} --skiplock` on {} finishes it",
-                        vm.host
-                    )
+                    Warning::HalfDestroyed {
+                        vm: at(),
+                        host: vm.host.clone(),
+                    }
                 }
                 Some(Ownership::Unmarked) if in_range && !intended() && !vm.template => {
-                    "somebody else's, inside our VMID range".to_owned()
+                    Warning::ForeignVm { vm: at() }
                 }
                 Some(Ownership::Unmarked | Ownership::Marked(_)) | None => continue,
-            };
-            let who = format!("region {region_name}: VM {vmid} ({})", vm.name);
-            warnings.push(format!("{who}: {what}"));
+            });
         }
     }
     warnings.extend(unread(snapshot, turn.view.policy));
@@ -315,19 +318,25 @@ fn foreign(turn: &mut Turn<'_>) {
 }
 
 /// What is to be said of VMs that nobody could read since the daemon began.
-fn unread(snapshot: &Snapshot, policy: &Policy) -> Vec<String> {
+fn unread(snapshot: &Snapshot, policy: &Policy) -> Vec<Warning> {
     let named = crate::decision::unread::find(snapshot, policy).map(|unread| {
         let (vm, (pool, _)) = (unread.vm, unread.pool);
-        format!(
-            "region {}: VM {} ({}): its configuration cannot be read; until {} answers it counts as a machine of the pool {pool}, by its name",
-            unread.region, unread.vmid, vm.name, vm.host
-        )
+        Warning::UnreadMachine {
+            vm: VmAt {
+                region: unread.region.clone(),
+                vmid: unread.vmid,
+                name: vm.name.clone(),
+            },
+            host: vm.host.clone(),
+            pool: pool.clone(),
+        }
     });
     let nameless = crate::decision::unread::nameless(snapshot, policy).map(|(region, vmid, vm)| {
-        format!(
-            "region {region}: VM {vmid}: neither its configuration nor its name can be read until {} answers; if it is a machine of ours, its pool has one more than is counted",
-            vm.host
-        )
+        Warning::UnreadVm {
+            region: region.clone(),
+            vmid,
+            host: vm.host.clone(),
+        }
     });
     named.chain(nameless).collect()
 }

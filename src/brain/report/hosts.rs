@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::policy::PoolPolicy;
+use model::reasons::{HostNote, Warning};
 use model::region::{Host, Region};
 use model::report::HostState;
 
@@ -43,21 +44,16 @@ pub(crate) fn report(turn: &mut Turn<'_>) {
 }
 
 /// Zones that hosts of several regions have in common: pods that shall be spread over them are not.
-fn shared_zones(turn: &Turn<'_>) -> Vec<String> {
-    let mut zones: BTreeMap<Arc<str>, Vec<&str>> = BTreeMap::new();
+fn shared_zones(turn: &Turn<'_>) -> Vec<Warning> {
+    let mut zones: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
     for (name, region) in &turn.view.snapshot.regions {
         for host in region.hosts.keys() {
             let zone = turn.view.policy.zone_of(name, host);
-            zones.entry(zone).or_default().push(name);
+            zones.entry(zone).or_default().push(name.clone());
         }
     }
     let shared = zones.into_iter().filter(|(_, regions)| regions.len() > 1);
-    let shared = shared.map(|(zone, regions)| {
-        format!(
-            "the regions {} each have a host {zone}, which for Kubernetes is one zone: with zone = \"region.host\" in their tables pods are spread over both",
-            regions.join(" and ")
-        )
-    });
+    let shared = shared.map(|(zone, regions)| Warning::SharedZone { zone, regions });
     shared.collect()
 }
 
@@ -67,7 +63,7 @@ fn users<'a>(turn: &Turn<'a>, region: &str, host: &str) -> Vec<(&'a Arc<str>, &'
     pools.filter(|(_, pool)| pool.may_use(host)).collect()
 }
 
-fn state(seen: &Host, capacity: &HostCapacity, notes: Vec<String>) -> HostState {
+fn state(seen: &Host, capacity: &HostCapacity, notes: Vec<HostNote>) -> HostState {
     let (promised, left) = (capacity.promised(), capacity.left());
     HostState {
         online: seen.online,
@@ -77,7 +73,8 @@ fn state(seen: &Host, capacity: &HostCapacity, notes: Vec<String>) -> HostState 
         memory: seen.memory,
         promised_memory: promised.memory,
         left_memory: left.memory.max(0),
-        notes,
+        notes: notes.iter().map(HostNote::to_string).collect(),
+        notes_details: notes,
     }
 }
 
@@ -86,15 +83,15 @@ fn notes(
     turn: &Turn<'_>,
     (region, name, seen): (&str, &Arc<str>, &Host),
     pools: &[(&Arc<str>, &PoolPolicy)],
-) -> Vec<String> {
+) -> Vec<HostNote> {
     let mut notes = Vec::new();
     if !seen.online {
-        notes.push("offline".to_owned());
+        notes.push(HostNote::Offline);
     } else if seen.maintenance {
-        notes.push("in maintenance".to_owned());
+        notes.push(HostNote::Maintenance);
     }
     if pools.is_empty() {
-        notes.push("no pool may use it".to_owned());
+        notes.push(HostNote::NoPool);
     }
     for (pool, _) in pools {
         let failed = backoff::on_host(turn, pool, (region, name));
@@ -102,24 +99,27 @@ fn notes(
         let Some((failed, why)) = failed.zip(why) else {
             continue;
         };
+        let (pool, failure) = ((*pool).clone(), why.clone());
         notes.push(match failed {
-            FailedThere::Until(until) => {
-                format!("pool {pool} makes nothing here until {until}: {why}")
-            }
-            FailedThere::Lately => format!("pool {pool} takes it last: {why}"),
+            FailedThere::Until(until) => HostNote::BacksOff {
+                pool,
+                until,
+                failure,
+            },
+            FailedThere::Lately => HostNote::TakenLast { pool, failure },
         });
     }
     notes
 }
 
 /// Hosts that the configuration names and the region does not have.
-fn unknown(turn: &Turn<'_>, name: &str, region: &Region) -> Vec<String> {
+fn unknown(turn: &Turn<'_>, name: &Arc<str>, region: &Region) -> Vec<Warning> {
     if region.hosts.is_empty() {
         return Vec::new();
     }
     // What a pool of several regions names may be a host of another one.
     let elsewhere = |pool: &PoolPolicy, host: &Arc<str>| {
-        let mut others = pool.everywhere().filter(|there| *there.region != *name);
+        let mut others = pool.everywhere().filter(|there| there.region != *name);
         others.any(|there| {
             let seen = turn.view.snapshot.regions.get(&there.region);
             seen.is_none_or(|seen| seen.hosts.contains_key(host))
@@ -134,12 +134,10 @@ fn unknown(turn: &Turn<'_>, name: &str, region: &Region) -> Vec<String> {
     let missing: BTreeSet<&Arc<str>> = named
         .filter(|host| !region.hosts.contains_key(*host))
         .collect();
-    let all: Vec<&str> = region.hosts.keys().map(|host| &**host).collect();
-    let missing = missing.into_iter().map(|host| {
-        format!(
-            "the configuration names the host {host}, which the region {name} does not have: its hosts are {}",
-            all.join(", ")
-        )
+    let missing = missing.into_iter().map(|host| Warning::UnknownHost {
+        region: name.clone(),
+        host: host.clone(),
+        hosts: region.hosts.keys().cloned().collect(),
     });
     missing.collect()
 }

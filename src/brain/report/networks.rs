@@ -27,6 +27,7 @@ pub(crate) fn report(turn: &mut Turn<'_>) {
                 size: number(network.size(family)),
                 free: number(book.free(network, family)),
                 note: book.closed(name).map(ToString::to_string),
+                note_details: book.closed(name).cloned(),
             };
             (family, state)
         });

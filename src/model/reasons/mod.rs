@@ -1,7 +1,7 @@
 //! Why: every reason that the brain gives, as a type with its numbers and names in fields.
 //!
 //! [`misfit`]: why a pod does not run on a node. [`removal`]: why a node stays. [`leaving`]: why it goes. [`held`]: what is on
-//! hold, and why. [`refused`]: why no machine is made. [`pods`]: why a pod is left alone. A reason's sentence is made in
+//! hold, and why. [`refused`]: why no machine is made. [`pods`]: why a pod is left alone. [`warning`]: what a person should look at. A reason's sentence is made in
 //! [`words`] alone, by its `Display`; whoever has to tell reasons apart matches on them and never on their words.
 //!
 //! In JSON a reason stands under two keys ([`told`]): its sentence for people, and beside it `details`, an object with the
@@ -15,6 +15,7 @@ pub mod refused;
 pub mod removal;
 #[cfg(test)]
 mod tests;
+pub mod warning;
 pub mod words;
 
 pub use held::{Held, Hindrance};
@@ -23,6 +24,7 @@ pub use misfit::{Misfit, NoFreeStorage, Provision, VolumeMisfit};
 pub use pods::Ignored;
 pub use refused::{GuestAt, HostRefused, Reasons, Refusals, Refused, UnknownAddresses};
 pub use removal::{After, Blocked, Kept, LeftAlone, Limit, PoweredOff, Unneeded, Unremovable};
+pub use warning::{HostNote, Lost, Orphan, VmAt, Warning};
 
 /// Reasons in JSON: two keys, the sentence and the details. To be used with `flatten`:
 /// `#[serde(flatten, with = "reasons::told::why")]`.

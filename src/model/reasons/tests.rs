@@ -327,6 +327,75 @@ one_of_each! { FateReason:
     OnceMachineWorks(),
 }
 
+fn vm() -> VmAt {
+    VmAt {
+        region: "default".into(),
+        vmid: 9_005,
+        name: "web".into(),
+    }
+}
+
+one_of_each! { Warning:
+    FormerCluster { cluster: "uid/prod".into(), machines: 2 },
+    NodesLost { lost: 4, running: 5 },
+    Quarantined { machine: "small-aaaaa".into(), lost: Lost::Node },
+    LeftAlone { machine: "small-aaaaa".into(), left_alone: LeftAlone::NoMark },
+    PoolGone { machine: "small-aaaaa".into(), pool: "small".into() },
+    FailedAndKept {
+        machine: "small-aaaaa".into(), vmid: 9_001, host: "pve1".into(), failure: "a join failed".into(), until: Time(0),
+    },
+    FailedAndAnnotated { machine: "small-aaaaa".into(), failure: "a join failed".into(), annotation: "a/b".into() },
+    PoweredOff { machine: "small-aaaaa".into(), vmid: 9_001, host: "pve1".into(), since: Time(0), started: Some(Time(1)) },
+    OrphanNode { node: "n1".into(), orphan: Orphan::LeftAlone },
+    DamagedMark { vm: vm(), damage: "it was edited".into() },
+    UnknownMark { vm: vm(), version: "v7".into() },
+    OtherCluster { vm: vm(), cluster: "uid/prod".into() },
+    CopiedMark { vm: vm(), original: 9_001, machine: "small-aaaaa".into() },
+    HalfDestroyed { vm: vm(), host: "pve1".into() },
+    ForeignVm { vm: vm() },
+    UnreadMachine { vm: vm(), host: "pve1".into(), pool: "small".into() },
+    UnreadVm { region: "default".into(), vmid: 9_005, host: "pve1".into() },
+    TooComplex { namespaces: vec!["shop".into()], more: 1 },
+    NotMade { replacement: true, refused: Box::new(Refused::NoFreeVmid) },
+    SharedZone { zone: "pve1".into(), regions: vec!["east".into(), "west".into()] },
+    UnknownHost { region: "default".into(), host: "pve9".into(), hosts: vec!["pve1".into(), "pve2".into()] },
+}
+
+/// What a machine lost, and what becomes of a node without one, is told apart in words.
+#[test]
+fn warnings_of_one_code_tell_what_happened() {
+    let machine: Arc<str> = "small-aaaaa".into();
+    let lost = [Lost::Node, Lost::Vm, Lost::Mark].map(|lost| {
+        let machine = machine.clone();
+        Warning::Quarantined { machine, lost }.to_string()
+    });
+    let orphans = [Orphan::Unchecked, Orphan::LeftAlone, Orphan::Quarantined].map(|orphan| {
+        let node = "n1".into();
+        Warning::OrphanNode { node, orphan }.to_string()
+    });
+    let off = [None, Some(Time(1))].map(|started| {
+        Warning::PoweredOff {
+            machine: machine.clone(),
+            vmid: 9_001,
+            host: "pve1".into(),
+            since: Time(0),
+            started,
+        }
+        .to_string()
+    });
+    let all: Vec<String> = lost.into_iter().chain(orphans).chain(off).collect();
+    let different: std::collections::BTreeSet<&String> = all.iter().collect();
+    assert_eq!(different.len(), all.len(), "{all:#?}");
+}
+
+one_of_each! { HostNote:
+    Offline(),
+    Maintenance(),
+    NoPool(),
+    BacksOff { pool: "small".into(), until: Time(0), failure: "no space left".into() },
+    TakenLast { pool: "small".into(), failure: "no space left".into() },
+}
+
 /// Every number, time and text of a document replaced by another.
 fn changed(value: &Value, number: i64, text: &str) -> Value {
     match value {
@@ -438,6 +507,8 @@ macro_rules! of_every_family {
         $ask::<Replacing>($($argument),*) $($then)*;
         $ask::<Aborted>($($argument),*) $($then)*;
         $ask::<FateReason>($($argument),*) $($then)*;
+        $ask::<Warning>($($argument),*) $($then)*;
+        $ask::<HostNote>($($argument),*) $($then)*;
     };
 }
 

@@ -23,7 +23,7 @@ use crate::simulation::world::World;
 use model::action::{Kind, Reason};
 use model::disruption::Cause;
 use model::memory::{Found, Replacement};
-use model::reasons::Replacing;
+use model::reasons::{Refused, Replacing, Warning};
 use model::report::NodeVerdict;
 
 /// Nodes that one machine replaces at most, as in Karpenter.
@@ -246,13 +246,23 @@ fn make<'a>(
     let mut planned = PlannedMachines::begin();
     let ledger = Ledger::of(turn);
     if let Err(why) = ledger.addresses_admit(choice) {
-        return turn.warn(format!("no replacement is made: {why}"));
+        return turn.warn(Warning::NotMade {
+            replacement: true,
+            refused: Box::new(why.clone()),
+        });
     }
     let vmid = ledger.vmid(turn, &choice.policy.region);
     let (at, why) = ((swap.choice, swap.offer), CreateReason::Pods);
     let made = vmid.and_then(|vmid| planned.add(turn, world, choices, at, vmid, why));
     if made.is_none() {
-        return turn.warn("no VMID or name is free for a replacement".to_owned());
+        let refused = match vmid {
+            None => Refused::NoFreeVmid,
+            Some(_) => Refused::NoFreeName,
+        };
+        return turn.warn(Warning::NotMade {
+            replacement: true,
+            refused: Box::new(refused),
+        });
     }
     planned.finish(turn, choices, |_| &[]);
     let names: Vec<Arc<str>> = nodes.iter().map(|node| node.name.clone()).collect();

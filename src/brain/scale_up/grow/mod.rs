@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use model::cluster::PodKey;
-use model::reasons::{Misfit, Reasons, Refused};
+use model::reasons::{Misfit, Reasons, Refused, Warning};
 use model::report::PodVerdict;
 use model::resources::Resources;
 use model::time::Time;
@@ -359,7 +359,10 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 Err((why, held)) => return self.refuse(lead, why, held),
             };
             if let Err(why) = self.realise(lead, &pick, rules.as_deref()) {
-                return self.turn.warn(why.to_string());
+                return self.turn.warn(Warning::NotMade {
+                    replacement: false,
+                    refused: Box::new(why),
+                });
             }
             self.fill(lead, rules.as_deref(), floor);
         }

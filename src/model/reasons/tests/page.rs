@@ -116,6 +116,16 @@ fn tables() -> String {
         "Why there is no free storage",
         "`storage` of `no_free_storage`.",
     );
+    table::<Warning>(
+        t,
+        "What a person should look at",
+        "`warnings_details` of the report, in the order of `warnings`.",
+    );
+    table::<HostNote>(
+        t,
+        "Why a host gets no machine, or is taken last",
+        "`notes_details` of a host, in the order of `notes`.",
+    );
     text
 }
 

@@ -7,6 +7,7 @@ mod misfit;
 mod pods;
 mod refused;
 mod removal;
+mod warning;
 
 use std::fmt::{self, Display, Formatter};
 

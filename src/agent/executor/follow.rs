@@ -1,0 +1,165 @@
+//! Following a task of PVE's to its end, and how long tasks usually take.
+//!
+//! PVE tells of a task's end only when asked. Whoever asks seldom hears late, and where turns are few (a storage bears
+//! two clones at a time) the next one waits for that. So the tasks that went before tell when to look.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::pve::{TaskState, Upid};
+
+use super::task::TaskFailure;
+use super::work::{SHORTEST_LOOK, Stop, Work, pace_alone};
+
+/// No pause between two looks at a task is longer than this.
+const LONGEST_LOOK: Duration = Duration::from_secs(2);
+/// Lines at the end of a failed task's log that are read.
+const LOG_LINES: usize = 30;
+/// Reading a log takes no longer.
+const LOG_PATIENCE: Duration = Duration::from_secs(10);
+/// Around the usual end of a task it is looked at each time this part of its usual time has passed, however many
+/// machines are worked on …
+const PART_OF_USUAL: u32 = 20;
+/// … for this many looks. A task that takes longer is looked at as one that nothing is known of.
+const LOOKS_AT_END: u32 = 10;
+/// Tasks whose time is remembered. Hosts and templates are few; whoever has more loses nothing but a second.
+const MAX_REMEMBERED: usize = 1_000;
+
+/// How long the last task of each kind took on each host, that of clones by their template too. Clones are the same
+/// memory. It is lost with the process, and needs not be kept: it only says when to look.
+#[derive(Clone, Debug, Default)]
+pub struct TaskTimes(Arc<Mutex<BTreeMap<TaskKey, Duration>>>);
+
+/// Kind, host, and of a clone the template's VMID.
+type TaskKey = (String, Arc<str>, Option<String>);
+
+impl TaskTimes {
+    fn key(upid: &Upid) -> TaskKey {
+        let source = (upid.kind() == "qmclone").then(|| upid.id().to_owned());
+        (upid.kind().to_owned(), upid.node().clone(), source)
+    }
+
+    fn usual(&self, upid: &Upid) -> Option<Duration> {
+        let times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        times.get(&TaskTimes::key(upid)).copied()
+    }
+
+    fn remember(&self, upid: &Upid, took: Duration) {
+        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if times.len() >= MAX_REMEMBERED {
+            times.clear();
+        }
+        times.insert(TaskTimes::key(upid), took);
+    }
+}
+
+/// The pause before the next look at a task that has run for `waited`, where its like took `usual` and `pace` is the
+/// pause for something of which nothing is known.
+fn pause_before_look(usual: Option<Duration>, waited: Duration, pace: Duration) -> Duration {
+    let Some(usual) = usual else {
+        return pace;
+    };
+    let part = (usual / PART_OF_USUAL).max(SHORTEST_LOOK);
+    let first = usual.saturating_sub(part);
+    if waited < first {
+        pace.min(first.saturating_sub(waited)).max(SHORTEST_LOOK)
+    } else if waited < first.saturating_add(part.saturating_mul(LOOKS_AT_END)) {
+        pace.min(part)
+    } else {
+        pace
+    }
+}
+
+impl Work {
+    /// Follows a task to its end. `Ok(None)`: it succeeded.
+    pub(super) async fn follow(&self, upid: &Upid) -> Result<Option<TaskFailure>, Stop> {
+        let began = Instant::now();
+        let times = &self.tools.task_times;
+        let usual = times.usual(upid);
+        let mut ran = false;
+        loop {
+            let status = self
+                .patiently("following a task", || self.pve.task_status(upid))
+                .await?;
+            match status {
+                TaskState::Running => {
+                    ran = true;
+                    self.progress(format!("task {} runs", upid.kind()));
+                    // Clones have turns: there are few of them, and others wait for their end.
+                    let pace = if upid.kind() == "qmclone" {
+                        pace_alone(began.elapsed()).min(LONGEST_LOOK)
+                    } else {
+                        self.pace(began, LONGEST_LOOK)
+                    };
+                    sleep(pause_before_look(usual, began.elapsed(), pace)).await;
+                }
+                TaskState::Ok | TaskState::Warnings(_) => {
+                    // One that had ended before the first look tells nothing of its time.
+                    if ran {
+                        times.remember(upid, began.elapsed());
+                    }
+                    return Ok(None);
+                }
+                TaskState::Failed(text) => {
+                    let log = self.pve.task_log(upid, LOG_LINES);
+                    let log = match timeout(LOG_PATIENCE, log).await {
+                        Ok(Ok(lines)) => lines,
+                        // Its last word must do.
+                        Ok(Err(_)) | Err(_) => Vec::new(),
+                    };
+                    return Ok(Some(TaskFailure::new(text, &log)));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const fn millis(many: u64) -> Duration {
+        Duration::from_millis(many)
+    }
+
+    /// The looks at a task that ends after `takes`: how late its end is seen, and how many looks that took.
+    fn watch(usual: Option<Duration>, takes: Duration, crowd: u32) -> (Duration, u32) {
+        let (mut waited, mut looks) = (Duration::ZERO, 1);
+        while waited < takes {
+            let pace = (waited / 10).max(SHORTEST_LOOK) * crowd;
+            waited += pause_before_look(usual, waited, pace.min(LONGEST_LOOK));
+            looks += 1;
+        }
+        (waited.saturating_sub(takes), looks)
+    }
+
+    #[test]
+    fn the_end_of_a_task_like_those_before_is_seen_at_once_in_any_crowd() {
+        for takes in [millis(900), millis(2_000), millis(4_000), millis(60_000)] {
+            for usual in [takes * 9 / 10, takes, takes * 11 / 10] {
+                let (late, _) = watch(Some(usual), takes, 50);
+                let limit = (usual / PART_OF_USUAL).max(SHORTEST_LOOK) * 2;
+                assert!(late <= limit, "{takes:?} after {usual:?}: {late:?} late");
+            }
+            assert_eq!(
+                watch(None, takes, 50).0 >= takes / 10,
+                takes < millis(20_000)
+            );
+        }
+    }
+
+    proptest! {
+        /// However wrong what is remembered, a task costs few looks more than one of which nothing is known.
+        #[test]
+        fn a_wrong_memory_costs_few_looks(usual in 0u64..600_000, takes in 0u64..600_000, crowd in 1u32..60) {
+            let (_, without) = watch(None, millis(takes), crowd);
+            let (late, with) = watch(Some(millis(usual)), millis(takes), crowd);
+            prop_assert!(with <= without + LOOKS_AT_END + 1, "{with} looks instead of {without}");
+            prop_assert!(late <= LONGEST_LOOK);
+        }
+    }
+}

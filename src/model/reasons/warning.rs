@@ -1,0 +1,252 @@
+//! What a person should look at, though nothing is on hold for it.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::refused::Refused;
+use super::removal::LeftAlone;
+use crate::foreign::ForeignText;
+use crate::time::Time;
+
+/// A VM of a region.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct VmAt {
+    /// The region.
+    pub region: Arc<str>,
+    /// Its VMID.
+    pub vmid: u32,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+/// What a person should look at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", tag = "code")]
+pub enum Warning {
+    /// The journal has machines of another cluster.
+    FormerCluster {
+        /// That cluster's id.
+        cluster: Arc<str>,
+        /// How many machines.
+        machines: usize,
+    },
+    /// So many running machines have lost their Node that this is taken for a fault of the API server's.
+    NodesLost {
+        /// How many have lost it.
+        lost: usize,
+        /// How many machines run.
+        running: usize,
+    },
+    /// A machine lost its Node, its mark or its VM, and is in quarantine.
+    Quarantined {
+        /// The machine.
+        machine: Arc<str>,
+        /// What it lost.
+        lost: Lost,
+    },
+    /// A machine is left alone.
+    LeftAlone {
+        /// The machine.
+        machine: Arc<str>,
+        /// Why.
+        left_alone: LeftAlone,
+    },
+    /// A machine's pool is not in the configuration any more.
+    PoolGone {
+        /// The machine.
+        machine: Arc<str>,
+        /// Its pool.
+        pool: Arc<str>,
+    },
+    /// A machine failed and is kept to be looked into (`keep_failed`).
+    FailedAndKept {
+        /// The machine.
+        machine: Arc<str>,
+        /// Its VMID.
+        vmid: u32,
+        /// Its host.
+        host: Arc<str>,
+        /// How it failed.
+        failure: ForeignText,
+        /// Until when it is kept.
+        until: Time,
+    },
+    /// A machine failed and is kept, because its node's annotation asks for that.
+    FailedAndAnnotated {
+        /// The machine.
+        machine: Arc<str>,
+        /// How it failed.
+        failure: ForeignText,
+        /// The annotation.
+        annotation: Arc<str>,
+    },
+    /// A machine's VM is off, and is not started.
+    PoweredOff {
+        /// The machine.
+        machine: Arc<str>,
+        /// Its VMID.
+        vmid: u32,
+        /// Its host.
+        host: Arc<str>,
+        /// Since when it is off.
+        since: Time,
+        /// When it was started, in vain; none where the HA manager has it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        started: Option<Time>,
+    },
+    /// A node says it is ours, and no machine is behind it.
+    OrphanNode {
+        /// The node.
+        node: Arc<str>,
+        /// What becomes of it.
+        orphan: Orphan,
+    },
+    /// A VM's mark is damaged.
+    DamagedMark {
+        /// The VM.
+        vm: VmAt,
+        /// The damage.
+        damage: ForeignText,
+    },
+    /// A VM's mark has a version that this program does not read.
+    UnknownMark {
+        /// The VM.
+        vm: VmAt,
+        /// The version.
+        version: ForeignText,
+    },
+    /// A VM in our range belongs to another cluster.
+    OtherCluster {
+        /// The VM.
+        vm: VmAt,
+        /// The cluster's id.
+        cluster: Arc<str>,
+    },
+    /// A VM carries the mark of another one: somebody copied that.
+    CopiedMark {
+        /// The VM.
+        vm: VmAt,
+        /// The VMID that the mark names.
+        original: u32,
+        /// The machine that it names.
+        machine: Arc<str>,
+    },
+    /// A VM in our range is what an interrupted removal left.
+    HalfDestroyed {
+        /// The VM.
+        vm: VmAt,
+        /// Its host.
+        host: Arc<str>,
+    },
+    /// A VM in our range is somebody else's.
+    ForeignVm {
+        /// The VM.
+        vm: VmAt,
+    },
+    /// A VM's configuration could not be read since the start; its name tells its pool.
+    UnreadMachine {
+        /// The VM.
+        vm: VmAt,
+        /// Its host.
+        host: Arc<str>,
+        /// The pool that it is counted to.
+        pool: Arc<str>,
+    },
+    /// Neither the configuration of a VM nor its name could be read since the start.
+    UnreadVm {
+        /// The region.
+        region: Arc<str>,
+        /// Its VMID.
+        vmid: u32,
+        /// Its host.
+        host: Arc<str>,
+    },
+    /// Pods of some namespaces are left out, because their constraints are too complex.
+    TooComplex {
+        /// The first namespaces.
+        namespaces: Vec<Arc<str>>,
+        /// How many more there are.
+        more: usize,
+    },
+    /// A machine that was to be made is not, for a reason that came up while it was planned.
+    NotMade {
+        /// It was to replace nodes.
+        replacement: bool,
+        /// Why it is not made.
+        refused: Box<Refused>,
+    },
+    /// Hosts of several regions are one zone for Kubernetes.
+    SharedZone {
+        /// The zone.
+        zone: Arc<str>,
+        /// The regions.
+        regions: Vec<Arc<str>>,
+    },
+    /// The configuration names a host that its region does not have.
+    UnknownHost {
+        /// The region.
+        region: Arc<str>,
+        /// The host.
+        host: Arc<str>,
+        /// The hosts that there are.
+        hosts: Vec<Arc<str>>,
+    },
+}
+
+/// What a machine lost.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Lost {
+    /// Its Node.
+    Node,
+    /// Its VM.
+    Vm,
+    /// The mark of its VM.
+    Mark,
+}
+
+/// What becomes of a node without a machine.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Orphan {
+    /// What it claims cannot be checked.
+    Unchecked,
+    /// It is left alone.
+    LeftAlone,
+    /// Its VM is gone; it is in quarantine, and deleted after it.
+    Quarantined,
+}
+
+/// Why a host gets no new machine, or is taken last.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", tag = "code")]
+pub enum HostNote {
+    /// It is offline.
+    Offline,
+    /// It is in maintenance.
+    Maintenance,
+    /// No pool may use it.
+    NoPool,
+    /// A pool makes nothing there for a while, after a failure.
+    BacksOff {
+        /// The pool.
+        pool: Arc<str>,
+        /// Until when.
+        until: Time,
+        /// What failed.
+        failure: ForeignText,
+    },
+    /// A pool takes it last, after a failure.
+    TakenLast {
+        /// The pool.
+        pool: Arc<str>,
+        /// What failed.
+        failure: ForeignText,
+    },
+}

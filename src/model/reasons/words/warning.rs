@@ -1,0 +1,210 @@
+//! What a person should look at, in words: what it is about comes first, then what is wrong, then what to do.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::Joined;
+use crate::reasons::warning::{HostNote, Lost, Orphan, VmAt, Warning};
+use crate::words::count;
+
+impl Display for VmAt {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "region {}: VM {} ({})",
+            self.region, self.vmid, self.name
+        )
+    }
+}
+
+impl Display for Warning {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::FormerCluster { cluster, machines } => write!(
+                f,
+                "the journal has {} of the cluster {cluster}, which is not this one: they are left alone and not counted; `pve-autoscaler adopt` shows what is left of that cluster and sets its journal aside",
+                count(*machines, "machine"),
+            ),
+            Warning::NodesLost { lost, running } => write!(
+                f,
+                "{lost} of {running} running machines have no Node any more; none of them is removed for that: a Node comes back when its kubelet is started anew"
+            ),
+            Warning::TooComplex { namespaces, more } => {
+                let named = Joined(namespaces.iter(), ", ");
+                write!(f, "pods of the namespaces {named}")?;
+                if *more > 0 {
+                    write!(f, " and {more} more")?;
+                }
+                write!(
+                    f,
+                    " are too complex to be weighed within the budget of one decision: pending ones get no machine, running ones keep their nodes, and their anti-affinity towards other pods is ignored"
+                )
+            }
+            Warning::NotMade {
+                replacement,
+                refused,
+            } if *replacement => write!(f, "no replacement is made: {refused}"),
+            Warning::NotMade { refused, .. } => write!(f, "no machine is made: {refused}"),
+            Warning::SharedZone { zone, regions } => write!(
+                f,
+                "the regions {} each have a host {zone}, which for Kubernetes is one zone: with zone = \"region.host\" in their tables pods are spread over both",
+                Joined(regions.iter(), " and ")
+            ),
+            Warning::UnknownHost {
+                region,
+                host,
+                hosts,
+            } => write!(
+                f,
+                "the configuration names the host {host}, which the region {region} does not have: its hosts are {}",
+                Joined(hosts.iter(), ", ")
+            ),
+            Warning::OrphanNode { node, orphan } => {
+                let what = match orphan {
+                    Orphan::Unchecked => {
+                        "it claims to be ours, but no machine of ours is behind it, and the claim cannot be checked"
+                    }
+                    Orphan::LeftAlone => {
+                        "it claims to be ours, but no machine of ours is behind it; it is left alone"
+                    }
+                    Orphan::Quarantined => "its VM is gone; it is in quarantine",
+                };
+                write!(f, "node {node}: {what}")
+            }
+            Warning::Quarantined { .. }
+            | Warning::LeftAlone { .. }
+            | Warning::PoolGone { .. }
+            | Warning::FailedAndKept { .. }
+            | Warning::FailedAndAnnotated { .. }
+            | Warning::PoweredOff { .. } => of_machine(self, f),
+            Warning::DamagedMark { .. }
+            | Warning::UnknownMark { .. }
+            | Warning::OtherCluster { .. }
+            | Warning::CopiedMark { .. }
+            | Warning::HalfDestroyed { .. }
+            | Warning::ForeignVm { .. }
+            | Warning::UnreadMachine { .. }
+            | Warning::UnreadVm { .. } => of_vm(self, f),
+        }
+    }
+}
+
+/// Of a machine of ours.
+fn of_machine(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
+    match warning {
+        Warning::Quarantined { machine, lost } => {
+            let what = match lost {
+                Lost::Node => "its node is gone",
+                Lost::Vm => "its VM is gone",
+                Lost::Mark => "its VM does not carry our mark any more",
+            };
+            write!(f, "machine {machine}: {what}; it is in quarantine")
+        }
+        Warning::LeftAlone {
+            machine,
+            left_alone,
+        } => write!(f, "machine {machine}: left alone: {left_alone}"),
+        Warning::PoolGone { machine, pool } => write!(
+            f,
+            "machine {machine}: its pool {pool} is not in the configuration any more; it is kept as it is"
+        ),
+        Warning::FailedAndKept {
+            machine,
+            vmid,
+            host,
+            failure,
+            until,
+        } => write!(
+            f,
+            "machine {machine} failed: {failure}; it is kept until {until} to be looked into (keep_failed): `qm guest exec {vmid} -- journalctl -b` or \
+             `qm terminal {vmid}` on the host {host}; `qm stop {vmid}` ends it now"
+        ),
+        Warning::FailedAndAnnotated {
+            machine,
+            failure,
+            annotation,
+        } => write!(
+            f,
+            "machine {machine} failed: {failure}; it is kept, because its node is annotated with {annotation}=true"
+        ),
+        Warning::PoweredOff {
+            machine,
+            vmid,
+            host,
+            since,
+            started,
+        } => {
+            write!(
+                f,
+                "machine {machine}: its VM {vmid} on {host} is off since {since}; "
+            )?;
+            match started {
+                None => write!(f, "the HA manager has it and decides"),
+                Some(started) => write!(
+                    f,
+                    "it was started at {started} and is not started again: `qm start {vmid}` on {host} does"
+                ),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Of a VM that is not provably ours.
+fn of_vm(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
+    match warning {
+        Warning::DamagedMark { vm, damage } => {
+            write!(f, "{vm}: its mark is damaged: {damage}; it is left alone")
+        }
+        Warning::UnknownMark { vm, version } => write!(
+            f,
+            "{vm}: its mark has the unknown version {version}; it is left alone"
+        ),
+        Warning::OtherCluster { vm, cluster } => {
+            write!(
+                f,
+                "{vm}: it belongs to the cluster {cluster}; it is left alone"
+            )
+        }
+        Warning::CopiedMark {
+            vm,
+            original,
+            machine,
+        } => write!(
+            f,
+            "{vm}: it is a copy of VM {original}, machine {machine}; it is left alone"
+        ),
+        Warning::HalfDestroyed { vm, host } => write!(
+            f,
+            "{vm}: what an interrupted removal left, and not known to be ours; `qm destroy {} --skiplock` on {host} finishes it",
+            vm.vmid
+        ),
+        Warning::ForeignVm { vm } => write!(f, "{vm}: somebody else's, inside our VMID range"),
+        Warning::UnreadMachine { vm, host, pool } => write!(
+            f,
+            "{vm}: its configuration cannot be read; until {host} answers it counts as a machine of the pool {pool}, by its name"
+        ),
+        Warning::UnreadVm { region, vmid, host } => write!(
+            f,
+            "region {region}: VM {vmid}: neither its configuration nor its name can be read until {host} answers; if it is a machine of ours, its pool has one more than is counted"
+        ),
+        _ => Ok(()),
+    }
+}
+
+impl Display for HostNote {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            HostNote::Offline => write!(f, "offline"),
+            HostNote::Maintenance => write!(f, "in maintenance"),
+            HostNote::NoPool => write!(f, "no pool may use it"),
+            HostNote::BacksOff {
+                pool,
+                until,
+                failure,
+            } => write!(f, "pool {pool} makes nothing here until {until}: {failure}"),
+            HostNote::TakenLast { pool, failure } => {
+                write!(f, "pool {pool} takes it last: {failure}")
+            }
+        }
+    }
+}
