@@ -290,6 +290,7 @@ mod tests {
             message: "no space\nleft".into(),
             at: NOW - Span::minutes(2),
             transient: false,
+            host: None,
         });
         let pool = PoolState {
             max: 3,
@@ -402,6 +403,7 @@ mod tests {
             message: said.as_str().into(),
             at: NOW - Span::minutes(2),
             transient: false,
+            host: None,
         });
         let backoff = format!("general-abcde: {said}");
         let pool = PoolState {

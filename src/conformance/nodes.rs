@@ -405,6 +405,7 @@ fn machine(
         message: "kubeadm join failed".into(),
         at: now - MINUTE,
         transient: false,
+        host: None,
     });
     let failure = fields
         .with("failure", |value| failure(value, cast.step, now))?
@@ -437,6 +438,7 @@ fn failure(value: &Value, step: Step, now: Time) -> Result<Failure, Wrong> {
             message: text(value)?.into(),
             at: now - MINUTE,
             transient: false,
+            host: None,
         });
     }
     let mut fields = Fields::of(value, "a failure")?;
@@ -452,6 +454,7 @@ fn failure(value: &Value, step: Step, now: Time) -> Result<Failure, Wrong> {
             .with("at", |value| time(value, now))?
             .unwrap_or(now - MINUTE),
         transient: fields.with("transient", truth)?.unwrap_or(false),
+        host: None,
     };
     fields.done()?;
     Ok(failure)

@@ -338,6 +338,10 @@ pub struct Failure {
     /// Nobody's fault but this attempt's (VMID taken, storage lock): no back-off of the pool.
     #[serde(default)]
     pub transient: bool,
+    /// The host on which it failed. PVE may still show the VM on its template's host: a clone for another host is moved at its
+    /// end, and the cluster hears of that later. `None` when an older program wrote this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Arc<str>>,
 }
 
 /// What the executor is doing with a machine.

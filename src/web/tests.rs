@@ -279,6 +279,7 @@ fn every_metric_after_a_turn_and_some_events() {
         message: "a budget".into(),
         at: NOW,
         transient: false,
+        host: None,
     };
     metrics.ended(&removal(unneeded(300)), Some(&failure));
     insta::assert_snapshot!(

@@ -287,3 +287,17 @@ fn the_zone_of_a_node_follows_its_vm_to_another_host() {
         assert_eq!(scene.findings(), Vec::<String>::new());
     });
 }
+
+/// No VM of the template can be started anywhere: each host is tried, and then the pool waits. PVE shows a clone for another host
+/// on its template's host until the cluster has heard of its move.
+#[test]
+fn a_fault_of_every_start_is_tried_once_on_each_host() {
+    let config = HASTY
+        .replace("vmid = 9000", "vmid = 9000\nbridge = \"vmbr9\"")
+        .replace("initial_backoff = \"30s\"", "");
+    simulate(async {
+        let scene = Scene::new(7, &config, GuestSpec::default());
+        scene.live(None, 0, fill(1), Duration::from_mins(6)).await;
+        assert_eq!(scene.machines_made(), 3);
+    });
+}

@@ -64,6 +64,7 @@ pub(super) async fn take_down(
             message: message.into(),
             at,
             transient: false,
+            host: None,
         }
     })?;
     let limits = work.drain();

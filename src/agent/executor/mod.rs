@@ -414,6 +414,7 @@ async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
             message: "nothing is known of this machine any more".into(),
             at: tools.clock.now(),
             transient: true,
+            host: None,
         }),
     };
     let machine = &action.target.machine;

@@ -36,6 +36,7 @@ fn open(tools: Tools, entry: &Entry) -> Result<Work, Failure> {
             message: message.into(),
             at,
             transient: false,
+            host: None,
         }
     })
 }
@@ -158,6 +159,7 @@ impl Sweep<'_> {
             message: message.into(),
             at: self.tools.clock.now(),
             transient: false,
+            host: None,
         }
     }
 

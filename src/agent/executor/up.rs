@@ -122,6 +122,7 @@ fn open(tools: Tools, entry: &Entry, step: Step) -> Result<Work, Failure> {
             message: message.into(),
             at,
             transient: false,
+            host: None,
         }
     })
 }

@@ -279,6 +279,7 @@ impl Work {
             message: message.into(),
             at: self.tools.clock.now(),
             transient,
+            host: self.host().ok(),
         }
     }
 

@@ -26,7 +26,9 @@ pub(super) fn check(case: Case<'_>, action: &Action) -> Verdict {
     ensure(snapshot.leader, Rule::Leader, || {
         "this instance does not hold the lease".to_owned()
     })?;
-    if let Some(who) = &snapshot.paused {
+    if let Some(who) = &snapshot.paused
+        && action.kind != Kind::Continue
+    {
         return refuse(Rule::Paused, format!("paused: {who}"));
     }
     ensure(snapshot.cluster_id.is_some(), Rule::ClusterId, || {

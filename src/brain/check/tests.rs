@@ -492,6 +492,7 @@ fn what_never_worked_is_removed_with_care_too() {
                 message: "no".into(),
                 at,
                 transient: true,
+                host: None,
             });
         })
     };

@@ -10,7 +10,10 @@ use crate::observed::view::Known;
 /// What is held, and why. The first reason of a kind is kept for the verdicts.
 #[derive(Debug)]
 pub(crate) struct Holds {
+    /// Of all: what stops also what has begun.
     pub(crate) everything: Option<Arc<Hindrance>>,
+    /// Somebody paused it: nothing is begun, and what has begun is finished.
+    pub(crate) paused: Option<Arc<Hindrance>>,
     pub(crate) grow: Option<Arc<Hindrance>>,
     pub(crate) shrink: Option<Arc<Hindrance>>,
     /// Too many nodes are not Ready: cluster-autoscaler's `ClusterUnhealthy`.
@@ -35,6 +38,7 @@ impl Default for Holds {
     fn default() -> Holds {
         Holds {
             everything: None,
+            paused: None,
             grow: None,
             shrink: None,
             unhealthy: None,
@@ -53,6 +57,7 @@ impl Holds {
     pub(crate) fn may_grow(&self, region: &str) -> Allowed<'_> {
         first([
             self.everything.as_ref(),
+            self.paused.as_ref(),
             self.grow.as_ref(),
             self.unhealthy.as_ref(),
             self.grow_in.get(region),
@@ -60,7 +65,13 @@ impl Holds {
         ])
     }
 
-    /// Whether machines under way may be continued in a region: an unhealthy cluster does not stop them.
+    /// Whether something may be begun in a region that takes nothing away and makes no machine: an unhealthy cluster does not stop it.
+    pub(crate) fn may_begin(&self, region: &str) -> Allowed<'_> {
+        first([self.paused.as_ref()])?;
+        self.may_continue(region)
+    }
+
+    /// Whether machines under way may be continued in a region: neither a pause nor an unhealthy cluster stops them.
     pub(crate) fn may_continue(&self, region: &str) -> Allowed<'_> {
         first([
             self.everything.as_ref(),
@@ -74,6 +85,7 @@ impl Holds {
     pub(crate) fn may_clear(&self, region: &str) -> Allowed<'_> {
         first([
             self.everything.as_ref(),
+            self.paused.as_ref(),
             self.shrink.as_ref(),
             self.shrink_in.get(region),
             self.unknown(region),

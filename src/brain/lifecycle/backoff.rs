@@ -230,16 +230,14 @@ fn uncounted(turn: &Turn<'_>) -> Vec<Failed> {
             }
             _ => continue,
         };
+        let there = known.machine.failure.as_ref();
+        let there = there.and_then(|failure| failure.host.as_ref());
+        let host = there.unwrap_or(&known.machine.host);
         failed.push(Failed {
             at,
             machine: known.name.clone(),
             pool: known.pool_name().into(),
-            host: host_key(
-                turn,
-                known.pool_name(),
-                &known.machine.region,
-                &known.machine.host,
-            ),
+            host: host_key(turn, known.pool_name(), &known.machine.region, host),
             message,
             before_it_ran,
         });

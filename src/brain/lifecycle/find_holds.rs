@@ -73,7 +73,9 @@ fn whole(view: &View<'_>, before: &Memory, holds: &mut Holds, found: &mut Vec<Ho
     }
     if let Some(who) = &snapshot.paused {
         let reason = (&**who).into();
-        whys.push(plain(Held::Paused { reason }));
+        let why = plain(Held::Paused { reason });
+        holds.paused = Some(why.clone());
+        found.push(hold(Scope::Everything, &why));
     }
     if snapshot.cluster_id.is_none() {
         let why = because(Held::NoClusterId, snapshot.cluster_id_error.as_deref());

@@ -37,7 +37,7 @@ fn look(turn: &mut Turn<'_>, known: &Known<'_>) {
     let moved = !means(&machine.host)
         && region.hosts.keys().any(means)
         && region.hosts.contains_key(&machine.host);
-    if !moved || turn.holds.may_continue(&machine.region).is_err() {
+    if !moved || turn.holds.may_begin(&machine.region).is_err() {
         return;
     }
     let age = turn.view.policy.scale_up.max_view_age;

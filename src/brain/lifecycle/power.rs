@@ -98,8 +98,7 @@ fn act(turn: &mut Turn<'_>, known: &Known<'_>, power: &mut Power) {
         turn.warn(stays_off(Some(started)));
         return;
     }
-    if vm.lock.is_some() || known.busy() || turn.holds.may_continue(&known.machine.region).is_err()
-    {
+    if vm.lock.is_some() || known.busy() || turn.holds.may_begin(&known.machine.region).is_err() {
         return;
     }
     if now.since(off) < SETTLED {

@@ -266,54 +266,57 @@ fn foreign(turn: &mut Turn<'_>) {
         for (vmid, vm) in &region.vms {
             let in_range = (policy.vmid_first..=policy.vmid_last).contains(vmid);
             let intended = || intents.contains(&(&**region_name, *vmid));
+            let id = snapshot.cluster_id.as_deref();
             let at = || VmAt {
                 region: region_name.clone(),
                 vmid: *vmid,
                 name: vm.name.clone(),
             };
-            warnings.push(match &vm.ownership {
-                Some(Ownership::Damaged(damage)) => Warning::DamagedMark {
-                    vm: at(),
-                    damage: damage.clone(),
-                },
-                Some(Ownership::UnknownVersion(version)) => Warning::UnknownMark {
-                    vm: at(),
-                    version: version.clone(),
-                },
-                Some(Ownership::Marked(mark))
-                    if Some(&*mark.cluster) != snapshot.cluster_id.as_deref() =>
-                {
-                    if !in_range {
-                        continue;
-                    }
-                    Warning::OtherCluster {
-                        vm: at(),
-                        cluster: mark.cluster.as_str().into(),
-                    }
-                }
-                Some(Ownership::Marked(mark)) if mark.vmid != *vmid => Warning::CopiedMark {
-                    vm: at(),
-                    original: mark.vmid,
-                    machine: mark.machine.as_str().into(),
-                },
-                Some(Ownership::Unmarked)
-                    if in_range && !intended() && vm.lock.as_deref() == Some("destroyed") =>
-                {
-                    Warning::HalfDestroyed {
-                        vm: at(),
-                        host: vm.host.clone(),
-                    }
-                }
-                Some(Ownership::Unmarked) if in_range && !intended() && !vm.template => {
-                    Warning::ForeignVm { vm: at() }
-                }
-                Some(Ownership::Unmarked | Ownership::Marked(_)) | None => continue,
-            });
+            warnings.extend(strange(vm, at, (id, in_range), intended));
         }
     }
     warnings.extend(unread(snapshot, turn.view.policy));
     for warning in warnings {
         turn.warn(warning);
+    }
+}
+
+/// What is to be said of one VM, which is where `at` says. `id`: our cluster's; `intended`: whether a machine is to have its VMID.
+fn strange(
+    vm: &Vm,
+    at: impl Fn() -> VmAt,
+    (id, in_range): (Option<&str>, bool),
+    intended: impl Fn() -> bool,
+) -> Option<Warning> {
+    match &vm.ownership {
+        Some(Ownership::Damaged(damage)) => Some(Warning::DamagedMark {
+            vm: at(),
+            damage: damage.clone(),
+        }),
+        Some(Ownership::UnknownVersion(version)) => Some(Warning::UnknownMark {
+            vm: at(),
+            version: version.clone(),
+        }),
+        Some(Ownership::Marked(mark)) if Some(&*mark.cluster) != id => {
+            in_range.then(|| Warning::OtherCluster {
+                vm: at(),
+                cluster: mark.cluster.as_str().into(),
+            })
+        }
+        Some(Ownership::Marked(mark)) => (mark.vmid != at().vmid).then(|| Warning::CopiedMark {
+            vm: at(),
+            original: mark.vmid,
+            machine: mark.machine.as_str().into(),
+        }),
+        Some(Ownership::Unmarked) if !in_range || intended() => None,
+        Some(Ownership::Unmarked) if vm.lock.as_deref() == Some("destroyed") => {
+            Some(Warning::HalfDestroyed {
+                vm: at(),
+                host: vm.host.clone(),
+            })
+        }
+        Some(Ownership::Unmarked) => (!vm.template).then(|| Warning::ForeignVm { vm: at() }),
+        None => None,
     }
 }
 

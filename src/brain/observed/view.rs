@@ -362,7 +362,8 @@ fn know<'a>(
         standing: Standing::Coming,
         kept: None,
     };
-    known.standing = match untouchable(snapshot, &known, doubled) {
+    let outside = || outside(policy, machine);
+    known.standing = match untouchable(snapshot, &known, doubled).or_else(outside) {
         Some(why) => Standing::Untouchable(why),
         None => {
             let early = machine.vm.is_none() && too_early(snapshot, machine);
@@ -370,6 +371,14 @@ fn know<'a>(
         }
     };
     known
+}
+
+/// A VM whose VMID is not in the region's range: nobody reads it, so that it looks as if it were gone, and the broker lets nobody touch it.
+fn outside(policy: &Policy, machine: &Machine) -> Option<LeftAlone> {
+    let vmid = machine.mark.vmid;
+    let range = policy.regions.get(&machine.region)?;
+    let (first, last) = (range.vmid_first, range.vmid_last);
+    (!(first..=last).contains(&vmid)).then_some(LeftAlone::OutsideRange { vmid, first, last })
 }
 
 /// Why a machine must be left alone, if it must.

@@ -22,6 +22,7 @@ fn failed(lab: Lab, name: &str, host: &'static str, step: Step) -> Lab {
                 message: "storage 'fast' is not online".into(),
                 at,
                 transient: false,
+                host: None,
             });
         })
         .after(Span::minutes(1))
@@ -78,6 +79,22 @@ fn a_clone_that_fails_keeps_the_pool_from_that_host_alone() {
     let mut lab = lab.after(Span::ZERO);
     assert_eq!(host_of_new(&lab.decide()).as_deref(), Some("pve1"));
     assert!(lab.turn().report.pools["p"].backoff_until.is_none());
+}
+
+/// PVE shows a VM on its template's host for a moment after its clone for another host has ended.
+#[test]
+fn a_failure_counts_against_the_host_where_it_happened() {
+    let lab = failed(world(), "a", "pve1", Step::Start);
+    let mut lab = lab.edit_machine("a", |machine| {
+        let failure = machine.failure.as_mut().expect("it failed");
+        failure.host = Some("pve2".into());
+    });
+    lab.turn();
+    let hosts: Vec<&str> = lab.memory.host_backoff["p"]
+        .keys()
+        .map(|host| &**host)
+        .collect();
+    assert_eq!(hosts, ["pve2"]);
 }
 
 #[test]

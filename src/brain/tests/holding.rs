@@ -57,15 +57,18 @@ fn without_a_hold_everything_happens() {
 }
 
 #[test]
+fn a_pause_begins_nothing_and_finishes_what_has_begun() {
+    let (kinds, holds) = held(|lab| lab.snapshot.paused = Some("ann".into()));
+    assert_eq!(kinds, [Kind::Continue]);
+    assert_eq!(holds, ["everything: paused: ann"]);
+}
+
+#[test]
 fn holds_stop_everything_and_say_why() {
     for (change, words) in [
         (
             (|lab: &mut Lab| lab.snapshot.leader = false) as fn(&mut Lab),
             "everything: this instance does not hold the lease",
-        ),
-        (
-            |lab| lab.snapshot.paused = Some("ann".into()),
-            "everything: paused: ann",
         ),
         (
             |lab| lab.snapshot.cluster_id = None,

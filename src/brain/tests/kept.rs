@@ -33,6 +33,7 @@ fn fails(lab: Lab, name: &str, at: Time, transient: bool) -> Lab {
             message: "kubeadm: no route to host".into(),
             at,
             transient,
+            host: None,
         });
     })
 }

@@ -68,6 +68,28 @@ fn what_a_removal_of_ours_left_is_cleared_at_once() {
     assert_eq!(remains(Step::Destroy, "clone"), []);
 }
 
+/// VMs outside of the range are not read: such a machine looks as if its VM were gone.
+#[test]
+fn a_machine_outside_of_the_range_is_left_alone_and_named() {
+    let mut lab = pool().ours("m", "p", "one").edit_machine("m", |machine| {
+        machine.vm = None;
+    });
+    let vmid = lab.snapshot.machines["m"].mark.vmid;
+    let region = lab.policy.regions.get_mut("home").expect("home");
+    (region.vmid_first, region.vmid_last) = (vmid + 1, vmid + 50);
+    let decision = lab.turn();
+    assert!(decision.plan.is_empty(), "{:?}", decision.plan);
+    let said = format!(
+        "machine m: left alone: its VMID {vmid} is not in the range {}-{}",
+        vmid + 1,
+        vmid + 50
+    );
+    let told = decision.report.warnings.iter();
+    assert!(told.clone().any(|text| text.starts_with(&said)), "{told:?}");
+    let lab = lab.after(Span::minutes(30));
+    assert!(lab.decide().plan.is_empty(), "no quarantine ends it");
+}
+
 #[test]
 fn a_vm_without_node_goes_after_a_quarantine() {
     let mut lab = pool().ours("m", "p", "one").with(|lab| {

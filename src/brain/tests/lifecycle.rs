@@ -27,6 +27,7 @@ pub(super) fn failed(step: Step, transient: bool) -> Lab {
             message: "kubeadm: no route to host".into(),
             at,
             transient,
+            host: None,
         });
     })
 }
@@ -126,6 +127,7 @@ fn lc_17_back_off_doubles_to_its_longest_and_is_forgotten() {
                     message: "no".into(),
                     at: now,
                     transient: false,
+                    host: None,
                 });
             });
         lab.turn();

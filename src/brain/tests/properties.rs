@@ -157,6 +157,7 @@ fn node(lab: Lab, name: &str, state: u8) -> Lab {
                     message: "no".into(),
                     at: machine.mark.created,
                     transient: false,
+                    host: None,
                 });
             }),
         _ => lab.ours(name, "p", "four").edit_node(name, |node| {

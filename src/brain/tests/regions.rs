@@ -284,6 +284,7 @@ fn a_failure_is_remembered_with_its_region() {
         step: Step::Clone,
         message: "no space".into(),
         transient: false,
+        host: None,
     });
     let vmid = machine.mark.vmid;
     let home = lab.snapshot.regions.get_mut("home").expect("home");

@@ -346,6 +346,7 @@ fn delays_after_additions_deletions_failures_and_creations() {
                 message: "429".into(),
                 at: machine.mark.created + Span::minutes(24 * 60),
                 transient: false,
+                host: None,
             });
         });
     let decision = failed.decide();

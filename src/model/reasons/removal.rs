@@ -421,6 +421,15 @@ pub enum LeftAlone {
     Unreadable,
     /// Its VM does not carry its mark.
     NoMark,
+    /// Its VMID is not in the range of its region: nothing may be done with VMs outside of it, and they are not read.
+    OutsideRange {
+        /// Its VMID.
+        vmid: u32,
+        /// First VMID of the range.
+        first: u32,
+        /// Last VMID of the range.
+        last: u32,
+    },
     /// Node and VM contradict each other.
     Contradiction {
         /// What contradicts what.

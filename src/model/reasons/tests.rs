@@ -197,6 +197,7 @@ one_of_each! { LeftAlone:
     OtherMark(),
     Unreadable(),
     NoMark(),
+    OutsideRange { vmid: 9_200, first: 9_000, last: 9_099 },
     Contradiction { contradiction: "two nodes".into() },
 }
 

@@ -234,6 +234,14 @@ fn describe(
     text
 }
 
+/// Says that a replacement is not made.
+fn not_made(refused: Refused) -> Warning {
+    Warning::NotMade {
+        replacement: true,
+        refused: Box::new(refused),
+    }
+}
+
 /// Plans the machine, and remembers what it replaces.
 fn make<'a>(
     turn: &mut Turn<'a>,
@@ -246,23 +254,16 @@ fn make<'a>(
     let mut planned = PlannedMachines::begin();
     let ledger = Ledger::of(turn);
     if let Err(why) = ledger.addresses_admit(choice) {
-        return turn.warn(Warning::NotMade {
-            replacement: true,
-            refused: Box::new(why.clone()),
-        });
+        return turn.warn(not_made(why.clone()));
     }
     let vmid = ledger.vmid(turn, &choice.policy.region);
     let (at, why) = ((swap.choice, swap.offer), CreateReason::Pods);
     let made = vmid.and_then(|vmid| planned.add(turn, world, choices, at, vmid, why));
     if made.is_none() {
-        let refused = match vmid {
+        return turn.warn(not_made(match vmid {
             None => Refused::NoFreeVmid,
             Some(_) => Refused::NoFreeName,
-        };
-        return turn.warn(Warning::NotMade {
-            replacement: true,
-            refused: Box::new(refused),
-        });
+        }));
     }
     planned.finish(turn, choices, |_| &[]);
     let names: Vec<Arc<str>> = nodes.iter().map(|node| node.name.clone()).collect();
@@ -301,13 +302,23 @@ fn make<'a>(
             saving: swap.saving,
         },
     );
+    report(turn, nodes, swap, (&machine, &why));
+}
+
+/// Says of each node that the machine `by` replaces it, and where its pods go.
+fn report(
+    turn: &mut Turn<'_>,
+    nodes: &[&Candidate<'_>],
+    swap: &Swap,
+    (by, why): (&Arc<str>, &Replacing),
+) {
     for node in nodes {
         let here = |(key, _): &(&model::cluster::PodKey, &Arc<str>)| {
             node.pods.iter().any(|(pod, _)| pod == key)
         };
         let moves = swap.moves.iter().filter(here);
         let verdict = NodeVerdict::Replaced {
-            by: machine.clone(),
+            by: by.clone(),
             why: why.clone(),
             moves: moves.map(|(key, to)| (key.clone(), to.clone())).collect(),
             others: Arc::new(swap.others.clone()),

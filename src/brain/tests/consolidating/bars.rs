@@ -210,6 +210,7 @@ fn cn_24_what_is_no_candidate() {
             message: "429".into(),
             at: machine.mark.created,
             transient: false,
+            host: None,
         });
     });
     nothing(failed);

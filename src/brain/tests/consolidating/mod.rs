@@ -284,6 +284,7 @@ fn cn_37_when_the_replacement_fails_the_node_stays() {
                 message: "no".into(),
                 at,
                 transient: false,
+                host: None,
             });
         });
     for _ in 0..60 {

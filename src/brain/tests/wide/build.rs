@@ -234,6 +234,7 @@ fn node(lab: Lab, name: &str, recipe: &NodeRecipe) -> Lab {
                     message: "no".into(),
                     at: machine.mark.created,
                     transient: false,
+                    host: None,
                 });
             }),
         State::Leaving => lab

@@ -324,6 +324,10 @@ impl Display for LeftAlone {
                 "its VM is there, and its configuration could not be read"
             ),
             LeftAlone::NoMark => write!(f, "its VM does not carry its mark"),
+            LeftAlone::OutsideRange { vmid, first, last } => write!(
+                f,
+                "its VMID {vmid} is not in the range {first}-{last} (vmids); a range that holds it lets it go on"
+            ),
             LeftAlone::Contradiction { contradiction } => {
                 write!(f, "node and VM contradict each other: {contradiction}")
             }
