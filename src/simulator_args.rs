@@ -25,6 +25,10 @@ pub struct DemoOptions {
     /// Where the page is served; without it 127.0.0.1:9818, or another port if that is taken, and nowhere with --once.
     #[arg(long, value_name = "ADDRESS")]
     pub page: Option<std::net::SocketAddr>,
+    /// Where `status`, `plan`, `explain` and others reach the demo's daemon, by their own `--socket`; without it in a
+    /// directory of the demo's own, and nowhere with --once.
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
 }
 
 /// What to simulate.

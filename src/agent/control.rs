@@ -17,7 +17,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::clock::Clock;
 use crate::model::cluster::PodKey;
+use crate::model::time::Time;
 
 /// Longest request line: a pause's reason is the longest part of one.
 const MAX_REQUEST: u64 = 64 * 1024;
@@ -92,7 +94,7 @@ pub enum NameKind {
 
 impl Command {
     /// Whether it changes anything.
-    fn changes(&self) -> bool {
+    pub fn changes(&self) -> bool {
         matches!(
             self,
             Command::Pause { .. }
@@ -111,6 +113,38 @@ pub enum Answer {
     Ok(Value),
     /// Not done, and why.
     Error(String),
+}
+
+/// An answer on the wire.
+#[derive(Debug, Serialize)]
+struct Sent<'a> {
+    #[serde(flatten)]
+    answer: &'a Answer,
+    /// What the daemon's clock shows: that of a simulation is not the asker's.
+    now: Time,
+}
+
+/// The same as it comes. Older daemons tell no time.
+#[derive(Debug, Deserialize)]
+struct Received {
+    /// Whatever was asked for; `null` is an answer too.
+    #[serde(default, deserialize_with = "there")]
+    ok: Option<Value>,
+    error: Option<String>,
+    now: Option<Time>,
+}
+
+fn there<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(from).map(Some)
+}
+
+/// What the daemon said, and when by its own clock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    /// What was asked for.
+    pub value: Value,
+    /// The daemon's time; that of this host where the daemon tells none.
+    pub now: Time,
 }
 
 /// Why the daemon could not be asked.
@@ -140,7 +174,18 @@ pub enum ControlError {
 }
 
 /// Asks the daemon behind `socket`.
+///
+/// # Errors
+/// It cannot be reached, does not answer, or refuses.
 pub async fn ask(socket: &Path, command: &Command) -> Result<Value, ControlError> {
+    told(socket, command).await.map(|told| told.value)
+}
+
+/// The same with the time by the daemon's clock, by which the times in the answer are to be told.
+///
+/// # Errors
+/// As of [`ask`].
+pub async fn told(socket: &Path, command: &Command) -> Result<Told, ControlError> {
     let unreachable = |source| ControlError::Unreachable {
         path: socket.to_owned(),
         source,
@@ -165,9 +210,15 @@ pub async fn ask(socket: &Path, command: &Command) -> Result<Value, ControlError
             .read_to_end(&mut answer)
             .await
             .map_err(unreachable)?;
-        match serde_json::from_slice(&answer).map_err(|e| silent(e.to_string()))? {
-            Answer::Ok(value) => Ok(value),
-            Answer::Error(why) => Err(ControlError::Refused(why)),
+        let received: Received =
+            serde_json::from_slice(&answer).map_err(|e| silent(e.to_string()))?;
+        match (received.ok, received.error) {
+            (_, Some(why)) => Err(ControlError::Refused(why)),
+            (Some(value), None) => Ok(Told {
+                value,
+                now: received.now.unwrap_or_else(|| Clock::System.now()),
+            }),
+            (None, None) => Err(silent("neither what was asked for nor an error".to_owned())),
         }
     };
     timeout(DEADLINE, exchange)
@@ -212,8 +263,26 @@ pub async fn bind(path: &Path) -> std::io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// The time that a socket's answers are given by.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// The daemon's clock.
+    pub clock: Clock,
+    /// So many of its seconds pass in one of a person: more than one in simulations alone.
+    pub seconds: u32,
+}
+
+impl Pace {
+    /// The host's own time.
+    pub const HOST: Pace = Pace {
+        clock: Clock::System,
+        seconds: 1,
+    };
+}
+
 /// Serves until dropped.
-pub async fn serve(listener: UnixListener, handler: Handler) {
+pub async fn serve(listener: UnixListener, pace: Pace, handler: Handler) {
+    let deadline = DEADLINE * pace.seconds;
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(slot) = slots.clone().acquire_owned().await else {
@@ -223,7 +292,8 @@ pub async fn serve(listener: UnixListener, handler: Handler) {
             Ok((stream, _)) => {
                 let handler = handler.clone();
                 tokio::spawn(async move {
-                    if timeout(DEADLINE, answer(stream, handler)).await.is_err() {
+                    let answered = answer(stream, pace.clock, handler);
+                    if timeout(deadline, answered).await.is_err() {
                         tracing::debug!("a peer of the control socket took too long");
                     }
                     drop(slot);
@@ -237,7 +307,7 @@ pub async fn serve(listener: UnixListener, handler: Handler) {
     }
 }
 
-async fn answer(stream: UnixStream, handler: Handler) {
+async fn answer(stream: UnixStream, clock: Clock, handler: Handler) {
     let peer = stream.peer_cred().ok().map(|peer| peer.uid());
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
@@ -253,7 +323,11 @@ async fn answer(stream: UnixStream, handler: Handler) {
         }
         Ok(Ok(command)) => handler(command).await,
     };
-    if let Ok(text) = serde_json::to_vec(&answer) {
+    let sent = Sent {
+        answer: &answer,
+        now: clock.now(),
+    };
+    if let Ok(text) = serde_json::to_vec(&sent) {
         // A peer that went away is no concern of ours.
         let _ = stream.get_mut().write_all(&text).await;
         let _ = stream.get_mut().shutdown().await;
@@ -285,7 +359,11 @@ mod tests {
                 }
             })
         });
-        let server = tokio::spawn(serve(bind(&path).await.expect("binds"), handler));
+        let server = tokio::spawn(serve(
+            bind(&path).await.expect("binds"),
+            Pace::HOST,
+            handler,
+        ));
         let said = ask(
             &path,
             &Command::Pause {
@@ -367,7 +445,7 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             let text = runtime.block_on(async {
                 let (mut ours, theirs) = UnixStream::pair().expect("a pair");
-                let served = tokio::spawn(answer(theirs, handler));
+                let served = tokio::spawn(answer(theirs, Clock::System, handler));
                 // It may hang up before all is read.
                 let _ = ours.write_all(&line).await;
                 let _ = ours.shutdown().await;
@@ -377,10 +455,10 @@ mod tests {
                 text
             });
             let asked = asked.lock().expect("no panic").clone();
-            let said: Answer = serde_json::from_slice(&text).expect("an answer");
+            let said: Received = serde_json::from_slice(&text).expect("an answer");
             let command = serde_json::from_slice::<Command>(&request).ok();
             let taken = command.filter(|_| request.len() < 64 * 1024);
-            prop_assert_eq!(said == Answer::Ok(json!("done")), taken.is_some(), "{:?}", said);
+            prop_assert_eq!(said.ok == Some(json!("done")), taken.is_some(), "{:?}", said);
             prop_assert_eq!(asked, taken.into_iter().collect::<Vec<_>>());
         }
     }

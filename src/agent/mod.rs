@@ -1,6 +1,7 @@
 //! The daemon: observe, decide, check, act.
 
 pub mod announce;
+pub mod answering;
 pub mod answers;
 mod blot;
 pub mod clocks;

@@ -9,6 +9,7 @@ use super::complete;
 use super::{Failure, print, runtime, write};
 use crate::agent::control::{self, Command};
 use crate::model::foreign;
+use crate::model::time::Time;
 use crate::notify::Tried;
 
 /// What `notify-test` is told.
@@ -78,6 +79,12 @@ pub(super) fn snapshot(options: &SnapshotOptions) -> Result<(), Failure> {
         Some(path) => Ok(std::fs::write(path, text)
             .with_context(|| format!("cannot write the snapshot to {}", path.display()))?),
     }
+}
+
+/// Asks the daemon what is to be told with times: they are by its clock.
+pub(super) fn told(options: &ControlOptions, command: &Command) -> Result<(Value, Time), Failure> {
+    let told = runtime()?.block_on(control::told(&options.socket, command))?;
+    Ok((told.value, told.now))
 }
 
 /// Asks the daemon.

@@ -9,7 +9,6 @@ use super::args::{ExplainCommand, ExplainOptions};
 use super::{Failure, control, load, plan, story};
 use crate::agent::control::Command;
 use crate::brain::explain::{self, Asked};
-use crate::clock::Clock;
 use crate::model::cluster::PodKey;
 use crate::model::time::Time;
 
@@ -54,10 +53,10 @@ fn tell<T: DeserializeOwned>(
     on_saved: impl FnOnce(Asked<'_>) -> anyhow::Result<T>,
 ) -> Result<(T, Time), Failure> {
     let Some(path) = &options.snapshot else {
-        let answer = control::ask(&options.output.control, question)?;
+        let (answer, now) = control::told(&options.output.control, question)?;
         let told = serde_json::from_value(answer)
             .context("the daemon's answer cannot be read; is it of another version?")?;
-        return Ok((told, Clock::System.now()));
+        return Ok((told, now));
     };
     let settings = load(config)?;
     let snapshot = plan::read(path)?;

@@ -9,7 +9,6 @@ use super::output::Output;
 use super::{Failure, control, load, render};
 use crate::agent::control::Command;
 use crate::brain;
-use crate::clock::Clock;
 use crate::model::decision::Decision;
 use crate::model::memory::Memory;
 use crate::model::policy::Policy;
@@ -24,10 +23,10 @@ pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), Failure> {
             planned(&read(path)?, &settings.policy)
         }
         None => {
-            let answer = control::ask(&options.output.control, &Command::Plan)?;
+            let (answer, now) = control::told(&options.output.control, &Command::Plan)?;
             let decision = serde_json::from_value(answer)
                 .context("the daemon's answer cannot be read; is it of another version?")?;
-            (decision, Clock::System.now())
+            (decision, now)
         }
     };
     let output = options.output.output;

@@ -398,7 +398,11 @@ impl Outside {
             }
         };
         page.access().clone_into(&mut shared.access());
-        let control = tokio::spawn(control::serve(control, handler(shared.clone())));
+        let control = tokio::spawn(control::serve(
+            control,
+            control::Pace::HOST,
+            handler(shared.clone()),
+        ));
         Ok(Outside {
             hangup: signal(SignalKind::hangup()).map_err(ServiceError::Signals)?,
             terminate: signal(SignalKind::terminate()).map_err(ServiceError::Signals)?,

@@ -14,7 +14,6 @@ use super::{Failure, control, narrow, render, said, write};
 use crate::agent::control::Command;
 use crate::agent::executor::{PATIENCE, Wait};
 use crate::agent::status::{MachineStatus, Status};
-use crate::clock::Clock;
 use crate::model::foreign;
 use crate::model::region::Busy;
 use crate::model::report::Hold;
@@ -53,7 +52,7 @@ fn framed(text: &str, redraws: bool) -> String {
 
 /// The daemon's status as it is to be printed.
 fn shown(options: &OutputOptions) -> Result<String, Failure> {
-    let answer = control::ask(&options.control, &Command::Status)?;
+    let (answer, now) = control::told(&options.control, &Command::Status)?;
     match options.output {
         Output::Json => {
             let text = serde_json::to_string_pretty(&answer)?;
@@ -65,7 +64,7 @@ fn shown(options: &OutputOptions) -> Result<String, Failure> {
     let status: Status = serde_json::from_value(answer)
         .context("the daemon's answer cannot be read; is it of another version?")?;
     let whole = options.output == Output::Wide;
-    let text = text(&status, whole, Clock::System.now());
+    let text = text(&status, whole, now);
     Ok(options.output.laid_out(&text))
 }
 

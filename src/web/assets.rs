@@ -31,7 +31,7 @@ macro_rules! asset {
 }
 
 /// Every file.
-const ASSETS: [Asset; 17] = [
+const ASSETS: [Asset; 18] = [
     asset!("/", HTML, "index.html"),
     asset!("/page/look.css", CSS, "look.css"),
     asset!("/page/icon.svg", SVG, "icon.svg"),
@@ -49,6 +49,7 @@ const ASSETS: [Asset; 17] = [
     asset!("/page/when.js", SCRIPT, "when.js"),
     asset!("/page/chart.js", SCRIPT, "chart.js"),
     asset!("/page/demo.js", SCRIPT, "demo.js"),
+    asset!("/page/legend.js", SCRIPT, "legend.js"),
 ];
 
 /// Every path that a file is served at.

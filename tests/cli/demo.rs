@@ -1,6 +1,10 @@
 //! The demo from outside: it ends by itself, with nothing left, and a seed tells the same story twice.
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader, Lines};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
 
 use super::{program, text};
 
@@ -25,21 +29,199 @@ fn the_demo_ends_with_nothing_left_and_a_seed_tells_the_same_story() {
     for words in [
         "Seed 5, 10000 simulated seconds in a second",
         "A workload arrives.",
+        "and » decided, + comes, - goes, ! went wrong",
         "» create general-",
-        "cloning the template",
-        "joining with kubeadm",
-        "in service",
+        "+ cloning the template: general-",
+        "+ joining with kubeadm: general-",
+        "+ in service: general-",
+        "  12 pods, 0 pending; 6 nodes, 6 Ready",
         "The workload is gone.",
-        "is gone, VM and all",
+        "- gone, VM and all: ",
     ] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
-    let last = said.trim_end().lines().last().unwrap_or_default();
-    assert!(
-        last.ends_with("All machines are gone; nothing is left behind."),
-        "{said}"
-    );
+    sums(&said);
     assert!(said == story(), "two runs of one seed differ");
+}
+
+/// At the end stand the sums, each beside the sign of the lines that it sums up; and these are not many.
+fn sums(said: &str) {
+    let (told, sums) = said
+        .split_once("All machines are gone; nothing is left behind.\n")
+        .unwrap_or_else(|| panic!("no end in {said}"));
+    let begin = |sign: &str| told.matches(&format!("  {sign} ")).count();
+    assert!(told.lines().count() < 75, "{} lines", told.lines().count());
+    let made = told.matches("» create ").count();
+    assert!(begin("»") == 2 * made && made > 4, "{said}");
+    assert_eq!(begin("!"), 0, "{said}");
+    for words in [
+        "In 19m".to_owned(),
+        format!("  » decided: {made} machines made, {made} removed"),
+        format!("  + {made} machines in service, "),
+        " after the decision (median), ".to_owned(),
+        format!("  - {made} machines gone, VM and all"),
+        "  ! 0 failures".to_owned(),
+        " had no node at first and got one ".to_owned(),
+    ] {
+        assert!(sums.contains(&words), "{words:?} is not in {sums}");
+    }
+}
+
+/// A demo that runs, ended with the test.
+struct Demo {
+    process: Child,
+    said: Vec<String>,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Demo {
+    fn begin() -> Demo {
+        let arguments = [
+            "demo",
+            "--seed",
+            "5",
+            "--speed",
+            "120",
+            "--page",
+            "127.0.0.1:0",
+        ];
+        let mut process = program()
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let lines = BufReader::new(process.stdout.take().expect("piped")).lines();
+        let said = Vec::new();
+        Demo {
+            process,
+            said,
+            lines,
+        }
+    }
+
+    /// Reads until a line has these words, and gives it back; the story itself takes ten seconds.
+    fn line(&mut self, words: &str) -> String {
+        for line in self.lines.by_ref() {
+            let line = line.expect("it can be read");
+            self.said.push(line.clone());
+            if line.contains(words) {
+                return line;
+            }
+        }
+        panic!("{words:?} is not in {:#?}", self.said);
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What a person types, word for word but for the verb.
+fn ask(typed: &str, verb: &str) -> String {
+    let typed = typed.trim().replacen(" status ", &format!(" {verb} "), 1);
+    let output = Command::new("sh")
+        .args(["-c", &typed])
+        .output()
+        .expect("sh runs");
+    assert!(output.status.success(), "{typed}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The demo says what to type in a second terminal; that is typed here, with the commands that it names.
+#[test]
+fn the_running_demo_can_be_asked_from_a_second_terminal() {
+    let mut demo = Demo::begin();
+    demo.line("In a second terminal:");
+    let typed = demo.line(" status --socket ");
+    let socket = typed.rsplit(' ').next().unwrap_or_default().to_owned();
+    demo.line("+ in service: ");
+    let status = ask(&typed, "status");
+    for words in ["POOL", "general", "batch", "pve2", "leader"] {
+        assert!(status.contains(words), "{words:?} is not in {status}");
+    }
+    // Times are told by the demo's clock, whatever day it is where one looks.
+    let turn = status.lines().find(|line| line.starts_with("turn "));
+    let turn = turn.expect("the turn's line");
+    let ago = turn.split(',').next().unwrap_or_default();
+    assert!(ago.ends_with(" ago") || ago.contains("now"), "{turn}");
+    assert!(!ago.contains(['d', 'h']), "days or hours: {turn}");
+    let json = ask(&typed, "status -o json");
+    let status: Value = serde_json::from_str(&json).expect("JSON");
+    let machines = status["machines"].as_object().expect("machines").clone();
+    let machine = machines.keys().next().expect("one is there");
+    let plan = ask(&typed, "plan");
+    assert!(
+        plan.contains("NODE") && plan.contains(machine.as_str()),
+        "{plan}"
+    );
+    let node = ask(&typed, &format!("explain node {machine}"));
+    assert!(
+        node.contains(machine.as_str()) && node.contains("POD"),
+        "{node}"
+    );
+    let pod = node
+        .split_whitespace()
+        .find(|word| word.starts_with("default/web-"));
+    let pod = pod
+        .expect("a pod of the workload")
+        .trim_end_matches([',', ':', ';']);
+    let story = ask(&typed, &format!("explain pod {pod}"));
+    assert!(story.contains(pod), "{story}");
+    // Its daemon does what it is told, too.
+    ask(&typed, "pause lunch");
+    let paused = ask(&typed, "status");
+    assert!(paused.contains("paused: lunch"), "{paused}");
+    ask(&typed, "resume");
+    // Ctrl-C: the sums so far, and nothing is left of its files.
+    let own = pid_of(&demo.process);
+    nix::sys::signal::kill(own, nix::sys::signal::Signal::SIGINT).expect("it is ours");
+    demo.line(" of the clusters' time:");
+    demo.line("  » decided: ");
+    assert_eq!(demo.process.wait().expect("it ends").code(), Some(0));
+    assert!(
+        !Path::new(&socket).parent().expect("a folder").exists(),
+        "{socket} is left"
+    );
+}
+
+#[test]
+fn a_demo_that_cannot_listen_says_where_and_one_that_is_interrupted_did_not_end_well() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let taken = folder.path().join("precious");
+    std::fs::write(&taken, "text").expect("written");
+    let output = program()
+        .args(["demo", "--once", "--socket"])
+        .arg(&taken)
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    for words in ["control socket", "precious", "no socket", "--socket"] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert_eq!(
+        std::fs::read_to_string(&taken).expect("it is there"),
+        "text"
+    );
+    let mut process = program()
+        .args(["demo", "--once", "--speed", "20"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it runs");
+    let mut lines = BufReader::new(process.stdout.take().expect("piped")).lines();
+    let begun = lines.any(|line| line.is_ok_and(|line| line.contains("A workload arrives.")));
+    assert!(begun);
+    let own = pid_of(&process);
+    nix::sys::signal::kill(own, nix::sys::signal::Signal::SIGTERM).expect("it is ours");
+    assert_eq!(process.wait().expect("it ends").code(), Some(1));
+}
+
+fn pid_of(process: &Child) -> nix::unistd::Pid {
+    nix::unistd::Pid::from_raw(i32::try_from(process.id()).expect("a pid"))
 }
 
 /// Two PVE clusters: a pool is over both, one of them is away while the workload grows, and nothing is left of either.

@@ -61,7 +61,8 @@ class Browser:
             "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
             "--disable-background-networking", "--disable-component-update", "--disable-sync",
             "--disable-dev-shm-usage", f"--user-data-dir={self.profile}", "--window-size=1280,900",
-            "--hide-scrollbars", "--force-color-profile=srgb",
+            # A page that was left lets go of its stream.
+            "--disable-features=BackForwardCache", "--hide-scrollbars", "--force-color-profile=srgb",
         ]
         capabilities = {
             "browserName": "chrome",

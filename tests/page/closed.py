@@ -24,12 +24,15 @@ def complain_of(browser, statuses):
     browser.requests.clear()
 
 
-def of_closed_page(browser, binary):
+def of_closed_page(browser, binary, pictures=None):
     world = Installation(binary, nodes=2, pods=21, closed=True)
     try:
         until("a page", lambda: opens(browser, world), 60)
         browser.shows("Log in", "h1")
         look_over(browser, "Log in")
+        if pictures:
+            browser.size(900, 420)
+            browser.shot(f"{pictures}/login-light.png")
         browser.size(360, 740, phone=True)
         look_over(browser, "Log in, on a phone", phone=True)
         browser.size(1280, 900)

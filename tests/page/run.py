@@ -1,6 +1,6 @@
 """The page in a real browser.
 
-    python3 tests/page/run.py target/debug/pve-autoscaler [--pictures FOLDER] [--only closed]
+    python3 tests/page/run.py target/debug/pve-autoscaler [--pictures FOLDER] [--only closed|planted|demo|large]
 
 Needs chromium and chromedriver. Pictures for the README are written where --pictures says.
 """
@@ -16,13 +16,14 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from browser import Browser, until  # noqa: E402
 from checks import expect, look_over  # noqa: E402
+import stories  # noqa: E402
 from closed import of_closed_page  # noqa: E402
+from planted import OF_DEMO, OF_INSTALLATION, find  # noqa: E402
 from world import Demo, Installation  # noqa: E402
 
 # What a page of 500 nodes and 5,000 pods may take, on a slow machine that builds beside it.
 MOST_ELEMENTS = 6_000
 MOST_SECONDS = 10
-EVIL = "<img src=x onerror=document.title='broken'><b>bold</b>"
 
 
 def quiet(browser, origin):
@@ -51,12 +52,47 @@ def of_small_cluster(browser, demo, pictures):
     look_over(browser, "Now, on a phone", phone=True)
     browser.size(1280, 900)
     what_people_do(browser, pictures)
+    stories.reasons_are_there(browser)
+    stories.times_go_on(browser)
     kept(browser)
     why(browser, pictures)
     keyboard(browser)
     themes(browser)
     what_if(browser, pictures)
+    stories.legends(browser)
+    stories.marks_lead_to_their_decisions(browser)
+    when(browser)
+    stories.strangers_words(browser, demo)
     quiet(browser, demo.url.rstrip("/"))
+
+
+def when(browser):
+    """The picture of the last hours, with one of its decisions open."""
+    browser.go("#/when")
+    browser.click("6 hours")
+    browser.wait("marks", "return document.querySelectorAll('.decisions button').length > 1", seconds=60)
+    browser.run("document.querySelector('.decisions button:nth-last-child(2)').click()")
+    browser.shows("was decided", ".chosen")
+    look_over(browser, "When, with a decision")
+    browser.go("#/")
+    browser.shows("Pending pods")
+
+
+def picture_of_when(browser, binary, pictures):
+    """Some hours of a demo that goes a hundred times as fast, for the README."""
+    demo = Demo(binary, 100)
+    try:
+        browser.open(f"{demo.url}#/when")
+        browser.click("6 hours")
+        browser.wait("some hours", """
+            if (document.querySelectorAll('.decisions .deed').length > 12) return true;
+            [...document.querySelectorAll('button')].find((it) => it.textContent === 'Read again')?.click(); return false""", seconds=280)
+        browser.run("document.querySelector('.decisions .good:nth-last-child(n + 4)').click(); scrollTo(0, 0)")
+        browser.shows("was decided", ".chosen")
+        browser.shot(f"{pictures}/when-light.png")
+        browser.open("about:blank")
+    finally:
+        demo.end()
 
 
 def take_pictures(browser, pictures):
@@ -258,9 +294,7 @@ def of_large_cluster(browser, binary):
         browser.run("""const it = document.querySelector('[aria-labelledby=nodes] input');
                        it.value = 'node-499'; it.dispatchEvent(new Event('input'))""")
         browser.shows("1–1 of 1", "[aria-labelledby=nodes] .where")
-        world.command("pause", EVIL)
-        browser.shows("<b>bold</b>", "[aria-labelledby=care]")
-        expect(browser.run("return document.querySelector('main img, main b b')") is None, "a stranger's words became markup")
+        stories.strangers_words(browser, world)
         quiet(browser, world.url.rstrip("/"))
         dies(browser, world)
     finally:
@@ -285,6 +319,9 @@ def dies(browser, world):
     browser.wait("it comes back", "return document.getElementById('banner').hidden && document.getElementById('link').textContent === 'live'", seconds=60)
     expect(browser.run("return document.querySelector('[aria-labelledby=nodes] input').value") == "node-499", "what was typed is lost")
     browser.shows("1–1 of 1", "[aria-labelledby=nodes] .where", seconds=120)
+    # What comes after the return is new, and not what was kept.
+    world.command("pause", "after the return")
+    browser.shows("after the return", "[aria-labelledby=care]")
     began = time.monotonic()
     world.daemon.end(signal.SIGTERM)
     took = time.monotonic() - began
@@ -297,30 +334,61 @@ def dies(browser, world):
     browser.complaints.clear()
 
 
-def main(binary, pictures, only):
-    browser = Browser()
-    demo = None
+def of_demo(browser, binary, pictures):
+    demo = Demo(binary, 30)
     try:
-        if only in (None, "closed"):
-            of_closed_page(browser, binary)
-            print("    a login, over TLS: well", flush=True)
-        if only == "closed":
-            return
-        demo = Demo(binary, 30)
         of_small_cluster(browser, demo, pictures)
-        print("    views, themes, widths, keyboard: well", flush=True)
         browser.open("about:blank")
+    finally:
         demo.end()
-        # What the page still asked of the demo before the browser left it is no request to somebody else.
-        browser.look_at_logs()
-        browser.requests.clear()
-        browser.complaints.clear()
-        of_large_cluster(browser, binary)
-        print("    500 nodes, a daemon that dies: well", flush=True)
+    if pictures:
+        picture_of_when(browser, binary, pictures)
+    # What the page still asked of the demo before the browser left it is no request to somebody else.
+    browser.look_at_logs()
+    browser.requests.clear()
+    browser.complaints.clear()
+
+
+def of_planted_bugs(browser, binary):
+    """Bugs in the page's own files: the stories find each."""
+    browser.size(1280, 900)
+    demo = Demo(binary, 30)
+    try:
+        # A pod that waits for ever beside those that wait for a moment.
+        browser.open(demo.url)
+        browser.shows("live", "#link")
+        browser.click("Add a workload")
+        browser.click("Add a pod that is too large")
+        browser.shows("no pool can run it", "[aria-labelledby=pending]")
+        find(browser, demo, OF_DEMO)
+    finally:
+        demo.end()
+    world = Installation(binary, nodes=2, pods=21)
+    try:
+        until("a daemon that has seen it", lambda: ready(world), 60)
+        # The others ask for 64; as words, 8 is more.
+        world.pod("asks-for-8", "8")
+        find(browser, world, OF_INSTALLATION)
+    finally:
+        world.end()
+
+
+def main(binary, pictures, only):
+    parts = {
+        "closed": (lambda browser: of_closed_page(browser, binary, pictures), "a login, over TLS"),
+        "demo": (lambda browser: of_demo(browser, binary, pictures), "views, themes, widths, keyboard"),
+        "large": (lambda browser: of_large_cluster(browser, binary), "500 nodes, a daemon that dies"),
+        "planted": (lambda browser: of_planted_bugs(browser, binary), f"{len(OF_DEMO) + len(OF_INSTALLATION)} planted bugs"),
+    }
+    expect(only is None or only in parts, f"no part {only!r}; there are {', '.join(parts)}")
+    browser = Browser()
+    try:
+        for name, (part, words) in parts.items():
+            if only in (None, name):
+                part(browser)
+                print(f"    {words}: well", flush=True)
     finally:
         browser.close()
-        if demo:
-            demo.end()
 
 
 if __name__ == "__main__":

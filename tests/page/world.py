@@ -58,7 +58,14 @@ class Demo(Program):
 
     def __init__(self, binary, speed):
         super().__init__(binary, "demo", "--speed", str(speed), "--page", "127.0.0.1:0")
+        self.binary = binary
+        # It is the program itself.
+        self.daemon = None
         self.url = self.words(r"The page: (http://\S+)")
+        self.socket = self.words(r" status --socket (\S+)")
+
+    def command(self, *arguments):
+        subprocess.run([self.binary, *arguments, "--socket", self.socket], check=True, stdout=subprocess.DEVNULL, timeout=60)
 
 
 class Installation:
@@ -141,8 +148,10 @@ users_file = "{self.path('users')}"
                               "--state-directory", self.path("state"), "--control-socket", self.path("control.sock"))
 
     def command(self, *arguments):
-        subprocess.run([self.binary, *arguments, "--socket", self.path("control.sock")], check=True,
-                       stdout=subprocess.DEVNULL, timeout=60)
+        """A command to the daemon; it may still be on its way up."""
+        typed = [self.binary, *arguments, "--socket", self.path("control.sock")]
+        until(f"{arguments} is done", lambda: subprocess.run(typed, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                                             check=False, timeout=60).returncode == 0)
 
     def end(self):
         for program in [self.daemon, self.kube, self.pve]:

@@ -3,19 +3,23 @@
 //! A workload arrives, nodes come, it ends, nodes go. The world runs on a paused clock; a pacer
 //! holds it back so that a person can follow. The daemon has no code path of its own for it.
 
+mod ask;
 mod pace;
 mod page;
 mod show;
 mod story;
-pub mod timeline;
+mod sums;
+mod timeline;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::agent::state::{StateError, StateFiles};
 use crate::agent::turn::Turn;
 use crate::config::{ConfigErrors, Settings};
 use crate::sim::faults::FaultPlan;
@@ -26,7 +30,9 @@ use crate::sim::pve::{Pve, PveSpec};
 use crate::sim::world::{World, WorldError, WorldSpec};
 use crate::simulator_args::DemoOptions;
 
+use ask::Socket;
 use page::{Page, Touched};
+use show::{Introduction, Show};
 
 /// The configuration that the simulated cluster's user wrote.
 pub const CONFIG: &str = include_str!("demo.toml");
@@ -59,6 +65,20 @@ pub enum DemoError {
         /// Why not.
         source: std::io::Error,
     },
+    /// The control socket cannot be made.
+    #[error("cannot listen on the control socket {path}: {source}; give another one with --socket")]
+    Socket {
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Somebody ended a demo that was to end by itself.
+    #[error("interrupted before the workload and its nodes were gone again")]
+    Interrupted,
+    /// The directory for the daemon's state cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// The daemon ended.
     #[error("the daemon ended: {0}")]
     Daemon(#[from] WorldError),
@@ -92,23 +112,55 @@ pub fn run(options: &DemoOptions) -> Result<(), DemoError> {
 }
 
 async fn play(options: &DemoOptions, state: &Path) -> Result<(), DemoError> {
+    // Before anything is said: who reads it may end the demo at once.
+    let stopped = stopped()?;
     let mut world = world(options)?;
-    let page = page(&mut world, options).await?;
-    let touched = page
-        .as_ref()
-        .map(|page| page.touched.clone())
-        .unwrap_or_default();
-    show::introduction(options, page.as_ref().map(|page| page.address));
+    let touched = Touched::default();
+    let files = StateFiles::open(state)?;
+    let page = page(&mut world, options, &touched, files.record()).await?;
+    let socket = socket(options, state).await?;
+    Introduction {
+        options,
+        page: page.as_ref().map(|page| page.address),
+        command: socket.as_ref().map(Socket::command),
+    }
+    .say();
     let mut judges = judges(&world);
+    let show = Show::default();
+    let story = Story {
+        world: &world,
+        options,
+        show: &show,
+        touched: &touched,
+    };
     tokio::select! {
         biased;
         ended = world.daemon(state, None, 0) => match ended? {},
         () = pace::hold_back(options.speed) => Ok(()),
-        () = show::timeline(&world) => Ok(()),
-        told = tell(&world, options, &mut judges, &touched) => told,
-        () = away(&world) => Ok(()),
+        () = show.timeline(&world) => Ok(()),
+        told = story.tell(&mut judges) => told,
+        () = away(&world, &show) => Ok(()),
         () = serve(page) => Ok(()),
+        () = answer(socket, &world, files, &touched, options.speed) => Ok(()),
+        () = stopped => if options.once {
+            Err(DemoError::Interrupted)
+        } else {
+            show.sums(world.clock.now());
+            Ok(())
+        },
     }
+}
+
+/// Until somebody ends the demo.
+fn stopped() -> std::io::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }
 
 /// The world: one PVE cluster, or two.
@@ -136,14 +188,14 @@ fn world(options: &DemoOptions) -> Result<World, ConfigErrors> {
 }
 
 /// The way to further PVE clusters is cut once, while the workload grows. Never ends.
-async fn away(world: &World) {
+async fn away(world: &World, show: &Show) {
     if world.further.is_empty() {
         return std::future::pending().await;
     }
     let names: Vec<&str> = world.further.keys().map(|name| &**name).collect();
     let names = names.join(", ");
     sleep(AWAY.0).await;
-    show::chapter(
+    show.chapter(
         world,
         &format!("{names} does not answer any more; its nodes go on."),
     );
@@ -157,7 +209,7 @@ async fn away(world: &World) {
     for site in world.further.values() {
         site.faults.quiet();
     }
-    show::chapter(world, &format!("{names} answers again."));
+    show.chapter(world, &format!("{names} answers again."));
     std::future::pending::<()>().await;
 }
 
@@ -168,11 +220,16 @@ async fn preside(judges: &mut [Judge], world: &World) {
 }
 
 /// Opens the page, unless the demo ends by itself and nobody asks for it.
-async fn page(world: &mut World, options: &DemoOptions) -> Result<Option<Page>, DemoError> {
+async fn page(
+    world: &mut World,
+    options: &DemoOptions,
+    touched: &Touched,
+    record: PathBuf,
+) -> Result<Option<Page>, DemoError> {
     if options.once && options.page.is_none() {
         return Ok(None);
     }
-    let page = Page::open(world, options.page, options.speed).await;
+    let page = Page::open(world, options.page, options.speed, touched, record).await;
     page.map(Some).map_err(|source| DemoError::Page {
         address: options
             .page
@@ -188,53 +245,84 @@ async fn serve(page: Option<Page>) {
     }
 }
 
-/// Tells the story, once or for ever.
-async fn tell(
-    world: &World,
-    options: &DemoOptions,
-    judges: &mut [Judge],
-    touched: &Touched,
-) -> Result<(), DemoError> {
-    let broken = |findings: Vec<String>| DemoError::Broken {
-        seed: options.seed,
-        findings,
+/// Opens the control socket, unless the demo ends by itself and nobody asks for it.
+async fn socket(options: &DemoOptions, state: &Path) -> Result<Option<Socket>, DemoError> {
+    let path = match &options.socket {
+        Some(path) => path.clone(),
+        None if options.once => return Ok(None),
+        None => state.join("control.sock"),
     };
-    loop {
-        let story = story::workload();
-        show::chapter(world, "A workload arrives.");
-        let playing = story.play(world.kube.router());
-        let told = tokio::select! {
-            biased;
-            () = preside(judges, world) => Ok(()),
-            told = playing => told,
+    let opened = Socket::open(path.clone()).await;
+    opened
+        .map(Some)
+        .map_err(|source| DemoError::Socket { path, source })
+}
+
+async fn answer(
+    socket: Option<Socket>,
+    world: &World,
+    state: StateFiles,
+    touched: &Touched,
+    pace: u32,
+) {
+    match socket {
+        Some(socket) => socket.serve(world, state, touched.clone(), pace).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What is told, and to whom.
+struct Story<'a> {
+    world: &'a World,
+    options: &'a DemoOptions,
+    show: &'a Show,
+    touched: &'a Touched,
+}
+
+impl Story<'_> {
+    /// Tells the story, once or for ever.
+    async fn tell(&self, judges: &mut [Judge]) -> Result<(), DemoError> {
+        let Story { world, show, .. } = *self;
+        let broken = |findings: Vec<String>| DemoError::Broken {
+            seed: self.options.seed,
+            findings,
         };
-        told.map_err(|error| DemoError::Workload(format!("{error:#}")))?;
-        show::chapter(
-            world,
-            "The workload is gone. Its nodes are unneeded now, and go in ten minutes.",
-        );
-        tokio::select! {
-            biased;
-            () = preside(judges, world) => {}
-            rested = rest(world, touched) => rested.map_err(&broken)?,
-        }
-        if touched.is() {
+        loop {
+            let story = story::workload();
+            show.chapter(world, "A workload arrives.");
+            let playing = story.play(world.kube.router());
+            let told = tokio::select! {
+                biased;
+                () = preside(judges, world) => Ok(()),
+                told = playing => told,
+            };
+            told.map_err(|error| DemoError::Workload(format!("{error:#}")))?;
+            show.chapter(
+                world,
+                "The workload is gone. Its nodes are unneeded now, and go in ten minutes.",
+            );
+            tokio::select! {
+                biased;
+                () = preside(judges, world) => {}
+                rested = rest(world, self.touched) => rested.map_err(&broken)?,
+            }
+            if !self.touched.is() {
+                let mut findings = Vec::new();
+                for judge in &mut *judges {
+                    findings.extend(judge.findings());
+                    findings.extend(judge.at_rest(&BTreeMap::new()));
+                }
+                if !findings.is_empty() {
+                    return Err(broken(findings));
+                }
+                show.chapter(world, "All machines are gone; nothing is left behind.");
+            }
+            show.sums(world.clock.now());
+            if self.options.once && !self.touched.is() {
+                return Ok(());
+            }
             sleep(PAUSE).await;
-            continue;
         }
-        let mut findings = Vec::new();
-        for judge in &mut *judges {
-            findings.extend(judge.findings());
-            findings.extend(judge.at_rest(&BTreeMap::new()));
-        }
-        if !findings.is_empty() {
-            return Err(broken(findings));
-        }
-        show::chapter(world, "All machines are gone; nothing is left behind.");
-        if options.once {
-            return Ok(());
-        }
-        sleep(PAUSE).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! The page of the demo: the same that the daemon serves, of the simulated cluster, and what a person may do to that.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -71,6 +72,11 @@ impl Touched {
     pub(super) fn is(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// A person did something.
+    pub(super) fn note(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The page, listening.
@@ -83,12 +89,10 @@ pub(super) struct Page {
     max_view_age: Span,
     /// Where it is.
     pub(super) address: SocketAddr,
-    /// Whether a person did anything.
-    pub(super) touched: Touched,
 }
 
 impl Page {
-    /// Listens. The world's daemon is measured from now on.
+    /// Listens. The world's daemon is measured from now on. `record`: where it records its decisions.
     ///
     /// # Errors
     /// The address cannot be had.
@@ -96,6 +100,8 @@ impl Page {
         world: &mut World,
         wanted: Option<SocketAddr>,
         pace: u32,
+        touched: &Touched,
+        record: PathBuf,
     ) -> std::io::Result<Page> {
         let listener = listen(wanted).await?;
         let address = listener.local_addr()?;
@@ -105,7 +111,6 @@ impl Page {
         let turns = world.turns.subscribe();
         let seen = turns.clone();
         let status = Teller::new(move || status(seen.borrow().as_deref()));
-        let touched = Touched::default();
         let stage = Stage {
             kube: world.kube.clone(),
             pve: world.pve.clone(),
@@ -124,12 +129,11 @@ impl Page {
         );
         Ok(Page {
             listener,
-            state: state.demonstrated(pace, acts),
+            state: state.demonstrated(pace, acts).recorded(record),
             health,
             turns,
             max_view_age: world.settings.policy.scale_up.max_view_age,
             address,
-            touched,
         })
     }
 
@@ -153,7 +157,8 @@ impl Page {
     }
 }
 
-fn status(turn: Option<&Turn>) -> Status {
+/// How things stand in the simulated world.
+pub(super) fn status(turn: Option<&Turn>) -> Status {
     turn.map_or_else(
         || Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -182,7 +187,7 @@ async fn act(
     Shared(stage): Shared<Stage>,
     Json(deed): Json<Deed>,
 ) -> (StatusCode, Json<serde_json::Value>) {
-    stage.touched.0.store(true, Ordering::Relaxed);
+    stage.touched.note();
     match stage.perform(deed).await {
         Ok(said) => (StatusCode::OK, Json(json!({"said": said}))),
         Err(why) => (StatusCode::CONFLICT, Json(json!({"error": why}))),

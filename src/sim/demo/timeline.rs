@@ -1,184 +1,232 @@
 //! The demo's timeline: what changed between two turns, in lines that a person reads. Pure.
+//!
+//! What was decided and what went wrong is told at once. Steps of machines, and the numbers of pods and nodes, come in
+//! crowds: they are gathered for a moment and told together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::agent::turn::Turn;
-use crate::model::action::Kind;
+use crate::model::action::{Action, Kind};
 use crate::model::cluster::ReadyStatus;
 use crate::model::region::{Machine, Step};
-use crate::model::snapshot::{Lease, Snapshot};
+use crate::model::snapshot::Snapshot;
 use crate::model::words;
 
 /// How a line is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tone {
+    /// Something the daemon decided.
+    Decision,
     /// Something arrives or grows.
     Up,
     /// Something leaves.
     Down,
-    /// Something the daemon decided.
-    Decision,
     /// Something went wrong.
     Trouble,
     /// A plain fact.
     Fact,
 }
 
+impl Tone {
+    /// The sign at the beginning of its lines.
+    pub(super) fn sign(self) -> char {
+        match self {
+            Tone::Decision => '»',
+            Tone::Up => '+',
+            Tone::Down => '-',
+            Tone::Trouble => '!',
+            Tone::Fact => ' ',
+        }
+    }
+}
+
 /// One line of the timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub(super) struct Line {
     /// How it is meant.
-    pub tone: Tone,
+    pub(super) tone: Tone,
     /// What is said.
-    pub text: String,
+    pub(super) text: String,
 }
 
 fn line(tone: Tone, text: String) -> Line {
     Line { tone, text }
 }
 
-/// What is new in `after`.
-pub fn lines(before: Option<&Turn>, after: &Turn) -> Vec<Line> {
-    let nothing = Snapshot {
-        version: 0,
-        taken: after.at,
-        cluster_id: None,
-        sources: BTreeMap::new(),
-        cluster: crate::model::cluster::Cluster::default(),
-        regions: BTreeMap::new(),
-        machines: BTreeMap::new(),
-        leader: true,
-        lease: Lease::default(),
-        cluster_id_error: None,
-        paused: None,
-        awake: None,
-        former: BTreeMap::new(),
-    };
-    let old = before.map_or(&nothing, |turn| &*turn.snapshot);
-    let mut lines = pods(old, &after.snapshot);
-    lines.extend(after.decision.plan.iter().filter_map(|action| {
-        let machine = &action.target.machine;
-        let (tone, verb) = match &action.kind {
-            Kind::Create(spec) => {
-                let region = if after.settings.policy.regions.len() > 1 {
-                    format!(" in {}", action.target.region)
-                } else {
-                    String::new()
-                };
-                let what = format!(
-                    "create {machine} ({} on {}{region}, VMID {})",
-                    spec.mark.instance_type, action.target.host, action.target.vmid
-                );
-                return Some(line(Tone::Decision, format!("{what}: {}", action.reason)));
-            }
-            Kind::Continue => return None,
-            Kind::Remove { .. } => (Tone::Decision, "remove"),
-            Kind::Start => (Tone::Trouble, "start"),
-            Kind::Release => (Tone::Trouble, "release"),
-            Kind::Relabel => (Tone::Trouble, "relabel"),
-            Kind::DeleteNode => (Tone::Decision, "delete the node of"),
-            Kind::DeletePlaceholder => (Tone::Trouble, "delete the placeholder of"),
-            Kind::DropIntent => (Tone::Trouble, "drop the intent of"),
-        };
-        Some(line(tone, format!("{verb} {machine}: {}", action.reason)))
-    }));
-    lines.extend(machines(&old.machines, &after.snapshot.machines));
-    lines.extend(nodes(old, &after.snapshot));
-    lines
+/// Pods and nodes in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Numbers {
+    /// Pods that no DaemonSet made.
+    pub(super) pods: usize,
+    /// Those of them without a node.
+    pub(super) pending: usize,
+    /// Nodes.
+    pub(super) nodes: usize,
+    /// Those of them that are Ready.
+    pub(super) ready: usize,
 }
 
-fn pods(old: &Snapshot, new: &Snapshot) -> Vec<Line> {
-    let count = |snapshot: &Snapshot| {
-        let all = snapshot.cluster.pods.values().filter(|pod| {
-            pod.shape
-                .owner
-                .as_ref()
-                .is_none_or(|owner| &*owner.kind != "DaemonSet")
+impl Numbers {
+    /// Those of a view.
+    pub(super) fn of(snapshot: &Snapshot) -> Numbers {
+        let cluster = &snapshot.cluster;
+        let pods = cluster.pods.values().filter(|pod| {
+            let owner = pod.shape.owner.as_ref();
+            owner.is_none_or(|owner| &*owner.kind != "DaemonSet")
         });
-        let pending = all.clone().filter(|pod| pod.node.is_none()).count();
-        (all.count(), pending)
-    };
-    let ((was, was_pending), (is, pending)) = (count(old), count(new));
-    if (was, was_pending) == (is, pending) {
-        return Vec::new();
+        let ready = |status: ReadyStatus| status == ReadyStatus::True;
+        Numbers {
+            pods: pods.clone().count(),
+            pending: pods.filter(|pod| pod.node.is_none()).count(),
+            nodes: cluster.nodes.len(),
+            ready: cluster
+                .nodes
+                .values()
+                .filter(|node| ready(node.ready.status))
+                .count(),
+        }
     }
-    let tone = if is < was {
-        Tone::Down
-    } else if pending > was_pending {
-        Tone::Up
-    } else {
-        Tone::Fact
-    };
-    vec![line(
-        tone,
-        format!("{}, {pending} of them pending", words::count(is, "pod")),
-    )]
+
+    fn line(self) -> Line {
+        let pods = words::count(self.pods, "pod");
+        let nodes = words::count(self.nodes, "node");
+        line(
+            Tone::Fact,
+            format!(
+                "{pods}, {} pending; {nodes}, {} Ready",
+                self.pending, self.ready
+            ),
+        )
+    }
 }
 
-fn machines(old: &BTreeMap<Arc<str>, Machine>, new: &BTreeMap<Arc<str>, Machine>) -> Vec<Line> {
-    let mut lines = Vec::new();
-    for (name, machine) in new {
-        let before = old.get(name);
-        let step = machine.step.map(|(step, _)| step);
-        if step != before.and_then(|machine| machine.step.map(|(step, _)| step))
-            && let Some((tone, text)) = step.and_then(said)
-        {
-            lines.push(line(tone, format!("{name}: {text}")));
+/// What waits to be told.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    /// The last step that each machine came to.
+    steps: BTreeMap<Arc<str>, Step>,
+    gone: BTreeSet<Arc<str>>,
+    numbers: Numbers,
+    said: Numbers,
+}
+
+impl Gathered {
+    /// Takes what is new in `after`, and gives back what is told at once.
+    pub(super) fn take(&mut self, before: Option<&Turn>, after: &Turn) -> Vec<Line> {
+        let none = BTreeMap::new();
+        let old = before.map_or(&none, |turn| &turn.snapshot.machines);
+        let new = &after.snapshot.machines;
+        self.numbers = Numbers::of(&after.snapshot);
+        for (name, machine) in new {
+            let step = |machine: &Machine| machine.step.map(|(step, _)| step);
+            let now = step(machine).filter(|step| said(*step).is_some());
+            if let Some(now) = now
+                && old.get(name).and_then(step) != Some(now)
+            {
+                self.steps.insert(name.clone(), now);
+            }
         }
-        if machine.failure != before.and_then(|machine| machine.failure.clone())
-            && let Some(failure) = &machine.failure
-        {
+        for name in old.keys().filter(|name| !new.contains_key(*name)) {
+            self.steps.remove(name);
+            self.gone.insert(name.clone());
+        }
+        let region = after.settings.policy.regions.len() > 1;
+        let plan = after.decision.plan.iter();
+        let mut lines: Vec<Line> = plan.filter_map(|action| decided(action, region)).collect();
+        lines.extend(failures(old, new));
+        lines
+    }
+
+    /// Whether anything waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.gone.is_empty() && self.numbers == self.said
+    }
+
+    /// All that waits, machines of one step together.
+    pub(super) fn tell(&mut self) -> Vec<Line> {
+        let mut steps: Vec<(Step, BTreeSet<Arc<str>>)> = Vec::new();
+        for (name, step) in std::mem::take(&mut self.steps) {
+            match steps.iter_mut().find(|(of, _)| *of == step) {
+                Some((_, names)) => {
+                    names.insert(name);
+                }
+                None => steps.push((step, BTreeSet::from([name]))),
+            }
+        }
+        // Who is further on comes first.
+        steps.sort_by(|(one, _), (other, _)| other.cmp(one));
+        let mut lines: Vec<Line> = Vec::new();
+        for (step, names) in steps {
+            if let Some((tone, text)) = said(step) {
+                let names: Vec<_> = names.into_iter().collect();
+                lines.push(line(tone, format!("{text}: {}", names.join(", "))));
+            }
+        }
+        let gone: Vec<_> = std::mem::take(&mut self.gone).into_iter().collect();
+        if !gone.is_empty() {
             lines.push(line(
-                Tone::Trouble,
-                format!("{name} failed: {}", failure.message),
+                Tone::Down,
+                format!("gone, VM and all: {}", gone.join(", ")),
             ));
         }
+        if self.numbers != self.said {
+            self.said = self.numbers;
+            lines.push(self.numbers.line());
+        }
+        lines
     }
-    for name in old.keys().filter(|name| !new.contains_key(*name)) {
-        lines.push(line(Tone::Down, format!("{name} is gone, VM and all")));
-    }
-    lines
 }
 
-/// How a step reads; steps that are over in no time say nothing.
+fn decided(action: &Action, regions: bool) -> Option<Line> {
+    let machine = &action.target.machine;
+    let (tone, verb) = match &action.kind {
+        Kind::Create(spec) => {
+            let region = if regions {
+                format!(" in {}", action.target.region)
+            } else {
+                String::new()
+            };
+            let what = format!(
+                "create {machine} ({} on {}{region}, VMID {})",
+                spec.mark.instance_type, action.target.host, action.target.vmid
+            );
+            return Some(line(Tone::Decision, format!("{what}: {}", action.reason)));
+        }
+        Kind::Continue => return None,
+        Kind::Remove { .. } => (Tone::Decision, "remove"),
+        Kind::Start => (Tone::Trouble, "start"),
+        Kind::Release => (Tone::Trouble, "release"),
+        Kind::Relabel => (Tone::Trouble, "relabel"),
+        Kind::DeleteNode => (Tone::Decision, "delete the node of"),
+        Kind::DeletePlaceholder => (Tone::Trouble, "delete the placeholder of"),
+        Kind::DropIntent => (Tone::Trouble, "drop the intent of"),
+    };
+    Some(line(tone, format!("{verb} {machine}: {}", action.reason)))
+}
+
+/// Failures that were not there before.
+pub(super) fn failures(
+    old: &BTreeMap<Arc<str>, Machine>,
+    new: &BTreeMap<Arc<str>, Machine>,
+) -> Vec<Line> {
+    let failed = new.iter().filter_map(|(name, machine)| {
+        let before = old.get(name).and_then(|machine| machine.failure.as_ref());
+        let failure = machine.failure.as_ref()?;
+        (before != Some(failure))
+            .then(|| line(Tone::Trouble, format!("{name} failed: {}", failure.message)))
+    });
+    failed.collect()
+}
+
+/// How a step reads; of a way up and a way down these are what a person follows.
 fn said(step: Step) -> Option<(Tone, &'static str)> {
     match step {
         Step::Clone => Some((Tone::Up, "cloning the template")),
-        Step::Start => Some((Tone::Up, "starting")),
         Step::Agent => Some((Tone::Up, "booting")),
         Step::Join => Some((Tone::Up, "joining with kubeadm")),
-        Step::Initialize => Some((Tone::Up, "registered; waiting for Ready")),
         Step::Done => Some((Tone::Up, "in service")),
         Step::Drain => Some((Tone::Down, "cordoned, draining")),
-        Step::Shutdown => Some((Tone::Down, "drained; shutting down")),
-        Step::Destroy => Some((Tone::Down, "destroying the VM")),
         _ => None,
     }
-}
-
-fn nodes(old: &Snapshot, new: &Snapshot) -> Vec<Line> {
-    let ready = |snapshot: &Snapshot| {
-        let nodes = &snapshot.cluster.nodes;
-        (
-            nodes.len(),
-            nodes
-                .values()
-                .filter(|node| node.ready.status == ReadyStatus::True)
-                .count(),
-        )
-    };
-    if ready(old) == ready(new) {
-        return Vec::new();
-    }
-    let (all, up) = ready(new);
-    let tone = if all < old.cluster.nodes.len() {
-        Tone::Down
-    } else {
-        Tone::Fact
-    };
-    vec![line(
-        tone,
-        format!("{}, {up} of them Ready", words::count(all, "node")),
-    )]
 }

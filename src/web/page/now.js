@@ -5,6 +5,7 @@ import { cores, bytes, span, count, millis, step, UP, DOWN } from "./format.js";
 import { Table } from "./table.js";
 import { ask, now } from "./live.js";
 import { panel } from "./demo.js";
+import { legendOfNow } from "./legend.js";
 import { may, PausePanel, retryButton } from "./acts.js";
 
 const VERDICTS = {
@@ -46,7 +47,7 @@ export class Now {
     this.noHosts = h("p", { class: "none" }, "No host was read yet.");
     this.nodes = nodeTable();
     this.element = h("div", {},
-      h("h1", { class: "hidden" }, "Now"), this.line, this.demo, this.tiles, this.careSection, this.pause.element,
+      h("h1", { class: "hidden" }, "Now"), this.line, this.demo, this.tiles, legendOfNow(), this.careSection, this.pause.element,
       section("Pending pods", "pending", this.pending.element),
       section("Machines under way", "work", this.noWork, this.work),
       section("Decided in the last turn", "plan", this.growth, this.plan.element),

@@ -6,6 +6,7 @@ import { Table } from "./table.js";
 import { ask } from "./live.js";
 import { linkTo } from "./now.js";
 import { MARK, picture, place } from "./chart.js";
+import { legendOfStarts, legendOfWhen } from "./legend.js";
 
 const WINDOWS = [[6, "6 hours"], [24, "24 hours"], [72, "3 days"], [168, "7 days"], [336, "14 days"]];
 const PANELS = [
@@ -36,9 +37,9 @@ export class When {
     this.numbers = numberTable();
     this.content = h("div", { hidden: true },
       h("section", { "aria-labelledby": "picture" }, h("h2", { id: "picture" }, "Pods, nodes and decisions"),
-        h("div", { class: "scene" }, this.figure, this.line), this.hint, this.chosen),
+        h("div", { class: "scene" }, this.figure, this.line), legendOfWhen(), this.hint, this.chosen),
       h("section", { "aria-labelledby": "decisions" }, h("h2", { id: "decisions" }, "Decisions and what came of them"), this.deeds.element),
-      h("section", { "aria-labelledby": "starts" }, h("h2", { id: "starts" }, "How long machines took"), this.starts.element),
+      h("section", { "aria-labelledby": "starts" }, h("h2", { id: "starts" }, "How long machines took"), this.starts.element, legendOfStarts()),
       h("section", { "aria-labelledby": "numbers" }, h("h2", { id: "numbers" }, "The numbers"),
         h("details", {}, h("summary", {}, "By time, as a table"), this.numbers.element)));
     this.element = h("div", {}, h("h1", {}, "When"),

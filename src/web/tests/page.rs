@@ -117,6 +117,7 @@ fn nothing_is_inline() {
         ("acts.js", include_str!("../page/acts.js")),
         ("when.js", include_str!("../page/when.js")),
         ("chart.js", include_str!("../page/chart.js")),
+        ("legend.js", include_str!("../page/legend.js")),
     ] {
         for word in [
             "innerHTML",

@@ -1,0 +1,139 @@
+//! What a daemon answers on its control socket, and on the page to those who are logged in: everything that its state, its
+//! turns and a poke are enough for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+use crate::agent::answers::{self, Question};
+use crate::agent::control::{Answer, Command};
+use crate::agent::state::StateFiles;
+use crate::agent::status::Status;
+use crate::agent::turn::Turn;
+use crate::model::memory::{Backoff, Memory};
+use crate::model::time::Time;
+use crate::model::words;
+
+/// An answer to `plan` waits this long for a fresh turn.
+const PLAN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What answers come from.
+#[derive(Clone)]
+pub struct Answering {
+    /// The state directory, where a pause and retries lie.
+    pub state: StateFiles,
+    /// The turns as they come.
+    pub turns: watch::Receiver<Option<Arc<Turn>>>,
+    /// Asks for a turn.
+    pub poke: Arc<Notify>,
+    /// How things stand.
+    pub status: Arc<dyn Fn() -> Status + Send + Sync>,
+}
+
+impl fmt::Debug for Answering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answering").finish_non_exhaustive()
+    }
+}
+
+impl Answering {
+    /// Does what is asked, and says what came of it. `by`: who asks, as the log has it.
+    pub async fn answer(&self, command: Command, by: &str) -> Answer {
+        let question = match command {
+            Command::Status => return answers::json(&(self.status)()),
+            Command::Pause { reason } => return self.paused(Some(&reason), by).await,
+            Command::Resume => return self.paused(None, by).await,
+            Command::Retry { pool } => return self.retried(&pool, by).await,
+            Command::NotifyTest { .. } => {
+                return Answer::Error("nobody is notified from here".to_owned());
+            }
+            Command::Snapshot => Question::Snapshot,
+            Command::Plan => Question::Plan,
+            Command::ExplainPod { pod } => Question::Pod(pod),
+            Command::ExplainNode { node } => Question::Node(node),
+            Command::Names { kind, prefix } => {
+                // Names as they were last seen do: whoever presses Tab does not wait for a turn.
+                return match &*self.turns.borrow() {
+                    Some(turn) => Question::Names(kind, prefix).answer(turn),
+                    None => answers::json(&[(); 0]),
+                };
+            }
+        };
+        match self.fresh().await {
+            Some(turn) => question.answer(&turn),
+            None => Answer::Error((self.status)().line()),
+        }
+    }
+
+    /// Begins or ends a pause, and answers once it holds for what is decided.
+    async fn paused(&self, reason: Option<&str>, by: &str) -> Answer {
+        match self.state.set_paused(reason) {
+            Ok(()) => {
+                match reason {
+                    Some(reason) => tracing::warn!(%reason, by, "paused"),
+                    None => tracing::info!(by, "resumed"),
+                }
+                self.fresh().await;
+                Answer::Ok(serde_json::Value::Null)
+            }
+            Err(error) => Answer::Error(error.to_string()),
+        }
+    }
+
+    /// Ends the waits of a pool, and answers once nothing waits any more: what it waited for, in words.
+    async fn retried(&self, name: &str, by: &str) -> Answer {
+        let Some(turn) = self.fresh().await else {
+            return Answer::Error((self.status)().line());
+        };
+        let pools = &turn.settings.policy.pools;
+        if !pools.contains_key(name) {
+            let names: Vec<&str> = pools.keys().map(|pool| &**pool).collect();
+            return Answer::Error(format!(
+                "there is no pool {name}; the pools are {}",
+                words::names(&names)
+            ));
+        }
+        let waits = waits_of(&turn.decision.memory, name, turn.at);
+        if let Err(error) = self.state.add_retry(name) {
+            return Answer::Error(error.to_string());
+        }
+        tracing::info!(pool = %name, by, "its back-off is ended");
+        self.fresh().await;
+        answers::json(&waits)
+    }
+
+    /// A turn taken after the question, or the last one if none comes; none where nothing is configured.
+    async fn fresh(&self) -> Option<Arc<Turn>> {
+        if !(self.status)().configured {
+            return None;
+        }
+        let mut turns = self.turns.clone();
+        turns.mark_unchanged();
+        self.poke.notify_one();
+        let _ = timeout(PLAN_PATIENCE, turns.changed()).await;
+        turns.borrow().clone()
+    }
+}
+
+/// What a pool waits for after failures: itself, and on which hosts.
+fn waits_of(memory: &Memory, pool: &str, now: Time) -> Vec<String> {
+    let mut waits = Vec::new();
+    let mut add = |whom: String, backoff: &Backoff| {
+        if backoff.until > now {
+            waits.push(format!(
+                "{whom} until {} after: {}",
+                backoff.until, backoff.message
+            ));
+        }
+    };
+    if let Some(backoff) = memory.backoff.get(pool) {
+        add("the pool".to_owned(), backoff);
+    }
+    for (host, backoff) in memory.host_backoff.get(pool).into_iter().flatten() {
+        add(format!("its host {host}"), backoff);
+    }
+    waits
+}

@@ -1,0 +1,130 @@
+//! The demo's control socket: the daemon's own commands, asked from a second terminal.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::net::UnixListener;
+
+use crate::agent::answering::Answering;
+use crate::agent::control::{self, Answer, Handler, Pace};
+use crate::agent::state::StateFiles;
+use crate::sim::world::World;
+
+use super::page::{Touched, status};
+
+/// Who asks, in the daemon's log.
+const SOMEBODY: &str = "a command at the demo";
+
+/// The socket, listening.
+#[derive(Debug)]
+pub(super) struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Socket {
+    /// Listens there.
+    ///
+    /// # Errors
+    /// The path cannot be had.
+    pub(super) async fn open(path: PathBuf) -> std::io::Result<Socket> {
+        let listener = control::bind(&path).await?;
+        Ok(Socket { listener, path })
+    }
+
+    /// What to type for it.
+    pub(super) fn command(&self) -> String {
+        let program = std::env::current_exe().ok();
+        let here = std::env::current_dir().ok();
+        let program = program.and_then(|own| beside(&own, here.as_deref()));
+        let program = program.unwrap_or_else(|| "pve-autoscaler".to_owned());
+        let path = quoted(&self.path.to_string_lossy());
+        format!("{program} status --socket {path}")
+    }
+
+    /// Answers for ever, in the world's time.
+    pub(super) async fn serve(self, world: &World, state: StateFiles, touched: Touched, pace: u32) {
+        let seen = world.turns.subscribe();
+        let answering = Arc::new(Answering {
+            state,
+            turns: world.turns.subscribe(),
+            poke: world.poke.clone(),
+            status: Arc::new(move || status(seen.borrow().as_deref())),
+        });
+        let handler: Handler = Arc::new(move |command| {
+            if command.changes() {
+                touched.note();
+            }
+            let answering = answering.clone();
+            let answer = async move { answering.answer(command, SOMEBODY).await };
+            Box::pin(answer) as futures::future::BoxFuture<'static, Answer>
+        });
+        let pace = Pace {
+            clock: world.clock,
+            seconds: pace,
+        };
+        control::serve(self.listener, pace, handler).await;
+        // Whoever leaves no socket behind need not be asked about it.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The daemon's program beside the simulator's, as one types it in the folder `here`; none where it is installed: then it is
+/// found by its name.
+fn beside(own: &Path, here: Option<&Path>) -> Option<String> {
+    let program = own.with_file_name("pve-autoscaler");
+    if own.file_name() != Some("pve-autoscaler-simulator".as_ref()) || !program.is_file() {
+        return None;
+    }
+    let near = here.and_then(|here| program.strip_prefix(here).ok());
+    let typed = match near {
+        // A word without a slash would be looked for in PATH.
+        Some(near) if near.components().count() == 1 => Path::new(".").join(near),
+        Some(near) => near.to_owned(),
+        None => program.clone(),
+    };
+    Some(quoted(&typed.to_string_lossy()))
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_type_is_what_a_shell_finds() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        std::fs::create_dir(path("a b")).expect("made");
+        std::fs::write(path("a b/pve-autoscaler"), "").expect("written");
+        let own = path("a b/pve-autoscaler-simulator");
+        assert_eq!(
+            beside(&own, Some(folder.path())).as_deref(),
+            Some("'a b/pve-autoscaler'")
+        );
+        assert_eq!(
+            beside(&own, Some(&path("a b"))).as_deref(),
+            Some("./pve-autoscaler")
+        );
+        let elsewhere = beside(&own, Some(Path::new("/nowhere"))).expect("beside it");
+        assert_eq!(
+            elsewhere,
+            format!("'{}'", path("a b/pve-autoscaler").display())
+        );
+        assert_eq!(
+            beside(Path::new("/usr/libexec/pve-autoscaler/simulator"), None),
+            None
+        );
+        assert_eq!(beside(&path("pve-autoscaler-simulator"), None), None);
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+}

@@ -1,0 +1,142 @@
+//! What the demo's timeline comes to: sums, each beside the sign that its lines began with. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::agent::turn::Turn;
+use crate::model::action::Kind;
+use crate::model::cluster::PodKey;
+use crate::model::region::Step;
+use crate::model::time::{Span, Time};
+use crate::model::words;
+
+use super::timeline::{self, Tone};
+
+/// What is counted, turn by turn.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    /// When each machine was decided, until it is in service.
+    coming: BTreeMap<Arc<str>, Time>,
+    /// How long machines took from the decision until they were in service.
+    starts: Vec<Span>,
+    made: BTreeSet<Arc<str>>,
+    removed: BTreeSet<Arc<str>>,
+    gone: usize,
+    failures: usize,
+    pods: BTreeSet<PodKey>,
+    /// Pods without a node, by the turn that first saw them so.
+    waiting: BTreeMap<PodKey, Time>,
+    /// How long pods waited that got a node after that.
+    waits: Vec<Span>,
+    most_nodes: usize,
+}
+
+impl Sums {
+    /// Counts what is new in `after`.
+    pub(super) fn count(&mut self, before: Option<&Turn>, after: &Turn) {
+        let now = after.at;
+        for action in &after.decision.plan {
+            let name = &action.target.machine;
+            match &action.kind {
+                Kind::Create(_) if self.made.insert(name.clone()) => {
+                    self.coming.insert(name.clone(), now);
+                }
+                Kind::Remove { .. } => {
+                    self.removed.insert(name.clone());
+                }
+                _ => {}
+            }
+        }
+        let none = BTreeMap::new();
+        let old = before.map_or(&none, |turn| &turn.snapshot.machines);
+        let new = &after.snapshot.machines;
+        for (name, machine) in new {
+            if matches!(machine.step, Some((Step::Done, _)))
+                && let Some(begun) = self.coming.remove(name)
+            {
+                self.starts.push(now.since(begun));
+            }
+        }
+        self.gone += old.keys().filter(|name| !new.contains_key(*name)).count();
+        self.failures += timeline::failures(old, new).len();
+        self.pods(after);
+    }
+
+    fn pods(&mut self, after: &Turn) {
+        let cluster = &after.snapshot.cluster;
+        self.most_nodes = self.most_nodes.max(cluster.nodes.len());
+        for (key, pod) in &cluster.pods {
+            let owner = pod.shape.owner.as_ref();
+            if owner.is_some_and(|owner| &*owner.kind == "DaemonSet") {
+                continue;
+            }
+            self.pods.insert(key.clone());
+            if pod.node.is_none() {
+                self.waiting.entry(key.clone()).or_insert(after.at);
+            } else if let Some(since) = self.waiting.remove(key) {
+                self.waits.push(after.at.since(since));
+            }
+        }
+        self.waiting
+            .retain(|key, _| cluster.pods.get(key).is_some());
+    }
+
+    /// The sums after so long a time, each with the sign that its lines began with.
+    pub(super) fn lines(&self) -> Vec<(Tone, String)> {
+        let of = |number: usize, one: &str| words::count(number, one);
+        let starts = spread(&self.starts).map_or_else(String::new, |(median, most)| {
+            format!(", {median} after the decision (median), {most} at most")
+        });
+        let service = format!("{} in service{starts}", of(self.starts.len(), "machine"));
+        let waits = spread(&self.waits).map_or_else(String::new, |(median, most)| {
+            let many = self.waits.len();
+            format!(
+                "; {many} had no node at first and got one {median} later (median), {most} at most"
+            )
+        });
+        let pods = format!("{} came{waits}", of(self.pods.len(), "pod"));
+        let nodes = of(self.most_nodes, "node");
+        vec![
+            (
+                Tone::Decision,
+                format!(
+                    "decided: {} made, {} removed",
+                    of(self.made.len(), "machine"),
+                    self.removed.len()
+                ),
+            ),
+            (Tone::Up, service),
+            (
+                Tone::Down,
+                format!("{} gone, VM and all", of(self.gone, "machine")),
+            ),
+            (Tone::Trouble, of(self.failures, "failure")),
+            (Tone::Fact, format!("{pods}; {nodes} at most")),
+        ]
+    }
+}
+
+/// The median and the largest, in whole seconds.
+fn spread(spans: &[Span]) -> Option<(Span, Span)> {
+    let mut sorted = spans.to_vec();
+    sorted.sort_unstable();
+    let whole = |span: &Span| Span::seconds(span.0 / 1000);
+    Some((whole(sorted.get(sorted.len() / 2)?), whole(sorted.last()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle_and_nothing_has_none() {
+        let of = |seconds: &[i64]| {
+            let spans: Vec<Span> = seconds.iter().map(|it| Span(it * 1000 + 999)).collect();
+            spread(&spans).map(|(median, most)| (median.0 / 1000, most.0 / 1000))
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[7]), Some((7, 7)));
+        assert_eq!(of(&[30, 10, 20]), Some((20, 30)));
+        assert_eq!(of(&[1, 50, 2, 3]), Some((3, 50)));
+    }
+}

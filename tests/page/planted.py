@@ -1,0 +1,190 @@
+"""Bugs planted in the page's files, one at a time: a story of the tests must find each. A test that cannot fail is none.
+
+A small proxy stands between the browser and the daemon and serves one file otherwise.
+"""
+
+import functools
+import http.client
+import http.server
+import threading
+from urllib.parse import urlsplit
+
+import stories
+from browser import until
+from checks import expect, look_over
+
+
+class Bug:
+    """What is planted where, and the story that finds it."""
+
+    def __init__(self, name, file, changes, story):
+        self.name, self.file, self.changes, self.story = name, file, changes, story
+
+    def spoil(self, text):
+        for old, new in self.changes:
+            expect(text.count(old) >= 1, f"the bug {self.name!r} finds no place in {self.file}: {old!r}")
+            text = text.replace(old, new, 1)
+        return text
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Hands a request on, and its answer back; an answer without end as it comes."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self.hand_on(None)
+
+    def do_POST(self):
+        self.hand_on(self.rfile.read(int(self.headers.get("content-length", 0))))
+
+    def hand_on(self, body):
+        self.close_connection = True
+        whole = {name: value for name, value in self.headers.items() if name.lower() not in ("if-none-match", "connection")}
+        way = http.client.HTTPConnection(self.server.upstream, timeout=60)
+        try:
+            way.request(self.command, self.path, body, whole)
+            answer = way.getresponse()
+            bug = self.server.bug
+            spoiled = bug.spoil(answer.read().decode()).encode() if bug and self.path == bug.file else None
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in ("content-length", "transfer-encoding", "connection", "etag"):
+                    self.send_header(name, value)
+            self.send_header("connection", "close")
+            self.end_headers()
+            if spoiled is not None:
+                self.wfile.write(spoiled)
+                return
+            while piece := answer.read1(65536):
+                self.wfile.write(piece)
+                self.wfile.flush()
+        except (OSError, http.client.HTTPException):
+            # The daemon is away, or the browser: either sees a connection that ends.
+            pass
+        finally:
+            way.close()
+
+
+class Crooked:
+    """The page of somebody else, with a bug in it."""
+
+    def __init__(self, url):
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.server.upstream = urlsplit(url).netloc
+        self.server.bug = None
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def plant(self, bug):
+        self.server.bug = bug
+
+    def end(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@functools.cache
+def on_demo(story):
+    """A story that needs no more than the page."""
+    return lambda browser, world: story(browser)
+
+
+def readable(browser, _):
+    browser.go("#/")
+    browser.shows("Pending pods")
+    look_over(browser, "Now, with a bug")
+
+
+def quiet_origin(browser, world):
+    browser.shows("Pending pods")
+    browser.look_at_logs()
+    expect(not browser.complaints, f"the console says: {browser.complaints[:3]}")
+
+
+def comes_back(browser, world):
+    stories.comes_back(browser, world, world.daemon.end)
+
+
+# Of the simulated cluster of the demo.
+OF_DEMO = [
+    Bug("strangers' words are taken for markup", "/page/dom.js",
+        [("element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));",
+          "for (const child of children.flat(Infinity)) { if (typeof child === 'string') element.insertAdjacentHTML('beforeend', child); else if (child) element.append(child); }")],
+        stories.strangers_words),
+    Bug("a mark leads to the next one's decisions", "/page/when.js",
+        [("const { rows } = this.marks[index];", "const { rows } = this.marks[(index + 1) % this.marks.length];")],
+        on_demo(stories.marks_lead_to_their_decisions)),
+    Bug("marks stand in the wrong place", "/page/chart.js",
+        [("return LEFT + ((at - from)", "return LEFT + 0.9 * ((at - from)")], on_demo(stories.marks_lead_to_their_decisions)),
+    Bug("a decision leads to another machine", "/page/when.js",
+        [('[" ", linkTo("machine", row.machine)]', '[" ", linkTo("machine", rows[rows.length - 1].machine ?? "x")]')],
+        on_demo(stories.marks_lead_to_their_decisions)),
+    Bug("a pending pod has no reason", "/page/now.js",
+        [('row.words[1] ? h("p", { class: "why" }, row.words[1]) : null', "null")], on_demo(stories.reasons_are_there)),
+    Bug("times stand still", "/page/main.js", [("setInterval(tick, 1000);", ""), ("tell(view.line);\n  tick();", "tell(view.line);")],
+        on_demo(stories.times_go_on)),
+    Bug("grey that cannot be read", "/page/look.css", [("--soft: #55606c;", "--soft: #a9b2bb;")], readable),
+    Bug("a table without its name", "/page/table.js", [('h("caption", { class: "hidden" }, caption)', 'h("caption", { class: "hidden" })')], readable),
+    Bug("a style from elsewhere", "/", [("</head>", '<link rel="stylesheet" href="https://fonts.example/x.css"></head>')], quiet_origin),
+    Bug("a legend that lacks a sign", "/page/legend.js", [('[mark("bad", "")', '[mark("good", "")')], on_demo(stories.legends)),
+    Bug("a legend that lacks a mark", "/page/legend.js", [('[sign("idle", "▼")', '[sign("idle", "▽")')], on_demo(stories.legends)),
+]
+# Of a daemon that can be ended.
+OF_INSTALLATION = [
+    Bug("pending pods have one another's reasons", "/page/now.js",
+        [("pending.sentences[pod.says]", "pending.sentences[0]")], on_demo(stories.reasons_are_there)),
+    Bug("numbers are sorted as words", "/page/table.js",
+        [("const [one, other] = [of(a), of(b)];", "const [one, other] = [String(of(a)), String(of(b))];")], on_demo(stories.numbers_sort)),
+    Bug("after a break the old view stays", "/page/live.js",
+        [("      onView(view);", "      if (!window.broken) onView(view);"), ("    failures += 1;", "    failures += 1;\n    window.broken = true;")],
+        comes_back),
+    Bug("after a break it is never live again", "/page/live.js",
+        [("again = setTimeout(open, pause);", "")], comes_back),
+]
+
+
+def find(browser, world, bugs):
+    """Each story is well without its bug, and finds its bug."""
+    crooked = Crooked(world.url)
+    try:
+        for bug in [None, *bugs]:
+            crooked.plant(bug)
+            browser.open("about:blank")
+            browser.look_at_logs()
+            browser.complaints.clear()
+            browser.open(crooked.url)
+            browser.shows("live", "#link")
+            if bug is None:
+                for story in dict.fromkeys(bug.story for bug in bugs):
+                    story(browser, world)
+                continue
+            try:
+                bug.story(browser, world)
+            except SystemExit as found:
+                print(f"    {bug.name}: found ({str(found)[:90]})", flush=True)
+            else:
+                raise SystemExit(f"page: nobody finds the planted bug {bug.name!r}")
+            tidy_up(world)
+    finally:
+        browser.open("about:blank")
+        crooked.end()
+        browser.look_at_logs()
+        browser.complaints.clear()
+        browser.requests.clear()
+
+
+def tidy_up(world):
+    """A story that found something ended in the middle."""
+    if world.daemon and world.daemon.process.poll() is not None:
+        world.start()
+    until("a daemon that resumes", lambda: resumed(world), 30)
+
+
+def resumed(world):
+    world.command("resume")
+    return True

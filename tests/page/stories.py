@@ -1,0 +1,147 @@
+"""Short stories on a page that is open: each looks whether one thing is as it should be. Used on the page as it is, and on
+the page with a bug in it."""
+
+import time
+
+from browser import SECONDS
+from checks import expect
+
+EVIL = "<img src=x onerror=document.title='broken'><b>bold</b>"
+
+# All marks, pressed one after the other, with what they show; and what the record says of the same time.
+PRESS = """
+const clock = (at) => new Date(at).toLocaleString(undefined, { weekday: 'short', hour: '2-digit', minute: '2-digit', second: '2-digit' });
+const scene = document.querySelector('.scene').getBoundingClientRect();
+const shown = [...document.querySelectorAll('.decisions button')].map((mark) => {
+  mark.click();
+  const box = mark.getBoundingClientRect();
+  return {
+    label: mark.getAttribute('aria-label'), place: box.left + box.width / 2 - scene.left, width: scene.width,
+    deeds: [...document.querySelectorAll('.chosen li')].map((it) => [it.textContent, it.querySelector('a')?.getAttribute('href') ?? null]),
+  };
+});
+return fetch('/api/when?hours=6').then((answer) => answer.json()).then((told) => ({
+  shown, from: told.from, now: told.now,
+  deeds: told.deeds.map((deed) => ({ at: Date.parse(deed.at), clock: clock(deed.at), machine: deed.machine ?? null, why: deed.why ?? deed.failure ?? '' })),
+}));
+"""
+
+# Rows of pending pods that lack one of the sentences that `explain` gives.
+REASONLESS = """
+return (async () => {
+  const rows = [...document.querySelectorAll('[aria-labelledby=pending] tbody tr')].map((row) => [row.querySelector('a').textContent, row.innerText]);
+  const missing = rows.length === 0 ? ['no row'] : [];
+  for (const [pod, text] of rows) {
+    const told = await (await fetch(`/api/explain/pod/${pod}`)).json();
+    for (const words of told.sentence ?? []) if (!text.includes(words)) missing.push(`${pod} lacks: ${words}`);
+  }
+  return missing;
+})();
+"""
+
+
+def strangers_words(browser, world):
+    """Words of strangers stay words, with all signs in them."""
+    browser.go("#/")
+    browser.shows("Pending pods")
+    world.command("pause", EVIL)
+    browser.shows(EVIL, "[aria-labelledby=care]", seconds=10)
+    expect(browser.run("return document.querySelector('main img, main b b')") is None, "a stranger's words became markup")
+    world.command("resume")
+    browser.wait("the pause is over", "return !document.querySelector('main').innerText.includes('bold')")
+
+
+def comes_back(browser, world, kill):
+    """The daemon is killed and started again: what is shown then is new."""
+    browser.go("#/")
+    browser.shows("live", "#link")
+    kill()
+    browser.shows("The daemon does not answer", "#banner", seconds=20)
+    world.start()
+    browser.wait("it comes back", "return document.getElementById('banner').hidden && document.getElementById('link').textContent === 'live'", seconds=30)
+    world.command("pause", "after the return")
+    browser.shows("after the return", "[aria-labelledby=care]", seconds=10)
+    world.command("resume")
+
+
+def marks_lead_to_their_decisions(browser):
+    """Each mark of the picture stands where its decisions were taken, and leads to these and no others."""
+    browser.go("#/when")
+    browser.click("6 hours")
+    browser.wait("several marks", """
+        if (document.querySelectorAll('.decisions button').length > 1) return true;
+        [...document.querySelectorAll('button')].find((it) => it.textContent === 'Read again')?.click(); return false""", seconds=90)
+    found = browser.run(PRESS)
+    row = 0
+    for mark in found["shown"]:
+        expect(mark["deeds"], f"the mark {mark['label']!r} leads to nothing")
+        first = found["deeds"][row]
+        # As chart.js draws it: 44 pixels before the picture, 12 behind; the clock went on since.
+        place = 44 + (first["at"] - found["from"]) / (found["now"] - found["from"]) * (mark["width"] - 56)
+        expect(abs(mark["place"] - place) < 40, f"{mark['label']!r} is at {mark['place']:.0f} and not at {place:.0f}")
+        expect(mark["label"].startswith(first["clock"]), f"{mark['label']!r} is not of {first['clock']}")
+        for text, href in mark["deeds"]:
+            deed = found["deeds"][row]
+            leads = f"#/machine/{deed['machine']}" if deed["machine"] else None
+            expect(text.startswith(deed["clock"]) and deed["why"] in text and href == leads,
+                   f"the mark {mark['label']!r} leads to {text!r} ({href}) and not to {deed}")
+            row += 1
+    browser.go("#/")
+    browser.shows("Pending pods")
+
+
+def reasons_are_there(browser):
+    """Every pending pod has the sentences that `explain` gives. Both change with every turn, so they are compared until they agree."""
+    browser.go("#/")
+    browser.shows("no pool can run it", "[aria-labelledby=pending]", seconds=SECONDS)
+    for _ in range(12):
+        missing = browser.run(REASONLESS)
+        if not missing:
+            return
+        time.sleep(0.5)
+    expect(False, f"not every pending pod has its reason: {missing[:2]}")
+
+
+def numbers_sort(browser):
+    """A column of numbers is sorted as numbers, from the largest. The pod asks-for-8 is there, and some ask for more."""
+    browser.go("#/")
+    browser.shows("asks-for-8", "[aria-labelledby=pending]")
+    browser.run("[...document.querySelectorAll('[aria-labelledby=pending] thead button')].find((it) => it.textContent === 'CPU').click()")
+    cells = browser.run("""const rows = [...document.querySelectorAll('[aria-labelledby=pending] tbody tr')];
+        return rows.map((row) => Number(row.querySelector('[data-name=CPU]').innerText))""")
+    expect(len(set(cells)) > 1 and cells == sorted(cells, reverse=True), f"not sorted: {cells}")
+
+
+def times_go_on(browser):
+    """How long a pod waits goes on by itself."""
+    browser.go("#/")
+    look = "return document.querySelector('[aria-labelledby=pending] tbody time').textContent"
+    browser.wait("a pod that waits", "return document.querySelector('[aria-labelledby=pending] tbody time') !== null")
+    before = browser.run(look)
+    time.sleep(2.5)
+    expect(browser.run(look) != before, f"a pod waits {before} for ever")
+
+
+def legends(browser):
+    """Every sign, bar and mark that is shown stands in the legend beside it."""
+    browser.go("#/")
+    browser.shows("Pending pods")
+    browser.run("document.querySelector('.legends').open = true")
+    missing = browser.run("""
+        const tones = ['good', 'busy', 'warn', 'bad', 'idle'];
+        const missing = tones.filter((tone) => !document.querySelector(`.legends .mark.${tone}`)).map((tone) => `mark ${tone}`);
+        for (const tone of ['warn', 'bad']) if (!document.querySelector(`.legends .share.${tone}`)) missing.push(`bar ${tone}`);
+        for (const it of ['past', 'current']) if (!document.querySelector(`.legends .steps .${it}`)) missing.push(`step ${it}`);
+        return missing""")
+    expect(not missing, f"the legend of Now lacks {missing}")
+    browser.run("document.querySelector('.legends').open = false")
+    browser.go("#/when")
+    browser.wait("the picture", "return document.querySelector('.picture') !== null", seconds=30)
+    missing = browser.run("""
+        const known = new Set([...document.querySelectorAll('.legend .deed')].map((it) => it.textContent));
+        const used = [...document.querySelectorAll('.decisions .deed')].map((it) => it.textContent);
+        const lines = ['pending', 'there', 'wanted'].filter((it) => !document.querySelector(`.legend .sample.${it}`));
+        return [...used, '▲', '▼', '✖', '●', '○'].filter((it) => !known.has(it)).concat(lines)""")
+    expect(not missing, f"the legend of When lacks {missing}")
+    browser.go("#/")
+    browser.shows("Pending pods")
