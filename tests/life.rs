@@ -57,6 +57,8 @@ mod storages;
 mod support_bundle;
 #[path = "life/swarm.rs"]
 mod swarm;
+#[path = "life/tasks.rs"]
+mod tasks;
 #[path = "life/tell.rs"]
 mod tell;
 #[path = "life/templates.rs"]

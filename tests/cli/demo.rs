@@ -68,25 +68,25 @@ fn sums(said: &str) {
 }
 
 /// A demo that runs, ended with the test.
-struct Demo {
+pub(crate) struct Demo {
     process: Child,
     said: Vec<String>,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Demo {
-    fn begin() -> Demo {
-        let arguments = [
-            "demo",
-            "--seed",
-            "5",
-            "--speed",
-            "120",
-            "--page",
-            "127.0.0.1:0",
-        ];
+    /// So many simulated seconds in a second.
+    pub(crate) fn begin(speed: &str) -> Demo {
         let mut process = program()
-            .args(arguments)
+            .args([
+                "demo",
+                "--seed",
+                "5",
+                "--page",
+                "127.0.0.1:0",
+                "--speed",
+                speed,
+            ])
             .stdout(Stdio::piped())
             .spawn()
             .expect("it runs");
@@ -100,7 +100,7 @@ impl Demo {
     }
 
     /// Reads until a line has these words, and gives it back; the story itself takes ten seconds.
-    fn line(&mut self, words: &str) -> String {
+    pub(crate) fn line(&mut self, words: &str) -> String {
         for line in self.lines.by_ref() {
             let line = line.expect("it can be read");
             self.said.push(line.clone());
@@ -133,7 +133,7 @@ fn ask(typed: &str, verb: &str) -> String {
 /// The demo says what to type in a second terminal; that is typed here, with the commands that it names.
 #[test]
 fn the_running_demo_can_be_asked_from_a_second_terminal() {
-    let mut demo = Demo::begin();
+    let mut demo = Demo::begin("120");
     demo.line("In a second terminal:");
     let typed = demo.line(" status --socket ");
     let socket = typed.rsplit(' ').next().unwrap_or_default().to_owned();

@@ -10,6 +10,7 @@ mod page;
 mod service;
 mod setup;
 mod simulators;
+mod tasks;
 mod template_trial;
 mod templates;
 
