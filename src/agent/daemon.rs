@@ -29,7 +29,7 @@ use crate::agent::turn::Turn;
 use crate::brain;
 use crate::clock::Clock;
 use crate::config::settings::Settings;
-use crate::kube::lease::{Holder, Leadership, LeaseName, Timing, elect};
+use crate::kube::lease::{self, Holder, Leadership, LeaseName, Timing, elect};
 use crate::kube::{Changes, ClusterStore, watch};
 use crate::model::foreign::ForeignText;
 use crate::model::memory::Memory;
@@ -148,7 +148,7 @@ fn election(
         namespace: parts.settings.kubernetes.namespace.clone(),
         name: LEASE.to_owned(),
     };
-    let identity = format!("{}_{seed:016x}", parts.identity);
+    let identity = lease::identity(&parts.identity, seed);
     let dice = StdRng::seed_from_u64(seed);
     let (leadership, election) = elect(
         parts.kube.clone(),

@@ -107,7 +107,7 @@ pub(super) enum Command {
         pve-autoscaler replay --config new.toml --since 24h /var/lib/pve-autoscaler/record"
     )]
     Replay(ReplayOptions),
-    /// Write all that a bug report needs into one archive, without secrets: configuration, status, plan, the latest part
+    /// Write all that a bug report needs into one archive, known secrets blotted out: configuration, status, plan, the latest part
     /// of the record of decisions, the log, versions of PVE and of the system.
     ///
     /// Names of pods, nodes and hosts are in it. What cannot be had is named and left out. Run it as root on the host of the daemon.

@@ -12,13 +12,14 @@ use tokio::process::Command as Process;
 use tokio::time::timeout;
 
 use super::args::{PartOptions, SupportBundleOptions};
+use super::known_secrets::{self, Known};
 use super::redact::without_secrets;
 use super::times::{local, part};
 use super::{Failure, print, runtime};
 use crate::agent::control::{self, Command};
 use crate::clock::Clock;
 use crate::config;
-use crate::record::History;
+use crate::record::{Filter, History};
 
 /// A program that is asked something has this long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -65,20 +66,36 @@ pub(super) fn run(config: &Path, options: &SupportBundleOptions) -> Result<(), F
         Some(file) => file.clone(),
         None => PathBuf::from(format!("{name}.tar.gz")),
     };
+    let part = part(&PartOptions {
+        since: Some(options.since.clone()),
+        until: None,
+    })?;
     if file.exists() {
         return Err(
             anyhow::anyhow!("{} exists already; --file names another", file.display()).into(),
         );
     }
+    let parent = file
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+        return Err(anyhow::anyhow!(
+            "--file {}: there is no directory {}; make it, or name another file",
+            file.display(),
+            parent.display()
+        )
+        .into());
+    }
     let mut stage = file.clone().into_os_string();
     stage.push(".partial");
     let stage = PathBuf::from(stage);
-    let gathered = gather(config, options, &stage.join(&name))
+    let gathered = gather(config, (options, &part), &stage.join(&name))
         .and_then(|missing| pack(&stage, &name, &file).map(|()| missing));
     let _ = fs::remove_dir_all(&stage);
     let missing = gathered?;
     let mut text = format!(
-        "{} is written. It has no secrets, and names of pods, nodes and hosts{}.\n",
+        "{} is written. Secrets are blotted out of it by their keys and forms; look through configuration.toml before others see it. \
+         It has names of pods, nodes and hosts{}.\n",
         file.display(),
         if options.without_record {
             ""
@@ -95,13 +112,20 @@ pub(super) fn run(config: &Path, options: &SupportBundleOptions) -> Result<(), F
 /// Writes all parts below `folder`. Gives what could not be had.
 fn gather(
     config: &Path,
-    options: &SupportBundleOptions,
+    (options, part): (&SupportBundleOptions, &Filter),
     folder: &Path,
 ) -> anyhow::Result<Vec<String>> {
+    let read = fs::read_to_string(config).with_context(|| config.display().to_string());
+    let read = read.and_then(|text| known_secrets::of_configuration(&text));
+    let (configuration, known) = match read {
+        Ok((text, known)) => (Ok(text), known),
+        Err(error) => (Err(error), Known::default()),
+    };
+    let clean = |text: &str| without_secrets(&known.blotted(text)).into_owned();
     let mut missing = Vec::new();
     let mut had = |name: &str, text: anyhow::Result<String>| -> anyhow::Result<()> {
         match text {
-            Ok(text) => keep(folder, name, without_secrets(&text).as_bytes()),
+            Ok(text) => keep(folder, name, clean(&text).as_bytes()),
             Err(error) => {
                 missing.push(format!("{name}: {error:#}"));
                 Ok(())
@@ -114,11 +138,11 @@ fn gather(
         Clock::System.now()
     );
     had("about.txt", Ok(about))?;
-    let read = fs::read_to_string(config).with_context(|| config.display().to_string());
-    had("configuration.toml", read)?;
+    had("configuration.toml", configuration)?;
     let checked = match config::load(config) {
         Ok(settings) => format!("valid\n{}\n", settings.warnings.join("\n")),
-        Err(errors) => errors.to_string(),
+        // The lines themselves may have secrets, and configuration.toml has the lines.
+        Err(errors) => errors.without_values().to_string(),
     };
     had("check.txt", Ok(checked))?;
     let runtime = runtime().map_err(|_| anyhow::anyhow!("there can be no runtime"))?;
@@ -137,25 +161,25 @@ fn gather(
         had(name, runtime.block_on(said(words)))?;
     }
     if !options.without_record
-        && let Err(error) = record(options, folder)
+        && let Err(error) = record((options, part), folder, &clean)
     {
         missing.push(format!("the record of decisions: {error:#}"));
     }
     let list = missing.join("\n");
-    keep(folder, "missing.txt", without_secrets(&list).as_bytes())?;
+    keep(folder, "missing.txt", clean(&list).as_bytes())?;
     Ok(missing)
 }
 
 /// The latest part of the record.
-fn record(options: &SupportBundleOptions, folder: &Path) -> anyhow::Result<()> {
-    let filter = part(&PartOptions {
-        since: Some(options.since.clone()),
-        until: None,
-    })?;
+fn record(
+    (options, part): (&SupportBundleOptions, &Filter),
+    folder: &Path,
+    clean: &dyn Fn(&str) -> String,
+) -> anyhow::Result<()> {
     let history = History::open(&options.state_directory.join(crate::record::DIRECTORY))?;
     let to = folder.join(crate::record::DIRECTORY);
     make(&to)?;
-    history.copy(&filter, &to, &|text| without_secrets(text).into_owned())?;
+    history.copy(part, &to, clean)?;
     Ok(())
 }
 

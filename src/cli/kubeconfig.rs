@@ -15,6 +15,7 @@ pub(super) fn run(options: KubeconfigOptions) -> Result<(), Failure> {
     let request = KubeconfigRequest {
         admin,
         context: options.context,
+        given_by: "--",
         server: options.server,
         namespace: options.namespace,
         output: options.output,

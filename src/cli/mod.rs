@@ -18,6 +18,7 @@ mod generate;
 mod history;
 mod in_force;
 mod journald;
+mod known_secrets;
 mod kubeconfig;
 pub(crate) mod log;
 mod mail_relay;
@@ -62,6 +63,8 @@ use crate::model::foreign;
 pub(crate) enum Failure {
     /// The configuration file is wrong.
     Config(ConfigErrors),
+    /// The command line is wrong, in what clap does not look at.
+    Usage(anyhow::Error),
     /// Something else, with its causes.
     Other(anyhow::Error),
     /// Everything was said already.
@@ -115,6 +118,10 @@ pub(crate) fn ended(outcome: Result<(), Failure>) -> ExitCode {
         Err(Failure::Code(code)) => code,
         Err(Failure::Config(errors)) => {
             eprintln!("{}", foreign::lines(&errors.to_string()));
+            ExitCode::from(EXIT_USAGE)
+        }
+        Err(Failure::Usage(error)) => {
+            eprintln!("pve-autoscaler: {}", foreign::lines(&said(&error)));
             ExitCode::from(EXIT_USAGE)
         }
         Err(Failure::Other(error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,

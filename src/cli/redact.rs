@@ -31,6 +31,7 @@ fn in_word(c: char) -> bool {
 /// The text without what is, or looks like, a secret. A text in JSON stays JSON.
 pub(super) fn without_secrets(text: &str) -> Cow<'_, str> {
     let text = without_keys(text);
+    let text = without_queries(&text);
     let mut out = String::with_capacity(text.len());
     let mut rest: &str = &text;
     let mut named = false;
@@ -50,12 +51,14 @@ pub(super) fn without_secrets(text: &str) -> Cow<'_, str> {
         } else {
             word_without(word)
         });
-        let between = matches!(word, "=" | ":" | "Bearer" | "bearer" | "Basic" | "basic");
+        // A list of users with their passwords is named by a key that is followed by another.
+        let between = matches!(word, "=" | ":" | "Bearer" | "bearer" | "Basic" | "basic")
+            || (word.len() > 1 && ends_as_key(word));
         named = (value && between)
             || (names_secret(word) && (ends_as_key(word) || follows_as_key(tail)));
     }
     out.push_str(rest);
-    if out == text { text } else { Cow::Owned(out) }
+    Cow::Owned(out)
 }
 
 /// How many characters of a word belong to the backslash before it.
@@ -153,6 +156,42 @@ fn bootstrap(word: &str) -> Cow<'_, str> {
     Cow::Borrowed(word)
 }
 
+/// Addresses whose path is a secret, and what follows them.
+const SECRET_PATHS: [&str; 4] = [
+    "://hooks.slack.com/",
+    "://discord.com/api/webhooks/",
+    "://discordapp.com/api/webhooks/",
+    ".webhook.office.com/",
+];
+
+/// The text without what follows the `?` of an address, where keys and passwords are, and without the paths of those that are secrets.
+fn without_queries(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let inside = |c: char| !c.is_whitespace() && !"\"'\\<>`".contains(c);
+        let end = rest[at..]
+            .find(|c| !inside(c))
+            .map_or(rest.len(), |end| at + end);
+        let address = &rest[..end];
+        let secret = SECRET_PATHS.iter().filter_map(|path| {
+            let found = address.find(path)?;
+            Some(found + path.len())
+        });
+        let query = address[at..].find('?').map(|query| at + query + 1);
+        match secret.chain(query).min() {
+            Some(cut) if cut < end => {
+                out.push_str(&address[..cut]);
+                out.push_str(BLOT);
+            }
+            _ => out.push_str(address),
+        }
+        rest = &rest[end..];
+    }
+    out.push_str(rest);
+    out
+}
+
 /// The text without private keys in PEM, whose line breaks may be escaped.
 fn without_keys(text: &str) -> Cow<'_, str> {
     const BEGIN: &str = "-----BEGIN ";
@@ -222,6 +261,18 @@ mod tests {
                 "{\"password\":\"<redacted>\",\"user\":\"root\"}",
             ),
             ("ci_password = \"hunter22\"", "ci_password = \"<redacted>\""),
+            (
+                "chpasswd: { list: \"root:hunter22\" }",
+                "chpasswd: { <redacted> \"<redacted>\" }",
+            ),
+            (
+                "POST https://ntfy.example.org/ops?auth=hunter22&x=y: 404",
+                "POST https://ntfy.example.org/ops?<redacted> 404",
+            ),
+            (
+                "{\"to\":\"webhook https://hooks.slack.com/services/T0/B0/hunter22\"}",
+                "{\"to\":\"webhook https://hooks.slack.com/<redacted>\"}",
+            ),
             ("password hunter2", "password hunter2"),
             ("\"token\":\"abc123\"", "\"token\":\"abc123\""),
             (

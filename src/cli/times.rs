@@ -5,6 +5,7 @@ use jiff::civil::{Date, DateTime, Time as OfDay};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, Timestamp, Zoned};
 
+use super::Failure;
 use super::args::PartOptions;
 use crate::clock::Clock;
 use crate::model::time::Time;
@@ -41,7 +42,14 @@ pub(super) fn read(text: &str, now: Time, zone: &TimeZone) -> anyhow::Result<Tim
 }
 
 /// The part of the record that is asked for.
-pub(super) fn part(options: &PartOptions) -> anyhow::Result<Filter> {
+///
+/// # Errors
+/// The command line has something else than points in time, or an end before its beginning.
+pub(super) fn part(options: &PartOptions) -> Result<Filter, Failure> {
+    filter(options).map_err(Failure::Usage)
+}
+
+fn filter(options: &PartOptions) -> anyhow::Result<Filter> {
     let (now, zone) = (Clock::System.now(), TimeZone::system());
     let at = |text: &Option<String>, key| {
         let read = text.as_deref().map(|text| read(text, now, &zone));

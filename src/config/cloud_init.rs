@@ -19,7 +19,9 @@ pub enum Kind {
     Network,
 }
 
+/// Before that a line may stand after which cloud-init itself fills in the rest; what it shall fill in is `raw` to us.
 /// What user and vendor data begin with (cloud-init `user_data.py`, `INCLUSION_TYPES_MAP`, and MIME).
+const JINJA: &str = "## template: jinja";
 const BEGINNINGS: [&str; 10] = [
     "#!",
     "#cloud-boothook",
@@ -50,6 +52,29 @@ pub struct Nic {
     pub dhcp6: bool,
     /// It finds an IPv6 address by itself.
     pub auto6: bool,
+}
+
+impl Nic {
+    /// A card with what PVE's `ipconfigN` says of it.
+    pub fn read(mac: String, ipconfig: Option<&str>) -> Nic {
+        let mut nic = Nic {
+            mac,
+            ..Nic::default()
+        };
+        let parts = ipconfig.into_iter().flat_map(|text| text.split(','));
+        for (key, value) in parts.filter_map(|part| part.split_once('=')) {
+            match (key, value) {
+                ("ip", "dhcp") => nic.dhcp4 = true,
+                ("ip6", "dhcp") => nic.dhcp6 = true,
+                ("ip6", "auto") => nic.auto6 = true,
+                ("ip" | "ip6", address) => nic.addresses.push(address.to_owned()),
+                ("gw", gateway) => nic.gateway4 = Some(gateway.to_owned()),
+                ("gw6", gateway) => nic.gateway6 = Some(gateway.to_owned()),
+                _ => {}
+            }
+        }
+        nic
+    }
 }
 
 /// What texts may name beside the machine's [`Facts`].
@@ -164,16 +189,23 @@ fn check(kind: Kind, text: &str) -> Result<(), String> {
     if kind == Kind::Network {
         return network(text);
     }
-    let first = text.lines().next().unwrap_or_default().trim_end();
+    let mut lines = text.lines();
+    let mut first = lines.next().unwrap_or_default().trim_end();
+    let jinja = first == JINJA;
+    if jinja {
+        first = lines.next().unwrap_or_default().trim_end();
+    }
     let word = first.split_whitespace().next().unwrap_or_default();
     let known = |known: &str| word == known || (known == "#!" && first.starts_with("#!"));
     if !BEGINNINGS.iter().any(|one| known(one)) {
         return Err(format!(
-            "the first line must say what it is: #cloud-config, #!/bin/sh, #include and the like; cloud-init would pass over a text that begins with {:?}",
+            "the {} line must say what it is: #cloud-config, #!/bin/sh, #include and the like; cloud-init would pass over a text that begins with {:?}",
+            if jinja { "second" } else { "first" },
             first.chars().take(40).collect::<String>()
         ));
     }
-    if word != "#cloud-config" {
+    // What cloud-init has yet to fill in need not be YAML.
+    if word != "#cloud-config" || jinja {
         return Ok(());
     }
     match yaml(text)? {
@@ -190,6 +222,19 @@ fn network(text: &str) -> Result<(), String> {
         return Ok(());
     }
     Err("expected a network configuration with version: 1 or version: 2 in it".to_owned())
+}
+
+/// Whether user data say that cloud-init shall not read vendor data.
+pub fn refuses_vendor_data(text: &str) -> bool {
+    let own = text.starts_with("#cloud-config");
+    let all = own.then(|| yaml(text).ok()).flatten();
+    let vendor = all.as_ref().and_then(|all| all.get("vendor_data"));
+    let enabled = vendor.and_then(|vendor| vendor.get("enabled"));
+    enabled.is_some_and(|enabled| match enabled {
+        Value::Bool(on) => !on,
+        Value::String(text) => matches!(text.as_str(), "false" | "no" | "off" | "0"),
+        _ => false,
+    })
 }
 
 /// The text as YAML. Errors say the line and quote nothing.
@@ -261,6 +306,13 @@ mod tests {
         let network = "version: 2\nethernets:\n{% for nic in nics %}\n  nic{{ loop.index0 }}:\n    match: {macaddress: \"{{ nic.mac }}\"}\n    addresses: {{ nic.addresses | tojson }}\n{% endfor %}\n";
         let filled = filled(Kind::Network, network, &FACTS, &Words::sample());
         assert!(filled.is_ok_and(|text| text.contains("addresses: [\"192.0.2.10/24\"")));
+        let jinja = "## template: jinja\n#cloud-config\nfqdn: {{ machine }}.{% raw %}{{ v1.region }}{% endraw %}\n";
+        assert_eq!(
+            user(jinja).as_deref(),
+            Ok("## template: jinja\n#cloud-config\nfqdn: small-abcde.{{ v1.region }}")
+        );
+        let why = user("## template: jinja\nruncmd: []\n");
+        assert!(why.is_err_and(|why| why.starts_with("the second line must say what it is")));
         for text in [
             "#!/bin/sh\necho {{ host }}\n",
             "#include\nhttps://x/{{ pool }}\n",

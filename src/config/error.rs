@@ -73,6 +73,15 @@ impl ConfigErrors {
         problems.collect::<Vec<_>>().join("; ")
     }
 
+    /// Without what stands in the file itself: for those who shall not see it.
+    #[must_use]
+    pub fn without_values(mut self) -> ConfigErrors {
+        for problem in &mut self.problems {
+            (problem.value, problem.excerpt) = (None, None);
+        }
+        self
+    }
+
     /// The one problem of a file that could not be read.
     pub(super) fn whole(file: &str, message: String) -> ConfigErrors {
         ConfigErrors {

@@ -39,7 +39,7 @@ impl FurtherDisk {
     }
 }
 
-/// VMIDs that have MAC addresses of their own behind one prefix: eight cards for each in the lower 24 bits.
+/// VMIDs below this have MAC addresses of their own behind one prefix: eight cards for each in the lower 24 bits.
 pub const MACS: u32 = 1 << 21;
 
 /// The MAC address of a network card of a VM: after the prefix its VMID, times eight, and the card's number.

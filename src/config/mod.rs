@@ -22,6 +22,7 @@ mod tests;
 use std::path::Path;
 
 pub use error::{ConfigErrors, Problem};
+pub use rules::ipconfig_fault;
 pub use settings::Settings;
 
 use error::Collector;
@@ -79,7 +80,7 @@ pub fn parse(text: &str, name: &str) -> Result<Settings, ConfigErrors> {
     settings.text = text.into();
     for (path, message) in found.0 {
         // What could not be read has been reported; that its default is wrong too is no news.
-        if !read.unread.iter().any(|unread| unread.leads_to(&path)) {
+        if !read.unread.iter().any(|unread| unread.explains(&path)) {
             problems.at_path(&read.root, &path, message);
         }
     }

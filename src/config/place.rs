@@ -20,9 +20,18 @@ impl KeyPath {
         path
     }
 
-    /// Whether this path leads to `other` or to something above it.
-    pub(super) fn leads_to(&self, other: &KeyPath) -> bool {
-        other.0.starts_with(&self.0)
+    /// Whether that nothing could be read here is a reason for what is wrong there: at or below this key, at the table that it is
+    /// in, or at the key for one of what this one has a list of (`template` beside `templates`).
+    pub(super) fn explains(&self, other: &KeyPath) -> bool {
+        let Some((key, table)) = self.0.split_last() else {
+            return false;
+        };
+        let singular = |one: &String| key.strip_suffix('s') == Some(one.as_str());
+        let beside = other
+            .0
+            .split_last()
+            .is_some_and(|(last, of)| of == table && singular(last));
+        other.0.starts_with(&self.0) || other.0 == table || beside
     }
 }
 
@@ -118,27 +127,67 @@ pub(super) fn span_of(root: &Root<'_>, path: &KeyPath) -> Option<Range<usize>> {
     found
 }
 
-/// Takes the innermost entry around a span out of the table. False when there is none.
-pub(super) fn remove(table: &mut DeTable<'_>, span: &Range<usize>) -> bool {
-    let Some(path) = path_of(&Spanned::new(0..usize::MAX, table.clone()), span) else {
-        return false;
-    };
-    remove_path(table, &path.0)
+/// Takes the innermost entry around a span out of the table, and gives its path. `None` when there is none.
+pub(super) fn remove(table: &mut DeTable<'_>, span: &Range<usize>) -> Option<KeyPath> {
+    let mut path = path_of(&Spanned::new(0..usize::MAX, table.clone()), span)?;
+    let depth = remove_path(table, &path.0)?;
+    path.0.truncate(depth);
+    Some(path)
 }
 
-fn remove_path(table: &mut DeTable<'_>, path: &[String]) -> bool {
+/// How long the path of what was removed is.
+fn remove_path(table: &mut DeTable<'_>, path: &[String]) -> Option<usize> {
     let [first, rest @ ..] = path else {
-        return false;
+        return None;
     };
     if rest.is_empty() {
-        return table.remove(first.as_str()).is_some();
+        return table.remove(first.as_str()).map(|_| 1);
     }
     match table.get_mut(first.as_str()).map(Spanned::get_mut) {
-        Some(DeValue::Table(inner)) => remove_path(inner, rest),
+        Some(DeValue::Table(inner)) => remove_path(inner, rest).map(|depth| depth + 1),
         // A list whose element is wrong goes as a whole: the others were read already.
-        Some(_) => table.remove(first.as_str()).is_some(),
-        None => false,
+        Some(_) => table.remove(first.as_str()).map(|_| 1),
+        None => None,
     }
+}
+
+/// Puts text in the place of a value. False when the path leads to none.
+pub(super) fn put_text(table: &mut DeTable<'_>, path: &KeyPath, text: &'static str) -> bool {
+    let value = value_at(table, path);
+    value.is_some_and(|value| {
+        *value = DeValue::String(text.into());
+        true
+    })
+}
+
+/// Puts the first of a list of tables in the place of the list. False when the path leads to no such list.
+pub(super) fn put_first(table: &mut DeTable<'_>, path: &KeyPath) -> bool {
+    let Some(value) = value_at(table, path) else {
+        return false;
+    };
+    let list = value.as_array();
+    let first = list
+        .and_then(|list| list.first())
+        .map(|first| first.get_ref().clone());
+    let Some(first) = first.filter(|first| matches!(first, DeValue::Table(_))) else {
+        return false;
+    };
+    *value = first;
+    true
+}
+
+/// The value at a path.
+fn value_at<'v, 't>(table: &'v mut DeTable<'t>, path: &KeyPath) -> Option<&'v mut DeValue<'t>> {
+    let (first, rest) = path.0.split_first()?;
+    let mut value = table.get_mut(first.as_str())?;
+    for key in rest {
+        value = match value.get_mut() {
+            DeValue::Table(inner) => inner.get_mut(key.as_str())?,
+            DeValue::Array(list) => list.get_mut(key.parse::<usize>().ok()?)?,
+            _ => return None,
+        };
+    }
+    Some(value.get_mut())
 }
 
 /// Line and column of a byte, counted from 1, the column in characters.

@@ -41,12 +41,30 @@ pub(super) fn read<'t>(text: &'t str, problems: &mut Collector<'t>) -> Option<Re
             Ok(file) => return Some(Read { root, file, unread }),
             Err(error) => error,
         };
-        let span = error.span().unwrap_or(0..0);
-        let path = place::path_of(&root, &span);
-        problems.at_span(path.as_ref(), &span, reworded(error.message()));
-        if !place::remove(readable.get_mut(), &span) {
-            return None;
+        let mut span = error.span().unwrap_or(0..0);
+        let mut path = place::path_of(&root, &span);
+        let mut message = error.message().to_owned();
+        let listed = path
+            .as_ref()
+            .and_then(|path| listed(&root, &readable, path));
+        if let Some((table, at)) = listed {
+            message = format!("expected a table: write [{table}], in single brackets");
+            (path, span) = (Some(table), at);
         }
+        let message = &*message;
+        // A required key that was taken out before is no news.
+        let told = missing_field(message)
+            .zip(path.as_ref())
+            .is_some_and(|(key, table)| unread.contains(&table.at(key)));
+        if !told {
+            let known = path
+                .as_ref()
+                .and_then(|path| variants(&readable, path, message));
+            let said =
+                known.unwrap_or_else(|| reworded(message, path.as_ref(), header(text, &span)));
+            problems.at_span(path.as_ref(), &span, said);
+        }
+        unread.push(place::remove(readable.get_mut(), &span)?);
         unread.extend(path);
     }
     None
@@ -70,8 +88,35 @@ fn syntax_reworded(message: &str) -> String {
     message.replace('\n', ", ")
 }
 
+/// The key that a message misses.
+fn missing_field(message: &str) -> Option<&str> {
+    let rest = message.strip_prefix("missing field `")?;
+    rest.strip_suffix('`')
+}
+
+/// What a value of another type than text may be, where only some words may be there: serde lists them for a wrong word alone.
+fn variants(root: &Spanned<DeTable<'_>>, path: &KeyPath, message: &str) -> Option<String> {
+    const NONE_OF_THEM: &str = "\u{0}";
+    let of_enum = message.contains("string or table") || message.contains("string or map");
+    if !of_enum && !message.contains("expected enum") {
+        return None;
+    }
+    let mut other = root.clone();
+    if !place::put_text(other.get_mut(), path, NONE_OF_THEM) {
+        return None;
+    }
+    let error = File::deserialize(toml::Deserializer::from(other)).err()?;
+    let rest = error.message().strip_prefix("unknown variant ")?;
+    let (_, expected) = rest.split_once(", expected ")?;
+    let words = expected.trim_start_matches("one of ").replace('`', "\"");
+    Some(format!("expected one of {words}, in quotes"))
+}
+
 /// serde's messages in the words of the file.
-fn reworded(message: &str) -> String {
+fn reworded(message: &str, path: Option<&KeyPath>, header: bool) -> String {
+    if let Some(key) = missing_field(message) {
+        return format!("the key {key} is missing here");
+    }
     if let Some(rest) = message.strip_prefix("unknown field ") {
         let (name, expected) = rest.split_once(", ").unwrap_or((rest, ""));
         let expected = expected
@@ -92,22 +137,80 @@ fn reworded(message: &str) -> String {
         .iter()
         .find_map(|prefix| message.strip_prefix(prefix));
     match invalid.and_then(|rest| rest.rsplit_once(", expected ")) {
-        Some((found, expected)) => format!("expected {}, found {found}", in_words(expected)),
+        Some((found, expected)) => {
+            let expected = in_words(expected, path);
+            format!(
+                "expected {expected}, found {found}{}",
+                brackets(found, &expected, path.filter(|_| header))
+            )
+        }
         None => message.to_owned(),
     }
 }
 
-/// What serde calls by Rust's names.
-fn in_words(expected: &str) -> &str {
-    match expected {
-        "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
-        "i32" | "i64" => "a whole number",
-        "a map" => "a table",
-        "a sequence" => "a list",
-        "a boolean" => "true or false",
-        "path string" => "a path",
-        "socket address" => "an address such as \"127.0.0.1:9808\"",
-        expected if expected.starts_with("struct ") => "a table",
-        expected => expected,
+/// The innermost list of tables around a path that reads well as a table: it has two brackets for one. With the span of its header.
+fn listed(
+    root: &Spanned<DeTable<'_>>,
+    readable: &Spanned<DeTable<'_>>,
+    path: &KeyPath,
+) -> Option<(KeyPath, std::ops::Range<usize>)> {
+    let position = path
+        .0
+        .iter()
+        .rposition(|key| key.parse::<usize>().is_ok())?;
+    let table = path_up_to(path, position);
+    let header = place::span_of(root, &path_up_to(path, position + 1))?;
+    let mut single = readable.clone();
+    if !place::put_first(single.get_mut(), &table) {
+        return None;
     }
+    match File::deserialize(toml::Deserializer::from(single)) {
+        Err(error) if error.message().contains("expected a sequence") => None,
+        _ => Some((table, header)),
+    }
+}
+
+fn path_up_to(path: &KeyPath, length: usize) -> KeyPath {
+    KeyPath(path.0[..length].to_vec())
+}
+
+/// Whether a span is that of a table with a header of its own, and not of a list or table in a line.
+fn header(text: &str, span: &std::ops::Range<usize>) -> bool {
+    let before = text.get(..span.start).unwrap_or_default();
+    let line = before.rfind('\n').map_or(0, |at| at + 1);
+    text[line..].trim_start().starts_with('[')
+}
+
+/// How a table is begun that was begun with the wrong brackets.
+fn brackets(found: &str, expected: &str, path: Option<&KeyPath>) -> String {
+    let Some(path) = path else {
+        return String::new();
+    };
+    match (found, expected) {
+        ("map", "a list") => format!(": write [[{path}]], in double brackets, once for each"),
+        _ => String::new(),
+    }
+}
+
+/// What serde calls by Rust's names.
+fn in_words(expected: &str, path: Option<&KeyPath>) -> String {
+    let key = path.and_then(|path| path.0.last());
+    let text = match (expected, key.map(String::as_str)) {
+        (_, Some("vlan")) => "a VLAN tag, 1 to 4094",
+        ("u32", Some("max")) => "a whole number, 0 to 5000",
+        ("u8", _) => "a whole number, 0 to 255",
+        ("u16", _) => "a whole number, 0 to 65535",
+        ("u32", _) => "a whole number, 0 to 4294967295",
+        ("i32", _) => "a whole number, -2147483648 to 2147483647",
+        ("u64" | "usize", _) => "a whole number, 0 or more",
+        ("i64", _) => "a whole number",
+        ("a map", _) => "a table",
+        ("a sequence", _) => "a list",
+        ("a boolean", _) => "true or false",
+        ("path string", _) => "a path",
+        ("socket address", _) => "an address such as \"127.0.0.1:9808\"",
+        (expected, _) if expected.starts_with("struct ") => "a table",
+        (expected, _) => expected,
+    };
+    text.to_owned()
 }

@@ -156,7 +156,7 @@ const BINARY: [(&str, i64); 4] = [
 
 impl Scalar for Size {
     const EXPECTED: &'static str =
-        "a size with a unit, such as \"4GiB\" (or \"4Gi\"), \"512MiB\" or \"100GB\" (or \"100G\")";
+        "a size with a unit, such as \"4GiB\" (or \"4Gi\") or \"512MiB\"";
     const NAME: &'static str = "size";
 
     fn read(text: &str) -> Option<Size> {

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 
 use super::file::File;
 
+/// Keys that must be there and are plain text, which is empty where they are not.
+const REQUIRED: [(&str, [&str; 2]); 1] = [("Build", ["storage", "kubernetes"])];
+
 /// The schema, as `contrib/pve-autoscaler.schema.json` has it.
 pub fn schema() -> Value {
     let schema = SchemaSettings::draft2020_12()
@@ -17,6 +20,15 @@ pub fn schema() -> Value {
         .flat_map(|definitions| definitions.values_mut())
     {
         tidy(definition);
+    }
+    for (table, keys) in REQUIRED {
+        let definition = &mut value["$defs"][table];
+        let mut required = definition["required"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        required.extend(keys.map(Value::from));
+        definition["required"] = required.into();
     }
     tidy(&mut value);
     value

@@ -41,13 +41,29 @@ pub(super) fn pve_pool(text: &str) -> bool {
     text.split('/').count() <= 3 && text.split('/').all(pve_id)
 }
 
-/// A disk of a VM, such as `scsi0`.
+/// A bridge: PVE's name, of no more than Linux's fifteen characters.
+pub(super) fn bridge(text: &str) -> bool {
+    pve_id(text) && text.len() <= 15
+}
+
+/// A user's name, as `useradd` takes it.
+pub(super) fn user(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.len() <= 32
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+/// A disk of a VM, such as `scsi0`, up to the last of its bus.
 pub(super) fn disk(text: &str) -> bool {
-    ["ide", "sata", "scsi", "virtio"].iter().any(|bus| {
-        text.strip_prefix(bus).is_some_and(|number| {
-            (1..=2).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit())
+    [("ide", 3), ("sata", 5), ("scsi", 30), ("virtio", 15)]
+        .iter()
+        .any(|(bus, last)| {
+            let number = text.strip_prefix(bus);
+            let plain = number.filter(|number| *number == "0" || !number.starts_with(['0', '+']));
+            plain.is_some_and(|number| number.parse::<u8>().is_ok_and(|number| number <= *last))
         })
-    })
 }
 
 /// A VM's tag (`pve-tag`), as PVE keeps it: lower case.
@@ -175,7 +191,15 @@ mod tests {
             (label_key, &["", "a/", "/a", "a/b/c", "A.b/c", "-a", "a b"]),
             (label_value, &["-", "a b", "a/b", &long]),
             (pve_id, &["", "-a", "a b", "a/b", "a:b"]),
-            (disk, &["scsi", "scsi100", "efidisk0", "virtio1a"]),
+            (
+                disk,
+                &[
+                    "scsi", "scsi100", "efidisk0", "virtio1a", "scsi31", "ide4", "sata6",
+                    "virtio16", "scsi01", "scsi+1",
+                ],
+            ),
+            (bridge, &["", "vmbr0123456789ab", "-a", "vm br"]),
+            (user, &["", "a b", "0day", "-x", "a;b", "$(x)", "ä"]),
             (tag, &["", "A", "-a", "a b", "a;b"]),
             (token_id, &["root@pam", "root!x", "a@b!c=d", "@b!c", "a@b!"]),
             (
@@ -202,7 +226,9 @@ mod tests {
             (label_value, &["", "A_b.c"]),
             (pve_id, &["local-lvm", "vmbr0", "a.b_c"]),
             (pve_pool, &["k8s", "a/b/c"]),
-            (disk, &["scsi0", "virtio15"]),
+            (disk, &["scsi0", "virtio15", "scsi30", "ide3", "sata5"]),
+            (bridge, &["vmbr0", "vmbr0123456789a"]),
+            (user, &["debian", "_apt", "Admin.x-1"]),
             (token_id, &["root@pam!auto", "a.b@pve!x-1"]),
             (
                 endpoint,

@@ -1,8 +1,10 @@
 mod cloud_init;
+mod contradictions;
 mod hardware;
 mod hosts;
 mod joining;
 mod matrix;
+mod messages;
 mod networks;
 mod notifications;
 mod regions;

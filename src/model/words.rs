@@ -69,9 +69,10 @@ pub fn at(region: &str, host: &str) -> String {
     }
 }
 
-/// A number with its noun: `1 node`, `2 nodes`.
+/// A number with its noun: `1 node`, `2 nodes`, `2 addresses`.
 pub fn count<N: std::fmt::Display + PartialEq + From<u8> + Copy>(number: N, one: &str) -> String {
-    let many = if number == N::from(1) { "" } else { "s" };
+    let many = if one.ends_with("ss") { "es" } else { "s" };
+    let many = if number == N::from(1) { "" } else { many };
     format!("{number} {one}{many}")
 }
 

@@ -449,7 +449,10 @@ fn the_daemon_runs_with_the_kubeconfig_that_the_command_makes() {
         said.contains("ok: daemon: it answers and runs with this file"),
         "{said}"
     );
-    assert!(said.contains(" holds the Lease"), "{said}");
+    assert!(
+        said.contains("ok: kubernetes: this host holds the Lease"),
+        "{said}"
+    );
     let file = std::fs::read_to_string(&config).expect("it is there");
     std::fs::write(&config, file + "# edited\n").expect("written");
     let (_, said) = check_as(&own_name(), &config);

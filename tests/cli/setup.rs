@@ -266,6 +266,13 @@ fn what_is_wrong_is_named_by_its_answer_before_anything_is_done() {
         said.contains("\n  kubernetes.server: kubeconfig "),
         "{said}"
     );
+    // Cut to the width of a line.
+    let told = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        told.contains("by kubernetes.server = https://ADDRESS:6443")
+            && !told.contains("by --server"),
+        "{said}"
+    );
     // No administrator's kubeconfig, and none of the daemon's.
     place.answer("");
     let text = std::fs::read_to_string(&place.answers).expect("it is there");

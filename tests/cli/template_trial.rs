@@ -1,6 +1,6 @@
 //! `template try` against a simulated cluster whose guests are scripts.
 
-use super::templates::Bench;
+use super::templates::{Bench, protect};
 
 /// What a guest that is as it should be tells; the script fills in NAME and CLOCK.
 const FACTS: &str = "system=Debian GNU/Linux 13 (trixie)\nkernel=6.12.48\nhostname=NAME\nmachine_id=own\nhost_keys=own\n\
@@ -100,6 +100,8 @@ fn a_mute_guest_is_kept_if_that_is_wanted_and_removed_by_the_next_trial() {
     );
     assert!(said.contains("VM 9120 is kept"), "{said}");
     assert_eq!(left(&bench), [9120]);
+    // As the clone of a protected template is until it is configured.
+    protect(&bench, 9120);
     bench.guests_no_more("mute");
     let said = bench.good(&["try"]);
     assert!(
@@ -122,6 +124,13 @@ fn what_cannot_be_tried_is_said() {
     assert_eq!(code, Some(1), "{said}");
     assert!(
         said.contains("there is none on the host pve1; there is on pve2"),
+        "{said}"
+    );
+    let (code, said) = bench.run(&["try", "--ipconfig", "foo"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("--ipconfig: \"foo\": expected ip=, gw=, ip6= or gw6=")
+            && !said.contains("cloning"),
         "{said}"
     );
     let (code, said) = bench.run(&["try", "--pool", "batch"]);

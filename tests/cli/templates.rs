@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pve_autoscaler::pve::transport::https::{Https, Options};
-use pve_autoscaler::pve::{Client, CloneVm, Poll};
+use pve_autoscaler::pve::{Client, CloneVm, ConfigUpdate, Poll};
 use pve_autoscaler::sim::pve::PveSpec;
 use sha2::{Digest as _, Sha256};
 
@@ -309,6 +309,22 @@ fn administrator(bench: &Bench) -> Client {
         fingerprint: Some(bench.simulators.fingerprint.clone()),
     });
     Client::new(Arc::new(way.expect("a way")))
+}
+
+/// Protects a VM, as an administrator does it.
+pub(crate) fn protect(bench: &Bench, vmid: u32) {
+    let client = administrator(bench);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let update = ConfigUpdate {
+        set: [("protection".to_owned(), "1".to_owned())].into(),
+        ..ConfigUpdate::default()
+    };
+    runtime.block_on(async {
+        let resources = client.resources().await.expect("they are told");
+        let host = &resources.guests[&vmid].host;
+        let written = client.update_config(host, vmid, &update).await;
+        written.expect("it is written");
+    });
 }
 
 /// Clones a template, linked, as an administrator does it.

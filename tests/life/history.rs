@@ -110,10 +110,6 @@ fn history_and_replay_answer_with_the_daemon_stopped() {
             "there is no record in /nowhere/at/all",
         ),
         (
-            vec!["history", "--since", "soon", "--record", path(&record)],
-            "--since",
-        ),
-        (
             vec!["history", "--record", path(&file)],
             "other.toml is no record: it does not begin",
         ),
@@ -122,5 +118,14 @@ fn history_and_replay_answer_with_the_daemon_stopped() {
         let all = text(&failed.stderr);
         assert_eq!(failed.status.code(), Some(1), "{arguments:?}");
         assert!(all.contains(said), "{arguments:?}: {all}");
+    }
+    for command in ["history", "replay"] {
+        let wrong = program(&[command, "--since", "soon"]);
+        let all = text(&wrong.stderr);
+        assert_eq!(wrong.status.code(), Some(2), "{all}");
+        assert!(
+            all.contains("--since: \"soon\" is no point in time"),
+            "{all}"
+        );
     }
 }

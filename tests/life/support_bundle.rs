@@ -1,6 +1,7 @@
 //! A bug report in one command, and nothing secret in it.
 
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use pve_autoscaler::record::{Filter, History};
@@ -62,21 +63,7 @@ fn a_bug_report_is_one_command_and_has_no_secrets() {
         said.contains("not in it: status.json: cannot reach the daemon"),
         "{said}"
     );
-    let open = scene.state().join("open");
-    std::fs::create_dir(&open).expect("made");
-    let tar = Command::new("tar")
-        .arg("-xzf")
-        .arg(&archive)
-        .arg("-C")
-        .arg(&open)
-        .status();
-    assert!(tar.expect("tar runs").success());
-    let folder = std::fs::read_dir(&open)
-        .expect("read")
-        .next()
-        .expect("one")
-        .expect("read")
-        .path();
+    let folder = unpacked(&archive, &scene.state().join("open"));
     let configuration =
         std::fs::read_to_string(folder.join("configuration.toml")).expect("it is in it");
     assert!(
@@ -107,5 +94,111 @@ fn a_bug_report_is_one_command_and_has_no_secrets() {
     }
     for secret in PLANTED {
         assert!(!text.contains(secret), "{secret} is in it");
+    }
+}
+
+/// Unpacks an archive; its folder.
+fn unpacked(archive: &Path, to: &Path) -> PathBuf {
+    std::fs::create_dir(to).expect("made");
+    let tar = Command::new("tar")
+        .arg("-xzf")
+        .arg(archive)
+        .arg("-C")
+        .arg(to)
+        .status();
+    assert!(tar.expect("tar runs").success());
+    let mut parts = std::fs::read_dir(to).expect("read");
+    parts.next().expect("one").expect("read").path()
+}
+
+fn bundle(folder: &Path, more: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
+        .args(["support-bundle", "--socket", "/nowhere/at/all"])
+        .arg("--config")
+        .arg(folder.join("config.toml"))
+        .arg("--state-directory")
+        .arg(folder.join("state"))
+        .args(more)
+        .current_dir(folder)
+        .output()
+        .expect("it runs")
+}
+
+/// What is a secret by the key that it stands at, in a file that is right and in one that has an error.
+#[test]
+fn what_is_a_secret_by_its_key_is_not_in_a_bug_report() {
+    let config = r##"version = 1
+[proxmox]
+vmids = "9000-9099"
+[template.debian]
+vmid = 8000
+[template.debian.cloud_init]
+storage = "local"
+user_data = """
+#cloud-config
+chpasswd: { list: "root:PLANTED1" }
+"""
+vendor_data = "#!/bin/sh\necho PLANTED2\n"
+[notification.chat]
+kind = "webhook"
+url = "https://hooks.slack.com/services/T000/B000/PLANTED3" # the team's
+[notification.push]
+kind = "webhook"
+url = "https://ntfy.example.org/PLANTED4?auth=PLANTED5"
+body = '{"key": "PLANTED6"}'
+"##;
+    for (more, kept) in [
+        ("", "valid"),
+        ("maxx = 3\n", "unknown key `maxx`"),
+        ("oops\n", "check"),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("config.toml");
+        std::fs::write(file, format!("{config}{more}")).expect("written");
+        let run = bundle(folder.path(), &["--file", "b.tar.gz"]);
+        let said = String::from_utf8_lossy(&run.stdout).into_owned();
+        assert!(run.status.success(), "{said}");
+        let open = unpacked(&folder.path().join("b.tar.gz"), &folder.path().join("open"));
+        let mut text = said;
+        for name in ["configuration.toml", "check.txt", "missing.txt"] {
+            text += &std::fs::read_to_string(open.join(name)).unwrap_or_default();
+        }
+        assert!(text.contains(kept), "{kept} is not in {text}");
+        assert!(!text.contains("PLANTED"), "{text}");
+        if more.is_empty() {
+            for words in [
+                "url = \"https://hooks.slack.com/<redacted>\" # the team's",
+                "url = \"https://ntfy.example.org/<redacted>\"",
+                "body = \"<redacted: 1 line>\"",
+                "<redacted: 2 lines>",
+            ] {
+                assert!(text.contains(words), "{words} is not in {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wrong_command_line_writes_no_bug_report() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("config.toml"), "version = 1\n").expect("written");
+    for (more, code, words) in [
+        (
+            ["--since", "bar"],
+            2,
+            "--since: \"bar\" is no point in time",
+        ),
+        (
+            ["--file", "typo/x.tgz"],
+            1,
+            "--file typo/x.tgz: there is no directory typo",
+        ),
+    ] {
+        let run = bundle(folder.path(), &more);
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!(run.status.code(), Some(code), "{said}");
+        assert!(said.contains(words), "{words} is not in {said}");
+        let left = std::fs::read_dir(folder.path()).expect("read").count();
+        assert_eq!(left, 1, "only the configuration is there");
     }
 }

@@ -17,26 +17,9 @@ pub fn nics(config: &VmConfig) -> Vec<Nic> {
         let Some(net) = config.raw.get(&format!("net{number}")) else {
             continue;
         };
-        let mut nic = Nic {
-            mac: Net::read(net).mac.unwrap_or_default().to_lowercase(),
-            ..Nic::default()
-        };
+        let mac = Net::read(net).mac.unwrap_or_default().to_lowercase();
         let text = config.raw.get(&format!("ipconfig{number}"));
-        for (key, value) in text
-            .into_iter()
-            .flat_map(|text| text.split(','))
-            .filter_map(|part| part.split_once('='))
-        {
-            match (key, value) {
-                ("ip", "dhcp") => nic.dhcp4 = true,
-                ("ip6", "dhcp") => nic.dhcp6 = true,
-                ("ip6", "auto") => nic.auto6 = true,
-                ("ip" | "ip6", address) => nic.addresses.push(address.to_owned()),
-                ("gw", gateway) => nic.gateway4 = Some(gateway.to_owned()),
-                ("gw6", gateway) => nic.gateway6 = Some(gateway.to_owned()),
-                _ => {}
-            }
-        }
+        let nic = Nic::read(mac, text.map(String::as_str));
         nics.resize(usize::from(number), Nic::default());
         nics.push(nic);
     }

@@ -2,7 +2,7 @@
 
 use super::finding::Findings;
 use super::kubernetes::Cluster;
-use crate::kube::{LEASE_NAME, LeaseName};
+use crate::kube::{LEASE_NAME, LeaseName, lease};
 
 /// Looks at the Lease that the daemon stands for.
 pub(super) async fn look(cluster: &Cluster, findings: &mut Findings) {
@@ -45,14 +45,17 @@ pub(super) async fn look(cluster: &Cluster, findings: &mut Findings) {
 fn judge(holder: Option<&str>, ours: Option<&str>, findings: &mut Findings) {
     match holder {
         None => findings.fine("kubernetes: nobody holds the Lease; a daemon that starts leads at once"),
-        Some(holder) if Some(holder) == ours => {
+        Some(holder) if Some(lease::host_of(holder)) == ours => {
             findings.fine("kubernetes: this host holds the Lease");
         }
         Some(holder) => findings
             .warning(format!(
                 "kubernetes: {holder} holds the Lease: a daemon here waits until that one ends or is silent for half a minute"
             ))
-            .mend(format!("systemctl stop pve-autoscaler on {holder}, if this host is to lead")),
+            .mend(format!(
+                "systemctl stop pve-autoscaler on {}, if this host is to lead",
+                lease::host_of(holder)
+            )),
     }
 }
 
@@ -68,13 +71,22 @@ mod tests {
             findings.0[0].to_string()
         };
         assert!(said(None).starts_with("ok: kubernetes: nobody holds the Lease"));
-        assert_eq!(
-            said(Some("pve1")),
-            "ok: kubernetes: this host holds the Lease"
-        );
-        let elsewhere = said(Some("pve2"));
+        for ours in [lease::identity("pve1", 7), "pve1".to_owned()] {
+            assert_eq!(
+                said(Some(&ours)),
+                "ok: kubernetes: this host holds the Lease"
+            );
+        }
+        for other in [
+            "pve1_2",
+            "pve10_0000000000000007",
+            "pve1-a_0000000000000007",
+        ] {
+            assert!(said(Some(other)).starts_with("warning: "), "{other}");
+        }
+        let elsewhere = said(Some("pve2_00000000000000ff"));
         assert!(
-            elsewhere.starts_with("warning: kubernetes: pve2 holds"),
+            elsewhere.starts_with("warning: kubernetes: pve2_00000000000000ff holds"),
             "{elsewhere}"
         );
         assert!(

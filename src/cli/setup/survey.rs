@@ -312,6 +312,7 @@ pub(super) fn kubeconfig_request(
         admin: answers.kubernetes.kubeconfig.clone()?,
         context: answers.kubernetes.context.clone(),
         server: answers.kubernetes.server.clone(),
+        given_by: "kubernetes.",
         namespace: settings.namespace.clone(),
         output: settings.kubeconfig.clone(),
         group: DAEMON.to_owned(),

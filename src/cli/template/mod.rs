@@ -30,7 +30,7 @@ use crate::config::settings::{Channel, Template};
 use crate::model::region::GuestKind;
 use crate::model::words;
 use crate::pve::transport::Transport;
-use crate::pve::{Client, Resources, VmConfig};
+use crate::pve::{Client, ConfigUpdate, Resources, VmConfig};
 
 use host::Builder;
 use mark::{Stage, TemplateMark};
@@ -94,10 +94,22 @@ impl Place {
         Ok(config)
     }
 
-    /// Destroys a VM that is proven to be the template of this name, and off.
+    /// Destroys a VM that is proven to be the template of this name, and off. A trial's VM has the protection of the VM that it was
+    /// cloned from until it is configured; a template's own is a person's, and PVE refuses.
     async fn remove(&self, vmid: u32, host: &str, name: &str) -> anyhow::Result<()> {
         let quiet = |_: &str| Ok(());
-        self.proven(vmid, host, name).await?;
+        let config = self.proven(vmid, host, name).await?;
+        let trial =
+            TemplateMark::read(vmid, &config).is_some_and(|mark| mark.stage == Stage::Trial);
+        if trial && config.raw.get("protection").is_some_and(|set| set == "1") {
+            let update = ConfigUpdate {
+                set: BTreeMap::from([("protection".to_owned(), "0".to_owned())]),
+                delete: Vec::new(),
+                digest: config.digest.clone(),
+            };
+            let taken = self.client.update_config(host, vmid, &update).await;
+            taken.with_context(|| format!("taking the template's protection off VM {vmid}"))?;
+        }
         if self.client.vm_status(host, vmid).await?.running {
             let task = self.client.stop(host, vmid, false).await?;
             host::follow(self, "stopping the VM", &task, REMOVAL, quiet).await?;

@@ -24,8 +24,8 @@ use crate::agent::vm_config::{self, NetworkKeys};
 use crate::cli::doctor::finding::{Findings, Grade};
 use crate::cli::{Failure, print};
 use crate::clock::Clock;
-use crate::config::Settings;
 use crate::config::settings::{JoinMethod, Pool, Template};
+use crate::config::{self, Settings};
 use crate::kube::connect;
 use crate::model::policy::{InstanceType, PoolPolicy};
 use crate::model::region::{GuestKind, TemplateCopy};
@@ -54,8 +54,16 @@ struct Trial<'a> {
 
 /// Tries templates, and says what was found.
 pub(super) async fn run(settings: &Settings, options: &TryOptions) -> Result<(), Failure> {
+    let fault = options.ipconfig.as_deref().and_then(config::ipconfig_fault);
+    if let Some(why) = fault {
+        return Err(Failure::Usage(anyhow!("--ipconfig: {why}")));
+    }
     let mut worst = Grade::Fine;
-    for name in chosen(settings, &options.names)? {
+    let chosen = chosen(settings, &options.names)?;
+    for name in &chosen {
+        pool_of(settings, name, options.pool.as_deref())?;
+    }
+    for name in chosen {
         let template = &settings.templates[&name];
         let place = Place::open(settings, &template.region)?;
         sweep(settings, &place, &name, template).await?;

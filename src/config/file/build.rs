@@ -51,7 +51,7 @@ pub struct Build {
     /// The URL of a cloud image in qcow2 or raw format, which PVE downloads; this or `volume`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The checksum of `image`, such as `sha512:0123…` (`md5`, `sha1`, `sha224`, `sha256`, `sha384` or `sha512`): an image that was
+    /// Required with `image`: its checksum, such as `sha512:0123…` (`md5`, `sha1`, `sha224`, `sha256`, `sha384` or `sha512`): an image that was
     /// changed on its way is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,

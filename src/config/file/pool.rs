@@ -48,7 +48,8 @@ pub struct Pool {
     /// Its region. Default: those of its templates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// The template its machines are cloned from.
+    /// The template its machines are cloned from; this or `templates`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     /// In place of `template`: one of each region that its machines may be in, for a pool over [several PVE
     /// clusters](regions.md). `min` and `max` are those of the whole pool.
@@ -79,7 +80,7 @@ pub struct Pool {
     /// A host gets no machine that would leave it with less free memory, by what is in use now. Default: as the region says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_free_memory: Option<Size>,
-    /// Nodes to keep. One that is not Ready for longer than `scale_up.max_provision_time`, or whose host is off, does not
+    /// Nodes to keep. One that is not Ready for longer than `scale_up.max_node_provision_time`, or whose host is off, does not
     /// count: another one is made.
     pub min: u32,
     /// Nodes at most.

@@ -248,7 +248,7 @@ pub struct Template {
     /// The CPU model, such as `host` or `x86-64-v3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_type: Option<String>,
-    /// CPU flags that machines have beside those of `cpu_type`, or do not have, as PVE writes them: `["+aes", "-pcid"]`.
+    /// CPU flags that machines have beside those of `cpu_type`, or do not have, as PVE writes them: `["+aes", "-pcid"]`. They need a `cpu_type`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cpu_flags: Vec<String>,
     /// CPU sockets that the cores of an instance type are divided among. Default: one.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::regions::ResolvedRegion;
-use super::templates::one_line;
+use super::templates::{BRIDGE, one_line};
 use super::{Problems, each, ipconfig};
 use crate::config::file::{Build, File};
 use crate::config::place::KeyPath;
@@ -49,7 +49,7 @@ pub(super) fn check(
             id,
             "a storage's name",
         ),
-        ("bridge", &build.bridge, id, "a bridge such as vmbr0"),
+        ("bridge", &build.bridge, syntax::bridge, BRIDGE),
         (
             "cpu_type",
             &build.cpu_type,

@@ -6,12 +6,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::labels::SAMPLE;
+use super::networks::Networks;
 use super::pools::ResolvedPool;
 use super::{Problems, syntax};
-use crate::config::cloud_init::{self, Kind, LONGEST, Words};
-use crate::config::file;
+use crate::config::cloud_init::{self, Kind, LONGEST, Nic, Words};
+use crate::config::file::{self, File};
+use crate::config::hardware::mac;
 use crate::config::place::KeyPath;
-use crate::config::settings::{CloudInit, Template};
+use crate::config::settings::{AddressSource, CloudInit, Network, Template};
+use crate::model::facts::Facts;
+use crate::model::policy::PoolPolicy;
+use crate::model::words;
 
 /// `[template.NAME.cloud_init]`.
 pub(super) fn texts(
@@ -114,6 +119,15 @@ pub(super) fn deliveries(
                 there.template
             )
         });
+        let texts = template.and_then(|template| template.cloud_init.as_ref());
+        let user = texts.and_then(|texts| texts.user_data.as_deref());
+        let refused = first && user.is_some_and(cloud_init::refuses_vendor_data);
+        problems.unless(!refused, &pool.path.at("join").at("delivery"), || {
+            format!(
+                "the join comes with cloud-init's vendor data, and the user data of template {} say vendor_data: enabled: false",
+                there.template
+            )
+        });
     }
     for (name, template) in templates {
         let mut of_it = pools
@@ -123,4 +137,149 @@ pub(super) fn deliveries(
         template.first_boot =
             of_it.peek().is_some() && of_it.all(|pool| pool.settings.join.at_first_boot);
     }
+}
+
+/// Fills each text in for machines as each pool makes them: with their network cards and addresses, and no more.
+pub(super) fn check_machines(
+    file: &File,
+    templates: &BTreeMap<Arc<str>, Template>,
+    (pools, networks): (&BTreeMap<Arc<str>, ResolvedPool>, &Networks),
+    problems: &mut Problems,
+) {
+    for (name, template) in templates {
+        let (Some(texts), Some(written)) = (&template.cloud_init, file.template.get(&**name))
+        else {
+            continue;
+        };
+        let written = written.cloud_init.clone().unwrap_or_default();
+        let path = KeyPath::default()
+            .at("template")
+            .at(&**name)
+            .at("cloud_init");
+        for (kind, key, text, own) in [
+            (Kind::User, "user_data", &texts.user_data, written.user_data),
+            (
+                Kind::Vendor,
+                "vendor_data",
+                &texts.vendor_data,
+                written.vendor_data,
+            ),
+            (
+                Kind::Network,
+                "network_config",
+                &texts.network_config,
+                written.network_config,
+            ),
+        ] {
+            let Some(text) = text else { continue };
+            // What is wrong for every machine was told.
+            if cloud_init::filled(kind, text, &SAMPLE, &Words::sample()).is_err() {
+                continue;
+            }
+            let all = pools.iter();
+            let mut faults = all.filter_map(|(pool, resolved)| {
+                let there = resolved.policy.of_template(name)?;
+                fault(
+                    (kind, text.as_str()),
+                    (&**name, template),
+                    (&**pool, there),
+                    networks,
+                )
+            });
+            if let Some(why) = faults.next() {
+                let key = if own.is_some() {
+                    key.to_owned()
+                } else {
+                    format!("{key}_file")
+                };
+                problems.add(&path.at(&key), why);
+            }
+        }
+    }
+}
+
+/// What is wrong with a text for a pool's machines.
+fn fault(
+    (kind, text): (Kind, &str),
+    (name, template): (&str, &Template),
+    (pool, there): (&str, &PoolPolicy),
+    networks: &Networks,
+) -> Option<String> {
+    let words = machine_words(template, there, networks);
+    there.instance_types.iter().find_map(|instance_type| {
+        let facts = Facts {
+            region: &template.region,
+            pool,
+            instance_type,
+            ..SAMPLE
+        };
+        let why = cloud_init::filled(kind, text, &facts, &words).err()?;
+        let addresses = words.nics.iter().map(|nic| nic.addresses.len()).sum::<usize>();
+        Some(format!(
+            "for machines of pool {pool}, which by this file have {} and {} known beforehand: {why}; [[template.{name}.nic]] means further cards, and a [network.NAME] gives addresses",
+            words::count(words.nics.len(), "network card"),
+            match addresses {
+                0 => "no address".to_owned(),
+                many => words::count(many, "address"),
+            },
+        ))
+    })
+}
+
+/// What texts can name of a machine that a pool makes of a template. What the file leaves to the VM that is cloned is as it may be.
+fn machine_words(template: &Template, there: &PoolPolicy, networks: &Networks) -> Words {
+    let of_card = |card: u8| {
+        let name = there.networks.get(&card)?;
+        networks.get(name).map(|network| &network.settings)
+    };
+    let nics = template.cards().map(|(number, card)| {
+        let prefix = template.hardware.mac_prefix.as_deref();
+        let mac = mac(prefix.unwrap_or("bc:24:11"), SAMPLE.vmid, number).to_lowercase();
+        let ipconfig = of_card(number).map_or(card.ipconfig, |network| Some(ipconfig(network)));
+        Nic::read(mac, ipconfig.as_deref())
+    });
+    let sample = Words::sample();
+    let given = (0..=u8::MAX).filter_map(of_card);
+    let given: Vec<&Network> = given.collect();
+    let first = |pick: fn(&Network) -> &Option<String>, own: &Option<String>| {
+        let mut given = given.iter().filter_map(|network| pick(network).clone());
+        given.next().or_else(|| own.clone())
+    };
+    let nameservers = first(|network| &network.nameserver, &template.nameserver);
+    let keys = template.ssh_keys.as_deref();
+    Words {
+        nics: nics.collect(),
+        nameservers: nameservers.map_or(sample.nameservers, |text| {
+            text.split_whitespace().map(str::to_owned).collect()
+        }),
+        searchdomain: first(|network| &network.searchdomain, &template.searchdomain)
+            .unwrap_or(sample.searchdomain),
+        user: template.ci_user.clone().unwrap_or(sample.user),
+        ssh_keys: keys.map_or(sample.ssh_keys, |keys| {
+            keys.lines().map(str::to_owned).collect()
+        }),
+        zone: sample.zone,
+    }
+}
+
+/// What a network gives the first machine that has it.
+fn ipconfig(network: &Network) -> String {
+    let parts = [("ip", "gw", &network.ipv4), ("ip6", "gw6", &network.ipv6)];
+    let parts = parts
+        .into_iter()
+        .filter_map(|(ip, gw, source)| match source {
+            AddressSource::None => None,
+            AddressSource::Guest(word) => Some(format!("{ip}={word}")),
+            AddressSource::Ranges {
+                prefix,
+                gateway,
+                ranges,
+            } => {
+                let first = ranges.first()?.first;
+                let gateway =
+                    gateway.map_or_else(String::new, |gateway| format!(",{gw}={gateway}"));
+                Some(format!("{ip}={first}/{prefix}{gateway}"))
+            }
+        });
+    parts.collect::<Vec<_>>().join(",")
 }

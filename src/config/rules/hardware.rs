@@ -289,10 +289,11 @@ pub(super) fn check_macs(
             .at("template")
             .at(&**name)
             .at("mac_prefix");
-        problems.unless(region.vmids.len() <= MACS, &path, || {
+        let last = region.vmids.last;
+        problems.unless(last < MACS, &path, || {
             format!(
-                "it is enough for {MACS} VMIDs, and the region has {}",
-                region.vmids.len()
+                "MAC addresses come from VMIDs, and behind the prefix is room for those up to {}; the region has them up to {last} (vmids)",
+                MACS - 1
             )
         });
         let mut others = prefixed[..position].iter();
@@ -309,10 +310,7 @@ pub(super) fn check_macs(
 }
 
 fn overlap(one: &ResolvedRegion, other: &ResolvedRegion) -> bool {
-    let ends = |region: &ResolvedRegion| (region.vmids.first % MACS, region.vmids.last % MACS);
-    let ((first, last), (of_other, to_other)) = (ends(one), ends(other));
-    let wraps = first > last || of_other > to_other;
-    wraps || (first <= to_other && of_other <= last)
+    one.vmids.first <= other.vmids.last && other.vmids.first <= one.vmids.last
 }
 
 /// What a pool's types must be for the sockets of its template.

@@ -4,6 +4,7 @@
 mod broker;
 mod builds;
 mod cloud_init;
+mod contradictions;
 mod disruption;
 mod hardware;
 mod hosts;
@@ -30,6 +31,11 @@ use super::settings::{Kubernetes, Settings};
 use super::syntax;
 use crate::model::policy::{InstanceType, Policy};
 use crate::model::time::Span;
+
+/// What is wrong with an `ipconfig` by itself; nothing when PVE and cloud-init take it.
+pub fn ipconfig_fault(text: &str) -> Option<String> {
+    ipconfig::fault(text)
+}
 
 /// What the rules found, by path.
 #[derive(Debug, Default)]
@@ -100,13 +106,17 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     let pools = pools::pools(file, &regions, (&templates, &networks, &types), problems);
     hardware::check_sockets(&templates, &instance_types, &pools, problems);
     cloud_init::deliveries(&mut templates, &pools, problems);
+    cloud_init::check_machines(file, &templates, (&pools, &networks), problems);
     pools::check_vmids(&regions, &pools, problems);
     networks::check_overlaps(&networks, &pools, problems);
     ipconfig::check_shared(file, &pools, problems);
+    contradictions::check(file, &instance_types, &pools, problems);
     let policy = policy(file, &regions, instance_types, &pools, &networks);
     let broker = broker::broker(file, &regions, (&templates, &networks), &policy, problems);
     let mut warnings = warnings(file, &types, &policy);
     networks::warn(&networks, &pools, &mut warnings);
+    let cloned = (&templates, &pools);
+    contradictions::warn(file, &policy.instance_types, cloned, &mut warnings);
     hardware::warn(file, &policy.instance_types, &pools, &mut warnings);
     let notifications = notifications::notifications(&file.notification, problems);
     notifications::warn(&notifications, &mut warnings);

@@ -204,6 +204,12 @@ fn settings(pool: &file::Pool, kept: i64, path: &KeyPath, problems: &mut Problem
         &path.at("cpu_units"),
         || "expected PVE's cpuunits, 1 to 10000".to_owned(),
     );
+    let plain = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    problems.unless(
+        pool.description.chars().all(plain),
+        &path.at("description"),
+        || "has a control character; expected text, of which lines end with a line feed".to_owned(),
+    );
     problems.unless(
         pool.description.len() <= 4096,
         &path.at("description"),

@@ -14,6 +14,8 @@ use crate::config::settings::{NetCard, Template};
 use crate::config::syntax;
 use crate::model::network::fixed_addresses;
 
+/// What a bridge's name is expected to be.
+pub(super) const BRIDGE: &str = "a bridge such as vmbr0, at most 15 characters";
 /// Further network cards of a machine at most: the broker lets so many be written.
 const MAX_NICS: usize = 7;
 
@@ -106,9 +108,9 @@ fn check_template(
             "boot_disk",
             &template.boot_disk,
             syntax::disk,
-            "a disk such as scsi0 or virtio0",
+            "a disk such as scsi0 or virtio0: ide0 to ide3, sata0 to sata5, scsi0 to scsi30 or virtio0 to virtio15",
         ),
-        ("bridge", &template.bridge, id, "a bridge such as vmbr0"),
+        ("bridge", &template.bridge, syntax::bridge, BRIDGE),
         (
             "resource_pool",
             &template.resource_pool,
@@ -116,7 +118,12 @@ fn check_template(
             "a resource pool's name",
         ),
         ("cpu_type", &template.cpu_type, one_line, line),
-        ("ci_user", &template.ci_user, one_line, line),
+        (
+            "ci_user",
+            &template.ci_user,
+            syntax::user,
+            "a user's name: letters, digits, '_', '-' and '.', at most 32, a letter or '_' first",
+        ),
         ("nameserver", &template.nameserver, one_line, line),
         ("searchdomain", &template.searchdomain, one_line, line),
     ] {
@@ -173,12 +180,12 @@ fn check_nics(nics: &[file::NetCard], path: &KeyPath, problems: &mut Problems) {
             &path.at("bridge"),
             "a bridge such as vmbr0",
         );
-        problems.text(
-            &path.at("bridge"),
-            named,
-            syntax::pve_id,
-            "a bridge such as vmbr0",
-        );
+        problems.text(&path.at("bridge"), named, syntax::bridge, BRIDGE);
+        let both = nic.network.is_some() && nic.ipconfig.is_some();
+        problems.unless(!both, &path.at("ipconfig"), || {
+            "expected either network or ipconfig: the network gives the card its addresses"
+                .to_owned()
+        });
         check_card(&path, nic.vlan, nic.mtu, problems);
         let Some(text) = nic.ipconfig.as_deref() else {
             continue;

@@ -40,6 +40,16 @@ impl Types {
                     format!("it means an instance type {kind}, and there is a table [instance_type.{kind}]")
                 });
             }
+            let other = file.instance_matrix.iter().find(|(other, matrix)| {
+                let mut types = matrix.types(other).into_iter();
+                types.any(|(kind, _)| kind == *key)
+            });
+            if let Some((other, _)) = other {
+                problems.add(
+                    &path,
+                    format!("[instance_matrix.{other}] means an instance type of this name too, and pools name either; expected another name"),
+                );
+            }
             matrices.insert(
                 key.clone(),
                 own.iter().map(|(kind, _)| kind.clone()).collect(),

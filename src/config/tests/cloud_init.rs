@@ -110,3 +110,67 @@ fn a_first_boot_needs_an_iso_and_keeps_no_secret() {
         "{nowhere:?}"
     );
 }
+
+/// A text is filled in with the cards and addresses that the pool's machines will have.
+#[test]
+fn a_text_may_name_what_its_machines_have_and_no_more() {
+    let text = |gap: &str| {
+        format!(
+            "[template.debian.cloud_init]\nstorage = \"local\"\nuser_data = \"#cloud-config\\nx: {{{{ {gap} }}}}\\n\"\n"
+        )
+    };
+    let nic = "[[template.debian.nic]]\nbridge = \"vmbr1\"\n";
+    let network =
+        "[network.lan]\nsubnet = \"192.0.2.0/24\"\nranges = [\"192.0.2.50-192.0.2.99\"]\n";
+    let of_pool = |text: String| text.replace("max = 3", "max = 3\nnetwork = \"lan\"");
+    for gap in ["nics[1].mac", "addresses[0]", "nics[0].addresses[0]"] {
+        let said = messages(&with(&text(gap)));
+        let wanted = "template.debian.cloud_init.user_data = ";
+        let machine = "for machines of pool small, which by this file have 1 network card and no address known beforehand: line 2: ";
+        assert!(
+            said.iter()
+                .any(|one| one.contains(wanted) && one.contains(machine)),
+            "{gap}: {said:?}"
+        );
+    }
+    for (gap, more) in [
+        ("nics[1].mac", nic),
+        ("nics[0].mac", ""),
+        ("nameservers[0]", ""),
+        ("ssh_keys[0]", ""),
+    ] {
+        settings(&with(&format!("{}{more}", text(gap))));
+    }
+    settings(&of_pool(with(&format!(
+        "{}{network}",
+        text("addresses[0]")
+    ))));
+    let two = of_pool(with(&format!("{}{network}", text("addresses[1]"))));
+    let said = messages(&two);
+    assert!(
+        said[0].contains("have 1 network card and 1 address known beforehand"),
+        "{said:?}"
+    );
+    // Without a pool nobody knows.
+    let unused = with(&text("addresses[0]").replace("debian", "other")).replace(
+        "[template.other.cloud_init]",
+        "[template.other]\nvmid = 8001\n[template.other.cloud_init]",
+    );
+    settings(&unused);
+}
+
+#[test]
+fn user_data_that_refuse_vendor_data_refuse_the_join() {
+    let file = |delivery: &str, enabled: &str| {
+        with(&format!(
+            "[pool.small.join]\ndelivery = \"{delivery}\"\n[template.debian.cloud_init]\nstorage = \"local\"\nuser_data = \"#cloud-config\\nvendor_data: {{enabled: {enabled}}}\\n\"\n"
+        ))
+    };
+    let said = messages(&file("cloud-init", "false"));
+    assert!(
+        said[0].contains("pool.small.join.delivery = \"cloud-init\": the join comes with cloud-init's vendor data"),
+        "{said:?}"
+    );
+    settings(&file("cloud-init", "true"));
+    settings(&file("guest-agent", "false"));
+}

@@ -21,6 +21,7 @@ fn with(matrix: &str, types: &str) -> String {
 #[test]
 fn a_matrix_means_a_type_for_each_pair_by_names_that_say_it() {
     let text = with(MATRIX, "[\"general\", \"s\"]");
+    let text = text.replacen("memory = \"4GiB\"", "memory = \"4GiB\"\nprice = 0.02", 1);
     let settings = parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
     let pool = &settings.policy.pools["small"];
     let names: Vec<&str> = pool.instance_types.iter().map(|name| &**name).collect();
@@ -75,6 +76,13 @@ fn what_a_matrix_cannot_mean_is_said_where_it_stands() {
             format!("{MATRIX}{both}"),
             pool,
             "instance_matrix.general: it means an instance type general-2c-8g, and there is a table [instance_type.general-2c-8g]",
+        ),
+        (
+            format!(
+                "{MATRIX}[instance_matrix.general-2c-8g]\ncores = [1]\nmemory_per_core = [\"1GiB\"]\n"
+            ),
+            pool,
+            "instance_matrix.general-2c-8g: [instance_matrix.general] means an instance type of this name too",
         ),
         (
             format!("{MATRIX}{twin}"),

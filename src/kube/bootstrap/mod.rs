@@ -49,6 +49,8 @@ pub struct KubeconfigRequest {
     pub context: Option<String>,
     /// API server for the daemon; the admin's when absent.
     pub server: Option<String>,
+    /// What stands before `server` and `context` where a person gives them: `--`, or the table of setup's answers.
+    pub given_by: &'static str,
     /// The namespace of the Lease and the status ConfigMap (`kubernetes.namespace`).
     pub namespace: String,
     /// Where the result goes.
@@ -354,7 +356,12 @@ fn target(request: &KubeconfigRequest) -> Result<Target, BootstrapError> {
         .context
         .clone()
         .or_else(|| file.current_context.clone())
-        .ok_or_else(|| at("it has no current-context: name one by --context".to_owned()))?;
+        .ok_or_else(|| {
+            at(format!(
+                "it has no current-context: name one by {}context",
+                request.given_by
+            ))
+        })?;
     let (cluster, _, _) = connect::resolve(&file, &context).map_err(at)?;
     let ca = match (
         &cluster.certificate_authority_data,
@@ -370,19 +377,21 @@ fn target(request: &KubeconfigRequest) -> Result<Target, BootstrapError> {
         ),
         (None, None) => None,
     };
+    let by = request.given_by;
     let given = request.server.as_deref().map(with_scheme);
     let server = given.clone().or(cluster.server).unwrap_or_default();
     let uri = connect::check_server(&server).map_err(|why| match given {
-        Some(_) => BootstrapError::Admin(format!("--server {server:?}: {why}")),
+        Some(_) => BootstrapError::Admin(format!("{by}server {server:?}: {why}")),
         None => at(format!(
-            "context {context:?}: server {server:?}: {why}, or give one by --server"
+            "context {context:?}: server {server:?}: {why}, or give one by {by}server"
         )),
     })?;
     let host = uri.host().unwrap_or_default();
     if request.server.is_none() && local(host) {
         return Err(at(format!(
             "its server is {server}, which only the control plane itself can reach: give the API \
-             server's address by --server https://ADDRESS:6443"
+             server's address by {by}server{} https://ADDRESS:6443",
+            if by == "--" { "" } else { " =" }
         )));
     }
     Ok(Target { server, ca })

@@ -107,6 +107,7 @@ fn a_server_that_only_the_control_plane_reaches_is_not_taken() {
         admin: path.clone(),
         context: None,
         server: None,
+        given_by: "--",
         namespace: "kube-system".to_owned(),
         output: directory.path().join("out"),
         group: "x".to_owned(),

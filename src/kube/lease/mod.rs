@@ -19,6 +19,23 @@ pub use run::{Holder, Leadership, LeaseName, elect};
 /// The name of our Lease; the RBAC manifest names it too.
 pub const LEASE_NAME: &str = "pve-autoscaler";
 
+/// The name under which an instance stands: its host's, and what tells it from another instance there.
+pub fn identity(host: &str, chance: u64) -> String {
+    format!("{host}_{chance:016x}")
+}
+
+/// The host of an instance that stands under this name; the whole name where it is of another form.
+pub fn host_of(identity: &str) -> &str {
+    match identity.rsplit_once('_') {
+        Some((host, chance))
+            if chance.len() == 16 && chance.bytes().all(|b| b.is_ascii_hexdigit()) =>
+        {
+            host
+        }
+        _ => identity,
+    }
+}
+
 /// The spans of an election. `retry < give_up < duration`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {

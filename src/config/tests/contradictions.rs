@@ -1,0 +1,122 @@
+//! Keys that are right alone and wrong together.
+
+use super::{SMALL, messages, parse};
+
+fn pool(lines: &str) -> String {
+    SMALL.replace("max = 3", &format!("max = 3\n{lines}"))
+}
+
+fn template(lines: &str) -> String {
+    SMALL.replace("vmid = 8000", &format!("vmid = 8000\n{lines}"))
+}
+
+#[test]
+fn what_cannot_be_meant_together_is_an_error() {
+    let nic = "[[template.debian.nic]]\nbridge = \"vmbr1\"\nnetwork = \"n\"\nipconfig = \"ip=dhcp\"\n[network.n]\nsubnet = \"192.0.2.0/24\"\nranges = [\"192.0.2.50-192.0.2.99\"]";
+    for (text, said) in [
+        (
+            pool(
+                "taints = [\"a=b:NoSchedule\"]\nstartup_taints = [\"c:NoExecute\", \"a:NoSchedule\"]",
+            ),
+            "pool.small.startup_taints.1 = \"a:NoSchedule\": is in taints too",
+        ),
+        (
+            template(nic),
+            "template.debian.nic.0.ipconfig = \"ip=dhcp\": expected either network or ipconfig",
+        ),
+        (
+            pool("max_memory = \"3GiB\""),
+            "pool.small.max_memory = \"3GiB\": no machine of the pool fits into it: the smallest of its instance types has 4GiB",
+        ),
+        (
+            pool("max_cpu = 1"),
+            "pool.small.max_cpu = 1: no machine of the pool fits into it: the smallest of its instance types has 2 cores",
+        ),
+        (
+            pool("min = 2\nmax_memory = \"7GiB\""),
+            "pool.small.min = 2: 2 nodes of the smallest instance type have 8GiB, more than max_memory",
+        ),
+        (
+            pool("min = 3\nmax_cpu = 5"),
+            "pool.small.min = 3: 3 nodes of the smallest instance type have 6 cores, more than max_cpu",
+        ),
+        (
+            pool("keep_failed = 4"),
+            "pool.small.keep_failed = 4: expected at most max, which is 3",
+        ),
+        (
+            template("boot_disk = \"scsi99\""),
+            "template.debian.boot_disk = \"scsi99\": expected a disk such as scsi0",
+        ),
+        (
+            template("bridge = \"vmbr0123456789ab\""),
+            "template.debian.bridge = \"vmbr0123456789ab\": expected a bridge such as vmbr0, at most 15 characters",
+        ),
+        (
+            template("ci_user = \"a b;c\""),
+            "template.debian.ci_user = \"a b;c\": expected a user's name",
+        ),
+        (
+            pool("description = \"a\\u0000b\""),
+            "pool.small.description = ",
+        ),
+        (
+            pool("description = \"a\\u001b[31m\""),
+            "has a control character",
+        ),
+        (pool("description = \"a\\rb\""), "has a control character"),
+    ] {
+        let told = messages(&text);
+        assert!(told.contains(said), "{said:?} is not in {told}");
+    }
+    for text in [
+        pool("taints = [\"a=b:NoSchedule\"]\nstartup_taints = [\"a=b:NoExecute\"]"),
+        pool("min = 2\nmax_memory = \"8GiB\"\nmax_cpu = 4\nkeep_failed = 3"),
+        template("boot_disk = \"scsi30\"\nbridge = \"vmbr0123456789a\"\nci_user = \"debian\""),
+        pool("description = \"a\\nb\\tc\""),
+    ] {
+        assert_eq!(messages(&text), "", "{text}");
+    }
+}
+
+#[test]
+fn what_can_hardly_be_meant_together_is_warned_of() {
+    let prices = "[instance_type.t]\ncores = 2\nmemory = \"4GiB\"\nprice = 0.1\n";
+    let two = SMALL.replace("[\"s\"]", "[\"s\", \"t\"]");
+    let network = "[network.n]\nsubnet = \"192.0.2.0/24\"\nranges = [\"192.0.2.50-192.0.2.99\"]\n";
+    let config = |text: &str| {
+        format!(
+            "{}{network}[template.debian.cloud_init]\nstorage = \"local\"\nnetwork_config = \"\"\"\nversion: 2\n{text}\"\"\"\n",
+            pool("network = \"n\"")
+        )
+    };
+    let warned = |text: &str| {
+        let settings = parse(text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+        settings.warnings.join("\n")
+    };
+    for (text, said) in [
+        (
+            format!("{two}{prices}"),
+            "pool.small.instance_types: t has a price and s none",
+        ),
+        (
+            pool("keep_failed_for = \"2h\""),
+            "pool.small.keep_failed_for: no machine is kept without keep_failed",
+        ),
+        (
+            config("ethernets: {all: {match: {name: 'en*'}, dhcp4: true}}\n"),
+            "template.debian.cloud_init.network_config: it names no addresses",
+        ),
+    ] {
+        let told = warned(&text);
+        assert!(told.starts_with(said), "{said:?} is not in {told}");
+    }
+    for text in [
+        format!("{two}{}", prices.replace("price = 0.1", "")),
+        format!("{two}{prices}pci = [\"gpu\"]\nextended = {{ \"a.b/c\" = 1 }}\n"),
+        pool("keep_failed = 1\nkeep_failed_for = \"2h\""),
+        config("ethernets: {a: {addresses: {{ addresses | tojson }}}}\n"),
+    ] {
+        assert_eq!(warned(&text), "", "{text}");
+    }
+}

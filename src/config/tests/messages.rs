@@ -1,0 +1,96 @@
+//! One mistake gets one message, and the message says how it is mended.
+
+use super::{SMALL, messages};
+
+fn with(after: &str, lines: &str) -> String {
+    assert!(SMALL.contains(after));
+    SMALL.replace(after, &format!("{after}\n{lines}"))
+}
+
+const NETWORK: &str = "[network.n]\nsubnet = \"192.0.2.0/24\"\n";
+
+/// A file, and the only message about it.
+#[test]
+fn what_could_not_be_read_is_not_said_to_be_missing() {
+    let matrix = "[instance_matrix.m]\ncores = [2]\nmemory_per_core = [2]\n";
+    let notification = "[notification.n]\nkind = \"mail\"\nto = [\"root\"]\n[notification.n.quiet]\nto = \"07:00\"\ntime_zone = \"UTC\"\n";
+    for (text, said) in [
+        (
+            format!("{SMALL}{NETWORK}ranges = [\"192.0.2.50-99\"]\n"),
+            "network.n.ranges.0 = \"192.0.2.50-99\": expected addresses",
+        ),
+        (
+            format!("{}{matrix}", SMALL.replace("[\"s\"]", "[\"s\", \"m\"]")),
+            "instance_matrix.m.memory_per_core.0 = 2: expected a size",
+        ),
+        (
+            SMALL.replace("template = \"debian\"", "templates = \"debian\""),
+            "pool.small.templates = \"debian\": expected a list",
+        ),
+        (
+            with("vmid = 8000", "startup = { up = 10 }"),
+            "template.debian.startup.up = 10: expected a duration",
+        ),
+        (
+            format!("{SMALL}{notification}from = 22\n"),
+            "notification.n.quiet.from = 22: ",
+        ),
+        (
+            format!("{SMALL}{notification}"),
+            ": the key from is missing here",
+        ),
+    ] {
+        let told = messages(&text);
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(lines.len(), 1, "{text}: {told}");
+        assert!(told.contains(said), "{said:?} is not in {told}");
+    }
+}
+
+#[test]
+fn a_message_says_what_may_stand_there() {
+    for (text, said) in [
+        (
+            with("vmid = 8000", "vlan = 70000"),
+            "template.debian.vlan = 70000: expected a VLAN tag, 1 to 4094",
+        ),
+        (
+            SMALL.replace("max = 3", "max = 5000000000"),
+            "pool.small.max = 5000000000: expected a whole number, 0 to 5000",
+        ),
+        (
+            with("vmid = 8000", "mtu = 70000"),
+            "template.debian.mtu = 70000: expected a whole number, 0 to 65535",
+        ),
+        (
+            format!("{SMALL}[pool.small.kubelet]\nswap = true\n"),
+            "pool.small.kubelet.swap = true: expected one of \"fail\", \"none\", \"limited\", in quotes",
+        ),
+        (
+            SMALL.replace("[pool.small]", "[[pool.small]]"),
+            "pool.small = [[pool.small]]: expected a table: write [pool.small], in single brackets",
+        ),
+        (
+            format!("{SMALL}[[pool.small.join]]\ndelivery = \"guest-agent\"\n"),
+            "pool.small.join = [[pool.small.join]]: expected a table: write [pool.small.join], in single brackets",
+        ),
+        (
+            format!("{SMALL}[template.debian.disk]\nstorage = \"a\"\nsize = \"1GiB\"\n"),
+            "expected a list, found map: write [[template.debian.disk]], in double brackets",
+        ),
+        (
+            with("max = 3", "labels = [\"a=b\"]"),
+            "pool.small.labels = [\"a=b\"]: expected a table, found sequence",
+        ),
+    ] {
+        let told = messages(&text);
+        assert!(told.contains(said), "{said:?} is not in {told}");
+    }
+    let inline = messages(&with("max = 3", "labels = [\"a=b\"]"));
+    assert!(!inline.contains("brackets"), "{inline}");
+    let bare = messages(&SMALL.replace("\"4GiB\"", "4096"));
+    assert!(
+        !bare.contains("GB\""),
+        "a unit that the next message would refuse: {bare}"
+    );
+}
